@@ -1,0 +1,134 @@
+#include "bench/micro/nic_bench.h"
+
+#include <fmt/format.h>
+#include <rte_errno.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <stdexcept>
+
+namespace hostnic::bench {
+namespace {
+
+constexpr uint32_t kPd = 1;
+constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite;
+constexpr uint32_t kMaxQps = 16;
+constexpr double kPoolScale = 0.25;
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+Ipv4Address address_of(uint32_t index) { return Ipv4Address{0x0a000001u + index}; }
+
+}  // namespace
+
+uint16_t NullPort::transmit(uint16_t, rte_mbuf** packets, uint16_t count) {
+  rte_pktmbuf_free_bulk(packets, count);
+  transmitted_ += count;
+  return count;
+}
+
+Buffer::Buffer(size_t bytes, uint8_t seed) : bytes_(bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(at != MAP_FAILED, fmt::format("no memory for a buffer of {} bytes", bytes));
+  data_ = static_cast<std::byte*>(at);
+  // 251 is prime: no two pages look alike.
+  for (size_t i = 0; i < bytes; ++i)
+    data_[i] = static_cast<std::byte>(seed == 0 ? 0 : seed + i % 251);
+}
+Buffer::~Buffer() { munmap(data_, bytes_); }
+
+NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& settings)
+    : memory_(memory) {
+  static uint32_t number = 0;
+  pools_ =
+      create_mbuf_pools(fmt::format("bench{}", number++), kMtuBytes, kPoolScale, SOCKET_ID_ANY);
+  require(pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
+  NicSettings nic;
+  nic.index = settings.index;
+  nic.ip = address_of(settings.index);
+  nic.mtu_bytes = kMtuBytes;
+  nic.max_qps = kMaxQps;
+  nic.always_icrc = settings.sealed;
+  nic_ = std::make_unique<Nic>(nic, mrs_, pools_, port);
+  auto channel = ClientChannel::create(
+      {.client_id = 1, .max_qps = kMaxQps, .arena_bytes = 1 << 20, .program = "bench", .pid = 0});
+  require(channel.has_value(), "client segment");
+  channel_ = std::move(*channel);
+  require(nic_->attach(channel_.get()) == 0, "attach");
+  require(segment_.map(channel_->segment_fd(), reinterpret_cast<std::byte*>(&channel_->header()),
+                       channel_->segment_bytes()) == 0,
+          "the driver's ends of the rings");
+  MrTable::Init init{.client_id = 1,
+                     .pd = kPd,
+                     .access = kAccess,
+                     .va = memory.address(),
+                     .iova = memory.address(),
+                     .length_bytes = memory.size()};
+  init.pieces.push_back({.va = memory.address(),
+                         .length_bytes = memory.size(),
+                         .host = memory.data(),
+                         .space_id = settings.index + 1,
+                         .space_offset = memory.address()});
+  key_ = mrs_.add(std::move(init));
+  Command command{};
+  command.kind = CommandKind::kCreateQp;
+  command.create_qp = {.cell_index = 0,
+                       .pd = kPd,
+                       .recv_queue_offset = segment_.allocate(64),
+                       .recv_completion_offset = segment_.allocate(64),
+                       .landing_offset = segment_.allocate(sizeof(LandingSlot)),
+                       .recv_entries = 0,
+                       .recv_max_sge = 1,
+                       .landing_entries = 1};
+  qpn_ = execute(command).qpn;
+}
+
+NicBench::~NicBench() {
+  nic_->detach(channel_.get());
+  nic_.reset();
+  free_mbuf_pools(pools_);
+}
+
+CommandResponse NicBench::execute(Command command) {
+  CommandResponse response{};
+  require(segment_.commands.enqueue_bulk(&command, 1), "the command ring is full");
+  poll();
+  require(segment_.responses.dequeue_burst(&response, 1) == 1, "a command was not answered");
+  require(response.error == 0, fmt::format("a command failed: {}", strerror(response.error)));
+  return response;
+}
+
+void NicBench::connect(uint32_t peer_index, uint32_t peer_qpn, uint32_t path_mtu_bytes) {
+  for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+    Command command{};
+    command.kind = CommandKind::kModifyQp;
+    command.modify_qp.qpn = qpn_;
+    command.modify_qp.state = state;
+    command.modify_qp.dest_qpn = peer_qpn;
+    command.modify_qp.dest_ip = raw(address_of(peer_index));
+    command.modify_qp.access = kAccess;
+    command.modify_qp.path_mtu_bytes = static_cast<uint16_t>(path_mtu_bytes);
+    command.modify_qp.hop_limit = 64;
+    execute(command);
+  }
+}
+
+bool NicBench::post_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
+                          uint32_t peer_key) {
+  SendDescriptor d{};
+  d.op = SendOp::kWrite;
+  d.flags = kSendAckRequest;
+  d.qpn = qpn_;
+  d.psn = psn.value();
+  d.length_bytes = length_bytes;
+  d.va = peer_address + at;
+  d.key = peer_key;
+  d.message_bytes = length_bytes;
+  d.sge_count = 1;
+  d.sge0 = {memory_.address() + at, length_bytes, key_};
+  return segment_.sends.enqueue_bulk(&d, 1);
+}
+
+}  // namespace hostnic::bench

@@ -1,0 +1,86 @@
+// A real NIC with one client segment, one QP and one memory region, on a port that has no wire. The
+// benchmark plays the driver.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/nic/nic.h"
+#include "verbs-shim/driver/segment_map.h"
+
+namespace hostnic::bench {
+
+inline constexpr uint32_t kMtuBytes = 4096;
+
+// Takes everything that is sent and forgets it.
+class NullPort : public Port {
+ public:
+  uint64_t transmitted() const { return transmitted_; }
+
+  uint16_t receive(rte_mbuf**, uint16_t) override { return 0; }
+  uint16_t transmit(uint16_t, rte_mbuf** packets, uint16_t count) override;
+  int peer_of(uint32_t) const override { return 0; }
+  bool is_wire() const override { return true; }
+  bool takes_external_buffers() const override { return true; }
+  bool backlog() const override { return false; }
+  std::string describe() const override { return "none"; }
+
+ protected:
+  uint64_t transmitted_ = 0;
+};
+
+// Page aligned bytes, touched. `seed` 0: zeros, else something that differs from byte to byte.
+class Buffer {
+ public:
+  Buffer(size_t bytes, uint8_t seed);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* data() const { return data_; }
+  size_t size() const { return bytes_; }
+  uint64_t address() const { return reinterpret_cast<uint64_t>(data_); }
+
+ private:
+  size_t bytes_;
+  std::byte* data_;
+};
+
+struct NicBenchSettings {
+  uint32_t index = 0;
+  bool sealed = false;  // packets carry an ICRC: payload is copied into them
+};
+
+// Throws std::runtime_error when something can't be set up.
+class NicBench {
+ public:
+  NicBench(Port& port, const Buffer& memory, const NicBenchSettings& settings = {});
+  ~NicBench();
+  NicBench(const NicBench&) = delete;
+  NicBench& operator=(const NicBench&) = delete;
+
+  // Brings the QP to RTS. Starting PSNs are 0 on both sides.
+  void connect(uint32_t peer_index, uint32_t peer_qpn, uint32_t path_mtu_bytes);
+  uint32_t qpn() const { return qpn_; }
+  uint32_t key() const { return key_; }  // of the memory, local and remote
+  // One chunk of a WRITE that is a message of its own, from offset `at` of our memory to the same
+  // offset of the peer's. False: the send ring is full.
+  bool post_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
+                  uint32_t peer_key);
+  void poll() { nic_->poll(now_ns_ += 1000); }
+  uint64_t counter(Counter counter) const { return nic_->counters().get(counter); }
+
+ private:
+  CommandResponse execute(Command command);
+
+  const Buffer& memory_;
+  MbufPools pools_;
+  MrTable mrs_{16};
+  std::unique_ptr<ClientChannel> channel_;
+  driver::SegmentMap segment_;
+  std::unique_ptr<Nic> nic_;
+  uint32_t key_ = 0, qpn_ = 0;
+  TimeNs now_ns_ = 1'000'000'000;
+};
+
+}  // namespace hostnic::bench

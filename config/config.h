@@ -1,0 +1,106 @@
+// What hostnicd is told at its start: a TOML file, --nic options, or nothing at all. Everything
+// here is checked; what comes back can be used as it is.
+//
+// Any thread; nothing throws on bad input. The file's keys are those of the structs below, see
+// config/examples/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/impair/spec.h"
+#include "protocol/types.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic::config {
+
+// adaptive: poll while there is work, then sleep. poll: never sleep, for cores of our own.
+enum class Idle : uint8_t { kAdaptive, kPoll };
+enum class HugePages : uint8_t { kAuto, kNever, kRequire };
+// TRANSPORT.md rule 10: what may become visible before what is before it.
+enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
+// auto: on real ports only; the in-process wire does not corrupt.
+enum class Icrc : uint8_t { kAuto, kAlways };
+
+inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
+inline constexpr size_t kMaxNameBytes = 15;         // of a NIC, as the kernel's interfaces
+inline constexpr size_t kMaxSocketPathBytes = 107;  // sockaddr_un
+inline constexpr std::string_view kWirePort = "wire";
+
+struct Limits {
+  uint32_t max_qps = 16384;   // per NIC; 16 to 65536
+  uint32_t max_mrs = 65536;   // in all; 16 to 1048576
+  uint32_t max_clients = 64;  // processes; 1 to 256
+  bool operator==(const Limits&) const = default;
+};
+
+struct HostnicdConfig {
+  std::string socket_path;  // "socket"; empty: hostnicd's default
+  Idle idle = Idle::kAdaptive;
+  uint32_t lcore_count = 1;  // "lcores = 2"; 0 if a list is given
+  std::string lcore_list;    // "lcores = '2,4-5'": CPUs, in EAL's notation
+  HugePages huge = HugePages::kAuto;
+  bool lend_userfaultfd = false;  // give clients a /dev/userfaultfd descriptor
+  uint64_t seed = 1;              // of all impairments
+  Limits limits;                  // [hostnicd.limits]
+  bool operator==(const HostnicdConfig&) const = default;
+};
+
+struct NicConfig {
+  std::string name;                    // default hnicK, K its place among the NICs
+  std::string port{kWirePort};         // or a DPDK devargs string
+  Ipv4Address ip{};                    // "ip", with the prefix: 10.77.0.(K+1)/24 on the wire
+  uint32_t prefix_length = 24;         // bits
+  std::optional<Ipv4Address> gateway;  // for peers outside the prefix
+  wire::MacAddress mac{};              // default 02:00 and the address
+  uint32_t mtu_bytes = 0;              // IB MTU "mtu"; 0: the largest that fits the port (auto)
+  uint32_t window = 1024;              // PSNs; a power of two from 32 to 4096
+  wire::Policy policy = wire::Policy::kSelective;
+  Ordering ordering = Ordering::kTail;
+  std::optional<Idle> idle;  // default: hostnicd's
+  Icrc icrc = Icrc::kAuto;
+  impair::Spec impair_rx, impair_tx;
+
+  bool on_wire() const { return port == kWirePort; }
+  bool operator==(const NicConfig&) const = default;
+};
+
+struct Config {
+  HostnicdConfig hostnicd;
+  std::vector<NicConfig> nics;  // empty if the file names none: the caller takes default_nics()
+  bool operator==(const Config&) const = default;
+};
+
+struct ConfigError {
+  std::string source;             // file or option name
+  uint32_t line = 0, column = 0;  // from 1; 0: not about a place
+  std::string message;            // with the remedy in parentheses
+  // "lab.toml:3:7: mtu is 1000 (use 256, 512, 1024, 2048, 4096 or "auto")"
+  std::string text() const;
+};
+
+Expected<Config, ConfigError> load_config_file(const std::string& path);
+// `source_name` stands in errors for the file's.
+Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name);
+
+// One NIC from the command line: "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024". Keys
+// that are not ours belong to the port and go, in order, into its devargs. `index`: the NIC's
+// place, for defaults. Errors have a column in `text` and no line.
+Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index);
+
+// N NICs on the in-process wire, all settings at their defaults. `count` is 1 to kMaxNics.
+std::vector<NicConfig> default_nics(size_t count);
+Config default_config(size_t nic_count);
+
+// What NICs may not have in common: name, address, MAC. One line about the first clash, or nothing.
+// Files are checked already; for lists put together from options.
+std::optional<std::string> check_nics(const std::vector<NicConfig>& nics);
+
+std::string to_string(const wire::MacAddress& mac);
+
+}  // namespace hostnic::config

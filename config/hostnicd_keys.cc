@@ -1,0 +1,111 @@
+// Keys of [hostnicd] and [hostnicd.limits].
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include "config/values.h"
+
+namespace hostnic::config {
+
+namespace {
+
+constexpr int64_t kMaxLcores = 128;  // DPDK's RTE_MAX_LCORE in Debian's build
+
+ValueResult set_socket(HostnicdConfig& config, const Value& value) {
+  const std::string& path = std::get<std::string>(value);
+  const bool has_nul = path.find('\0') != std::string::npos;
+  if (path.empty() || path.size() > kMaxSocketPathBytes || has_nul) {
+    return bad_value("socket", fmt::format("\"{}\"", path),
+                     fmt::format("use a path of 1 to {} bytes", kMaxSocketPathBytes));
+  }
+  config.socket_path = path;
+  return std::nullopt;
+}
+
+// "3" or "3-5", a CPU or an ascending range; advances past it.
+bool take_cpu_range(const char*& at, const char* end) {
+  unsigned first = 0, last = 0;
+  auto result = std::from_chars(at, end, first);
+  if (result.ec != std::errc()) return false;
+  last = first;
+  if (result.ptr != end && *result.ptr == '-') {
+    result = std::from_chars(result.ptr + 1, end, last);
+    if (result.ec != std::errc()) return false;
+  }
+  at = result.ptr;
+  return first <= last && last < 1024;
+}
+
+bool is_cpu_list(const std::string& text) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (take_cpu_range(at, end)) {
+    if (at == end) return true;
+    if (*at++ != ',') return false;
+  }
+  return false;
+}
+
+ValueResult set_lcores(HostnicdConfig& config, const Value& value) {
+  if (std::holds_alternative<int64_t>(value)) {
+    config.lcore_list.clear();
+    return set_integer(config.lcore_count, "lcores", value, 1, kMaxLcores);
+  }
+  const std::string& list = std::get<std::string>(value);
+  if (!is_cpu_list(list)) {
+    return bad_value("lcores", fmt::format("\"{}\"", list),
+                     "use a number of cores such as 2, or a list of CPUs such as \"2,4-5\"");
+  }
+  config.lcore_count = 0;
+  config.lcore_list = list;
+  return std::nullopt;
+}
+
+const std::array<Key<HostnicdConfig>, 6> kHostnicdKeys{{
+    {"socket", kString, set_socket},
+    {"idle", kString,
+     [](HostnicdConfig& config, const Value& value) {
+       return set_choice(config.idle, "idle", value,
+                         {{"adaptive", Idle::kAdaptive}, {"poll", Idle::kPoll}});
+     }},
+    {"lcores", kInteger | kString, set_lcores},
+    {"huge", kString,
+     [](HostnicdConfig& config, const Value& value) {
+       return set_choice(config.huge, "huge", value,
+                         {{"auto", HugePages::kAuto},
+                          {"never", HugePages::kNever},
+                          {"require", HugePages::kRequire}});
+     }},
+    {"lend_userfaultfd", kBoolean,
+     [](HostnicdConfig& config, const Value& value) -> ValueResult {
+       config.lend_userfaultfd = std::get<bool>(value);
+       return std::nullopt;
+     }},
+    {"seed", kInteger,
+     [](HostnicdConfig& config, const Value& value) {
+       return set_integer(config.seed, "seed", value, 0, std::numeric_limits<int64_t>::max());
+     }},
+}};
+
+const std::array<Key<Limits>, 3> kLimitsKeys{{
+    {"max_qps", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.max_qps, "max_qps", value, 16, 65536);
+     }},
+    {"max_mrs", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.max_mrs, "max_mrs", value, 16, 1048576);
+     }},
+    {"max_clients", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.max_clients, "max_clients", value, 1, 256);
+     }},
+}};
+
+}  // namespace
+
+std::span<const Key<HostnicdConfig>> hostnicd_keys() { return kHostnicdKeys; }
+std::span<const Key<Limits>> limits_keys() { return kLimitsKeys; }
+
+}  // namespace hostnic::config

@@ -1,0 +1,161 @@
+// The TOML file: toml++ reads it, the schema's tables judge it.
+#include <toml++/toml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "config/values.h"
+
+namespace hostnic::config {
+
+namespace {
+
+// Raised at the first error and caught in parse_config: toml++ reports by exception, too.
+struct Failure {
+  toml::source_position at;
+  std::string message;
+};
+
+std::string type_of(const toml::node& node) {
+  std::ostringstream name;
+  name << node.type();
+  return name.str();
+}
+
+template <typename Target>
+Value checked_value(const Key<Target>& key, const toml::node& node) {
+  if ((key.types & kString) && node.is_string()) return node.as_string()->get();
+  if ((key.types & kInteger) && node.is_integer()) return node.as_integer()->get();
+  if ((key.types & kBoolean) && node.is_boolean()) return node.as_boolean()->get();
+  throw Failure{node.source().begin, fmt::format("{} is of type {} (use {})", key.name,
+                                                 type_of(node), type_names(key.types))};
+}
+
+// Where a string value's byte stands in the file. Only for one-line strings without escapes;
+// otherwise where the string begins.
+toml::source_position inside_string(const toml::node& node, size_t offset) {
+  toml::source_position at = node.source().begin;
+  const toml::source_position end = node.source().end;
+  const size_t length = node.is_string() ? node.as_string()->get().size() : 0;
+  if (at.line == end.line && end.column == at.column + length + 2) {
+    at.column += 1 + static_cast<toml::source_index>(offset);
+  }
+  return at;
+}
+
+template <typename Target>
+void set_key(std::span<const Key<Target>> keys, std::string_view place, Target& target,
+             const toml::key& name, const toml::node& node) {
+  const Key<Target>* key = find_key(keys, name.str());
+  if (key == nullptr) {
+    throw Failure{name.source().begin, fmt::format("unknown key \"{}\" in {} (it knows {})",
+                                                   shown(name.str()), place, key_names(keys))};
+  }
+  const ValueResult error = key->set(target, checked_value(*key, node));
+  if (!error) return;
+  throw Failure{error->offset ? inside_string(node, *error->offset) : node.source().begin,
+                error->message};
+}
+
+const toml::table& table_at(std::string_view name, const toml::node& node, const char* remedy) {
+  if (const toml::table* table = node.as_table()) return *table;
+  throw Failure{node.source().begin,
+                fmt::format("{} is of type {} ({})", name, type_of(node), remedy)};
+}
+
+HostnicdConfig read_hostnicd(const toml::node& node) {
+  HostnicdConfig config;
+  for (const auto& [name, child] : table_at("hostnicd", node, "begin a table: [hostnicd]")) {
+    if (name.str() != "limits") {
+      set_key(hostnicd_keys(), "[hostnicd]", config, name, child);
+      continue;
+    }
+    const auto& limits = table_at("limits", child, "begin a table: [hostnicd.limits]");
+    for (const auto& [limit, value] : limits) {
+      set_key(limits_keys(), "[hostnicd.limits]", config.limits, limit, value);
+    }
+  }
+  return config;
+}
+
+std::vector<NicConfig> read_nics(const toml::node& node) {
+  constexpr const char* kRemedy = "begin each NIC with [[nic]]";
+  const toml::array* array = node.as_array();
+  if (array == nullptr) {
+    throw Failure{node.source().begin,
+                  fmt::format("nic is of type {} ({})", type_of(node), kRemedy)};
+  }
+  std::vector<NicConfig> nics;
+  for (const toml::node& element : *array) {
+    NicDraft draft;
+    for (const auto& [name, child] : table_at("nic", element, kRemedy)) {
+      set_key(nic_keys(), "[[nic]]", draft, name, child);
+    }
+    auto nic = finish_nic(std::move(draft), nics.size());
+    if (!nic) throw Failure{element.source().begin, nic.error()};
+    nics.push_back(std::move(*nic));
+    // Here and not at the end, so that the error has the second one's place.
+    if (const auto clash = check_nics(nics)) throw Failure{element.source().begin, *clash};
+  }
+  return nics;
+}
+
+Config read_config(const toml::table& root) {
+  Config config;
+  for (const auto& [name, node] : root) {
+    if (name.str() == "hostnicd") {
+      config.hostnicd = read_hostnicd(node);
+    } else if (name.str() == "nic") {
+      config.nics = read_nics(node);
+    } else {
+      throw Failure{name.source().begin,
+                    fmt::format("unknown key \"{}\" (a file has [hostnicd], [hostnicd.limits] and "
+                                "[[nic]])",
+                                shown(name.str()))};
+    }
+  }
+  return config;
+}
+
+ConfigError error_at(const std::string& source, toml::source_position at, std::string message) {
+  return {source, at.line, at.column, std::move(message)};
+}
+
+}  // namespace
+
+std::string ConfigError::text() const {
+  if (line != 0) return fmt::format("{}:{}:{}: {}", source, line, column, message);
+  if (column != 0) return fmt::format("{}: column {}: {}", source, column, message);
+  return fmt::format("{}: {}", source, message);
+}
+
+Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name) {
+  try {
+    return read_config(toml::parse(text));
+  } catch (const Failure& failure) {
+    return Unexpected(error_at(source_name, failure.at, failure.message));
+  } catch (const toml::parse_error& error) {
+    return Unexpected(error_at(source_name, error.source().begin,
+                               fmt::format("{} (this is not TOML)", shown(error.description()))));
+  }
+}
+
+Expected<Config, ConfigError> load_config_file(const std::string& path) {
+  const auto unreadable = [&](int error) {
+    return Unexpected(ConfigError{
+        path, 0, 0,
+        fmt::format("can't be read: {} (give --config a readable file)", std::strerror(error))});
+  };
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return unreadable(errno != 0 ? errno : EIO);
+  std::ostringstream text;
+  text << file.rdbuf();
+  // A directory opens and then can't be read; an empty file sets failbit on `text` only.
+  if (file.bad() || (text.fail() && errno != 0)) return unreadable(errno != 0 ? errno : EIO);
+  return parse_config(text.str(), path);
+}
+
+}  // namespace hostnic::config

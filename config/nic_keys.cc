@@ -1,0 +1,260 @@
+// Keys of [[nic]] and --nic, and the defaults that depend on them.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "config/values.h"
+#include "protocol/impair/spec_values.h"
+
+namespace hostnic::config {
+
+namespace {
+
+constexpr uint32_t kWireNetwork = 0x0a4d0000;  // 10.77.0.0/24
+constexpr uint32_t kWireMtuBytes = 4096;
+constexpr const char* kIpRemedy =
+    "use an address of one host and its prefix length, such as 10.0.0.1/24";
+
+// An address that a host can have: not 0.x, loopback, multicast or reserved.
+bool is_unicast(Ipv4Address address) {
+  const uint32_t first_byte = raw(address) >> 24;
+  return first_byte != 0 && first_byte != 127 && first_byte < 224;
+}
+
+// Neither the network's own address nor its broadcast; /31 and /32 have neither.
+bool is_host_in(Ipv4Address address, uint32_t prefix_length) {
+  if (prefix_length >= 31) return true;
+  const uint32_t host_mask = 0xffffffffu >> prefix_length;
+  const uint32_t host = raw(address) & host_mask;
+  return host != 0 && host != host_mask;
+}
+
+ValueResult set_name(NicDraft& draft, const Value& value) {
+  const std::string& name = std::get<std::string>(value);
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  if (name.empty() || name.size() > kMaxNameBytes || !plain) {
+    return bad_value("name", fmt::format("\"{}\"", name),
+                     "use 1 to 15 letters, digits, '-' and '_', such as hnic0");
+  }
+  draft.nic.name = name;
+  return std::nullopt;
+}
+
+ValueResult set_port(NicDraft& draft, const Value& value) {
+  const std::string& port = std::get<std::string>(value);
+  const bool plain =
+      std::all_of(port.begin(), port.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (port.empty() || port.front() == ',' || !plain) {
+    return bad_value("port", fmt::format("\"{}\"", port),
+                     "use \"wire\" or DPDK devargs such as \"net_af_packet0,iface=eth0\"");
+  }
+  draft.nic.port = port;
+  return std::nullopt;
+}
+
+ValueResult set_ip(NicDraft& draft, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  const size_t slash = text.find('/');
+  const auto address = impair::parse_ipv4(std::string_view(text).substr(0, slash));
+  const auto prefix = slash == std::string::npos
+                          ? std::nullopt
+                          : impair::parse_integer(std::string_view(text).substr(slash + 1));
+  const bool good = address && prefix && *prefix >= 1 && *prefix <= 32 && is_unicast(*address) &&
+                    is_host_in(*address, static_cast<uint32_t>(*prefix));
+  if (!good) return bad_value("ip", fmt::format("\"{}\"", text), kIpRemedy);
+  draft.nic.ip = *address;
+  draft.nic.prefix_length = static_cast<uint32_t>(*prefix);
+  draft.has_ip = true;
+  return std::nullopt;
+}
+
+ValueResult set_gateway(NicDraft& draft, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  const auto address = impair::parse_ipv4(text);
+  if (!address || !is_unicast(*address)) {
+    return bad_value("gateway", fmt::format("\"{}\"", text), "use an address such as 10.0.0.254");
+  }
+  draft.nic.gateway = *address;
+  return std::nullopt;
+}
+
+ValueResult set_mac(NicDraft& draft, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  const auto mac = parse_mac(text);
+  const bool group = mac && ((*mac)[0] & 1) != 0;
+  if (!mac || group || *mac == wire::MacAddress{}) {
+    return bad_value("mac", fmt::format("\"{}\"", text),
+                     "use a unicast address such as 02:00:0a:00:00:01, or leave it out");
+  }
+  draft.nic.mac = *mac;
+  draft.has_mac = true;
+  return std::nullopt;
+}
+
+ValueResult set_mtu(NicDraft& draft, const Value& value) {
+  constexpr const char* kRemedy = "use 256, 512, 1024, 2048, 4096 or \"auto\"";
+  draft.has_mtu = true;
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    draft.nic.mtu_bytes = 0;
+    if (*text != "auto") return bad_value("mtu", fmt::format("\"{}\"", *text), kRemedy);
+    return std::nullopt;
+  }
+  const int64_t bytes = std::get<int64_t>(value);
+  if (bytes < 256 || bytes > 4096 || !std::has_single_bit(static_cast<uint64_t>(bytes))) {
+    return bad_value("mtu", fmt::format("{}", bytes), kRemedy);
+  }
+  draft.nic.mtu_bytes = static_cast<uint32_t>(bytes);
+  return std::nullopt;
+}
+
+ValueResult set_window(NicDraft& draft, const Value& value) {
+  const int64_t window = std::get<int64_t>(value);
+  if (window < 32 || window > 4096 || !std::has_single_bit(static_cast<uint64_t>(window))) {
+    return bad_value("window", fmt::format("{}", window), "use a power of two from 32 to 4096");
+  }
+  draft.nic.window = static_cast<uint32_t>(window);
+  return std::nullopt;
+}
+
+ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const char* key,
+                           const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  auto spec = impair::parse_spec(text);
+  if (!spec) {
+    return ValueError{fmt::format("{}, {}", key, spec.error().message()), spec.error().column - 1};
+  }
+  if (spec->direction && *spec->direction != direction) {
+    return ValueError{fmt::format("{} begins with the other direction (leave rx and tx out)", key),
+                      size_t{0}};
+  }
+  spec->direction.reset();
+  out = std::move(*spec);
+  return std::nullopt;
+}
+
+const std::array<Key<NicDraft>, 13> kNicKeys{{
+    {"name", kString, set_name},
+    {"port", kString, set_port},
+    {"ip", kString, set_ip},
+    {"gateway", kString, set_gateway},
+    {"mac", kString, set_mac},
+    {"mtu", kInteger | kString, set_mtu},
+    {"window", kInteger, set_window},
+    {"policy", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.policy, "policy", value,
+                         {{"selective", wire::Policy::kSelective},
+                          {"go-back-n", wire::Policy::kGoBackN},
+                          {"whole-message", wire::Policy::kWholeMessage}});
+     }},
+    {"ordering", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.ordering, "ordering", value,
+                         {{"tail", Ordering::kTail},
+                          {"relaxed", Ordering::kRelaxed},
+                          {"strict", Ordering::kStrict}});
+     }},
+    {"idle", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.idle, "idle", value,
+                         {{"adaptive", std::optional(Idle::kAdaptive)}, {"poll", Idle::kPoll}});
+     }},
+    {"icrc", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.icrc, "icrc", value,
+                         {{"auto", Icrc::kAuto}, {"always", Icrc::kAlways}});
+     }},
+    {"impair_rx", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_impairment(draft.nic.impair_rx, impair::Direction::kRx, "impair_rx", value);
+     }},
+    {"impair_tx", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_impairment(draft.nic.impair_tx, impair::Direction::kTx, "impair_tx", value);
+     }},
+}};
+
+// Locally administered, and as unique as the address.
+wire::MacAddress derived_mac(Ipv4Address ip) {
+  const uint32_t bytes = raw(ip);
+  return {0x02,
+          0x00,
+          static_cast<uint8_t>(bytes >> 24),
+          static_cast<uint8_t>(bytes >> 16),
+          static_cast<uint8_t>(bytes >> 8),
+          static_cast<uint8_t>(bytes)};
+}
+
+bool same_network(Ipv4Address a, Ipv4Address b, uint32_t prefix_length) {
+  const uint32_t mask = 0xffffffffu << (32 - prefix_length);
+  return ((raw(a) ^ raw(b)) & mask) == 0;
+}
+
+}  // namespace
+
+std::span<const Key<NicDraft>> nic_keys() { return kNicKeys; }
+
+Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
+  NicConfig& nic = draft.nic;
+  if (nic.name.empty()) nic.name = fmt::format("hnic{}", index);
+  if (!draft.has_ip && !nic.on_wire()) {
+    return Unexpected(fmt::format("{} on port {} has no ip ({})", nic.name, shown(nic.port),
+                                  "add one, such as ip = \"10.0.0.1/24\""));
+  }
+  if (!draft.has_ip) {
+    nic.ip = Ipv4Address{kWireNetwork + static_cast<uint32_t>(index) + 1};
+    nic.prefix_length = 24;
+  }
+  if (nic.gateway && !same_network(*nic.gateway, nic.ip, nic.prefix_length)) {
+    return Unexpected(fmt::format("gateway {} of {} is outside {}/{} (a gateway is a neighbour)",
+                                  impair::format_ipv4(*nic.gateway), nic.name,
+                                  impair::format_ipv4(nic.ip), nic.prefix_length));
+  }
+  if (!draft.has_mac) nic.mac = derived_mac(nic.ip);
+  if (nic.on_wire() && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
+  return std::move(nic);
+}
+
+std::vector<NicConfig> default_nics(size_t count) {
+  std::vector<NicConfig> nics;
+  for (size_t i = 0; i < std::min(count, kMaxNics); ++i) {
+    nics.push_back(*finish_nic({}, i));  // nothing given: nothing to contradict
+  }
+  return nics;
+}
+
+Config default_config(size_t nic_count) {
+  return {.hostnicd = {}, .nics = default_nics(nic_count)};
+}
+
+std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {
+  if (nics.size() > kMaxNics) {
+    return fmt::format("{} NICs (use at most {})", nics.size(), kMaxNics);
+  }
+  for (size_t i = 0; i < nics.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const NicConfig &a = nics[j], &b = nics[i];
+      if (a.name == b.name) {
+        return fmt::format("two NICs are named {} (name them apart)", a.name);
+      }
+      if (a.ip == b.ip) {
+        return fmt::format("{} and {} both have ip {} (give each its own)", a.name, b.name,
+                           impair::format_ipv4(a.ip));
+      }
+      if (a.mac == b.mac) {
+        return fmt::format("{} and {} both have mac {} (give each its own, or leave it out)",
+                           a.name, b.name, to_string(a.mac));
+      }
+      if (!a.on_wire() && a.port == b.port) {
+        return fmt::format("{} and {} both use port {} (a port serves one NIC)", a.name, b.name,
+                           shown(a.port));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace hostnic::config

@@ -1,0 +1,18 @@
+// The `hostnic` program's side of the control socket: lists and commands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
+
+namespace hostnic::cli {
+
+// Errors: one line that names the socket.
+Expected<std::vector<DeviceInfo>, std::string> list_devices(const std::string& socket_path);
+// Runs a command as at hostnicd's prompt and returns what it shows.
+Expected<std::string, std::string> run_text(const std::string& socket_path,
+                                            const std::string& command);
+
+}  // namespace hostnic::cli

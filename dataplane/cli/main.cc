@@ -1,0 +1,148 @@
+// hostnic: runs verbs programs on software NICs, and talks to hostnicd.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "dataplane/cli/control_client.h"
+#include "dataplane/cli/lab.h"
+#include "dataplane/cli/run.h"
+#include "dataplane/daemon/socket_path.h"
+
+namespace hostnic::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  hostnic lab -- ibv_devinfo
+  hostnic lab --loss 1% -- sh -c 'ib_write_bw -d hnic0 & sleep 1; ib_write_bw -d hnic1 127.0.0.1'
+  hostnic lab -- sh -c 'hostnic run --device hnic0 -- ib_write_bw &
+                        hostnic run --device hnic1 -- ib_write_bw 127.0.0.1'
+  hostnic ctl 'show counters')";
+
+struct Arguments {
+  LabOptions lab;
+  std::string socket_path = default_socket_path();
+  std::string devices;
+  std::vector<std::string> words;
+  std::vector<std::string> command;  // behind `--`
+};
+
+// An option that hostnicd understands and checks: passed on as it is.
+void pass_on(CLI::App* lab, Arguments& arguments, const std::string& name,
+             const std::string& help) {
+  lab->add_option_function<std::vector<std::string>>(
+         name,
+         [&arguments, name](const std::vector<std::string>& values) {
+           for (const std::string& value : values)
+             arguments.lab.daemon_arguments.push_back(fmt::format("{}={}", name, value));
+         },
+         help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+void declare_lab(CLI::App& app, Arguments& arguments) {
+  CLI::App* lab = app.add_subcommand(
+      "lab", "start private NICs hnic0, hnic1, ... run COMMAND on them, stop them");
+  lab->footer("Usage: hostnic lab [OPTIONS] -- COMMAND [ARGUMENTS]");
+  pass_on(lab, arguments, "--nics", "how many NICs (default 2)");
+  pass_on(lab, arguments, "--mtu", "IB MTU: 256, 512, 1024, 2048 or 4096 (default)");
+  pass_on(lab, arguments, "--loss", "drop so many of the packets, e.g. 1%");
+  pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
+  pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
+  pass_on(lab, arguments, "--config", "TOML file with NICs and ports");
+  pass_on(lab, arguments, "--nic", "one NIC as for hostnicd; repeatable");
+  pass_on(lab, arguments, "--idle", "adaptive (default) or poll");
+  pass_on(lab, arguments, "--lcores", "how many lcores serve NICs (default 1)");
+  pass_on(lab, arguments, "--commands", "file of commands for hostnicd to run at start");
+  lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
+  lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");
+}
+
+void add_socket(CLI::App* subcommand, Arguments& arguments) {
+  subcommand->add_option("--socket", arguments.socket_path,
+                         "hostnicd's socket (default: $HOSTNIC_SOCKET, else the user's)");
+}
+
+void declare_others(CLI::App& app, Arguments& arguments) {
+  CLI::App* run = app.add_subcommand("run", "run COMMAND on a running hostnicd, or lab");
+  run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
+  add_socket(run, arguments);
+  run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
+  CLI::App* ctl = app.add_subcommand("ctl", "run one of hostnicd's commands; try help");
+  add_socket(ctl, arguments);
+  ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
+  CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
+  add_socket(devices, arguments);
+}
+
+int fail(const char* subcommand, const std::string& line) {
+  fmt::print(stderr, "hostnic {}: {}\n", subcommand, line);
+  return 1;
+}
+
+int show_devices(const Arguments& arguments) {
+  auto devices = list_devices(arguments.socket_path);
+  if (!devices) return fail("devices", devices.error());
+  for (const DeviceInfo& device : *devices)
+    fmt::print("{} {}.{}.{}.{}/{} mtu {} {} {}\n", device.name, device.ip >> 24,
+               device.ip >> 16 & 255, device.ip >> 8 & 255, device.ip & 255, device.prefix_length,
+               device.mtu_bytes, device.link_up ? "up" : "down", device.port);
+  return 0;
+}
+
+int control(const Arguments& arguments) {
+  std::string line;
+  for (const std::string& word : arguments.words) line += (line.empty() ? "" : " ") + word;
+  auto text = run_text(arguments.socket_path, line);
+  if (!text) return fail("ctl", text.error());
+  fputs(text->c_str(), stdout);
+  return 0;
+}
+
+int dispatch(const CLI::App& app, const Arguments& arguments) {
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (name == "devices") return show_devices(arguments);
+  if (name == "ctl") return control(arguments);
+  if (arguments.command.empty())
+    return fail(name.c_str(), fmt::format("no command (usage: hostnic {} [OPTIONS] -- COMMAND "
+                                          "[ARGUMENTS])",
+                                          name));
+  return name == "lab"
+             ? run_lab(arguments.lab, arguments.command)
+             : run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
+}
+
+int run(std::vector<std::string> words) {
+  Arguments arguments;
+  const auto divider = std::find(words.begin(), words.end(), "--");
+  if (divider != words.end()) {
+    arguments.command.assign(divider + 1, words.end());
+    words.erase(divider, words.end());
+  }
+  CLI::App app("Software RDMA NICs for unmodified verbs programs", "hostnic");
+  app.set_version_flag("--version", std::string("hostnic ") + HOSTNIC_VERSION);
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  declare_lab(app, arguments);
+  declare_others(app, arguments);
+  std::reverse(words.begin(), words.end());  // CLI11 pops from the back
+  try {
+    app.parse(words);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "hostnic: {} (`hostnic --help` explains)\n", error.what());
+    return 2;
+  }
+  return dispatch(app, arguments);
+}
+
+}  // namespace
+}  // namespace hostnic::cli
+
+int main(int argc, char** argv) {
+  return hostnic::cli::run(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,44 @@
+// Child processes of `hostnic lab`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hostnic::cli {
+
+struct ChildOptions {
+  std::vector<std::pair<std::string, std::string>> environment;  // set in addition
+  std::vector<std::string> unset;
+  bool own_session = false;  // no terminal signals reach it
+  bool dies_with_us = false;
+  bool stdin_null = false;
+  int output_fd = -1;         // stdout and stderr go there; -1: ours
+  std::vector<int> keep_fds;  // lose their close-on-exec flag
+};
+
+// The child's pid, or -1 with errno when there is no process to be had. A command that can't be
+// executed prints one line and exits 127 (not found) or 126, as in a shell. The signal mask is that
+// of `hostnic`'s start.
+pid_t start_child(const std::vector<std::string>& command, const ChildOptions& options);
+
+// Replaces this process. Returns only when it fails, with the exit code (after one line).
+int exec_command(const std::vector<std::string>& command);
+
+// A shell's exit code for a wait status.
+int exit_code_of(int wait_status);
+
+// Waits up to `limit_ms` for the child's end; its wait status, if it ended.
+std::optional<int> wait_child(pid_t pid, int limit_ms);
+
+// Blocks the signals that run() handles, and remembers the mask for children.
+void block_signals();
+// Waits for `pid` and passes on signals sent to us by other processes (those from the terminal
+// reached the child already). Returns its wait status. `on_other(pid, status)` hears of other
+// children's ends.
+int wait_and_forward(pid_t pid, void (*on_other)(pid_t pid, int status));
+
+}  // namespace hostnic::cli

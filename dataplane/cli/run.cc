@@ -1,0 +1,47 @@
+#include "dataplane/cli/run.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "dataplane/cli/control_client.h"
+#include "dataplane/cli/locate.h"
+#include "dataplane/cli/process.h"
+
+namespace hostnic::cli {
+namespace {
+
+int fail(const std::string& line) {
+  fmt::print(stderr, "hostnic run: {}\n", line);
+  return 1;
+}
+
+}  // namespace
+
+int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
+                    const std::vector<std::string>& command) {
+  auto present = list_devices(socket_path);
+  if (!present) return fail(present.error());
+  std::string names;
+  for (const DeviceInfo& device : *present)
+    names += (names.empty() ? "" : ", ") + std::string(device.name);
+  std::istringstream wanted(devices);
+  for (std::string name; std::getline(wanted, name, ',');) {
+    const bool found = std::any_of(present->begin(), present->end(),
+                                   [&](const DeviceInfo& device) { return name == device.name; });
+    if (!found) return fail(fmt::format("no device \"{}\" (there are: {})", name, names));
+  }
+  auto preload = preload_value(getenv("LD_PRELOAD"));
+  if (!preload) return fail(preload.error());
+  setenv("LD_PRELOAD", preload->c_str(), 1);
+  setenv("HOSTNIC_SOCKET", socket_path.c_str(), 1);
+  if (devices.empty())
+    unsetenv("HOSTNIC_DEVICE");
+  else
+    setenv("HOSTNIC_DEVICE", devices.c_str(), 1);
+  return exec_command(command);
+}
+
+}  // namespace hostnic::cli

@@ -1,0 +1,14 @@
+// `hostnic run`: a command on a running hostnicd.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hostnic::cli {
+
+// `devices`: comma-separated names; empty: all. Replaces this process; returns an exit code if it
+// can't.
+int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
+                    const std::vector<std::string>& command);
+
+}  // namespace hostnic::cli

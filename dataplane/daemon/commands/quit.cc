@@ -1,0 +1,17 @@
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+CommandResult quit(Daemon& daemon, std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kQuit);
+  daemon.quit();
+  return {};
+}
+
+}  // namespace
+
+const PromptCommand kQuit = {"quit", "", "end hostnicd; open devices become fatal", quit};
+
+}  // namespace hostnic

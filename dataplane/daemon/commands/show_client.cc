@@ -1,0 +1,25 @@
+#include <fmt/format.h>
+
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+CommandResult show_client(Daemon& daemon, std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kShowClient);
+  std::string text;
+  for (const ClientInfo& client : daemon.clients())
+    text += fmt::format(
+        "client {} {} program {} pid {} memory-regions {} bytes-mapped {} bytes-by-mem-fd {}\n",
+        client.client_id, daemon.nics()[client.nic].plan.settings.name, client.program, client.pid,
+        client.regions, client.bytes_mapped, client.bytes_mem_fd);
+  return {0, text.empty() ? "no clients\n" : text};
+}
+
+}  // namespace
+
+const PromptCommand kShowClient = {"show client", "", "programs that have a device open",
+                                   show_client};
+
+}  // namespace hostnic

@@ -1,0 +1,33 @@
+#include <errno.h>
+#include <fmt/format.h>
+
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/commands/nic_argument.h"
+
+namespace hostnic {
+namespace {
+
+// `all` also shows those that are 0.
+CommandResult show_counters(Daemon& daemon, std::span<const std::string_view> args) {
+  const bool all = !args.empty() && args.back() == "all";
+  if (all) args = args.first(args.size() - 1);
+  auto units = nics_named(daemon, args, kShowCounters);
+  if (!units) return {EINVAL, units.error()};
+  std::string text;
+  for (const NicUnit* unit : *units) {
+    for (size_t i = 0; i < kCounterCount; ++i) {
+      const auto counter = static_cast<Counter>(i);
+      const uint64_t value = unit->nic->counters().get(counter);
+      if (value != 0 || all)
+        text += fmt::format("{} {} {}\n", unit->plan.settings.name, counter_name(counter), value);
+    }
+  }
+  return {0, text.empty() ? "all counters are 0\n" : text};
+}
+
+}  // namespace
+
+const PromptCommand kShowCounters = {"show counters", "[hnicK] [all]",
+                                     "counters that are not 0 (all: every one)", show_counters};
+
+}  // namespace hostnic

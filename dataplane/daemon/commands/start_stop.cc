@@ -1,0 +1,25 @@
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+CommandResult start(Daemon& daemon, std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kStart);
+  daemon.set_handling(true);
+  return {};
+}
+
+CommandResult stop(Daemon& daemon, std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kStop);
+  daemon.set_handling(false);
+  return {};
+}
+
+}  // namespace
+
+const PromptCommand kStart = {"start", "", "let the NICs handle packets again", start};
+const PromptCommand kStop = {"stop", "", "stop the NICs: packets and work wait until `start`",
+                             stop};
+
+}  // namespace hostnic

@@ -1,0 +1,125 @@
+#include "dataplane/daemon/control_request.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace hostnic {
+namespace {
+
+using Result = Expected<ControlCall, ControlError>;
+
+Unexpected<ControlError> invalid(std::string message) {
+  return Unexpected(ControlError{EINVAL, std::move(message)});
+}
+
+template <size_t N>
+std::string text_field(const char (&field)[N]) {
+  return printable(std::string_view(field, strnlen(field, N)));
+}
+
+// A T from the front of `bytes`, which need not be aligned.
+template <typename T>
+std::optional<T> take(std::span<const std::byte>& bytes) {
+  if (bytes.size() < sizeof(T)) return std::nullopt;
+  T value;
+  memcpy(&value, bytes.data(), sizeof(T));
+  bytes = bytes.subspan(sizeof(T));
+  return value;
+}
+
+Result parse_open(std::span<const std::byte> payload, size_t fd_count) {
+  const auto request = take<OpenRequest>(payload);
+  if (!request || !payload.empty()) return invalid("open: wrong length");
+  const bool has_window = request->has_window != 0;
+  if (fd_count != (has_window ? 3u : 2u))
+    return invalid(
+        fmt::format("open: {} descriptors came along, expected {}", fd_count, has_window ? 3 : 2));
+  return ControlCall(
+      OpenDevice{request->device_index, request->pid, has_window, text_field(request->program)});
+}
+
+Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
+  const auto fixed = take<RegisterMrRequest>(payload);
+  if (!fixed) return invalid("register: wrong length");
+  if (fixed->region_count == 0 || fixed->region_count > kMaxRegionsPerMr)
+    return invalid(fmt::format("register: {} regions, between 1 and {} are possible",
+                               fixed->region_count, kMaxRegionsPerMr));
+  if (payload.size() != fixed->region_count * sizeof(MemoryRegion))
+    return invalid("register: length and region count disagree");
+  RegisterMr call{*fixed, std::vector<MemoryRegion>(fixed->region_count)};
+  memcpy(call.regions.data(), payload.data(), payload.size());
+  if (!covers_exactly(call.regions, fixed->va, fixed->length_bytes))
+    return invalid("register: the regions do not cover the memory exactly");
+  uint64_t end = 0;
+  if (__builtin_add_overflow(fixed->iova, fixed->length_bytes, &end))
+    return invalid("register: iova + length wraps around");
+  for (const MemoryRegion& region : call.regions) {
+    if (region.kind > RegionKind::kFile) return invalid("register: unknown kind of region");
+    if (region.kind == RegionKind::kFile && region.file_index >= fd_count)
+      return invalid("register: a region names a file that was not sent");
+  }
+  return ControlCall(std::move(call));
+}
+
+Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_t fd_count) {
+  if (fd_count != 0 && kind != ControlKind::kOpen && kind != ControlKind::kRegisterMr)
+    return invalid("descriptors came along with a request that takes none");
+  switch (kind) {
+    case ControlKind::kListDevices:
+      if (!payload.empty()) return invalid("list: wrong length");
+      return ControlCall(ListDevices{});
+    case ControlKind::kOpen:
+      return parse_open(payload, fd_count);
+    case ControlKind::kRegisterMr:
+      return parse_register(payload, fd_count);
+    case ControlKind::kDeregisterMr: {
+      const auto request = take<DeregisterMrRequest>(payload);
+      if (!request || !payload.empty()) return invalid("deregister: wrong length");
+      return ControlCall(DeregisterMr{request->lkey});
+    }
+    case ControlKind::kText:
+      return ControlCall(TextCommand{printable(
+          std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});
+  }
+  return invalid(fmt::format("unknown request {}", static_cast<uint32_t>(kind)));
+}
+
+}  // namespace
+
+Expected<ControlCall, ControlError> parse_control_request(std::span<const std::byte> datagram,
+                                                          size_t fd_count) {
+  const auto header = take<ControlRequest>(datagram);
+  if (!header) return invalid("request shorter than its header");
+  if (header->magic != kControlMagic) return invalid("not a hostnic control request");
+  // Before anything that another version may have laid out differently.
+  if (header->abi_version != kHostAbiVersion)
+    return Unexpected(ControlError{
+        EPROTONOSUPPORT,
+        fmt::format("hostnicd {} speaks ABI {}, the program's libhostnic-verbs {} ABI {}: use both "
+                    "from one build",
+                    HOSTNIC_VERSION, kHostAbiVersion, text_field(header->build),
+                    header->abi_version)});
+  if (header->payload_bytes != datagram.size()) return invalid("request of a wrong length");
+  return parse_payload(header->kind, datagram, fd_count);
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
+ControlReply error_reply(const ControlError& error) {
+  ControlReply reply;
+  reply.error = error.error;
+  const size_t bytes = std::min(error.message.size(), sizeof(reply.message) - 1);
+  memcpy(reply.message, error.message.data(), bytes);
+  return reply;
+}
+
+}  // namespace hostnic

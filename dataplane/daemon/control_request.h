@@ -1,0 +1,53 @@
+// Requests on the control socket, checked: the only place where their bytes are looked at raw.
+// Pure; tests/fuzz/control_fuzzer.cc runs it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
+
+namespace hostnic {
+
+struct ListDevices {};
+struct OpenDevice {
+  uint32_t device_index = 0;
+  uint32_t pid = 0;
+  bool has_window = false;
+  std::string program;  // printable
+};
+struct RegisterMr {
+  RegisterMrRequest fixed{};
+  std::vector<MemoryRegion> regions;  // cover [va, va + length) exactly
+};
+struct DeregisterMr {
+  uint32_t lkey = 0;
+};
+struct TextCommand {
+  std::string text;
+};
+
+using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, TextCommand>;
+
+// What to answer instead of serving the request.
+struct ControlError {
+  int error = 0;        // errno value
+  std::string message;  // one line
+};
+
+// `fd_count`: how many descriptors came along. Any thread.
+Expected<ControlCall, ControlError> parse_control_request(std::span<const std::byte> datagram,
+                                                          size_t fd_count);
+
+// Text from a stranger, fit for a log line: what is not printable ASCII becomes '?'.
+std::string printable(std::string_view text);
+
+// A failed request's reply.
+ControlReply error_reply(const ControlError& error);
+
+}  // namespace hostnic

@@ -1,0 +1,313 @@
+#include "dataplane/daemon/daemon.h"
+
+#include <fmt/format.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <string.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "dataplane/daemon/log.h"
+#include "protocol/impair/stage.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint32_t kWireSpeedMbps = 100'000;
+
+int run_loop(void* loop) {
+  static_cast<LcoreLoop*>(loop)->run();
+  return 0;
+}
+
+// EUI-64 of a MAC address, in the byte order in which verbs carries GUIDs.
+uint64_t guid_of(const wire::MacAddress& mac) {
+  const uint8_t bytes[8] = {
+      static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+  uint64_t guid = 0;
+  memcpy(&guid, bytes, sizeof(guid));
+  return guid;
+}
+
+template <size_t N>
+void copy_text(char (&to)[N], std::string_view from) {
+  const size_t bytes = std::min(from.size(), N - 1);
+  memcpy(to, from.data(), bytes);
+  to[bytes] = 0;
+}
+
+}  // namespace
+
+Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.max_mrs) {}
+
+Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
+  std::unique_ptr<Daemon> daemon(new Daemon(plan));
+  for (auto step : {&Daemon::make_lcores, &Daemon::open_ethernet_ports, &Daemon::make_pools,
+                    &Daemon::make_wire, &Daemon::make_nics})
+    if (auto done = (daemon.get()->*step)(); !done) return Unexpected(done.error());
+  return daemon;
+}
+
+Expected<void, std::string> Daemon::make_lcores() {
+  for (uint32_t i = 0; i < plan_.lcores; ++i) {
+    auto loop = LcoreLoop::create(plan_.idle);
+    if (!loop) return Unexpected(loop.error());
+    lcores_.push_back(std::move(*loop));
+  }
+  for (size_t i = 0; i < plan_.nics.size(); ++i) {
+    NicUnit unit;
+    unit.plan = plan_.nics[i];
+    unit.lcore_number = static_cast<uint32_t>(i % lcores_.size());
+    unit.lcore = lcores_[unit.lcore_number].get();
+    nics_.push_back(std::move(unit));
+  }
+  return {};
+}
+
+Expected<void, std::string> Daemon::make_pools() {
+  for (uint32_t i = 0; i < lcores_.size(); ++i) {
+    uint32_t mtu_bytes = 256, served = 0;
+    for (const NicUnit& unit : nics_)
+      if (unit.lcore_number == i) {
+        mtu_bytes = std::max(mtu_bytes, unit.plan.settings.mtu_bytes);
+        ++served;
+      }
+    pools_.push_back(
+        create_mbuf_pools(fmt::format("lcore{}", i), mtu_bytes, mbuf_scale(served), SOCKET_ID_ANY));
+    if (pools_.back().data == nullptr)
+      return Unexpected(fmt::format(
+          "no memory for packet buffers: {}; give EAL more by `-m MEGABYTES` before `--`",
+          rte_strerror(rte_errno)));
+  }
+  return {};
+}
+
+Expected<void, std::string> Daemon::open_ethernet_ports() {
+  for (NicUnit& unit : nics_) {
+    NicSettings& settings = unit.plan.settings;
+    if (unit.plan.port.empty()) continue;
+    std::optional<wire::MacAddress> mac;
+    if (unit.plan.mac_given) mac = settings.mac;
+    auto port = EthernetPort::open(settings.name, unit.plan.port, mac);
+    if (!port) return Unexpected(port.error());
+    unit.ethernet = std::move(*port);
+    unit.port = unit.ethernet.get();
+    settings.mac = unit.ethernet->mac();
+    auto mtu = choose_ib_mtu(settings.name, unit.plan.port, settings.mtu_bytes,
+                             unit.ethernet->ethernet_mtu_bytes());
+    if (!mtu) return Unexpected(mtu.error());
+    settings.mtu_bytes = *mtu;
+  }
+  return {};
+}
+
+Expected<void, std::string> Daemon::make_wire() {
+  std::vector<WireMember> members;
+  for (NicUnit& unit : nics_)
+    if (unit.ethernet == nullptr)
+      members.push_back({unit.plan.settings.name, unit.plan.settings.ip, unit.lcore});
+  if (members.empty()) return {};
+  auto wire = VirtualWire::create(std::move(members), pools_[0].data);
+  if (!wire) return Unexpected(wire.error());
+  wire_ = std::move(*wire);
+  uint32_t member = 0;
+  for (NicUnit& unit : nics_)
+    if (unit.ethernet == nullptr) unit.port = &wire_->port(member++);
+  return {};
+}
+
+Expected<void, std::string> Daemon::make_nics() {
+  for (NicUnit& unit : nics_) {
+    unit.nic =
+        std::make_unique<Nic>(unit.plan.settings, mrs_, pools_[unit.lcore_number], *unit.port);
+    unit.on_lcore = std::make_unique<NicOnLcore>(*unit.nic, unit.ethernet == nullptr);
+    unit.lcore->add(unit.on_lcore.get());
+    const NicSettings& settings = unit.plan.settings;
+    for (const bool receive_side : {true, false}) {
+      const impair::Spec& spec = receive_side ? unit.plan.rx : unit.plan.tx;
+      if (!spec.rules.empty())
+        unit.nic->set_impairment(
+            receive_side, spec,
+            impair::derive_seed(plan_.seed, settings.index,
+                                receive_side ? impair::Direction::kRx : impair::Direction::kTx));
+    }
+  }
+  return {};
+}
+
+Expected<void, std::string> Daemon::launch() {
+  size_t next = 0;
+  unsigned lcore_id = 0;
+  RTE_LCORE_FOREACH_WORKER(lcore_id) {
+    if (next == lcores_.size()) break;
+    if (const int error = rte_eal_remote_launch(run_loop, lcores_[next].get(), lcore_id))
+      return Unexpected(fmt::format("lcore {}: {}", lcore_id, rte_strerror(-error)));
+    launched_ = true;
+    ++next;
+  }
+  if (next < lcores_.size())
+    return Unexpected(fmt::format(
+        "{} lcores are to serve NICs, but EAL has {} beside the main one: give it more by -l or "
+        "--lcores before `--`",
+        lcores_.size(), next));
+  return {};
+}
+
+Daemon::~Daemon() {
+  if (launched_) {
+    for (auto& lcore : lcores_) lcore->request_stop();
+    rte_eal_mp_wait_lcore();
+  }
+  // NICs first: they hold packets of the ports and pools. Then ports. What is retired goes when
+  // nothing refers to it any more.
+  for (NicUnit& unit : nics_) {
+    unit.nic.reset();
+    unit.ethernet.reset();
+  }
+  wire_.reset();
+  retired_.clear();
+  for (MbufPools& pools : pools_) free_mbuf_pools(pools);
+}
+
+NicUnit* Daemon::find_nic(std::string_view name) {
+  for (NicUnit& unit : nics_)
+    if (unit.plan.settings.name == name) return &unit;
+  return nullptr;
+}
+
+DeviceInfo Daemon::device_info(const NicUnit& unit) const {
+  const NicSettings& settings = unit.plan.settings;
+  DeviceInfo info{};
+  copy_text(info.name, settings.name);
+  info.index = settings.index;
+  info.ip = raw(settings.ip);
+  info.prefix_length = settings.prefix_length;
+  info.mtu_bytes = settings.mtu_bytes;
+  memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
+  info.link_up = unit.ethernet == nullptr || unit.ethernet->link_up();
+  info.on_wire = unit.ethernet == nullptr;
+  info.speed_mbps = unit.ethernet == nullptr ? kWireSpeedMbps : unit.ethernet->speed_mbps();
+  info.window = settings.window;
+  info.max_qps = settings.max_qps;
+  info.max_mrs = mrs_.capacity();
+  info.atomic_on_host = 0;
+  info.node_guid = guid_of(settings.mac);
+  copy_text(info.port, unit.plan.port.empty() ? "virtual wire" : unit.plan.port);
+  return info;
+}
+
+void Daemon::set_handling(bool on) {
+  for (auto& lcore : lcores_) lcore->set_handling(on);
+}
+
+void Daemon::set_impairment(NicUnit& unit, bool receive_side, const impair::Spec& spec) {
+  (receive_side ? unit.plan.rx : unit.plan.tx) = spec;
+  const uint64_t seed =
+      impair::derive_seed(plan_.seed, unit.plan.settings.index,
+                          receive_side ? impair::Direction::kRx : impair::Direction::kTx);
+  unit.lcore->run_on([&] { unit.nic->set_impairment(receive_side, spec, seed); });
+}
+
+// ---- MR table
+
+uint32_t Daemon::add_region(MrTable::Init init) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.add(std::move(init));
+}
+
+void Daemon::quiesce() {
+  for (auto& lcore : lcores_) lcore->run_on([] {});
+}
+
+bool Daemon::invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id) {
+  bool all = true;
+  {
+    std::lock_guard lock(mrs_mutex_);
+    for (const uint32_t key : keys) all = mrs_.invalidate(key, client_id) && all;
+  }
+  quiesce();
+  return all;
+}
+
+bool Daemon::wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit) {
+  using std::chrono::steady_clock;
+  const auto end = steady_clock::now() + limit;
+  for (const uint32_t key : keys) {
+    // Packets that refer to the memory lie in a ring, a few loop turns from being consumed.
+    for (unsigned tries = 0;; ++tries) {
+      {
+        std::lock_guard lock(mrs_mutex_);
+        if (!mrs_.referenced(key)) break;
+      }
+      if (steady_clock::now() >= end) return false;
+      if (tries < 64)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  return true;
+}
+
+std::vector<MappedPiece> Daemon::reclaim_region(uint32_t key) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.reclaim(key);
+}
+
+std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.keys_of(client_id);
+}
+
+void Daemon::retire(RetiredMemory memory) {
+  std::lock_guard lock(retired_mutex_);
+  retired_.push_back(std::move(memory));
+}
+
+size_t Daemon::reap_retired() {
+  std::lock_guard lock(retired_mutex_);
+  for (auto it = retired_.begin(); it != retired_.end();) {
+    if (!wait_unreferenced(it->keys, std::chrono::milliseconds(0))) {
+      ++it;
+      continue;
+    }
+    for (const uint32_t key : it->keys) {
+      const auto pieces = reclaim_region(key);
+      std::lock_guard mapping_lock(mapping_mutex_);
+      it->memory->unmap(pieces);
+    }
+    it = retired_.erase(it);
+  }
+  return retired_.size();
+}
+
+// ---- clients
+
+void Daemon::add_client(const ClientInfo& info) {
+  std::lock_guard lock(clients_mutex_);
+  clients_.push_back(info);
+}
+
+void Daemon::remove_client(uint32_t client_id) {
+  std::lock_guard lock(clients_mutex_);
+  std::erase_if(clients_, [&](const ClientInfo& info) { return info.client_id == client_id; });
+}
+
+void Daemon::note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd) {
+  std::lock_guard lock(clients_mutex_);
+  for (ClientInfo& info : clients_) {
+    if (info.client_id != client_id) continue;
+    info.regions += static_cast<uint32_t>(regions);
+    info.bytes_mapped += static_cast<uint64_t>(mapped);
+    info.bytes_mem_fd += static_cast<uint64_t>(mem_fd);
+  }
+}
+
+std::vector<ClientInfo> Daemon::clients() {
+  std::lock_guard lock(clients_mutex_);
+  return clients_;
+}
+
+}  // namespace hostnic

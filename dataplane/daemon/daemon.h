@@ -1,0 +1,142 @@
+// The running hostnicd: lcores, NICs, their ports, the MR table, and what control threads may do
+// with them. One per process; EAL must be up before create() and outlive the object.
+//
+// Threads: the control thread (main) owns the object. Session threads (one per open device) use the
+// members marked [any thread].
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dataplane/daemon/ethernet_port.h"
+#include "dataplane/daemon/lcore_loop.h"
+#include "dataplane/daemon/plan.h"
+#include "dataplane/daemon/wire_port.h"
+#include "dataplane/memory/client_memory.h"
+#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/nic.h"
+#include "protocol/hostif/control_message.h"
+
+namespace hostnic {
+
+// The NIC as the lcore loop sees it.
+class NicOnLcore : public Pollable {
+ public:
+  NicOnLcore(Nic& nic, bool wire) : nic_(nic), wire_(wire) {}
+  uint32_t poll(TimeNs now_ns) override { return nic_.poll(now_ns); }
+  TimeNs next_deadline_ns() const override { return nic_.next_deadline_ns(); }
+  bool work_waiting() override { return nic_.work_waiting(); }
+  bool needs_tick() const override { return !wire_; }
+
+ private:
+  Nic& nic_;
+  bool wire_;
+};
+
+struct NicUnit {
+  NicPlan plan;
+  LcoreLoop* lcore = nullptr;
+  uint32_t lcore_number = 0;
+  std::unique_ptr<EthernetPort> ethernet;  // null on the wire
+  Port* port = nullptr;
+  std::unique_ptr<Nic> nic;
+  std::unique_ptr<NicOnLcore> on_lcore;
+};
+
+// A client, for `show client`.
+struct ClientInfo {
+  uint32_t client_id = 0;
+  uint32_t nic = 0;
+  uint32_t pid = 0;
+  std::string program;
+  uint32_t regions = 0;
+  uint64_t bytes_mapped = 0;
+  uint64_t bytes_mem_fd = 0;
+};
+
+// Memory that a client no longer has but packets still refer to: kept until they are gone.
+struct RetiredMemory {
+  std::vector<uint32_t> keys;
+  std::unique_ptr<ClientMemory> memory;
+  std::unique_ptr<ClientChannel> channel;  // memory's client_gone lives here
+};
+
+class Daemon {
+ public:
+  static Expected<std::unique_ptr<Daemon>, std::string> create(const DaemonPlan& plan);
+  // Stops the lcores. No session may be left.
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  const DaemonPlan& plan() const { return plan_; }
+  std::vector<NicUnit>& nics() { return nics_; }
+  std::vector<std::unique_ptr<LcoreLoop>>& lcores() { return lcores_; }
+  // Null: no NIC of this name.
+  NicUnit* find_nic(std::string_view name);
+  DeviceInfo device_info(const NicUnit& unit) const;  // [any thread]
+
+  // Starts the lcores' loops.
+  Expected<void, std::string> launch();
+  // `start` and `stop` at the prompt.
+  void set_handling(bool on);
+  void quit() { quit_.store(true); }
+  bool quitting() const { return quit_.load(); }  // [any thread]
+
+  // -- MR table [any thread].
+  uint32_t add_region(MrTable::Init init);
+  // Nobody finds the keys any more when this returns, but packets may still refer to the memory.
+  // False: one is no key of this client.
+  bool invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id);
+  // Waits until no packet refers to the regions. False: not within `limit` (NICs are stopped).
+  bool wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit);
+  std::vector<MappedPiece> reclaim_region(uint32_t key);
+  std::vector<uint32_t> regions_of(uint32_t client_id);
+  uint32_t region_count() const { return mrs_.size(); }
+  // ClientMemory::map and unmap of several clients take turns: they share the SIGBUS guard's table.
+  std::mutex& mapping_mutex() { return mapping_mutex_; }
+
+  void retire(RetiredMemory memory);  // [any thread]
+  // Control thread, now and then. Returns how many are still kept.
+  size_t reap_retired();
+
+  // -- Clients, for people and limits [any thread].
+  uint32_t next_client_id() { return next_client_id_.fetch_add(1); }
+  void add_client(const ClientInfo& info);
+  void remove_client(uint32_t client_id);
+  void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
+  std::vector<ClientInfo> clients();
+
+  // Replaces a NIC's impairments. Control thread.
+  void set_impairment(NicUnit& unit, bool receive_side, const impair::Spec& spec);
+
+ private:
+  explicit Daemon(const DaemonPlan& plan);
+  Expected<void, std::string> make_lcores();
+  Expected<void, std::string> open_ethernet_ports();
+  Expected<void, std::string> make_pools();
+  Expected<void, std::string> make_wire();
+  Expected<void, std::string> make_nics();
+  void quiesce();
+
+  DaemonPlan plan_;
+  MrTable mrs_;
+  std::vector<std::unique_ptr<LcoreLoop>> lcores_;
+  std::vector<MbufPools> pools_;  // per lcore
+  std::unique_ptr<VirtualWire> wire_;
+  std::vector<NicUnit> nics_;
+  bool launched_ = false;
+  std::atomic<bool> quit_{false};
+  std::atomic<uint32_t> next_client_id_{1};
+  std::mutex mrs_mutex_, mapping_mutex_, retired_mutex_, clients_mutex_;
+  std::list<RetiredMemory> retired_;
+  std::vector<ClientInfo> clients_;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,219 @@
+#include "dataplane/daemon/ethernet_port.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <net/if.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "dataplane/daemon/unique_fd.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint16_t kRxDescriptors = 1024;
+constexpr uint16_t kTxDescriptors = 1024;
+constexpr unsigned kRxBuffers = 8192 - 1;
+// net_af_packet wants a receive buffer as large as its frames.
+constexpr const char* kAfPacketGeometry = "framesz=8192,blocksz=65536,framecnt=2048";
+constexpr uint16_t kBufferRoomBytes = 9216;
+
+bool is_af_packet(const std::string& devargs) { return devargs.starts_with("net_af_packet"); }
+
+// The kernel's interface behind a port that has one.
+std::optional<std::string> interface_of(const std::string& devargs) {
+  for (const char* driver : {"net_af_packet", "net_af_xdp", "eth_af_packet"})
+    if (devargs.starts_with(driver)) return devargs_value(devargs, "iface");
+  return std::nullopt;
+}
+
+Expected<uint32_t, std::string> interface_mtu(const std::string& interface) {
+  UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  if (interface.size() >= IFNAMSIZ)
+    return Unexpected(fmt::format("\"{}\" is no interface name: it is too long", interface));
+  memcpy(request.ifr_name, interface.data(), interface.size());
+  if (!socket_fd || ioctl(socket_fd.get(), SIOCGIFMTU, &request) != 0)
+    return Unexpected(fmt::format("interface {}: {}; `ip link` lists those there are", interface,
+                                  strerror(errno)));
+  return static_cast<uint32_t>(request.ifr_mtu);
+}
+
+std::string with_geometry(const std::string& devargs) {
+  if (!is_af_packet(devargs) || devargs_value(devargs, "framesz")) return devargs;
+  return devargs + "," + kAfPacketGeometry;
+}
+
+}  // namespace
+
+uint32_t largest_ib_mtu(uint32_t ethernet_mtu_bytes) {
+  for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2)
+    if (mtu + kPacketOverheadBytes <= ethernet_mtu_bytes) return mtu;
+  return 0;
+}
+
+std::optional<std::string> devargs_value(const std::string& devargs, const std::string& key) {
+  size_t at = devargs.find(',');
+  while (at != std::string::npos) {
+    const size_t end = std::min(devargs.find(',', at + 1), devargs.size());
+    const std::string argument = devargs.substr(at + 1, end - at - 1);
+    if (argument.starts_with(key + "=")) return argument.substr(key.size() + 1);
+    at = devargs.find(',', at + 1);
+  }
+  return std::nullopt;
+}
+
+Expected<PortFacts, std::string> check_ethernet_port(const std::string& devargs) {
+  PortFacts facts;
+  const auto interface = interface_of(devargs);
+  if (is_af_packet(devargs) && !interface)
+    return Unexpected(fmt::format("port {}: which interface? Say {},iface=NAME", devargs, devargs));
+  if (!interface) return facts;
+  auto mtu = interface_mtu(*interface);
+  if (!mtu) return Unexpected(fmt::format("port {}: {}", devargs, mtu.error()));
+  facts.ethernet_mtu_bytes = *mtu;
+  const UniqueFd packet_socket(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!packet_socket)
+    return Unexpected(
+        fmt::format("port {}: opening interface {} needs CAP_NET_RAW: run as root, or once "
+                    "`sudo setcap cap_net_raw+ep $(readlink -f hostnicd)`",
+                    devargs, *interface));
+  return facts;
+}
+
+Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
+                                              const std::string& devargs, uint32_t wanted_bytes,
+                                              uint32_t ethernet_mtu_bytes) {
+  const uint32_t largest = largest_ib_mtu(ethernet_mtu_bytes);
+  if (largest == 0)
+    return Unexpected(fmt::format(
+        "{}: port {} has an MTU of {} bytes, too small even for an IB MTU of 256 (needs {})",
+        nic_name, devargs, ethernet_mtu_bytes, 256 + kPacketOverheadBytes));
+  if (wanted_bytes == 0) return largest;
+  if (wanted_bytes > largest)
+    return Unexpected(fmt::format(
+        "{}: mtu {} needs a port MTU of {} bytes, and {} has {}: use mtu {}, or raise it with "
+        "`ip link set dev NAME mtu {}`",
+        nic_name, wanted_bytes, wanted_bytes + kPacketOverheadBytes, devargs, ethernet_mtu_bytes,
+        largest, wanted_bytes + kPacketOverheadBytes));
+  return wanted_bytes;
+}
+
+Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
+    const std::string& name, const std::string& devargs,
+    const std::optional<wire::MacAddress>& mac) {
+  std::unique_ptr<EthernetPort> port(new EthernetPort);
+  if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
+  if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
+  rte_ether_addr own{};
+  rte_eth_macaddr_get(port->port_id_, &own);
+  memcpy(port->mac_.data(), own.addr_bytes, port->mac_.size());
+  if (mac && *mac != port->mac_) {
+    port->mac_ = *mac;
+    if (const int error = rte_eth_promiscuous_enable(port->port_id_))
+      return Unexpected(fmt::format(
+          "{}: port {} can't take another MAC address than its own (promiscuous mode: {})", name,
+          devargs, rte_strerror(-error)));
+  }
+  return port;
+}
+
+Expected<void, std::string> EthernetPort::probe(const std::string& name,
+                                                const std::string& devargs) {
+  devargs_ = devargs;
+  device_ = devargs.substr(0, devargs.find(','));
+  if (const int error = rte_dev_probe(with_geometry(devargs).c_str()))
+    return Unexpected(
+        fmt::format("{}: DPDK can't open port {}: {}", name, devargs, rte_strerror(-error)));
+  if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
+    port_id_ = UINT16_MAX;
+    return Unexpected(fmt::format("{}: {} is no Ethernet port that DPDK drives", name, devargs));
+  }
+  return {};
+}
+
+Expected<void, std::string> EthernetPort::configure(const std::string& name) {
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(port_id_, &info))
+    return Unexpected(fmt::format("{}: port {}: {}", name, devargs_, rte_strerror(-error)));
+  // External buffers are only safe where the driver was tried with them (HOST.md, "Ports"): a
+  // driver that lacks multi-segment transmission sends wrong bytes without a word.
+  multi_segment_ =
+      is_af_packet(devargs_) && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
+  rte_eth_conf conf{};
+  if (multi_segment_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  rx_pool_ = rte_pktmbuf_pool_create((name + "_rx").c_str(), kRxBuffers, 256, 0,
+                                     kBufferRoomBytes + RTE_PKTMBUF_HEADROOM,
+                                     rte_eth_dev_socket_id(port_id_));
+  if (rx_pool_ == nullptr)
+    return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name,
+                                  rte_strerror(rte_errno)));
+  uint16_t rx_descriptors = kRxDescriptors, tx_descriptors = kTxDescriptors;
+  int error = rte_eth_dev_configure(port_id_, 1, 1, &conf);
+  if (error == 0)
+    error = rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+  // af_packet believes in 1518 bytes whatever the interface says: its MTU is left alone. A real
+  // adapter is set to what the largest packet needs.
+  if (error == 0 && !interface_of(devargs_))
+    rte_eth_dev_set_mtu(port_id_, std::min<uint16_t>(4096 + kPacketOverheadBytes, info.max_mtu));
+  if (error == 0)
+    error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors, SOCKET_ID_ANY, nullptr, rx_pool_);
+  if (error == 0)
+    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors, SOCKET_ID_ANY, nullptr);
+  if (error == 0) error = rte_eth_dev_start(port_id_);
+  if (error != 0)
+    return Unexpected(
+        fmt::format("{}: port {} doesn't start: {}", name, devargs_, rte_strerror(-error)));
+  if (const auto interface = interface_of(devargs_)) {
+    auto mtu = interface_mtu(*interface);
+    if (!mtu) return Unexpected(fmt::format("{}: {}", name, mtu.error()));
+    mtu_bytes_ = *mtu;
+  } else {
+    uint16_t mtu = 0;
+    rte_eth_dev_get_mtu(port_id_, &mtu);
+    mtu_bytes_ = mtu;
+  }
+  return {};
+}
+
+EthernetPort::~EthernetPort() {
+  if (port_id_ != UINT16_MAX) {
+    rte_eth_dev_stop(port_id_);
+    rte_eth_dev_close(port_id_);
+  }
+  rte_mempool_free(rx_pool_);
+}
+
+bool EthernetPort::link_up() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+uint32_t EthernetPort::speed_mbps() const {
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(port_id_, &link) != 0 || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+    return 0;
+  return link.link_speed;
+}
+
+uint16_t EthernetPort::receive(rte_mbuf** packets, uint16_t max) {
+  const uint16_t received = rte_eth_rx_burst(port_id_, 0, packets, max);
+  full_bursts_ = received == max ? full_bursts_ + 1 : 0;
+  return received;
+}
+
+uint16_t EthernetPort::transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t count) {
+  return rte_eth_tx_burst(port_id_, 0, packets, count);
+}
+
+std::string EthernetPort::describe() const {
+  return fmt::format("{} (MTU {}{})", devargs_, mtu_bytes_, link_up() ? "" : ", link down");
+}
+
+}  // namespace hostnic

@@ -1,0 +1,74 @@
+// Any DPDK port as a NIC's port: an ordinary network interface through net_af_packet, or a physical
+// adapter by its PCI address.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dataplane/nic/port.h"
+#include "protocol/expected.h"
+#include "protocol/wire/ethernet.h"
+
+namespace hostnic {
+
+// What an IB MTU needs of an Ethernet MTU beside the payload: IPv4 20, UDP 8, BTH 12, our longest
+// extension headers 32, ICRC 4, and room to grow.
+inline constexpr uint32_t kPacketOverheadBytes = 80;
+
+// The largest IB MTU (256 .. 4096) whose packets fit an Ethernet MTU; 0: none does.
+uint32_t largest_ib_mtu(uint32_t ethernet_mtu_bytes);
+// The value of `key` in devargs such as "net_af_packet0,iface=veth0".
+std::optional<std::string> devargs_value(const std::string& devargs, const std::string& key);
+
+// What can be known of a port before EAL starts; so that bad configuration ends early.
+struct PortFacts {
+  uint32_t ethernet_mtu_bytes = 0;  // 0: known after EAL started only
+};
+// Error: one line (no such interface, privilege that is missing, and what grants it).
+Expected<PortFacts, std::string> check_ethernet_port(const std::string& devargs);
+// The IB MTU for a NIC: `wanted_bytes`, or the largest that fits when that is 0. Error: one line
+// with both numbers.
+Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
+                                              const std::string& devargs, uint32_t wanted_bytes,
+                                              uint32_t ethernet_mtu_bytes);
+
+class EthernetPort : public Port {
+ public:
+  // EAL must be up. Probes, configures and starts the port. `name` names the NIC in errors and the
+  // packet pool. `mac`: an address other than the port's own (the port then turns promiscuous).
+  static Expected<std::unique_ptr<EthernetPort>, std::string> open(
+      const std::string& name, const std::string& devargs,
+      const std::optional<wire::MacAddress>& mac);
+  ~EthernetPort() override;
+
+  wire::MacAddress mac() const { return mac_; }
+  uint32_t ethernet_mtu_bytes() const { return mtu_bytes_; }
+  bool link_up() const;
+  uint32_t speed_mbps() const;  // 0: unknown
+
+  uint16_t receive(rte_mbuf** packets, uint16_t max) override;
+  uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
+  int peer_of(uint32_t) const override { return 0; }
+  bool is_wire() const override { return false; }
+  bool takes_external_buffers() const override { return multi_segment_; }
+  bool backlog() const override { return full_bursts_ >= 4; }
+  std::string describe() const override;
+
+ private:
+  EthernetPort() = default;
+  Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
+  Expected<void, std::string> configure(const std::string& name);
+
+  std::string devargs_, device_;
+  uint16_t port_id_ = UINT16_MAX;
+  rte_mempool* rx_pool_ = nullptr;
+  wire::MacAddress mac_{};
+  uint32_t mtu_bytes_ = 0;
+  bool multi_segment_ = false;
+  // Receive bursts in a row that came back full: ethdev has no cheap queue length for all drivers.
+  uint32_t full_bursts_ = 0;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,205 @@
+#include "dataplane/daemon/lcore_loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "dataplane/daemon/clock.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+static_assert(sizeof(DoorbellPage) <= kPageBytes);
+// Empty turns before the loop offers its core to others. A client that answers within that time
+// keeps its latency; on a machine with fewer cores than busy threads the client needs the core.
+constexpr uint32_t kTurnsBeforeYield = 8;
+
+std::string errno_line(const char* what) { return fmt::format("{}: {}", what, strerror(errno)); }
+
+// A sealed memfd: clients map it for reading, and no descriptor of it grants more.
+Expected<UniqueFd, std::string> make_doorbell_page(DoorbellPage** page) {
+  UniqueFd fd(memfd_create("hostnic-doorbell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ftruncate(fd.get(), kPageBytes) != 0)
+    return Unexpected(errno_line("doorbell page: memfd_create"));
+  void* base = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return Unexpected(errno_line("doorbell page: mmap"));
+  *page = static_cast<DoorbellPage*>(base);
+  if (fcntl(fd.get(), F_ADD_SEALS,
+            F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    return Unexpected(errno_line("doorbell page: F_ADD_SEALS"));
+  return fd;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<LcoreLoop>, std::string> LcoreLoop::create(const LcoreIdle& idle) {
+  std::unique_ptr<LcoreLoop> loop(new LcoreLoop(idle));
+  auto doorbell = make_doorbell_page(&loop->page_);
+  if (!doorbell) return Unexpected(doorbell.error());
+  loop->doorbell_fd_ = std::move(*doorbell);
+  loop->event_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  loop->epoll_fd_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!loop->event_fd_ || !loop->epoll_fd_) return Unexpected(errno_line("eventfd, epoll_create1"));
+  if (const int error = loop->watch(loop->event_fd_.get()))
+    return Unexpected(fmt::format("epoll_ctl: {}", strerror(error)));
+  return loop;
+}
+
+LcoreLoop::~LcoreLoop() {
+  if (page_ != nullptr) munmap(page_, kPageBytes);
+}
+
+int LcoreLoop::watch(int event_fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  return epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, event_fd, &event) == 0 ? 0 : errno;
+}
+
+void LcoreLoop::unwatch(int event_fd) {
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, event_fd, nullptr);
+}
+
+void LcoreLoop::ring() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (page_->lcore_sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(event_fd_.get(), 1);
+}
+
+void LcoreLoop::request_stop() {
+  stop_.store(true, std::memory_order_release);
+  ring();
+}
+
+void LcoreLoop::set_handling(bool on) {
+  handling_.store(on, std::memory_order_relaxed);
+  ring();
+}
+
+void LcoreLoop::run_on(const std::function<void()>& function) {
+  // Shared: the lcore still wakes the waiter when that may have seen `done` and returned.
+  auto task = std::make_shared<Task>();
+  task->function = function;
+  {
+    std::lock_guard lock(tasks_mutex_);
+    tasks_.push_back(task);
+    tasks_waiting_.store(true, std::memory_order_release);
+  }
+  ring();
+  task->done.wait(0, std::memory_order_acquire);
+}
+
+void LcoreLoop::run_tasks() {
+  std::vector<std::shared_ptr<Task>> tasks;
+  {
+    std::lock_guard lock(tasks_mutex_);
+    tasks.swap(tasks_);
+    tasks_waiting_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& task : tasks) {
+    task->function();
+    task->done.store(1, std::memory_order_release);
+    task->done.notify_one();
+  }
+}
+
+uint32_t LcoreLoop::turn(TimeNs now_ns) {
+  if (!handling()) return 0;
+  uint32_t work = 0;
+  for (Pollable* nic : nics_) work += nic->poll(now_ns);
+  return work;
+}
+
+void LcoreLoop::run() {
+  // The kernel may else round our sleeps up by 50 us.
+  prctl(PR_SET_TIMERSLACK, 1000UL);
+  while (!stop_.load(std::memory_order_acquire)) {
+    if (tasks_waiting_.load(std::memory_order_acquire)) run_tasks();
+    const TimeNs now_ns = monotonic_now_ns();
+    turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (turn(now_ns) != 0) {
+      empty_turns_ = 0;
+      idle_since_ns_ = now_ns;
+      tick_ns_ = idle_.min_tick_ns;
+    } else {
+      idle_turn(now_ns);
+    }
+  }
+  run_tasks();
+}
+
+void LcoreLoop::idle_turn(TimeNs now_ns) {
+  if (idle_.policy == IdlePolicy::kPoll && handling()) {
+    rte_pause();
+    return;
+  }
+  if (++empty_turns_ < kTurnsBeforeYield) {
+    rte_pause();
+    return;
+  }
+  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns) {
+    sched_yield();
+    return;
+  }
+  sleep(now_ns);
+}
+
+bool LcoreLoop::something_waits(TimeNs now_ns) {
+  if (stop_.load(std::memory_order_acquire) || tasks_waiting_.load(std::memory_order_acquire))
+    return true;
+  if (!handling()) return false;
+  for (Pollable* nic : nics_)
+    if (nic->work_waiting()) return true;
+  return turn(now_ns) != 0;
+}
+
+uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
+  if (!handling()) return UINT64_MAX;
+  uint64_t bound_ns = UINT64_MAX;
+  bool tick = false;
+  for (const Pollable* nic : nics_) {
+    const TimeNs deadline_ns = nic->next_deadline_ns();
+    if (deadline_ns != UINT64_MAX)
+      bound_ns = std::min(bound_ns, deadline_ns > now_ns ? deadline_ns - now_ns : 0);
+    tick = tick || nic->needs_tick();
+  }
+  if (!tick) return bound_ns;
+  bound_ns = std::min(bound_ns, tick_ns_);
+  tick_ns_ = std::min(tick_ns_ * 2, idle_.max_tick_ns);
+  return bound_ns;
+}
+
+void LcoreLoop::sleep(TimeNs now_ns) {
+  page_->lcore_sleeping.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!something_waits(now_ns)) {
+    const uint64_t bound_ns = sleep_bound_ns(now_ns);
+    if (bound_ns != 0) {
+      sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      const timespec timeout{static_cast<time_t>(bound_ns / 1'000'000'000),
+                             static_cast<long>(bound_ns % 1'000'000'000)};
+      epoll_event events[16];
+      if (epoll_pwait2(epoll_fd_.get(), events, 16, bound_ns == UINT64_MAX ? nullptr : &timeout,
+                       nullptr) > 0) {
+        // Somebody rang: a partner is awake and likely to go on, so linger again. After a mere tick
+        // the next empty turn sleeps at once.
+        empty_turns_ = 0;
+        idle_since_ns_ = monotonic_now_ns();
+      }
+    }
+  } else {
+    empty_turns_ = 0;
+    idle_since_ns_ = now_ns;
+  }
+  page_->lcore_sleeping.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,119 @@
+// What one lcore runs: it polls its NICs while there is work, sleeps when there is none, and in
+// between runs tasks that control threads post to it.
+//
+// Sleeping (HOST.md, "Wake-ups"): the loop raises DoorbellPage::lcore_sleeping, fences, looks at
+// everything once more, and waits in epoll. Whoever publishes work for it (a client, another NIC of
+// this process, a control thread) fences, reads that word, and writes an eventfd if it is set.
+//
+// A task runs between two turns, when the lcore holds no pointer into any table: having run one is
+// the quiescent point of MrTable.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dataplane/daemon/unique_fd.h"
+#include "protocol/expected.h"
+#include "protocol/hostif/segment.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// The part of a NIC that the loop drives; see Nic for what each call means.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  virtual uint32_t poll(TimeNs now_ns) = 0;
+  virtual TimeNs next_deadline_ns() const = 0;
+  virtual bool work_waiting() = 0;
+  // True when packets arrive without anybody ringing: the loop then looks at least every
+  // LcoreIdle::max_tick_ns.
+  virtual bool needs_tick() const = 0;
+};
+
+enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
+
+struct LcoreIdle {
+  IdlePolicy policy = IdlePolicy::kAdaptive;
+  uint64_t linger_ns = 30'000;  // without work for so long before the lcore sleeps
+  // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
+  uint64_t min_tick_ns = 50'000;
+  uint64_t max_tick_ns = 1'000'000;
+};
+
+class LcoreLoop {
+ public:
+  // Makes the doorbell page, the eventfd and the epoll set. Error: one line.
+  static Expected<std::unique_ptr<LcoreLoop>, std::string> create(const LcoreIdle& idle);
+  ~LcoreLoop();
+  LcoreLoop(const LcoreLoop&) = delete;
+  LcoreLoop& operator=(const LcoreLoop&) = delete;
+
+  // Before run(), or from a task.
+  void add(Pollable* nic) { nics_.push_back(nic); }
+
+  // Runs until request_stop(). The lcore.
+  void run();
+  // Any thread. run() returns after the tasks posted so far.
+  void request_stop();
+
+  // Any thread but the lcore itself, while run() runs: executes `task` between two turns and
+  // returns when it has been executed. Costs a wake-up; allocates.
+  void run_on(const std::function<void()>& task);
+
+  // Any thread. False: NICs are left alone (`stop` at the prompt); tasks still run.
+  void set_handling(bool on);
+  bool handling() const { return handling_.load(std::memory_order_relaxed); }
+
+  // Any thread, after publishing work for one of the NICs: wakes the lcore if it sleeps. Includes
+  // the full fence. A system call only if it does sleep.
+  void ring();
+
+  // Any thread. The lcore wakes when `event_fd` is written; nobody needs to read it (the epoll set
+  // is edge-triggered). Returns 0 or an errno value.
+  int watch(int event_fd);
+  void unwatch(int event_fd);
+
+  // A descriptor of the doorbell page for clients: its memory can't be written through it.
+  int doorbell_fd() const { return doorbell_fd_.get(); }
+
+  // Any thread: for people.
+  bool sleeping() const { return page_->lcore_sleeping.load(std::memory_order_relaxed) != 0; }
+  uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+  uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+
+ private:
+  explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle) {}
+  uint32_t turn(TimeNs now_ns);
+  void run_tasks();
+  void idle_turn(TimeNs now_ns);
+  void sleep(TimeNs now_ns);
+  uint64_t sleep_bound_ns(TimeNs now_ns);
+  bool something_waits(TimeNs now_ns);
+
+  struct Task {
+    std::function<void()> function;
+    std::atomic<uint32_t> done{0};
+  };
+
+  LcoreIdle idle_;
+  std::vector<Pollable*> nics_;
+  DoorbellPage* page_ = nullptr;
+  UniqueFd doorbell_fd_, event_fd_, epoll_fd_;
+  std::atomic<bool> stop_{false}, handling_{true}, tasks_waiting_{false};
+  std::mutex tasks_mutex_;
+  std::vector<std::shared_ptr<Task>> tasks_;
+  std::atomic<uint64_t> turns_{0}, sleeps_{0};
+
+  // The lcore's own.
+  uint32_t empty_turns_ = 0;
+  TimeNs idle_since_ns_ = 0;
+  uint64_t tick_ns_ = 0;
+};
+
+}  // namespace hostnic

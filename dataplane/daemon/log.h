@@ -1,0 +1,17 @@
+// hostnicd's log: one line an event, on stderr. Any thread but a NIC's lcore.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace hostnic {
+
+template <typename... Args>
+void log_line(fmt::format_string<Args...> format, Args&&... args) {
+  // One write, so that lines of several threads do not mix.
+  const std::string line = "hostnicd: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
+  fputs(line.c_str(), stderr);
+}
+
+}  // namespace hostnic

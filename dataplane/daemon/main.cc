@@ -1,0 +1,144 @@
+// hostnicd: the NIC process.
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "dataplane/daemon/commands/command.h"
+#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/eal.h"
+#include "dataplane/daemon/log.h"
+#include "dataplane/daemon/options.h"
+#include "dataplane/daemon/prompt.h"
+#include "dataplane/daemon/server.h"
+#include "dataplane/daemon/telemetry.h"
+#include "dataplane/memory/sigbus.h"
+
+namespace hostnic {
+namespace {
+
+int fail(const std::string& line) {
+  log_line("{}", line);
+  return 1;
+}
+
+// Every client costs us a dozen descriptors.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// SIGINT and SIGTERM end the control thread's loop; all threads inherit the mask.
+int block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+Expected<std::vector<std::string>, std::string> read_commands(const std::string& path) {
+  std::vector<std::string> lines;
+  if (path.empty()) return lines;
+  std::ifstream file(path);
+  if (!file) return Unexpected(fmt::format("--commands {}: {}", path, strerror(errno)));
+  for (std::string line; std::getline(file, line);) {
+    const ParsedLine parsed = parse_command_line(line);
+    if (!parsed.error.empty())
+      return Unexpected(fmt::format("{}:{}: {}", path, lines.size() + 1, parsed.error));
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Expected<void, std::string> run_commands(Daemon& daemon, const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const CommandResult result = run_command(daemon, lines[i]);
+    if (result.error != 0)
+      return Unexpected(fmt::format("{}:{}: {}", daemon.plan().commands_file, i + 1, result.text));
+    fputs(result.text.c_str(), stdout);
+  }
+  return {};
+}
+
+bool impaired(const DaemonPlan& plan) {
+  for (const NicPlan& nic : plan.nics)
+    if (!nic.rx.rules.empty() || !nic.tx.rules.empty()) return true;
+  return false;
+}
+
+void say_ready(Daemon& daemon) {
+  std::string nics;
+  for (const NicUnit& unit : daemon.nics()) {
+    const NicSettings& settings = unit.plan.settings;
+    const uint32_t ip = raw(settings.ip);
+    nics += fmt::format("{}{} {}.{}.{}.{}/{} mtu {}", nics.empty() ? "" : ", ", settings.name,
+                        ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255, settings.prefix_length,
+                        settings.mtu_bytes);
+  }
+  if (impaired(daemon.plan())) nics += fmt::format("; impairment seed {}", daemon.plan().seed);
+  fmt::print("hostnicd {} ready on {}: {}\n", HOSTNIC_VERSION, daemon.plan().socket_path, nics);
+  fflush(stdout);
+  if (daemon.plan().ready_fd >= 0) {
+    [[maybe_unused]] const ssize_t written = write(daemon.plan().ready_fd, "R", 1);
+    close(daemon.plan().ready_fd);
+  }
+}
+
+// With EAL up. Everything made here is gone when it returns.
+int serve(const DaemonPlan& plan, ControlListener listener, int signal_fd,
+          const std::vector<std::string>& commands) {
+  auto daemon = Daemon::create(plan);
+  if (!daemon) return fail(daemon.error());
+  if (auto launched = (*daemon)->launch(); !launched) return fail(launched.error());
+  if (auto done = run_commands(**daemon, commands); !done) return fail(done.error());
+  register_telemetry(**daemon);
+  say_ready(**daemon);
+  int exit_code = 0;
+  {
+    const std::unique_ptr<Prompt> prompt = plan.prompt ? Prompt::create(**daemon) : nullptr;
+    ControlServer server(**daemon, std::move(listener), signal_fd, prompt.get());
+    exit_code = server.run();
+  }
+  unregister_telemetry();
+  return exit_code;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  auto plan = plan_from_arguments(arguments);
+  if (!plan) {
+    if (plan.error().exit_code == 0)
+      fputs(plan.error().text.c_str(), stdout);
+    else
+      log_line("{}", plan.error().text);
+    return plan.error().exit_code;
+  }
+  auto commands = read_commands(plan->commands_file);
+  if (!commands) return fail(commands.error());
+  raise_descriptor_limit();
+  const UniqueFd signal_fd(block_signals());
+  if (!install_sigbus_guard()) return fail(fmt::format("sigaction: {}", strerror(errno)));
+  // The socket is ours before EAL starts: a second hostnicd on it ends here, in milliseconds.
+  auto listener = ControlListener::create(plan->socket_path);
+  if (!listener) return fail(listener.error());
+  Eal eal;
+  if (auto started = eal.start(*plan); !started) return fail(started.error());
+  return serve(*plan, std::move(*listener), signal_fd.get(), *commands);
+}
+
+}  // namespace
+}  // namespace hostnic
+
+int main(int argc, char** argv) {
+  return hostnic::run(std::vector<std::string>(argv + 1, argv + argc));
+}

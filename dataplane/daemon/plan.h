@@ -1,0 +1,44 @@
+// What hostnicd is asked to be, after all options and files are read and checked. Everything that
+// can be refused without starting DPDK has been.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "dataplane/daemon/lcore_loop.h"
+#include "dataplane/nic/nic.h"
+#include "protocol/impair/spec.h"
+
+namespace hostnic {
+
+struct NicPlan {
+  NicSettings settings;    // mtu_bytes 0: the largest that the port carries
+  std::string port;        // devargs; empty: the virtual wire
+  bool mac_given = false;  // else the port's own
+  impair::Spec rx, tx;
+};
+
+struct DaemonPlan {
+  std::vector<NicPlan> nics;
+  uint32_t lcores = 1;  // that serve NICs: NIC k on lcore k mod lcores
+  LcoreIdle idle;
+  uint64_t seed = 1;
+  std::string socket_path;
+  uint32_t max_mrs = 65536;   // of all clients
+  uint32_t max_clients = 64;  // open devices
+  bool lend_userfaultfd = false;
+  config::HugePages huge = config::HugePages::kAuto;
+  bool prompt = true;                 // when stdin is a terminal
+  std::string commands_file;          // run at start; empty: none
+  int ready_fd = -1;                  // one byte is written here when the socket listens
+  std::vector<std::string> eal;       // the user's EAL arguments; none: made to fit
+  std::vector<uint32_t> pinned_cpus;  // one per lcore; empty: they float
+};
+
+// How many packet buffers an lcore wants that serves so many NICs, as create_mbuf_pools counts.
+inline double mbuf_scale(uint32_t nics) { return nics <= 2 ? 1 : 0.5 + 0.25 * nics; }
+
+}  // namespace hostnic

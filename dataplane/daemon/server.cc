@@ -1,0 +1,166 @@
+#include "dataplane/daemon/server.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "dataplane/daemon/commands/command.h"
+#include "dataplane/daemon/log.h"
+#include "dataplane/daemon/prompt.h"
+
+namespace hostnic {
+namespace {
+
+// Connections that have not opened a device; programs hold one for milliseconds.
+constexpr size_t kMaxIdleConnections = 256;
+constexpr int kReapIntervalMs = 1000;
+
+int watch(int epoll_fd, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace
+
+ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signal_fd,
+                             Prompt* prompt)
+    : daemon_(daemon),
+      listener_(std::move(listener)),
+      signal_fd_(signal_fd),
+      prompt_(prompt),
+      epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
+      finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  watch(epoll_fd_.get(), listener_.fd());
+  watch(epoll_fd_.get(), signal_fd_);
+  watch(epoll_fd_.get(), finished_fd_.get());
+  if (prompt_ != nullptr) watch(epoll_fd_.get(), STDIN_FILENO);
+}
+
+ControlServer::~ControlServer() {
+  // All at once, so that they end in the time of one.
+  for (ClientSession& session : sessions_) session.request_stop();
+  sessions_.clear();
+}
+
+int ControlServer::wait_ms() { return retired_left_ ? kReapIntervalMs : -1; }
+
+int ControlServer::run() {
+  while (!daemon_.quitting()) {
+    epoll_event events[32];
+    const int count = epoll_wait(epoll_fd_.get(), events, 32, wait_ms());
+    if (count < 0 && errno != EINTR) {
+      log_line("epoll_wait: {}", strerror(errno));
+      return 1;
+    }
+    for (int i = 0; i < count && !daemon_.quitting(); ++i) handle(events[i].data.fd);
+    if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
+  }
+  return 0;
+}
+
+void ControlServer::handle(int fd) {
+  if (fd == listener_.fd()) return accept_connections();
+  if (fd == finished_fd_.get()) return reap_sessions();
+  if (fd == signal_fd_) {
+    signalfd_siginfo info{};
+    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) daemon_.quit();
+    return;
+  }
+  if (prompt_ != nullptr && fd == STDIN_FILENO) {
+    if (!prompt_->handle_input()) daemon_.quit();
+    return;
+  }
+  const auto connection =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [&](const Connection& each) { return each.socket.get() == fd; });
+  if (connection != connections_.end() && !serve_connection(*connection))
+    connections_.erase(connection);
+}
+
+void ControlServer::accept_connections() {
+  for (;;) {
+    UniqueFd fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd) return;
+    // The oldest one that has not opened a device makes room.
+    if (connections_.size() >= kMaxIdleConnections) connections_.pop_front();
+    if (watch(epoll_fd_.get(), fd.get()) == 0) connections_.push_back({std::move(fd)});
+  }
+}
+
+bool ControlServer::serve_connection(Connection& connection) {
+  ControlDatagram datagram;
+  const int fd = connection.socket.get();
+  switch (receive_datagram(fd, MSG_DONTWAIT, datagram)) {
+    case ReceiveResult::kAgain:
+      return true;
+    case ReceiveResult::kClosed:
+      return false;
+    case ReceiveResult::kOk:
+      break;
+  }
+  const auto refuse = [&](const ControlError& error) {
+    return send_reply(fd, MSG_DONTWAIT, error_reply(error));
+  };
+  if (datagram.cut) return refuse({EMSGSIZE, "request too long, or with too many descriptors"});
+  auto call = parse_control_request(datagram.bytes, datagram.fds.size());
+  if (!call) return refuse(call.error());
+  if (std::holds_alternative<ListDevices>(*call)) return answer_list(fd);
+  if (const auto* text = std::get_if<TextCommand>(&*call)) return answer_text(fd, text->text);
+  const auto* open = std::get_if<OpenDevice>(&*call);
+  if (open == nullptr) return refuse({EINVAL, "open a device first"});
+  if (sessions_.size() >= daemon_.plan().max_clients)
+    return refuse({EMFILE, fmt::format("{} devices are open already (limits.max_clients)",
+                                       sessions_.size())});
+  open_session(connection, *open, std::move(datagram.fds));
+  return false;
+}
+
+bool ControlServer::answer_list(int fd) {
+  std::vector<DeviceInfo> devices;
+  for (const NicUnit& unit : daemon_.nics()) devices.push_back(daemon_.device_info(unit));
+  ControlReply reply;
+  reply.count = static_cast<uint32_t>(devices.size());
+  return send_reply(fd, MSG_DONTWAIT, reply, std::as_bytes(std::span(devices)));
+}
+
+bool ControlServer::answer_text(int fd, const std::string& text) {
+  CommandResult result = run_command(daemon_, text);
+  if (result.error != 0)
+    return send_reply(fd, MSG_DONTWAIT, error_reply({result.error, result.text}),
+                      bytes_of(result.text));
+  constexpr size_t kRoom = kMaxControlBytes - sizeof(ControlReply);
+  if (result.text.size() > kRoom) {
+    constexpr std::string_view kCut = "... (more than fits; name one NIC)\n";
+    result.text.resize(result.text.rfind('\n', kRoom - kCut.size()) + 1);
+    result.text += kCut;
+  }
+  return send_reply(fd, MSG_DONTWAIT, ControlReply{}, bytes_of(result.text));
+}
+
+void ControlServer::open_session(Connection& connection, const OpenDevice& request,
+                                 std::vector<UniqueFd> fds) {
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+  sessions_.emplace_back(daemon_, std::move(connection.socket), request, std::move(fds),
+                         finished_fd_.get());
+}
+
+void ControlServer::reap_sessions() {
+  eventfd_t count = 0;
+  eventfd_read(finished_fd_.get(), &count);
+  std::erase_if(sessions_, [](const ClientSession& session) { return session.finished(); });
+  retired_left_ = daemon_.reap_retired() != 0;
+}
+
+}  // namespace hostnic

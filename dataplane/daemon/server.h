@@ -1,0 +1,54 @@
+// The control thread: accepts connections, answers lists and commands, hands opened devices to
+// their session threads, and serves the prompt and signals. Everything that changes hostnicd as a
+// whole happens here, so commands need no locks among themselves.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+
+#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/session.h"
+
+namespace hostnic {
+
+class Prompt;
+
+class ControlServer {
+ public:
+  // `signal_fd`: a signalfd of the signals that end hostnicd. `prompt` may be null.
+  ControlServer(Daemon& daemon, ControlListener listener, int signal_fd, Prompt* prompt);
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  // Until a signal, `quit`, or the prompt's end. Returns 0 or an exit code.
+  int run();
+
+ private:
+  struct Connection {
+    UniqueFd socket;
+  };
+
+  void accept_connections();
+  // False: the connection is to be closed (or was handed over).
+  bool serve_connection(Connection& connection);
+  bool answer_list(int fd);
+  bool answer_text(int fd, const std::string& text);
+  void open_session(Connection& connection, const OpenDevice& request, std::vector<UniqueFd> fds);
+  void reap_sessions();
+  void handle(int fd);
+  int wait_ms();
+
+  Daemon& daemon_;
+  ControlListener listener_;
+  int signal_fd_;
+  Prompt* prompt_;
+  UniqueFd epoll_fd_, finished_fd_;
+  std::list<Connection> connections_;
+  std::list<ClientSession> sessions_;
+  bool retired_left_ = false;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,294 @@
+#include "dataplane/daemon/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/vfs.h>
+
+#include <limits>
+
+#include "dataplane/daemon/log.h"
+#include "dataplane/memory/window.h"
+
+namespace hostnic {
+namespace {
+
+// How often a session looks whether the NIC has given its client up; everything else wakes it.
+constexpr int kLookIntervalMs = 100;
+// Packets leave the wire within loop turns. Longer only if NICs are stopped at the prompt.
+constexpr std::chrono::milliseconds kReferenceLimit{10'000};
+constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
+
+Unexpected<ControlError> fail(int error, std::string message) {
+  return Unexpected(ControlError{error, std::move(message)});
+}
+
+// A NIC's lcore reads and writes this descriptor; a file of another kind could block it for ever.
+bool is_proc_mem(int fd) {
+  struct statfs file_system {};
+  if (fstatfs(fd, &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
+  char target[256];
+  const ssize_t length =
+      readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target));
+  return length > 0 && std::string_view(target, static_cast<size_t>(length)).ends_with("/mem");
+}
+
+std::span<const std::byte> bytes_of(const auto& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+ClientSession::ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request,
+                             std::vector<UniqueFd> fds, int finished_fd)
+    : daemon_(daemon), socket_(std::move(socket)), finished_fd_(finished_fd) {
+  thread_ = std::thread([this, request = std::move(request), fds = std::move(fds)]() mutable {
+    run(request, std::move(fds));
+  });
+}
+
+ClientSession::~ClientSession() {
+  request_stop();
+  thread_.join();
+}
+
+void ClientSession::request_stop() { shutdown(socket_.get(), SHUT_RDWR); }
+
+void ClientSession::run(const OpenDevice& request, std::vector<UniqueFd> fds) {
+  if (auto opened = open(request, fds); !opened) {
+    refuse(opened.error());
+    log_line("{} (pid {}) was refused: {}", request.program, request.pid, opened.error().message);
+    close_down(nullptr);
+  } else {
+    serve();
+  }
+  finished_.store(true, std::memory_order_release);
+  eventfd_write(finished_fd_, 1);
+}
+
+// ---- opening
+
+Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
+                                                 std::vector<UniqueFd>& fds) {
+  if (request.device_index >= daemon_.nics().size())
+    return fail(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
+                                    daemon_.nics().size()));
+  unit_ = &daemon_.nics()[request.device_index];
+  info_ = {daemon_.next_client_id(), request.device_index, request.pid, request.program};
+  if (auto taken = take_descriptors(request, fds); !taken) return taken;
+  if (auto done = attach(); !done) return done;
+  if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
+  return {};
+}
+
+Expected<void, ControlError> ClientSession::take_descriptors(const OpenDevice& request,
+                                                             std::vector<UniqueFd>& fds) {
+  mem_fd_ = std::move(fds[0]);
+  pid_fd_ = std::move(fds[1]);
+  if (!is_proc_mem(mem_fd_.get())) return fail(EBADF, "the first descriptor is not /proc/self/mem");
+  if (request.has_window) {
+    window_fd_ = std::move(fds[2]);
+    if (auto good = check_window(window_fd_.get()); !good) return fail(EBADF, good.error());
+  } else {
+    auto window = create_window();
+    if (!window) return fail(ENOMEM, window.error());
+    window_fd_ = UniqueFd(*window);
+  }
+  if (daemon_.plan().lend_userfaultfd)
+    userfaultfd_ = UniqueFd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  doorbell_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell_fd_) return fail(errno, fmt::format("eventfd: {}", strerror(errno)));
+  return {};
+}
+
+Expected<void, ControlError> ClientSession::attach() {
+  ClientChannel::Settings settings;
+  settings.client_id = info_.client_id;
+  settings.max_qps = unit_->plan.settings.max_qps;
+  settings.program = info_.program;
+  settings.pid = info_.pid;
+  auto channel = ClientChannel::create(settings);
+  if (!channel) return fail(ENOMEM, channel.error());
+  channel_ = std::move(*channel);
+  memory_ = std::make_unique<ClientMemory>(window_fd_.get(), &channel_->memory_gone);
+  if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
+    return fail(error, fmt::format("watching the doorbell: {}", strerror(error)));
+  int error = 0;
+  unit_->lcore->run_on([&] { error = unit_->nic->attach(channel_.get()); });
+  if (error != 0)
+    return fail(error, fmt::format("{} has no room for another client", unit_->plan.settings.name));
+  attached_ = true;
+  daemon_.add_client(info_);
+  return {};
+}
+
+bool ClientSession::send_open_reply() {
+  OpenReply open_reply{};
+  open_reply.device = daemon_.device_info(*unit_);
+  open_reply.segment_bytes = channel_->segment_bytes();
+  open_reply.client_id = info_.client_id;
+  open_reply.has_userfaultfd = userfaultfd_ ? 1 : 0;
+  int fds[5] = {channel_->segment_fd(), window_fd_.get(), doorbell_fd_.get(),
+                unit_->lcore->doorbell_fd(), userfaultfd_.get()};
+  return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(open_reply),
+                    std::span<const int>(fds, userfaultfd_ ? 5 : 4));
+}
+
+// ---- serving
+
+void ClientSession::serve() {
+  ControlDatagram datagram;
+  const char* why = nullptr;
+  while (why == nullptr) {
+    why = wait_for_request();
+    if (why != nullptr) break;
+    switch (receive_datagram(socket_.get(), MSG_DONTWAIT, datagram)) {
+      case ReceiveResult::kAgain:
+        break;
+      case ReceiveResult::kClosed:
+        why = "closed";
+        break;
+      case ReceiveResult::kOk:
+        if (!handle(datagram)) why = "gone while being answered";
+        break;
+    }
+    datagram.fds.clear();
+  }
+  close_down(why);
+}
+
+// Null when a request can be read; else why the session ends.
+const char* ClientSession::wait_for_request() {
+  for (;;) {
+    pollfd watched[2] = {{socket_.get(), POLLIN, 0}, {pid_fd_.get(), POLLIN, 0}};
+    const int ready = poll(watched, 2, kLookIntervalMs);
+    const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
+    if (dropped != DropReason::kNone) return to_string(dropped);
+    if (channel_->memory_gone.load(std::memory_order_acquire))
+      return "cut off memory that it had registered";
+    if (ready <= 0) continue;
+    if (watched[1].revents != 0) return "ended";
+    if (watched[0].revents != 0) return nullptr;
+  }
+}
+
+bool ClientSession::refuse(const ControlError& error) {
+  return send_reply(socket_.get(), 0, error_reply(error));
+}
+
+bool ClientSession::handle(ControlDatagram& datagram) {
+  if (datagram.cut) return refuse({EMSGSIZE, "request too long, or with too many descriptors"});
+  auto call = parse_control_request(datagram.bytes, datagram.fds.size());
+  if (!call) return refuse(call.error());
+  if (auto* registration = std::get_if<RegisterMr>(&*call))
+    return handle_register(*registration, datagram.fds);
+  if (auto* deregistration = std::get_if<DeregisterMr>(&*call))
+    return handle_deregister(*deregistration);
+  return refuse({EINVAL, "this connection is an open device already"});
+}
+
+bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds) {
+  constexpr uint32_t kWriting = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic;
+  std::vector<int> raw_fds;
+  raw_fds.reserve(fds.size());
+  for (const UniqueFd& fd : fds) raw_fds.push_back(fd.get());
+  Expected<std::vector<MappedPiece>, std::string> pieces = Unexpected(std::string());
+  {
+    std::lock_guard lock(daemon_.mapping_mutex());
+    pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
+  }
+  if (!pieces) return refuse({EINVAL, pieces.error()});
+  RegisterMrReply answer{};
+  for (const MappedPiece& piece : *pieces)
+    (piece.host != nullptr ? answer.bytes_mapped : answer.bytes_mem_fd) += piece.length_bytes;
+  MrTable::Init init;
+  init.client_id = info_.client_id;
+  init.pd = call.fixed.pd;
+  init.access = call.fixed.access;
+  init.va = call.fixed.va;
+  init.iova = call.fixed.iova;
+  init.length_bytes = call.fixed.length_bytes;
+  init.mem_fd = mem_fd_.get();
+  init.client_gone = &channel_->memory_gone;
+  init.pieces = *pieces;
+  const uint32_t key = daemon_.add_region(std::move(init));
+  if (key == 0) {
+    std::lock_guard lock(daemon_.mapping_mutex());
+    memory_->unmap(*pieces);
+    return refuse({ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
+                                       daemon_.plan().max_mrs)});
+  }
+  answer.lkey = answer.rkey = key;
+  daemon_.note_registration(info_.client_id, 1, static_cast<int64_t>(answer.bytes_mapped),
+                            static_cast<int64_t>(answer.bytes_mem_fd));
+  return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(answer));
+}
+
+bool ClientSession::handle_deregister(const DeregisterMr& call) {
+  const std::vector<uint32_t> keys = {call.lkey};
+  if (!daemon_.invalidate_regions(keys, info_.client_id))
+    return refuse({EINVAL, "no memory region of this client has that key"});
+  if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
+    // The memory is out of use but can't be given back. It stays mapped until the session ends.
+    lingering_keys_.push_back(call.lkey);
+    return refuse({EBUSY, "packets still refer to the memory (are the NICs stopped?)"});
+  }
+  const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
+  int64_t mapped = 0, mem_fd = 0;
+  for (const MappedPiece& piece : pieces)
+    (piece.host != nullptr ? mapped : mem_fd) -= static_cast<int64_t>(piece.length_bytes);
+  {
+    std::lock_guard lock(daemon_.mapping_mutex());
+    memory_->unmap(pieces);
+  }
+  daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
+  return send_reply(socket_.get(), 0, ControlReply{});
+}
+
+// ---- the end
+
+void ClientSession::close_down(const char* why) {
+  if (channel_ != nullptr) {
+    const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
+    if (dropped != DropReason::kNone || channel_->memory_gone.load())
+      log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
+               info_.client_id, info_.program, info_.pid, why);
+    unit_->lcore->run_on([&] {
+      // Its driver may be alive: it then sees at once that the device is gone.
+      channel_->header().device_fatal.store(1 + static_cast<uint32_t>(dropped),
+                                            std::memory_order_release);
+      channel_->wake_driver();
+      if (attached_) unit_->nic->detach(channel_.get());
+    });
+    unit_->lcore->unwatch(doorbell_fd_.get());
+    release_memory();
+  }
+  if (attached_) daemon_.remove_client(info_.client_id);
+  shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void ClientSession::release_memory() {
+  std::vector<uint32_t> keys = daemon_.regions_of(info_.client_id);
+  daemon_.invalidate_regions(keys, info_.client_id);
+  keys.insert(keys.end(), lingering_keys_.begin(), lingering_keys_.end());
+  const bool free =
+      daemon_.wait_unreferenced(keys, daemon_.quitting() ? kReferenceLimitAtExit : kReferenceLimit);
+  if (!free) {
+    daemon_.retire({std::move(keys), std::move(memory_), std::move(channel_)});
+    return;
+  }
+  for (const uint32_t key : keys) {
+    const std::vector<MappedPiece> pieces = daemon_.reclaim_region(key);
+    std::lock_guard lock(daemon_.mapping_mutex());
+    memory_->unmap(pieces);
+  }
+  std::lock_guard lock(daemon_.mapping_mutex());
+  memory_.reset();
+}
+
+}  // namespace hostnic

@@ -1,0 +1,68 @@
+// One open device: the thread that serves its control socket from kOpen until the client goes, and
+// all that the client has. A thread of its own, so that mapping a gigabyte, or waiting for packets
+// to leave memory that is deregistered, holds up nobody else's requests.
+//
+// The end comes in five ways, all treated alike: the client closes the socket, its process ends
+// (pidfd; a forked child may hold the socket open), the NIC finds nonsense in its rings, its memory
+// goes away, or hostnicd stops.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dataplane/daemon/control_request.h"
+#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/unique_fd.h"
+
+namespace hostnic {
+
+class ClientSession {
+ public:
+  // Starts the thread, which answers the open request first. `finished_fd`: an eventfd of the
+  // control thread, written when finished() has become true.
+  ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request, std::vector<UniqueFd> fds,
+                int finished_fd);
+  // Waits for the thread.
+  ~ClientSession();
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
+
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  // Control thread: ends the session as if the client had closed the socket.
+  void request_stop();
+
+ private:
+  void run(const OpenDevice& request, std::vector<UniqueFd> fds);
+  Expected<void, ControlError> open(const OpenDevice& request, std::vector<UniqueFd>& fds);
+  Expected<void, ControlError> take_descriptors(const OpenDevice& request,
+                                                std::vector<UniqueFd>& fds);
+  Expected<void, ControlError> attach();
+  bool send_open_reply();
+  void serve();
+  const char* wait_for_request();
+  bool handle(ControlDatagram& datagram);
+  bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
+  bool handle_deregister(const DeregisterMr& call);
+  bool refuse(const ControlError& error);
+  void close_down(const char* why);
+  void release_memory();
+
+  Daemon& daemon_;
+  UniqueFd socket_, mem_fd_, pid_fd_, window_fd_, doorbell_fd_, userfaultfd_;
+  int finished_fd_;
+  NicUnit* unit_ = nullptr;
+  ClientInfo info_;
+  std::unique_ptr<ClientChannel> channel_;
+  std::unique_ptr<ClientMemory> memory_;
+  // Deregistered, but packets would not let go of their memory in time.
+  std::vector<uint32_t> lingering_keys_;
+  bool attached_ = false;
+  std::atomic<bool> finished_{false};
+  std::thread thread_;
+};
+
+}  // namespace hostnic

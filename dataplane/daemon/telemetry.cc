@@ -1,0 +1,54 @@
+#include "dataplane/daemon/telemetry.h"
+
+#include <rte_telemetry.h>
+
+#include <mutex>
+
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+// The callbacks get no context, and telemetry has no way to take a command back.
+std::mutex mutex;
+Daemon* current = nullptr;
+
+int list_nics(const char*, const char*, rte_tel_data* out) {
+  std::lock_guard lock(mutex);
+  rte_tel_data_start_array(out, RTE_TEL_STRING_VAL);
+  if (current == nullptr) return 0;
+  for (const NicUnit& unit : current->nics())
+    rte_tel_data_add_array_string(out, unit.plan.settings.name.c_str());
+  return 0;
+}
+
+int nic_counters(const char*, const char* name, rte_tel_data* out) {
+  std::lock_guard lock(mutex);
+  NicUnit* unit = current == nullptr ? nullptr : current->find_nic(name == nullptr ? "" : name);
+  if (unit == nullptr) return -1;
+  rte_tel_data_start_dict(out);
+  for (size_t i = 0; i < kCounterCount; ++i) {
+    const auto counter = static_cast<Counter>(i);
+    rte_tel_data_add_dict_u64(out, counter_name(counter), unit->nic->counters().get(counter));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void register_telemetry(Daemon& daemon) {
+  {
+    std::lock_guard lock(mutex);
+    current = &daemon;
+  }
+  rte_telemetry_register_cmd("/hostnic/nics", list_nics, "Names of the NICs. No parameters");
+  rte_telemetry_register_cmd("/hostnic/counters", nic_counters,
+                             "Counters of a NIC. Parameter: its name");
+}
+
+void unregister_telemetry() {
+  std::lock_guard lock(mutex);
+  current = nullptr;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,117 @@
+#include "dataplane/daemon/wire_port.h"
+
+#include <fmt/format.h>
+#include <rte_errno.h>
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+
+namespace hostnic {
+
+class WirePort : public Port {
+ public:
+  WirePort(VirtualWire& wire, uint32_t self, uint16_t port_id)
+      : wire_(wire), self_(self), port_id_(port_id) {}
+  ~WirePort() override {
+    rte_eth_dev_stop(port_id_);
+    rte_eth_dev_close(port_id_);
+  }
+
+  uint16_t receive(rte_mbuf** packets, uint16_t max) override {
+    return rte_eth_rx_burst(port_id_, 0, packets, max);
+  }
+
+  uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override {
+    const uint16_t sent = rte_eth_tx_burst(port_id_, peer, packets, count);
+    LcoreLoop* const other = wire_.members_[peer].lcore;
+    // An lcore that sends to itself is awake.
+    if (sent != 0 && other != wire_.members_[self_].lcore) other->ring();
+    return sent;
+  }
+
+  int peer_of(uint32_t ip) const override {
+    for (size_t i = 0; i < wire_.members_.size(); ++i)
+      if (raw(wire_.members_[i].ip) == ip) return static_cast<int>(i);
+    return -1;
+  }
+  bool is_wire() const override { return true; }
+  bool takes_external_buffers() const override { return true; }
+  bool backlog() const override {
+    return rte_ring_count(wire_.rings_[self_]) > kWireRingPackets / 2;
+  }
+  std::string describe() const override {
+    return fmt::format("virtual wire, {} NICs (net_ring port {})", wire_.members_.size(), port_id_);
+  }
+
+ private:
+  VirtualWire& wire_;
+  uint32_t self_;
+  uint16_t port_id_;
+};
+
+VirtualWire::VirtualWire(std::vector<WireMember> members) : members_(std::move(members)) {}
+
+Expected<std::unique_ptr<VirtualWire>, std::string> VirtualWire::create(
+    std::vector<WireMember> members, rte_mempool* rx_pool) {
+  if (members.size() > kMaxWireNics)
+    return Unexpected(fmt::format("{} NICs on the virtual wire: net_ring joins at most {}",
+                                  members.size(), kMaxWireNics));
+  std::unique_ptr<VirtualWire> wire(new VirtualWire(std::move(members)));
+  if (auto made = wire->make_rings(); !made) return Unexpected(made.error());
+  if (auto made = wire->make_ports(rx_pool); !made) return Unexpected(made.error());
+  return wire;
+}
+
+Expected<void, std::string> VirtualWire::make_rings() {
+  bool one_lcore = true;
+  for (const WireMember& member : members_)
+    one_lcore = one_lcore && member.lcore == members_[0].lcore;
+  // One NIC receives from a ring; all NICs send to it, each from its lcore.
+  const unsigned flags = RING_F_SC_DEQ | (one_lcore ? RING_F_SP_ENQ : 0);
+  for (const WireMember& member : members_) {
+    const std::string name = "wire_" + member.nic_name;
+    rte_ring* ring = rte_ring_create(name.c_str(), kWireRingPackets, SOCKET_ID_ANY, flags);
+    if (ring == nullptr)
+      return Unexpected(fmt::format("{}: no memory for its receive ring: {}", member.nic_name,
+                                    rte_strerror(rte_errno)));
+    rings_.push_back(ring);
+  }
+  return {};
+}
+
+Expected<void, std::string> VirtualWire::make_ports(rte_mempool* rx_pool) {
+  for (uint32_t i = 0; i < members_.size(); ++i) {
+    const std::string name = "wire_" + members_[i].nic_name;
+    const auto queues = static_cast<uint16_t>(rings_.size());
+    const int id = rte_eth_from_rings(name.c_str(), &rings_[i], 1, rings_.data(), queues, 0);
+    if (id < 0)
+      return Unexpected(
+          fmt::format("{}: net_ring refuses: {}", members_[i].nic_name, rte_strerror(rte_errno)));
+    const auto port_id = static_cast<uint16_t>(id);
+    rte_eth_conf conf{};
+    int error = rte_eth_dev_configure(port_id, 1, queues, &conf);
+    if (error == 0)
+      error = rte_eth_rx_queue_setup(port_id, 0, kWireRingPackets, SOCKET_ID_ANY, nullptr, rx_pool);
+    for (uint16_t queue = 0; error == 0 && queue < queues; ++queue)
+      error = rte_eth_tx_queue_setup(port_id, queue, kWireRingPackets, SOCKET_ID_ANY, nullptr);
+    if (error == 0) error = rte_eth_dev_start(port_id);
+    ports_.push_back(std::make_unique<WirePort>(*this, i, port_id));
+    if (error != 0)
+      return Unexpected(fmt::format("{}: its net_ring port doesn't start: {}", members_[i].nic_name,
+                                    rte_strerror(-error)));
+  }
+  return {};
+}
+
+VirtualWire::~VirtualWire() {
+  ports_.clear();
+  for (rte_ring* ring : rings_) {
+    void* packet = nullptr;
+    while (rte_ring_sc_dequeue(ring, &packet) == 0)
+      rte_pktmbuf_free(static_cast<rte_mbuf*>(packet));
+    rte_ring_free(ring);
+  }
+}
+
+Port& VirtualWire::port(uint32_t member) { return *ports_[member]; }
+
+}  // namespace hostnic

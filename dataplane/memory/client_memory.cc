@@ -1,0 +1,296 @@
+#include "dataplane/memory/client_memory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "dataplane/memory/sigbus.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
+// Files are mapped in pieces that begin at multiples of this: few areas, and one page of a client
+// has one host address whatever registrations it belongs to.
+constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
+
+constexpr uint64_t align_down(uint64_t v, uint64_t to) { return v & ~(to - 1); }
+constexpr uint64_t align_up(uint64_t v, uint64_t to) { return align_down(v + to - 1, to); }
+
+std::string describe(const MemoryRegion& region) {
+  char text[64];
+  std::snprintf(text, sizeof(text),
+                "region 0x%llx+%llu: ", static_cast<unsigned long long>(region.va),
+                static_cast<unsigned long long>(region.length_bytes));
+  return text;
+}
+
+Unexpected<std::string> refuse(const MemoryRegion& region, const std::string& why) {
+  return Unexpected(describe(region) + why);
+}
+
+// Every page of [offset, end) holds memory already. Otherwise hostnicd would allocate (and be
+// charged for) what a client names. hugetlbfs does not report holes.
+bool populated(int fd, uint64_t offset, uint64_t end) {
+  const off_t hole = lseek(fd, static_cast<off_t>(offset), SEEK_HOLE);
+  return hole >= 0 && static_cast<uint64_t>(hole) >= end;
+}
+
+// An anonymous reservation whose address is a multiple of `alignment`, so that huge pages of the
+// file can be mapped as such; null when there is no address space.
+std::byte* reserve(uint64_t length_bytes, uint64_t alignment) {
+  const uint64_t total = length_bytes + alignment;
+  void* all = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(all);
+  const uintptr_t aligned = align_up(begin, alignment);
+  if (aligned > begin) munmap(all, aligned - begin);
+  const uintptr_t tail = begin + total - (aligned + length_bytes);
+  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + length_bytes), tail);
+  return reinterpret_cast<std::byte*>(aligned);
+}
+
+struct SpaceTable {
+  struct Entry {
+    uint64_t device = 0, inode = 0;
+    uint32_t users = 0;
+  };
+  std::mutex mutex;
+  std::map<uint32_t, Entry> by_id;
+  uint32_t last_id = 0;
+};
+SpaceTable& spaces() {
+  static auto* table = new SpaceTable;  // never destroyed: clients may outlive static destructors
+  return *table;
+}
+
+}  // namespace
+
+uint32_t MemorySpaces::acquire(uint64_t device, uint64_t inode) {
+  SpaceTable& table = spaces();
+  const std::lock_guard lock(table.mutex);
+  for (auto& [id, entry] : table.by_id) {
+    if (entry.device != device || entry.inode != inode) continue;
+    entry.users++;
+    return id;
+  }
+  while (++table.last_id == 0 || table.by_id.contains(table.last_id)) continue;
+  table.by_id[table.last_id] = {device, inode, 1};
+  return table.last_id;
+}
+
+void MemorySpaces::add_user(uint32_t space_id) {
+  SpaceTable& table = spaces();
+  const std::lock_guard lock(table.mutex);
+  if (const auto found = table.by_id.find(space_id); found != table.by_id.end())
+    found->second.users++;
+}
+
+void MemorySpaces::release(uint32_t space_id) {
+  SpaceTable& table = spaces();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.by_id.find(space_id);
+  if (found != table.by_id.end() && --found->second.users == 0) table.by_id.erase(found);
+}
+
+// A file to map from.
+struct ClientMemory::Source {
+  int fd = -1;
+  uint32_t space_id = 0;
+  uint64_t size_bytes = 0;
+  uint64_t page_bytes = kPageBytes;
+  bool writable = true;
+};
+
+struct ClientMemory::Mapping {
+  std::byte* host = nullptr;
+  uint64_t offset = 0, length_bytes = 0;  // in the file
+  uint32_t space_id = 0;                  // holds a reference
+  bool writable = true;
+  uint32_t users = 0;  // pieces
+};
+
+ClientMemory::ClientMemory(int window_fd, std::atomic<bool>* client_gone)
+    : window_fd_(fcntl(window_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone) {
+  struct stat file {};
+  if (window_fd_ >= 0 && fstat(window_fd_, &file) == 0)
+    window_space_ = MemorySpaces::acquire(file.st_dev, file.st_ino);
+}
+
+ClientMemory::~ClientMemory() {
+  while (!by_host_.empty()) {
+    Mapping& mapping = *by_host_.begin()->second;
+    mapping.users = 1;
+    release(mapping.host);
+  }
+  if (window_space_ != 0) MemorySpaces::release(window_space_);
+  if (window_fd_ >= 0) close(window_fd_);
+}
+
+Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
+    std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write) {
+  if (window_space_ == 0) return Error("no window: hostnicd ran out of descriptors");
+  if (regions.empty()) return Error("registration without regions");
+  const MemoryRegion& last = regions.back();
+  if (!covers_exactly(regions, regions.front().va,
+                      last.va + last.length_bytes - regions.front().va))
+    return Error("regions overlap, have gaps, or wrap around");
+  if (last.va + last.length_bytes > kWindowBytes) return refuse(last, "beyond user addresses");
+  std::vector<MappedPiece> pieces;
+  for (const MemoryRegion& region : regions) {
+    if (auto mapped = map_region(region, fds, need_write, pieces); !mapped) {
+      unmap(pieces);
+      return Error(mapped.error());
+    }
+  }
+  return pieces;
+}
+
+Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
+                                                     std::span<const int> fds, bool need_write,
+                                                     std::vector<MappedPiece>& pieces) {
+  switch (region.kind) {
+    case RegionKind::kMemFd:
+      pieces.push_back({region.va, region.length_bytes, nullptr, window_space_, region.va, true});
+      return {};
+    case RegionKind::kWindow: {
+      MemoryRegion at_va = region;
+      at_va.file_offset = region.va;
+      return map_source({window_fd_, window_space_, kWindowBytes, kPageBytes, true}, at_va, pieces);
+    }
+    case RegionKind::kFile: {
+      auto source = open_file_source(region, fds, need_write);
+      if (!source) return Error(source.error());
+      auto mapped = map_source(*source, region, pieces);
+      MemorySpaces::release(source->space_id);  // the mappings hold references of their own
+      return mapped;
+    }
+  }
+  return refuse(region, "unknown kind");
+}
+
+Expected<ClientMemory::Source, std::string> ClientMemory::open_file_source(
+    const MemoryRegion& region, std::span<const int> fds, bool need_write) const {
+  if (region.file_index >= fds.size()) return refuse(region, "names a file that was not sent");
+  const int fd = fds[region.file_index];
+  uint64_t end = 0;
+  if (__builtin_add_overflow(region.file_offset, region.length_bytes, &end))
+    return refuse(region, "file offset wraps around");
+  if (region.file_offset % kPageBytes != region.va % kPageBytes)
+    return refuse(region, "file offset is not congruent with the address");
+  struct stat file {};
+  struct statfs fs {};
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fstat(fd, &file) != 0 || fstatfs(fd, &fs) != 0)
+    return refuse(region, "unusable descriptor");
+  // Only memory: a page of a disk, network or FUSE file could keep an lcore waiting for ever.
+  if (!S_ISREG(file.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != HUGETLBFS_MAGIC))
+    return refuse(region, "not a file of tmpfs or hugetlbfs");
+  if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
+    return refuse(region, "descriptor is not readable");
+  const bool writable = (flags & O_ACCMODE) == O_RDWR;
+  if (need_write && !writable) return refuse(region, "file was opened read-only");
+  const bool huge = fs.f_type == HUGETLBFS_MAGIC;
+  const uint64_t page_bytes = huge ? static_cast<uint64_t>(fs.f_bsize) : kPageBytes;
+  if (page_bytes == 0 || (page_bytes & (page_bytes - 1)) != 0)
+    return refuse(region, "odd page size");
+  const uint64_t size = static_cast<uint64_t>(file.st_size);
+  if (end > size) return refuse(region, "reaches beyond the end of its file");
+  if (!huge && !populated(fd, align_down(region.file_offset, kPageBytes), end))
+    return refuse(region, "has pages that were not populated");
+  return Source{fd, MemorySpaces::acquire(file.st_dev, file.st_ino), size, page_bytes, writable};
+}
+
+Expected<void, std::string> ClientMemory::map_source(const Source& source,
+                                                     const MemoryRegion& region,
+                                                     std::vector<MappedPiece>& pieces) {
+  if (source.fd == window_fd_ && !populated(window_fd_, align_down(region.file_offset, kPageBytes),
+                                            region.file_offset + region.length_bytes))
+    return refuse(region, "has pages that are not in the window");
+  uint64_t done = 0;
+  while (done < region.length_bytes) {
+    const uint64_t offset = region.file_offset + done;
+    const uint64_t end = std::min(align_down(offset, kChunkBytes) + kChunkBytes,
+                                  offset + region.length_bytes - done);
+    auto mapping = acquire(source, offset, end);
+    if (!mapping) return refuse(region, mapping.error());
+    std::byte* host = (*mapping)->host + (offset - (*mapping)->offset);
+    pieces.push_back(
+        {region.va + done, end - offset, host, source.space_id, offset, source.writable});
+    const uint64_t lead = offset % source.page_bytes;
+    if (madvise(host - lead, align_up(lead + end - offset, source.page_bytes),
+                source.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+      return refuse(region,
+                    std::string("cannot populate hostnicd's mapping: ") + std::strerror(errno));
+    done += end - offset;
+  }
+  return {};
+}
+
+Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source& source,
+                                                                    uint64_t offset, uint64_t end) {
+  for (auto& [host, mapping] : by_host_) {
+    if (mapping->space_id != source.space_id || mapping->writable != source.writable ||
+        offset < mapping->offset || end > mapping->offset + mapping->length_bytes)
+      continue;
+    mapping->users++;
+    return mapping.get();
+  }
+  return create(source, offset, end);
+}
+
+Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source& source,
+                                                                   uint64_t offset, uint64_t end) {
+  const uint64_t page_bytes = source.page_bytes;
+  const uint64_t begin = align_down(offset, kChunkBytes);
+  // Not beyond the file's end: a writable mapping there would make a hugetlbfs file grow.
+  const uint64_t limit = std::min(begin + kChunkBytes, align_up(source.size_bytes, page_bytes));
+  const uint64_t length = align_up(std::max(limit, end), page_bytes) - begin;
+  std::byte* host = reserve(length, std::max(page_bytes, kHugePageBytes));
+  if (host == nullptr) return Error("hostnicd is out of address space or areas (vm.max_map_count)");
+  const int prot = PROT_READ | (source.writable ? PROT_WRITE : 0);
+  if (mmap(host, length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, source.fd,
+           static_cast<off_t>(begin)) == MAP_FAILED) {
+    const int error = errno;
+    munmap(host, length);
+    return Error(std::string("hostnicd cannot map it: ") + std::strerror(error));
+  }
+  madvise(host, length, MADV_DONTDUMP);
+  if (!add_sigbus_range(host, length, page_bytes, client_gone_)) {
+    munmap(host, length);
+    return Error("hostnicd maps too much client memory already");
+  }
+  auto mapping = std::make_unique<Mapping>();
+  *mapping = {host, begin, length, source.space_id, source.writable, 1};
+  MemorySpaces::add_user(source.space_id);
+  return by_host_.emplace(host, std::move(mapping)).first->second.get();
+}
+
+void ClientMemory::release(std::byte* host) {
+  auto found = by_host_.upper_bound(host);
+  if (found == by_host_.begin()) return;
+  Mapping& mapping = *(--found)->second;
+  if (host >= mapping.host + mapping.length_bytes || --mapping.users != 0) return;
+  remove_sigbus_range(mapping.host);
+  munmap(mapping.host, mapping.length_bytes);
+  MemorySpaces::release(mapping.space_id);
+  by_host_.erase(found);
+}
+
+void ClientMemory::unmap(std::span<const MappedPiece> pieces) {
+  for (const MappedPiece& piece : pieces)
+    if (piece.host != nullptr) release(piece.host);
+}
+
+}  // namespace hostnic

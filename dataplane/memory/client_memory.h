@@ -1,0 +1,89 @@
+// hostnicd's view of one client's registered memory: maps what can be mapped, and says for every
+// byte where it is. Nothing here is called by lcores; they use the MappedPieces.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/memory_region.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// A run of registered bytes that are contiguous in the client and, where mapped, in hostnicd.
+//
+// (space_id, space_offset) is the physical identity of the bytes: two pieces, of whatever
+// registration or client, alias exactly where their space_id is equal and their offsets overlap.
+struct MappedPiece {
+  VirtualAddress va = 0;  // in the client
+  uint64_t length_bytes = 0;
+  std::byte* host = nullptr;  // null: only through the client's mem fd, at offset va
+  uint32_t space_id = 0;
+  uint64_t space_offset = 0;
+  bool writable = true;  // false: host is mapped PROT_READ
+};
+
+// Names files (device, inode) by small numbers. Shared by all clients of a hostnicd, so that two
+// clients with the same shared memory get the same space. Thread-safe.
+class MemorySpaces {
+ public:
+  // The number of a file, with one reference; new when nobody holds one.
+  static uint32_t acquire(uint64_t device, uint64_t inode);
+  static void add_user(uint32_t space_id);  // one more reference to a number that is held
+  static void release(uint32_t space_id);
+};
+
+// Control thread only. One per device context.
+class ClientMemory {
+ public:
+  // `window_fd` (see check_window) is duplicated; the caller keeps its own. `client_gone` is set by
+  // the SIGBUS guard when the client cuts off memory it registered; it must outlive this object.
+  ClientMemory(int window_fd, std::atomic<bool>* client_gone);
+  ~ClientMemory();  // unmaps everything; no lcore may still use a piece
+  ClientMemory(const ClientMemory&) = delete;
+  ClientMemory& operator=(const ClientMemory&) = delete;
+
+  // Maps one registration. `regions` and `fds` come from the client and are checked: order and
+  // gaps, overflow, alignment, kind and size of the files, that the client populated the pages
+  // (an lcore must not take page faults, nor hostnicd pay for them). The caller has compared the
+  // range with the request (covers_exactly) and closes `fds` afterwards. `need_write`: the NIC will
+  // write here, so a file that was opened read-only is refused.
+  // Pieces are sorted by va and contiguous. Error: one line; nothing stays mapped.
+  Expected<std::vector<MappedPiece>, std::string> map(std::span<const MemoryRegion> regions,
+                                                      std::span<const int> fds,
+                                                      bool need_write = true);
+
+  // Gives back what map() returned, after no lcore or mbuf refers to it any more.
+  void unmap(std::span<const MappedPiece> pieces);
+
+  size_t mapping_count() const { return by_host_.size(); }
+
+ private:
+  struct Mapping;
+  struct Source;
+  using Error = Unexpected<std::string>;
+
+  Expected<void, std::string> map_region(const MemoryRegion& region, std::span<const int> fds,
+                                         bool need_write, std::vector<MappedPiece>& pieces);
+  Expected<Source, std::string> open_file_source(const MemoryRegion& region,
+                                                 std::span<const int> fds, bool need_write) const;
+  Expected<void, std::string> map_source(const Source& source, const MemoryRegion& region,
+                                         std::vector<MappedPiece>& pieces);
+  Expected<Mapping*, std::string> acquire(const Source& source, uint64_t offset, uint64_t end);
+  Expected<Mapping*, std::string> create(const Source& source, uint64_t offset, uint64_t end);
+  void release(std::byte* host);
+
+  int window_fd_ = -1;
+  uint32_t window_space_ = 0;
+  std::atomic<bool>* client_gone_;
+  std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping
+};
+
+}  // namespace hostnic

@@ -1,0 +1,94 @@
+#include "dataplane/memory/sigbus.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace hostnic {
+namespace {
+
+// Written by the control thread, read by the handler on any thread. `start` is stored last with
+// release and cleared first, so a handler that sees it also sees the rest. An entry is reused only
+// after nobody accesses its range, so no handler can be looking for it then.
+struct SigbusRange {
+  std::atomic<uintptr_t> start{0};  // 0: free
+  std::atomic<uintptr_t> end{0};
+  std::atomic<uintptr_t> page_bytes{0};
+  std::atomic<std::atomic<bool>*> client_gone{nullptr};
+};
+
+constinit SigbusRange ranges[kSigbusRanges];
+constinit std::atomic<size_t> used_slots{0};  // all used entries lie below; bounds the handler
+
+SigbusRange* find_start(uintptr_t start) {
+  const size_t slots = used_slots.load(std::memory_order_acquire);
+  for (size_t i = 0; i < slots; i++)
+    if (ranges[i].start.load(std::memory_order_acquire) == start) return &ranges[i];
+  return nullptr;
+}
+
+[[noreturn]] void abort_with_line() {
+  static constexpr char kLine[] = "hostnicd: SIGBUS outside client memory, aborting\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  std::abort();
+}
+
+// Async-signal-safe: atomics and system calls.
+void on_sigbus(int, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  const size_t slots = used_slots.load(std::memory_order_acquire);
+  for (size_t i = 0; i < slots; i++) {
+    SigbusRange& range = ranges[i];
+    const uintptr_t start = range.start.load(std::memory_order_acquire);
+    if (start == 0 || address < start || address >= range.end.load(std::memory_order_relaxed))
+      continue;
+    const uintptr_t page_bytes = range.page_bytes.load(std::memory_order_relaxed);
+    void* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
+    const long mapped = syscall(SYS_mmap, page, page_bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    if (mapped == -1) abort_with_line();
+    range.client_gone.load(std::memory_order_relaxed)->store(true, std::memory_order_release);
+    errno = saved_errno;
+    return;
+  }
+  abort_with_line();
+}
+
+}  // namespace
+
+bool install_sigbus_guard() {
+  struct sigaction action {};
+  action.sa_sigaction = on_sigbus;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  return sigaction(SIGBUS, &action, nullptr) == 0;
+}
+
+bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
+                      std::atomic<bool>* client_gone) {
+  SigbusRange* slot = find_start(0);
+  const size_t slots = used_slots.load(std::memory_order_relaxed);
+  if (slot == nullptr) {
+    if (slots == kSigbusRanges) return false;
+    slot = &ranges[slots];
+  }
+  const auto first = reinterpret_cast<uintptr_t>(start);
+  slot->end.store(first + length_bytes, std::memory_order_relaxed);
+  slot->page_bytes.store(page_bytes, std::memory_order_relaxed);
+  slot->client_gone.store(client_gone, std::memory_order_relaxed);
+  slot->start.store(first, std::memory_order_release);
+  if (slot == &ranges[slots]) used_slots.store(slots + 1, std::memory_order_release);
+  return true;
+}
+
+void remove_sigbus_range(std::byte* start) {
+  SigbusRange* slot = find_start(reinterpret_cast<uintptr_t>(start));
+  if (slot != nullptr) slot->start.store(0, std::memory_order_release);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,25 @@
+// Survival of SIGBUS on client memory. A client may truncate a file that hostnicd maps; the next
+// access by an lcore then raises SIGBUS. The guard puts an anonymous page there, marks the client
+// and lets the lcore go on; the control thread drops the client. A SIGBUS anywhere else is our own
+// bug and aborts.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hostnic {
+
+// Installs the process-wide handler. Once, before lcores start. False with errno on failure.
+bool install_sigbus_guard();
+
+// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`. Control
+// thread. `client_gone` must stay valid until the range is removed. False: the table (of
+// kSigbusRanges) is full.
+inline constexpr size_t kSigbusRanges = 16384;
+bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
+                      std::atomic<bool>* client_gone);
+// Control thread, when nobody accesses the range any more.
+void remove_sigbus_range(std::byte* start);
+
+}  // namespace hostnic

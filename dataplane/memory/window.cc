@@ -1,0 +1,59 @@
+#include "dataplane/memory/window.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "protocol/hostif/memory_region.h"
+
+namespace hostnic {
+namespace {
+
+constexpr int kWantedSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+}  // namespace
+
+Expected<int, std::string> create_window() {
+  const int fd = memfd_create("hostnic-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return Unexpected(std::string("window: memfd_create: ") + std::strerror(errno));
+  if (ftruncate(fd, static_cast<off_t>(kWindowBytes)) != 0) {
+    const int error = errno;
+    close(fd);
+    return Unexpected(std::string("window: cannot make a sparse file of 256 TiB: ") +
+                      std::strerror(error) +
+                      (error == EFBIG ? "; raise hostnicd's file size limit (ulimit -f)" : ""));
+  }
+  if (fcntl(fd, F_ADD_SEALS, kWantedSeals | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(fd);
+    return Unexpected(std::string("window: sealing: ") + std::strerror(error));
+  }
+  return fd;
+}
+
+Expected<void, std::string> check_window(int fd) {
+  const auto refuse = [](const char* why) {
+    return Unexpected(std::string("window sent by the client: ") + why);
+  };
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return refuse("not a memfd");
+  if ((seals & kWantedSeals) != kWantedSeals) return refuse("not sealed against truncation");
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) return refuse("sealed against writing");
+  struct stat file {};
+  if (fstat(fd, &file) != 0 || static_cast<uint64_t>(file.st_size) != kWindowBytes)
+    return refuse("wrong size");
+  struct statfs fs {};
+  if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC) return refuse("not on ordinary pages");
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) != O_RDWR || (flags & O_PATH) != 0)
+    return refuse("not opened for reading and writing");
+  return {};
+}
+
+}  // namespace hostnic

@@ -1,0 +1,93 @@
+// ACKs, NAKs and credit: one per QP and burst (TRANSPORT.md rules 14, 15, 20).
+#include <utility>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+
+// Absolute number of receives posted, as the driver says; never more than fit behind what has
+// completed.
+uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
+  const uint32_t posted = qp.cell->recv_posted.load(std::memory_order_acquire);
+  const auto available = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, posted));
+  return available <= qp.recv_entries ? posted : qp.recv_next_sn;
+}
+
+void Nic::Impl::send_acks() {
+  for (QpContext* qp : ack_list) {
+    qp->on_ack_list = false;
+    if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp);
+  }
+  // What became due meanwhile (credit) goes next turn.
+  ack_list.swap(ack_next);
+  ack_next.clear();
+}
+
+void Nic::Impl::send_ack(QpContext& qp) {
+  wire::Packet p;
+  p.opcode = wire::Opcode::kAck;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.policy = settings.policy;
+  p.psn = qp.requests.window.base();
+  p.aeth.kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
+  p.aeth.code = qp.fatal ? static_cast<uint8_t>(qp.fatal_code)
+                         : (qp.ack_kind == wire::AckKind::kRnrNak ? qp.min_rnr_timer : uint8_t{31});
+  p.aeth.msn = qp.msn & 0xffffff;
+  p.sack.base = qp.requests.window.base();
+  p.sack.highest_acceptable = qp.requests.window.highest_acceptable();
+  p.sack.has_credit = qp.recv_entries != 0;
+  p.sack.recv_sn_limit = receives_posted(qp);
+  p.sack.trigger_valid = qp.trigger_valid;
+  p.sack.trigger_psn = qp.trigger_psn;
+  p.sack.trigger_attempt = qp.trigger_attempt;
+  p.sack.trigger_duplicate = qp.trigger_duplicate;
+  p.sack.congestion_mark = port.backlog();
+  p.sack.nak_sn = qp.rnr_sn;
+  std::array<uint64_t, kBitmapWords> words;
+  p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
+
+  qp.ack_kind = wire::AckKind::kAck;
+  qp.trigger_valid = false;
+  qp.trigger_duplicate = false;
+  qp.unacknowledged = 0;
+  if (qp.takes_receives) watch_credit(qp, p.sack.recv_sn_limit);
+
+  // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
+  // (rule 33).
+  if (!prepare_flows(qp) || !has_room_for_ack(qp.peer)) {
+    counters.add(Counter::acks_dropped);
+    return;
+  }
+  rte_mbuf* packet =
+      build_small(qp.response_flow, p, {words.data(), p.sack.word_count}, {}, pools.control);
+  if (packet == nullptr) {
+    counters.add(Counter::acks_dropped);
+    return;
+  }
+  counters.add(Counter::acks_sent);
+  emit(packet, qp.peer, p);
+}
+
+// The peer has used up its credit: whoever posts the next receive must tell us, and we the peer.
+// Set the flag, fence, look again: the driver publishes, fences, looks at the flag.
+void Nic::Impl::watch_credit(QpContext& qp, uint32_t advertised) {
+  const bool starved = advertised == qp.recv_next_sn;
+  qp.cell->credit_watched.store(starved ? 1 : 0, std::memory_order_relaxed);
+  if (!starved) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (receives_posted(qp) != advertised) credit_posted(qp);
+}
+
+// Receives were posted to a QP whose peer waits for them.
+void Nic::Impl::credit_posted(QpContext& qp) {
+  qp.cell->credit_watched.store(0, std::memory_order_relaxed);
+  if (qp.state < QpState::kRtr || qp.state == QpState::kErr) return;
+  qp.ack_owed = true;
+  if (!qp.on_ack_list) {
+    qp.on_ack_list = true;
+    ack_next.push_back(&qp);
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,291 @@
+// Commands of the driver: queue pairs come, change state, go. Not the hot path: allocation is
+// allowed here.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "dataplane/nic/flow_tag.h"
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint32_t kCommandsPerTurn = 16;
+constexpr uint32_t kFirstIndex = 16;  // keeps QPNs clear of the special QPs 0 and 1
+constexpr uint32_t kMaxRecvEntries = 32768;
+constexpr uint32_t kMaxLandingEntries = 256;
+
+// The NIC part, except the sequence and the dirty flag, which the driver clears when it takes the
+// report.
+void clear_cell(QpCell& cell) {
+  CellUpdate update(cell);
+  auto* from = reinterpret_cast<std::byte*>(&cell.base_psn);
+  std::fill(from, reinterpret_cast<std::byte*>(&cell.transmitted_psn), std::byte{0});
+  cell.transmitted_psn.store(0, std::memory_order_relaxed);
+  cell.recv_completed.store(0, std::memory_order_relaxed);
+  cell.credit_watched.store(0, std::memory_order_relaxed);
+  std::fill(std::begin(cell.sack), std::end(cell.sack), 0);
+  std::fill(std::begin(cell.response_bitmap), std::end(cell.response_bitmap), 0);
+}
+
+bool valid_mtu(uint32_t bytes) {
+  return bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes);
+}
+
+}  // namespace
+
+uint32_t Nic::Impl::command_turn() {
+  uint32_t done = 0;
+  for (auto& client : clients) {
+    ClientChannel& channel = *client->channel;
+    if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
+    if (channel.memory_gone.load(std::memory_order_relaxed)) {
+      drop_client(*client, DropReason::kMemoryGone);
+      continue;
+    }
+    for (uint32_t i = 0; i < kCommandsPerTurn && channel.responses.free_count() != 0; ++i) {
+      Command command;
+      const int taken = channel.commands.dequeue_burst(&command, 1);
+      if (taken < 0) drop_client(*client, DropReason::kRingPosition);
+      if (taken <= 0) break;
+      handle_command(*client, command);
+      ++done;
+    }
+  }
+  return done;
+}
+
+void Nic::Impl::handle_command(ClientState& client, const Command& command) {
+  CommandResponse response{};
+  response.correlation = command.correlation;
+  switch (command.kind) {
+    case CommandKind::kCreateQp:
+      response.error = create_qp(client, command.create_qp, response.qpn);
+      break;
+    case CommandKind::kModifyQp:
+      response.error = modify_qp(client, command.modify_qp);
+      response.qpn = command.modify_qp.qpn;
+      break;
+    case CommandKind::kDestroyQp:
+      response.error = destroy_qp(client, command.destroy_qp.qpn);
+      response.qpn = command.destroy_qp.qpn;
+      break;
+    default:
+      drop_client(client, DropReason::kBadCommand);
+      return;
+  }
+  client.channel->responses.enqueue_bulk(&response, 1);
+  client.answered = true;
+}
+
+int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
+  ClientChannel& channel = *client.channel;
+  const uint32_t entries = command.recv_entries;
+  if (command.cell_index >= channel.settings().max_qps) return EINVAL;
+  if (entries > kMaxRecvEntries || (entries != 0 && !std::has_single_bit(entries))) return EINVAL;
+  if (command.recv_max_sge > kMaxSge || command.landing_entries > kMaxLandingEntries ||
+      !std::has_single_bit(uint32_t{command.landing_entries})) {
+    return EINVAL;
+  }
+  auto qp = std::make_unique<QpContext>();
+  const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
+  qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
+  qp->recv_completions = reinterpret_cast<RecvCompletion*>(
+      channel.arena_at(command.recv_completion_offset, entries * sizeof(RecvCompletion)));
+  qp->landing = reinterpret_cast<LandingSlot*>(
+      channel.arena_at(command.landing_offset, command.landing_entries * sizeof(LandingSlot)));
+  if (qp->recv_slots == nullptr || qp->recv_completions == nullptr || qp->landing == nullptr)
+    return EINVAL;
+
+  uint32_t index;
+  if (qps.size() < kFirstIndex) qps.resize(kFirstIndex);
+  if (qps.size() < kFirstIndex + settings.max_qps) {
+    index = static_cast<uint32_t>(qps.size());
+    qps.emplace_back();
+    generations.resize(qps.size(), 1);
+  } else if (!free_indices.empty()) {
+    index = free_indices.front();
+    free_indices.pop_front();
+  } else {
+    return ENOMEM;
+  }
+  qp->qpn = uint32_t{generations[index]} << 16 | index;
+  qp->client = &channel;
+  qp->cell_index = command.cell_index;
+  qp->cell = &channel.cell(command.cell_index);
+  clear_cell(*qp->cell);  // of whoever had it before
+  qp->pd = command.pd;
+  qp->recv_entries = entries;
+  qp->recv_max_sge = command.recv_max_sge;
+  qp->landing_entries = command.landing_entries;
+  qpn = qp->qpn;
+  client.qpns.push_back(qpn);
+  qps[index] = std::move(qp);
+  return 0;
+}
+
+int Nic::Impl::modify_qp(ClientState& client, const ModifyQpCommand& command) {
+  QpContext* qp = find_qp(command.qpn);
+  if (qp == nullptr || qp->client != client.channel) return EINVAL;
+  const QpState from = qp->state;
+  switch (command.state) {
+    case QpState::kReset:
+      quiesce_qp(*qp);
+      clear_cell(*qp->cell);  // receives posted from now on count from 0
+      break;
+    case QpState::kErr:
+      quiesce_qp(*qp);
+      break;
+    case QpState::kRtr:
+      if (from < QpState::kRtr) {
+        if (const int error = connect_qp(*qp, command); error != 0) return error;
+      }
+      break;
+    case QpState::kRts:
+      if (from == QpState::kRtr) {
+        qp->sq_psn = command.sq_psn & Psn::kMask;
+        qp->transmitted = qp->acknowledged = Psn(qp->sq_psn);
+        reset_request_cell(*qp);
+        qp->incoming_response_tag = make_flow_tag(qp->qpn, qp->dest_qpn, qp->sq_psn);
+        if (qp->neighbour < 0 && qp->flows_made_for != 0) make_flows(*qp, wire_mac(*qp));
+        if (qp->neighbour >= 0) qp->flows_made_for = 0;  // made anew with the first packet
+      }
+      break;
+    default:
+      break;
+  }
+  qp->access = command.access;
+  qp->min_rnr_timer = command.min_rnr_timer & 31;
+  if (command.state == QpState::kErr) {
+    qp->state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
+  } else {
+    qp->state = command.state;
+  }
+  return 0;
+}
+
+// A requester's news start at its first PSN.
+void Nic::Impl::reset_request_cell(QpContext& qp) {
+  QpCell& cell = *qp.cell;
+  CellUpdate update(cell);
+  cell.base_psn = cell.sack_end_psn = cell.nak_psn = qp.sq_psn;
+  cell.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
+  cell.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
+}
+
+// RESET or INIT to RTR: everything about the connection starts anew.
+int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
+  if (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > settings.mtu_bytes)
+    return EINVAL;
+  if (command.max_dest_rd_atomic > kAtomicRecords) return EINVAL;
+  quiesce_qp(qp);
+  clear_cell(*qp.cell);
+  qp.dest_qpn = command.dest_qpn & 0xffffff;
+  qp.dest_ip = command.dest_ip;
+  qp.rq_psn = command.rq_psn & Psn::kMask;
+  qp.mtu_bytes = command.path_mtu_bytes;
+  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
+  qp.traffic_class = command.traffic_class;
+  qp.hop_limit = command.hop_limit;
+  qp.requests.window.reset(Psn(qp.rq_psn), settings.window);
+  qp.responses.window.reset(Psn(0), settings.window);
+  qp.recv_next_sn = 0;
+  qp.takes_receives = qp.comm_established = false;
+  qp.fatal = false;
+  qp.msn = 0;
+  qp.atomics = {};
+  qp.read_epoch = 0;
+  qp.epoch_follows = false;
+  qp.ack_kind = wire::AckKind::kAck;
+  qp.trigger_valid = qp.trigger_duplicate = false;
+  qp.unacknowledged = 0;
+  qp.send_failed = false;
+  qp.stamps = {};
+  qp.epoch = 0;
+  qp.responses_changed = qp.response_bits_published = false;
+  qp.incoming_request_tag = make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
+  qp.incoming_response_tag = 0;
+  qp.neighbour = -1;
+  qp.flows_made_for = 0;
+  if (qp.dest_ip == raw(settings.ip)) {
+    qp.peer = kLoopbackPeer;
+  } else if (port.is_wire()) {
+    const int peer = port.peer_of(qp.dest_ip);
+    if (peer < 0 || peer >= static_cast<int>(kMaxPeers)) return EHOSTUNREACH;
+    qp.peer = peer;
+    output_peers = std::max(output_peers, static_cast<uint32_t>(peer) + 1);
+  } else {
+    qp.peer = 0;
+    qp.neighbour = neighbours.find_or_add(next_hop(Ipv4Address{qp.dest_ip}));
+    if (qp.neighbour < 0) return ENOMEM;
+    return 0;
+  }
+  qp.flows_made_for = 1;
+  make_flows(qp, wire_mac(qp));
+  return 0;
+}
+
+Ipv4Address Nic::Impl::next_hop(Ipv4Address destination) const {
+  const uint32_t mask =
+      settings.prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - settings.prefix_length);
+  const bool on_link = ((raw(destination) ^ raw(settings.ip)) & mask) == 0;
+  return on_link || raw(settings.gateway) == 0 ? destination : settings.gateway;
+}
+
+// On the in-process wire and the loopback nobody looks at MAC addresses; captures look right all
+// the same.
+wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
+  if (qp.peer == kLoopbackPeer) return settings.mac;
+  const uint32_t ip = qp.dest_ip;
+  return {0x02,
+          0x00,
+          static_cast<uint8_t>(ip >> 24),
+          static_cast<uint8_t>(ip >> 16),
+          static_cast<uint8_t>(ip >> 8),
+          static_cast<uint8_t>(ip)};
+}
+
+int Nic::Impl::destroy_qp(ClientState& client, uint32_t qpn) {
+  QpContext* qp = find_qp(qpn);
+  if (qp == nullptr || qp->client != client.channel) return EINVAL;
+  quiesce_qp(*qp);
+  std::erase(client.qpns, qpn);
+  const uint32_t index = qpn & 0xffff;
+  qps[index].reset();
+  generations[index] = generations[index] == 255 ? 1 : generations[index] + 1;
+  free_indices.push_back(index);
+  return 0;
+}
+
+// Nothing in the NIC's queues belongs to the QP any more: what was held or half-sent is dropped,
+// lists forget it.
+void Nic::Impl::quiesce_qp(QpContext& qp) {
+  for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
+    drop_slots(*space);
+    space->placed_ahead.clear(range_pool);
+  }
+  for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
+    std::erase(*list, &qp);
+  qp.on_ack_list = qp.ack_owed = qp.on_report_list = qp.on_slide_list = false;
+  for (auto& client : clients) {
+    for (SendProgress* progress : {&client->urgent, &client->normal}) {
+      if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;
+    }
+  }
+  qp.read_jobs = 0;
+  for (uint32_t i = 0; i < read_count; ++i) {
+    ReadJob& job = read_jobs[(read_head + i) % kReadJobs];
+    if (job.qpn == qp.qpn) job.qpn = 0;
+  }
+}
+
+// The client broke a rule. It is not served any more; the control thread closes its connection.
+void Nic::Impl::drop_client(ClientState& client, DropReason reason) {
+  counters.add(Counter::clients_dropped);
+  client.channel->dropped.store(reason, std::memory_order_release);
+  client.channel->header().device_fatal.store(1 + static_cast<uint32_t>(reason),
+                                              std::memory_order_release);
+  client.channel->wake_driver();
+}
+
+}  // namespace hostnic

@@ -1,0 +1,81 @@
+// What a NIC counts, under the names that RDMA people know from
+// /sys/class/infiniband/*/ports/*/hw_counters where one exists. Written by the NIC's lcore only;
+// read by anyone (plain 64-bit loads).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hostnic {
+
+#define HOSTNIC_COUNTERS(X)                                                      \
+  X(tx_packets, "packets handed to the port")                                    \
+  X(tx_bytes, "their bytes, with headers")                                       \
+  X(rx_packets, "packets received from the port or the loopback")                \
+  X(rx_bytes, "their bytes, with headers")                                       \
+  X(retransmitted_packets, "data packets sent again")                            \
+  X(out_of_sequence, "packets that arrived ahead of a missing one")              \
+  X(packet_seq_err, "holes that opened in a request stream")                     \
+  X(duplicate_request, "packets received a second time")                         \
+  X(out_of_window, "packets beyond the receive window, dropped")                 \
+  X(rnr_nak_sent, "receiver not ready answers sent")                             \
+  X(rnr_nak_received, "receiver not ready answers received")                     \
+  X(nak_sent, "fatal NAKs sent")                                                 \
+  X(nak_received, "fatal NAKs received")                                         \
+  X(acks_sent, "ACKs sent, NAKs included")                                       \
+  X(acks_received, "ACKs received, NAKs included")                               \
+  X(acks_dropped, "ACKs that found no room and were not sent")                   \
+  X(read_requests_served, "READ pulls answered")                                 \
+  X(atomics_executed, "atomics executed")                                        \
+  X(atomics_replayed, "duplicate atomics answered from the record")              \
+  X(stale_epoch, "READ answers to an older epoch, dropped")                      \
+  X(held_packets, "packets held until all before them were placed")              \
+  X(hold_full, "early packets dropped because the hold budget was used up")      \
+  X(late_bytes_skipped, "bytes of late packets not written over newer data")     \
+  X(bytes_copied_mapped, "payload bytes placed by memcpy")                       \
+  X(bytes_copied_mem_fd, "payload bytes placed or fetched by system call")       \
+  X(rx_unknown_qp, "packets for no QP of ours")                                  \
+  X(rx_wrong_tag, "packets of an older connection of the QP")                    \
+  X(rx_parse_error, "packets that are no valid RoCEv2")                          \
+  X(rx_icrc_error, "packets with a wrong ICRC")                                  \
+  X(rx_not_ours, "packets for another address or protocol")                      \
+  X(tx_no_buffer, "times the transmitter waited for packet buffers")             \
+  X(tx_unresolved, "packets dropped because the peer's address is not resolved") \
+  X(descriptors, "send descriptors taken")                                       \
+  X(descriptors_discarded, "send descriptors of QPs that may not send")          \
+  X(meta_reports, "reports given to drivers")                                    \
+  X(driver_wakeups, "times a sleeping driver was woken")                         \
+  X(clients_dropped, "clients dropped for impossible ring contents")
+
+enum class Counter : uint32_t {
+#define HOSTNIC_COUNTER_ENUM(name, help) name,
+  HOSTNIC_COUNTERS(HOSTNIC_COUNTER_ENUM)
+#undef HOSTNIC_COUNTER_ENUM
+      kCount
+};
+inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
+
+const char* counter_name(Counter counter);
+const char* counter_help(Counter counter);
+
+// Single writer: a relaxed load and store, no locked instruction.
+class Counters {
+ public:
+  void add(Counter counter, uint64_t n = 1) {
+    auto& value = values_[static_cast<size_t>(counter)];
+    value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  uint64_t get(Counter counter) const {
+    return values_[static_cast<size_t>(counter)].load(std::memory_order_relaxed);
+  }
+  void clear() {
+    for (auto& value : values_) value.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, kCounterCount> values_{};
+};
+
+}  // namespace hostnic

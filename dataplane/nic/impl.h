@@ -1,0 +1,314 @@
+// The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
+// packet arrives), request.cc (a request is judged, placed, executed), response.cc (READ answers
+// and ACKs arrive), placement.cc (bytes into memory), transmit.cc (descriptors become packets),
+// acknowledge.cc, read_service.cc, commands.cc, reports.cc (towards the driver), output.cc (towards
+// the port), neighbours.cc (ARP), impairments.cc.
+#pragma once
+
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataplane/nic/neighbours.h"
+#include "dataplane/nic/nic.h"
+#include "dataplane/nic/qp_context.h"
+#include "protocol/impair/stage.h"
+#include "protocol/wire/arp.h"
+#include "protocol/wire/icrc.h"
+
+namespace hostnic {
+
+inline constexpr uint32_t kBurst = 32;
+inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
+inline constexpr uint32_t kTxBudget = 128;  // packets built per client and turn
+inline constexpr uint32_t kSlideBudget =
+    64;                                    // PSNs per QP and turn that the base may pass (rule 8)
+inline constexpr uint32_t kAckEvery = 64;  // packets accepted without an ACK at most (rule 20)
+inline constexpr uint32_t kReadJobs = 1024;
+// Of an output queue, for ACKs and atomics alone: data that a slow port holds up never starves
+// them.
+inline constexpr uint32_t kAckReserve = 16;
+inline constexpr uint32_t kLoopbackCapacity = 512;
+inline constexpr uint32_t kMaxClients = 256;
+inline constexpr uint32_t kPlacedRangeCapacity = 65536;
+inline constexpr uint32_t kSlotBlocks = 1024;
+inline constexpr uint32_t kMaxPeers = 64;
+inline constexpr int kLoopbackPeer = kMaxPeers;     // in mbuf::port and QpContext::peer
+inline constexpr uint64_t kReportDelayNs = 50'000;  // rule 34
+
+// The dynamic mbuf flag "ends in pad and ICRC". Registered once per process.
+uint64_t icrc_flag();
+
+// Payload of a received packet: contiguous, in the first or in the second segment.
+std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers);
+// A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no
+// buffer.
+rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
+// Gives a packet of one segment without ICRC its pad and ICRC.
+void seal_in_place(rte_mbuf* packet);
+bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
+// Appends pad and ICRC behind the payload of a frame whose headers were built for them.
+void finish_icrc(std::byte* frame, const wire::Packet& headers);
+
+// What became of a request that was looked at.
+struct Verdict {
+  enum Kind : uint8_t {
+    kDone,   // placed, or executed
+    kRetry,  // a resource is missing for now: drop unset, the sender repeats it
+    kRnr,    // no receive posted
+    kFatal,  // NAK with `code`
+  };
+  Kind kind = kDone;
+  wire::NakCode code = wire::NakCode::kInvalidRequest;
+  uint32_t event = 0;                     // QpEvent for our own driver
+  std::optional<RecvStatus> recv_status;  // complete receive `sn` with this error
+  uint32_t sn = 0;
+};
+
+// A range of READ answers, or an atomic's, that still has to leave.
+struct ReadJob {
+  uint32_t qpn = 0;
+  wire::ReadEth request;
+  uint32_t total_bytes = 0;
+  uint32_t rkey = 0;
+  VirtualAddress va = 0;
+  uint32_t sent_bytes = 0;
+  bool is_atomic = false;
+  uint64_t atomic_result = 0;
+};
+
+// A descriptor that is being packetised.
+struct SendProgress {
+  bool active = false;
+  SendDescriptor descriptor;
+  std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
+  std::array<Sge, kMaxSge> sges;
+  uint32_t sge_count = 0;
+  uint32_t sent_bytes = 0;
+  uint32_t sent_packets = 0;
+  // Where the next byte comes from.
+  uint32_t sge_index = 0, sge_offset = 0;
+};
+
+struct ClientState {
+  ClientChannel* channel = nullptr;
+  SendProgress urgent, normal;
+  bool answered = false;            // a command response was written in this turn
+  bool reports_unseen = false;      // metas were written since the driver was last known awake
+  TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
+  std::vector<uint32_t> qpns;
+};
+
+struct OutputQueue {
+  std::array<rte_mbuf*, 2 * kBurst> packets;
+  uint32_t count = 0;
+};
+
+struct Nic::Impl final : public impair::PacketOps {
+  Impl(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port);
+  ~Impl();
+
+  NicSettings settings;
+  MrTable& mrs;
+  MbufPools pools;
+  Port& port;
+  Counters counters;
+  TimeNs now = 0;
+  const bool seals;  // packets leave with ICRC
+
+  std::vector<std::unique_ptr<QpContext>> qps;  // by index
+  std::vector<uint8_t> generations;
+  std::deque<uint32_t> free_indices;  // oldest first
+  std::vector<std::unique_ptr<ClientState>> clients;
+  uint32_t next_client = 0;
+  Neighbours neighbours;
+
+  PlacedRangePool range_pool{kPlacedRangeCapacity};
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<Slot[], Free> slot_storage;  // zero pages until used
+  std::vector<Slot*> free_slot_blocks;
+  uint32_t held_packets = 0, hold_limit = 0;
+
+  std::vector<QpContext*> ack_list, ack_next, report_list, slide_list, slide_next;
+  std::vector<ReadJob> read_jobs = std::vector<ReadJob>(kReadJobs);
+  uint32_t read_head = 0, read_count = 0;
+
+  std::array<OutputQueue, kMaxPeers + 1> outputs;
+  uint32_t output_peers = 1;  // how many of them are in use, loopback excepted
+  std::vector<rte_mbuf*> loopback = std::vector<rte_mbuf*>(kLoopbackCapacity);
+  uint32_t loopback_head = 0, loopback_count = 0;
+
+  std::unique_ptr<impair::ImpairmentStage> rx_stage, tx_stage;
+
+  // receive.cc
+  uint32_t receive_turn();
+  void receive_packet(rte_mbuf* packet);  // takes it
+  bool admit(rte_mbuf* packet, wire::Packet& headers);
+  QpContext* find_qp(uint32_t qpn) const;
+  void receive_arp(std::span<const std::byte> frame);
+
+  // request.cc
+  void receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void receive_old_request(QpContext& qp, const wire::Packet& p);
+  bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool must_hold(const wire::Packet& p) const;
+  bool hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet);
+  Verdict execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                  bool ahead);
+  Verdict execute_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                        bool ahead);
+  Verdict execute_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                       bool ahead);
+  Verdict execute_read(QpContext& qp, const wire::Packet& p);
+  Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
+  Verdict check_receive(QpContext& qp, uint32_t sn);
+  void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
+  void slide_requests(QpContext& qp);
+  void complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
+  bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
+  Slot release_slot(ReceiveSpace& space, Psn psn);
+  void drop_slots(ReceiveSpace& space);
+  void owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate);
+  void owe_plain_ack(QpContext& qp);
+  uint32_t slide_turn();
+
+  // response.cc
+  void receive_ack(QpContext& qp, const wire::Packet& p);
+  void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  LocalError place_response(QpContext& qp, const wire::Packet& p,
+                            std::span<const std::byte> payload, bool ahead, bool& retry);
+  void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
+                       uint64_t bits);
+  void note_trigger(QpContext& qp, const wire::Sack& sack);
+  void fail_response(QpContext& qp, const wire::Packet& p, LocalError error);
+  void slide_responses(QpContext& qp);
+  void report_responses(QpContext& qp);
+  void publish_responses(QpContext& qp);
+  void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
+
+  // placement.cc
+  MemoryRegionEntry* remote_region(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,
+                                   uint32_t access);
+  MemoryRegionEntry* local_region(QpContext& qp, uint32_t key, uint64_t addr, uint64_t length_bytes,
+                                  uint32_t access);
+  struct PlaceRequest {
+    ReceiveSpace& space;
+    Psn psn;
+    bool ahead;  // remember the range
+    bool tail;   // last bytes of a message: the final word is stored last
+  };
+  enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
+  PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+                    std::span<const std::byte> bytes);
+  PlaceResult scatter(QpContext& qp, const PlaceRequest& request, std::span<const Sge> sges,
+                      uint64_t offset, std::span<const std::byte> bytes, LocalError& error);
+  bool atomic_on_region(MemoryRegionEntry& region, const wire::Packet& p, uint64_t& before);
+  // Null where the range is not mapped in one piece.
+  static const std::byte* mapped_address(const MemoryRegionEntry& region, uint64_t iova,
+                                         uint64_t length_bytes);
+  bool fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out, uint32_t length_bytes);
+
+  // acknowledge.cc
+  void send_acks();
+  void send_ack(QpContext& qp);
+  uint32_t receives_posted(const QpContext& qp) const;
+  void watch_credit(QpContext& qp, uint32_t advertised);
+  void credit_posted(QpContext& qp);
+
+  // read_service.cc
+  bool queue_read(QpContext& qp, const wire::Packet& p);
+  void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
+  uint32_t serve_reads();
+  bool serve_read_packet(QpContext& qp, ReadJob& job);
+  bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
+
+  // transmit.cc
+  uint32_t transmit_turn();
+  uint32_t transmit_client(ClientState& client);
+  uint32_t transmit_ring(ClientState& client, RingEnd& ring, SendProgress& progress,
+                         uint32_t budget);
+  bool take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress);
+  bool start_descriptor(SendProgress& progress, QpContext& qp);
+  bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
+  rte_mbuf* build_request(QpContext& qp, const SendDescriptor& d, wire::Packet& p);
+  rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
+                              uint32_t part);
+  rte_mbuf* build_external(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                           MemoryRegionEntry& region, const std::byte* payload);
+  rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                           uint32_t part);
+  void fail_send(QpContext& qp, Psn psn, LocalError error);
+  void note_transmitted(QpContext& qp, const wire::Packet& p, bool retransmit);
+
+  // output.cc
+  bool has_room(int peer) const;
+  bool has_room_for_ack(int peer) const;
+  void emit(rte_mbuf* packet, int peer, const wire::Packet& p);
+  void enqueue(rte_mbuf* packet, int peer);
+  void flush(int peer);
+  void flush_all();
+  rte_mbuf* build_small(const wire::FlowTemplate& flow, const wire::Packet& p,
+                        std::span<const uint64_t> sack_words, std::span<const std::byte> payload,
+                        rte_mempool* pool);
+  void finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes);
+  bool prepare_flows(QpContext& qp);
+  void make_flows(QpContext& qp, const wire::MacAddress& destination);
+  void send_arp(const wire::Arp& arp);
+  uint32_t ask_neighbours();
+
+  // commands.cc
+  uint32_t command_turn();
+  void handle_command(ClientState& client, const Command& command);
+  int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
+  int modify_qp(ClientState& client, const ModifyQpCommand& command);
+  int destroy_qp(ClientState& client, uint32_t qpn);
+  void reset_request_cell(QpContext& qp);
+  int connect_qp(QpContext& qp, const ModifyQpCommand& command);
+  Ipv4Address next_hop(Ipv4Address destination) const;
+  wire::MacAddress wire_mac(const QpContext& qp) const;
+  void quiesce_qp(QpContext& qp);  // purges everything of it from the NIC's queues
+  void drop_client(ClientState& client, DropReason reason);
+
+  // reports.cc
+  void report(QpContext& qp);
+  void publish_event(QpContext& qp, uint32_t event);
+  void send_reports();
+  void wake_drivers();
+  static ClientState& state_of(ClientChannel& channel);
+
+  // impairments.cc
+  void* clone(void* packet) override;
+  void* detach(void* packet) override;
+  void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) override;
+  void release(void* packet) override;
+  impair::PacketInfo impairment_info(rte_mbuf* packet) const;  // received
+  impair::PacketInfo impairment_info(rte_mbuf* packet,
+                                     const wire::Packet& p) const;  // about to leave
+  void run_rx_stage();
+  void run_tx_stage();
+};
+
+// Consistent update of a cell's NIC part (seqlock writer; the lcore is the only one).
+class CellUpdate {
+ public:
+  explicit CellUpdate(QpCell& cell)
+      : cell_(cell), sequence_(cell.sequence.load(std::memory_order_relaxed)) {
+    cell_.sequence.store(sequence_ + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  ~CellUpdate() { cell_.sequence.store(sequence_ + 2, std::memory_order_release); }
+  CellUpdate(const CellUpdate&) = delete;
+  CellUpdate& operator=(const CellUpdate&) = delete;
+
+ private:
+  QpCell& cell_;
+  uint32_t sequence_;
+};
+
+}  // namespace hostnic

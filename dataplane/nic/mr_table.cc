@@ -1,0 +1,76 @@
+#include "dataplane/nic/mr_table.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+
+namespace hostnic {
+
+MrTable::MrTable(uint32_t capacity)
+    : capacity_(std::min(capacity, (1u << (32 - kTagBits)) - 2) + 1),
+      entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)) {
+  for (uint32_t i = 1; i < capacity_; ++i) free_.push_back(i);  // index 0 would make key 0 possible
+  if (getrandom(&random_state_, sizeof(random_state_), 0) != sizeof(random_state_)) {
+    random_state_ = reinterpret_cast<uintptr_t>(this);
+  }
+}
+
+uint32_t MrTable::add(Init init) {
+  if (free_.empty()) return 0;
+  const uint32_t index = free_.front();
+  free_.pop_front();
+  // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
+  // counting.
+  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
+  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & ((1u << kTagBits) - 1);
+  MemoryRegionEntry& entry = entries_[index];
+  entry.client_id = init.client_id;
+  entry.pd = init.pd;
+  entry.access = init.access;
+  entry.iova = init.iova;
+  entry.length_bytes = init.length_bytes;
+  entry.va_delta = init.va - init.iova;
+  entry.mem_fd = init.mem_fd;
+  entry.client_gone = init.client_gone;
+  entry.pieces = std::move(init.pieces);
+  const uint32_t key = index << kTagBits | tag;
+  entry.pending_key = key;
+  entry.key.store(key, std::memory_order_release);
+  used_.fetch_add(1, std::memory_order_relaxed);
+  return key;
+}
+
+bool MrTable::invalidate(uint32_t key, uint32_t client_id) {
+  MemoryRegionEntry* entry = find(key);
+  if (entry == nullptr || entry->client_id != client_id) return false;
+  entry->key.store(0, std::memory_order_release);
+  return true;
+}
+
+std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
+  const uint32_t index = key >> kTagBits;
+  if (key == 0 || index >= capacity_ || entries_[index].pending_key != key) return {};
+  MemoryRegionEntry& entry = entries_[index];
+  std::vector<MappedPiece> pieces = std::move(entry.pieces);
+  entry.pieces.clear();
+  entry.pending_key = 0;
+  free_.push_back(index);
+  used_.fetch_sub(1, std::memory_order_relaxed);
+  return pieces;
+}
+
+bool MrTable::referenced(uint32_t key) const {
+  const uint32_t index = key >> kTagBits;
+  return index < capacity_ && entries_[index].mbufs_out.load(std::memory_order_acquire) != 0;
+}
+
+std::vector<uint32_t> MrTable::keys_of(uint32_t client_id) const {
+  std::vector<uint32_t> keys;
+  for (uint32_t i = 0; i < capacity_; ++i) {
+    const uint32_t key = entries_[i].key.load(std::memory_order_relaxed);
+    if (key != 0 && entries_[i].client_id == client_id) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace hostnic

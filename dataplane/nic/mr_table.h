@@ -1,0 +1,82 @@
+// Memory regions of all clients of one hostnicd, by key. The control thread adds and removes;
+// lcores look up.
+//
+// Read-copy-update: an entry is filled, then its key stored with release; invalidate() zeroes the
+// key, after which the control thread waits until every lcore passed a quiescent point (a task run
+// on it) and mbufs_out is 0, and only then reclaims the entry and unmaps the memory (TRANSPORT.md
+// rules 12, 31, 32).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "dataplane/memory/client_memory.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+struct MemoryRegionEntry {
+  std::atomic<uint32_t> key{0};
+  uint32_t pending_key = 0;  // the key until the entry is reclaimed; control thread
+  uint32_t client_id = 0;
+  uint32_t pd = 0;
+  uint32_t access = 0;  // AccessFlag
+  uint64_t iova = 0;    // first address that keys' users name
+  uint64_t length_bytes = 0;
+  uint64_t va_delta = 0;  // add to an iova to get the address in the client's memory (modulo 2^64)
+  int mem_fd = -1;
+  std::atomic<bool>* client_gone =
+      nullptr;  // set when a mem fd transfer finds the client's address space gone
+  std::vector<MappedPiece> pieces;     // sorted by va
+  std::atomic<uint32_t> mbufs_out{0};  // packets whose payload lies in this memory
+};
+
+class MrTable {
+ public:
+  // `capacity` regions at most, up to 2^20 - 1.
+  explicit MrTable(uint32_t capacity);
+
+  struct Init {
+    uint32_t client_id = 0;
+    uint32_t pd = 0;
+    uint32_t access = 0;
+    uint64_t va = 0, iova = 0, length_bytes = 0;
+    int mem_fd = -1;
+    std::atomic<bool>* client_gone = nullptr;
+    std::vector<MappedPiece> pieces;
+  };
+  // Control thread. The key (lkey == rkey), or 0 when the table is full.
+  uint32_t add(Init init);
+  // Control thread. Nobody finds it any more. False: no such key of this client.
+  bool invalidate(uint32_t key, uint32_t client_id);
+  // Control thread, after quiescence. The pieces to unmap.
+  std::vector<MappedPiece> reclaim(uint32_t key);
+  // Whether packets still refer to it.
+  bool referenced(uint32_t key) const;
+  std::vector<uint32_t> keys_of(uint32_t client_id) const;  // control thread
+  uint32_t size() const { return used_.load(std::memory_order_relaxed); }
+  uint32_t capacity() const { return capacity_ - 1; }
+
+  // Any lcore; the pointer is good until the lcore's next quiescent point. Null: no such key.
+  MemoryRegionEntry* find(uint32_t key) {
+    const uint32_t index = key >> kTagBits;
+    if (index >= capacity_) return nullptr;
+    MemoryRegionEntry& entry = entries_[index];
+    return key != 0 && entry.key.load(std::memory_order_acquire) == key ? &entry : nullptr;
+  }
+
+ private:
+  static constexpr uint32_t kTagBits = 12;
+  uint32_t capacity_;  // entries, the unused one at index 0 included
+  std::unique_ptr<MemoryRegionEntry[]> entries_;
+  std::deque<uint32_t> free_;  // reused oldest first
+  std::atomic<uint32_t> used_{0};
+  uint64_t random_state_;
+};
+
+}  // namespace hostnic

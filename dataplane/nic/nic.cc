@@ -1,0 +1,201 @@
+// The NIC's turn and its outside.
+#include "dataplane/nic/nic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+const char* state_name(QpState state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+std::string ip_text(uint32_t ip) {
+  return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+}
+
+}  // namespace
+
+Nic::Impl::Impl(const NicSettings& nic_settings, MrTable& mr_table, const MbufPools& mbuf_pools,
+                Port& nic_port)
+    : settings(nic_settings),
+      mrs(mr_table),
+      pools(mbuf_pools),
+      port(nic_port),
+      seals(!nic_port.is_wire() || nic_settings.always_icrc),
+      slot_storage(static_cast<Slot*>(
+          std::calloc(size_t{kSlotBlocks} * nic_settings.window, sizeof(Slot)))) {
+  if (slot_storage == nullptr) throw std::bad_alloc();
+  for (uint32_t i = 0; i < kSlotBlocks; ++i)
+    free_slot_blocks.push_back(&slot_storage[size_t{i} * settings.window]);
+  hold_limit = pools.hold->size / 4 * 3;  // the rest is for impairments
+  qps.reserve(settings.max_qps + 16);
+  generations.reserve(settings.max_qps + 16);
+  for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
+    list->reserve(settings.max_qps);
+}
+
+Nic::Impl::~Impl() {
+  for (auto& qp : qps) {
+    if (qp != nullptr) quiesce_qp(*qp);
+  }
+  for (OutputQueue& queue : outputs) rte_pktmbuf_free_bulk(queue.packets.data(), queue.count);
+  for (; loopback_count != 0; --loopback_count) {
+    rte_pktmbuf_free(loopback[loopback_head]);
+    loopback_head = (loopback_head + 1) % kLoopbackCapacity;
+  }
+}
+
+Nic::Nic(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
+    : impl_(std::make_unique<Impl>(settings, mrs, pools, port)) {}
+Nic::~Nic() = default;
+
+uint32_t Nic::poll(TimeNs now_ns) {
+  Impl& nic = *impl_;
+  nic.now = now_ns;
+  uint32_t work = nic.slide_turn();
+  work += nic.receive_turn();
+  nic.send_acks();
+  work += nic.command_turn();
+  work += nic.transmit_turn();
+  work += nic.serve_reads();
+  work += nic.ask_neighbours();
+  if (nic.tx_stage) nic.run_tx_stage();
+  nic.flush_all();
+  if (!nic.report_list.empty()) ++work;
+  nic.send_reports();
+  nic.wake_drivers();
+  return work;
+}
+
+uint32_t Nic::Impl::slide_turn() {
+  slide_list.swap(slide_next);
+  for (QpContext* qp : slide_list) {
+    qp->on_slide_list = false;
+    slide_requests(*qp);
+    owe_plain_ack(*qp);
+  }
+  const auto done = static_cast<uint32_t>(slide_list.size());
+  slide_list.clear();
+  return done;
+}
+
+TimeNs Nic::next_deadline_ns() const {
+  const Impl& nic = *impl_;
+  TimeNs earliest = UINT64_MAX;
+  if (nic.rx_stage) earliest = std::min(earliest, nic.rx_stage->next_deadline_ns());
+  if (nic.tx_stage) earliest = std::min(earliest, nic.tx_stage->next_deadline_ns());
+  for (const auto& client : nic.clients) earliest = std::min(earliest, client->wake_due_ns);
+  if (!nic.port.is_wire()) earliest = std::min(earliest, nic.neighbours.next_deadline_ns());
+  return earliest;
+}
+
+bool Nic::work_waiting() {
+  Impl& nic = *impl_;
+  if (nic.loopback_count != 0 || nic.read_count != 0) return true;
+  if (!nic.ack_list.empty() || !nic.slide_next.empty() || !nic.report_list.empty()) return true;
+  for (uint32_t peer = 0; peer < nic.output_peers; ++peer) {
+    if (nic.outputs[peer].count != 0) return true;
+  }
+  if (nic.outputs[kLoopbackPeer].count != 0) return true;
+  for (const auto& client : nic.clients) {
+    ClientChannel& channel = *client->channel;
+    if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
+    if (client->urgent.active || client->normal.active || !channel.commands.empty() ||
+        !channel.sends.empty() || !channel.urgent.empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int Nic::attach(ClientChannel* client) {
+  Impl& nic = *impl_;
+  if (nic.clients.size() >= kMaxClients) return ENOMEM;
+  auto state = std::make_unique<ClientState>();
+  state->channel = client;
+  client->nic_state = state.get();
+  nic.clients.push_back(std::move(state));
+  return 0;
+}
+
+void Nic::detach(ClientChannel* client) {
+  Impl& nic = *impl_;
+  const auto it = std::find_if(nic.clients.begin(), nic.clients.end(),
+                               [&](const auto& state) { return state->channel == client; });
+  if (it == nic.clients.end()) return;
+  const std::vector<uint32_t> qpns = (*it)->qpns;
+  for (const uint32_t qpn : qpns) nic.destroy_qp(**it, qpn);
+  client->nic_state = nullptr;
+  nic.clients.erase(it);
+  nic.next_client = 0;
+}
+
+void Nic::set_impairment(bool receive_side, const impair::Spec& spec, uint64_t seed) {
+  Impl& nic = *impl_;
+  auto& stage = receive_side ? nic.rx_stage : nic.tx_stage;
+  std::unique_ptr<impair::ImpairmentStage> old = std::move(stage);
+  stage.reset();
+  if (!spec.rules.empty()) stage = std::make_unique<impair::ImpairmentStage>(spec, seed, nic);
+  std::array<void*, kBurst> packets;
+  for (size_t n; old != nullptr && (n = old->drain(packets)) != 0;) {
+    for (size_t i = 0; i < n; ++i) {
+      auto* packet = static_cast<rte_mbuf*>(packets[i]);
+      if (receive_side) {
+        nic.receive_packet(packet);
+      } else {
+        nic.enqueue(packet, packet->port);
+      }
+    }
+  }
+}
+
+std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) const {
+  const auto& stage = receive_side ? impl_->rx_stage : impl_->tx_stage;
+  if (!stage) return std::nullopt;
+  return stage->counters();
+}
+
+void Nic::clear_counters() {
+  impl_->counters.clear();
+  if (impl_->rx_stage) impl_->rx_stage->clear_counters();
+  if (impl_->tx_stage) impl_->tx_stage->clear_counters();
+}
+
+std::string Nic::describe() const {
+  const Impl& nic = *impl_;
+  size_t qps = 0;
+  for (const auto& qp : nic.qps) qps += qp != nullptr ? 1 : 0;
+  return fmt::format("{} {}/{} mtu {} window {} icrc {} clients {} qps {} port {}",
+                     nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
+                     nic.settings.mtu_bytes, nic.settings.window, nic.seals ? "on" : "off",
+                     nic.clients.size(), qps, nic.port.describe());
+}
+
+std::vector<std::string> Nic::describe_qps() const {
+  std::vector<std::string> lines;
+  for (const auto& qp : impl_->qps) {
+    if (qp == nullptr) continue;
+    lines.push_back(fmt::format(
+        "{} qp {:#08x} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked {} "
+        "recv-sn {} epoch {}{}",
+        impl_->settings.name, qp->qpn, state_name(qp->state), qp->client->settings().client_id,
+        ip_text(qp->dest_ip), qp->dest_qpn, qp->mtu_bytes, qp->requests.window.base().value(),
+        qp->requests.window.received_ahead(), qp->transmitted.value(), qp->acknowledged.value(),
+        qp->recv_next_sn, qp->epoch, qp->fatal ? " refused its peer" : ""));
+  }
+  return lines;
+}
+
+const Counters& Nic::counters() const { return impl_->counters; }
+const NicSettings& Nic::settings() const { return impl_->settings; }
+
+}  // namespace hostnic

@@ -1,0 +1,104 @@
+// One software RDMA NIC: the hardware half for one IPv4 address on one port. Runs on one lcore, to
+// completion, without locks, allocation or system calls per packet (mem fd transfers excepted). No
+// clock and no thread of its own: the lcore loop, or the simulation, calls poll(now).
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/port.h"
+#include "protocol/impair/spec.h"
+#include "protocol/impair/stage.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };  // TRANSPORT.md rule 10
+
+struct NicSettings {
+  std::string name = "hnic0";
+  uint32_t index = 0;
+  Ipv4Address ip{};
+  uint32_t prefix_length = 24;
+  Ipv4Address gateway{};  // 0: none
+  wire::MacAddress mac{};
+  uint32_t mtu_bytes = 4096;  // IB MTU
+  uint32_t window = 1024;     // PSNs, power of two, 32..4096
+  wire::Policy policy = wire::Policy::kSelective;
+  Ordering ordering = Ordering::kTail;
+  uint32_t max_qps = 16384;
+  bool always_icrc = false;  // also on the in-process wire
+};
+
+// Packet buffers. Shared by the NICs of one lcore.
+struct MbufPools {
+  rte_mempool* header = nullptr;  // headers of packets whose payload rides as an external buffer
+  rte_mempool* data =
+      nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
+  rte_mempool* external = nullptr;  // no room of their own; private area of kExternalPrivateBytes
+  rte_mempool* control = nullptr;   // ACKs, ARP: small and never starved by data
+  rte_mempool* hold = nullptr;      // copies of packets held, delayed or corrupted
+};
+// Private bytes that an `external` mbuf needs (its rte_mbuf_ext_shared_info).
+inline constexpr uint16_t kExternalPrivateBytes = 64;
+// Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
+// about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
+MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,
+                            int socket);
+void free_mbuf_pools(MbufPools& pools);
+
+class Nic {
+ public:
+  Nic(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port);
+  ~Nic();
+  Nic(const Nic&) = delete;
+  Nic& operator=(const Nic&) = delete;
+
+  // -- The NIC's lcore only (control threads post a task to the lcore).
+
+  // One turn: receive, place, acknowledge, take commands and descriptors, transmit, report. Returns
+  // how much it did (0: nothing; the loop may think about sleeping).
+  uint32_t poll(TimeNs now_ns);
+  // When poll() has something to do even if nothing arrives (delayed packets, wake-ups owed to
+  // drivers); UINT64_MAX: never.
+  TimeNs next_deadline_ns() const;
+  // Before the loop sleeps: whether any client ring holds work. (The sleep flag is set and fenced
+  // before this is called.)
+  bool work_waiting();
+
+  // ENOMEM when there are too many clients.
+  int attach(ClientChannel* client);
+  // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.
+  void detach(ClientChannel* client);
+
+  // Replaces the impairments of one direction. Queued packets of the old stage are let go.
+  void set_impairment(bool receive_side, const impair::Spec& spec, uint64_t seed);
+
+  // What the impairments of one direction have done; nothing if there are none. Any thread may read
+  // torn values.
+  std::optional<impair::Counters> impairment_counters(bool receive_side) const;
+
+  void clear_counters();
+
+  // Text for people, one line an object: `show qp`, `show nic`.
+  std::string describe() const;
+  std::vector<std::string> describe_qps() const;
+
+  // -- Any thread.
+  const Counters& counters() const;
+  const NicSettings& settings() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hostnic

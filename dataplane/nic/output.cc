@@ -1,0 +1,174 @@
+// Packets towards the port: per-peer output queues, small packets, flow templates, ARP. A full port
+// leaves packets queued here and stops the transmitter; nothing is dropped on the in-process wire
+// (rules 27, 33).
+#include <rte_net_crc.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+uint32_t crc32(const std::byte* data, size_t bytes) {
+  return rte_net_crc_calc(data, static_cast<uint32_t>(bytes), RTE_NET_CRC32_ETH);
+}
+
+size_t covered_bytes(const wire::Packet& p) { return wire::icrc_covered_bytes(p); }
+
+}  // namespace
+
+bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers) {
+  auto* ip = rte_pktmbuf_mtod_offset(packet, std::byte*, wire::kEthernetBytes);
+  const size_t covered = covered_bytes(headers);
+  if (wire::kEthernetBytes + covered + wire::kIcrcBytes > packet->data_len) return false;
+  return wire::icrc_in_place(ip, covered, crc32) == wire::load_icrc(ip + covered);
+}
+
+void finish_icrc(std::byte* frame, const wire::Packet& headers) {
+  std::byte* ip = frame + wire::kEthernetBytes;
+  const size_t covered = covered_bytes(headers);
+  const uint32_t pad = wire::pad_bytes(headers.payload_bytes);
+  std::memset(ip + covered - pad, 0, pad);
+  wire::store_icrc(ip + covered, wire::icrc_in_place(ip, covered, crc32));
+}
+
+bool Nic::Impl::has_room(int peer) const {
+  if (tx_stage) return outputs[static_cast<size_t>(peer)].count < kBurst;
+  return outputs[static_cast<size_t>(peer)].count < outputs[0].packets.size() - kAckReserve;
+}
+
+bool Nic::Impl::has_room_for_ack(int peer) const {
+  return outputs[static_cast<size_t>(peer)].count < outputs[0].packets.size();
+}
+
+void Nic::Impl::emit(rte_mbuf* packet, int peer, const wire::Packet& p) {
+  if (tx_stage) {
+    packet->port = static_cast<uint16_t>(peer);
+    tx_stage->push(packet, impairment_info(packet, p), now);
+    return;
+  }
+  enqueue(packet, peer);
+}
+
+void Nic::Impl::enqueue(rte_mbuf* packet, int peer) {
+  OutputQueue& queue = outputs[static_cast<size_t>(peer)];
+  if (queue.count == queue.packets.size()) {
+    // Only packets that an impairment stage lets go in a crowd get here.
+    rte_pktmbuf_free(packet);
+    return;
+  }
+  queue.packets[queue.count++] = packet;
+  if (queue.count >= kBurst) flush(peer);
+}
+
+void Nic::Impl::flush(int peer) {
+  OutputQueue& queue = outputs[static_cast<size_t>(peer)];
+  uint32_t sent = 0;
+  if (peer == kLoopbackPeer) {
+    while (sent < queue.count && loopback_count < kLoopbackCapacity) {
+      counters.add(Counter::tx_bytes, queue.packets[sent]->pkt_len);
+      loopback[(loopback_head + loopback_count++) % kLoopbackCapacity] = queue.packets[sent++];
+    }
+  } else {
+    uint64_t bytes[2 * kBurst + 1];
+    bytes[0] = 0;
+    for (uint32_t i = 0; i < queue.count; ++i) bytes[i + 1] = bytes[i] + queue.packets[i]->pkt_len;
+    while (sent < queue.count) {
+      const uint16_t n = port.transmit(static_cast<uint16_t>(peer), queue.packets.data() + sent,
+                                       static_cast<uint16_t>(queue.count - sent));
+      if (n == 0) break;
+      sent += n;
+    }
+    counters.add(Counter::tx_bytes, bytes[sent]);
+  }
+  counters.add(Counter::tx_packets, sent);
+  std::copy(queue.packets.begin() + sent, queue.packets.begin() + queue.count,
+            queue.packets.begin());
+  queue.count -= sent;
+}
+
+void Nic::Impl::flush_all() {
+  for (uint32_t peer = 0; peer < output_peers; ++peer) {
+    if (outputs[peer].count != 0) flush(static_cast<int>(peer));
+  }
+  if (outputs[kLoopbackPeer].count != 0) flush(kLoopbackPeer);
+}
+
+// Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if
+// this NIC's packets are.
+void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) {
+  size_t bytes = header_bytes + p.payload_bytes;
+  if (seals) {
+    finish_icrc(rte_pktmbuf_mtod(packet, std::byte*), p);
+    bytes += wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes;
+    packet->ol_flags |= icrc_flag();
+  }
+  packet->data_len = static_cast<uint16_t>(bytes);
+  packet->pkt_len = static_cast<uint32_t>(bytes);
+}
+
+rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Packet& headers,
+                                 std::span<const uint64_t> sack_words,
+                                 std::span<const std::byte> payload, rte_mempool* pool) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pool);
+  if (packet == nullptr) return nullptr;
+  wire::Packet p = headers;
+  p.payload_bytes = static_cast<uint16_t>(payload.size());
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const size_t header_bytes =
+      wire::build(flow, p, seals, sack_words, {frame, wire::kMaxHeaderBytes});
+  if (!payload.empty()) std::memcpy(frame + header_bytes, payload.data(), payload.size());
+  finish_linear(packet, p, header_bytes);
+  return packet;
+}
+
+// Whether the QP's packets can be addressed. On Ethernet ports the neighbour's MAC must be known,
+// and may change.
+bool Nic::Impl::prepare_flows(QpContext& qp) {
+  if (qp.neighbour < 0) return qp.flows_made_for != 0;
+  const Neighbours::Entry& neighbour = neighbours.entry(qp.neighbour);
+  if (neighbour.generation == 0) return false;
+  if (qp.flows_made_for != neighbour.generation) {
+    make_flows(qp, neighbour.mac);
+    qp.flows_made_for = neighbour.generation;
+  }
+  return true;
+}
+
+void Nic::Impl::make_flows(QpContext& qp, const wire::MacAddress& destination) {
+  // Both ends of a flow use the requester's tag: what we expect as the answer's is what our
+  // requests carry.
+  const Ipv4Address peer{qp.dest_ip};
+  qp.request_flow =
+      wire::make_flow_template(settings.mac, destination, settings.ip, peer,
+                               qp.incoming_response_tag, qp.traffic_class, qp.hop_limit);
+  qp.response_flow =
+      wire::make_flow_template(settings.mac, destination, settings.ip, peer,
+                               qp.incoming_request_tag, qp.traffic_class, qp.hop_limit);
+}
+
+void Nic::Impl::send_arp(const wire::Arp& arp) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pools.control);
+  if (packet == nullptr) return;
+  constexpr size_t kMinFrame = 60;
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  std::memset(frame, 0, kMinFrame);
+  wire::build_arp(arp, {frame, kMinFrame});
+  packet->data_len = kMinFrame;
+  packet->pkt_len = kMinFrame;
+  enqueue(packet, 0);
+}
+
+uint32_t Nic::Impl::ask_neighbours() {
+  if (port.is_wire()) return 0;
+  uint32_t asked = 0;
+  for (int index = neighbours.due(now); index >= 0 && asked < kBurst;
+       index = neighbours.due(now), ++asked) {
+    send_arp(wire::make_arp_request(settings.mac, settings.ip, neighbours.entry(index).ip));
+  }
+  return asked;
+}
+
+}  // namespace hostnic

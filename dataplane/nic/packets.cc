@@ -1,0 +1,110 @@
+// Packet buffers: pools, copies, and the in-process wire's way of telling whether a packet ends in
+// an ICRC.
+#include <rte_errno.h>
+#include <rte_mbuf_dyn.h>
+
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+
+uint64_t icrc_flag() {
+  static const uint64_t flag = [] {
+    const rte_mbuf_dynflag description = {.name = "hostnic_icrc", .flags = 0};
+    const int bit = rte_mbuf_dynflag_register(&description);
+    return bit < 0 ? uint64_t{0} : uint64_t{1} << bit;
+  }();
+  return flag;
+}
+
+std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
+  if (packet->nb_segs == 1) {
+    return {rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
+            headers.payload_bytes};
+  }
+  return {rte_pktmbuf_mtod(packet->next, const std::byte*), headers.payload_bytes};
+}
+
+rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
+  rte_mbuf* copy = rte_pktmbuf_alloc(pool);
+  if (copy == nullptr) return nullptr;
+  if (packet->pkt_len > rte_pktmbuf_tailroom(copy)) {
+    rte_pktmbuf_free(copy);
+    return nullptr;
+  }
+  auto* out = rte_pktmbuf_mtod(copy, std::byte*);
+  for (rte_mbuf* segment = packet; segment != nullptr; segment = segment->next) {
+    std::memcpy(out, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
+    out += segment->data_len;
+  }
+  copy->data_len = static_cast<uint16_t>(packet->pkt_len);
+  copy->pkt_len = packet->pkt_len;
+  copy->port = packet->port;
+  copy->ol_flags |= packet->ol_flags & icrc_flag();
+  return copy;
+}
+
+void seal_in_place(rte_mbuf* packet) {
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  wire::Packet p;
+  if (wire::parse({frame, packet->data_len}, packet->pkt_len, false, p) != wire::ParseError::kNone)
+    return;
+  wire::MacAddress destination, source;
+  std::memcpy(destination.data(), frame, destination.size());
+  std::memcpy(source.data(), frame + destination.size(), source.size());
+  const auto flow = wire::make_flow_template(source, destination, p.src_ip, p.dst_ip, p.src_port,
+                                             p.traffic_class, 64);
+  std::array<uint64_t, wire::kMaxSackWords> words;
+  for (size_t i = 0; p.opcode == wire::Opcode::kAck && i < p.sack.word_count; ++i)
+    words[i] = wire::sack_word(p, i);
+  wire::build(flow, p, true, words, {frame, wire::kMaxHeaderBytes});
+  finish_icrc(frame, p);
+  const uint32_t bytes = p.header_bytes + p.payload_bytes + wire::pad_bytes(p.payload_bytes) +
+                         static_cast<uint32_t>(wire::kIcrcBytes);
+  packet->data_len = static_cast<uint16_t>(bytes);
+  packet->pkt_len = bytes;
+  packet->ol_flags |= icrc_flag();
+}
+
+namespace {
+
+// Data rooms end with space for pad and ICRC.
+constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
+constexpr unsigned kCache = 256;
+
+rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,
+                       int socket) {
+  return rte_pktmbuf_pool_create(name.c_str(), static_cast<unsigned>(count), kCache, private_bytes,
+                                 static_cast<uint16_t>(room), socket);
+}
+
+}  // namespace
+
+MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,
+                            int socket) {
+  const uint32_t packet_room =
+      RTE_PKTMBUF_HEADROOM + mtu_bytes + static_cast<uint32_t>(wire::kMaxHeaderBytes) + 64;
+  MbufPools pools;
+  pools.header = make_pool(name_prefix + "_header", 16383 * scale, 0, kSmallRoom, socket);
+  pools.external =
+      make_pool(name_prefix + "_external", 16383 * scale, kExternalPrivateBytes, 0, socket);
+  pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
+  pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
+  pools.hold = make_pool(name_prefix + "_hold", 8191 * scale, 0, packet_room, socket);
+  if (pools.header == nullptr || pools.external == nullptr || pools.data == nullptr ||
+      pools.control == nullptr || pools.hold == nullptr) {
+    const int error = rte_errno;
+    free_mbuf_pools(pools);
+    rte_errno = error;
+  }
+  return pools;
+}
+
+void free_mbuf_pools(MbufPools& pools) {
+  for (rte_mempool* pool : {pools.header, pools.external, pools.data, pools.control, pools.hold})
+    rte_mempool_free(pool);
+  pools = {};
+}
+
+}  // namespace hostnic

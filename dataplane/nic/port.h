@@ -1,0 +1,36 @@
+// Where a NIC's packets come from and go to. The hardware half knows ports only through this.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hostnic {
+
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  // The NIC's lcore only. Fills `packets` with up to `max` received packets; the caller owns them.
+  virtual uint16_t receive(rte_mbuf** packets, uint16_t max) = 0;
+  // The NIC's lcore only. Sends the first n of `packets` and returns n; the caller keeps the rest.
+  // `peer` is what peer_of() answered (always 0 on Ethernet ports). Packets sent belong to the
+  // port.
+  virtual uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) = 0;
+
+  // The in-process wire: which NIC has this address (host order), or -1. Ethernet ports answer 0:
+  // the MAC decides.
+  virtual int peer_of(uint32_t ip) const = 0;
+  // True on the in-process wire: packets carry no pad and ICRC, payload may ride as an external
+  // buffer over client memory, MAC addresses need no ARP.
+  virtual bool is_wire() const = 0;
+  // Whether transmit takes packets of several segments and external buffers (needs
+  // TX_OFFLOAD_MULTI_SEGS and a try; HOST.md).
+  virtual bool takes_external_buffers() const = 0;
+  // True when the receive side is more than half full: ACKs then carry a congestion mark. Cheap.
+  virtual bool backlog() const = 0;
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace hostnic

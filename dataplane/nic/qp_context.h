@@ -1,0 +1,146 @@
+// What the hardware half knows about one queue pair. Owned by the NIC's lcore alone (TRANSPORT.md
+// rule 12).
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstdint>
+
+#include "dataplane/nic/client_channel.h"
+#include "protocol/hostif/descriptors.h"
+#include "protocol/transport/placed_ranges.h"
+#include "protocol/transport/receive_window.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+// Early SENDs and WRITE_IMMs that may bind receives ahead of the front (rule 13).
+inline constexpr uint32_t kEarlyReceives = 16;
+// Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
+inline constexpr uint32_t kAtomicRecords = 16;
+
+// What waits in a PSN's slot until the base reaches it. A slot is a tagged word: 0 nothing, an mbuf
+// pointer (held packet), or a receive SN shifted left with the low bit set (a SEND whose last
+// packet has been placed).
+class Slot {
+ public:
+  Slot() = default;
+  static Slot held(rte_mbuf* packet) { return Slot(reinterpret_cast<uintptr_t>(packet)); }
+  static Slot receive_end(uint32_t sn) { return Slot(uint64_t{sn} << 1 | 1); }
+  bool empty() const { return word_ == 0; }
+  rte_mbuf* packet() const {
+    return (word_ & 1) != 0 ? nullptr : reinterpret_cast<rte_mbuf*>(word_);
+  }
+  uint32_t sn() const { return static_cast<uint32_t>(word_ >> 1); }
+
+ private:
+  explicit Slot(uint64_t word) : word_(word) {}
+  uint64_t word_ = 0;
+};
+
+// One PSN space's receive side: window, slots, and what was placed beyond the front.
+struct ReceiveSpace {
+  ReceiveWindow window;
+  PlacedRanges placed_ahead;
+  Slot* slots = nullptr;  // a block of the NIC's slot pool while anything waits, indexed by PSN
+                          // modulo the window
+  uint32_t slots_used = 0;
+};
+
+// What completes a receive, remembered between its last packet and the base.
+struct ReceiveEnd {
+  uint32_t byte_len = 0;
+  uint32_t imm_data = 0;
+  uint32_t flags = 0;  // RecvFlag
+};
+
+struct QpContext {
+  uint32_t qpn = 0;
+  QpState state = QpState::kReset;
+  ClientChannel* client = nullptr;
+  QpCell* cell = nullptr;
+  uint32_t cell_index = 0;
+  uint32_t pd = 0;
+
+  // Segment arrays, bounds-checked when the QP was created.
+  std::byte* recv_slots = nullptr;
+  RecvCompletion* recv_completions = nullptr;
+  LandingSlot* landing = nullptr;
+  uint32_t recv_entries = 0, recv_max_sge = 0, landing_entries = 0;
+
+  // Connection, from kModifyQp.
+  uint32_t dest_qpn = 0;
+  uint32_t dest_ip = 0;
+  uint32_t sq_psn = 0, rq_psn = 0;
+  uint32_t access = 0;
+  uint16_t mtu_bytes = 0;
+  uint8_t mtu_shift = 0;
+  uint8_t max_dest_rd_atomic = 0;
+  uint8_t min_rnr_timer = 0;
+  uint8_t traffic_class = 0, hop_limit = 64;
+  int peer = 0;        // Port::peer_of, or kLoopbackPeer
+  int neighbour = -1;  // ARP entry on Ethernet ports
+  uint32_t flows_made_for =
+      0;  // ARP generation that the flow templates were built from; 0: not built
+  wire::FlowTemplate request_flow;    // requests and pulls that we send
+  wire::FlowTemplate response_flow;   // ACKs and READ answers that we send
+  uint16_t incoming_request_tag = 0;  // flow_tag() of the UDP source ports that the peer must use
+  uint16_t incoming_response_tag = 0;
+
+  // Responder.
+  ReceiveSpace requests;
+  uint32_t recv_next_sn = 0;  // receive SN that completes next
+  std::array<ReceiveEnd, kEarlyReceives> receive_ends{};
+  bool comm_established = false;
+  bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
+  bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
+                       // the front
+  wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
+  uint32_t msn = 0;
+  struct AtomicRecord {
+    bool valid = false;
+    Psn psn;
+    uint64_t result = 0;
+  };
+  std::array<AtomicRecord, kAtomicRecords> atomics{};
+  uint32_t atomic_next = 0;
+  uint8_t read_epoch = 0;  // newest in which the peer has pulled
+  uint32_t read_jobs = 0;  // answers that wait to be sent
+  // The ACK owed at the end of this burst.
+  bool ack_owed = false;
+  bool on_ack_list = false;
+  wire::AckKind ack_kind = wire::AckKind::kAck;
+  uint32_t rnr_sn = 0;
+  bool trigger_valid = false, trigger_duplicate = false;
+  Psn trigger_psn;
+  uint8_t trigger_attempt = 0;
+  uint32_t unacknowledged = 0;  // packets accepted since the last ACK
+
+  // Requester.
+  Psn transmitted;  // next request PSN never transmitted
+  bool send_failed =
+      false;  // a local error was reported: work at or after send_failed_psn is discarded
+  Psn send_failed_psn;
+  struct SendStamp {
+    Psn psn;
+    uint8_t attempt = 0;
+    uint64_t sent_ns = 0;  // 0: unused
+  };
+  std::array<SendStamp, 8> stamps{};
+  uint32_t stamp_next = 0;
+  Psn acknowledged;  // base of the newest ACK
+  ReceiveSpace responses;
+  uint8_t epoch = 0;
+  // Where `epoch` began. Answers before it that the epoch before asked for count as well.
+  Psn epoch_keep_until;
+  bool epoch_follows = false;            // the epoch before it was epoch - 1
+  bool responses_changed = false;        // not yet in the cell
+  bool response_bits_published = false;  // the cell's bitmap is not all zero
+
+  // Reporting.
+  bool on_report_list = false;
+  bool on_slide_list = false;  // the base can move further in the next turn (rule 8)
+};
+
+}  // namespace hostnic

@@ -1,0 +1,114 @@
+// A packet arrives: is it ours, is it whole, which queue pair, which kind.
+#include <rte_branch_prediction.h>
+
+#include "dataplane/nic/flow_tag.h"
+#include "dataplane/nic/impl.h"
+#include "protocol/wire/arp.h"
+
+namespace hostnic {
+
+QpContext* Nic::Impl::find_qp(uint32_t qpn) const {
+  const uint32_t index = qpn & 0xffff;
+  if (index >= qps.size()) return nullptr;
+  QpContext* qp = qps[index].get();
+  return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+}
+
+uint32_t Nic::Impl::receive_turn() {
+  uint32_t done = 0;
+  std::array<rte_mbuf*, kBurst> burst;
+  const bool from_ethernet = !port.is_wire();
+  const auto take = [&](rte_mbuf* packet) {
+    ++done;
+    counters.add(Counter::rx_packets);
+    counters.add(Counter::rx_bytes, packet->pkt_len);
+    if (rx_stage) {
+      rx_stage->push(packet, impairment_info(packet), now);
+    } else {
+      receive_packet(packet);
+    }
+  };
+  while (done < kRxBudget) {
+    const uint16_t count = port.receive(burst.data(), kBurst);
+    for (uint16_t i = 0; i < count; ++i) {
+      if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
+      if (from_ethernet) burst[i]->ol_flags |= icrc_flag();
+      take(burst[i]);
+    }
+    if (count < kBurst) break;
+  }
+  // What we send to ourselves waits its turn here (rule 33: never by recursion).
+  for (uint32_t n = std::min(loopback_count, kRxBudget); n != 0; --n) {
+    rte_mbuf* packet = loopback[loopback_head];
+    loopback_head = (loopback_head + 1) % kLoopbackCapacity;
+    --loopback_count;
+    take(packet);
+  }
+  if (rx_stage) run_rx_stage();
+  return done;
+}
+
+bool Nic::Impl::admit(rte_mbuf* packet, wire::Packet& headers) {
+  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
+                                         packet->data_len);
+  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
+  switch (wire::parse(first, packet->pkt_len, has_icrc, headers)) {
+    case wire::ParseError::kNone:
+      break;
+    case wire::ParseError::kNotIpv4:
+    case wire::ParseError::kNotRoce:
+      receive_arp(first);
+      counters.add(Counter::rx_not_ours);
+      return false;
+    default:
+      counters.add(Counter::rx_parse_error);
+      return false;
+  }
+  if (headers.dst_ip != settings.ip) {
+    counters.add(Counter::rx_not_ours);
+    return false;
+  }
+  if (has_icrc && !icrc_valid(packet, headers)) {
+    counters.add(Counter::rx_icrc_error);
+    return false;
+  }
+  return true;
+}
+
+void Nic::Impl::receive_packet(rte_mbuf* packet) {
+  wire::Packet p;
+  if (admit(packet, p)) {
+    QpContext* qp = find_qp(raw(p.dest_qpn));
+    const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
+                        p.opcode == wire::Opcode::kAtomicResponse;
+    // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
+    const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
+                         (qp->state != QpState::kErr || (qp->fatal && !answer));
+    if (!listens) {
+      counters.add(Counter::rx_unknown_qp);
+    } else if (raw(p.src_ip) != qp->dest_ip ||
+               flow_tag(p.src_port) !=
+                   (answer ? qp->incoming_response_tag : qp->incoming_request_tag)) {
+      counters.add(Counter::rx_wrong_tag);
+    } else if (!answer) {
+      receive_request(*qp, p, packet);
+    } else if (p.opcode == wire::Opcode::kAck) {
+      receive_ack(*qp, p);
+    } else {
+      receive_response(*qp, p, packet);
+    }
+  }
+  rte_pktmbuf_free(packet);
+}
+
+void Nic::Impl::receive_arp(std::span<const std::byte> frame) {
+  if (port.is_wire()) return;
+  const auto arp = wire::parse_arp(frame);
+  if (!arp) return;
+  neighbours.learn(arp->sender_ip, arp->sender_mac, now);
+  if (arp->operation == wire::ArpOperation::kRequest && arp->target_ip == settings.ip) {
+    send_arp(wire::make_arp_reply(settings.mac, *arp));
+  }
+}
+
+}  // namespace hostnic

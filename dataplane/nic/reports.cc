@@ -1,0 +1,83 @@
+// Towards the driver: state into cells, one meta report per QP, wake-ups (TRANSPORT.md rules 21,
+// 34).
+#include <utility>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+constexpr uint64_t kRewakeNs = 1'000'000;
+}
+
+void Nic::Impl::report(QpContext& qp) {
+  if (qp.on_report_list) return;
+  qp.on_report_list = true;
+  report_list.push_back(&qp);
+}
+
+void Nic::Impl::publish_event(QpContext& qp, uint32_t event) {
+  CellUpdate update(*qp.cell);
+  qp.cell->events |= event;
+  report(qp);
+}
+
+void Nic::Impl::send_reports() {
+  size_t kept = 0;
+  for (QpContext* qp : report_list) {
+    publish_responses(*qp);
+    // Full barrier: the cell's news before the look at the flag; the driver clears the flag before
+    // it reads the cell.
+    if (qp->cell->dirty.exchange(1, std::memory_order_seq_cst) == 0) {
+      const MetaReport meta{.cell_index = qp->cell_index, .qpn = qp->qpn, .reserved = {}};
+      if (!qp->client->metas.enqueue_bulk(&meta, 1)) {
+        // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
+        qp->cell->dirty.store(0, std::memory_order_relaxed);
+        report_list[kept++] = qp;
+        continue;
+      }
+      counters.add(Counter::meta_reports);
+      state_of(*qp->client).reports_unseen = true;
+    }
+    qp->on_report_list = false;
+  }
+  report_list.resize(kept);
+}
+
+ClientState& Nic::Impl::state_of(ClientChannel& channel) {
+  return *static_cast<ClientState*>(channel.nic_state);
+}
+
+void Nic::Impl::wake_drivers() {
+  // Reports and responses published above, sleep flags read below (the fence that HOST.md
+  // measured).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (auto& client : clients) {
+    SegmentHeader& header = client->channel->header();
+    header.nic_turn_ns.store(now, std::memory_order_relaxed);
+    if (std::exchange(client->answered, false) &&
+        header.driver_sleeping.load(std::memory_order_acquire) != 0) {
+      client->channel->wake_driver();
+    }
+    if (!client->reports_unseen) continue;
+    if (client->channel->metas.drained()) {
+      client->reports_unseen = false;
+      client->wake_due_ns = UINT64_MAX;
+      continue;
+    }
+    if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
+      client->wake_due_ns = now + kReportDelayNs;  // awake: it looks at the ring before it sleeps
+      continue;
+    }
+    const uint64_t polled_ns = header.last_poll_ns.load(std::memory_order_relaxed);
+    const bool polls = polled_ns <= now && now - polled_ns < kReportDelayNs;
+    if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && polls) {
+      client->wake_due_ns = polled_ns + kReportDelayNs;
+      continue;
+    }
+    counters.add(Counter::driver_wakeups);
+    client->channel->wake_driver();
+    client->wake_due_ns = now + kRewakeNs;
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,422 @@
+// A request arrives at the responder: judged at the front, placed in any order, executed and
+// completed in PSN order (TRANSPORT.md rules 5..13, 16, 19, 28).
+#include <rte_branch_prediction.h>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+using Place = ReceiveWindow::Place;
+using wire::Opcode;
+
+bool is_send(Opcode opcode) { return opcode == Opcode::kSend || opcode == Opcode::kSendImm; }
+bool is_atomic(Opcode opcode) {
+  return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
+}
+
+Verdict fatal(wire::NakCode code, uint32_t event) {
+  return {
+      .kind = Verdict::kFatal, .code = code, .event = event, .recv_status = std::nullopt, .sn = 0};
+}
+Verdict fatal_receive(wire::NakCode code, RecvStatus status, uint32_t sn) {
+  return {.kind = Verdict::kFatal,
+          .code = code,
+          .event = kEventRecvError,
+          .recv_status = status,
+          .sn = sn};
+}
+
+Verdict verdict_of(LocalError error, uint32_t sn) {
+  return error == LocalError::kLength
+             ? fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn)
+             : fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
+}
+
+ReceiveEnd receive_end_of(const wire::Packet& p) {
+  ReceiveEnd end;
+  end.byte_len = p.opcode == Opcode::kWriteImm ? p.message_bytes : p.reth.length_bytes;
+  if (p.solicited) end.flags |= kRecvSolicited;
+  if (p.opcode == Opcode::kWriteImm) end.flags |= kRecvHasImm | kRecvIsWriteImm;
+  if (p.opcode == Opcode::kSendImm) end.flags |= kRecvHasImm;
+  end.imm_data = p.imm_data;
+  return end;
+}
+
+}  // namespace
+
+void Nic::Impl::owe_plain_ack(QpContext& qp) {
+  qp.ack_owed = true;
+  if (!qp.on_ack_list) {
+    qp.on_ack_list = true;
+    ack_list.push_back(&qp);
+  }
+}
+
+void Nic::Impl::owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate) {
+  qp.trigger_valid = true;
+  qp.trigger_psn = p.psn;
+  qp.trigger_attempt = p.attempt;
+  qp.trigger_duplicate = duplicate;
+  owe_plain_ack(qp);
+}
+
+void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  ReceiveWindow& window = qp.requests.window;
+  if (unlikely(qp.state == QpState::kRtr && !qp.comm_established)) {
+    qp.comm_established = true;
+    publish_event(qp, kEventCommEstablished);
+  }
+  const Place where = window.classify(p.psn);
+  if (unlikely(qp.fatal)) {
+    // Repeat the NAK for whatever is not settled yet (rule 28).
+    if (where != Place::kOld) owe_ack(qp, p, false);
+    return;
+  }
+  switch (where) {
+    case Place::kFront: {
+      const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+      if (unlikely(verdict.kind != Verdict::kDone)) {
+        refuse(qp, p, verdict);
+        return;
+      }
+      const bool filled_hole = window.has_hole();
+      window.accept_in_order();
+      if (!p.more) ++qp.msn;
+      if (unlikely(filled_hole)) slide_requests(qp);
+      if (p.ack_request || filled_hole || ++qp.unacknowledged >= kAckEvery) owe_ack(qp, p, false);
+      return;
+    }
+    case Place::kAhead:
+      counters.add(Counter::out_of_sequence);
+      if (!window.has_hole()) counters.add(Counter::packet_seq_err);
+      if (accept_ahead(qp, p, packet)) owe_ack(qp, p, false);
+      return;
+    case Place::kReceived:
+      counters.add(Counter::duplicate_request);
+      owe_ack(qp, p, true);
+      return;
+    case Place::kOld:
+      counters.add(Counter::duplicate_request);
+      receive_old_request(qp, p);
+      return;
+    case Place::kBeyond:
+      counters.add(Counter::out_of_window);
+      owe_ack(qp, p, false);
+      return;
+  }
+}
+
+// A request that has been executed: a pull of a READ's next range, a duplicate atomic, or a plain
+// duplicate.
+void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
+  if (p.opcode == Opcode::kReadRequest) {
+    if (p.read.length_bytes != 0) {
+      const Verdict verdict = execute_read(qp, p);
+      // A key that was good when the READ executed and is no longer: an error of the READ's PSN,
+      // which the base has passed. Say so at the front, which is where the requester listens.
+      if (verdict.kind == Verdict::kFatal) refuse(qp, p, verdict);
+    }
+    if (p.ack_request) owe_ack(qp, p, false);
+    return;
+  }
+  if (is_atomic(p.opcode) && p.read.length_bytes != 0) {
+    for (const auto& record : qp.atomics) {
+      if (record.valid && record.psn == p.psn) {
+        counters.add(Counter::atomics_replayed);
+        answer_atomic(qp, p.read, record.result);
+        break;
+      }
+    }
+  }
+  // An atomic that asks for no ACK is a pull.
+  if (!is_atomic(p.opcode) || p.ack_request) owe_ack(qp, p, !is_atomic(p.opcode));
+}
+
+// Rule 10: what must not be visible before all that precedes it, and what can only execute in
+// order.
+bool Nic::Impl::must_hold(const wire::Packet& p) const {
+  switch (p.opcode) {
+    case Opcode::kReadRequest:
+    case Opcode::kCompareSwap:
+    case Opcode::kFetchAdd:
+    case Opcode::kWriteImm:
+      return true;
+    case Opcode::kWriteOnly: {
+      if (settings.ordering == Ordering::kStrict) return true;
+      if (p.more || settings.ordering == Ordering::kRelaxed) return false;
+      const MemoryRegionEntry* region = const_cast<MrTable&>(mrs).find(p.reth.key);
+      return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
+    }
+    default:
+      return settings.ordering == Ordering::kStrict;
+  }
+}
+
+// A packet ahead of the front. Whatever is wrong or lacking: drop it unset, which is always safe
+// (rule 6).
+bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
+  if (consumes_receive) {
+    const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
+    const auto early = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, sn));
+    // Checked here also for packets that will be held: at the front a held packet can't answer RNR
+    // any more.
+    if (early >= kEarlyReceives || check_receive(qp, sn).kind != Verdict::kDone) return false;
+  }
+  if (must_hold(p)) {
+    if (!hold(qp.requests, p, packet)) return false;
+  } else {
+    const bool ends_send = is_send(p.opcode) && !p.more;
+    if (ends_send && !take_slot(qp.requests, p.psn, Slot::receive_end(p.reth.key))) return false;
+    if (execute(qp, p, payload_of(packet, p), /*ahead=*/true).kind != Verdict::kDone) {
+      if (ends_send) release_slot(qp.requests, p.psn);
+      return false;
+    }
+    if (ends_send) qp.receive_ends[p.reth.key % kEarlyReceives] = receive_end_of(p);
+  }
+  qp.requests.window.set(p.psn);
+  return true;
+}
+
+bool Nic::Impl::take_slot(ReceiveSpace& space, Psn psn, Slot slot) {
+  if (space.slots == nullptr) {
+    if (free_slot_blocks.empty()) return false;
+    space.slots = free_slot_blocks.back();
+    free_slot_blocks.pop_back();
+  }
+  space.slots[psn.value() & (space.window.window() - 1)] = slot;
+  ++space.slots_used;
+  return true;
+}
+
+Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
+  if (space.slots == nullptr) return {};
+  Slot& place = space.slots[psn.value() & (space.window.window() - 1)];
+  const Slot slot = place;
+  if (slot.empty()) return slot;
+  place = Slot();
+  if (slot.packet() != nullptr) --held_packets;
+  if (--space.slots_used == 0) {
+    free_slot_blocks.push_back(space.slots);
+    space.slots = nullptr;
+  }
+  return slot;
+}
+
+bool Nic::Impl::hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet) {
+  rte_mbuf* copy = held_packets < hold_limit ? copy_packet(packet, pools.hold) : nullptr;
+  if (copy == nullptr || !take_slot(space, p.psn, Slot::held(copy))) {
+    counters.add(Counter::hold_full);
+    rte_pktmbuf_free(copy);
+    return false;
+  }
+  ++held_packets;
+  counters.add(Counter::held_packets);
+  return true;
+}
+
+void Nic::Impl::drop_slots(ReceiveSpace& space) {
+  for (uint32_t i = 0; space.slots != nullptr && i < space.window.window(); ++i) {
+    rte_pktmbuf_free(release_slot(space, Psn(i)).packet());
+  }
+}
+
+Verdict Nic::Impl::execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                           bool ahead) {
+  switch (p.opcode) {
+    case Opcode::kWriteOnly:
+    case Opcode::kWriteImm:
+      return execute_write(qp, p, payload, ahead);
+    case Opcode::kSend:
+    case Opcode::kSendImm:
+      return execute_send(qp, p, payload, ahead);
+    case Opcode::kReadRequest:
+      return execute_read(qp, p);
+    default:
+      return execute_atomic(qp, p);
+  }
+}
+
+Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
+                                 std::span<const std::byte> payload, bool ahead) {
+  const bool consumes_receive = p.opcode == Opcode::kWriteImm;
+  if (consumes_receive) {
+    // Of a WRITE_IMM only the last packet is judged (rule 15), and it is never placed ahead.
+    qp.takes_receives = true;
+    if (p.recv_sn != qp.recv_next_sn)
+      return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+    if (const Verdict verdict = check_receive(qp, p.recv_sn); verdict.kind != Verdict::kDone)
+      return verdict;
+  }
+  if (!payload.empty()) {
+    MemoryRegionEntry* region =
+        remote_region(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
+    if (region == nullptr) {
+      Verdict verdict = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+      if (consumes_receive) {
+        verdict.recv_status = RecvStatus::kAccessError;
+        verdict.sn = p.recv_sn;
+      }
+      return verdict;
+    }
+    const PlaceRequest request{qp.requests, p.psn, ahead, !p.more};
+    switch (place(request, *region, p.reth.va, payload)) {
+      case PlaceResult::kDone:
+        break;
+      case PlaceResult::kNoRoom:
+        return {.kind = Verdict::kRetry};
+      case PlaceResult::kMemoryGone:
+        return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+    }
+  }
+  if (consumes_receive) complete_receive(qp, p.recv_sn, receive_end_of(p), RecvStatus::kSuccess);
+  return {};
+}
+
+// Whether receive `sn` has been posted.
+Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn) {
+  if (qp.recv_entries == 0 || serial_distance(sn, receives_posted(qp)) <= 0) {
+    return {.kind = Verdict::kRnr, .recv_status = std::nullopt, .sn = sn};
+  }
+  return {};
+}
+
+Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
+                                std::span<const std::byte> payload, bool ahead) {
+  const uint32_t sn = p.reth.key;
+  qp.takes_receives = true;
+  if (!ahead && sn != qp.recv_next_sn)
+    return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+  if (const Verdict verdict = check_receive(qp, sn); verdict.kind != Verdict::kDone) return verdict;
+
+  // The slot is shared memory: copy, then look.
+  const auto* shared = reinterpret_cast<const RecvSlot*>(
+      qp.recv_slots + size_t{sn & (qp.recv_entries - 1)} * recv_slot_bytes(qp.recv_max_sge));
+  const uint32_t sge_count = shared->sge_count;
+  if (sge_count > qp.recv_max_sge || shared->sn != sn) {
+    return fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
+  }
+  std::array<Sge, kMaxSge> sges;
+  uint64_t capacity = 0;
+  for (uint32_t i = 0; i < sge_count; ++i) {
+    sges[i] = shared->sge[i];
+    capacity += sges[i].length_bytes;
+  }
+  if (p.reth.length_bytes > capacity) {
+    return fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn);
+  }
+  LocalError error = LocalError::kNone;
+  const PlaceRequest request{qp.requests, p.psn, ahead, false};
+  const PlaceResult result =
+      scatter(qp, request, {sges.data(), sge_count}, p.reth.va, payload, error);
+  if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
+    return verdict_of(error, sn);
+  if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
+  if (!ahead && !p.more) complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
+  return {};
+}
+
+Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
+  // A zero-byte READ succeeds whatever its key (VERBS.md).
+  if (p.reth.length_bytes != 0) {
+    if (remote_region(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead) ==
+        nullptr) {
+      return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+    }
+    // A pull that finds no room is not answered: the requester pulls again.
+    if (p.read.length_bytes != 0) queue_read(qp, p);
+  }
+  return {};
+}
+
+Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
+  if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+  MemoryRegionEntry* region = remote_region(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
+  if (region == nullptr) return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+  uint64_t before = 0;
+  if (!atomic_on_region(*region, p, before))
+    return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+  counters.add(Counter::atomics_executed);
+  qp.atomics[qp.atomic_next] = {true, p.psn, before};
+  qp.atomic_next = (qp.atomic_next + 1) % kAtomicRecords;
+  if (p.read.length_bytes != 0) answer_atomic(qp, p.read, before);
+  return {};
+}
+
+// The front can't be accepted: say so and remember (rules 6, 15, 28).
+void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict) {
+  switch (verdict.kind) {
+    case Verdict::kDone:
+    case Verdict::kRetry:
+      return;
+    case Verdict::kRnr:
+      qp.ack_kind = wire::AckKind::kRnrNak;
+      qp.rnr_sn = verdict.sn;
+      counters.add(Counter::rnr_nak_sent);
+      break;
+    case Verdict::kFatal:
+      qp.fatal = true;
+      qp.fatal_code = verdict.code;
+      counters.add(Counter::nak_sent);
+      if (verdict.recv_status) complete_receive(qp, verdict.sn, {}, *verdict.recv_status);
+      publish_event(qp, verdict.event | (verdict.recv_status ? uint32_t{kEventRecvError} : 0));
+      break;
+  }
+  owe_ack(qp, p, false);
+}
+
+// Moves the base over everything received, processing slots in PSN order (rule 8).
+void Nic::Impl::slide_requests(QpContext& qp) {
+  ReceiveSpace& space = qp.requests;
+  uint32_t budget = kSlideBudget;
+  while (space.window.front_received() && budget-- != 0 && !qp.fatal) {
+    const Psn psn = space.window.base();
+    const Slot slot =
+        space.slots == nullptr ? Slot() : space.slots[psn.value() & (space.window.window() - 1)];
+    if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
+      wire::Packet p;
+      const std::span<const std::byte> bytes(rte_pktmbuf_mtod(packet, const std::byte*),
+                                             packet->data_len);
+      wire::parse(bytes, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0,
+                  p);  // was valid when it was held
+      const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+      if (verdict.kind == Verdict::kFatal) {
+        refuse(qp, p, verdict);
+        return;
+      }
+      if (verdict.kind != Verdict::kDone) break;  // room will come; tried again next turn
+      if (!p.more) ++qp.msn;
+      release_slot(space, psn);
+      rte_pktmbuf_free(packet);
+    } else if (!slot.empty()) {
+      const uint32_t sn = slot.sn();
+      release_slot(space, psn);
+      complete_receive(qp, sn, qp.receive_ends[sn % kEarlyReceives], RecvStatus::kSuccess);
+      ++qp.msn;
+    }
+    space.window.advance();
+  }
+  space.placed_ahead.release_before(range_pool, space.window.base());
+  if (space.window.front_received() && !qp.fatal && !qp.on_slide_list) {
+    qp.on_slide_list = true;
+    slide_next.push_back(&qp);
+  }
+}
+
+void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
+                                 RecvStatus status) {
+  if (qp.recv_entries == 0) return;
+  RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
+  completion = {.sn = sn,
+                .status = static_cast<uint32_t>(status),
+                .byte_len = end.byte_len,
+                .imm_data = end.imm_data,
+                .flags = end.flags,
+                .reserved = {}};
+  qp.recv_next_sn = sn + 1;
+  qp.cell->recv_completed.store(sn + 1, std::memory_order_release);
+  report(qp);
+}
+
+}  // namespace hostnic

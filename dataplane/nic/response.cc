@@ -1,0 +1,236 @@
+// What comes back to the requester: ACKs (into the QP's cell, for the driver to judge) and READ or
+// atomic answers (placed here).
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+
+using Place = ReceiveWindow::Place;
+
+// Rules 21, 22: the newest base wins, bits are OR-ed, a NAK stays until the base passes it.
+// Impossible ACKs change nothing.
+void Nic::Impl::receive_ack(QpContext& qp, const wire::Packet& p) {
+  counters.add(Counter::acks_received);
+  const int32_t progress = distance(qp.acknowledged, p.sack.base);
+  if (progress < 0 || distance(p.sack.base, qp.transmitted) < 0) return;
+  QpCell& cell = *qp.cell;
+  CellUpdate update(cell);
+  auto& sack = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(cell.sack);
+  for (int32_t i = 0; i < progress; ++i) {
+    const Psn psn = qp.acknowledged + static_cast<uint32_t>(i);
+    sack[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
+  }
+  qp.acknowledged = p.sack.base;
+  cell.base_psn = p.sack.base.value();
+  if (distance(Psn(cell.sack_end_psn), p.sack.base) > 0) cell.sack_end_psn = p.sack.base.value();
+  if (distance(Psn(cell.highest_acceptable_psn), p.sack.highest_acceptable) > 0) {
+    cell.highest_acceptable_psn = p.sack.highest_acceptable.value();
+  }
+  for (uint32_t i = 0; i < p.sack.word_count; ++i)
+    merge_sack_word(qp, sack, p.sack.base + i * 64, sack_word(p, i));
+  if (p.sack.has_credit) {
+    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, p.sack.recv_sn_limit) > 0) {
+      cell.recv_sn_limit = p.sack.recv_sn_limit;
+    }
+    cell.has_credit = 1;
+  }
+  if (progress > 0 && distance(Psn(cell.nak_psn), p.sack.base) > 0) cell.nak = 0;
+  if (p.aeth.kind != wire::AckKind::kAck) {
+    counters.add(p.aeth.kind == wire::AckKind::kRnrNak ? Counter::rnr_nak_received
+                                                       : Counter::nak_received);
+    cell.nak = make_nak(static_cast<uint32_t>(p.aeth.kind), p.aeth.code);
+    cell.nak_psn = p.sack.base.value();
+    cell.nak_sn = p.sack.nak_sn;
+    ++cell.nak_count;
+  }
+  if (p.sack.congestion_mark) ++cell.mark_count;
+  if (p.sack.trigger_valid) note_trigger(qp, p.sack);
+  ++cell.ack_count;
+  report(qp);
+}
+
+// Bits at or beyond what was transmitted are a lie and ignored.
+void Nic::Impl::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
+                                uint64_t bits) {
+  const int32_t outstanding = distance(first, qp.transmitted);
+  if (outstanding <= 0) return;
+  if (outstanding < 64) bits &= (uint64_t{1} << outstanding) - 1;
+  if (bits == 0) return;
+  const Psn end = first + static_cast<uint32_t>(std::bit_width(bits));
+  if (distance(Psn(qp.cell->sack_end_psn), end) > 0) qp.cell->sack_end_psn = end.value();
+  const uint32_t shift = first.value() % 64;
+  const uint32_t word = first.value() / 64 % kBitmapWords;
+  sack[word] |= bits << shift;
+  if (shift != 0) sack[(word + 1) % kBitmapWords] |= bits >> (64 - shift);
+}
+
+void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
+  QpCell& cell = *qp.cell;
+  cell.trigger_psn = sack.trigger_psn.value();
+  cell.trigger_attempt = sack.trigger_attempt;
+  ++cell.trigger_count;
+  if (sack.trigger_duplicate && sack.trigger_attempt != 0) ++cell.spurious_count;
+  // Attempt numbers come round again: of several transmissions that look alike the newest counts.
+  uint64_t sent_ns = 0;
+  for (auto& stamp : qp.stamps) {
+    if (stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt)
+      sent_ns = std::max(sent_ns, std::exchange(stamp.sent_ns, 0));
+    // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
+    if (before(stamp.psn, sack.base)) stamp.sent_ns = 0;
+  }
+  if (sent_ns == 0) return;
+  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(now - sent_ns, UINT32_MAX));
+  ++cell.rtt_count;
+}
+
+// What is on its way when a READ is pulled again is as good as what is pulled now: only later READs
+// must not be older than it (rule 18). Without this, answers slower than loss detection would never
+// be in time.
+static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
+  return qp.epoch_follows && p.response_epoch == static_cast<uint8_t>(qp.epoch - 1) &&
+         before(p.psn, qp.epoch_keep_until);
+}
+
+void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p)) {
+    counters.add(Counter::stale_epoch);
+    return;
+  }
+  ReceiveSpace& space = qp.responses;
+  const Place where = space.window.classify(p.psn);
+  switch (where) {
+    case Place::kFront:
+    case Place::kAhead:
+      break;
+    case Place::kBeyond:
+      counters.add(Counter::out_of_window);
+      return;
+    default:
+      counters.add(Counter::duplicate_request);
+      return;
+  }
+  const bool ahead = where == Place::kAhead;
+  if (ahead) counters.add(Counter::out_of_sequence);
+  if (ahead && !p.more && settings.ordering != Ordering::kRelaxed) {
+    if (!hold(space, p, packet)) return;
+    space.window.set(p.psn);
+    report_responses(qp);
+    return;
+  }
+  bool retry = false;
+  const LocalError error = place_response(qp, p, payload_of(packet, p), ahead, retry);
+  if (retry || (ahead && error != LocalError::kNone)) return;
+  if (error != LocalError::kNone) {
+    fail_response(qp, p, error);
+    return;
+  }
+  if (ahead) {
+    space.window.set(p.psn);
+  } else {
+    const bool filled_hole = space.window.has_hole();
+    space.window.accept_in_order();
+    if (filled_hole) slide_responses(qp);
+  }
+  report_responses(qp);
+}
+
+void Nic::Impl::fail_response(QpContext& qp, const wire::Packet& p, LocalError error) {
+  CellUpdate update(*qp.cell);
+  qp.cell->response_error = static_cast<uint32_t>(error);
+  qp.cell->response_error_read = p.reth.key;
+  report(qp);
+}
+
+LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
+                                     std::span<const std::byte> payload, bool ahead, bool& retry) {
+  if (qp.landing_entries == 0) return LocalError::kProtection;
+  const LandingSlot& shared = qp.landing[p.reth.key & (qp.landing_entries - 1u)];
+  // An answer to a READ that is no longer, or not yet, in its slot belongs to nobody.
+  const uint32_t sge_count = shared.sge_count;
+  if (shared.read_number != p.reth.key || sge_count > kMaxSge) {
+    retry = true;
+    return LocalError::kNone;
+  }
+  std::array<Sge, kMaxSge> sges;
+  std::copy_n(shared.sge, sge_count, sges.begin());
+  LocalError error = LocalError::kNone;
+  const PlaceRequest request{qp.responses, p.psn, ahead, !p.more};
+  switch (scatter(qp, request, {sges.data(), sge_count}, p.reth.va, payload, error)) {
+    case PlaceResult::kNoRoom:
+      retry = true;
+      break;
+    case PlaceResult::kMemoryGone:
+      return LocalError::kProtection;
+    case PlaceResult::kDone:
+      break;
+  }
+  return error;
+}
+
+void Nic::Impl::slide_responses(QpContext& qp) {
+  ReceiveSpace& space = qp.responses;
+  // Not bounded by kSlideBudget: at most a window, and all but tails are only bits.
+  while (space.window.front_received()) {
+    const Psn psn = space.window.base();
+    const Slot slot =
+        space.slots == nullptr ? Slot() : space.slots[psn.value() & (space.window.window() - 1)];
+    if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
+      wire::Packet p;
+      const std::span<const std::byte> bytes(rte_pktmbuf_mtod(packet, const std::byte*),
+                                             packet->data_len);
+      wire::parse(bytes, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0, p);
+      bool retry = false;
+      const LocalError error = place_response(qp, p, payload_of(packet, p), false, retry);
+      release_slot(space, psn);
+      rte_pktmbuf_free(packet);
+      if (error != LocalError::kNone) {
+        fail_response(qp, p, error);
+        return;
+      }
+    }
+    space.window.advance();
+  }
+  space.placed_ahead.release_before(range_pool, space.window.base());
+}
+
+// Makes the response window visible to the driver.
+void Nic::Impl::report_responses(QpContext& qp) {
+  qp.responses_changed = true;
+  report(qp);
+}
+
+void Nic::Impl::publish_responses(QpContext& qp) {
+  if (!qp.responses_changed) return;
+  qp.responses_changed = false;
+  CellUpdate update(*qp.cell);
+  qp.cell->response_base_psn = qp.responses.window.base().value();
+  qp.cell->response_epoch = qp.epoch;
+  qp.cell->responses_ahead = qp.responses.window.received_ahead();
+  const auto& words = qp.responses.window.bits().words();
+  if (qp.responses.window.has_hole() || qp.response_bits_published) {
+    std::copy(words.begin(), words.end(), qp.cell->response_bitmap);
+    qp.response_bits_published = qp.responses.window.has_hole();
+  }
+}
+
+// The driver pulls again from `keep_until` on: what later READs have received so far may be older
+// than what is now pulled, and counts as not received (rule 18).
+void Nic::Impl::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
+  ReceiveSpace& space = qp.responses;
+  const uint32_t window = space.window.window();
+  for (uint32_t i = 0; i < window && space.slots != nullptr; ++i) {
+    const Psn psn = space.window.base() + i;
+    if (distance(keep_until, psn) >= 0) rte_pktmbuf_free(release_slot(space, psn).packet());
+  }
+  space.window.forget_from(keep_until);
+  space.placed_ahead.release_from(range_pool, keep_until);
+  qp.epoch_follows = epoch == static_cast<uint8_t>(qp.epoch + 1);
+  qp.epoch_keep_until = keep_until;
+  qp.epoch = epoch;
+  report_responses(qp);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,308 @@
+// Descriptors become packets. The payload of the in-process wire is not copied: it rides as an
+// external buffer over the mapped memory region (rule 31 says when it must not).
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+bool is_read_or_atomic(SendOp op) {
+  return op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd;
+}
+
+bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendImm; }
+
+// What the client may never hand over, whatever the state of its QPs.
+bool plausible(const SendDescriptor& d) {
+  if (d.op < SendOp::kWrite || d.op > SendOp::kCreditNotify) return false;
+  if (d.op == SendOp::kCreditNotify) return d.extra_elements == 0;
+  if (d.length_bytes > kMaxChunkBytes) return false;
+  if (is_read_or_atomic(d.op)) return d.extra_elements == 0;
+  if ((d.flags & kSendInline) != 0) return d.length_bytes <= d.extra_elements * sizeof(RingElement);
+  return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
+}
+
+// Frees the reference that a packet held on a memory region. May run on another NIC's lcore.
+void region_released(void*, void* region) {
+  static_cast<MemoryRegionEntry*>(region)->mbufs_out.fetch_sub(1, std::memory_order_release);
+}
+
+}  // namespace
+
+uint32_t Nic::Impl::transmit_turn() {
+  uint32_t built = 0;
+  const auto count = static_cast<uint32_t>(clients.size());
+  for (uint32_t i = 0; i < count; ++i) {
+    built += transmit_client(*clients[(next_client + i) % count]);
+  }
+  if (count != 0) next_client = (next_client + 1) % count;
+  return built;
+}
+
+uint32_t Nic::Impl::transmit_client(ClientState& client) {
+  if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return 0;
+  const uint32_t urgent = transmit_ring(client, client.channel->urgent, client.urgent, kTxBudget);
+  // A chunk in the middle of the normal ring's turn never holds up retransmissions: the rings keep
+  // separate progress.
+  return urgent + transmit_ring(client, client.channel->sends, client.normal, kTxBudget);
+}
+
+uint32_t Nic::Impl::transmit_ring(ClientState& client, RingEnd& ring, SendProgress& progress,
+                                  uint32_t budget) {
+  uint32_t done = 0;
+  while (done < budget) {
+    if (!progress.active && !take_descriptor(client, ring, progress)) break;
+    ++done;
+    if (!progress.active) continue;
+    QpContext* qp = find_qp(progress.descriptor.qpn);
+    bool blocked = false;
+    if (qp == nullptr || !send_one_packet(*qp, progress, blocked)) {
+      if (blocked) break;
+      progress.active = false;
+    }
+  }
+  return done;
+}
+
+// Takes the next descriptor and its continuation elements. False: the ring is empty, or the client
+// was dropped.
+bool Nic::Impl::take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress) {
+  SendDescriptor& d = progress.descriptor;
+  const int taken = ring.dequeue_burst(&d, 1);
+  if (taken == 0) return false;
+  counters.add(Counter::descriptors);
+  if (taken < 0) {
+    drop_client(client, DropReason::kRingPosition);
+    return false;
+  }
+  if (d.extra_elements > kMaxExtraElements || !plausible(d) ||
+      (d.extra_elements != 0 &&
+       ring.dequeue_burst(progress.extra.data(), d.extra_elements) != d.extra_elements)) {
+    drop_client(client, DropReason::kBadDescriptor);
+    return false;
+  }
+  QpContext* qp = find_qp(d.qpn);
+  if (qp == nullptr || qp->client != client.channel) {
+    counters.add(Counter::descriptors_discarded);
+    return true;
+  }
+  if (d.op == SendOp::kCreditNotify) {
+    credit_posted(*qp);
+    return true;
+  }
+  if (!start_descriptor(progress, *qp)) counters.add(Counter::descriptors_discarded);
+  return true;
+}
+
+// False: this QP may not send; the descriptor is dropped.
+bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
+  const SendDescriptor& d = progress.descriptor;
+  if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;
+  if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
+  if (is_read_or_atomic(d.op)) {
+    // Only a newer one: the rings overtake each other, and an older descriptor's answers are simply
+    // stale.
+    if (static_cast<int8_t>(d.epoch - qp.epoch) > 0)
+      start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
+  } else if ((d.flags & kSendInline) == 0) {
+    progress.sge_count = d.sge_count;
+    if (d.sge_count != 0) progress.sges[0] = d.sge0;
+    if (d.sge_count > 1)
+      std::memcpy(&progress.sges[1], progress.extra.data(), (d.sge_count - 1u) * sizeof(Sge));
+  }
+  progress.sent_bytes = progress.sent_packets = 0;
+  progress.sge_index = progress.sge_offset = 0;
+  progress.active = true;
+  return true;
+}
+
+// False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
+bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked) {
+  const SendDescriptor& d = progress.descriptor;
+  const bool answered = is_read_or_atomic(d.op);
+  wire::Packet p;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.policy = settings.policy;
+  p.attempt = d.attempt & 3;
+  p.psn = Psn(d.psn + progress.sent_packets);
+  const uint32_t rest = d.length_bytes - progress.sent_bytes;
+  const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
+  const bool last = answered || part == rest;
+  p.cont = (d.flags & kSendCont) != 0 || progress.sent_packets != 0;
+  p.more = (d.flags & kSendMore) != 0 || !last;
+  p.ack_request = last && (d.flags & kSendAckRequest) != 0;
+  p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
+  p.payload_bytes = static_cast<uint16_t>(part);
+  if (!prepare_flows(qp)) {
+    counters.add(Counter::tx_unresolved);
+  } else if (!has_room(qp.peer)) {
+    blocked = true;
+    return false;
+  } else {
+    rte_mbuf* packet =
+        answered ? build_request(qp, d, p) : build_data_packet(qp, progress, p, part);
+    if (packet == nullptr) {
+      blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
+      if (blocked) counters.add(Counter::tx_no_buffer);
+      return false;
+    }
+    emit(packet, qp.peer, p);
+  }
+  note_transmitted(qp, p, (d.flags & kSendRetransmit) != 0);
+  progress.sent_bytes += part;
+  ++progress.sent_packets;
+  return !last;
+}
+
+rte_mbuf* Nic::Impl::build_request(QpContext& qp, const SendDescriptor& d, wire::Packet& p) {
+  p.read = {d.recv_sn, Psn(d.first_response_psn), d.epoch, 0, d.length_bytes};
+  if (d.op == SendOp::kRead) {
+    p.opcode = wire::Opcode::kReadRequest;
+    p.reth = {d.va, d.key, d.message_bytes};
+    p.read.offset_bytes = d.read_offset_bytes;
+  } else {
+    p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
+    p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
+  }
+  return build_small(qp.request_flow, p, {}, {}, pools.header);
+}
+
+// Fills in the data opcodes' headers and attaches or copies the payload. Null: no buffer, or the
+// send failed (qp.send_failed).
+rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
+                                       uint32_t part) {
+  const SendDescriptor& d = progress.descriptor;
+  const bool with_imm = has_imm(d.op) && !p.more;
+  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
+    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
+    p.reth = {d.va + progress.sent_bytes, d.key, part};
+    p.recv_sn = d.recv_sn;
+    p.message_bytes = d.message_bytes;
+  } else {
+    p.opcode = with_imm ? wire::Opcode::kSendImm : wire::Opcode::kSend;
+    p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
+  }
+  p.imm_data = with_imm ? d.imm_data : 0;
+  if ((d.flags & kSendInline) != 0) {
+    return build_small(qp.request_flow, p, {}, {progress.extra.data() + progress.sent_bytes, part},
+                       pools.data);
+  }
+  if (part == 0) return build_small(qp.request_flow, p, {}, {}, pools.header);
+  while (progress.sge_index < progress.sge_count &&
+         progress.sge_offset == progress.sges[progress.sge_index].length_bytes) {
+    ++progress.sge_index;
+    progress.sge_offset = 0;
+  }
+  if (!seals && progress.sge_index < progress.sge_count) {
+    const Sge& sge = progress.sges[progress.sge_index];
+    if (sge.length_bytes - progress.sge_offset >= part) {
+      MemoryRegionEntry* region = local_region(qp, sge.lkey, sge.addr, sge.length_bytes, 0);
+      const std::byte* payload =
+          region == nullptr ? nullptr
+                            : mapped_address(*region, sge.addr + progress.sge_offset, part);
+      if (payload != nullptr) return build_external(qp, progress, p, *region, payload);
+    }
+  }
+  return build_gathered(qp, progress, p, part);
+}
+
+// Header in one mbuf, payload as an external buffer in a second. No copy.
+rte_mbuf* Nic::Impl::build_external(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                                    MemoryRegionEntry& region, const std::byte* payload) {
+  rte_mbuf* head = rte_pktmbuf_alloc(pools.header);
+  rte_mbuf* body = head == nullptr ? nullptr : rte_pktmbuf_alloc(pools.external);
+  if (body == nullptr) {
+    rte_pktmbuf_free(head);
+    return nullptr;
+  }
+  const size_t header_bytes = wire::build(
+      qp.request_flow, p, false, {}, {rte_pktmbuf_mtod(head, std::byte*), wire::kMaxHeaderBytes});
+  // The shared info lives in the mbuf's own private area with a count of one: DPDK's 16-bit count
+  // could not count the packets of a whole region (rule 31).
+  auto* info = static_cast<rte_mbuf_ext_shared_info*>(rte_mbuf_to_priv(body));
+  info->free_cb = region_released;
+  info->fcb_opaque = &region;
+  rte_mbuf_ext_refcnt_set(info, 1);
+  region.mbufs_out.fetch_add(1, std::memory_order_relaxed);
+  rte_pktmbuf_attach_extbuf(body, const_cast<std::byte*>(payload), RTE_BAD_IOVA, p.payload_bytes,
+                            info);
+  body->data_len = p.payload_bytes;
+  body->pkt_len = p.payload_bytes;
+  head->data_len = static_cast<uint16_t>(header_bytes);
+  head->pkt_len = static_cast<uint32_t>(header_bytes) + p.payload_bytes;
+  head->next = body;
+  head->nb_segs = 2;
+  progress.sge_offset += p.payload_bytes;
+  return head;
+}
+
+// Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
+rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                                    uint32_t part) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pools.data);
+  if (packet == nullptr) return nullptr;
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const size_t header_bytes =
+      wire::build(qp.request_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
+  std::byte* out = frame + header_bytes;
+  uint32_t index = progress.sge_index, offset = progress.sge_offset;
+  LocalError error = LocalError::kNone;
+  while (part != 0 && error == LocalError::kNone) {
+    if (index == progress.sge_count) {
+      error = LocalError::kLength;
+      break;
+    }
+    const Sge& sge = progress.sges[index];
+    const uint32_t bytes = std::min(part, sge.length_bytes - offset);
+    if (bytes == 0) {
+      ++index;
+      offset = 0;
+      continue;
+    }
+    MemoryRegionEntry* region = local_region(qp, sge.lkey, sge.addr, sge.length_bytes, 0);
+    if (region == nullptr || !fetch(*region, sge.addr + offset, out, bytes))
+      error = LocalError::kProtection;
+    out += bytes;
+    part -= bytes;
+    offset += bytes;
+  }
+  if (error != LocalError::kNone) {
+    rte_pktmbuf_free(packet);
+    fail_send(qp, p.psn, error);
+    return nullptr;
+  }
+  progress.sge_index = index;
+  progress.sge_offset = offset;
+  finish_linear(packet, p, header_bytes);
+  return packet;
+}
+
+// A local error: the driver learns the PSN, everything at or after it is discarded until RESET
+// (rule 28).
+void Nic::Impl::fail_send(QpContext& qp, Psn psn, LocalError error) {
+  if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
+  qp.send_failed = true;
+  qp.send_failed_psn = psn;
+  CellUpdate update(*qp.cell);
+  qp.cell->local_error = static_cast<uint32_t>(error);
+  qp.cell->local_error_psn = psn.value();
+  report(qp);
+}
+
+void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, bool retransmit) {
+  if (retransmit) counters.add(Counter::retransmitted_packets);
+  const Psn next = p.psn + 1;
+  if (distance(qp.transmitted, next) > 0) {
+    qp.transmitted = next;
+    qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
+  }
+  if (p.ack_request) {
+    qp.stamps[qp.stamp_next] = {p.psn, p.attempt, now};
+    qp.stamp_next = (qp.stamp_next + 1) % qp.stamps.size();
+  }
+}
+
+}  // namespace hostnic

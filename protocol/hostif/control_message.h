@@ -1,0 +1,101 @@
+// Messages on hostnicd's control socket (AF_UNIX, SOCK_SEQPACKET): one request, one reply, each one
+// datagram of at most kMaxControlBytes with at most kMaxControlFds descriptors by SCM_RIGHTS. A
+// connection either lists and commands (kListDevices, kText) or, after kOpen, is one device
+// context; closing it frees all that the context had.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/hostif/memory_region.h"
+#include "protocol/hostif/segment.h"
+
+namespace hostnic {
+
+inline constexpr uint32_t kControlMagic = 0x43494e48;  // "HNIC"
+inline constexpr uint32_t kMaxControlBytes = 128 * 1024;
+inline constexpr uint32_t kMaxControlFds = 64;
+inline constexpr uint32_t kMaxRegionsPerMr = 2048;
+inline constexpr uint32_t kMaxDevices = 64;
+
+enum class ControlKind : uint32_t {
+  kListDevices = 1,  // -> ControlReply, DeviceInfo[count]
+  kOpen,  // OpenRequest; fds: mem fd, pidfd, then the process's window if it has one -> OpenReply;
+          //   fds: segment, window, eventfd of this client's doorbell, doorbell page,
+          //   [/dev/userfaultfd]
+  kRegisterMr,    // RegisterMrRequest, MemoryRegion[region_count]; fds: files -> RegisterMrReply
+  kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
+                  // the memory
+  kText,          // a command as at the prompt -> ControlReply, text
+};
+
+struct ControlRequest {
+  uint32_t magic = kControlMagic;
+  uint32_t abi_version = kHostAbiVersion;
+  ControlKind kind{};
+  uint32_t payload_bytes = 0;        // what follows this header
+  char build[32] = HOSTNIC_VERSION;  // named in the error about a wrong ABI version
+};
+
+struct ControlReply {
+  uint32_t abi_version = kHostAbiVersion;
+  int32_t error = 0;  // errno value
+  uint32_t count = 0;
+  uint32_t payload_bytes = 0;
+  char build[32] = HOSTNIC_VERSION;
+  char message[128] = {};  // one line when error != 0
+};
+
+struct DeviceInfo {
+  char name[16];
+  uint32_t index;
+  uint32_t ip;  // host order
+  uint32_t prefix_length;
+  uint32_t mtu_bytes;  // IB MTU: 256 .. 4096
+  uint8_t mac[6];
+  uint8_t link_up;
+  uint8_t on_wire;  // in-process virtual wire
+  uint32_t speed_mbps;
+  uint32_t window;  // PSNs
+  uint32_t max_qps;
+  uint32_t max_mrs;
+  uint32_t atomic_on_host;  // 1: every MR is mapped, atomics are coherent with the CPU's
+  uint64_t node_guid;       // big-endian bytes as verbs wants them
+  char port[96];            // devargs, for people
+};
+
+struct OpenRequest {
+  uint32_t device_index;
+  uint32_t pid;  // for people; the pidfd decides
+  uint32_t has_window;
+  char program[32];
+};
+
+struct OpenReply {
+  DeviceInfo device;
+  uint64_t segment_bytes;
+  uint32_t client_id;
+  uint32_t has_userfaultfd;
+};
+
+struct RegisterMrRequest {
+  uint64_t va;  // in the client's memory
+  uint64_t length_bytes;
+  uint64_t iova;    // address that lkey/rkey users name; va unless ibv_reg_mr_iova
+  uint32_t access;  // AccessFlag
+  uint32_t pd;
+  uint32_t region_count;
+  uint32_t reserved;
+};
+
+struct RegisterMrReply {
+  uint32_t lkey;
+  uint32_t rkey;
+  uint64_t bytes_mapped;  // reached by memcpy
+  uint64_t bytes_mem_fd;  // reached by system call
+};
+
+struct DeregisterMrRequest {
+  uint32_t lkey;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,181 @@
+// What travels through the rings of a client segment. All are plain values in host byte order; the
+// NIC copies each one out of shared memory before it looks at it, and drops the client on the first
+// that can't be right.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "protocol/hostif/segment.h"
+
+namespace hostnic {
+
+// ---- send and urgent ring
+// ------------------------------------------------------------------------------------------
+
+enum class SendOp : uint8_t {
+  kWrite = 1,
+  kWriteImm,
+  kSend,
+  kSendImm,
+  kRead,
+  kCompareSwap,
+  kFetchAdd,
+  // No packet of its own: receives were posted to a QP whose cell says credit_watched.
+  kCreditNotify,
+};
+
+enum SendFlag : uint8_t {
+  kSendCont = 1,         // the chunk does not start its message
+  kSendMore = 2,         // the chunk does not end its message
+  kSendAckRequest = 4,   // on the chunk's last packet
+  kSendSolicited = 8,    // on the message's last packet
+  kSendInline = 16,      // payload follows in continuation elements instead of SGEs
+  kSendRetransmit = 32,  // counted; its PSNs were handed over before
+};
+
+// One chunk: at most kMaxChunkBytes of one work request, PSNs contiguous from `psn`. A READ or
+// atomic chunk is one pull. Elements 1..extra_elements follow in the ring, enqueued in the same
+// bulk: SGEs 1.. (four an element) or inline bytes.
+struct SendDescriptor {
+  SendOp op;
+  uint8_t flags;    // SendFlag
+  uint8_t attempt;  // 2 bits
+  uint8_t extra_elements;
+  uint32_t qpn;
+  uint32_t psn;           // of the first packet
+  uint32_t length_bytes;  // of the chunk; READ: of this pull
+  uint64_t va;   // WRITE: remote address of the chunk; SEND: offset in the message; READ, atomic:
+                 // remote address of the whole
+  uint32_t key;  // rkey; SEND: receive SN
+  uint32_t message_bytes;  // SEND: whole message; READ: whole READ
+  union {
+    uint32_t imm_data;
+    uint32_t keep_until_psn;  // READ, atomic: when `epoch` is new, response PSNs from here on are
+                              // forgotten before it leaves
+  };
+  uint32_t recv_sn;             // WRITE_IMM: receive SN; READ, atomic: read number
+  uint32_t first_response_psn;  // READ, atomic: response PSN of this pull's first packet
+  uint8_t epoch;                // READ, atomic
+  uint8_t sge_count;
+  uint16_t reserved;
+  union {
+    Sge sge0;
+    struct {
+      uint64_t swap_or_add;
+      uint64_t compare;
+    } atomic;
+    uint32_t read_offset_bytes;  // READ: of this pull inside the READ
+  };
+};
+static_assert(sizeof(SendDescriptor) == 64 && std::is_trivially_copyable_v<SendDescriptor>);
+
+inline constexpr uint32_t kSgesPerElement = 4;
+inline constexpr uint32_t kMaxExtraElements = kMaxInlineBytes / 64;
+static_assert(kMaxExtraElements * kSgesPerElement >= kMaxSge - 1);
+
+struct RingElement {
+  alignas(8) std::byte bytes[64];
+};
+
+// ---- command and response ring
+
+enum class CommandKind : uint32_t { kCreateQp = 1, kModifyQp, kDestroyQp };
+
+// QP states in the verbs' order, so that the ABI layer can cast.
+enum class QpState : uint32_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
+
+enum AccessFlag : uint32_t {  // the verbs' values
+  kAccessLocalWrite = 1,
+  kAccessRemoteWrite = 2,
+  kAccessRemoteRead = 4,
+  kAccessRemoteAtomic = 8,
+  kAccessMwBind = 16,
+  kAccessZeroBased = 32,
+  kAccessOnDemand = 64,
+  kAccessHugetlb = 128,
+  kAccessRelaxedOrdering = 1u << 20,
+};
+
+struct CreateQpCommand {
+  uint32_t cell_index;
+  uint32_t pd;
+  uint64_t recv_queue_offset;  // segment offsets, 16-byte aligned
+  uint64_t recv_completion_offset;
+  uint64_t landing_offset;
+  uint32_t recv_entries;  // powers of two; recv may be 0
+  uint16_t recv_max_sge;
+  uint16_t landing_entries;
+};
+
+struct ModifyQpCommand {
+  uint32_t qpn;
+  QpState state;
+  uint32_t dest_qpn;
+  uint32_t dest_ip;
+  uint32_t sq_psn;
+  uint32_t rq_psn;
+  uint32_t access;  // AccessFlag
+  uint16_t path_mtu_bytes;
+  uint8_t max_dest_rd_atomic;
+  uint8_t min_rnr_timer;  // 5-bit code
+  uint8_t traffic_class;
+  uint8_t hop_limit;
+  uint8_t reserved[2];
+};
+
+struct DestroyQpCommand {
+  uint32_t qpn;
+};
+
+struct Command {
+  CommandKind kind;
+  uint32_t correlation;
+  union {
+    CreateQpCommand create_qp;
+    ModifyQpCommand modify_qp;
+    DestroyQpCommand destroy_qp;
+    std::byte padding[56];
+  };
+};
+static_assert(sizeof(Command) == 64 && std::is_trivially_copyable_v<Command>);
+
+struct CommandResponse {
+  uint32_t correlation;
+  int32_t error;  // errno value, 0 on success
+  uint32_t qpn;
+  uint32_t reserved[13];
+};
+static_assert(sizeof(CommandResponse) == 64);
+
+// ---- meta ring
+// -----------------------------------------------------------------------------------------------------
+
+// "Look at this QP's cell." At most one per QP is in the ring; what changed is in the cell
+// (TRANSPORT.md rule 21). 16 bytes and not 64: with the state in cells there is nothing else to
+// say, and four reports share a cache line.
+struct MetaReport {
+  uint32_t cell_index;
+  uint32_t qpn;
+  uint32_t reserved[2];
+};
+static_assert(sizeof(MetaReport) == 16);
+
+constexpr uint32_t ring_element_bytes(RingId id) {
+  return id == kMetaRing ? sizeof(MetaReport) : 64;
+}
+constexpr uint32_t ring_entries(RingId id) {
+  switch (id) {
+    case kSendRing:
+      return kSendRingSize;
+    case kUrgentRing:
+      return kUrgentRingSize;
+    case kMetaRing:
+      return kMetaRingSize;
+    default:
+      return kCommandRingSize;
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,72 @@
+#include "protocol/hostif/ring.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace hostnic {
+namespace {
+constexpr size_t kPageBytes = 4096;
+}
+
+RingEnd::~RingEnd() {
+  if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+}
+
+int RingEnd::map(int segment_fd, uint64_t offset, uint32_t entries, uint32_t element_bytes,
+                 RingIndices* indices) {
+  const size_t area_bytes = size_t{entries} * element_bytes;
+  if (offset % kPageBytes != 0 || area_bytes % kPageBytes != 0) return EINVAL;
+  if (entries < 2 || (entries & (entries - 1)) != 0) return EINVAL;
+  mapping_bytes_ = kPageBytes + area_bytes;
+  void* base =
+      mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return errno;
+  mapping_ = base;
+  auto* elements = static_cast<std::byte*>(base) + kPageBytes;
+  if (mmap(elements, area_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, segment_fd,
+           static_cast<off_t>(offset)) == MAP_FAILED) {
+    return errno;
+  }
+  // rte_ring_init() lives in librte_ring, which the preloaded library must not depend on; the few
+  // fields that the single-producer single-consumer inline functions read are set here.
+  ring_ = reinterpret_cast<rte_ring*>(elements - sizeof(rte_ring));
+  static_assert(sizeof(rte_ring) < kPageBytes);
+  ring_->flags = RING_F_SP_ENQ | RING_F_SC_DEQ;
+  ring_->prod.sync_type = RTE_RING_SYNC_ST;
+  ring_->cons.sync_type = RTE_RING_SYNC_ST;
+  ring_->size = entries;
+  ring_->mask = entries - 1;
+  ring_->capacity = entries - 1;
+  indices_ = indices;
+  element_bytes_ = element_bytes;
+  return 0;
+}
+
+bool RingEnd::enqueue_bulk(const void* elements, uint32_t count) {
+  if (free_count() < count) return false;
+  if (rte_ring_sp_enqueue_bulk_elem(ring_, elements, element_bytes_, count, nullptr) != count)
+    return false;
+  indices_->producer.store(ring_->prod.tail, std::memory_order_release);
+  return true;
+}
+
+uint32_t RingEnd::free_count() {
+  const uint32_t consumed = indices_->consumer.load(std::memory_order_acquire);
+  // A position outside [what we last saw, what we produced] is a lie; keeping the old one only
+  // makes the ring look full.
+  if (consumed - ring_->cons.tail <= ring_->prod.head - ring_->cons.tail)
+    ring_->cons.tail = consumed;
+  return ring_->capacity - (ring_->prod.head - ring_->cons.tail);
+}
+
+int RingEnd::dequeue_burst(void* out, uint32_t max) {
+  const uint32_t produced = indices_->producer.load(std::memory_order_acquire);
+  if (produced - ring_->cons.head > ring_->capacity) return -1;
+  ring_->prod.tail = produced;
+  const unsigned count = rte_ring_sc_dequeue_burst_elem(ring_, out, element_bytes_, max, nullptr);
+  if (count != 0) indices_->consumer.store(ring_->cons.tail, std::memory_order_release);
+  return static_cast<int>(count);
+}
+
+}  // namespace hostnic

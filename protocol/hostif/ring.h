@@ -1,0 +1,63 @@
+// A single-producer single-consumer ring across two processes that do not trust each other: DPDK's
+// inline rte_ring functions over a *private* ring header, with only the elements and two position
+// words shared (HOST.md, "Rings").
+//
+// Why private headers: the inline code re-reads mask, size and sync type from the header; a peer
+// that scribbles on a shared one crashes or hangs us. Here a hostile peer can only store positions,
+// and those are checked.
+//
+// Memory order: enqueue() stores the producer position with release after the elements; dequeue()
+// loads it with acquire. The consumer position likewise in the other direction. Neither wakes
+// anybody: publish, full fence, read the sleep flag.
+//
+// The element area must start on a page; RingEnd maps it behind a private page so that rte_ring
+// finds it at &r[1].
+#pragma once
+
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#include <cstdint>
+#include <span>
+
+#include "protocol/hostif/segment.h"
+
+namespace hostnic {
+
+// One side of one ring. Not thread-safe: each side serialises its own calls.
+class RingEnd {
+ public:
+  RingEnd() = default;
+  RingEnd(const RingEnd&) = delete;
+  RingEnd& operator=(const RingEnd&) = delete;
+  ~RingEnd();
+
+  // Maps [offset, offset + entries * element_bytes) of the segment's memfd behind a private header
+  // page. `entries` is a power of two (capacity is entries - 1); offset and the area's size are
+  // multiples of the page size. Returns 0 or an errno value.
+  int map(int segment_fd, uint64_t offset, uint32_t entries, uint32_t element_bytes,
+          RingIndices* indices);
+
+  // Producer: writes all of `count` elements or none. False when there is no room.
+  bool enqueue_bulk(const void* elements, uint32_t count);
+  uint32_t free_count();
+  // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
+  int dequeue_burst(void* out, uint32_t max);
+  // Consumer: whether something is there (one load).
+  bool empty() const {
+    return indices_->producer.load(std::memory_order_acquire) == ring_->cons.head;
+  }
+  // Producer: true when the peer has consumed all that was enqueued.
+  bool drained() const {
+    return indices_->consumer.load(std::memory_order_acquire) == ring_->prod.tail;
+  }
+
+ private:
+  rte_ring* ring_ = nullptr;
+  RingIndices* indices_ = nullptr;
+  uint32_t element_bytes_ = 0;
+  void* mapping_ = nullptr;
+  size_t mapping_bytes_ = 0;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,199 @@
+// The client segment: the memory that one device context (driver half) and hostnicd (hardware half)
+// share. One memfd per context, made and sized by hostnicd; ordinary pages are only touched when
+// used.
+//
+// Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
+// cells | arena. The arena belongs to the driver, which places receive queues, their completion
+// rings and READ landing lists in it and names them by offset in kCreateQp; the NIC bounds-checks
+// every offset once, when the QP is created.
+//
+//   part                         driver (client)                NIC (hostnicd)
+//   header: magic .. sizes       reads                          writes once
+//   header: driver words         writes                         reads (untrusted)
+//   header: driver_wake          waits on (futex)               adds 1, FUTEX_WAKE
+//   command, send, urgent ring   produces                       consumes
+//   response, meta ring          consumes                       produces
+//   QpCell: nic part             reads (seqlock), clears dirty  writes
+//   QpCell: driver part          writes                         reads (untrusted)
+//   receive queue, landing list  writes                         reads (untrusted, checked per use)
+//   receive completion ring      reads                          writes
+//
+// The NIC never relies on anything it can read here: a value that makes no sense costs the client
+// its connection.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hostnic {
+
+inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
+// Raised with every incompatible change of this folder. Both sides refuse another version and name
+// both.
+inline constexpr uint32_t kHostAbiVersion = 1;
+
+inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
+inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
+inline constexpr uint32_t kInitialWindow =
+    128;  // assumed until the first ACK (TRANSPORT.md rule 27)
+inline constexpr uint32_t kMaxSge = 16;
+inline constexpr uint32_t kMaxInlineBytes = 512;
+inline constexpr uint32_t kMaxChunkBytes = 64 * 1024;  // per send descriptor and per READ pull
+
+inline constexpr uint32_t kCommandRingSize = 64;
+inline constexpr uint32_t kSendRingSize = 1024;
+inline constexpr uint32_t kUrgentRingSize = 256;
+inline constexpr uint32_t kMetaRingSize = 4096;
+
+struct Sge {
+  uint64_t addr;
+  uint32_t length_bytes;
+  uint32_t lkey;
+};
+static_assert(sizeof(Sge) == 16);
+
+// Producer and consumer positions of one ring; each on its own cache line. See ring.h for who
+// stores what.
+struct RingIndices {
+  alignas(64) std::atomic<uint32_t> producer;
+  alignas(64) std::atomic<uint32_t> consumer;
+};
+
+enum RingId : uint32_t {
+  kCommandRing,
+  kResponseRing,
+  kSendRing,
+  kUrgentRing,
+  kMetaRing,
+  kRingCount
+};
+
+struct SegmentHeader {
+  uint64_t magic;
+  uint32_t abi_version;
+  uint32_t max_qps;  // cells
+  uint64_t segment_bytes;
+  uint64_t ring_offset[kRingCount];
+  uint64_t cells_offset;
+  uint64_t arena_offset;
+  uint64_t arena_bytes;
+
+  // Written by the driver.
+  alignas(64) std::atomic<uint64_t> last_poll_ns;  // CLOCK_MONOTONIC of the last ibv_poll_cq
+  std::atomic<uint64_t> next_deadline_ns;          // when the driver's next timer is due; 0: none
+  std::atomic<uint32_t> armed_cqs;                 // completion queues waiting for an event
+  std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
+  // Written by the NIC.
+  alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
+  std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason
+  std::atomic<uint64_t> nic_turn_ns;  // when the NIC last served this client: a NIC that gets no
+                                      // CPU time is no lost packet
+
+  RingIndices rings[kRingCount];
+};
+
+// One page per lcore, mapped read-only by every client it serves: whether a doorbell (eventfd
+// write) is needed.
+struct DoorbellPage {
+  alignas(64) std::atomic<uint32_t> lcore_sleeping;
+};
+
+// ---- QP cell
+// -------------------------------------------------------------------------------------------------------
+
+enum class LocalError : uint32_t { kNone, kProtection, kLength, kQpOperation };
+
+// Events about a QP that are not tied to a work request, OR-ed into QpCell::events.
+enum QpEvent : uint32_t {
+  kEventCommEstablished = 1u << 0,  // first packet arrived in RTR
+  kEventAccessError = 1u << 1,      // the peer was refused for its key, bounds or rights
+  kEventRequestError = 1u << 2,     // the peer sent an invalid request
+  kEventRecvError = 1u << 3,        // a receive completed in error (its completion is in the ring)
+};
+
+// Bits of QpCell::nak: kind << 8 | code as in AETH; 0 is none.
+constexpr uint32_t make_nak(uint32_t kind, uint32_t code) { return kind << 8 | code; }
+
+struct QpCell {
+  // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written).
+  alignas(64) std::atomic<uint32_t> sequence;
+  std::atomic<uint32_t> dirty;  // 1: a meta report is in the ring; the driver exchanges it with 0
+                                // before reading the cell
+  uint32_t base_psn;            // requests acknowledged: all before it
+  uint32_t highest_acceptable_psn;
+  uint32_t recv_sn_limit;  // credit; valid when has_credit
+  uint32_t has_credit;
+  uint32_t nak;  // make_nak; stays until the base passes nak_psn
+  uint32_t nak_psn;
+  uint32_t nak_sn;
+  uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
+  uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
+  uint32_t rtt_ns;     // latest sample
+  uint32_t rtt_count;
+  uint32_t mark_count;
+  uint32_t spurious_count;  // resends that the peer reported as duplicates
+  uint32_t trigger_psn;     // echo of the newest ACK: which packet, which attempt
+  alignas(64) uint32_t trigger_attempt;
+  uint32_t trigger_count;
+  uint32_t response_base_psn;  // READ and atomic responses placed: all before it
+  uint32_t local_error;        // LocalError, about work at local_error_psn
+  uint32_t local_error_psn;
+  uint32_t
+      response_error;  // LocalError when placing a response; READ number in response_error_read
+  uint32_t response_error_read;
+  uint32_t events;          // QpEvent bits, accumulated
+  uint32_t response_epoch;  // of response_bitmap; bits of another epoch say nothing
+  uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
+  uint32_t responses_ahead;  // bits set in response_bitmap
+  std::atomic<uint32_t>
+      transmitted_psn;  // outside the seqlock: next request PSN that was never transmitted
+  std::atomic<uint32_t>
+      recv_completed;  // outside the seqlock: receive completions written, absolute
+  std::atomic<uint32_t> credit_watched;  // outside the seqlock: the peer waits for receives; a post
+                                         // must ring the doorbell
+  uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond base_psn
+  uint64_t response_bitmap[kBitmapWords];  // the same for responses
+
+  // --- Driver part.
+  alignas(64) std::atomic<uint32_t> recv_posted;  // receives posted, absolute (credit)
+};
+static_assert(sizeof(QpCell) % 64 == 0);
+
+// ---- arena objects
+// -------------------------------------------------------------------------------------------------
+
+// Receive queue slot, at index SN % entries. Stride is recv_slot_bytes(max_sge).
+struct RecvSlot {
+  uint32_t sn;
+  uint32_t sge_count;
+  uint64_t reserved;
+  Sge sge[];
+};
+constexpr uint32_t recv_slot_bytes(uint32_t max_sge) { return 16 + 16 * max_sge; }
+
+enum class RecvStatus : uint32_t { kSuccess, kLengthError, kProtectionError, kAccessError };
+enum RecvFlag : uint32_t { kRecvHasImm = 1, kRecvSolicited = 2, kRecvIsWriteImm = 4 };
+
+// Receive completion, at index SN % entries, valid once QpCell::recv_completed passed SN.
+struct RecvCompletion {
+  uint32_t sn;
+  uint32_t status;  // RecvStatus
+  uint32_t byte_len;
+  uint32_t imm_data;
+  uint32_t flags;  // RecvFlag
+  uint32_t reserved[3];
+};
+static_assert(sizeof(RecvCompletion) == 32);
+
+// Where a READ's or atomic's response lands, at index read_number % landing_entries.
+struct LandingSlot {
+  uint32_t read_number;
+  uint32_t length_bytes;
+  uint32_t first_response_psn;
+  uint32_t sge_count;
+  Sge sge[kMaxSge];
+};
+static_assert(sizeof(LandingSlot) == 16 + 16 * kMaxSge);
+
+}  // namespace hostnic

@@ -1,0 +1,46 @@
+// From a parsed packet of the native transport to what the impairment stage wants to know.
+#pragma once
+
+#include "protocol/impair/packet_info.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic::impair {
+
+constexpr PacketKind kind_of(wire::Opcode opcode) {
+  switch (opcode) {
+    case wire::Opcode::kWriteOnly:
+    case wire::Opcode::kWriteImm:
+      return PacketKind::kWrite;
+    case wire::Opcode::kSend:
+    case wire::Opcode::kSendImm:
+      return PacketKind::kSend;
+    case wire::Opcode::kReadRequest:
+      return PacketKind::kReadRequest;
+    case wire::Opcode::kReadResponse:
+      return PacketKind::kReadResponse;
+    case wire::Opcode::kCompareSwap:
+    case wire::Opcode::kFetchAdd:
+      return PacketKind::kAtomicRequest;
+    case wire::Opcode::kAtomicResponse:
+      return PacketKind::kAtomicResponse;
+    case wire::Opcode::kAck:
+      return PacketKind::kAck;
+  }
+  return PacketKind::kOther;
+}
+
+// `peer`: the source address when receiving, the destination when transmitting. `bytes`: the whole
+// frame. The attempt number is carried modulo 4, so every fourth resend passes for a first attempt.
+inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_t bytes) {
+  PacketInfo info;
+  info.peer = peer;
+  info.qpn = packet.dest_qpn;
+  info.psn = packet.psn;
+  info.kind = kind_of(packet.opcode);
+  info.last_of_message = (mask_of(info.kind) & kDataKinds) != 0 && !packet.more;
+  info.first_attempt = packet.attempt == 0;
+  info.bytes = bytes;
+  return info;
+}
+
+}  // namespace hostnic::impair

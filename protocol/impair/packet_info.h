@@ -1,0 +1,43 @@
+// What an impairment may know about a packet. The stage itself never looks at bytes, so the same
+// stage serves any transport and any packet buffer.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/psn.h"
+#include "protocol/types.h"
+
+namespace hostnic::impair {
+
+enum class PacketKind : uint8_t {
+  kWrite,
+  kSend,
+  kReadRequest,
+  kReadResponse,
+  kAtomicRequest,
+  kAtomicResponse,
+  kAck,    // ACKs, NAKs and unasked credit updates
+  kOther,  // whatever is no packet of ours: ARP, foreign RoCE opcodes
+};
+
+// A set of kinds, bit (1 << kind).
+using KindMask = uint16_t;
+constexpr KindMask mask_of(PacketKind kind) {
+  return static_cast<KindMask>(1u << static_cast<unsigned>(kind));
+}
+inline constexpr KindMask kAnyKind = (1u << (static_cast<unsigned>(PacketKind::kOther) + 1)) - 1;
+// Kinds that carry application bytes and belong to a message of several packets.
+inline constexpr KindMask kDataKinds =
+    mask_of(PacketKind::kWrite) | mask_of(PacketKind::kSend) | mask_of(PacketKind::kReadResponse);
+
+struct PacketInfo {
+  Ipv4Address peer{};  // the other host: source when receiving, destination when transmitting
+  Qpn qpn{};           // destination QP, 24 bits
+  Psn psn;
+  PacketKind kind = PacketKind::kOther;
+  bool last_of_message = false;  // of a data kind, and no packet of its message follows
+  bool first_attempt = true;     // not a retransmission
+  uint32_t bytes = 0;            // on the wire, headers included; what a rate limit charges
+};
+
+}  // namespace hostnic::impair

@@ -1,0 +1,71 @@
+// One rule at work: which packets it chooses, and what it remembers from packet to packet.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "protocol/impair/packet_info.h"
+#include "protocol/impair/random.h"
+#include "protocol/impair/script_table.h"
+#include "protocol/impair/spec.h"
+
+namespace hostnic::impair {
+
+// Departure times of the packets in a link's finite queue. Bounded by the rule's queue length.
+class RateLimiter {
+ public:
+  RateLimiter(uint64_t bits_per_second, uint32_t queue_packets)
+      : bits_per_second_(bits_per_second), departures_(queue_packets) {}
+
+  // When a packet that arrives now has left the link; none if the queue is full.
+  std::optional<TimeNs> admit(uint32_t bytes, TimeNs now);
+
+ private:
+  uint64_t bits_per_second_;
+  std::vector<TimeNs> departures_;  // ring, of those in the queue
+  size_t oldest_ = 0, queued_ = 0;
+  TimeNs busy_until_ = 0;
+  uint64_t remainder_ = 0;  // of the division into nanoseconds, so that rates are exact over time
+};
+
+class RuleState {
+ public:
+  // `seed` differs from rule to rule, so that one rule's decisions do not depend on another's.
+  RuleState(const Rule& rule, uint64_t seed);
+
+  const Rule& rule() const { return rule_; }
+  Random& random() { return random_; }
+
+  // Whether kind, peer, QP and the like fit. Depends on the packet alone.
+  bool matches(const PacketInfo& info) const;
+
+  // Whether a packet that matches is hit. Call once per matching packet: it counts and draws.
+  // `elapsed_ns`: since the stage's first packet. `packet_number`: of the stage, from 1.
+  bool triggers(const PacketInfo& info, TimeNs elapsed_ns, uint64_t packet_number);
+
+  uint64_t draw_delay_ns();
+
+  // kDelay: a release time that keeps the order of what the rule matches.
+  TimeNs in_order(TimeNs release_ns) {
+    return last_release_ns_ = release_ns > last_release_ns_ ? release_ns : last_release_ns_;
+  }
+
+  RateLimiter* rate_limiter() { return rate_limiter_ ? &*rate_limiter_ : nullptr; }
+  uint64_t script_forgotten() const;
+
+ private:
+  bool chooses(const PacketInfo& info, uint64_t packet_number);
+  uint64_t count_packet(const PacketInfo& info, uint64_t packet_number);
+
+  Rule rule_;
+  Random random_;
+  bool bad_state_ = false;  // kBurst
+  uint64_t count_ = 0;      // kNth, kEvery, kFirst unless per QP
+  TimeNs last_release_ns_ = 0;
+  std::optional<ScriptTable> per_qp_counts_;
+  std::optional<ScriptTable> hit_once_;
+  std::optional<RateLimiter> rate_limiter_;
+};
+
+}  // namespace hostnic::impair

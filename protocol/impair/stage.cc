@@ -1,0 +1,279 @@
+#include "protocol/impair/stage.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace hostnic::impair {
+
+uint64_t derive_seed(uint64_t seed, uint32_t nic_index, Direction direction) {
+  return Random::mix(seed + Random::mix(uint64_t{nic_index} * 2 + (direction == Direction::kTx)));
+}
+
+ImpairmentStage::ImpairmentStage(const Spec& spec, uint64_t seed, PacketOps& ops, size_t capacity)
+    : ops_(ops), capacity_(std::max<size_t>(capacity, 1)) {
+  assert(spec.rules.size() <= kMaxRules);
+  const size_t rule_count = std::min(spec.rules.size(), kMaxRules);
+  bool holds_by_distance = false;
+  rules_.reserve(rule_count);
+  for (size_t i = 0; i < rule_count; ++i) {
+    rules_.emplace_back(spec.rules[i], Random::mix(seed ^ Random::mix(i + 1)));
+    holds_by_distance |= spec.rules[i].distance != 0;
+  }
+  holds_.resize(rule_count);
+  timed_.reserve(capacity_);
+  if (!holds_by_distance) return;
+  held_.resize(capacity_);
+  for (size_t i = capacity_; i-- > 0;) {
+    held_[i].next = free_held_;
+    free_held_ = static_cast<uint32_t>(i);
+  }
+}
+
+ImpairmentStage::~ImpairmentStage() {
+  void* packet = nullptr;
+  while (drain({&packet, 1}) != 0) ops_.release(packet);
+}
+
+void ImpairmentStage::push(void* packet, const PacketInfo& info, TimeNs now) {
+  now = last_now_ns_ = std::max(now, last_now_ns_);
+  if (packet_number_++ == 0) first_packet_ns_ = now;
+  ++counters_.seen;
+  flush_held(now);  // whose time came before this packet
+  copy_count_ = 0;
+  Plan plan;
+  plan.packet = packet;
+  plan.release_ns = now;
+  run_rules(plan, info, now, 0);
+  for (size_t i = 0; i < copy_count_; ++i) {
+    run_rules(copies_[i].plan, info, now, copies_[i].next_rule);
+  }
+}
+
+void ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule) {
+  for (size_t i = first_rule; i < rules_.size(); ++i) {
+    if (rules_[i].matches(info) && !apply_rule(i, plan, info, now)) return;
+  }
+  finish(plan, now);
+}
+
+// False if the packet is gone.
+bool ImpairmentStage::apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now) {
+  RuleState& state = rules_[index];
+  const bool triggered = state.triggers(info, now - first_packet_ns_, packet_number_);
+  switch (state.rule().action) {
+    case Action::kDrop:
+      if (triggered) drop(plan, counters_.dropped);
+      return !triggered;
+    case Action::kDuplicate:
+      if (triggered) apply_duplicate(index, plan);
+      return true;
+    case Action::kCorrupt:
+      return !triggered || apply_corrupt(state, plan);
+    case Action::kRate:
+      return !triggered || apply_rate(state, plan, info, now);
+    case Action::kDelay:
+      apply_delay(state, plan, triggered);
+      return true;
+    case Action::kReorder:
+      apply_reorder(index, plan, triggered);
+      return true;
+  }
+  return true;
+}
+
+void ImpairmentStage::apply_duplicate(size_t index, const Plan& plan) {
+  if (plan.is_copy) return;
+  void* clone = ops_.clone(plan.packet);
+  if (clone == nullptr) return;
+  ++counters_.duplicated;
+  Copy& copy = copies_[copy_count_++];
+  copy = {plan, index + 1};
+  copy.plan.packet = clone;
+  copy.plan.is_copy = true;
+  copy.plan.passes_rules = 0;  // the original counts for the rules it has passed
+}
+
+bool ImpairmentStage::apply_corrupt(RuleState& state, Plan& plan) {
+  const uint64_t random = state.random().next();
+  if (!detach(plan)) return false;
+  ops_.corrupt(plan.packet, static_cast<uint32_t>(random >> 32),
+               static_cast<uint8_t>(1 + (random & 0xffff) % 255));
+  ++counters_.corrupted;
+  return true;
+}
+
+bool ImpairmentStage::apply_rate(RuleState& state, Plan& plan, const PacketInfo& info, TimeNs now) {
+  const auto departure = state.rate_limiter()->admit(info.bytes, now);
+  if (!departure) {
+    drop(plan, counters_.rate_dropped);
+    return false;
+  }
+  const TimeNs wait_ns = *departure - now;
+  plan.delayed |= wait_ns > 0;
+  // A link keeps order also where an earlier rule's delay shrank between two packets.
+  plan.release_ns = state.in_order(plan.release_ns + wait_ns);
+  return true;
+}
+
+void ImpairmentStage::apply_delay(RuleState& state, Plan& plan, bool triggered) {
+  const TimeNs wanted_ns = plan.release_ns + (triggered ? state.draw_delay_ns() : 0);
+  const TimeNs release_ns = state.in_order(wanted_ns);
+  plan.delayed |= release_ns > plan.release_ns;
+  plan.release_ns = release_ns;
+}
+
+void ImpairmentStage::apply_reorder(size_t index, Plan& plan, bool triggered) {
+  RuleState& state = rules_[index];
+  const uint32_t rule = static_cast<uint32_t>(index);
+  if (state.rule().distance == 0) {
+    if (triggered) plan.reorder_delay_ns += state.draw_delay_ns();
+  } else if (triggered && plan.hold_rule == kNone) {
+    plan.hold_rule = rule;
+  } else {
+    plan.passes_rules |= 1u << rule;
+  }
+}
+
+bool ImpairmentStage::detach(Plan& plan) {
+  plan.packet = ops_.detach(plan.packet);
+  counters_.queue_dropped += plan.packet == nullptr;
+  return plan.packet != nullptr;
+}
+
+void ImpairmentStage::drop(Plan& plan, uint64_t& counter) {
+  ops_.release(plan.packet);
+  ++counter;
+}
+
+// All rules have spoken: where the packet waits for its time.
+void ImpairmentStage::finish(Plan& plan, TimeNs now) {
+  if (queued_ == capacity_) {
+    drop(plan, counters_.queue_dropped);
+    return;
+  }
+  const bool held = plan.hold_rule != kNone;
+  const TimeNs release_ns = plan.release_ns + plan.reorder_delay_ns;
+  if ((held || release_ns > now) && !detach(plan)) return;
+  counters_.reordered += held || plan.reorder_delay_ns > 0;
+  counters_.delayed += plan.delayed;
+  ++queued_;
+  if (held) {
+    plan.release_ns = release_ns;
+    hold(plan, now);
+    return;
+  }
+  insert_timed(plan.packet, release_ns);
+  note_passed(plan.passes_rules, release_ns, now);
+}
+
+void ImpairmentStage::hold(const Plan& plan, TimeNs now) {
+  HoldList& list = holds_[plan.hold_rule];
+  const uint32_t entry = free_held_;  // there is one: held_ is as large as the capacity
+  free_held_ = held_[entry].next;
+  const uint64_t distance = rules_[plan.hold_rule].rule().distance;
+  held_[entry] = {plan.packet, now, plan.release_ns, list.passed + distance, kNone};
+  (list.first == kNone ? list.first : held_[list.last].next) = entry;
+  list.last = entry;
+  ++held_count_;
+}
+
+// A packet to be released at `release_ns` overtakes those that the given rules hold; who has been
+// overtaken often enough follows it.
+void ImpairmentStage::note_passed(uint32_t rules, TimeNs release_ns, TimeNs now) {
+  for (; rules != 0; rules &= rules - 1) {
+    HoldList& list = holds_[static_cast<size_t>(std::countr_zero(rules))];
+    ++list.passed;
+    list.last_passed_ns = now;
+    while (list.first != kNone && held_[list.first].release_at_count <= list.passed) {
+      release_front(list, release_ns);
+    }
+  }
+}
+
+void ImpairmentStage::release_front(HoldList& list, TimeNs not_before_ns) {
+  const uint32_t entry = list.first;
+  Held& held = held_[entry];
+  list.first = held.next;
+  held.next = free_held_;
+  free_held_ = entry;
+  --held_count_;
+  insert_timed(held.packet, std::max(held.release_ns, not_before_ns));
+}
+
+TimeNs ImpairmentStage::flush_deadline_ns(size_t rule) const {
+  const HoldList& list = holds_[rule];
+  if (list.first == kNone) return kForever;
+  const TimeNs last_event_ns = std::max(held_[list.first].arrival_ns, list.last_passed_ns);
+  return last_event_ns + rules_[rule].rule().flush_ns;
+}
+
+void ImpairmentStage::flush_held(TimeNs now) {
+  if (held_count_ == 0) return;
+  for (size_t i = 0; i < holds_.size(); ++i) {
+    for (TimeNs due = flush_deadline_ns(i); due <= now; due = flush_deadline_ns(i)) {
+      release_front(holds_[i], due);
+    }
+  }
+}
+
+void ImpairmentStage::insert_timed(void* packet, TimeNs release_ns) {
+  timed_.push_back({release_ns, next_order_++, packet});
+  std::push_heap(timed_.begin(), timed_.end(), Later{});
+}
+
+void* ImpairmentStage::take_first_timed() {
+  std::pop_heap(timed_.begin(), timed_.end(), Later{});
+  void* packet = timed_.back().packet;
+  timed_.pop_back();
+  --queued_;
+  return packet;
+}
+
+size_t ImpairmentStage::pop(std::span<void*> out, TimeNs now) {
+  now = last_now_ns_ = std::max(now, last_now_ns_);
+  flush_held(now);
+  size_t count = 0;
+  while (count < out.size() && !timed_.empty() && timed_.front().release_ns <= now) {
+    out[count++] = take_first_timed();
+  }
+  return count;
+}
+
+TimeNs ImpairmentStage::next_deadline_ns() const {
+  TimeNs next_ns = timed_.empty() ? kForever : timed_.front().release_ns;
+  if (held_count_ == 0) return next_ns;
+  for (size_t i = 0; i < holds_.size(); ++i) next_ns = std::min(next_ns, flush_deadline_ns(i));
+  return next_ns;
+}
+
+size_t ImpairmentStage::drain(std::span<void*> out) {
+  for (HoldList& list : holds_) {
+    while (list.first != kNone) {
+      const Held& front = held_[list.first];
+      release_front(list, std::max(front.arrival_ns, list.last_passed_ns));
+    }
+  }
+  size_t count = 0;
+  while (count < out.size() && !timed_.empty()) out[count++] = take_first_timed();
+  return count;
+}
+
+Counters ImpairmentStage::counters() const {
+  Counters counters = counters_;
+  counters.script_forgotten = forgotten_notes() - forgotten_before_clear_;
+  return counters;
+}
+
+void ImpairmentStage::clear_counters() {
+  counters_ = {};
+  forgotten_before_clear_ = forgotten_notes();
+}
+
+uint64_t ImpairmentStage::forgotten_notes() const {
+  uint64_t sum = 0;
+  for (const RuleState& state : rules_) sum += state.script_forgotten();
+  return sum;
+}
+
+}  // namespace hostnic::impair

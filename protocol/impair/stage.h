@@ -1,0 +1,176 @@
+// The stage that does to packets what a spec says. One per NIC and direction.
+//
+// The owner pushes every packet of that direction in, in arrival order, and pops what is due. All
+// random decisions are made in push() and depend on the seed and on the sequence of PacketInfos
+// alone; only time windows, rate limits and queue overflow look at the clock. The clock is the
+// caller's: CLOCK_MONOTONIC or virtual time.
+//
+// Buffer ownership: push() takes the packet, pop() and drain() give it back, everything else goes
+// to PacketOps::release. Each packet pushed and each copy made leaves exactly once:
+//   seen + duplicated == popped + dropped + rate_dropped + queue_dropped + queued().
+//
+// Threads: one, the owner's.
+// Nothing is allocated after construction.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "protocol/impair/packet_info.h"
+#include "protocol/impair/rule_state.h"
+#include "protocol/impair/spec.h"
+
+namespace hostnic::impair {
+
+// What the stage must be able to do with a packet buffer. Not owned by the stage; outlives it.
+class PacketOps {
+ public:
+  // A second buffer with the same packet, or null if there is none to have (then it is not
+  // duplicated). May share bytes with the original.
+  virtual void* clone(void* packet) = 0;
+  // Called before a packet is held back or corrupted: returns it in a buffer whose bytes nobody
+  // else shares or may change (TRANSPORT.md rule 31), which may be `packet` itself. Null if there
+  // is no room: `packet` has then been released, and the stage counts it as queue_dropped.
+  virtual void* detach(void* packet) { return packet; }
+  // Changes one byte, that number `byte_selector` modulo the packet's length chooses, by XOR with
+  // `xor_mask`, which is not 0. What can't be protected by the ICRC is the implementer's to
+  // exclude.
+  virtual void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) = 0;
+  virtual void release(void* packet) = 0;
+
+ protected:
+  ~PacketOps() = default;
+};
+
+struct Counters {
+  uint64_t seen = 0;        // packets pushed
+  uint64_t dropped = 0;     // by drop rules
+  uint64_t duplicated = 0;  // copies made
+  uint64_t reordered = 0;   // held to be overtaken, by distance or by delay
+  uint64_t delayed = 0;     // held back by delay rules and rate limits
+  uint64_t corrupted = 0;
+  uint64_t rate_dropped = 0;      // found a rate limit's queue full
+  uint64_t queue_dropped = 0;     // found the stage full, or no buffer to be held in
+  uint64_t script_forgotten = 0;  // notes of scripted rules that were displaced: see script_table.h
+};
+
+// A seed for one NIC and direction out of the user's one seed.
+uint64_t derive_seed(uint64_t seed, uint32_t nic_index, Direction direction);
+
+class ImpairmentStage {
+ public:
+  static constexpr size_t kDefaultCapacity = 16384;
+
+  // `capacity`: packets held at a time, at least 1; more are dropped. At most kMaxRules rules are
+  // applied, which parse_spec guarantees.
+  ImpairmentStage(const Spec& spec, uint64_t seed, PacketOps& ops,
+                  size_t capacity = kDefaultCapacity);
+  // Releases what is still held.
+  ~ImpairmentStage();
+  ImpairmentStage(const ImpairmentStage&) = delete;
+  ImpairmentStage& operator=(const ImpairmentStage&) = delete;
+
+  // `now`: a time earlier than a previous call's is taken for that one's.
+  void push(void* packet, const PacketInfo& info, TimeNs now);
+
+  // Packets that are due at `now`, in the order in which the network delivers them; returns how
+  // many. More may be due if `out` came back full.
+  size_t pop(std::span<void*> out, TimeNs now);
+
+  // When pop() has something next: possibly in the past, kForever if never without a push.
+  TimeNs next_deadline_ns() const;
+
+  // Nothing to do and nothing held: the caller may pass packets by.
+  bool idle() const { return rules_.empty() && queued_ == 0; }
+
+  // Takes out everything that is held, due or not, nearest deadline first; call until it returns 0.
+  // For changing the spec: build a new stage, drain the old one, deliver what came out.
+  size_t drain(std::span<void*> out);
+
+  size_t queued() const { return queued_; }
+  Counters counters() const;
+  void clear_counters();
+
+ private:
+  static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+  // What is to become of one packet, while the rules are applied to it.
+  struct Plan {
+    void* packet = nullptr;
+    TimeNs release_ns = 0;          // along the ordered path: delay and rate
+    uint64_t reorder_delay_ns = 0;  // on top, for this packet alone
+    uint32_t hold_rule = kNone;     // overtaken by distance
+    uint32_t passes_rules = 0;      // bit set of distance rules that this packet counts for
+    bool is_copy = false, delayed = false;
+  };
+  // A duplicate on its way through the rules behind the one that made it.
+  struct Copy {
+    Plan plan;
+    size_t next_rule;
+  };
+  // A packet held by distance, in a list per rule in order of arrival.
+  struct Held {
+    void* packet;
+    TimeNs arrival_ns, release_ns;
+    uint64_t release_at_count;  // of the rule's passed packets
+    uint32_t next;
+  };
+  struct HoldList {
+    uint32_t first = kNone, last = kNone;
+    uint64_t passed = 0;  // matching packets that went by without being held
+    TimeNs last_passed_ns = 0;
+  };
+  // A packet with a release time, in a heap.
+  struct Timed {
+    TimeNs release_ns;
+    uint64_t order;  // ties go in order of insertion
+    void* packet;
+  };
+  struct Later {
+    bool operator()(const Timed& a, const Timed& b) const {
+      return a.release_ns != b.release_ns ? a.release_ns > b.release_ns : a.order > b.order;
+    }
+  };
+
+  void run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule);
+  bool apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now);
+  void apply_duplicate(size_t index, const Plan& plan);
+  bool apply_rate(RuleState& state, Plan& plan, const PacketInfo& info, TimeNs now);
+  void apply_delay(RuleState& state, Plan& plan, bool triggered);
+  void apply_reorder(size_t index, Plan& plan, bool triggered);
+  bool apply_corrupt(RuleState& state, Plan& plan);
+  bool detach(Plan& plan);
+  void drop(Plan& plan, uint64_t& counter);
+  void finish(Plan& plan, TimeNs now);
+  void hold(const Plan& plan, TimeNs now);
+  void note_passed(uint32_t rules, TimeNs release_ns, TimeNs now);
+  void release_front(HoldList& list, TimeNs not_before_ns);
+  TimeNs flush_deadline_ns(size_t rule) const;
+  void flush_held(TimeNs now);
+  void insert_timed(void* packet, TimeNs release_ns);
+  void* take_first_timed();
+  uint64_t forgotten_notes() const;
+
+  PacketOps& ops_;
+  size_t capacity_;
+  std::vector<RuleState> rules_;
+  std::vector<HoldList> holds_;  // per rule
+  std::vector<Held> held_;       // pool of entries
+  uint32_t free_held_ = kNone;
+  size_t held_count_ = 0;
+  std::vector<Timed> timed_;  // heap
+  uint64_t next_order_ = 0;
+  size_t queued_ = 0;
+  std::array<Copy, kMaxRules> copies_;  // of the packet being pushed; copies are not copied again
+  size_t copy_count_ = 0;
+  uint64_t packet_number_ = 0;
+  TimeNs first_packet_ns_ = 0, last_now_ns_ = 0;
+  Counters counters_;  // all but script_forgotten, which the rules count
+  uint64_t forgotten_before_clear_ = 0;
+};
+
+}  // namespace hostnic::impair

@@ -1,0 +1,143 @@
+// Late packets never overwrite newer data (TRANSPORT.md rule 9). While a PSN is missing, the
+// receiver remembers which bytes later PSNs have written, by physical identity; when the missing
+// packet arrives, those bytes are skipped.
+//
+// Ranges come from a pool shared by all QPs of a NIC. Runs of consecutive PSNs that continue each
+// other in memory merge, so a QP needs about one range per hole.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocol/psn.h"
+
+namespace hostnic {
+
+struct PlacedRange {
+  Psn first, last;  // the PSNs that wrote it; all received
+  uint32_t space_id = 0;
+  uint64_t offset = 0;
+  uint64_t length_bytes = 0;
+  uint32_t next = 0;
+};
+
+class PlacedRangePool {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  explicit PlacedRangePool(uint32_t capacity) : ranges_(capacity) {
+    for (uint32_t i = 0; i < capacity; ++i) ranges_[i].next = i + 1 < capacity ? i + 1 : kNone;
+    free_ = capacity == 0 ? kNone : 0;
+    available_ = capacity;
+  }
+  uint32_t available() const { return available_; }
+
+ private:
+  friend class PlacedRanges;
+  uint32_t take() {
+    const uint32_t index = free_;
+    if (index != kNone) {
+      free_ = ranges_[index].next;
+      --available_;
+    }
+    return index;
+  }
+  void give(uint32_t index) {
+    ranges_[index].next = free_;
+    free_ = index;
+    ++available_;
+  }
+  std::vector<PlacedRange> ranges_;
+  uint32_t free_ = kNone;
+  uint32_t available_ = 0;
+};
+
+class PlacedRanges {
+ public:
+  // Pool entries that one packet can need at most: one per scattered piece.
+  bool empty() const { return head_ == PlacedRangePool::kNone; }
+
+  // Remembers that `psn` wrote these bytes. False when the pool is empty: the packet must then not
+  // be placed.
+  bool add(PlacedRangePool& pool, Psn psn, uint32_t space_id, uint64_t offset,
+           uint64_t length_bytes) {
+    if (length_bytes == 0) return true;
+    if (head_ != PlacedRangePool::kNone) {
+      PlacedRange& newest = pool.ranges_[head_];
+      if (newest.space_id == space_id && newest.offset + newest.length_bytes == offset &&
+          (newest.last == psn || newest.last + 1 == psn)) {
+        newest.last = psn;
+        newest.length_bytes += length_bytes;
+        return true;
+      }
+    }
+    const uint32_t index = pool.take();
+    if (index == PlacedRangePool::kNone) return false;
+    pool.ranges_[index] = {psn, psn, space_id, offset, length_bytes, head_};
+    head_ = index;
+    return true;
+  }
+
+  // The base passed everything before `base`: what those PSNs wrote can't be late any more.
+  void release_before(PlacedRangePool& pool, Psn base) {
+    release_if(pool, [base](const PlacedRange& range) { return before(range.last, base); });
+  }
+  // What PSNs from `psn` on wrote does not count any more (a new epoch of READ answers).
+  void release_from(PlacedRangePool& pool, Psn psn) {
+    release_if(pool, [psn](const PlacedRange& range) { return !before(range.first, psn); });
+  }
+
+  // Calls write(offset, length) for each part of [offset, offset + length) that no PSN after `psn`
+  // has written. Returns the bytes skipped. Quadratic in the ranges that overlap, which are few.
+  template <class Write>
+  uint64_t for_each_unwritten(const PlacedRangePool& pool, Psn psn, uint32_t space_id,
+                              uint64_t offset, uint64_t length_bytes, Write&& write) const {
+    const uint64_t end = offset + length_bytes;
+    uint64_t position = offset, skipped = 0;
+    while (position < end) {
+      uint64_t covered_to = position, free_to = end;
+      for (uint32_t i = head_; i != PlacedRangePool::kNone; i = pool.ranges_[i].next) {
+        const PlacedRange& r = pool.ranges_[i];
+        if (r.space_id != space_id || !before(psn, r.first)) continue;
+        const uint64_t r_end = r.offset + r.length_bytes;
+        if (r.offset <= position && r_end > covered_to) covered_to = r_end;
+        if (r.offset > position && r.offset < free_to) free_to = r.offset;
+      }
+      if (covered_to > position) {
+        const uint64_t stop = covered_to < end ? covered_to : end;
+        skipped += stop - position;
+        position = stop;
+      } else {
+        write(position, free_to - position);
+        position = free_to;
+      }
+    }
+    return skipped;
+  }
+
+  void clear(PlacedRangePool& pool) {
+    while (head_ != PlacedRangePool::kNone) {
+      const uint32_t index = head_;
+      head_ = pool.ranges_[index].next;
+      pool.give(index);
+    }
+  }
+
+ private:
+  template <class Test>
+  void release_if(PlacedRangePool& pool, Test&& test) {
+    uint32_t* link = &head_;
+    while (*link != PlacedRangePool::kNone) {
+      const uint32_t index = *link;
+      if (test(pool.ranges_[index])) {
+        *link = pool.ranges_[index].next;
+        pool.give(index);
+      } else {
+        link = &pool.ranges_[index].next;
+      }
+    }
+  }
+
+  uint32_t head_ = PlacedRangePool::kNone;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,132 @@
+// The receiver's view of one PSN space: the base (oldest missing PSN, the "front") and a bitmap of
+// what arrived beyond it (TRANSPORT.md rules 5..8). Bits live in a ring indexed by PSN, so sliding
+// never shifts memory.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "protocol/hostif/segment.h"
+#include "protocol/psn.h"
+
+namespace hostnic {
+
+// A ring of kWindowLimit bits addressed by PSN. 2^24 is a multiple of the ring's size, so it
+// survives the wrap.
+class PsnBits {
+ public:
+  bool test(Psn psn) const { return words_[word(psn)] >> bit(psn) & 1; }
+  void set(Psn psn) { words_[word(psn)] |= uint64_t{1} << bit(psn); }
+  void clear(Psn psn) { words_[word(psn)] &= ~(uint64_t{1} << bit(psn)); }
+  void clear_range(Psn from, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) clear(from + i);
+  }
+  void reset() { words_ = {}; }
+  // 64 bits starting at `from`: bit k is from + k.
+  uint64_t extract(Psn from) const {
+    const uint32_t shift = bit(from);
+    const uint32_t first = word(from);
+    const uint64_t low = words_[first] >> shift;
+    return shift == 0 ? low : low | words_[(first + 1) % kBitmapWords] << (64 - shift);
+  }
+  const std::array<uint64_t, kBitmapWords>& words() const { return words_; }
+  std::array<uint64_t, kBitmapWords>& words() { return words_; }
+
+ private:
+  static uint32_t word(Psn psn) { return psn.value() / 64 % kBitmapWords; }
+  static uint32_t bit(Psn psn) { return psn.value() % 64; }
+  std::array<uint64_t, kBitmapWords> words_{};
+};
+
+class ReceiveWindow {
+ public:
+  enum class Place : uint8_t {
+    kFront,     // the oldest missing PSN
+    kAhead,     // inside the window, not yet received, something before it is missing
+    kReceived,  // inside the window, already received: a duplicate of a packet ahead of the base
+    kOld,       // before the base: a duplicate
+    kBeyond,    // outside the window: to be dropped unset
+  };
+
+  void reset(Psn base, uint32_t window) {
+    base_ = base;
+    window_ = window;
+    ahead_ = 0;
+    span_ = 0;
+    bits_.reset();
+  }
+
+  Psn base() const { return base_; }
+  uint32_t window() const { return window_; }
+  Psn highest_acceptable() const { return base_ + (window_ - 1); }
+  // True while something beyond the base has been received.
+  bool has_hole() const { return ahead_ != 0; }
+  // Whether nothing at or after `psn`, which is inside the window, has been received.
+  bool beyond_all(Psn psn) const { return static_cast<uint32_t>(distance(base_, psn)) >= span_; }
+  // How many PSNs beyond the base have been received.
+  uint32_t received_ahead() const { return ahead_; }
+
+  Place classify(Psn psn) const {
+    const int32_t d = distance(base_, psn);
+    if (d == 0) return bits_.test(psn) ? Place::kReceived : Place::kFront;
+    if (d < 0) return Place::kOld;
+    if (static_cast<uint32_t>(d) >= window_) return Place::kBeyond;
+    return bits_.test(psn) ? Place::kReceived : Place::kAhead;
+  }
+
+  // Marks a PSN that classify() called kFront or kAhead. A set bit is never undone, except by
+  // forget_from().
+  void set(Psn psn) {
+    bits_.set(psn);
+    ++ahead_;
+    const auto d = static_cast<uint32_t>(distance(base_, psn)) + 1;
+    if (d > span_) span_ = d;
+  }
+  // Whether the front has been received, so that advance() may pass it.
+  bool front_received() const { return ahead_ != 0 && bits_.test(base_); }
+  void advance() {
+    bits_.clear(base_);
+    --ahead_;
+    base_ += 1;
+    if (span_ != 0) --span_;
+  }
+  // The front arrived in order and nothing was ahead: the common case, without touching the bitmap.
+  void accept_in_order() {
+    base_ += 1;
+    if (span_ != 0) --span_;
+  }
+
+  // READ responses of an older epoch: everything from `psn` on counts as not received (rule 18).
+  void forget_from(Psn psn) {
+    const int32_t keep = distance(base_, psn);
+    for (int32_t d = keep < 0 ? 0 : keep; d < static_cast<int32_t>(span_); ++d) {
+      const Psn p = base_ + static_cast<uint32_t>(d);
+      if (bits_.test(p)) {
+        bits_.clear(p);
+        --ahead_;
+      }
+    }
+    if (keep < static_cast<int32_t>(span_)) span_ = keep < 0 ? 0 : static_cast<uint32_t>(keep);
+  }
+
+  // Writes the bitmap for an ACK: bit k of the whole is base + k. Returns the number of words
+  // needed (0: no hole).
+  uint32_t sack_words(std::array<uint64_t, kBitmapWords>& out) const {
+    if (ahead_ == 0) return 0;
+    const uint32_t count = (span_ + 63) / 64;
+    for (uint32_t i = 0; i < count; ++i) out[i] = bits_.extract(base_ + i * 64);
+    if (const uint32_t rest = span_ % 64; rest != 0) out[count - 1] &= (uint64_t{1} << rest) - 1;
+    return count;
+  }
+  const PsnBits& bits() const { return bits_; }
+
+ private:
+  Psn base_;
+  uint32_t window_ = kInitialWindow;
+  uint32_t ahead_ = 0;  // bits set
+  uint32_t span_ = 0;   // distance from the base to the highest set bit, plus one
+  PsnBits bits_;
+};
+
+}  // namespace hostnic

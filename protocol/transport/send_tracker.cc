@@ -1,0 +1,239 @@
+#include "protocol/transport/send_tracker.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace hostnic {
+namespace {
+constexpr uint32_t kDecayAfterNews = 1024;
+// Sequence numbers are serial: 32 bits wrap after four thousand million transmissions of one QP.
+bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) > 0; }
+uint64_t reorder_window_ns(uint64_t srtt_ns) { return srtt_ns + srtt_ns / 4; }
+}  // namespace
+
+void SendTracker::reset(Psn first, uint32_t window) {
+  states_.assign(window, State{});
+  mask_ = window - 1;
+  una_ = next_ = transmitted_ = first;
+  knows_transmitted_ = false;
+  acked_.reset();
+  next_sequence_ = 1;
+  newest_arrived_ = 0;
+  newest_arrived_sent_ns_ = 0;
+  threshold_ = kMinThreshold;
+  quiet_news_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
+  last_send_ns_ = 0;
+}
+
+void SendTracker::on_first_send(uint32_t count, TimeNs now_ns) {
+  for (uint32_t i = 0; i < count; ++i) {
+    state(next_ + i) = {next_sequence_++, 0, false, now_ns};
+  }
+  next_ += count;
+  last_send_ns_ = now_ns;
+}
+
+uint32_t SendTracker::left() const {
+  const uint32_t outstanding = in_flight();
+  if (!knows_transmitted_) return outstanding;
+  const int32_t gone = distance(una_, transmitted_);
+  return gone <= 0 ? 0 : std::min(static_cast<uint32_t>(gone), outstanding);
+}
+
+void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
+  // What waits in the NIC is overtaken: in the order of sending it comes after these, and its
+  // absence says nothing.
+  const uint32_t ahead = left();
+  const bool overtakes = ahead < in_flight();
+  const uint32_t before_waiting = overtakes ? state(una_ + ahead).sequence - 1 : 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    State& s = state(first + i);
+    if (s.lost) --lost_count_;
+    if (s.attempt == 0) ++resends_in_flight_;
+    // 2 bits on the wire; 0 is reserved for the first attempt, so that "not a resend" stays
+    // recognisable.
+    s = {overtakes ? before_waiting : next_sequence_++,
+         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1), false, now_ns};
+  }
+  last_send_ns_ = now_ns;
+}
+
+void SendTracker::note_arrival(const State& s) {
+  if (sequence_before(newest_arrived_, s.sequence)) {
+    newest_arrived_ = s.sequence;
+    newest_arrived_sent_ns_ = s.sent_ns;
+  }
+}
+
+uint32_t SendTracker::on_news(Psn base, const PsnBits& acked) {
+  const int32_t advance = distance(una_, base);
+  if (advance < 0 || advance > distance(una_, next_)) return 0;
+  uint32_t newly = 0;
+  for (int32_t i = 0; i < advance; ++i) {
+    const Psn psn = una_ + static_cast<uint32_t>(i);
+    const State& s = state(psn);
+    if (acked_.test(psn)) {
+      acked_.clear(psn);
+      --acked_ahead_;
+    } else {
+      ++newly;
+      if (s.attempt == 0) note_arrival(s);
+    }
+    if (s.lost) --lost_count_;
+    if (s.attempt != 0) --resends_in_flight_;
+  }
+  una_ = base;
+  const uint32_t outstanding = in_flight();
+  for (uint32_t offset = 0; offset < outstanding; offset += 64) {
+    uint64_t fresh = acked.extract(una_ + offset) & ~acked_.extract(una_ + offset);
+    if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
+    while (fresh != 0) {
+      const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
+      fresh &= fresh - 1;
+      acked_.set(psn);
+      ++acked_ahead_;
+      ++newly;
+      State& s = state(psn);
+      if (s.attempt == 0) note_arrival(s);
+      if (s.lost) {
+        s.lost = false;
+        --lost_count_;
+      }
+    }
+  }
+  if (threshold_ > kMinThreshold && ++quiet_news_ >= kDecayAfterNews) {
+    quiet_news_ = 0;
+    threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
+  }
+  return newly;
+}
+
+void SendTracker::on_trigger(Psn psn, uint8_t attempt) {
+  const int32_t offset = distance(una_, psn);
+  // States of acknowledged PSNs stay readable until their slot is used again, one window later.
+  if (offset >= distance(una_, next_) ||
+      offset < -static_cast<int32_t>(mask_) + distance(una_, next_))
+    return;
+  const State& s = state(psn);
+  if (s.attempt == attempt) note_arrival(s);
+}
+
+void SendTracker::on_spurious_resend() {
+  quiet_news_ = 0;
+  threshold_ = threshold_ * 2 > window() ? window() : threshold_ * 2;
+}
+
+uint32_t SendTracker::detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
+  const uint32_t outstanding = in_flight();
+  if (outstanding == 0 || newest_arrived_ == 0) return 0;
+  // Without resends PSN order is sending order: if the front is not lost, nothing is.
+  if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_)) return 0;
+  uint32_t marked = 0;
+  for (uint32_t offset = 0; offset < outstanding; offset += 64) {
+    uint64_t missing = ~acked_.extract(una_ + offset);
+    if (outstanding - offset < 64) missing &= (uint64_t{1} << (outstanding - offset)) - 1;
+    while (missing != 0) {
+      const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(missing)));
+      missing &= missing - 1;
+      State& s = state(psn);
+      if (s.lost || !sequence_before(s.sequence, newest_arrived_)) continue;
+      const bool by_count = newest_arrived_ - s.sequence >= threshold_;
+      const bool by_time = srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns) &&
+                           newest_arrived_sent_ns_ >= s.sent_ns;
+      if (by_count || by_time) {
+        s.lost = true;
+        ++lost_count_;
+        ++marked;
+      }
+    }
+  }
+  return marked;
+}
+
+TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
+  const uint32_t outstanding = in_flight();
+  if (srtt_ns == 0 || outstanding == 0 || newest_arrived_ == 0) return UINT64_MAX;
+  if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_))
+    return UINT64_MAX;
+  for (uint32_t i = 0; i < outstanding; ++i) {
+    const State& s = state(una_ + i);
+    if (acked_.test(una_ + i) || s.lost || !sequence_before(s.sequence, newest_arrived_)) continue;
+    // The same condition as detect_losses(): a deadline that passes without effect would never end.
+    if (newest_arrived_sent_ns_ < s.sent_ns) continue;
+    return s.sent_ns + reorder_window_ns(srtt_ns);
+  }
+  return UINT64_MAX;
+}
+
+void SendTracker::mark_lost(Psn psn) {
+  State& s = state(psn);
+  if (!s.lost && !acked_.test(psn)) {
+    s.lost = true;
+    ++lost_count_;
+  }
+}
+
+void SendTracker::mark_front_lost() {
+  State& s = state(una_);
+  if (in_flight() == 0 || s.lost) return;
+  s.lost = true;
+  ++lost_count_;
+}
+
+void SendTracker::mark_all_lost() {
+  for (uint32_t i = 0, n = in_flight(); i < n; ++i) mark_lost(una_ + i);
+  mark_front_lost();
+}
+
+bool SendTracker::next_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
+  if (lost_count_ == 0) return false;
+  const uint32_t outstanding = in_flight();
+  const int32_t skip = distance(una_, from);
+  for (uint32_t i = skip < 0 ? 0 : static_cast<uint32_t>(skip); i < outstanding; ++i) {
+    if (!state(una_ + i).lost) continue;
+    first = una_ + i;
+    count = 1;
+    while (count < max && i + count < outstanding && state(first + count).lost &&
+           state(first + count).attempt == state(first).attempt) {
+      ++count;
+    }
+    return true;
+  }
+  return false;
+}
+
+void SendTracker::mark_first_lost(uint32_t count) {
+  for (uint32_t i = 0, n = left(); i < n && count != 0; ++i) {
+    if (acked_.test(una_ + i)) continue;
+    mark_lost(una_ + i);
+    --count;
+  }
+  mark_front_lost();
+}
+
+Psn SendTracker::last_unacknowledged() const {
+  for (uint32_t i = left(); i > 1; --i) {
+    if (!acked_.test(una_ + (i - 1))) return una_ + (i - 1);
+  }
+  return una_;
+}
+
+void SendTracker::rewind(Psn to) {
+  const uint32_t outstanding = in_flight();
+  const int32_t keep = distance(una_, to);
+  if (keep < 0) return;
+  for (auto i = static_cast<uint32_t>(keep); i < outstanding; ++i) {
+    const Psn psn = una_ + i;
+    State& s = state(psn);
+    if (acked_.test(psn)) {
+      acked_.clear(psn);
+      --acked_ahead_;
+    }
+    if (s.lost) --lost_count_;
+    if (s.attempt != 0) --resends_in_flight_;
+    s = State{};
+  }
+  if (keep < static_cast<int32_t>(outstanding)) next_ = to;
+}
+
+}  // namespace hostnic

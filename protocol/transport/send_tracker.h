@@ -1,0 +1,142 @@
+// The sender's view of one PSN space: what is outstanding, what the receiver has, what is lost
+// (TRANSPORT.md rules 24..26). Used twice per QP: for requests (acknowledged by ACKs) and for READ
+// responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed them).
+//
+// Loss detection follows QUIC (RFC 9002) and RACK (RFC 8985): every transmission gets a rising
+// sequence number; a PSN is lost when something sent `threshold` later, or sent later and
+// acknowledged a reordering window ago, has arrived. Numbering transmissions instead of PSNs makes
+// a lost retransmission detectable like any other loss. No clock: times come in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "protocol/hostif/segment.h"
+#include "protocol/psn.h"
+#include "protocol/transport/receive_window.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// Smoothed round trip time, RFC 6298 arithmetic.
+class RttEstimator {
+ public:
+  void sample(uint64_t rtt_ns) {
+    if (samples_++ == 0) {
+      srtt_ns_ = rtt_ns;
+      rttvar_ns_ = rtt_ns / 2;
+      return;
+    }
+    const uint64_t deviation = srtt_ns_ > rtt_ns ? srtt_ns_ - rtt_ns : rtt_ns - srtt_ns_;
+    rttvar_ns_ += (deviation >> 2) - (rttvar_ns_ >> 2);
+    srtt_ns_ += (rtt_ns >> 3) - (srtt_ns_ >> 3);
+  }
+  bool valid() const { return samples_ != 0; }
+  uint64_t srtt_ns() const { return srtt_ns_; }
+  uint64_t rttvar_ns() const { return rttvar_ns_; }
+
+ private:
+  uint64_t srtt_ns_ = 0, rttvar_ns_ = 0;
+  uint32_t samples_ = 0;
+};
+
+class SendTracker {
+ public:
+  static constexpr uint32_t kMinThreshold = 8;  // transmissions; adaptive upward
+
+  // `window`: PSNs in flight at most, a power of two up to kWindowLimit. Allocates; not for the hot
+  // path.
+  void reset(Psn first, uint32_t window);
+
+  Psn una() const { return una_; }    // oldest unacknowledged
+  Psn next() const { return next_; }  // next never sent
+  uint32_t in_flight() const { return static_cast<uint32_t>(distance(una_, next_)); }
+  uint32_t window() const { return static_cast<uint32_t>(states_.size()); }
+  uint32_t lost_count() const { return lost_count_; }
+  bool acknowledged(Psn psn) const { return distance(una_, psn) < 0 || acked_.test(psn); }
+  uint8_t attempt(Psn psn) const { return state(psn).attempt; }
+  uint64_t last_send_ns() const { return last_send_ns_; }
+  uint32_t threshold() const { return threshold_; }
+
+  // `count` PSNs from next() leave for the first time. in_flight() + count <= window().
+  void on_first_send(uint32_t count, TimeNs now_ns);
+  // First transmissions before `psn` have left; the others wait in the NIC, and resends overtake
+  // them. Without a call everything handed over counts as having left.
+  void note_transmitted(Psn psn) {
+    transmitted_ = psn;
+    knows_transmitted_ = true;
+  }
+  // `count` PSNs from `first`, all outstanding, leave again; returns nothing, raises their attempt
+  // number (modulo 4).
+  void on_resend(Psn first, uint32_t count, TimeNs now_ns);
+
+  // News from the receiver: everything before `base` arrived, and the bits of `acked` beyond it (a
+  // whole snapshot: a bit may go away again only through rewind()). `trigger`: the packet that the
+  // receiver answered, with its attempt, when known. Impossible news (base outside [una, next])
+  // changes nothing. Returns how many PSNs became acknowledged.
+  uint32_t on_news(Psn base, const PsnBits& acked);
+  // The newest ACK was triggered by this very transmission: loss detection may count on it even if
+  // it was a resend.
+  void on_trigger(Psn psn, uint8_t attempt);
+  // The peer reported a resend as a duplicate: reordering is wider than believed.
+  void on_spurious_resend();
+
+  // Marks what is lost by now. `srtt_ns` 0: unknown, only the threshold counts. Returns how many
+  // were newly marked.
+  uint32_t detect_losses(TimeNs now_ns, uint64_t srtt_ns);
+  // When detect_losses() will mark something by time alone; UINT64_MAX: nothing pending.
+  TimeNs reorder_deadline_ns(uint64_t srtt_ns) const;
+  // Retransmission timeout: everything outstanding and not acknowledged counts as lost, and the
+  // front in any case: when all has been acknowledged beyond a front that does not move, what is
+  // lost is the ACK that would have moved it, and only a duplicate brings another (rule 7).
+  void mark_all_lost();
+  // The same for the oldest `count` of them.
+  void mark_first_lost(uint32_t count);
+  void mark_front_lost();
+  // Makes one PSN due for resending (RNR, probe).
+  void mark_lost(Psn psn);
+
+  // The first run of lost PSNs at or after `from` with equal attempts, at most `max` long. False:
+  // none.
+  bool next_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
+  // The highest transmitted PSN (una() if none) that is not acknowledged: what a tail-loss probe
+  // repeats. in_flight() > 0.
+  Psn last_unacknowledged() const;
+
+  // Forgets that PSNs from `to` on were sent (READs pulled again under a new epoch).
+  void rewind(Psn to);
+
+ private:
+  struct State {
+    uint32_t sequence = 0;
+    uint8_t attempt = 0;
+    bool lost = false;
+    uint64_t sent_ns = 0;
+  };
+  State& state(Psn psn) { return states_[psn.value() & mask_]; }
+  const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
+  void note_arrival(const State& s);
+
+  // PSNs from una_ on that have left.
+  uint32_t left() const;
+
+  std::vector<State> states_;
+  Psn transmitted_;
+  bool knows_transmitted_ = false;
+  uint32_t mask_ = 0;
+  Psn una_, next_;
+  PsnBits acked_;
+  uint32_t next_sequence_ = 1;
+  uint32_t newest_arrived_ = 0;  // highest transmission sequence known to have arrived
+  uint64_t newest_arrived_sent_ns_ = 0;
+  uint32_t threshold_ = kMinThreshold;
+  uint32_t quiet_news_ = 0;  // news without spurious resends, for the threshold's decay
+  uint32_t lost_count_ = 0;
+  uint32_t resends_in_flight_ =
+      0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
+  uint32_t acked_ahead_ = 0;  // bits set in acked_
+  uint64_t last_send_ns_ = 0;
+};
+
+}  // namespace hostnic

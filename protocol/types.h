@@ -1,0 +1,27 @@
+// Strong types for the numbers of RDMA: they do not convert into each other by accident.
+// Host byte order throughout; only protocol/wire knows about the network's.
+#pragma once
+
+#include <cstdint>
+
+namespace hostnic {
+
+// Queue pair number, 24 bits: generation << 16 | index. 0 and 1 are the spec's special QPs and
+// never allocated.
+enum class Qpn : uint32_t {};
+// Local or remote memory key: index << 12 | random tag, so that neighbours can't be guessed.
+enum class MemoryKey : uint32_t {};
+// IPv4 address in host byte order.
+enum class Ipv4Address : uint32_t {};
+
+constexpr uint32_t raw(Qpn v) { return static_cast<uint32_t>(v); }
+constexpr uint32_t raw(MemoryKey v) { return static_cast<uint32_t>(v); }
+constexpr uint32_t raw(Ipv4Address v) { return static_cast<uint32_t>(v); }
+
+// Virtual address in the memory of the process that registered it. 64 bits on the wire.
+using VirtualAddress = uint64_t;
+// Nanoseconds of whatever clock the caller runs: CLOCK_MONOTONIC in programs, virtual time in the
+// simulation.
+using TimeNs = uint64_t;
+
+}  // namespace hostnic

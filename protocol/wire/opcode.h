@@ -1,0 +1,118 @@
+// The opcodes this NIC speaks and which headers each one carries.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/wire/aeth.h"
+#include "protocol/wire/atomic_eth.h"
+#include "protocol/wire/immdt.h"
+#include "protocol/wire/native.h"
+#include "protocol/wire/reth.h"
+
+namespace hostnic::wire {
+
+// kWriteOnly is the standard's RC RDMA WRITE Only; 0xc0 and up is its manufacturer's range
+// (InfiniBand 9.2.1).
+enum class Opcode : uint8_t {
+  kWriteOnly = 0x0a,
+  kWriteImm = 0xc0,
+  kSend = 0xc1,
+  kSendImm = 0xc2,
+  kReadRequest = 0xc3,
+  kReadResponse = 0xc4,
+  kCompareSwap = 0xc5,
+  kFetchAdd = 0xc6,
+  kAtomicResponse = 0xc7,
+  kAck = 0xc8,
+};
+
+struct OpcodeInfo {
+  Opcode opcode;
+  const char* name;
+  bool is_request;   // numbered in the request PSN space
+  bool is_response;  // numbered in the response PSN space; an ACK is in neither
+  bool has_neth;
+  bool has_reth;
+  bool has_imm;
+  bool has_recv_eth;
+  bool has_read_eth;
+  bool has_resp_eth;
+  bool has_atomic_eth;
+  bool has_ack;  // AETH, SackETH and the bitmap, whose size is not in extension_bytes()
+  bool has_payload;
+};
+
+// In the order of the enumeration. The columns are OpcodeInfo's.
+inline constexpr OpcodeInfo kOpcodes[] = {
+    // clang-format off
+    //                                            req resp neth reth imm recv read rsp atom ack payload
+    {Opcode::kWriteOnly,      "WRITE",             1,  0,   0,   1,   0,  0,   0,   0,  0,   0,   1},
+    {Opcode::kWriteImm,       "WRITE_IMM",         1,  0,   1,   1,   1,  1,   0,   0,  0,   0,   1},
+    {Opcode::kSend,           "SEND",              1,  0,   1,   1,   0,  0,   0,   0,  0,   0,   1},
+    {Opcode::kSendImm,        "SEND_IMM",          1,  0,   1,   1,   1,  0,   0,   0,  0,   0,   1},
+    {Opcode::kReadRequest,    "READ",              1,  0,   1,   1,   0,  0,   1,   0,  0,   0,   0},
+    {Opcode::kReadResponse,   "READ_RESPONSE",     0,  1,   1,   1,   0,  0,   0,   1,  0,   0,   1},
+    {Opcode::kCompareSwap,    "COMPARE_SWAP",      1,  0,   1,   0,   0,  0,   1,   0,  1,   0,   0},
+    {Opcode::kFetchAdd,       "FETCH_ADD",         1,  0,   1,   0,   0,  0,   1,   0,  1,   0,   0},
+    {Opcode::kAtomicResponse, "ATOMIC_RESPONSE",   0,  1,   1,   1,   0,  0,   0,   1,  0,   0,   1},
+    {Opcode::kAck,            "ACK",               0,  0,   1,   0,   0,  0,   0,   0,  0,   1,   0},
+    // clang-format on
+};
+inline constexpr size_t kOpcodeCount = sizeof kOpcodes / sizeof kOpcodes[0];
+
+namespace detail {
+// Summed up at compile time: parse() and build() need it for each packet.
+inline constexpr auto kExtensionBytes = [] {
+  std::array<uint8_t, kOpcodeCount> bytes{};
+  for (size_t i = 0; i < kOpcodeCount; ++i) {
+    const OpcodeInfo& info = kOpcodes[i];
+    bytes[i] = static_cast<uint8_t>(
+        info.has_neth * kNethBytes + info.has_reth * kRethBytes + info.has_imm * kImmDtBytes +
+        info.has_recv_eth * kRecvEthBytes + info.has_read_eth * kReadEthBytes +
+        info.has_resp_eth * kRespEthBytes + info.has_atomic_eth * kAtomicEthBytes +
+        info.has_ack * (kAethBytes + kSackEthBytes));
+  }
+  return bytes;
+}();
+}  // namespace detail
+
+// Bytes between BTH and payload, without an ACK's bitmap. `info` is an element of kOpcodes.
+constexpr size_t extension_bytes(const OpcodeInfo& info) {
+  return detail::kExtensionBytes[static_cast<size_t>(&info - kOpcodes)];
+}
+
+// nullptr for an opcode this NIC does not speak.
+constexpr const OpcodeInfo* find_opcode(uint8_t opcode) {
+  constexpr uint8_t kFirstNative = static_cast<uint8_t>(Opcode::kWriteImm);
+  if (opcode == static_cast<uint8_t>(Opcode::kWriteOnly)) return &kOpcodes[0];
+  const size_t index = static_cast<uint8_t>(opcode - kFirstNative) + size_t{1};
+  return index < kOpcodeCount ? &kOpcodes[index] : nullptr;
+}
+// `opcode` is one of the enumerators.
+constexpr const OpcodeInfo& opcode_info(Opcode opcode) {
+  return *find_opcode(static_cast<uint8_t>(opcode));
+}
+constexpr bool is_request(Opcode opcode) { return opcode_info(opcode).is_request; }
+constexpr bool is_response(Opcode opcode) { return opcode_info(opcode).is_response; }
+
+// "SEND_IMM"; "unknown opcode" for values outside the enumeration.
+const char* to_string(Opcode opcode);
+
+namespace detail {
+constexpr bool opcode_table_is_sorted() {
+  for (const OpcodeInfo& info : kOpcodes) {
+    if (find_opcode(static_cast<uint8_t>(info.opcode)) != &info) return false;
+  }
+  return true;
+}
+}  // namespace detail
+static_assert(detail::opcode_table_is_sorted());
+static_assert(extension_bytes(opcode_info(Opcode::kWriteOnly)) == 16);
+static_assert(extension_bytes(opcode_info(Opcode::kWriteImm)) == 32);
+static_assert(extension_bytes(opcode_info(Opcode::kReadRequest)) == 36);
+static_assert(extension_bytes(opcode_info(Opcode::kCompareSwap)) == 48);
+static_assert(extension_bytes(opcode_info(Opcode::kAck)) == 28);
+
+}  // namespace hostnic::wire

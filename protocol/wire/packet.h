@@ -1,0 +1,147 @@
+// One RoCEv2 packet's headers, as values in host byte order, and the two functions that convert
+// them from and to bytes. The hot path of both halves uses these; the header files beside this one
+// hold each header's layout. Pure functions, any thread.
+//
+// Layout on the wire: Ethernet / IPv4 / UDP 4791 / BTH / extension headers by opcode / payload /
+// pad / ICRC. Extension headers in order, by opcode (sizes in bytes):
+//   kWriteOnly       RETH 16                            standard opcode 0x0A, legal RoCEv2
+//   kWriteImm        NETH 4, RETH 16, ImmDt 4, RecvETH 8   last packet of a WRITE_WITH_IMM
+//   kSend            NETH 4, RETH 16                    va = offset in message, key = recv SN,
+//                                                       length = message
+//   kSendImm         NETH 4, RETH 16, ImmDt 4           last packet of a SEND_WITH_IMM
+//   kReadRequest     NETH 4, RETH 16, ReadETH 16        RETH: source address, rkey, length of the
+//                                                       whole READ; ReadETH: the range wanted of it
+//   kReadResponse    NETH 4, RETH 16, RespETH 4         va = offset, key = read number,
+//                                                       length = payload bytes
+//   kCompareSwap, kFetchAdd   NETH 4, AtomicETH 28, ReadETH 16
+//   kAtomicResponse  NETH 4, RETH 16, RespETH 4         as kReadResponse; payload 8: the old value
+//   kAck             NETH 4, AETH 4, SackETH 20, bitmap 8 * word_count
+// The payload's length is RETH's for kWriteOnly, kWriteImm, kReadResponse and kAtomicResponse.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "protocol/psn.h"
+#include "protocol/types.h"
+#include "protocol/wire/bth.h"
+#include "protocol/wire/ethernet.h"
+#include "protocol/wire/ipv4.h"
+#include "protocol/wire/native.h"
+#include "protocol/wire/opcode.h"
+#include "protocol/wire/udp.h"
+
+namespace hostnic::wire {
+
+inline constexpr size_t kIcrcBytes = 4;
+// Everything before BTH.
+inline constexpr size_t kFlowBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
+// Upper bound of everything before the payload, for sizing header buffers (largest: ACK with a full
+// bitmap).
+inline constexpr size_t kMaxHeaderBytes = kFlowBytes + kBthBytes + kNethBytes + kAethBytes +
+                                          kSackEthBytes + kSackWordBytes * kMaxSackWords;
+
+// Only the members of the opcode's own headers mean anything.
+struct Packet {
+  Opcode opcode = Opcode::kWriteOnly;
+  bool solicited = false;    // BTH SE
+  bool ack_request = false;  // BTH A
+  bool becn = false, fecn = false;
+  bool cont = false;    // not the first packet of its message
+  bool more = false;    // not the last
+  uint8_t attempt = 0;  // 2 bits, modulo 4
+  Policy policy = Policy::kSelective;
+  uint16_t pkey = kDefaultPkey;
+  Qpn dest_qpn{};
+  Psn psn;
+  Qpn src_qpn{};  // native opcodes only; parse() sets 0 for kWriteOnly
+  Reth reth;
+  uint32_t imm_data = 0;       // as the application gave it: network order bytes, uninterpreted
+  uint32_t recv_sn = 0;        // kWriteImm only (SENDs carry it in reth.key)
+  uint32_t message_bytes = 0;  // kWriteImm only: length of the whole message (SENDs: reth.length)
+  ReadEth read;
+  uint8_t response_epoch = 0;
+  AtomicEth atomic;
+  Aeth aeth;
+  Sack sack;
+  // sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read
+  // with sack_word(). build() ignores it.
+  const std::byte* sack_words = nullptr;
+
+  // Set by parse(); build() takes these from its flow.
+  Ipv4Address src_ip{}, dst_ip{};
+  uint16_t src_port = 0;
+  uint8_t traffic_class = 0;  // DSCP and ECN, see kEcnMask
+
+  uint16_t header_bytes = 0;   // everything before the payload; set by parse()
+  uint16_t payload_bytes = 0;  // without pad and ICRC
+};
+
+// Bitmap word i of a parsed ACK. i < sack.word_count.
+inline uint64_t sack_word(const Packet& packet, size_t i) {
+  assert(i < packet.sack.word_count);
+  return load_be64(packet.sack_words + i * kSackWordBytes);
+}
+
+enum class ParseError : uint8_t {
+  kNone,
+  kNotIpv4,      // other ethertype, IP version, or IP options (we never send them)
+  kNotRoce,      // not UDP 4791, or a fragment
+  kBadChecksum,  // IPv4 header checksum
+  kTruncated,    // some length field reaches past the packet
+  kBadLength,    // lengths that contradict each other (payload against RETH, pad against payload,
+                 // word count)
+  kUnknownOpcode,
+  kBadVersion,  // NETH version or BTH TVer
+  kBadPkey,     // not the default partition, which is the only one
+  kBadField,    // a reserved value (policy, AETH kind), or `more` where the opcode says "last"
+};
+// What was wrong, in a few words: "IPv4 header checksum is wrong".
+const char* to_string(ParseError error);
+
+// Parses the headers of one packet. `first_segment`: the packet's first contiguous bytes, holding
+// at least all headers (the payload may lie in a second segment). `packet_bytes`: length of the
+// whole packet including Ethernet. `has_icrc`: whether pad and a 4-byte ICRC end the packet (real
+// ports); the in-process wire omits both. Does not verify the ICRC, and ignores the UDP checksum.
+// Trailing Ethernet padding behind the IP length is tolerated when has_icrc. Never reads outside
+// first_segment. On error `out` is unspecified. Allocates nothing.
+//
+// What it accepts is consistent: payload and RETH length agree as the table above says; a SEND's
+// offset + payload does not exceed its message length, and equals it unless `more`; a READ's range
+// lies in its RETH length; word_count <= kMaxSackWords; packets that carry no payload have none.
+// Addresses, keys, QPNs and sequence numbers are for the transport to judge.
+ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                 Packet& out);
+
+// Ethernet, IPv4 and UDP with everything constant for one connection filled in; lengths and IP
+// checksum are patched per packet.
+struct FlowTemplate {
+  std::array<std::byte, kFlowBytes> bytes{};
+};
+FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Address src_ip,
+                                Ipv4Address dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                uint8_t hop_limit = kDefaultHopLimit);
+
+// Bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
+size_t header_bytes(const Packet& packet);
+
+// Writes all headers for `packet` (payload_bytes must be set; src/dst ip and port come from the
+// flow) into `out`, which holds at least header_bytes(packet). With `has_icrc`, PadCnt and the IP
+// and UDP lengths count pad and ICRC, else PadCnt is 0. `sack_words`: packet.sack.word_count words
+// in host order, only for kAck. Returns the bytes written. The caller appends payload, pad zeros
+// and ICRC. The packet must be one that parse() would accept and fit IP's 64 KiB; sizes are
+// asserted.
+size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
+             std::span<const uint64_t> sack_words, std::span<std::byte> out);
+
+// Pad bytes (0..3) that follow a payload of this size when the packet carries an ICRC.
+constexpr uint32_t pad_bytes(uint32_t payload_bytes) { return (4 - (payload_bytes & 3)) & 3; }
+
+// One line, tcpdump style: "10.0.0.1 > 10.0.0.2 qp 0x10001 SEND psn 17 sn 3 offset 4096 of 8192 len
+// 1024 more attempt 1".
+std::string to_string(const Packet& packet);
+
+}  // namespace hostnic::wire

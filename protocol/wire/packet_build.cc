@@ -1,0 +1,141 @@
+#include "protocol/wire/packet.h"
+
+namespace hostnic::wire {
+namespace {
+
+constexpr size_t kIpTotalLengthOffset = kEthernetBytes + ipv4_offset::kTotalLength;
+constexpr size_t kIpChecksumOffset = kEthernetBytes + ipv4_offset::kChecksum;
+constexpr size_t kUdpLengthOffset = kEthernetBytes + kIpv4Bytes + udp_offset::kLength;
+
+// Appends one header after the other. Its owner has checked that they all fit.
+class Appender {
+ public:
+  explicit Appender(std::byte* at) : at_(at) {}
+  template <size_t Bytes, typename Header>
+  void put(const Header& header) {
+    emit(header, std::span<std::byte, Bytes>(at_, Bytes));
+    at_ += Bytes;
+  }
+  void put_word(uint64_t word) {
+    store_be64(at_, word);
+    at_ += kSackWordBytes;
+  }
+  const std::byte* at() const { return at_; }
+
+ private:
+  std::byte* at_;
+};
+
+void put_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out) {
+  const auto total = static_cast<uint16_t>(ip_bytes);
+  std::memcpy(out, flow.bytes.data(), kFlowBytes);
+  store_be16(out + kIpTotalLengthOffset, total);
+  // The template's checksum is that of length 0.
+  const uint16_t checksum = load_be16(flow.bytes.data() + kIpChecksumOffset);
+  store_be16(out + kIpChecksumOffset, update_checksum(checksum, 0, total));
+  store_be16(out + kUdpLengthOffset, static_cast<uint16_t>(total - kIpv4Bytes));
+}
+
+Bth bth_of(const Packet& packet, bool has_icrc) {
+  return {.opcode = static_cast<uint8_t>(packet.opcode),
+          .solicited = packet.solicited,
+          .migration = false,
+          .pad_count = static_cast<uint8_t>(has_icrc ? pad_bytes(packet.payload_bytes) : 0),
+          .version = 0,
+          .pkey = packet.pkey,
+          .fecn = packet.fecn,
+          .becn = packet.becn,
+          .dest_qpn = packet.dest_qpn,
+          .ack_request = packet.ack_request,
+          .cont = packet.cont,
+          .more = packet.more,
+          .attempt = packet.attempt,
+          .policy = packet.policy,
+          .psn = packet.psn};
+}
+
+// Everything between BTH and payload.
+void put_extensions(const Packet& packet, std::span<const uint64_t> sack_words, Appender& out) {
+  if (packet.opcode != Opcode::kWriteOnly) {
+    out.put<kNethBytes>(Neth{.version = kNativeVersion, .src_qpn = packet.src_qpn});
+  }
+  switch (packet.opcode) {
+    case Opcode::kWriteOnly:
+    case Opcode::kSend:
+      out.put<kRethBytes>(packet.reth);
+      break;
+    case Opcode::kWriteImm:
+      out.put<kRethBytes>(packet.reth);
+      out.put<kImmDtBytes>(ImmDt{packet.imm_data});
+      out.put<kRecvEthBytes>(RecvEth{packet.recv_sn, packet.message_bytes});
+      break;
+    case Opcode::kSendImm:
+      out.put<kRethBytes>(packet.reth);
+      out.put<kImmDtBytes>(ImmDt{packet.imm_data});
+      break;
+    case Opcode::kReadRequest:
+      out.put<kRethBytes>(packet.reth);
+      out.put<kReadEthBytes>(packet.read);
+      break;
+    case Opcode::kReadResponse:
+    case Opcode::kAtomicResponse:
+      out.put<kRethBytes>(packet.reth);
+      out.put<kRespEthBytes>(RespEth{packet.response_epoch});
+      break;
+    case Opcode::kCompareSwap:
+    case Opcode::kFetchAdd:
+      out.put<kAtomicEthBytes>(packet.atomic);
+      out.put<kReadEthBytes>(packet.read);
+      break;
+    case Opcode::kAck:
+      out.put<kAethBytes>(packet.aeth);
+      out.put<kSackEthBytes>(packet.sack);
+      for (size_t i = 0; i < packet.sack.word_count; ++i) out.put_word(sack_words[i]);
+      break;
+  }
+}
+
+}  // namespace
+
+FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Address src_ip,
+                                Ipv4Address dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                uint8_t hop_limit) {
+  FlowTemplate flow;
+  const std::span<std::byte, kFlowBytes> out(flow.bytes);
+  emit(Ethernet{dst_mac, src_mac, kEtherTypeIpv4}, out.first<kEthernetBytes>());
+  emit(Ipv4{.traffic_class = traffic_class,
+            .total_bytes = 0,
+            .hop_limit = hop_limit,
+            .protocol = kIpProtocolUdp,
+            .src = src_ip,
+            .dst = dst_ip},
+       out.subspan<kEthernetBytes, kIpv4Bytes>());
+  emit(Udp{.src_port = src_port, .dst_port = kRoceUdpPort, .length_bytes = 0, .checksum = 0},
+       out.subspan<kEthernetBytes + kIpv4Bytes, kUdpBytes>());
+  return flow;
+}
+
+size_t header_bytes(const Packet& packet) {
+  const OpcodeInfo& info = opcode_info(packet.opcode);
+  const size_t bitmap_bytes = info.has_ack ? packet.sack.word_count * kSackWordBytes : 0;
+  return kFlowBytes + kBthBytes + extension_bytes(info) + bitmap_bytes;
+}
+
+size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
+             std::span<const uint64_t> sack_words, std::span<std::byte> out) {
+  const size_t headers = header_bytes(packet);
+  const size_t trailer = has_icrc ? pad_bytes(packet.payload_bytes) + kIcrcBytes : 0;
+  const size_t ip_bytes = headers - kEthernetBytes + packet.payload_bytes + trailer;
+  assert(out.size() >= headers);
+  assert(ip_bytes <= UINT16_MAX);
+  assert(packet.opcode != Opcode::kAck ||
+         (packet.sack.word_count <= kMaxSackWords && sack_words.size() >= packet.sack.word_count));
+  put_flow(flow, ip_bytes, out.data());
+  Appender appender(out.data() + kFlowBytes);
+  appender.put<kBthBytes>(bth_of(packet, has_icrc));
+  put_extensions(packet, sack_words, appender);
+  assert(appender.at() == out.data() + headers);
+  return headers;
+}
+
+}  // namespace hostnic::wire

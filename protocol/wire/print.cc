@@ -1,0 +1,208 @@
+// Printers of all headers, in the manner of tcpdump. For logs and tests: they allocate.
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+#include "protocol/wire/arp.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic::wire {
+namespace {
+
+// snprintf and not a formatting library: this code is linked into every application that uses the
+// verbs provider, and should bring nothing along. Longer lines are cut; ours are shorter.
+[[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...) {
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+const char* nak_name(uint8_t code) {
+  switch (NakCode{code}) {
+    case NakCode::kPsnSequence:
+      return "psn-sequence";
+    case NakCode::kInvalidRequest:
+      return "invalid-request";
+    case NakCode::kRemoteAccess:
+      return "remote-access";
+    case NakCode::kRemoteOperational:
+      return "remote-operational";
+  }
+  return "reserved";
+}
+
+std::string bth_flags(const Packet& packet) {
+  std::string text;
+  if (packet.cont) text += " cont";
+  if (packet.more) text += " more";
+  if (packet.solicited) text += " solicited";
+  if (packet.ack_request) text += " ack-request";
+  if (packet.fecn) text += " fecn";
+  if (packet.becn) text += " becn";
+  if (packet.attempt != 0) text += line(" attempt %u", packet.attempt);
+  if (packet.policy != Policy::kSelective) text += " " + to_string(packet.policy);
+  return text;
+}
+
+// What the extension headers say, in the words of the operation.
+std::string operation(const Packet& packet) {
+  const Reth& reth = packet.reth;
+  switch (packet.opcode) {
+    case Opcode::kWriteOnly:
+      return " " + to_string(reth);
+    case Opcode::kWriteImm:
+      return line(" sn %u ", packet.recv_sn) + to_string(reth) + " " +
+             to_string(ImmDt{packet.imm_data});
+    case Opcode::kSend:
+    case Opcode::kSendImm:
+      return line(" sn %u offset %" PRIu64 " of %u len %u", reth.key, reth.va, reth.length_bytes,
+                  packet.payload_bytes) +
+             (packet.opcode == Opcode::kSendImm ? " " + to_string(ImmDt{packet.imm_data}) : "");
+    case Opcode::kReadRequest:
+      return " " + to_string(reth) + " " + to_string(packet.read);
+    case Opcode::kReadResponse:
+    case Opcode::kAtomicResponse:
+      return line(" read %u offset %" PRIu64 " len %u epoch %u", reth.key, reth.va,
+                  reth.length_bytes, packet.response_epoch);
+    case Opcode::kCompareSwap:
+    case Opcode::kFetchAdd:
+      return " " + to_string(packet.atomic) + " " + to_string(packet.read);
+    case Opcode::kAck:
+      return " " + to_string(packet.aeth) + " " + to_string(packet.sack);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_string(const MacAddress& mac) {
+  return line("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+}
+
+std::string to_string(const Ethernet& header) {
+  return to_string(header.src) + " > " + to_string(header.dst) +
+         line(" type 0x%04x", header.ether_type);
+}
+
+std::string to_string(const Arp& arp) {
+  if (arp.operation == ArpOperation::kRequest) {
+    return "who-has " + to_string(arp.target_ip) + " tell " + to_string(arp.sender_ip) + " (" +
+           to_string(arp.sender_mac) + ")";
+  }
+  return to_string(arp.sender_ip) + " is-at " + to_string(arp.sender_mac);
+}
+
+std::string to_string(Ipv4Address address) {
+  const uint32_t value = raw(address);
+  return line("%u.%u.%u.%u", value >> 24, value >> 16 & 0xff, value >> 8 & 0xff, value & 0xff);
+}
+
+std::string to_string(const Ipv4& header) {
+  return to_string(header.src) + " > " + to_string(header.dst) +
+         line(" proto %u tos 0x%02x ttl %u len %u", header.protocol, header.traffic_class,
+              header.hop_limit, header.total_bytes);
+}
+
+std::string to_string(const Udp& header) {
+  return line("udp %u > %u len %u", header.src_port, header.dst_port, header.length_bytes);
+}
+
+std::string to_string(Policy policy) {
+  switch (policy) {
+    case Policy::kSelective:
+      return "selective";
+    case Policy::kGoBackN:
+      return "go-back-n";
+    case Policy::kWholeMessage:
+      return "whole-message";
+  }
+  return "reserved-policy";
+}
+
+std::string to_string(const Bth& header) {
+  std::string text =
+      line("opcode 0x%02x qp 0x%x psn %u", header.opcode, raw(header.dest_qpn), header.psn.value());
+  if (header.pad_count != 0) text += line(" pad %u", header.pad_count);
+  if (header.version != 0) text += line(" version %u", header.version);
+  if (header.pkey != kDefaultPkey) text += line(" pkey 0x%04x", header.pkey);
+  if (header.solicited) text += " solicited";
+  if (header.migration) text += " migration";
+  if (header.fecn) text += " fecn";
+  if (header.becn) text += " becn";
+  if (header.ack_request) text += " ack-request";
+  if (header.cont) text += " cont";
+  if (header.more) text += " more";
+  if (header.attempt != 0) text += line(" attempt %u", header.attempt);
+  if (header.policy != Policy::kSelective) text += " " + to_string(header.policy);
+  return text;
+}
+
+std::string to_string(const Reth& header) {
+  return line("va 0x%" PRIx64 " rkey 0x%x len %u", header.va, header.key, header.length_bytes);
+}
+
+// In the order of the bytes in memory, which is what both applications agree on.
+std::string to_string(const ImmDt& header) {
+  uint8_t bytes[4];
+  std::memcpy(bytes, &header.imm_data, sizeof bytes);
+  return line("imm 0x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3]);
+}
+
+std::string to_string(const AtomicEth& header) {
+  return line("va 0x%" PRIx64 " rkey 0x%x swap-or-add 0x%" PRIx64 " compare 0x%" PRIx64, header.va,
+              header.rkey, header.swap_or_add, header.compare);
+}
+
+std::string to_string(const Aeth& header) {
+  switch (header.kind) {
+    case AckKind::kAck:
+      return line("ack msn %u", header.msn);
+    case AckKind::kRnrNak:
+      return line("rnr-nak timer %u msn %u", header.code, header.msn);
+    case AckKind::kNak:
+      return line("nak %s msn %u", nak_name(header.code), header.msn);
+  }
+  return line("reserved-syndrome msn %u", header.msn);
+}
+
+std::string to_string(const Neth& header) {
+  return line("native %u src-qp 0x%x", header.version, raw(header.src_qpn));
+}
+
+std::string to_string(const RecvEth& header) {
+  return line("sn %u message %u", header.recv_sn, header.message_bytes);
+}
+
+std::string to_string(const ReadEth& header) {
+  return line("read %u response-psn %u epoch %u range %u+%u", header.read_number,
+              header.first_response_psn.value(), header.epoch, header.offset_bytes,
+              header.length_bytes);
+}
+
+std::string to_string(const RespEth& header) { return line("epoch %u", header.epoch); }
+
+std::string to_string(const Sack& header) {
+  std::string text =
+      line("base %u window-end %u", header.base.value(), header.highest_acceptable.value());
+  if (header.trigger_valid) {
+    text += line(" trigger %u/%u", header.trigger_psn.value(), header.trigger_attempt);
+    if (header.trigger_duplicate) text += " duplicate";
+  }
+  if (header.has_credit) text += line(" credit %u", header.recv_sn_limit);
+  if (header.congestion_mark) text += " congested";
+  if (header.nak_sn != 0) text += line(" nak-sn %u", header.nak_sn);
+  if (header.word_count != 0) text += line(" words %u", header.word_count);
+  return text;
+}
+
+std::string to_string(const Packet& packet) {
+  return to_string(packet.src_ip) + " > " + to_string(packet.dst_ip) +
+         line(" qp 0x%x %s psn %u", raw(packet.dest_qpn), to_string(packet.opcode),
+              packet.psn.value()) +
+         operation(packet) + bth_flags(packet);
+}
+
+}  // namespace hostnic::wire

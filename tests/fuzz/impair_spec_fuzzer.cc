@@ -1,0 +1,79 @@
+// Any text is either a spec that prints, parses again to itself and runs without losing a packet,
+// or an error that points into the text.
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+
+#include "protocol/impair/spec.h"
+#include "protocol/impair/stage.h"
+
+namespace {
+
+using namespace hostnic;
+using namespace hostnic::impair;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// Packets are numbers in disguise; `inside` holds those that have not left the stage.
+class CountingOps final : public PacketOps {
+ public:
+  void* make() {
+    void* packet = reinterpret_cast<void*>(++last_);
+    inside.insert(packet);
+    return packet;
+  }
+  void* clone(void*) override { return make(); }
+  void corrupt(void* packet, uint32_t, uint8_t mask) override {
+    require(mask != 0 && inside.contains(packet));
+  }
+  void release(void* packet) override { require(inside.erase(packet) == 1); }
+
+  std::set<void*> inside;
+
+ private:
+  uintptr_t last_ = 0;
+};
+
+void run(const Spec& spec) {
+  constexpr size_t kCapacity = 32;
+  CountingOps ops;
+  {
+    ImpairmentStage stage(spec, 1, ops, kCapacity);
+    TimeNs now = 0;
+    for (uint32_t i = 0; i < 100; ++i) {
+      PacketInfo info;
+      info.psn = Psn(i);
+      info.kind = static_cast<PacketKind>(i % 8);
+      info.last_of_message = i % 3 == 0;
+      info.bytes = 64 + i * 40;
+      stage.push(ops.make(), info, now);
+      require(stage.queued() <= kCapacity);
+      void* out[4];
+      const size_t count = stage.pop(out, now);
+      for (size_t k = 0; k < count; ++k) ops.release(out[k]);
+      require(ops.inside.size() == stage.queued());
+      now += i * 1000;
+    }
+  }
+  require(ops.inside.empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto spec = parse_spec(text);
+  if (!spec) {
+    require(spec.error().column >= 1 && spec.error().column <= size + 1);
+    require(!spec.error().found.empty() && !spec.error().expected.empty());
+    require(!spec.error().message().empty());
+    return 0;
+  }
+  const auto again = parse_spec(to_string(*spec));
+  require(again.has_value() && *again == *spec);
+  run(*spec);
+  return 0;
+}

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Two hosts: two network namespaces joined by a veth pair, a hostnicd in each on its end of the
+pair (net_af_packet), stock programs and hostnic-verify between them. Needs root; without it, or
+where namespaces are not permitted, all cases are skipped."""
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from harness import (  # noqa: E402
+    Case, pair, parse, perftest_rows, require_programs, run_cases, select, verify_is_ok)
+
+VERIFY = Path("tests/apps/hostnic-verify")
+FIRST_PORT = 19500
+START_PATIENCE_S = 20
+MTUS = (1500, 9000)
+# A second user of net_af_packet's rings needs little; both fit beside other tests.
+MEMORY_MIB = 256
+
+
+class CannotRun(Exception):
+    """Namespaces or veth are not to be had here."""
+
+
+def ip(*arguments):
+    done = subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CannotRun(f"ip {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+
+
+class Host:
+    """One end: a namespace, its interface, and the hostnicd on it."""
+
+    def __init__(self, build, directory, number):
+        self.build = build
+        self.number = number
+        self.namespace = f"hostnic-test-{os.getpid()}-{number}"
+        self.interface = f"veth{number}"
+        self.address = f"10.0.0.{number + 1}"
+        self.socket = directory / f"hostnicd{number}.sock"
+        self.log = directory / f"hostnicd{number}.log"
+        self.runtime = directory / f"run{number}"
+        self.runtime.mkdir()
+        self.process = None
+
+    def inside(self, *command):
+        return ["ip", "netns", "exec", self.namespace, *map(str, command)]
+
+    def run(self, *command):
+        return self.inside(self.build / "hostnic", "run", "--socket", self.socket, "--", *command)
+
+    def set_up_interface(self, mtu):
+        ip("-n", self.namespace, "link", "set", "lo", "up")
+        # perftest's own exchange is TCP through the kernel: the same address, the same cable.
+        ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", self.interface)
+        ip("-n", self.namespace, "link", "set", self.interface, "mtu", mtu)
+        ip("-n", self.namespace, "link", "set", self.interface, "up")
+
+    def start_daemon(self):
+        nic = f"port=net_af_packet0,iface={self.interface},ip={self.address}/24"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                self.inside(self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
+                            MEMORY_MIB, f"--file-prefix=hostnic-test-{os.getpid()}-{self.number}",
+                            "--", "--nic", nic, "--socket", self.socket),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, start_new_session=True)
+        give_up = time.monotonic() + START_PATIENCE_S
+        while not self.socket.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"hostnicd ended with status {self.process.returncode}")
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"hostnicd made no socket within {START_PATIENCE_S} s")
+            time.sleep(0.05)
+
+    def stop_daemon(self):
+        """None, or what went wrong with it."""
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        if process.poll() is not None:
+            return f"hostnicd {self.number} had ended with status {process.returncode}"
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"hostnicd {self.number} did not stop within 5 s"
+        if process.returncode not in (0, -signal.SIGTERM):
+            return f"hostnicd {self.number} stopped with status {process.returncode}"
+        return None
+
+
+class Cable:
+    """Both hosts and the veth pair of one MTU. Always taken down, whatever happens."""
+
+    def __init__(self, build, mtu):
+        self.mtu = mtu
+        self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hosts-"))
+        self.hosts = [Host(build, self.directory, number) for number in (0, 1)]
+        self.made = []
+
+    def set_up(self):
+        for host in self.hosts:
+            ip("netns", "add", host.namespace)
+            self.made.append(host.namespace)
+        first, second = self.hosts
+        ip("link", "add", first.interface, "netns", first.namespace, "type", "veth", "peer", "name",
+           second.interface, "netns", second.namespace)
+        for host in self.hosts:
+            host.set_up_interface(self.mtu)
+
+    def start_daemons(self):
+        for host in self.hosts:
+            host.start_daemon()
+
+    def stop_daemons(self):
+        return [problem for host in self.hosts if (problem := host.stop_daemon()) is not None]
+
+    def logs(self):
+        lines = []
+        for host in self.hosts:
+            if host.log.exists():
+                lines.append(f"--- hostnicd {host.number}")
+                lines += host.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join(f"     | {line}" for line in lines)
+
+    def take_down(self):
+        self.stop_daemons()
+        for namespace in self.made:
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
+        self.made = []
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Ports:
+    def __init__(self):
+        self.last = FIRST_PORT
+
+    def next(self):
+        self.last += 1
+        return self.last
+
+
+def cases_over(cable, ports, seed):
+    server, client = cable.hosts
+    name = f"[veth, MTU {cable.mtu}]"
+    cases = []
+
+    def perftest(program, title, arguments, rows, quick, slow=False):
+        port = ports.next()
+        command = [program, "-F", *arguments, "-p", str(port)]
+        cases.append(Case(
+            f"{title} {name}",
+            pair(port, server.run(*command), client.run(*command, server.address)), 180, quick,
+            perftest_rows(rows), slow=slow))
+
+    def verify(title, arguments, quick):
+        port = ports.next()
+        common = ["--seed", seed, "--timeout-seconds", 30, *arguments]
+        cases.append(Case(
+            f"hostnic-verify {title} {name}",
+            pair(port, server.run(cable.verify, "--listen", port, *common),
+                 client.run(cable.verify, "--connect", f"{server.address}:{port}", *common)), 180,
+            quick, verify_is_ok))
+
+    perftest("ib_write_bw", "ib_write_bw all sizes", ["-a", "-n", "20"], 23, True)
+    perftest("ib_send_lat", "ib_send_lat", ["-n", "500"], 1, True)
+    # perftest sleeps for two seconds before each size.
+    perftest("ib_send_lat", "ib_send_lat all sizes", ["-a", "-n", "20"], 23, False, slow=True)
+    perftest("ib_read_bw", "ib_read_bw", ["-n", "200"], 1, True)
+    perftest("ib_read_bw", "ib_read_bw all sizes", ["-a", "-n", "20"], 23, False,
+             slow=cable.mtu != MTUS[0])
+    verify("all operations", ["--qps", 2, "--max-bytes", "2m"], True)
+    verify("small messages, events", ["--qps", 4, "--max-bytes", "8k", "--ops", 100, "--events"],
+           False)
+    return cases
+
+
+def run_over(cable, cases):
+    """Exit status; sets the cable up and takes it down."""
+    try:
+        cable.set_up()
+    except CannotRun as error:
+        for case in cases:
+            case.skip = str(error)
+        return run_cases(cases)
+    try:
+        try:
+            cable.start_daemons()
+        except RuntimeError as error:
+            print(f"FAIL start of both hostnicds [MTU {cable.mtu}]: {error}\n{cable.logs()}")
+            print(f"0 passed, {len(cases)} failed")
+            return 1
+        status = run_cases(cases)
+        problems = cable.stop_daemons()
+        for problem in problems:
+            print(f"FAIL {problem}")
+        if status != 0 or problems:
+            print(cable.logs(), flush=True)
+        return 1 if problems else status
+    finally:
+        cable.take_down()
+
+
+def main():
+    options = parse(__doc__)
+    for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(which, lambda number, _: sys.exit(128 + number))
+    ports, status = Ports(), 0
+    for mtu in MTUS:
+        cable = Cable(options.build, mtu)
+        atexit.register(cable.take_down)
+        cable.verify = options.build / VERIFY
+        cases = select(cases_over(cable, ports, options.seed), options)
+        if options.list:
+            print("\n".join(case.name for case in cases))
+            continue
+        if not cases:
+            continue
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            for case in cases:
+                case.skip = "needs root" if os.geteuid() != 0 else "needs ip (iproute2)"
+            status |= run_cases(cases)
+            continue
+        require_programs(options.build, ["hostnic", "hostnicd", VERIFY])
+        status |= run_over(cable, cases)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

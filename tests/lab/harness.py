@@ -1,0 +1,201 @@
+"""What the test runners share: cases, time limits, one line of output per case."""
+
+import argparse
+import dataclasses
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable, Optional
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+PAIR = HERE / "pair.py"
+TAIL_LINES = 40
+
+# Words by which the stock programs report trouble, whatever their exit status.
+TROUBLE = re.compile(
+    r"Completion with error|completion with error|(?<!0 )[Ff]ailed|[Cc]ouldn't|[Uu]nable to|Problems|"
+    r"Failure|Segmentation|AddressSanitizer|runtime error|terminate called|Assertion|wrong byte")
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    command: list
+    limit_s: int = 60
+    quick: bool = False
+    # Given the whole output: None, or why it is not what a good run prints.
+    check: Callable[[str], Optional[str]] = lambda output: None
+    environment: dict = dataclasses.field(default_factory=dict)
+    # Too long for CI, which runs something like it anyway.
+    slow: bool = False
+    # Why the case can't run here.
+    skip: Optional[str] = None
+
+
+def no_trouble(output):
+    found = TROUBLE.search(output)
+    return f"the output says '{found.group(0)}'" if found else None
+
+
+def verify_is_ok(output):
+    if "hostnic-verify: ok:" not in output:
+        return "hostnic-verify printed no summary"
+    return no_trouble(output)
+
+
+def error_checks_are_ok(output):
+    if not re.search(r"hostnic-verify: [1-9]\d* error checks passed, 0 failed", output):
+        return "hostnic-verify printed no summary of its error checks, or some failed"
+    return no_trouble(output)
+
+
+def perftest_rows(rows):
+    """A check: the client's table has that many lines of positive results."""
+
+    def check(output):
+        client = output.split("--- client", 1)[-1]
+        results = []
+        for line in client.splitlines():
+            fields = line.split()
+            # perftest's own standard deviation is not a number where one sample is far off.
+            if len(fields) >= 4 and all(re.fullmatch(r"-?(\d+(\.\d+)?|nan)", f) for f in fields):
+                results.append([float(f) for f in fields])
+        if len(results) != rows:
+            return f"{len(results)} lines of results, expected {rows}"
+        for result in results:
+            if result[3] <= 0:  # average bandwidth, or maximum latency
+                return f"a result that is not positive: {result}"
+        return no_trouble(output)
+
+    return check
+
+
+def pingpong_is_ok(output):
+    if output.count(" iters in ") != 2:
+        return "not both sides of ibv_rc_pingpong printed their result"
+    if "invalid data" in output:
+        return "ibv_rc_pingpong found invalid data"
+    return no_trouble(output)
+
+
+def pair(port, server, client):
+    return [sys.executable, str(PAIR), "--port", str(port), *map(str, server), "----",
+            *map(str, client)]
+
+
+def stop_group(process):
+    """Ends the case's process group, gently first. A group of ours: the case is its leader."""
+    for which, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 3)):
+        try:
+            os.killpg(process.pid, which)
+        except ProcessLookupError:
+            return
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+    # The leader may have ended before others of its group.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run_case(case):
+    """(None or the reason of the failure, output, seconds)."""
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            [str(word) for word in case.command], stdin=subprocess.DEVNULL, stdout=out,
+            stderr=subprocess.STDOUT, env={**os.environ, **case.environment},
+            start_new_session=True)
+        reason = None
+        try:
+            status = process.wait(case.limit_s)
+            if status != 0:
+                reason = f"exit status {status}"
+        except subprocess.TimeoutExpired:
+            reason = f"not done after {case.limit_s} s"
+        finally:
+            stop_group(process)
+        out.seek(0)
+        output = out.read().decode(errors="replace")
+    return reason or case.check(output), output, time.monotonic() - start
+
+
+def add_options(parser):
+    parser.add_argument("--build", default=REPOSITORY / "build", type=Path,
+                        help="build directory (default: %(default)s)")
+    parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
+    parser.add_argument("--list", action="store_true", help="print the names and leave")
+    parser.add_argument("--jobs", type=int, default=1, choices=[1],
+                        help="cases run one at a time: they measure time limits on few cores")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="a representative part")
+    size.add_argument("--ci", action="store_true",
+                      help="everything but long cases that resemble others")
+    size.add_argument("--full", action="store_true", help="everything (default)")
+    parser.add_argument("--seed", type=int, default=1, help="for impairments and hostnic-verify")
+
+
+def select(cases, options):
+    try:
+        pattern = re.compile(options.filter)
+    except re.error as error:
+        sys.exit(f"--filter: '{options.filter}' is no regular expression: {error}")
+    return [c for c in cases if pattern.search(c.name) and
+            (c.quick or not (options.quick or options.ci and c.slow))]
+
+
+def run_cases(cases):
+    """Exit status for main()."""
+    passed = failed = skipped = 0
+    for case in cases:
+        if case.skip is not None:
+            print(f"skip {case.name}: {case.skip}", flush=True)
+            skipped += 1
+            continue
+        reason, output, seconds = run_case(case)
+        if reason is None:
+            print(f"ok   {case.name} ({seconds:.1f})", flush=True)
+            passed += 1
+            continue
+        failed += 1
+        print(f"FAIL {case.name} ({seconds:.1f}): {reason}")
+        for line in output.rstrip().splitlines()[-TAIL_LINES:]:
+            print(f"     | {line}")
+        print("     again: " + " ".join(
+            [f"{k}={v}" for k, v in case.environment.items()] + quoted(case.command)), flush=True)
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    if passed + failed + skipped == 0:
+        print("no case matches", file=sys.stderr)
+        return 1
+    return 1 if failed else 0
+
+
+def quoted(command):
+    return [shlex.quote(str(word)) for word in command]
+
+
+def require_programs(build, names):
+    """Leaves with one clear line if something of the build is missing."""
+    for name in names:
+        if not (build / name).exists():
+            sys.exit(f"{build / name} is missing: build first (./run build), or give --build DIR")
+
+
+def parse(description, extra=None):
+    parser = argparse.ArgumentParser(description=description)
+    add_options(parser)
+    if extra is not None:
+        extra(parser)
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    return options

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Stock verbs programs and hostnic-verify between software NICs, each case in its own
+`hostnic lab`. Needs no root and no hugepages."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import (  # noqa: E402
+    Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
+    run_cases, select, verify_is_ok)
+
+VERIFY = Path("tests/apps/hostnic-verify")
+PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
+FIRST_PORT = 19000
+
+ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
+ONE_SIZE = 1
+
+# program, name of the variant, options, lines of results, in the quick run
+BANDWIDTH = ["write", "read", "send"]
+PERFTEST = []
+for what in BANDWIDTH:
+    PERFTEST += [
+        (f"ib_{what}_bw", "all sizes", ["-a", "-n", "50"], ALL_SIZES, what == "write"),
+        (f"ib_{what}_bw", "8 QPs", ["-q", "8", "-n", "200"], ONE_SIZE, what == "send"),
+        (f"ib_{what}_bw", "bidirectional", ["-b", "-n", "500"], ONE_SIZE, what == "read"),
+        (f"ib_{what}_bw", "all sizes, bidirectional, 8 QPs", ["-a", "-b", "-q", "8", "-n", "10"],
+         ALL_SIZES, False),
+    ]
+    if what != "write":
+        PERFTEST.append((f"ib_{what}_bw", "events", ["-e", "-n", "500"], ONE_SIZE, what == "send"))
+for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
+    PERFTEST += [
+        ("ib_atomic_bw", kind, ["-A", kind, "-n", "1000"], ONE_SIZE, True),
+        ("ib_atomic_bw", f"{kind}, 8 QPs", ["-A", kind, "-q", "8", "-n", "200"], ONE_SIZE, False),
+        ("ib_atomic_bw", f"{kind}, bidirectional", ["-A", kind, "-b", "-n", "500"], ONE_SIZE,
+         False),
+        ("ib_atomic_bw", f"{kind}, events", ["-A", kind, "-e", "-n", "500"], ONE_SIZE, False),
+        ("ib_atomic_lat", kind, ["-A", kind, "-n", "500"], ONE_SIZE, False),
+        ("ib_atomic_lat", f"{kind}, events", ["-A", kind, "-e", "-n", "200"], ONE_SIZE, False),
+    ]
+for what in ("write", "send", "read"):
+    PERFTEST.append(
+        (f"ib_{what}_lat", "all sizes", ["-a", "-n", "50"], ALL_SIZES, False))
+    if what != "write":
+        PERFTEST.append(
+            (f"ib_{what}_lat", "events", ["-e", "-n", "500"], ONE_SIZE, what == "send"))
+
+PINGPONG = [("plain", []), ("by GID", ["-g", "0"]), ("events", ["-e"]), ("1 byte", ["-s", "1"]),
+            ("1 MiB", ["-s", "1048576", "-n", "200"]), ("MTU 4096", ["-m", "4096"])]
+
+# name, --impair
+NETWORKS = {
+    "clean": [],
+    "loss 1%": ["--impair", "drop 1%; reorder 2% distance 4; duplicate 1%"],
+    "loss 5%": ["--impair", "drop 5%; reorder 5% distance 8; duplicate 2%"],
+}
+# Both ends on two NICs, or on one.
+PLACES = {"two NICs": ("hnic0", "hnic1"), "one NIC": ("hnic0", "hnic0")}
+
+
+class Maker:
+    def __init__(self, options):
+        self.build = options.build
+        self.seed = options.seed
+        self.port = FIRST_PORT
+        self.cases = []
+
+    def lab(self, arguments, command):
+        # Leaks of hostnicd and hostnic are ours; verbs programs leave without freeing what they have.
+        sanitized = os.environ.get("ASAN_OPTIONS")
+        prefix = ["env", f"ASAN_OPTIONS={sanitized}:detect_leaks=0"] if sanitized else []
+        return [self.build / "hostnic", "lab", "--seed", self.seed, *arguments, "--",
+                *prefix, *command]
+
+    def next_port(self):
+        self.port += 1
+        return self.port
+
+    def run_on(self, device, command):
+        return [self.build / "hostnic", "run", "--device", device, "--", *command]
+
+    def add_pair(self, name, network, place, program, arguments, check, limit_s, quick,
+                 slow=False):
+        port = self.next_port()
+        command = [program, *arguments, "-p", str(port)]
+        server, client = PLACES[place]
+        self.cases.append(Case(
+            f"{name} [{place}, {'loss 1%' if network else 'clean'}]",
+            self.lab(network, pair(port, self.run_on(server, command),
+                                   self.run_on(client, [*command, "127.0.0.1"]))),
+            limit_s, quick, check, slow=slow))
+
+    def add_stock_programs(self):
+        where = [(place, network) for place in PLACES for network in ([], ["--loss", "1%"])]
+        for which, (place, network) in enumerate(where):
+            # perftest samples the CPU's frequency for each size: -a takes a minute on a busy machine.
+            limit_s = 180
+            plain = place == "two NICs" and not network
+            for name, arguments in PINGPONG:
+                # -c: it compares the bytes, too.
+                self.add_pair(f"ibv_rc_pingpong {name}", network, place, "ibv_rc_pingpong",
+                              ["-c", *arguments], pingpong_is_ok, limit_s,
+                              plain or name == "plain")
+            for index, (program, name, arguments, rows, quick) in enumerate(PERFTEST):
+                # In CI each program runs through all sizes once, in places that take turns.
+                slow = rows == ALL_SIZES and (index % len(where) != which or
+                                              program in ("ib_write_lat", "ib_read_lat"))
+                self.add_pair(f"{program} {name}", network, place, program, ["-F", *arguments],
+                              perftest_rows(rows), limit_s,
+                              quick and plain, slow)
+
+    def add_one_line(self):
+        """Two hosts as the README shows them: the client is there before the server listens."""
+        port = self.next_port()
+        line = (f"hostnic run --device hnic0 -- ib_write_bw -n 500 -p {port} & "
+                f"hostnic run --device hnic1 -- ib_write_bw -n 500 -p {port} 127.0.0.1; "
+                "client=$?; wait $! && exit $client")
+        self.cases.append(Case("server & client in one line", self.lab([], ["sh", "-c", line]),
+                               60, True, no_trouble))
+
+    def verify_command(self, arguments, place):
+        server, client = PLACES[place]
+        return [self.build / VERIFY, "--both", "--device", server, "--peer-device", client,
+                "--seed", self.seed, "--timeout-seconds", "30", *arguments]
+
+    def add_verify(self, name, network, arguments, place="two NICs", memory=None, quick=False,
+                   limit_s=180, check=verify_is_ok):
+        self.cases.append(Case(
+            f"hostnic-verify {name} [{place}, {network}]",
+            self.lab(NETWORKS[network], self.verify_command(arguments, place)), limit_s, quick,
+            check, {"HOSTNIC_MEMORY": memory} if memory else {}))
+
+    def add_data_checks(self):
+        for place in PLACES:
+            for network in NETWORKS:
+                self.add_verify("all operations", network, ["--qps", "4"], place,
+                                quick=place == "two NICs")
+                self.add_verify("small messages, 8 QPs", network,
+                                ["--qps", "8", "--max-bytes", "8k", "--ops", "100"], place)
+                self.add_verify("events", network,
+                                ["--events", "--qps", "3", "--max-bytes", "1m"], place,
+                                quick=network == "loss 1%")
+        for path, memory in (("memfd", "malloc,mmap"), ("window", "malloc,mmap"),
+                             ("file", "memfd,shm,sysv")):
+            for network in NETWORKS:
+                self.add_verify(f"memory path {path}", network,
+                                ["--qps", "2", "--max-bytes", "2m", "--memory", memory],
+                                memory=path, quick=network == "loss 1%")
+        for mtu in (256, 512, 1024, 2048, 4096):
+            self.add_verify(f"MTU {mtu}", "loss 1%",
+                            ["--mtu", mtu, "--qps", "2", "--max-bytes", "1m"], quick=mtu == 256)
+        for kind in ("malloc", "mmap", "shm", "memfd", "sysv", "stack-unaligned", "huge"):
+            self.add_verify(f"memory {kind}", "loss 1%",
+                            ["--memory", kind, "--qps", "2", "--max-bytes", "1m"])
+        self.add_verify("short queues", "loss 1%",
+                        ["--depth", "2", "--qps", "4", "--max-bytes", "64k", "--ops", "100"])
+
+    def add_large_regions(self):
+        for network in NETWORKS:
+            self.add_verify("1 GiB MR", network,
+                            ["--mr-bytes", "1g", "--qps", "2", "--rounds", "4"], limit_s=300,
+                            quick=network == "clean")
+
+    def add_operations(self):
+        for kind in ("write", "write-imm", "send", "send-imm", "read", "fetch-add", "cmp-swap"):
+            self.add_verify(f"only {kind}", "loss 5%",
+                            ["--mix", kind, "--qps", "2", "--max-bytes", "1m", "--ops", "50"])
+
+    def add_error_checks(self):
+        for place in PLACES:
+            for network in ("clean", "loss 1%"):
+                self.add_verify("error checks", network, ["--check-errors", "--rounds", "0"],
+                                place, check=error_checks_are_ok, quick=network == "clean")
+
+    def add_ordinary_user(self):
+        """The same as a user without any privilege, from a directory of its own."""
+        case = Case("hostnic-verify as an ordinary user [two NICs, loss 1%]", [], 120, True,
+                    verify_is_ok)
+        arguments = ["--qps", "2", "--max-bytes", "1m", "--memory", "malloc,memfd,mmap"]
+        if os.geteuid() != 0:
+            case.command = self.lab(NETWORKS["loss 1%"], self.verify_command(arguments, "two NICs"))
+        elif shutil.which("setpriv") is None:
+            case.skip = "setpriv is not installed (util-linux)"
+        else:
+            home = self.copy_for_nobody()
+            case.environment = {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
+            copied = Maker.__new__(Maker)
+            copied.build, copied.seed = home, self.seed
+            case.command = [
+                "setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups",
+                "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--",
+                *copied.lab(NETWORKS["loss 1%"], copied.verify_command(arguments, "two NICs"))]
+        self.cases.append(case)
+
+    def copy_for_nobody(self):
+        home = Path(tempfile.mkdtemp(prefix="hostnic-nobody-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        for program in PROGRAMS:
+            target = home / program
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.build / program, target)
+        for path in [home, *home.rglob("*")]:
+            shutil.chown(path, "nobody", "nogroup")
+            path.chmod(0o755)
+        return home
+
+
+def main():
+    options = parse(__doc__)
+    if not options.list:
+        require_programs(options.build, PROGRAMS)
+    maker = Maker(options)
+    maker.add_stock_programs()
+    maker.add_one_line()
+    maker.add_data_checks()
+    maker.add_large_regions()
+    maker.add_operations()
+    maker.add_error_checks()
+    if not options.list:
+        maker.add_ordinary_user()
+    cases = select(maker.cases, options)
+    if options.list:
+        print("\n".join(case.name for case in cases))
+        return 0
+    return run_cases(cases)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,361 @@
+// TRANSPORT.md, rule by rule, each on the time line that would break the design without it.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/sim/pair.h"
+
+namespace hostnic::sim {
+namespace {
+
+constexpr uint32_t kMtu = 4096;
+
+TEST(Rules, Rule5_DuplicatesAreNotExecutedAgain) {
+  Pair pair;
+  pair.world.impair(1, "rx duplicate all");
+  ASSERT_EQ(pair.post_receive(1, 0, kMtu), 0);
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  pair.post(SendOp::kFetchAdd, 2, pair.at(kMtu, 8), 8192);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  pair.world.run_for(kMillisecond);
+  EXPECT_EQ(pair.received(2, kMillisecond).size(), 1u);
+  uint64_t value;
+  std::memcpy(&value, pair.remote.data() + 8192, 8);
+  EXPECT_EQ(value, 1u);
+  EXPECT_GE(pair.far_counter(Counter::duplicate_request), 2u);
+}
+
+TEST(Rules, Rule7_LostAckOfAWholeWindowIsAskedForAgain) {
+  // More than a slide budget behind the hole: all is SACKed while the base still moves, and the ACK
+  // that says so is lost.
+  QpSettings qp;
+  qp.psn = 100;
+  Pair pair(qp);
+  pair.world.impair(1, "rx drop nth 1 kind write");
+  pair.world.impair(0, "rx drop every 2 kind ack");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 120 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 120 * kMtu));
+}
+
+TEST(Rules, Rule9_LatePacketsNeverOverwriteNewerData) {
+  Pair pair;
+  // Three WRITEs of two packets to the same place (the first packet of each is no tail, and is not
+  // held). The first one's comes last of all, the second one's after the third one's: both late.
+  pair.world.impair(1, "rx reorder nth 1 distance 5 flush 1ms; reorder nth 3 distance 2 flush 1ms");
+  for (uint32_t i = 0; i < 3; ++i) pair.post(SendOp::kWrite, i, pair.at(i * 32768, kMtu + 512), 0);
+  EXPECT_EQ(pair.sent(3).size(), 3u);
+  EXPECT_TRUE(equal(pair.local, 2 * 32768, pair.remote, 0, kMtu + 512));
+  EXPECT_GE(pair.far_counter(Counter::late_bytes_skipped), 2u * kMtu);
+}
+
+TEST(Rules, Rule10_TailHeldUntilHoleFilled) {
+  Pair pair;
+  pair.world.impair(1, "rx drop nth 2 kind write");
+  pair.world.impair(0, "rx delay 200us kind ack");  // recovery comes later than our look
+  pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
+  // The tail has arrived, the second packet has not: everything but those two is there.
+  pair.world.run_for(20 * kMicrosecond);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kMtu));
+  EXPECT_TRUE(equal(pair.local, 2 * kMtu, pair.remote, 2 * kMtu, kMtu));
+  EXPECT_FALSE(equal(pair.local, 3 * kMtu, pair.remote, 3 * kMtu, kMtu));
+  EXPECT_EQ(pair.far_counter(Counter::held_packets), 1u);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
+}
+
+TEST(Rules, Rule10_RelaxedOrderingPlacesTailsAtOnce) {
+  Pair pair({}, {}, kAllAccess | kAccessRelaxedOrdering);
+  pair.world.impair(1, "rx drop nth 2 kind write");
+  pair.world.impair(0, "rx delay 200us kind ack");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
+  pair.world.run_for(20 * kMicrosecond);
+  EXPECT_FALSE(equal(pair.local, kMtu, pair.remote, kMtu, kMtu));
+  EXPECT_TRUE(equal(pair.local, 3 * kMtu, pair.remote, 3 * kMtu, kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+}
+
+TEST(Rules, Rule14_SendWaitsForItsReceive) {
+  Pair pair;
+  ASSERT_EQ(pair.post_receive(0, 0, kMtu), 0);
+  pair.post(SendOp::kSend, 0, pair.at(0, 100));
+  ASSERT_EQ(pair.sent(1).size(), 1u);
+  ASSERT_EQ(pair.received(1).size(), 1u);
+  // The sender knows now that there is no credit: one message goes as the probe, the others wait.
+  for (uint64_t i = 1; i <= 8; ++i) pair.post(SendOp::kSend, i, pair.at(0, 100));
+  pair.world.run_for(50 * kMillisecond);
+  EXPECT_TRUE(pair.sent(1, kMillisecond).empty());
+  const uint64_t naks = pair.near_counter(Counter::rnr_nak_received);
+  EXPECT_GE(naks, 1u);
+  for (uint64_t i = 1; i <= 8; ++i) ASSERT_EQ(pair.post_receive(i, 0, kMtu), 0);
+  // The new limit is told unasked: long before an RNR timer or an RTO.
+  EXPECT_EQ(pair.sent(8, 200 * kMicrosecond).size(), 8u);
+  EXPECT_EQ(pair.received(8).size(), 8u);
+}
+
+TEST(Rules, Rule15_RnrTimerThenOnlyTheRefusedRequestGoes) {
+  QpSettings qp;
+  qp.min_rnr_timer = 14;  // 1 ms
+  Pair pair(qp);
+  for (uint64_t i = 0; i < 4; ++i) pair.post(SendOp::kSend, i, pair.at(0, 100));
+  pair.world.run_for(100 * kMicrosecond);
+  EXPECT_EQ(pair.far_counter(Counter::rnr_nak_sent), 1u);
+  const uint64_t before = pair.near_counter(Counter::tx_packets);
+  pair.world.run_for(800 * kMicrosecond);
+  EXPECT_EQ(pair.near_counter(Counter::tx_packets), before) << "sent while the RNR timer ran";
+  pair.world.run_for(400 * kMicrosecond);
+  EXPECT_EQ(pair.near_counter(Counter::tx_packets), before + 1);
+  for (uint64_t i = 0; i < 4; ++i) pair.post_receive(i, 0, kMtu);
+  EXPECT_EQ(pair.sent(4).size(), 4u);
+}
+
+TEST(Rules, Rule15_RnrBehindAnUnansweredRead) {
+  Pair pair;
+  pair.world.impair(0, "rx drop kind read-response to 20ms; drop kind ack from 9ms to 11ms");
+  pair.post(SendOp::kRead, 1, pair.at(0, 100));
+  pair.post(SendOp::kSend, 2, pair.at(0, 100));
+  pair.world.run_for(10 * kMillisecond);
+  pair.post_receive(1, 0, kMtu);
+  pair.world.run_for(4 * kMillisecond);  // the new credit is lost: the RNR timer has to end
+  EXPECT_EQ(pair.received(1, kMillisecond).size(), 1u) << "the SEND waits for the READ's answer";
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 1u);
+}
+
+TEST(Rules, Rule15_RnrRetriesAreCounted) {
+  QpSettings qp;
+  qp.rnr_retry = 3;
+  qp.min_rnr_timer = 14;
+  Pair pair(qp);
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  pair.post(SendOp::kWrite, 2, pair.at(0, 100));
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, WcStatus::kRnrRetryExcErr);
+  EXPECT_EQ(done[1].status, WcStatus::kWrFlushErr);
+  EXPECT_EQ(pair.far_counter(Counter::rnr_nak_sent), 4u);
+  EXPECT_EQ(pair.near->state(), QpState::kErr);
+  EXPECT_EQ(pair.far->state(), QpState::kRts);
+}
+
+TEST(Rules, Rule17_LostReadAnswersArePulledAgain) {
+  Pair pair;
+  std::memset(pair.remote.data(), 0x5a, Pair::kBytes);
+  pair.world.impair(0, "rx drop every 7 kind read-response to 5ms");
+  pair.post(SendOp::kRead, 1, pair.at(0, 256 * 1024));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 256 * 1024));
+  EXPECT_GE(pair.near->host->driver().counters().read_repulls, 1u);
+}
+
+TEST(Rules, Rule18_RepulledReadRepullsLaterOnes) {
+  Pair pair;
+  std::memset(pair.remote.data(), 1, Pair::kBytes);
+  // A flag (READ 1), then data (READ 2). The flag's answer is lost; data read before the flag must
+  // not survive.
+  pair.world.impair(0, "rx drop nth 1 kind read-response");
+  pair.world.impair(0, "tx delay 100us kind read-request from 1us");  // what is pulled again
+  pair.post(SendOp::kRead, 1, pair.at(0, 64), 0);
+  pair.post(SendOp::kRead, 2, pair.at(kMtu, 64), kMtu);
+  pair.world.run_for(20 * kMicrosecond);
+  std::memset(pair.remote.data(), 2, Pair::kBytes);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_EQ(pair.local.data()[0], 2);
+  EXPECT_EQ(pair.local.data()[kMtu], 2) << "the flag is newer than the data";
+}
+
+TEST(Rules, Rule18_LostReadRequestAfterATimeoutAlsoRepullsLaterOnes) {
+  Pair pair;
+  std::memset(pair.remote.data(), 1, Pair::kBytes);
+  // Both are executed and all ACKs are lost; of the answers only the second READ's arrives.
+  pair.world.impair(0, "rx drop kind ack to 3ms; drop nth 1 kind read-response");
+  pair.post(SendOp::kRead, 1, pair.at(0, 64), 0);
+  pair.post(SendOp::kRead, 2, pair.at(kMtu, 64), kMtu);
+  pair.world.run_for(20 * kMicrosecond);
+  std::memset(pair.remote.data(), 2, Pair::kBytes);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_EQ(pair.local.data()[0], 2);
+  EXPECT_EQ(pair.local.data()[kMtu], 2);
+}
+
+TEST(Rules, Rule19_AtomicsExecuteOnceAndReplay) {
+  Pair pair;
+  pair.world.impair(0, "rx drop first 3 kind atomic-response; drop first 3 kind ack");
+  for (uint64_t i = 0; i < 10; ++i) pair.post(SendOp::kFetchAdd, i, pair.at(i * 8, 8), 64);
+  EXPECT_EQ(pair.sent(10).size(), 10u);
+  for (uint64_t i = 0; i < 10; ++i) {
+    uint64_t result;
+    std::memcpy(&result, pair.local.data() + i * 8, 8);
+    EXPECT_EQ(result, i);
+  }
+  uint64_t value;
+  std::memcpy(&value, pair.remote.data() + 64, 8);
+  EXPECT_EQ(value, 10u);
+  EXPECT_EQ(pair.far_counter(Counter::atomics_executed), 10u);
+  EXPECT_GE(pair.far_counter(Counter::atomics_replayed), 1u);
+}
+
+TEST(Rules, Rule24_OneLossInALargeRequestRepeatsOnePacket) {
+  Pair pair;
+  pair.world.impair(1, "rx drop nth 20 kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * kMtu));
+  const auto counters = pair.near->host->driver().counters();
+  EXPECT_EQ(counters.retransmitted_packets, 1u);
+  EXPECT_EQ(counters.timeouts, 0u);
+}
+
+TEST(Rules, Rule24_LostTailIsProbed) {
+  Pair pair;
+  pair.world.impair(1, "rx drop nth 4 kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
+  const TimeNs start = pair.world.now();
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_LT(pair.world.now() - start, 6 * kMillisecond);
+  EXPECT_EQ(pair.near->host->driver().counters().timeouts, 0u);
+}
+
+TEST(Rules, Rule25_AStoppedProgramIsNotATimeout) {
+  Pair pair;
+  pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
+  pair.near->host->stopped_until_ns = pair.world.now() + 60 * kSecond;
+  EXPECT_EQ(pair.status_of_one(61 * kSecond), WcStatus::kSuccess);
+  EXPECT_EQ(pair.near->host->driver().counters().timeouts, 0u);
+}
+
+TEST(Rules, Rule25_ASlowLinkIsNotATimeout) {
+  WorldSettings settings;
+  settings.link.gigabits = 0.05;  // 64 packets: 42 ms
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * kMtu));
+}
+
+TEST(Rules, Rule26_BlackHoleEndsAfterWhatTheAttributesPromise) {
+  QpSettings qp;
+  qp.timeout = 15;  // 134 ms
+  qp.retry_cnt = 3;
+  Pair pair(qp);
+  pair.world.cut(1, true);
+  for (uint64_t i = 0; i < 5; ++i) pair.post(SendOp::kWrite, i, pair.at(0, 100), 0, i == 4);
+  const TimeNs start = pair.world.now();
+  const auto done = pair.sent(5, 5 * kSecond);
+  const uint64_t took_ns = pair.world.now() - start;
+  const uint64_t promised_ns = 4 * 4096 * (uint64_t{1} << 15);
+  ASSERT_EQ(done.size(), 5u);
+  EXPECT_EQ(done[0].status, WcStatus::kRetryExcErr);
+  for (uint64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(done[i].wr_id, i);
+    if (i != 0) {
+      EXPECT_EQ(done[i].status, WcStatus::kWrFlushErr);
+    }
+  }
+  EXPECT_GE(took_ns, promised_ns);
+  EXPECT_LT(took_ns, 2 * promised_ns);
+}
+
+TEST(Rules, Rule26_TimeoutZeroWaitsForEver) {
+  QpSettings qp;
+  qp.timeout = 0;
+  Pair pair(qp);
+  pair.world.cut(1, true);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  EXPECT_TRUE(pair.sent(1, 100 * kSecond).empty());
+  pair.world.cut(1, false);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+}
+
+TEST(Rules, Rule27_SmallPeerWindow) {
+  WorldSettings settings;
+  settings.windows = {1024, 32};
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 256 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 256 * kMtu));
+  // Until the first ACK 128 are assumed; later nothing beyond the window is sent.
+  EXPECT_LE(pair.far_counter(Counter::out_of_window), 3u * 128);
+}
+
+TEST(Rules, Rule1_PsnWrapsInAllSpaces) {
+  QpSettings qp;
+  qp.psn = 0xfffffe;
+  Pair pair(qp);
+  pair.world.impair(1, "rx drop 5%; reorder 5% distance 5", 3);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64 * kMtu));
+  pair.post(SendOp::kRead, 2, pair.at(512 * 1024, 64 * kMtu));
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * kMtu));
+  EXPECT_TRUE(equal(pair.local, 512 * 1024, pair.remote, 0, 64 * kMtu));
+}
+
+TEST(Rules, Rule1_AQpInRtrAnswers) {
+  WorldSettings settings;
+  World world(settings);
+  auto near = world.make_endpoint(0), far = world.make_endpoint(1);
+  Memory local(kMtu), remote(kMtu, 7);
+  const uint32_t lkey = near->host->add_mr(local), rkey = far->host->add_mr(remote);
+  world.connect(*near, *far, /*b_to_rts=*/false);
+  const Sge sge{local.address(), 64, lkey};
+  driver::SendRequest request;
+  request.op = SendOp::kRead;
+  request.signalled = true;
+  request.sges = {&sge, 1};
+  request.remote_va = remote.address();
+  request.rkey = rkey;
+  ASSERT_EQ(near->post_send(request), 0);
+  EXPECT_TRUE(world.run_until([&] { return !near->send_cq->empty(); }, kSecond));
+  EXPECT_EQ(local.data()[63], 7);
+  ASSERT_FALSE(far->host->events.empty());
+  EXPECT_EQ(far->host->events[0].event, driver::AsyncEvent::kCommEst);
+}
+
+TEST(Rules, Rule29_ALateModifyCostsOneTimeout) {
+  World world({});
+  auto near = world.make_endpoint(0), far = world.make_endpoint(1);
+  Memory local(kMtu, 9), remote(kMtu);
+  const uint32_t lkey = near->host->add_mr(local), rkey = far->host->add_mr(remote);
+  world.to_rtr(*near, *far);
+  world.to_rts(*near);
+  const Sge sge{local.address(), 64, lkey};
+  driver::SendRequest request;
+  request.op = SendOp::kWrite;
+  request.signalled = true;
+  request.sges = {&sge, 1};
+  request.remote_va = remote.address();
+  request.rkey = rkey;
+  ASSERT_EQ(near->post_send(request), 0);
+  world.run_for(10 * kMillisecond);
+  world.to_rtr(*far, *near);
+  EXPECT_TRUE(world.run_until([&] { return !near->send_cq->empty(); }, 100 * kMillisecond));
+  EXPECT_EQ(remote.data()[63], 9);
+}
+
+TEST(Rules, ResetAndReconnectStartAnew) {
+  Pair pair;
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t i = 0; i < 20; ++i) ASSERT_EQ(pair.post_receive(i, 0, kMtu), 0);
+    for (uint64_t i = 0; i < 10; ++i) pair.post(SendOp::kSend, i, pair.at(0, 100));
+    EXPECT_EQ(pair.sent(10).size(), 10u);
+    const auto received = pair.received(11, kMillisecond);
+    EXPECT_EQ(received.size(), 10u) << "round " << round;
+    for (Endpoint* end : {pair.near.get(), pair.far.get()}) {
+      ASSERT_EQ(pair.world.modify_state(*end, QpState::kReset), 0);
+      driver::QpAttr attr;
+      attr.state = QpState::kInit;
+      attr.access = kAllAccess;
+      ASSERT_EQ(end->host->driver().modify_qp(end->qp, attr,
+                                              driver::kQpState | driver::kQpPkeyIndex |
+                                                  driver::kQpPort | driver::kQpAccessFlags),
+                0);
+    }
+    pair.world.run_for(kMillisecond);
+    pair.world.connect(*pair.near, *pair.far);
+  }
+}
+
+}  // namespace
+}  // namespace hostnic::sim

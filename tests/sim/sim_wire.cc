@@ -1,0 +1,110 @@
+#include "tests/sim/sim_wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic::sim {
+
+class SimWire::SimPort final : public Port {
+ public:
+  SimPort(SimWire& wire, uint32_t self) : wire_(wire), self_(self) {}
+
+  uint16_t receive(rte_mbuf** packets, uint16_t max) override {
+    auto& queue = wire_.queues_[self_];
+    uint16_t count = 0;
+    while (count < max && !queue.empty() && queue.front().arrival_ns <= wire_.now_ns_) {
+      packets[count++] = queue.front().packet;
+      queue.pop_front();
+    }
+    return count;
+  }
+
+  uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override {
+    uint16_t sent = 0;
+    while (sent < count) {
+      if (!(wire_.settings_.is_wire ? wire_.deliver(self_, peer, packets[sent])
+                                    : switch_frame(packets[sent]))) {
+        break;
+      }
+      ++sent;
+    }
+    return sent;
+  }
+
+  int peer_of(uint32_t ip) const override {
+    for (uint32_t host = 0; host < wire_.queues_.size(); ++host)
+      if (raw(address_of(host)) == ip) return static_cast<int>(host);
+    return -1;
+  }
+  bool is_wire() const override { return wire_.settings_.is_wire; }
+  bool takes_external_buffers() const override { return wire_.settings_.is_wire; }
+  bool backlog() const override {
+    return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
+  }
+  std::string describe() const override { return "simulated"; }
+
+ private:
+  // A learning switch with nothing to learn: the last byte of a MAC address is the host's number.
+  // Its queues drop, as Ethernet's do.
+  bool switch_frame(rte_mbuf* packet) {
+    const auto* mac = rte_pktmbuf_mtod(packet, const uint8_t*);
+    if ((mac[0] & 1) == 0) {
+      if (mac[5] >= wire_.queues_.size() || !wire_.deliver(self_, mac[5], packet))
+        rte_pktmbuf_free(packet);
+      return true;
+    }
+    for (uint32_t host = 0; host < wire_.queues_.size(); ++host) {
+      if (host == self_) continue;
+      rte_mbuf* copy = copy_packet(packet, packet->pool);
+      if (copy != nullptr && !wire_.deliver(self_, host, copy)) rte_pktmbuf_free(copy);
+    }
+    rte_pktmbuf_free(packet);
+    return true;
+  }
+
+  SimWire& wire_;
+  uint32_t self_;
+};
+
+SimWire::SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace)
+    : settings_(settings), trace_(trace), queues_(hosts), link_free_ns_(hosts), cut_(hosts) {
+  for (uint32_t host = 0; host < hosts; ++host)
+    ports_.push_back(std::make_unique<SimPort>(*this, host));
+}
+
+SimWire::~SimWire() {
+  for (auto& queue : queues_)
+    for (const InFlight& in_flight : queue) rte_pktmbuf_free(in_flight.packet);
+}
+
+Port& SimWire::port(uint32_t host) { return *ports_[host]; }
+
+void SimWire::cut(uint32_t host, bool cut) { cut_[host] = cut; }
+
+bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
+  auto& queue = queues_[to];
+  if (queue.size() >= settings_.queue_packets) return false;
+  trace_.packet(now_ns_, packet, !settings_.is_wire || (packet->ol_flags & icrc_flag()) != 0);
+  if (cut_[to] || cut_[from]) {
+    rte_pktmbuf_free(packet);
+    return true;
+  }
+  const auto busy_ns = static_cast<uint64_t>(packet->pkt_len * 8 / settings_.gigabits);
+  link_free_ns_[from] = std::max(link_free_ns_[from], now_ns_) + busy_ns;
+  TimeNs arrival_ns = link_free_ns_[from] + settings_.delay_ns;
+  // Several senders share the receiver's link: first come, first served.
+  if (!queue.empty()) arrival_ns = std::max(arrival_ns, queue.back().arrival_ns);
+  queue.push_back({arrival_ns, packet});
+  return true;
+}
+
+TimeNs SimWire::next_arrival_ns() const {
+  TimeNs earliest = UINT64_MAX;
+  for (const auto& queue : queues_)
+    if (!queue.empty()) earliest = std::min(earliest, queue.front().arrival_ns);
+  return earliest;
+}
+
+}  // namespace hostnic::sim

@@ -1,0 +1,53 @@
+// The network of a simulation: in-memory links between NICs on virtual time, with a delay, a rate
+// and bounded queues that push back, as the in-process wire does. It loses nothing; that is the
+// impairment stages' business.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "dataplane/nic/port.h"
+#include "protocol/types.h"
+#include "tests/sim/trace.h"
+
+namespace hostnic::sim {
+
+struct LinkSettings {
+  uint64_t delay_ns = 1'000;
+  double gigabits = 100;
+  uint32_t queue_packets = 4096;
+  // False: an Ethernet segment. Packets carry an ICRC, addresses are resolved by ARP.
+  bool is_wire = true;
+};
+
+inline Ipv4Address address_of(uint32_t host) { return Ipv4Address{0x0a000001u + host}; }
+
+class SimWire {
+ public:
+  SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace);
+  ~SimWire();
+  Port& port(uint32_t host);
+  void set_time(TimeNs now_ns) { now_ns_ = now_ns; }
+  TimeNs next_arrival_ns() const;
+  // Packets to this host vanish: its process died.
+  void cut(uint32_t host, bool cut);
+
+ private:
+  class SimPort;
+  struct InFlight {
+    TimeNs arrival_ns;
+    rte_mbuf* packet;
+  };
+  bool deliver(uint32_t from, uint32_t to, rte_mbuf* packet);
+
+  LinkSettings settings_;
+  Trace& trace_;
+  TimeNs now_ns_ = 0;
+  std::vector<std::deque<InFlight>> queues_;  // by receiver
+  std::vector<TimeNs> link_free_ns_;          // by sender
+  std::vector<bool> cut_;
+  std::vector<std::unique_ptr<SimPort>> ports_;
+};
+
+}  // namespace hostnic::sim

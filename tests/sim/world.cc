@@ -1,0 +1,398 @@
+#include "tests/sim/world.h"
+
+#include <fcntl.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic::sim {
+namespace {
+
+constexpr uint64_t kTurnNs = 300;  // what a turn with work costs in virtual time
+constexpr uint64_t kPageBytes = 4096;
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+uint32_t next_pool_number() {
+  static uint32_t number = 0;
+  return number++;
+}
+
+}  // namespace
+
+// EAL pins its lcores; ours floats over all CPUs we may use.
+static std::string floating_lcore() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::string cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu);
+  return fmt::format("--lcores=0@({})", cpus);
+}
+
+bool start_eal() {
+  if (getenv("XDG_RUNTIME_DIR") == nullptr) setenv("XDG_RUNTIME_DIR", "/tmp", 0);
+  const std::string prefix = fmt::format("--file-prefix=hostnic-sim-{}", getpid());
+  const std::string lcores = floating_lcore();
+  const char* arguments[] = {
+      "sim", "--no-huge", "--no-shconf",       "--no-pci",     "--no-telemetry",
+      "-m",  "512",       "--log-level=error", prefix.c_str(), lcores.c_str()};
+  std::vector<char*> argv;
+  for (const char* argument : arguments) argv.push_back(const_cast<char*>(argument));
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
+    fmt::print(stderr, "DPDK doesn't start: {}\n", rte_strerror(rte_errno));
+    return false;
+  }
+  return true;
+}
+
+void stop_eal() {
+  const std::string directory = rte_eal_get_runtime_dir();
+  rte_eal_cleanup();
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
+// ---- memory
+
+Memory::Memory(size_t bytes, uint8_t fill) : bytes_((bytes + kPageBytes - 1) & ~(kPageBytes - 1)) {
+  void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(at != MAP_FAILED, "mmap of test memory");
+  data_ = static_cast<uint8_t*>(at);
+  if (fill != 0) std::memset(data_, fill, bytes_);
+}
+Memory::~Memory() { munmap(data_, bytes_); }
+
+// ---- host
+
+Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
+  const WorldSettings& s = world.settings();
+  const uint32_t window = s.windows[index % s.windows.size()];
+  NicSettings nic;
+  nic.name = fmt::format("hnic{}", index);
+  nic.index = index;
+  nic.ip = address_of(index);
+  nic.mac = {0x02, 0, 0, 0, 0, static_cast<uint8_t>(index)};
+  nic.mtu_bytes = s.mtu_bytes;
+  nic.window = window;
+  nic.policy = s.policy;
+  nic.ordering = s.ordering;
+  nic.max_qps = 64;
+  nic.always_icrc = s.always_icrc;
+  nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
+  auto channel = ClientChannel::create(
+      {.client_id = index + 1, .max_qps = 64, .arena_bytes = 16 << 20, .program = "sim", .pid = 0});
+  require(channel.has_value(), "client segment");
+  channel_ = std::move(*channel);
+  void* segment = mmap(nullptr, channel_->segment_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
+                       channel_->segment_fd(), 0);
+  require(segment != MAP_FAILED, "the driver's mapping of the segment");
+  segment_ = static_cast<std::byte*>(segment);
+  require(nic_->attach(channel_.get()) == 0, "attach");
+  driver::DriverSettings settings;
+  settings.max_qps = 64;
+  settings.mtu_bytes = s.mtu_bytes;
+  settings.window = window;
+  driver_ = std::make_unique<driver::Driver>(*this, channel_->segment_fd(), segment_,
+                                             channel_->segment_bytes(), settings);
+  require(driver_->error() == 0, "driver");
+  driver_->set_async_handler(
+      [](void* self, driver::AsyncEvent event, void* qp_user, driver::Cq*) {
+        static_cast<Host*>(self)->events.push_back({event, qp_user});
+      },
+      this);
+}
+
+Host::~Host() {
+  driver_.reset();
+  nic_->detach(channel_.get());
+  nic_.reset();
+  munmap(segment_, channel_->segment_bytes());
+}
+
+uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd) {
+  MrTable::Init init;
+  init.client_id = index_ + 1;
+  init.pd = pd;
+  init.access = access;
+  init.va = init.iova = memory.address();
+  init.length_bytes = memory.size();
+  init.mem_fd = world_.mem_fd();
+  // Mixed: pieces of one, two, three, one, ... pages, mapped and not in turn.
+  uint64_t at = 0;
+  for (uint32_t i = 0; at < memory.size(); ++i) {
+    const uint64_t wanted = reach == Reach::kMixed ? (1 + i % 3) * kPageBytes : memory.size();
+    const uint64_t length = std::min(wanted, memory.size() - at);
+    const bool mapped = reach == Reach::kMapped || (reach == Reach::kMixed && i % 4 != 1);
+    init.pieces.push_back(
+        {.va = memory.address(at),
+         .length_bytes = length,
+         .host = mapped ? reinterpret_cast<std::byte*>(memory.data() + at) : nullptr,
+         .space_id = index_ + 1,
+         .space_offset = memory.address(at)});
+    at += length;
+  }
+  const uint32_t key = world_.mrs().add(std::move(init));
+  require(key != 0, "MR table full");
+  return key;
+}
+
+void Host::remove_mr(uint32_t key) {
+  world_.mrs().invalidate(key, index_ + 1);
+  world_.mrs().reclaim(key);
+}
+
+void Host::wait_for_response() {
+  world_.poll_nics();
+  world_.advance(kMicrosecond);
+}
+
+// ---- endpoint
+
+QpState Endpoint::state() const {
+  driver::QpAttr attr;
+  driver::QpCaps caps;
+  host->driver().query_qp(qp, attr, caps);
+  return attr.state;
+}
+
+int Endpoint::post_send(const driver::SendRequest& request) {
+  return host->driver().post_send(qp, request, world->now());
+}
+int Endpoint::post_recv(const driver::RecvRequest& request) {
+  return host->driver().post_recv(qp, request);
+}
+
+std::vector<driver::Completion> Endpoint::poll(driver::Cq& cq) const {
+  std::vector<driver::Completion> all;
+  driver::Completion some[16];
+  for (int n; (n = cq.poll(some, 16)) > 0;) all.insert(all.end(), some, some + n);
+  return all;
+}
+
+// ---- world
+
+World::World(const WorldSettings& settings)
+    : settings_(settings),
+      pools_(create_mbuf_pools(fmt::format("sim{}", next_pool_number()), settings.mtu_bytes,
+                               settings.pool_scale, SOCKET_ID_ANY)),
+      mem_fd_(open("/proc/self/mem", O_RDWR | O_CLOEXEC)),
+      wire_(std::make_unique<SimWire>(settings.hosts, settings.link, trace_)) {
+  require(pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
+  require(mem_fd_ >= 0, "/proc/self/mem");
+  wire_->set_time(now_);
+  for (uint32_t i = 0; i < settings.hosts; ++i) hosts_.push_back(std::make_unique<Host>(*this, i));
+}
+
+World::~World() {
+  hosts_.clear();
+  wire_.reset();
+  free_mbuf_pools(pools_);
+  close(mem_fd_);
+}
+
+std::unique_ptr<Endpoint> World::make_endpoint(uint32_t index, const QpSettings& settings) {
+  auto end = std::make_unique<Endpoint>();
+  end->world = this;
+  end->host = hosts_[index].get();
+  end->settings = settings;
+  driver::Driver& driver = end->host->driver();
+  end->send_cq = driver.create_cq(settings.cq_entries, nullptr, nullptr);
+  end->recv_cq = driver.create_cq(settings.cq_entries, nullptr, nullptr);
+  driver::QpInit init;
+  init.pd = settings.pd;
+  init.send_cq = end->send_cq.get();
+  init.recv_cq = end->recv_cq.get();
+  init.caps = settings.caps;
+  init.signal_all = settings.signal_all;
+  init.user = end.get();
+  auto made = driver.create_qp(init);
+  require(made.has_value(), "create_qp");
+  end->qp = *made;
+  driver::QpAttr attr;
+  attr.state = QpState::kInit;
+  attr.access = settings.access;
+  const int error = driver.modify_qp(
+      end->qp, attr,
+      driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | driver::kQpAccessFlags);
+  require(error == 0, "modify_qp to INIT");
+  return end;
+}
+
+void World::to_rtr(Endpoint& a, const Endpoint& b) {
+  driver::QpAttr attr;
+  attr.state = QpState::kRtr;
+  attr.dest_qpn = b.qpn();
+  attr.dest_ip = address_of(b.host->index());
+  attr.is_global = true;
+  attr.rq_psn = b.settings.psn;
+  attr.path_mtu_bytes = settings_.mtu_bytes;
+  attr.max_dest_rd_atomic = b.settings.max_rd_atomic;
+  attr.min_rnr_timer = a.settings.min_rnr_timer;
+  const int error = a.host->driver().modify_qp(
+      a.qp, attr,
+      driver::kQpState | driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn |
+          driver::kQpRqPsn | driver::kQpMaxDestRdAtomic | driver::kQpMinRnrTimer);
+  require(error == 0, "modify_qp to RTR");
+}
+
+void World::to_rts(Endpoint& a) {
+  driver::QpAttr attr;
+  attr.state = QpState::kRts;
+  attr.sq_psn = a.settings.psn;
+  attr.timeout = a.settings.timeout;
+  attr.retry_cnt = a.settings.retry_cnt;
+  attr.rnr_retry = a.settings.rnr_retry;
+  attr.max_rd_atomic = a.settings.max_rd_atomic;
+  const int error = a.host->driver().modify_qp(a.qp, attr,
+                                               driver::kQpState | driver::kQpSqPsn |
+                                                   driver::kQpTimeout | driver::kQpRetryCnt |
+                                                   driver::kQpRnrRetry | driver::kQpMaxQpRdAtomic);
+  require(error == 0, "modify_qp to RTS");
+}
+
+int World::modify_state(Endpoint& a, QpState state) {
+  driver::QpAttr attr;
+  attr.state = state;
+  return a.host->driver().modify_qp(a.qp, attr, driver::kQpState);
+}
+
+void World::connect(Endpoint& a, Endpoint& b, bool b_to_rts) {
+  to_rtr(a, b);
+  to_rtr(b, a);
+  to_rts(a);
+  if (b_to_rts) to_rts(b);
+}
+
+void World::impair(uint32_t index, const std::string& text, uint64_t seed) {
+  auto spec = impair::parse_spec(text);
+  require(spec.has_value(), "impairment: " + text);
+  const bool receive_side =
+      spec->direction.value_or(impair::Direction::kRx) == impair::Direction::kRx;
+  trace_.note(now_, fmt::format("hnic{}: {}", index, impair::to_string(*spec)));
+  hosts_[index]->nic().set_impairment(receive_side, *spec, seed);
+}
+
+void World::advance(uint64_t duration_ns) {
+  now_ += duration_ns;
+  wire_->set_time(now_);
+}
+
+void World::poll_nics() {
+  for (auto& host : hosts_) host->nic().poll(now_);
+}
+
+// One turn of everything. False: nothing was done and nothing waits.
+bool World::turn() {
+  uint32_t work = 0;
+  bool busy = false;
+  for (auto& host : hosts_) work += host->nic().poll(now_);
+  for (auto& host : hosts_) {
+    driver::Driver& driver = host->driver();
+    if (now_ < host->stopped_until_ns) continue;
+    if (!settings_.driver_waits_for_wake_up || driver.turn_due(now_)) driver.try_progress(now_);
+    busy = busy || driver.turn_wanted();
+  }
+  for (Program* program : programs_) busy = program->turn(now_) || busy;
+  for (auto& host : hosts_) busy = busy || host->nic().work_waiting();
+  return work != 0 || busy;
+}
+
+TimeNs World::next_event_ns() const {
+  TimeNs next = wire_->next_arrival_ns();
+  for (const auto& host : hosts_) {
+    next = std::min(next, host->nic().next_deadline_ns());
+    const bool stopped = now_ < host->stopped_until_ns;
+    next = std::min(next, stopped ? host->stopped_until_ns : host->driver().next_deadline_ns());
+  }
+  for (const Program* program : programs_) next = std::min(next, program->next_ns());
+  return next;
+}
+
+bool World::run_until(const std::function<bool()>& done, uint64_t limit_ns, bool idle_is_a_bug) {
+  const TimeNs end = now_ + limit_ns;
+  while (!failed()) {
+    if (done()) return true;
+    if (now_ >= end) return false;
+    if (turn()) {
+      advance(kTurnNs);
+      continue;
+    }
+    if (done()) return true;
+    const TimeNs next = next_event_ns();
+    if (next == UINT64_MAX) {
+      if (idle_is_a_bug) fail("nothing will ever happen again: a timer or a report is missing");
+      return false;
+    }
+    advance(next > now_ + kTurnNs ? std::min(next, end) - now_ : kTurnNs);
+  }
+  return false;
+}
+
+void World::run_for(uint64_t duration_ns) {
+  const TimeNs end = now_ + duration_ns;
+  while (now_ < end) {
+    if (turn()) {
+      advance(kTurnNs);
+    } else {
+      const TimeNs next = std::max(next_event_ns(), now_ + kTurnNs);
+      advance(std::min(next, end) - now_);
+    }
+  }
+}
+
+void World::fail(std::string message) {
+  trace_.note(now_, "FAILED: " + message);
+  if (failure_.empty()) failure_ = std::move(message);
+}
+
+void World::check_buffers() {
+  for (auto& host : hosts_) {
+    for (const bool receive_side : {true, false}) host->nic().set_impairment(receive_side, {}, 0);
+  }
+  run_for(20 * kMillisecond);
+  const std::pair<const char*, rte_mempool*> all[] = {{"header", pools_.header},
+                                                      {"data", pools_.data},
+                                                      {"external", pools_.external},
+                                                      {"control", pools_.control},
+                                                      {"hold", pools_.hold}};
+  for (const auto& [name, pool] : all) {
+    if (const unsigned out = rte_mempool_in_use_count(pool); out != 0)
+      fail(fmt::format("{} packet buffers of the {} pool did not come back", out, name));
+  }
+}
+
+std::string World::report() const {
+  std::string text =
+      fmt::format("{} (at {:.3f} ms)\n", failure_, static_cast<double>(now_ - kSecond) / 1e6);
+  for (const auto& host : hosts_) {
+    for (const std::string& line : host->nic().describe_qps()) text += line + "\n";
+    text += fmt::format("hnic{}:", host->index());
+    for (size_t i = 0; i < kCounterCount; ++i) {
+      const auto counter = static_cast<Counter>(i);
+      if (const uint64_t value = host->counter(counter); value != 0)
+        text += fmt::format(" {} {}", counter_name(counter), value);
+    }
+    const driver::DriverCounters c = host->driver().counters();
+    text +=
+        fmt::format("\n  driver: retransmitted {} timeouts {} probes {} rnr waits {} repulls {}\n",
+                    c.retransmitted_packets, c.timeouts, c.probes, c.rnr_waits, c.read_repulls);
+  }
+  return text + trace_.text();
+}
+
+}  // namespace hostnic::sim

@@ -1,0 +1,210 @@
+// A simulated network of hosts: on each one a real NIC (hardware half) and a real driver half,
+// joined by a real client segment, all in one thread on virtual time. Nothing here sleeps; equal
+// settings and seeds give equal runs.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/nic/nic.h"
+#include "tests/sim/sim_wire.h"
+#include "tests/sim/trace.h"
+#include "verbs-shim/driver/driver.h"
+
+namespace hostnic::sim {
+
+inline constexpr uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecond = 1'000'000'000;
+inline constexpr uint32_t kAllAccess =
+    kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
+
+// A small generator with a fixed algorithm, so that a seed means the same run everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 1) {}
+  uint64_t next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  uint64_t below(uint64_t bound) { return next() % bound; }
+  uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
+  bool percent(uint32_t chance) { return below(100) < chance; }
+
+ private:
+  uint64_t state_;
+};
+
+struct WorldSettings {
+  uint32_t hosts = 2;
+  uint32_t mtu_bytes = 4096;
+  std::vector<uint32_t> windows = {1024};  // of host i: element i modulo the size
+  bool always_icrc = false;
+  LinkSettings link;
+  double pool_scale = 0.25;
+  wire::Policy policy = wire::Policy::kSelective;
+  Ordering ordering = Ordering::kTail;
+  // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
+  // every turn, as a polling program does.
+  bool driver_waits_for_wake_up = false;
+};
+
+// How registered memory looks to the NIC.
+enum class Reach : uint8_t { kMapped, kMemFd, kMixed };
+
+// Bytes of a simulated program. Page aligned.
+class Memory {
+ public:
+  explicit Memory(size_t bytes, uint8_t fill = 0);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  uint8_t* data() const { return data_; }
+  size_t size() const { return bytes_; }
+  uint64_t address(uint64_t offset = 0) const { return reinterpret_cast<uint64_t>(data_) + offset; }
+
+ private:
+  uint8_t* data_;
+  size_t bytes_;
+};
+
+class World;
+
+struct Event {
+  driver::AsyncEvent event;
+  void* qp_user;
+};
+
+class Host final : public driver::NicLink {
+ public:
+  Host(World& world, uint32_t index);
+  ~Host() override;
+
+  // lkey and rkey of a new region. `pd` as given to QPs.
+  uint32_t add_mr(const Memory& memory, uint32_t access = kAllAccess, Reach reach = Reach::kMapped,
+                  uint32_t pd = 1);
+  void remove_mr(uint32_t key);
+  Nic& nic() { return *nic_; }
+  driver::Driver& driver() { return *driver_; }
+  uint32_t index() const { return index_; }
+  uint64_t counter(Counter counter) { return nic_->counters().get(counter); }
+  // The program does not run until then; its NIC does.
+  TimeNs stopped_until_ns = 0;
+  std::vector<Event> events;
+
+  // NicLink
+  void kick() override {}
+  void wait_for_response() override;
+
+ private:
+  World& world_;
+  uint32_t index_;
+  std::unique_ptr<ClientChannel> channel_;
+  std::byte* segment_ = nullptr;
+  std::unique_ptr<Nic> nic_;
+  std::unique_ptr<driver::Driver> driver_;
+};
+
+struct QpSettings {
+  driver::QpCaps caps{.max_send_wr = 64,
+                      .max_recv_wr = 64,
+                      .max_send_sge = 4,
+                      .max_recv_sge = 4,
+                      .max_inline_bytes = 256};
+  uint32_t pd = 1;
+  uint32_t cq_entries = 256;
+  bool signal_all = false;
+  uint32_t access = kAllAccess;
+  uint32_t psn = 0;
+  uint8_t max_rd_atomic = 16;
+  uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12;
+};
+
+// A queue pair with its two completion queues.
+struct Endpoint {
+  Host* host = nullptr;
+  QpSettings settings;
+  std::unique_ptr<driver::Cq> send_cq, recv_cq;
+  driver::Qp* qp = nullptr;
+  uint32_t qpn() const { return driver::qpn_of(*qp); }
+  QpState state() const;
+  int post_send(const driver::SendRequest& request);
+  int post_recv(const driver::RecvRequest& request);
+  std::vector<driver::Completion> poll(driver::Cq& cq) const;
+  const World* world = nullptr;
+};
+
+class World {
+ public:
+  explicit World(const WorldSettings& settings);
+  ~World();
+
+  Host& host(uint32_t index) { return *hosts_[index]; }
+  uint32_t host_count() const { return static_cast<uint32_t>(hosts_.size()); }
+  std::unique_ptr<Endpoint> make_endpoint(uint32_t host, const QpSettings& settings = {});
+  // RESET to RTS on both sides (or one, `to_rts` of the second false: it stays in RTR).
+  void connect(Endpoint& a, Endpoint& b, bool b_to_rts = true);
+  void to_rtr(Endpoint& a, const Endpoint& b);
+  void to_rts(Endpoint& a);
+  int modify_state(Endpoint& a, QpState state);
+  void impair(uint32_t host, const std::string& spec, uint64_t seed = 1);
+  void cut(uint32_t host, bool cut) { wire_->cut(host, cut); }
+
+  // Runs until `done` says so; false when the limit of virtual time passed, when something failed,
+  // or when nothing will ever happen again (a lost wake-up or a missing timer, reported as a
+  // failure unless the caller expects just that).
+  bool run_until(const std::function<bool()>& done, uint64_t limit_ns, bool idle_is_a_bug = true);
+  void run_for(uint64_t duration_ns);
+  void poll_nics();  // one turn of all NICs, no driver
+
+  // Programs: called every turn, with the time of their next own deed.
+  struct Program {
+    virtual ~Program() = default;
+    virtual bool turn(TimeNs now_ns) = 0;  // whether it did something
+    virtual TimeNs next_ns() const = 0;
+  };
+  void add(Program& program) { programs_.push_back(&program); }
+
+  void fail(std::string message);
+  bool failed() const { return !failure_.empty(); }
+  // The failure, counters, queue pairs, and the last packets.
+  std::string report() const;
+  // Lets everything that is in flight arrive, then checks that all packet buffers are back.
+  void check_buffers();
+
+  TimeNs now() const { return now_; }
+  const WorldSettings& settings() const { return settings_; }
+  Trace& trace() { return trace_; }
+  SimWire& wire() { return *wire_; }
+  MrTable& mrs() { return mrs_; }
+  const MbufPools& pools() const { return pools_; }
+  int mem_fd() const { return mem_fd_; }
+  void advance(uint64_t duration_ns);
+
+ private:
+  bool turn();
+  TimeNs next_event_ns() const;
+
+  WorldSettings settings_;
+  Trace trace_;
+  TimeNs now_ = kSecond;
+  MbufPools pools_;
+  int mem_fd_ = -1;
+  MrTable mrs_{4096};
+  std::unique_ptr<SimWire> wire_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<Program*> programs_;
+  std::string failure_;
+};
+
+// Starts EAL; once per process. False with a line on stderr.
+bool start_eal();
+// Stops it and removes its runtime directory, which EAL itself leaves behind.
+void stop_eal();
+
+}  // namespace hostnic::sim

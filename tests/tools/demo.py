@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Two software NICs on a virtual wire, and stock verbs programs between them: first on a clean
+wire, then on one that loses 1 % of the packets. A table at the end."""
+
+import argparse
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests" / "lab"))
+from pair import end, wait_for_both, wait_until_listening  # noqa: E402
+
+LIMIT_S = 60
+NETWORKS = [("clean", []), ("1 % loss", ["--loss", "1%"])]
+TAIL_LINES = 25
+
+
+def bandwidth(output):
+    """Average bandwidth in perftest's table: size, iterations, peak, average, messages."""
+    found = re.findall(r"^[ \t]*(\d+)[ \t]+\d+[ \t]+[\d.]+[ \t]+([\d.]+)[ \t]+[\d.]+[ \t]*$", output, re.M)
+    return (int(found[-1][0]), f"{float(found[-1][1]):.2f} Gb/s") if found else None
+
+
+def latency(output):
+    """Typical latency in perftest's table: size, iterations, minimum, maximum, typical, ..."""
+    found = re.findall(r"^[ \t]*(\d+)[ \t]+\d+[ \t]+[\d.]+[ \t]+[\d.]+[ \t]+([\d.]+)[ \t\d.]+$", output, re.M)
+    return (int(found[-1][0]), f"{float(found[-1][1]):.2f} us") if found else None
+
+
+def pingpong(output):
+    size = re.search(r"^(\d+) bytes in ", output, re.M)
+    rounds = re.search(r"^(\d+) iters in .* = ([\d.]+) usec/iter", output, re.M)
+    if not size or not rounds:
+        return None
+    # It counts both directions.
+    return (int(size.group(1)) // int(rounds.group(1)) // 2,
+            f"{float(rounds.group(2)):.2f} us, both ways")
+
+
+# What is run, and how its result is read.
+OPERATIONS = [
+    (["ib_write_bw", "-F", "--report_gbits"], "WRITE bandwidth", bandwidth),
+    (["ib_send_lat", "-F"], "SEND latency", latency),
+    (["ib_read_bw", "-F", "--report_gbits"], "READ bandwidth", bandwidth),
+    (["ibv_rc_pingpong", "-g", "0"], "SEND ping-pong", pingpong),
+]
+
+
+class DemoError(Exception):
+    pass
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Lab:
+    """Runs inside `hostnic lab`."""
+
+    def __init__(self, build):
+        self.hostnic = build / "hostnic"
+
+    def control(self, command):
+        done = subprocess.run([self.hostnic, "ctl", command], capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            raise DemoError(f"hostnic ctl '{command}': {done.stderr.strip()}")
+        return done.stdout
+
+    def retransmitted(self):
+        return sum(int(value) for value in re.findall(
+            r"^\S+ retransmitted_packets (\d+)$", self.control("show counters"), re.M))
+
+    def run_pair(self, command):
+        """The client's output."""
+        port = free_port()
+        server = [*command, "-p", str(port)]
+        client = [*server, "127.0.0.1"]
+        on = [[self.hostnic, "run", "--device", f"hnic{k}", "--"] for k in (0, 1)]
+        for device, words in zip(on, (server, client)):
+            print("   $ hostnic " + shlex.join(device[1:] + words), flush=True)
+        with tempfile.TemporaryFile() as server_out, tempfile.TemporaryFile() as client_out:
+            processes = {}
+            try:
+                processes["server"] = subprocess.Popen(
+                    on[0] + server, stdin=subprocess.DEVNULL, stdout=server_out,
+                    stderr=subprocess.STDOUT)
+                problem = wait_until_listening(processes["server"], port)
+                if problem is None:
+                    processes["client"] = subprocess.Popen(
+                        on[1] + client, stdin=subprocess.DEVNULL, stdout=client_out,
+                        stderr=subprocess.STDOUT)
+                    problem = wait_for_both(processes)
+            finally:
+                for process in processes.values():
+                    end(process)
+            outputs = {}
+            for name, file in (("server", server_out), ("client", client_out)):
+                file.seek(0)
+                outputs[name] = file.read().decode(errors="replace")
+        for name, process in processes.items():
+            if problem is None and process.returncode != 0:
+                problem = f"the {name} ended with status {process.returncode}"
+        if problem is not None:
+            for name, output in outputs.items():
+                print(f"   --- {name}")
+                print("\n".join(output.rstrip().splitlines()[-TAIL_LINES:]), flush=True)
+            raise DemoError(f"{command[0]}: {problem}")
+        return outputs["client"]
+
+    def measure(self, command, title, read):
+        self.control("clear counters")
+        start = time.monotonic()
+        signal.alarm(LIMIT_S)
+        output = self.run_pair(command)
+        signal.alarm(0)
+        result = read(output)
+        if result is None:
+            print(output)
+            raise DemoError(f"{command[0]} printed no result")
+        size, value = result
+        row = {"operation": title, "program": command[0], "bytes": size, "value": value,
+               "retransmitted": self.retransmitted()}
+        print(f"     {value} ({time.monotonic() - start:.1f} s)", flush=True)
+        return row
+
+
+def inside(build, results):
+    def too_long(*_):
+        raise DemoError(f"not done after {LIMIT_S} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lab = Lab(build)
+    results.write_text(json.dumps([lab.measure(*operation) for operation in OPERATIONS]))
+
+
+def outside(build):
+    if not (build / "hostnic").exists():
+        raise DemoError(f"{build / 'hostnic'} is missing: build first (./run build)")
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="hostnic-demo-") as directory:
+        results = Path(directory) / "results.json"
+        for name, options in NETWORKS:
+            print(f"\n-- {name}: hostnic lab {' '.join([*options, '-- ...'])}", flush=True)
+            done = subprocess.run(
+                [build / "hostnic", "lab", *options, "--", sys.executable, __file__, "--build",
+                 build, "--inside", results], check=False)
+            if done.returncode != 0:
+                raise DemoError(f"the lab ({name}) ended with status {done.returncode}")
+            rows += [{"wire": name, **row} for row in json.loads(results.read_text())]
+    print_table(rows)
+
+
+def print_table(rows):
+    columns = [("wire", "wire", "<"), ("program", "program", "<"), ("operation", "operation", "<"),
+               ("bytes", "message bytes", ">"), ("value", "result", ">"),
+               ("retransmitted", "retransmitted packets", ">")]
+    widths = {key: max(len(title), *(len(str(row[key])) for row in rows))
+              for key, title, _ in columns}
+    print()
+    print("  ".join(f"{title:{align}{widths[key]}}" for key, title, align in columns).rstrip())
+    for row in rows:
+        print("  ".join(f"{row[key]:{align}{widths[key]}}" for key, _, align in columns))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        if options.inside is not None:
+            inside(options.build, options.inside)
+        else:
+            outside(options.build.resolve())
+    except DemoError as error:
+        sys.exit(f"demo: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

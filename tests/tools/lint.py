@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Checks the format of all sources, and runs clang-tidy on those that have not passed it yet as
+they are. --fix-format reformats instead."""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "tests", "bench"]
+SUFFIXES = {".c", ".cc", ".h"}
+# Other versions format and warn differently.
+CLANG_FORMAT = "clang-format-14"
+CLANG_TIDY = "clang-tidy-14"
+# clang reads g++'s command lines.
+TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-error"]
+NOISE = re.compile(r"\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
+
+
+def sources():
+    return sorted(path for folder in FOLDERS for path in (TOP / folder).rglob("*")
+                  if path.suffix in SUFFIXES)
+
+
+def require(program):
+    if shutil.which(program) is None:
+        sys.exit(f"{program} is not installed: ./run setup")
+
+
+def check_format():
+    """Whether all files are as clang-format would write them."""
+    done = subprocess.run([CLANG_FORMAT, "--dry-run", "-Werror", *map(str, sources())],
+                          capture_output=True, text=True, check=False)
+    wrong = sorted({line.split(":")[0] for line in done.stderr.splitlines() if ": error: " in line})
+    for path in wrong:
+        print(f"FAIL format of {os.path.relpath(path, TOP)} (./run format repairs it)")
+    if done.returncode != 0 and not wrong:
+        print(f"FAIL format: {done.stderr.strip()}")
+    if done.returncode == 0:
+        print(f"ok   format of {len(sources())} files")
+    return done.returncode == 0
+
+
+class Compilation:
+    """One source file of ours as the build compiles it."""
+
+    def __init__(self, entry):
+        self.directory = Path(entry["directory"])
+        self.file = (self.directory / entry["file"]).resolve()
+        self.name = str(self.file.relative_to(TOP))
+        self.output = entry["output"]
+        # The same in every clone.
+        self.command = entry["command"].replace(str(TOP), "").replace(
+            os.path.relpath(TOP, self.directory), "")
+
+    def key(self, headers, basis):
+        digest = hashlib.sha256(basis)
+        digest.update(self.command.encode())
+        for path in [self.file, *headers]:
+            digest.update(f"\n{path.relative_to(TOP)}\n".encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+
+def compilations(build):
+    listed = build / "compile_commands.json"
+    if not listed.exists():
+        sys.exit(f"{listed} is missing: build first (./run build)")
+    by_file = {}
+    for entry in json.loads(listed.read_text()):
+        file = (Path(entry["directory"]) / entry["file"]).resolve()
+        if TOP in file.parents and build not in file.parents and file.exists():
+            by_file.setdefault(file, Compilation(entry))
+    return list(by_file.values())
+
+
+def headers_of(build):
+    """Object file -> our headers that it was compiled from, as ninja knows."""
+    done = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True,
+                          text=True, check=False)
+    found, current = {}, None
+    for line in done.stdout.splitlines():
+        if line.startswith("    "):
+            path = (build / line.strip()).resolve()
+            if current is not None and TOP in path.parents and path.exists():
+                found[current].append(path)
+        elif ": #deps" in line:
+            current = line.split(": #deps")[0]
+            found[current] = []
+    return {output: sorted(set(paths)) for output, paths in found.items()}
+
+
+def cache_directory():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = Path(base) / "hostnic-lint"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return path
+
+
+def tidy(build, file):
+    """(whether it is clean, what clang-tidy says, seconds)."""
+    start = time.monotonic()
+    done = subprocess.run([CLANG_TIDY, "-p", str(build), *TIDY_ARGUMENTS, str(file)],
+                          capture_output=True, text=True, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if not NOISE.search(line)]
+    return done.returncode == 0, said, time.monotonic() - start
+
+
+def check_tidy(build, jobs):
+    version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, check=True).stdout
+    basis = version + (TOP / ".clang-tidy").read_bytes() + shlex.join(TIDY_ARGUMENTS).encode()
+    headers, cache = headers_of(build), cache_directory()
+    passed, todo, good = 0, [], True
+    for unit in compilations(build):
+        # Without known headers nothing is known to be unchanged.
+        known = headers.get(unit.output)
+        mark = cache / unit.key(known, basis) if cache is not None and known else None
+        if mark is not None and mark.exists():
+            passed += 1
+            os.utime(mark)
+        else:
+            todo.append((unit, mark))
+    print(f"clang-tidy: {passed} files passed before as they are, {len(todo)} to check", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(tidy, build, unit.file): (unit, mark) for unit, mark in todo}
+        for done in concurrent.futures.as_completed(running):
+            (unit, mark), (clean, said, seconds) = running[done], done.result()
+            if clean:
+                print(f"  clean {unit.name} ({seconds:.1f})", flush=True)
+                if mark is not None:
+                    mark.touch()
+                continue
+            good = False
+            print(f"FAIL clang-tidy {unit.name} ({seconds:.1f})")
+            print("\n".join(f"     | {line}" for line in said[:40]), flush=True)
+    if good:
+        print(f"ok   clang-tidy of {passed + len(todo)} files")
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, default=TOP / "build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--fix-format", action="store_true")
+    options = parser.parse_args()
+    require(CLANG_FORMAT)
+    if options.fix_format:
+        files = sources()
+        subprocess.run([CLANG_FORMAT, "-i", *map(str, files)], check=True)
+        print(f"{len(files)} files are formatted")
+        return 0
+    require(CLANG_TIDY)
+    good = check_format()
+    good = check_tidy(options.build.resolve(), options.jobs) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

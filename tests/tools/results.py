@@ -1,0 +1,195 @@
+"""Runs test programs and counts what they report, line by line: a program that crashes or hangs has
+still passed what it passed before."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+# Of a failed test.
+SHOWN_LINES = 60
+
+GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? ?(?:where .*)?\(\d+ ms\)$")
+GTEST_START = re.compile(r"\[ RUN +\] (\S+)")
+RUNNER_CASE = re.compile(r"(ok  |FAIL|skip) (.+)$")
+RUNNER_SUMMARY = re.compile(r"\d+ passed, \d+ failed")
+
+
+class Results:
+    """Of everything that was run. Names are 'part: test'."""
+
+    def __init__(self):
+        self.passed = 0
+        self.skipped = 0
+        self.failures = []
+
+    def fail(self, name, why=""):
+        self.failures.append(f"{name}: {why}" if why else name)
+        print(f"   FAIL {name}" + (f": {why}" if why else ""), flush=True)
+
+    def summary(self):
+        line = f"{self.passed} passed, {len(self.failures)} failed"
+        return line + (f", {self.skipped} skipped" if self.skipped else "")
+
+
+class Process:
+    """A program in a process group of its own, read line by line, ended after `limit_s`."""
+
+    def __init__(self, command, limit_s, environment=None):
+        self.timed_out = False
+        self._process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}, text=True,
+            errors="replace", start_new_session=True)
+        self._timer = threading.Timer(limit_s, self._time_out)
+        self._timer.start()
+
+    def _time_out(self):
+        self.timed_out = True
+        # Runners take down what they have set up.
+        self._signal(signal.SIGTERM)
+        time.sleep(5)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def lines(self):
+        for line in self._process.stdout:
+            yield line.rstrip("\n")
+
+    def finish(self):
+        """Its exit status. Nothing of its group is left."""
+        try:
+            status = self._process.wait()
+        finally:
+            self._timer.cancel()
+            self._signal(signal.SIGKILL)
+            self._process.stdout.close()
+        return status
+
+    def stop(self):
+        self._signal(signal.SIGTERM)
+
+
+def start_process(results, name, command, limit_s, environment):
+    """Nothing, and a failure among the results, if there is no such program."""
+    try:
+        return Process(command, limit_s, environment)
+    except OSError as error:
+        results.fail(name, str(error))
+        return None
+
+
+def run_to_end(process, handle):
+    """Gives every line to `handle`. The exit status."""
+    try:
+        for line in process.lines():
+            handle(line)
+    except BaseException:
+        process.stop()
+        raise
+    finally:
+        status = process.finish()
+    return status
+
+
+def how_it_ended(process, status, limit_s):
+    if process.timed_out:
+        return f"not done after {limit_s} s"
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+def run_gtest(results, name, command, limit_s, environment=None):
+    """A GoogleTest program: one line, and the output of the tests that failed."""
+    start = time.monotonic()
+    counts = {"OK": 0, "FAILED": 0, "SKIPPED": 0}
+    running, output = None, []
+
+    def handle(line):
+        nonlocal running, output
+        if begun := GTEST_START.search(line):
+            running, output = begun.group(1), []
+            return
+        ended = GTEST_END.search(line)
+        if ended is None or running is None:
+            output.append(line)
+            return
+        counts[ended.group(1)] += 1
+        if ended.group(1) == "FAILED":
+            show(output)
+            results.fail(f"{name}: {running}")
+        running, output = None, []
+
+    process = start_process(results, name, command, limit_s, environment)
+    if process is None:
+        return
+    status = run_to_end(process, handle)
+    results.passed += counts["OK"]
+    results.skipped += counts["SKIPPED"]
+    if running is not None:
+        show(output)
+        results.fail(f"{name}: {running}", how_it_ended(process, status, limit_s))
+    elif status != 0 and counts["FAILED"] == 0:
+        show(output)
+        results.fail(name, how_it_ended(process, status, limit_s))
+    elif sum(counts.values()) == 0:
+        results.fail(name, "ran no test")
+    print(f"   {name}: {counts['OK']} of {sum(counts.values())} passed "
+          f"({time.monotonic() - start:.1f} s)", flush=True)
+
+
+def run_runner(results, name, command, limit_s, environment=None):
+    """One of our Python runners: its lines as they come, without its own summary."""
+    counts = {"ok  ": 0, "FAIL": 0, "skip": 0}
+
+    def handle(line):
+        # Indented lines are the output of a case.
+        case = RUNNER_CASE.match(line)
+        if case:
+            counts[case.group(1)] += 1
+            if case.group(1) == "FAIL":
+                results.failures.append(f"{name}: {case.group(2)}")
+        if not RUNNER_SUMMARY.match(line):
+            print(f"   {line}", flush=True)
+
+    process = start_process(results, name, command, limit_s, environment)
+    if process is None:
+        return
+    status = run_to_end(process, handle)
+    results.passed += counts["ok  "]
+    results.skipped += counts["skip"]
+    if process.timed_out or (status != 0 and counts["FAIL"] == 0):
+        results.fail(name, how_it_ended(process, status, limit_s))
+    elif sum(counts.values()) == 0:
+        results.fail(name, "ran no test")
+
+
+def run_check(results, name, command, limit_s, environment=None):
+    """A program that is one test: it passes by exit status 0. Whether it did."""
+    print(f"   {name}", flush=True)
+    output = []
+    process = start_process(results, name, command, limit_s, environment)
+    if process is None:
+        return False
+    status = run_to_end(process, output.append)
+    if status == 0 and not process.timed_out:
+        results.passed += 1
+        return True
+    show(output)
+    results.fail(name, how_it_ended(process, status, limit_s))
+    return False
+
+
+def show(output):
+    hidden = len(output) - SHOWN_LINES
+    if hidden > 0:
+        print(f"     | ({hidden} lines before that)")
+    for line in output[-SHOWN_LINES:]:
+        print(f"     | {line}")

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""All tests of the project, part by part, and one line at the end that sums them up.
+
+The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
+NICs of a private hostnicd), hosts (two network namespaces; as root only), sanitize (a build with
+AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again),
+fuzz (each fuzzer for a few seconds), lint (format and clang-tidy)."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from results import Results, run_check, run_gtest, run_runner
+
+TOP = Path(__file__).resolve().parents[2]
+TESTS = TOP / "tests"
+PARTS = ["unit", "sim", "lab", "hosts", "sanitize", "fuzz", "lint"]
+DEFAULT_PARTS = ["unit", "sim", "lab", "hosts"]
+
+PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify"]
+SANITIZE_BUILD = TOP / "build-sanitize"
+FUZZ_BUILD = TOP / "build-fuzz"
+FUZZ_S = 5
+
+# Nothing may hang for ever. About three times what two idle cores take.
+LIMIT_S = {"gtest": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200}
+SANITIZER_SLOWDOWN = 2
+
+SANITIZER_ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1:handle_segv=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1",
+}
+
+
+def gtest_programs(build):
+    """(name, suites, command, environment) of what the meson files declare with test()."""
+    listed = subprocess.run(["meson", "introspect", "--tests", str(build)], check=True,
+                            capture_output=True, text=True)
+    return [(test["name"], [suite.split(":")[-1] for suite in test["suite"]], test["cmd"],
+             test["env"]) for test in json.loads(listed.stdout)]
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.results = Results()
+        self.durations = []
+
+    def part(self, title, work):
+        print(f"\n== {title}", flush=True)
+        start = time.monotonic()
+        work()
+        self.durations.append((title, time.monotonic() - start))
+
+    def gtests(self, build, sim, prefix="", slowdown=1, more_environment=None):
+        programs = [p for p in gtest_programs(build)
+                    if ("sim" in p[1]) == sim and "bench" not in p[1]]
+        if not programs:
+            self.results.fail(f"{prefix}{'sim' if sim else 'unit'}", "no program in the build")
+        for name, _, command, environment in programs:
+            run_gtest(self.results, prefix + name, command, LIMIT_S["gtest"] * slowdown,
+                      {**environment, **(more_environment or {})})
+
+    def benchmarks(self):
+        """That they run, and that what they measure is done right."""
+        for name, suites, command, environment in gtest_programs(self.options.build):
+            if "bench" in suites:
+                run_check(self.results, name, command, LIMIT_S["gtest"], environment)
+
+    def runner(self, name, script, build, selection, limit_s, environment=None):
+        command = [sys.executable, TESTS / script, "--build", build, selection]
+        run_runner(self.results, name, command, limit_s, environment)
+
+    def unit(self):
+        self.part("Unit tests", lambda: self.gtests(self.options.build, sim=False))
+        self.part("Benchmarks, once", self.benchmarks)
+
+    def sim(self):
+        self.part("Simulation", lambda: self.gtests(self.options.build, sim=True))
+
+    def lab(self):
+        self.part("Verbs programs in a lab", lambda: self.runner(
+            "lab", "lab/run_lab_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["lab"]))
+
+    def hosts(self):
+        self.part("Two hosts over a veth pair", lambda: self.runner(
+            "hosts", "hosts/run_hosts_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["hosts"]))
+
+    def configure(self, name, directory, *options, environment=None):
+        return (directory / "build.ninja").exists() or run_check(
+            self.results, f"{name}: configuration", ["meson", "setup", directory, *options],
+            LIMIT_S["build"], environment)
+
+    def build_in(self, name, directory, targets):
+        return run_check(self.results, f"{name}: build", ["ninja", "-C", directory, *targets],
+                         LIMIT_S["build"])
+
+    def build_sanitized(self):
+        """Whether there is something to run."""
+        if not self.configure(
+                "sanitize", SANITIZE_BUILD, "-Db_sanitize=address,undefined", "-Db_lundef=false",
+                # Half the compile time; lines are still known.
+                "-Doptimization=1", "-Ddebug=false", "-Dcpp_args=-g1 -fno-var-tracking",
+                "-Dc_args=-g1",
+                # g++ 12 warns about what the instrumentation makes of correct code.
+                "-Dwerror=false"):
+            return False
+        tests = [Path(command[0]).relative_to(SANITIZE_BUILD)
+                 for _, suites, command, _ in gtest_programs(SANITIZE_BUILD)
+                 if "bench" not in suites]
+        return self.build_in("sanitize", SANITIZE_BUILD, [*PROGRAMS, *tests])
+
+    def sanitize(self):
+        built = False
+
+        def build():
+            nonlocal built
+            built = self.build_sanitized()
+
+        self.part("Build with sanitizers", build)
+        if not built:
+            return
+        for title, sim in (("Unit tests", False), ("Simulation", True)):
+            self.part(f"{title} with sanitizers", lambda sim=sim: self.gtests(
+                SANITIZE_BUILD, sim, "sanitize ", SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT))
+        self.part("Verbs programs in a lab with sanitizers", lambda: self.runner(
+            "sanitize lab", "lab/run_lab_tests.py", SANITIZE_BUILD, "--quick",
+            LIMIT_S["lab"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT))
+
+    def fuzz(self):
+        def work():
+            if not (self.configure(
+                    "fuzz", FUZZ_BUILD, "-Dfuzz=true", "-Db_sanitize=address,undefined",
+                    "-Db_lundef=false", "-Doptimization=1", "-Ddebug=false",
+                    "-Dcpp_args=-g1 -fsanitize=fuzzer-no-link", "-Dwerror=false",
+                    environment={"CC": "clang-14", "CXX": "clang++-14"}) and
+                    self.build_in("fuzz", FUZZ_BUILD, ["fuzzers"])):
+                return
+            for fuzzer in sorted((FUZZ_BUILD / "tests" / "fuzz").glob("*_fuzzer")):
+                run_check(self.results, f"fuzz: {fuzzer.name}",
+                          [fuzzer, f"-max_total_time={FUZZ_S}", "-max_len=2048",
+                           f"-artifact_prefix={FUZZ_BUILD}/"], FUZZ_S * 6)
+        self.part("Fuzzers", work)
+
+    def lint(self):
+        script = TESTS / "tools" / "lint.py"
+        self.part("Format and clang-tidy", lambda: run_runner(
+            self.results, "lint", [sys.executable, script, "--build", self.options.build],
+            LIMIT_S["lint"]))
+
+    def finish(self):
+        """The exit status."""
+        print("\n== Summary")
+        for title, seconds in self.durations:
+            print(f"   {title}: {seconds:.0f} s")
+        for failure in self.results.failures:
+            print(f"   FAIL {failure}")
+        print(self.results.summary(), flush=True)
+        return 1 if self.results.failures or self.results.passed == 0 else 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        prog="./run test", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true",
+                      help="every part, as CI does; lab and hosts without long cases that resemble "
+                           "others")
+    what.add_argument("--only", metavar="PART,...", help=f"only these of {','.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true",
+                        help="a representative part of lab and hosts")
+    options = parser.parse_args()
+    options.selection = "--quick" if options.quick else "--ci" if options.all else "--full"
+    options.parts = PARTS if options.all else DEFAULT_PARTS
+    if options.only is not None:
+        options.parts = options.only.split(",")
+        for part in options.parts:
+            if part not in PARTS:
+                parser.error(f"no part '{part}' (there are: {', '.join(PARTS)})")
+    options.build = options.build.resolve()
+    return options
+
+
+def main():
+    options = parse()
+    runner = Runner(options)
+    for part in options.parts:
+        getattr(runner, part)()
+    return runner.finish()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

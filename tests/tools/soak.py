@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Runs the simulation and hostnic-verify with one random seed after the other until the time is
+over. A failure is printed with its seed and the command that repeats it."""
+
+import argparse
+import random
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from results import Results, run_check
+
+TOP = Path(__file__).resolve().parents[2]
+RUN_LIMIT_S = 300
+IMPAIRMENTS = [
+    "drop 0.1%",
+    "drop 1%; reorder 2% distance 4; duplicate 1%",
+    "drop 5%; reorder 5% distance 8; duplicate 2%",
+]
+MTUS = [256, 512, 1024, 2048, 4096]
+SIZES = ["4k", "64k", "1m", "8m"]
+
+
+def verify(build, seed):
+    """One lab with a random wire, and all operations over it."""
+    choose = random.Random(seed)
+    command = [build / "hostnic", "lab", "--seed", seed, "--impair", choose.choice(IMPAIRMENTS),
+               "--", build / "tests/apps/hostnic-verify", "--both", "--seed", seed,
+               "--timeout-seconds", 60, "--qps", choose.randint(1, 8), "--mtu",
+               choose.choice(MTUS), "--max-bytes", choose.choice(SIZES)]
+    command += ["--device", "hnic0", "--peer-device", choose.choice(["hnic0", "hnic1"])]
+    if choose.random() < 0.3:
+        command.append("--events")
+    return command
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
+    parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help="the first seed (default: random)")
+    parser.add_argument("minutes", type=float, nargs="?", default=10)
+    options = parser.parse_args()
+    build, results = options.build.resolve(), Results()
+    if not (build / "hostnic").exists():
+        sys.exit(f"{build / 'hostnic'} is missing: build first (./run build)")
+    seed = options.seed or random.SystemRandom().randrange(1, 1 << 31)
+    end = time.monotonic() + options.minutes * 60
+    while time.monotonic() < end:
+        rounds = [("simulation", [build / "tests/sim/sim-test", "--seeds", 1, "--first-seed", seed]),
+                  ("hostnic-verify", verify(build, seed))]
+        for name, command in rounds:
+            if not run_check(results, f"seed {seed}: {name}", command, RUN_LIMIT_S):
+                print("     again: " + shlex.join(map(str, command)), flush=True)
+        seed += 1
+    for failure in results.failures:
+        print(f"   FAIL {failure}")
+    print(results.summary())
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "verbs-shim/abi/event_queue.h"
+
+namespace hostnic::abi {
+namespace {
+
+bool readable(int fd) {
+  pollfd wanted{fd, POLLIN, 0};
+  return poll(&wanted, 1, 0) == 1;
+}
+
+class AbiEventQueue : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(queue_.open(), 0); }
+  void set_nonblocking() { fcntl(queue_.fd(), F_SETFL, fcntl(queue_.fd(), F_GETFL) | O_NONBLOCK); }
+  EventQueue queue_;
+};
+
+TEST_F(AbiEventQueue, IsReadableWhileSomethingWaits) {
+  EXPECT_FALSE(readable(queue_.fd()));
+  queue_.push(7);
+  queue_.push(8);
+  EXPECT_TRUE(readable(queue_.fd()));
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), 0);
+  EXPECT_EQ(record, 7u);
+  EXPECT_TRUE(readable(queue_.fd()));
+  EXPECT_EQ(queue_.pop(record), 0);
+  EXPECT_EQ(record, 8u);
+  EXPECT_FALSE(readable(queue_.fd()));
+}
+
+TEST_F(AbiEventQueue, HonoursNonblocking) {
+  set_nonblocking();
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), EAGAIN);
+}
+
+TEST_F(AbiEventQueue, PopWaits) {
+  std::thread producer([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    queue_.push(3);
+  });
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), 0);
+  EXPECT_EQ(record, 3u);
+  producer.join();
+}
+
+// More than any socket buffer holds: nobody reads yet, and nobody may block or lose.
+TEST_F(AbiEventQueue, KeepsWhatTheSocketCantTake) {
+  constexpr uint64_t kCount = 20'000;
+  for (uint64_t i = 0; i < kCount; ++i) queue_.push(i);
+  set_nonblocking();
+  for (uint64_t i = 0; i < kCount; ++i) {
+    uint64_t record = 0;
+    ASSERT_EQ(queue_.pop(record), 0) << "lost after " << i;
+    ASSERT_EQ(record, i);
+  }
+  EXPECT_FALSE(readable(queue_.fd()));
+}
+
+TEST_F(AbiEventQueue, RemovesFromSocketAndOverflow) {
+  constexpr uint64_t kCount = 5'000;
+  for (uint64_t i = 0; i < kCount; ++i) queue_.push(i);
+  queue_.remove_if([](uint64_t record) { return record % 2 == 0; });
+  set_nonblocking();
+  for (uint64_t i = 1; i < kCount; i += 2) {
+    uint64_t record = 0;
+    ASSERT_EQ(queue_.pop(record), 0);
+    ASSERT_EQ(record, i);
+  }
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), EAGAIN);
+}
+
+}  // namespace
+}  // namespace hostnic::abi

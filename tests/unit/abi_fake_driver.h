@@ -1,0 +1,37 @@
+// A driver without a NIC, for tests of the ABI layer: two devices; every SEND goes to the receive
+// queue of the QP numbered dest_qpn in the same context, and everything completes inside post_send.
+#pragma once
+
+#include <cstdint>
+
+#include "verbs-shim/driver/driver.h"
+
+namespace hostnic::fake {
+
+// What the next calls do. Reset it in the fixture.
+struct Behaviour {
+  bool no_hostnicd = false;      // list_devices() fails
+  int register_error = 0;        // of register_memory()
+  int post_error = 0;            // of post_send()
+  int modify_error = 0;          // of modify_qp()
+  uint32_t send_slots_free = 0;  // 0: what the queue really has
+};
+Behaviour& behaviour();
+
+// What the driver was last told.
+struct Seen {
+  uint32_t posts = 0;
+  driver::SendRequest send;  // `sges` is empty
+  std::vector<Sge> sges;
+  std::vector<uint8_t> inline_bytes;
+  driver::QpAttr attr;
+  uint32_t attr_mask = 0;
+  uint32_t mrs = 0, qps = 0;  // existing
+  bool abandoned = false;
+};
+Seen& seen();
+
+// Raises an event as the driver's progress would.
+void raise(driver::Driver& driver, driver::AsyncEvent event, driver::Qp* qp, driver::Cq* cq);
+
+}  // namespace hostnic::fake

@@ -1,0 +1,297 @@
+// Devices and objects: what can be created, what is refused, what keeps what alive.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/unit/abi_testing.h"
+
+namespace hostnic {
+namespace {
+
+using AbiDevices = AbiTest;
+using AbiObjects = AbiTest;
+using AbiHandles = AbiTest;
+using AbiMemory = AbiTest;
+
+#define EXPECT_FAILS(call, error) \
+  do {                            \
+    errno = 0;                    \
+    EXPECT_EQ(call, error);       \
+    EXPECT_EQ(errno, error);      \
+  } while (0)
+#define EXPECT_NULL(call, error) \
+  do {                           \
+    errno = 0;                   \
+    EXPECT_EQ(call, nullptr);    \
+    EXPECT_EQ(errno, error);     \
+  } while (0)
+
+TEST_F(AbiDevices, ListShowsBothAndIsOneMallocBlock) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ASSERT_EQ(count, 2);
+  EXPECT_STREQ(list[0]->name, "hnic0");
+  EXPECT_STREQ(list[1]->name, "hnic1");
+  EXPECT_EQ(list[2], nullptr);
+  EXPECT_EQ(list[0], list_[0]) << "a device keeps its address";
+  EXPECT_EQ(list[0]->node_type, IBV_NODE_CA);
+  EXPECT_NE(ibv_get_device_guid(list[0]), ibv_get_device_guid(list[1]));
+  EXPECT_EQ(ibv_get_device_index(list[0]), -1);
+  // libmlx5 reads behind ibv_device and must see zeros.
+  const auto* behind = reinterpret_cast<const uint8_t*>(list[0] + 1);
+  for (int i = 0; i < 512; ++i) ASSERT_EQ(behind[i], 0) << i;
+  free(list);  // as qperf does
+}
+
+TEST_F(AbiDevices, NobodyListening) {
+  fake::behaviour().no_hostnicd = true;
+  int count = -1;
+  ibv_device** list = ibv_get_device_list(&count);
+  EXPECT_EQ(count, 0) << "this test wants a machine without RDMA adapters";
+  ibv_free_device_list(list);
+  EXPECT_NULL(ibv_open_device(list_[1]), ECONNREFUSED);
+}
+
+TEST_F(AbiDevices, QueriesAnswer) {
+  ibv_device_attr attr;
+  ASSERT_EQ(ibv_query_device(context_, &attr), 0);
+  EXPECT_EQ(attr.node_guid, ibv_get_device_guid(list_[0]));
+  ibv_device_attr_ex extended;
+  ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &extended), 0);
+  EXPECT_EQ(extended.hca_core_clock, 1'000'000u);
+  ibv_port_attr port;
+  ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  EXPECT_EQ(port.gid_tbl_len, 1);
+  EXPECT_FAILS(ibv_query_port(context_, 2, &port), EINVAL);
+  ibv_values_ex values{IBV_VALUES_MASK_RAW_CLOCK, {}};
+  ASSERT_EQ(ibv_query_rt_values_ex(context_, &values), 0);
+  EXPECT_GT(values.raw_clock.tv_nsec, 0);
+  __be16 pkey = 0;
+  EXPECT_EQ(ibv_query_pkey(context_, 1, 0, &pkey), 0);
+  EXPECT_EQ(pkey, 0xffff);
+  EXPECT_EQ(ibv_query_pkey(context_, 1, 1, &pkey), -1);
+  EXPECT_EQ(ibv_get_pkey_index(context_, 1, 0xffff), 0);
+  EXPECT_EQ(ibv_get_pkey_index(context_, 1, 0x1234), -1);
+}
+
+TEST_F(AbiDevices, GidZeroIsTheRoceV2Address) {
+  ibv_gid gid;
+  ASSERT_EQ(ibv_query_gid(context_, 1, 0, &gid), 0);
+  EXPECT_EQ(abi::ip_from_gid(gid), Ipv4Address{0x0a000001});
+  EXPECT_EQ(ibv_query_gid(context_, 1, 1, &gid), -1);
+  EXPECT_EQ(ibv_query_gid(context_, 1, -1, &gid), -1);
+  EXPECT_EQ(ibv_query_gid(context_, 2, 0, &gid), -1);
+  ibv_gid_entry entries[4];
+  ASSERT_EQ(ibv_query_gid_table(context_, entries, 4, 0), 1);
+  EXPECT_EQ(entries[0].gid_type, static_cast<uint32_t>(IBV_GID_TYPE_ROCE_V2));
+  EXPECT_EQ(memcmp(&entries[0].gid, &gid, sizeof gid), 0);
+  EXPECT_FAILS(ibv_query_gid_ex(context_, 1, 5, entries, 0), EINVAL);
+  EXPECT_FAILS(ibv_query_gid_ex(context_, 1, 0, entries, 1), EINVAL);
+}
+
+TEST_F(AbiObjects, PdIsBusyWhileUsed) {
+  char buffer[16];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_FAILS(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  ibv_qp* qp = create_qp();
+  EXPECT_FAILS(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  ibv_ah_attr attr{};
+  attr.port_num = 1;
+  attr.is_global = 1;
+  attr.grh.dgid = abi::gid_from_ip(0x0a000002);
+  ibv_ah* ah = ibv_create_ah(pd_, &attr);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_FAILS(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+}
+
+TEST_F(AbiObjects, CqAndChannelAreBusyWhileUsed) {
+  ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+  ASSERT_NE(channel, nullptr);
+  ibv_cq* cq = ibv_create_cq(context_, 1, nullptr, channel, 0);
+  ASSERT_NE(cq, nullptr);
+  EXPECT_FAILS(ibv_destroy_comp_channel(channel), EBUSY);
+  ibv_qp_init_attr init = init_attr(cq);
+  init.recv_cq = cq_;
+  ibv_qp* qp = ibv_create_qp(pd_, &init);
+  EXPECT_FAILS(ibv_destroy_cq(cq), EBUSY);
+  EXPECT_FAILS(ibv_destroy_cq(cq_), EBUSY);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(AbiObjects, FailedCreationHoldsNothing) {
+  ibv_qp_init_attr init = init_attr(cq_);
+  init.cap.max_send_sge = 17;
+  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
+  char buffer[16];
+  fake::behaviour().register_error = EFAULT;
+  EXPECT_NULL(ibv_reg_mr(pd_, buffer, sizeof buffer, 0), EFAULT);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq_), 0);
+}
+
+TEST_F(AbiObjects, CqLimits) {
+  ibv_device_attr attr;
+  ASSERT_EQ(ibv_query_device(context_, &attr), 0);
+  EXPECT_NULL(ibv_create_cq(context_, 0, nullptr, nullptr, 0), EINVAL);
+  EXPECT_NULL(ibv_create_cq(context_, -1, nullptr, nullptr, 0), EINVAL);
+  EXPECT_NULL(ibv_create_cq(context_, attr.max_cqe + 1, nullptr, nullptr, 0), EINVAL);
+  EXPECT_NULL(ibv_create_cq(context_, 1, nullptr, nullptr, context_->num_comp_vectors), EINVAL);
+  EXPECT_NULL(ibv_create_cq(context_, 1, nullptr, nullptr, -1), EINVAL);
+  ibv_cq* large = ibv_create_cq(context_, 262'144, nullptr, nullptr, 0);
+  ASSERT_NE(large, nullptr);
+  EXPECT_GE(large->cqe, 262'144);
+  EXPECT_EQ(ibv_resize_cq(large, 100), 0);
+  EXPECT_GE(large->cqe, 100);
+  EXPECT_FAILS(ibv_resize_cq(large, 0), EINVAL);
+}
+
+TEST_F(AbiObjects, QpTypesAndLimits) {
+  ibv_qp_init_attr init = init_attr(cq_);
+  for (ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND}) {
+    init.qp_type = type;
+    EXPECT_NULL(ibv_create_qp(pd_, &init), EOPNOTSUPP);
+  }
+  init = init_attr(cq_);
+  init.cap.max_send_wr = 16385;
+  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
+  init = init_attr(cq_);
+  init.cap.max_inline_data = 513;
+  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
+  init = init_attr(nullptr);
+  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
+}
+
+TEST_F(AbiObjects, SharedReceiveQueuesAndWindowsAreRefused) {
+  ibv_srq_init_attr attr{};
+  EXPECT_NULL(ibv_create_srq(pd_, &attr), EOPNOTSUPP);
+  EXPECT_NULL(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), EOPNOTSUPP);
+  EXPECT_NULL(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), EOPNOTSUPP);
+  EXPECT_NULL(ibv_import_pd(context_, 1), EOPNOTSUPP);
+  EXPECT_NULL(ibv_import_device(context_->cmd_fd), EOPNOTSUPP);
+  ibv_td_init_attr td{};
+  EXPECT_NULL(ibv_alloc_td(context_, &td), EOPNOTSUPP);
+}
+
+TEST_F(AbiObjects, QpStateFollowsModifyAndQuery) {
+  ibv_qp* qp = create_qp();
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
+  connect(qp);
+  EXPECT_EQ(qp->state, IBV_QPS_RTS);
+  EXPECT_EQ(fake::seen().attr_mask, static_cast<uint32_t>(IBV_QP_STATE | IBV_QP_DEST_QPN));
+  ibv_qp_attr attr;
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(init.send_cq, cq_);
+  EXPECT_EQ(init.qp_type, IBV_QPT_RC);
+  EXPECT_EQ(init.cap.max_send_wr, 4u);
+  fake::behaviour().modify_error = EINVAL;
+  attr.qp_state = IBV_QPS_INIT;
+  EXPECT_FAILS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+  EXPECT_EQ(qp->state, IBV_QPS_RTS);
+}
+
+TEST_F(AbiHandles, StrangersAreRefused) {
+  // Nothing of these is an object of ours, and there is no adapter whose they could be.
+  alignas(16) static uint8_t zeros[4096];
+  EXPECT_FAILS(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_destroy_ah(reinterpret_cast<ibv_ah*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_destroy_comp_channel(reinterpret_cast<ibv_comp_channel*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_close_device(reinterpret_cast<ibv_context*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_destroy_qp(nullptr), EINVAL);
+  EXPECT_FAILS(ibv_destroy_cq(nullptr), EINVAL);
+  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(cq_)), EINVAL);
+  EXPECT_NULL(ibv_alloc_pd(reinterpret_cast<ibv_context*>(zeros)), EINVAL);
+}
+
+TEST_F(AbiHandles, ASecondDestroyIsRefused) {
+  ibv_qp* qp = create_qp();
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_FAILS(ibv_destroy_qp(qp), EINVAL);
+}
+
+TEST_F(AbiHandles, ObjectsOfAnotherContextAreRefused) {
+  ibv_context* other = ibv_open_device(list_[1]);
+  ASSERT_NE(other, nullptr);
+  ibv_cq* cq = ibv_create_cq(other, 1, nullptr, nullptr, 0);
+  ibv_comp_channel* channel = ibv_create_comp_channel(other);
+  ibv_qp_init_attr init = init_attr(cq);
+  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
+  EXPECT_NULL(ibv_create_cq(context_, 1, nullptr, channel, 0), EINVAL);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  EXPECT_FAILS(ibv_destroy_cq(cq), EINVAL);  // it went with its device
+}
+
+TEST_F(AbiMemory, AccessRules) {
+  char buffer[64];
+  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_WRITE), EINVAL);
+  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
+  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 0, 0), EINVAL);
+  ibv_mr* mr = ibv_reg_mr_iova(pd_, buffer, 64, 0x1000, IBV_ACCESS_REMOTE_READ);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, buffer);
+  EXPECT_EQ(mr->length, 64u);
+  EXPECT_NE(mr->lkey, 0u);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(AbiMemory, ReregistrationReplacesOrLeavesAlone) {
+  char buffer[64];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, 64, 0);
+  ASSERT_NE(mr, nullptr);
+  const uint32_t key = mr->lkey;
+  fake::behaviour().register_error = ENOMEM;
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(mr->lkey, key);
+  fake::behaviour().register_error = 0;
+  ibv_pd* other = ibv_alloc_pd(context_);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION, other,
+                         buffer + 8, 16, 0),
+            0);
+  EXPECT_NE(mr->lkey, key);
+  EXPECT_EQ(mr->addr, buffer + 8);
+  EXPECT_EQ(mr->length, 16u);
+  EXPECT_EQ(fake::seen().mrs, 1u);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), 0) << "the MR moved away";
+  EXPECT_FAILS(ibv_dealloc_pd(other), EBUSY);
+  EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+}
+
+TEST_F(AbiObjects, AForkedChildHasADeadDevice) {
+  ibv_qp* qp = create_qp();
+  const pid_t child = fork();
+  if (child == 0) {
+    char buffer[16];
+    ibv_qp_attr attr{};
+    int wrong = 0;
+    wrong += !fake::seen().abandoned;
+    wrong += ibv_reg_mr(pd_, buffer, sizeof buffer, 0) != nullptr || errno != EIO;
+    wrong += ibv_create_cq(context_, 1, nullptr, nullptr, 0) != nullptr || errno != EIO;
+    wrong += ibv_modify_qp(qp, &attr, IBV_QP_STATE) != EIO;
+    wrong += ibv_destroy_qp(qp) != 0;
+    wrong += ibv_close_device(context_) != 0;
+    _exit(wrong);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(fake::seen().qps, 1u);
+  EXPECT_FALSE(fake::seen().abandoned);
+}
+
+}  // namespace
+}  // namespace hostnic

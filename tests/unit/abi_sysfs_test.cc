@@ -1,0 +1,170 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "verbs-shim/abi/path_map.h"
+#include "verbs-shim/abi/sysfs_tree.h"
+
+namespace hostnic::abi {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+DeviceInfo device(const char* name) {
+  DeviceInfo info{};
+  snprintf(info.name, sizeof info.name, "%s", name);
+  info.ip = 0x0a000001;
+  info.mtu_bytes = 4096;
+  info.link_up = 1;
+  info.speed_mbps = 100'000;
+  const uint8_t guid[8] = {0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55};
+  memcpy(&info.node_guid, guid, sizeof guid);
+  return info;
+}
+
+class AbiSysfs : public testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/abi-sysfs-test.XXXXXX";
+    ASSERT_NE(mkdtemp(path), nullptr);
+    base_ = path;
+  }
+  void TearDown() override { fs::remove_all(base_); }
+  size_t trees() const {
+    return std::distance(fs::directory_iterator(base_), fs::directory_iterator());
+  }
+  std::string base_;
+};
+
+TEST_F(AbiSysfs, OffersWhatProgramsRead) {
+  SysfsTree tree = SysfsTree::create(base_);
+  tree.show(device("hnic0"));
+  const std::string root = tree.device_directory("hnic0");
+  EXPECT_EQ(content(root + "/node_guid"), "0211:22ff:fe33:4455\n");
+  EXPECT_EQ(content(root + "/ports/1/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+  EXPECT_EQ(content(root + "/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+  EXPECT_EQ(content(root + "/ports/1/gid_attrs/ndevs/0"), "lo\n");
+  EXPECT_EQ(content(root + "/ports/1/state"), "4: ACTIVE\n");
+  EXPECT_EQ(content(root + "/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
+  EXPECT_EQ(content(root + "/ports/1/link_layer"), "Ethernet\n");
+  EXPECT_EQ(content(root + "/device/numa_node"), "-1\n");
+  EXPECT_NE(content(root + "/device/local_cpus"), "");
+  EXPECT_FALSE(fs::exists(tree.root() + "/infiniband_verbs/uverbs0"));
+}
+
+TEST_F(AbiSysfs, RefreshesAShownDevice) {
+  SysfsTree tree = SysfsTree::create(base_);
+  DeviceInfo info = device("hnic0");
+  tree.show(info);
+  info.link_up = 0;
+  tree.show(info);
+  EXPECT_EQ(content(tree.device_directory("hnic0") + "/ports/1/state"), "1: DOWN\n");
+}
+
+TEST_F(AbiSysfs, IsPrivateAndGoesWithItsOwner) {
+  {
+    SysfsTree tree = SysfsTree::create(base_);
+    tree.show(device("hnic0"));
+    struct stat status;
+    ASSERT_EQ(stat(tree.root().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700u);
+    EXPECT_EQ(trees(), 1u);
+  }
+  EXPECT_EQ(trees(), 0u);
+}
+
+TEST_F(AbiSysfs, AForkedChildLeavesItAlone) {
+  SysfsTree tree = SysfsTree::create(base_);
+  tree.show(device("hnic0"));
+  const pid_t child = fork();
+  if (child == 0) {
+    { SysfsTree taken = std::move(tree); }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(fs::exists(tree.device_directory("hnic0")));
+}
+
+TEST_F(AbiSysfs, CleansUpAfterTheKilledOnly) {
+  SysfsTree living = SysfsTree::create(base_);
+  const pid_t child = fork();
+  if (child == 0) {
+    SysfsTree tree = SysfsTree::create(base_);
+    tree.show(device("hnic0"));
+    _exit(tree.root().empty() ? 1 : 0);  // no destructor runs
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(trees(), 2u);
+  SysfsTree next = SysfsTree::create(base_);
+  EXPECT_EQ(trees(), 2u) << "the living one's and the new one's";
+  EXPECT_TRUE(fs::exists(living.root()));
+}
+
+TEST_F(AbiSysfs, NoDirectoryNoTree) {
+  SysfsTree tree = SysfsTree::create(base_ + "/missing");
+  EXPECT_EQ(tree.root(), "");
+  tree.show(device("hnic0"));  // has nowhere to write
+  EXPECT_EQ(map_path("/sys/class/infiniband/hnic0", tree, {"hnic0"}), "");
+}
+
+class AbiPaths : public AbiSysfs {
+ protected:
+  std::string mapped(const char* path) const {
+    if (!may_be_mapped(path)) return "";
+    return map_path(std::string_view(path), tree_, {"hnic0", "hnic1"});
+  }
+  void SetUp() override {
+    AbiSysfs::SetUp();
+    tree_ = SysfsTree::create(base_);
+  }
+  void TearDown() override {
+    tree_ = SysfsTree();
+    AbiSysfs::TearDown();
+  }
+  SysfsTree tree_;
+};
+
+TEST_F(AbiPaths, DevicesLeadIntoTheTree) {
+  const std::string& root = tree_.root();
+  EXPECT_EQ(mapped("/sys/class/infiniband"), root + "/infiniband");
+  EXPECT_EQ(mapped("/sys/class/infiniband/"), root + "/infiniband");
+  EXPECT_EQ(mapped("/sys/class/infiniband/hnic1"), root + "/infiniband/hnic1");
+  EXPECT_EQ(mapped("/sys/class/infiniband//hnic0/ports/1/state"),
+            root + "/infiniband/hnic0/ports/1/state");
+  EXPECT_EQ(mapped("/sys/class/infiniband_verbs/uverbs_hnic0/ibdev"),
+            root + "/infiniband_verbs/uverbs_hnic0/ibdev");
+  EXPECT_EQ(mapped("/dev/infiniband/uverbs_hnic1"), "/dev/null");
+}
+
+TEST_F(AbiPaths, EverythingElseStays) {
+  for (const char* path :
+       {"/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/hnic00",
+        "/sys/class/infiniband/hnic", "/sys/class/infiniband_verbs",
+        "/sys/class/infiniband_verbs/uverbs0", "/sys/class/infiniband_mad",
+        "/sys/class/infinibandx/hnic0", "/dev/infiniband", "/dev/infiniband/rdma_cm",
+        "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs_hnic0/x", "/dev/null", "/sys", "/", "",
+        "hnic0"}) {
+    EXPECT_EQ(mapped(path), "") << path;
+  }
+  EXPECT_FALSE(may_be_mapped(nullptr));
+}
+
+}  // namespace
+}  // namespace hostnic::abi

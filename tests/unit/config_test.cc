@@ -1,0 +1,378 @@
+#include "config/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#ifndef HOSTNIC_SOURCE_DIR
+#define HOSTNIC_SOURCE_DIR "."
+#endif
+
+namespace hostnic::config {
+namespace {
+
+Config must_parse(std::string_view text) {
+  auto config = parse_config(text, "test.toml");
+  if (config) return *config;
+  ADD_FAILURE() << config.error().text();
+  return {};
+}
+
+NicConfig must_parse_option(std::string_view text, size_t index = 0) {
+  auto nic = parse_nic_option(text, index);
+  if (nic) return *nic;
+  ADD_FAILURE() << nic.error().text();
+  return {};
+}
+
+std::string error_of(std::string_view text) {
+  const auto config = parse_config(text, "test.toml");
+  return config ? "no error" : config.error().text();
+}
+
+std::string option_error_of(std::string_view text) {
+  const auto nic = parse_nic_option(text, 0);
+  return nic ? "no error" : nic.error().text();
+}
+
+TEST(Config, DefaultsAreWhatTheDocumentsSay) {
+  const Config config = default_config(2);
+  EXPECT_EQ(config.hostnicd.idle, Idle::kAdaptive);
+  EXPECT_EQ(config.hostnicd.lcore_count, 1u);
+  EXPECT_EQ(config.hostnicd.huge, HugePages::kAuto);
+  EXPECT_FALSE(config.hostnicd.lend_userfaultfd);
+  EXPECT_EQ(config.hostnicd.limits.max_qps, 16384u);
+  EXPECT_EQ(config.hostnicd.limits.max_mrs, 65536u);
+  EXPECT_EQ(config.hostnicd.limits.max_clients, 64u);
+  ASSERT_EQ(config.nics.size(), 2u);
+  const NicConfig& nic = config.nics[1];
+  EXPECT_EQ(nic.name, "hnic1");
+  EXPECT_TRUE(nic.on_wire());
+  EXPECT_EQ(nic.ip, Ipv4Address{0x0a4d0002});
+  EXPECT_EQ(nic.prefix_length, 24u);
+  EXPECT_EQ(to_string(nic.mac), "02:00:0a:4d:00:02");
+  EXPECT_EQ(nic.mtu_bytes, 4096u);
+  EXPECT_EQ(nic.window, 1024u);
+  EXPECT_EQ(nic.policy, wire::Policy::kSelective);
+  EXPECT_EQ(nic.ordering, Ordering::kTail);
+  EXPECT_EQ(nic.icrc, Icrc::kAuto);
+  EXPECT_EQ(nic.idle, std::nullopt);
+  EXPECT_TRUE(nic.impair_rx.rules.empty());
+}
+
+TEST(Config, TheLargestDefaultNetworkIsConsistent) {
+  const auto nics = default_nics(kMaxNics);
+  ASSERT_EQ(nics.size(), kMaxNics);
+  EXPECT_EQ(check_nics(nics), std::nullopt);
+  EXPECT_EQ(nics.back().ip, Ipv4Address{0x0a4d0000 + 250});
+}
+
+TEST(Config, EmptyFileIsAllDefaultsWithoutNics) {
+  EXPECT_EQ(must_parse(""), Config{});
+  EXPECT_EQ(must_parse("[hostnicd]\n"), Config{});
+}
+
+TEST(Config, EmptyNicsAreTheDefaultOnes) {
+  EXPECT_EQ(must_parse("[[nic]]\n[[nic]]\n").nics, default_nics(2));
+}
+
+TEST(Config, EveryHostnicdKey) {
+  const Config config = must_parse(R"(
+[hostnicd]
+socket = "/tmp/h.sock"
+idle = "poll"
+lcores = "2,4-5"
+huge = "require"
+lend_userfaultfd = true
+seed = 9223372036854775807
+limits = { max_qps = 16, max_mrs = 1048576, max_clients = 256 }
+)");
+  EXPECT_EQ(config.hostnicd.socket_path, "/tmp/h.sock");
+  EXPECT_EQ(config.hostnicd.idle, Idle::kPoll);
+  EXPECT_EQ(config.hostnicd.lcore_count, 0u);
+  EXPECT_EQ(config.hostnicd.lcore_list, "2,4-5");
+  EXPECT_EQ(config.hostnicd.huge, HugePages::kRequire);
+  EXPECT_TRUE(config.hostnicd.lend_userfaultfd);
+  EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
+  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 1048576, 256}));
+  EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
+  EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
+}
+
+TEST(Config, EveryNicKey) {
+  const Config config = must_parse(R"(
+[[nic]]
+name = "left"
+port = "net_af_packet0,iface=veth0"
+ip = "192.168.7.9/16"
+gateway = "192.168.1.1"
+mac = "02:AB:00:00:00:01"
+mtu = 1024
+window = 4096
+policy = "go-back-n"
+ordering = "strict"
+idle = "poll"
+icrc = "always"
+impair_rx = "rx drop 1%"
+impair_tx = "delay 1ms"
+)");
+  ASSERT_EQ(config.nics.size(), 1u);
+  const NicConfig& nic = config.nics[0];
+  EXPECT_EQ(nic.name, "left");
+  EXPECT_EQ(nic.port, "net_af_packet0,iface=veth0");
+  EXPECT_FALSE(nic.on_wire());
+  EXPECT_EQ(nic.ip, Ipv4Address{0xc0a80709});
+  EXPECT_EQ(nic.prefix_length, 16u);
+  EXPECT_EQ(nic.gateway, Ipv4Address{0xc0a80101});
+  EXPECT_EQ(to_string(nic.mac), "02:ab:00:00:00:01");
+  EXPECT_EQ(nic.mtu_bytes, 1024u);
+  EXPECT_EQ(nic.window, 4096u);
+  EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
+  EXPECT_EQ(nic.ordering, Ordering::kStrict);
+  EXPECT_EQ(nic.idle, Idle::kPoll);
+  EXPECT_EQ(nic.icrc, Icrc::kAlways);
+  EXPECT_EQ(impair::to_string(nic.impair_rx), "drop 1%");
+  EXPECT_EQ(impair::to_string(nic.impair_tx), "delay 1ms");
+}
+
+TEST(Config, MtuDefaultsByPort) {
+  EXPECT_EQ(must_parse("[[nic]]\nmtu = 'auto'").nics[0].mtu_bytes, 4096u);
+  EXPECT_EQ(must_parse("[[nic]]\nport = 'x'\nip = '10.0.0.1/8'").nics[0].mtu_bytes, 0u);
+  EXPECT_EQ(must_parse("[[nic]]\nport = 'x'\nip = '10.0.0.1/8'\nmtu = 256").nics[0].mtu_bytes,
+            256u);
+}
+
+TEST(Config, PointToPointPrefixesHaveNoBroadcast) {
+  EXPECT_EQ(must_parse("[[nic]]\nip = '10.0.0.0/31'").nics[0].ip, Ipv4Address{0x0a000000});
+  EXPECT_EQ(must_parse("[[nic]]\nip = '10.0.0.255/32'").nics[0].prefix_length, 32u);
+}
+
+struct Malformed {
+  const char* text;
+  const char* error;  // how it begins
+};
+
+class ConfigMalformed : public testing::TestWithParam<Malformed> {};
+
+TEST_P(ConfigMalformed, OneLineSaysWhereWhatAndTheRemedy) {
+  const std::string error = error_of(GetParam().text);
+  EXPECT_TRUE(error.starts_with(GetParam().error)) << GetParam().text << "\n" << error;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  EXPECT_EQ(error.back(), ')') << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ConfigMalformed,
+    testing::Values(
+        Malformed{"[hostnicd\n", "test.toml:1:"}, Malformed{"a = \n", "test.toml:1:5: "},
+        Malformed{"[hostnicd]\nidle = 'poll'\nidle = 'poll'\n", "test.toml:3:"},
+        Malformed{"[nics]", "test.toml:1:2: unknown key \"nics\" (a file has [hostnicd]"},
+        Malformed{"hostnicd = 3", "test.toml:1:12: hostnicd is of type integer (begin a table"},
+        Malformed{"[hostnicd]\nlimits = 3", "test.toml:2:10: limits is of type integer"},
+        Malformed{"[hostnicd]\n  sock = 'x'",
+                  "test.toml:2:3: unknown key \"sock\" in [hostnicd] (it knows socket, idle"},
+        Malformed{"[hostnicd.limits]\nmax_qp = 1",
+                  "test.toml:2:1: unknown key \"max_qp\" in [hostnicd.limits] (it knows max_qps"},
+        Malformed{"[hostnicd.limits]\nmax_qps = 65537",
+                  "test.toml:2:11: max_qps is 65537 (use 16 to 65536)"},
+        Malformed{"[hostnicd.limits]\nmax_mrs = 0", "test.toml:2:11: max_mrs is 0 (use 16 to"},
+        Malformed{"[hostnicd.limits]\nmax_clients = 257", "test.toml:2:15: max_clients is 257"},
+        Malformed{"[hostnicd]\nsocket = ''", "test.toml:2:10: socket is \"\" (use a path"},
+        Malformed{"[hostnicd]\nsocket = 1", "test.toml:2:10: socket is of type integer (use a st"},
+        Malformed{"[hostnicd]\nidle = 'lazy'",
+                  "test.toml:2:8: idle is \"lazy\" (use one of: adaptive, poll)"},
+        Malformed{"[hostnicd]\nlcores = 0", "test.toml:2:10: lcores is 0 (use 1 to 128)"},
+        Malformed{"[hostnicd]\nlcores = '1-'", "test.toml:2:10: lcores is \"1-\" (use a number"},
+        Malformed{"[hostnicd]\nlcores = '3-1'", "test.toml:2:10: lcores is \"3-1\""},
+        Malformed{"[hostnicd]\nlcores = '1,'", "test.toml:2:10: lcores is \"1,\""},
+        Malformed{"[hostnicd]\nlcores = 1.5",
+                  "test.toml:2:10: lcores is of type floating-point (use an integer or a string)"},
+        Malformed{"[hostnicd]\nlend_userfaultfd = 1",
+                  "test.toml:2:20: lend_userfaultfd is of type integer (use true or false)"},
+        Malformed{"[hostnicd]\nseed = -1", "test.toml:2:8: seed is -1 (use 0 to"},
+        Malformed{"[nic]\nname = 'a'", "test.toml:1:1: nic is of type table (begin each NIC with"},
+        Malformed{"nic = [1]", "test.toml:1:8: nic is of type integer (begin each"},
+        Malformed{"[[nic]]\nmtuu = 1", "test.toml:2:1: unknown key \"mtuu\" in [[nic]] (it knows"},
+        Malformed{"[[nic]]\nmtu = 1500", "test.toml:2:7: mtu is 1500 (use 256, 512, 1024"},
+        Malformed{"[[nic]]\nmtu = 128", "test.toml:2:7: mtu is 128 (use 256"},
+        Malformed{"[[nic]]\nmtu = 'big'", "test.toml:2:7: mtu is \"big\" (use 256"},
+        Malformed{"[[nic]]\nwindow = 1000", "test.toml:2:10: window is 1000 (use a power of two"},
+        Malformed{"[[nic]]\nwindow = 8192", "test.toml:2:10: window is 8192"},
+        Malformed{"[[nic]]\nwindow = 16", "test.toml:2:10: window is 16"},
+        Malformed{"[[nic]]\nname = 'a b'", "test.toml:2:8: name is \"a b\" (use 1 to 15"},
+        Malformed{"[[nic]]\nname = 'abcdefghijklmnop'", "test.toml:2:8: name is"},
+        Malformed{"[[nic]]\nport = 'a b'", "test.toml:2:8: port is \"a b\" (use \"wire\""},
+        Malformed{"[[nic]]\nip = '10.0.0.1'", "test.toml:2:6: ip is \"10.0.0.1\" (use an address"},
+        Malformed{"[[nic]]\nip = '10.0.0.1/33'", "test.toml:2:6: ip is"},
+        Malformed{"[[nic]]\nip = '10.0.0.0/24'", "test.toml:2:6: ip is"},
+        Malformed{"[[nic]]\nip = '10.0.0.255/24'", "test.toml:2:6: ip is"},
+        Malformed{"[[nic]]\nip = '224.0.0.1/24'", "test.toml:2:6: ip is"},
+        Malformed{"[[nic]]\nip = '127.0.0.1/8'", "test.toml:2:6: ip is"},
+        Malformed{"[[nic]]\ngateway = '10.77.0'", "test.toml:2:11: gateway is"},
+        Malformed{"[[nic]]\ngateway = '10.78.0.1'",
+                  "test.toml:1:1: gateway 10.78.0.1 of hnic0 is outside 10.77.0.1/24"},
+        Malformed{"[[nic]]\nmac = '01:00:00:00:00:01'", "test.toml:2:7: mac is"},
+        Malformed{"[[nic]]\nmac = '02:00:00:00:00'", "test.toml:2:7: mac is"},
+        Malformed{"[[nic]]\nmac = '02-00-00-00-00-01'", "test.toml:2:7: mac is"},
+        Malformed{"[[nic]]\nmac = '00:00:00:00:00:00'", "test.toml:2:7: mac is"},
+        Malformed{"[[nic]]\npolicy = 'gbn'",
+                  "test.toml:2:10: policy is \"gbn\" (use one of: selective, go-back-n, whole-m"},
+        Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},
+        Malformed{"[[nic]]\nidle = 'no'", "test.toml:2:8: idle is \"no\""},
+        Malformed{"[[nic]]\nicrc = 'never'", "test.toml:2:8: icrc is \"never\""},
+        Malformed{"[[nic]]\nport = 'net_tap0'", "test.toml:1:1: hnic0 on port net_tap0 has no ip"},
+        Malformed{"[[nic]]\n\n[[nic]]\nname = 'hnic0'", "test.toml:3:1: two NICs are named hnic0"},
+        Malformed{"[[nic]]\n[[nic]]\nip = '10.77.0.1/24'",
+                  "test.toml:2:1: hnic0 and hnic1 both have ip 10.77.0.1"},
+        Malformed{"[[nic]]\n[[nic]]\nmac = '02:00:0a:4d:00:01'",
+                  "test.toml:2:1: hnic0 and hnic1 both have mac 02:00:0a:4d:00:01"},
+        Malformed{"[[nic]]\nport='x'\nip='10.0.0.1/8'\n[[nic]]\nport='x'\nip='10.0.0.2/8'",
+                  "test.toml:4:1: hnic0 and hnic1 both use port x"}));
+
+TEST(Config, ImpairmentErrorsPointIntoTheString) {
+  EXPECT_TRUE(
+      error_of("[[nic]]\nimpair_rx = 'drop 1%; delay 5'")
+          .starts_with("test.toml:2:29: impair_rx, column 16: found \"5\", expected a time"));
+  // With escapes or several lines the place within the string is not the file's.
+  EXPECT_TRUE(error_of("[[nic]]\nimpair_tx = '''\ndrop'''")
+                  .starts_with("test.toml:2:13: impair_tx, column 5: found the end"));
+  EXPECT_TRUE(error_of("[[nic]]\nimpair_rx = 'tx drop 1%'")
+                  .starts_with("test.toml:2:14: impair_rx begins with the other direction (leave"));
+}
+
+TEST(Config, AtMostThatManyNics) {
+  std::string text;
+  for (size_t i = 0; i < kMaxNics; ++i) text += "[[nic]]\n";
+  EXPECT_EQ(must_parse(text).nics.size(), kMaxNics);
+  EXPECT_TRUE(error_of(text + "[[nic]]\n").starts_with("test.toml:251:1: 251 NICs (use at most"));
+}
+
+TEST(ConfigNicOption, OurKeysAndThePorts) {
+  const NicConfig nic = must_parse_option(
+      "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024,qdisc_bypass=0,icrc=always");
+  EXPECT_EQ(nic.port, "net_af_packet0,iface=veth0,qdisc_bypass=0");
+  EXPECT_EQ(nic.ip, Ipv4Address{0x0a000001});
+  EXPECT_EQ(nic.mtu_bytes, 1024u);
+  EXPECT_EQ(nic.icrc, Icrc::kAlways);
+  EXPECT_EQ(nic.name, "hnic0");
+}
+
+TEST(ConfigNicOption, PortMayComeLaterAndHaveFlagsAndLists) {
+  const NicConfig nic =
+      must_parse_option("ip=10.0.0.1/24,representor=[0,2-3],flag,port=0000:3b:00.0", 3);
+  EXPECT_EQ(nic.port, "0000:3b:00.0,representor=[0,2-3],flag");
+  EXPECT_EQ(nic.name, "hnic3");
+}
+
+TEST(ConfigNicOption, WireByDefault) {
+  EXPECT_EQ(must_parse_option("port=wire", 4), default_nics(5)[4]);
+  EXPECT_EQ(must_parse_option("mtu=auto").mtu_bytes, 4096u);
+}
+
+TEST(ConfigNicOption, ImpairmentsKeepTheirCommas) {
+  const NicConfig nic =
+      must_parse_option("impair_rx=drop 1% kind ack,write,send; delay 1us,window=64");
+  EXPECT_EQ(impair::to_string(nic.impair_rx), "drop 1% kind write,send,ack; delay 1us");
+  EXPECT_EQ(nic.window, 64u);
+}
+
+TEST(ConfigNicOption, Errors) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "--nic: column 1: expected key=value"},
+      {"ip=10.0.0.1/24,", "--nic: column 16: expected key=value"},
+      {"=3", "--nic: column 1: expected key=value"},
+      {"mtu", "--nic: column 1: mtu has no value"},
+      {"window=64,mtu=1000", "--nic: column 15: mtu is 1000 (use 256"},
+      {"window=big", "--nic: column 8: window is \"big\" (use an integer)"},
+      {"window=99999999999999999999", "--nic: column 8: window is"},
+      {"mtu=1024,mtu=1024", "--nic: column 10: mtu is given twice"},
+      {"window=64,mtuu=1024", "--nic: column 11: \"mtuu=1024\" is no key of a NIC on the wire"},
+      {"port=net_tap0", "--nic: column 1: hnic0 on port net_tap0 has no ip"},
+      {"impair_rx=drop 1x", "--nic: column 16: impair_rx, column 6: found \"1x\""},
+  };
+  for (const auto& [text, error] : cases) {
+    EXPECT_TRUE(option_error_of(text).starts_with(error)) << text << ": " << option_error_of(text);
+  }
+}
+
+TEST(ConfigCheckNics, ListsPutTogetherFromOptions) {
+  std::vector<NicConfig> nics = default_nics(3);
+  EXPECT_EQ(check_nics(nics), std::nullopt);
+  nics[2].name = "hnic0";
+  EXPECT_EQ(check_nics(nics), "two NICs are named hnic0 (name them apart)");
+}
+
+TEST(ConfigFile, MissingAndUnreadable) {
+  const auto missing = load_config_file("/nonexistent/h.toml");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().text(),
+            "/nonexistent/h.toml: can't be read: No such file or directory (give --config a "
+            "readable file)");
+  const auto directory = load_config_file("/tmp");
+  ASSERT_FALSE(directory);
+  EXPECT_TRUE(directory.error().text().starts_with("/tmp: can't be read: Is a directory"))
+      << directory.error().text();
+}
+
+TEST(ConfigFile, EmptyFileIsNoError) {
+  const std::string path = testing::TempDir() + "hostnic_empty_" + std::to_string(getpid());
+  std::ofstream(path).close();
+  const auto config = load_config_file(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(config) << config.error().text();
+  EXPECT_EQ(*config, Config{});
+}
+
+Config example(const std::string& name) {
+  auto config = load_config_file(std::string(HOSTNIC_SOURCE_DIR) + "/config/examples/" + name);
+  if (config) return *config;
+  ADD_FAILURE() << config.error().text();
+  return {};
+}
+
+TEST(ConfigExamples, TwoNicsAreTheDefaults) {
+  EXPECT_EQ(example("two-nics.toml"), default_config(2));
+}
+
+TEST(ConfigExamples, LossyLab) {
+  const Config config = example("lossy-lab.toml");
+  ASSERT_EQ(config.nics.size(), 2u);
+  EXPECT_EQ(config.hostnicd.seed, 42u);
+  EXPECT_EQ(config.nics[0].impair_rx.rules.size(), 5u);
+  EXPECT_EQ(config.nics[1].impair_tx.rules.size(), 2u);
+}
+
+TEST(ConfigExamples, AfPacket) {
+  const Config config = example("af-packet.toml");
+  ASSERT_EQ(config.nics.size(), 1u);
+  EXPECT_FALSE(config.nics[0].on_wire());
+  EXPECT_EQ(config.nics[0].mtu_bytes, 0u);
+}
+
+TEST(ConfigExamples, PhysicalNic) {
+  const Config config = example("physical-nic.toml");
+  EXPECT_EQ(config.hostnicd.lcore_list, "2-3");
+  ASSERT_EQ(config.nics.size(), 1u);
+  EXPECT_EQ(config.nics[0].port, "0000:3b:00.0");
+}
+
+TEST(ConfigExamples, ManyNics) {
+  const Config config = example("many-nics.toml");
+  ASSERT_EQ(config.nics.size(), 8u);
+  EXPECT_EQ(config.nics[7].ip, Ipv4Address{0x0a4d0008});
+  EXPECT_EQ(config.nics[7].window, 128u);
+}
+
+TEST(ConfigExamples, NoneIsUntested) {
+  size_t count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(HOSTNIC_SOURCE_DIR) + "/config/examples")) {
+    count += entry.path().extension() == ".toml";
+  }
+  EXPECT_EQ(count, 5u) << "an example was added: parse it in a test of its own";
+}
+
+}  // namespace
+}  // namespace hostnic::config

@@ -1,0 +1,126 @@
+// Programs that unmap, replace, move or discard memory while it is registered.
+
+// The interposers themselves, which are in no dependency: otherwise only the preloaded library has
+// them. Being in this program, they serve its other tests, too. First, for what they say about
+// _FILE_OFFSET_BITS.
+// clang-format off
+#include "verbs-shim/memory/interpose.cc"  // NOLINT(bugprone-suspicious-include)
+#include "memory_testing.h"
+// clang-format on
+
+namespace hostnic::memory_testing {
+namespace {
+
+using MemoryInterpose = MemoryTest;
+
+void* map_at(uint64_t va, size_t length) {
+  return mmap(reinterpret_cast<void*>(va), length, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+TEST_F(MemoryInterpose, UnmapThenRegisterAgain) {
+  Buffer buffer(2 * kMiB);
+  buffer.fill(1);
+  Nic::Mr old, fresh;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), old)) << nic.error;
+  ASSERT_EQ(0, munmap(buffer.data(), buffer.size()));
+  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  ASSERT_EQ(buffer.data(), map_at(buffer.va(), buffer.size()));
+  EXPECT_EQ(std::byte{0}, buffer.data()[123]);
+  // Also while the stale registration is still there, and after.
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), fresh)) << nic.error;
+  expect_right_bytes(fresh);
+  nic.remove(old);
+  expect_right_bytes(fresh);
+  nic.remove(fresh);
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), fresh)) << nic.error;
+  if (migrates()) {
+    EXPECT_TRUE(all_of_kind(fresh, RegionKind::kWindow));
+  }
+  expect_right_bytes(fresh);
+  nic.remove(fresh);
+}
+
+TEST_F(MemoryInterpose, PartIsReplacedByMmapFixed) {
+  Buffer buffer(2 * kMiB);
+  buffer.fill(2);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_NE(MAP_FAILED, map_at(buffer.va() + kMiB, 16 * kPage));
+  buffer.data()[kMiB] = std::byte{77};
+  nic.remove(mr);
+  EXPECT_EQ(std::byte{77}, buffer.data()[kMiB]) << "overwritten by what was there before";
+  EXPECT_EQ(Buffer::pattern(2, kMiB - 1), buffer.data()[kMiB - 1]);
+  EXPECT_EQ(Buffer::pattern(2, kMiB + 16 * kPage), buffer.data()[kMiB + 16 * kPage]);
+}
+
+// Past the interposers, as free and brk within the C library do.
+TEST_F(MemoryInterpose, ReplacedBehindOurBack) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  memory::raw_munmap(buffer.data(), buffer.size());
+  ASSERT_NE(MAP_FAILED, memory::raw_mmap(buffer.data(), buffer.size(), PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  buffer.fill(3);
+  Nic::Mr again;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), again)) << nic.error;
+  expect_right_bytes(again);
+  nic.remove(again);
+  const std::byte value = buffer.data()[kMiB / 2];
+  nic.remove(mr);
+  EXPECT_EQ(value, buffer.data()[kMiB / 2]);
+  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+}
+
+TEST_F(MemoryInterpose, DiscardedMemoryReadsAsZero) {
+  Buffer buffer(kMiB);
+  buffer.fill(4);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kPage, kMiB - 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTNEED));
+  for (size_t i = 0; i < kMiB; i += 512) ASSERT_EQ(std::byte{0}, buffer.data()[i]) << i;
+  EXPECT_EQ(std::byte{0}, nic.read(mr, kMiB / 2, 1)[0]);
+  expect_right_bytes(mr);
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_FREE));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_NOHUGEPAGE));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTFORK));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_DOFORK));
+  nic.remove(mr);
+  in_child([&] { EXPECT_EQ(std::byte{0}, buffer.data()[0]); });  // DOFORK took effect
+}
+
+TEST_F(MemoryInterpose, MovedMemoryKeepsItsBytes) {
+  Buffer buffer(kMiB), target(kMiB);
+  buffer.fill(5);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_EQ(target.data(),
+            mremap(buffer.data(), kMiB, kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  EXPECT_EQ(Buffer::pattern(5, 654321), target.data()[654321]);
+  Nic::Mr moved;
+  ASSERT_TRUE(nic.add(target.va(), kMiB, moved)) << nic.error;
+  EXPECT_EQ(Buffer::pattern(5, 654321), nic.read(moved, 654321, 1)[0]);
+  expect_right_bytes(moved);
+  nic.remove(moved);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryInterpose, ErrorsAreTheKernels) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  errno = 0;
+  EXPECT_EQ(-1, munmap(buffer.data() + 1, kPage));
+  EXPECT_EQ(EINVAL, errno);
+  EXPECT_EQ(-1, madvise(buffer.data() + 1, kPage, MADV_DONTNEED));
+  EXPECT_EQ(EINVAL, errno);
+  EXPECT_EQ(MAP_FAILED, mmap(buffer.data() + 1, kPage, PROT_READ,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  EXPECT_EQ(MAP_FAILED, mremap(buffer.data() + 1, kPage, kPage, 0));
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+}  // namespace
+}  // namespace hostnic::memory_testing

@@ -1,0 +1,260 @@
+// The NIC's small tables: neighbours, flow tags, memory regions.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "dataplane/nic/flow_tag.h"
+#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/neighbours.h"
+#include "protocol/hostif/descriptors.h"
+
+namespace hostnic {
+namespace {
+
+// ---- neighbours
+
+constexpr wire::MacAddress kMac{2, 0, 0, 0, 0, 1}, kOtherMac{2, 0, 0, 0, 0, 2};
+constexpr Ipv4Address ip(uint32_t last) { return Ipv4Address{0x0a000000 + last}; }
+
+TEST(Neighbours, OneEntryPerAddress) {
+  Neighbours table;
+  const int first = table.find_or_add(ip(1)), second = table.find_or_add(ip(2));
+  EXPECT_NE(first, second);
+  EXPECT_EQ(table.find_or_add(ip(1)), first);
+  EXPECT_EQ(table.entry(first).ip, ip(1));
+  EXPECT_EQ(table.entry(first).generation, 0u) << "unresolved";
+}
+
+TEST(Neighbours, FullTableRefusesNewAddressesOnly) {
+  Neighbours table;
+  for (uint32_t i = 0; i < Neighbours::kCapacity; ++i)
+    ASSERT_EQ(table.find_or_add(ip(i)), static_cast<int>(i));
+  EXPECT_EQ(table.find_or_add(ip(Neighbours::kCapacity)), -1);
+  EXPECT_EQ(table.find_or_add(ip(7)), 7);
+}
+
+TEST(Neighbours, AsksWithBackOffUntilAnswered) {
+  Neighbours table;
+  EXPECT_EQ(table.due(0), -1);
+  EXPECT_EQ(table.next_deadline_ns(), UINT64_MAX);
+  const int index = table.find_or_add(ip(1));
+  uint64_t now = 1'000'000;
+  uint64_t wait = Neighbours::kFirstRetryNs;
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_EQ(table.due(now), index) << "request " << i;
+    EXPECT_EQ(table.due(now), -1) << "one request at a time";
+    EXPECT_EQ(table.next_deadline_ns(), now + wait);
+    EXPECT_EQ(table.due(now + wait - 1), -1);
+    now += wait;
+    wait = std::min(2 * wait, Neighbours::kMaxRetryNs);
+  }
+  table.learn(ip(1), kMac, now);
+  EXPECT_EQ(table.next_deadline_ns(), now + Neighbours::kRefreshNs);
+  EXPECT_EQ(table.due(now + Neighbours::kRefreshNs - 1), -1);
+  now += Neighbours::kRefreshNs;
+  EXPECT_EQ(table.due(now), index) << "answers go stale";
+  EXPECT_EQ(table.next_deadline_ns(), now + Neighbours::kFirstRetryNs) << "asking starts quickly";
+}
+
+TEST(Neighbours, GenerationTellsThatTheMacChanged) {
+  Neighbours table;
+  const int index = table.find_or_add(ip(1));
+  table.learn(ip(2), kMac, 0);
+  EXPECT_EQ(table.entry(index).generation, 0u) << "somebody else's";
+  table.learn(ip(1), kMac, 0);
+  const uint32_t first = table.entry(index).generation;
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(table.entry(index).mac, kMac);
+  table.learn(ip(1), kMac, 10);
+  EXPECT_EQ(table.entry(index).generation, first) << "the same again";
+  table.learn(ip(1), kOtherMac, 20);
+  EXPECT_NE(table.entry(index).generation, first);
+  EXPECT_EQ(table.entry(index).mac, kOtherMac);
+}
+
+TEST(Neighbours, UnaskedAnswersAreNotKept) {
+  Neighbours table;
+  for (uint32_t i = 0; i < 2 * Neighbours::kCapacity; ++i) table.learn(ip(i), kMac, 0);
+  EXPECT_EQ(table.find_or_add(ip(5000)), 0) << "the table is still empty";
+}
+
+// An all-zero MAC is a MAC like any other to the table.
+TEST(Neighbours, ZeroMacResolves) {
+  Neighbours table;
+  const int index = table.find_or_add(ip(1));
+  table.learn(ip(1), wire::MacAddress{}, 0);
+  EXPECT_EQ(table.entry(index).generation, 1u);
+}
+
+// ---- flow tags
+
+TEST(FlowTag, LiesInTheDynamicPortRangeAndLeavesTheLowBits) {
+  for (uint32_t i = 0; i < 10'000; ++i) {
+    const uint16_t tag = make_flow_tag(i * 7919, i * 104729, i * 1299709);
+    EXPECT_GE(tag, kFlowTagBase);
+    EXPECT_EQ(tag & ~kFlowTagMask & 0xffff, 0);
+    for (const uint16_t spray : {0, 1, 15})
+      EXPECT_EQ(flow_tag(static_cast<uint16_t>(tag | spray)), tag);
+  }
+}
+
+// What a new connection changes is one input, or one bit of it: about 1 in 1024 may collide.
+TEST(FlowTag, DependsOnEachInput) {
+  constexpr uint32_t kTries = 20'000;
+  std::array<uint32_t, 4> same{};
+  for (uint32_t i = 0; i < kTries; ++i) {
+    const uint32_t a = i * 2654435761u >> 8, b = i * 40503u & 0xffffff, psn = i * 97u & 0xffffff;
+    const uint16_t tag = make_flow_tag(a, b, psn);
+    same[0] += make_flow_tag(a ^ 0x10000, b, psn) == tag;  // the generation of an index
+    same[1] += make_flow_tag(a, b ^ 0x10000, psn) == tag;
+    same[2] += make_flow_tag(a, b, psn ^ (1u << i % 24)) == tag;
+    same[3] += make_flow_tag(b, a, psn) == tag && a != b;
+  }
+  for (const uint32_t count : same) EXPECT_LT(count, kTries / 1024 * 3);
+}
+
+TEST(FlowTag, SpreadsOverAllValues) {
+  std::map<uint16_t, uint32_t> counts;
+  for (uint32_t qpn = 0; qpn < 64; ++qpn) {
+    for (uint32_t psn = 0; psn < 512; ++psn) ++counts[make_flow_tag(qpn + 2, 2, psn)];
+  }
+  EXPECT_EQ(counts.size(), 1024u);
+  for (const auto& [tag, count] : counts) EXPECT_LT(count, 100u) << "32 is the average";
+}
+
+// ---- memory regions
+
+MrTable::Init region(uint32_t client, uint64_t va = 0x10000, uint64_t iova = 0x10000) {
+  MrTable::Init init;
+  init.client_id = client;
+  init.pd = 3;
+  init.access = kAccessLocalWrite;
+  init.va = va;
+  init.iova = iova;
+  init.length_bytes = 4096;
+  return init;
+}
+
+TEST(MrTable, FindsWhatWasAdded) {
+  MrTable table(8);
+  const uint32_t key = table.add(region(1, 0x7000, 0x100));
+  ASSERT_NE(key, 0u);
+  const MemoryRegionEntry* entry = table.find(key);
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->client_id, 1u);
+  EXPECT_EQ(entry->pd, 3u);
+  EXPECT_EQ(entry->iova, 0x100u);
+  EXPECT_EQ(entry->iova + entry->va_delta, 0x7000u);
+  EXPECT_EQ(table.size(), 1u);
+  // An iova above the address: the difference wraps.
+  const uint32_t high = table.add(region(1, 0x1000, 0xffff000000000000));
+  EXPECT_EQ(table.find(high)->iova + table.find(high)->va_delta, 0x1000u);
+}
+
+TEST(MrTable, EveryOtherKeyIsUnknown) {
+  MrTable table(4);
+  EXPECT_EQ(table.find(0), nullptr);
+  std::set<uint32_t> keys;
+  for (int i = 0; i < 4; ++i) keys.insert(table.add(region(1)));
+  ASSERT_EQ(keys.size(), 4u);
+  uint32_t found = 0;
+  for (uint32_t key = 0; key < 6u << 12; ++key) found += table.find(key) != nullptr;
+  EXPECT_EQ(found, 4u) << "the tag is checked, and indices beyond the table";
+  EXPECT_EQ(table.find(0xffffffff), nullptr);
+}
+
+TEST(MrTable, TagsAreNotPredictableByCounting) {
+  MrTable table(256);
+  std::set<uint32_t> tags;
+  for (int i = 0; i < 256; ++i) tags.insert(table.add(region(1)) & 0xfff);
+  EXPECT_GT(tags.size(), 200u);
+}
+
+TEST(MrTable, HoldsExactlyItsCapacity) {
+  MrTable table(5);
+  EXPECT_EQ(table.capacity(), 5u);
+  std::vector<uint32_t> keys;
+  for (int i = 0; i < 5; ++i) keys.push_back(table.add(region(1)));
+  for (const uint32_t key : keys) EXPECT_NE(key, 0u);
+  EXPECT_EQ(table.add(region(1)), 0u);
+  EXPECT_EQ(table.size(), 5u);
+  ASSERT_TRUE(table.invalidate(keys[2], 1));
+  EXPECT_EQ(table.add(region(1)), 0u) << "not reclaimed yet";
+  table.reclaim(keys[2]);
+  EXPECT_NE(table.add(region(1)), 0u);
+}
+
+TEST(MrTable, InvalidateIsTheOwnersOnly) {
+  MrTable table(4);
+  const uint32_t key = table.add(region(1));
+  EXPECT_FALSE(table.invalidate(key, 2));
+  EXPECT_FALSE(table.invalidate(key ^ 1, 1));
+  EXPECT_FALSE(table.invalidate(0, 1));
+  EXPECT_FALSE(table.invalidate(0xfffff000, 1));
+  EXPECT_NE(table.find(key), nullptr);
+  EXPECT_TRUE(table.invalidate(key, 1));
+  EXPECT_EQ(table.find(key), nullptr);
+  EXPECT_FALSE(table.invalidate(key, 1)) << "once";
+  EXPECT_EQ(table.size(), 1u) << "its memory is still mapped";
+}
+
+TEST(MrTable, ReclaimHandsOutThePiecesOnce) {
+  MrTable table(4);
+  MrTable::Init init = region(1);
+  init.pieces.resize(3);
+  const uint32_t key = table.add(std::move(init));
+  ASSERT_TRUE(table.invalidate(key, 1));
+  EXPECT_EQ(table.reclaim(key ^ 1).size(), 0u);
+  EXPECT_EQ(table.reclaim(key).size(), 3u);
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(table.reclaim(key).size(), 0u);
+  EXPECT_EQ(table.reclaim(0).size(), 0u);
+  EXPECT_EQ(table.reclaim(0xfffff000).size(), 0u);
+  EXPECT_EQ(table.size(), 0u) << "what is not there is not counted";
+  std::set<uint32_t> indices;
+  for (int i = 0; i < 4; ++i) indices.insert(table.add(region(1)) >> 12);
+  EXPECT_EQ(indices.size(), 4u);
+  EXPECT_FALSE(indices.contains(0)) << "index 0 is never used";
+}
+
+TEST(MrTable, IndicesAreReusedOldestFirst) {
+  MrTable table(4);
+  std::vector<uint32_t> keys;
+  for (int i = 0; i < 4; ++i) keys.push_back(table.add(region(1)));
+  for (const size_t i : {2u, 0u, 3u}) {
+    ASSERT_TRUE(table.invalidate(keys[i], 1));
+    table.reclaim(keys[i]);
+  }
+  for (const size_t i : {2u, 0u, 3u}) {
+    const uint32_t key = table.add(region(1));
+    EXPECT_EQ(key >> 12, keys[i] >> 12);
+    EXPECT_EQ(table.find(keys[i]) != nullptr, key == keys[i]) << "the old key is dead";
+  }
+}
+
+TEST(MrTable, KnowsTheKeysOfAClient) {
+  MrTable table(8);
+  const uint32_t a = table.add(region(1)), b = table.add(region(2)), c = table.add(region(1));
+  EXPECT_EQ(table.keys_of(1), (std::vector<uint32_t>{a, c}));
+  EXPECT_EQ(table.keys_of(2), std::vector<uint32_t>{b});
+  EXPECT_TRUE(table.keys_of(3).empty());
+  table.invalidate(a, 1);
+  EXPECT_EQ(table.keys_of(1), std::vector<uint32_t>{c});
+}
+
+TEST(MrTable, ReferencedWhilePacketsAreOut) {
+  MrTable table(4);
+  const uint32_t key = table.add(region(1));
+  MemoryRegionEntry* entry = table.find(key);
+  EXPECT_FALSE(table.referenced(key));
+  entry->mbufs_out.fetch_add(2);
+  table.invalidate(key, 1);
+  EXPECT_TRUE(table.referenced(key)) << "also after nobody finds it";
+  entry->mbufs_out.fetch_sub(2);
+  EXPECT_FALSE(table.referenced(key));
+  EXPECT_FALSE(table.referenced(0xfffff000));
+}
+
+}  // namespace
+}  // namespace hostnic

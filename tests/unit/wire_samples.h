@@ -1,0 +1,160 @@
+// Packets for the wire tests and the fuzzer: one distinctive sample per opcode, whole frames around
+// them, and the comparison of two frames apart from what nobody reads.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "protocol/wire/icrc.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic::wire::samples {
+
+using Bytes = std::vector<std::byte>;
+
+inline constexpr MacAddress kSrcMac = {2, 0, 0, 0, 0, 1};
+inline constexpr MacAddress kDstMac = {2, 0, 0, 0, 0, 2};
+inline constexpr Ipv4Address kSrcIp{0x0a000001};
+inline constexpr Ipv4Address kDstIp{0x0a000002};
+inline constexpr uint16_t kSrcPort = 0xd00d;
+inline constexpr uint8_t kTrafficClass = 0x6a;
+
+inline FlowTemplate flow() {
+  return make_flow_template(kSrcMac, kDstMac, kSrcIp, kDstIp, kSrcPort, kTrafficClass);
+}
+
+// Every field of the opcode's headers has a value of its own, so that a field read from the wrong
+// place shows. `payload_bytes` is used if the opcode lets it vary.
+inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
+  Packet p;
+  p.opcode = opcode;
+  p.solicited = true;
+  p.cont = true;
+  p.attempt = 2;
+  p.policy = Policy::kGoBackN;
+  p.becn = true;
+  p.dest_qpn = Qpn{0x010203};
+  p.psn = Psn{0xfffffe};
+  if (opcode != Opcode::kWriteOnly) p.src_qpn = Qpn{0x040506};
+  const OpcodeInfo& info = opcode_info(opcode);
+  p.payload_bytes = opcode == Opcode::kAtomicResponse ? 8 : info.has_payload ? payload_bytes : 0;
+  if (info.has_reth) p.reth = {0x1122334455667788, 0x99aabbcc, p.payload_bytes};
+  if (opcode == Opcode::kSend || opcode == Opcode::kSendImm) {
+    p.reth.va = 0x10000;
+    p.reth.length_bytes = 0x10000u + p.payload_bytes;
+  }
+  if (info.has_imm) p.imm_data = 0xa1b2c3d4;
+  if (info.has_recv_eth) {
+    p.recv_sn = 0xe1e2e3e4;
+    p.message_bytes = 0xf1f2f3f4;
+  }
+  if (info.has_read_eth) p.read = {0x31323334, Psn{0x414243}, 0x51, 0x61626364, 0x1000};
+  if (opcode == Opcode::kReadRequest) p.reth.length_bytes = 0x71727374;
+  if (info.has_resp_eth) p.response_epoch = 0x81;
+  if (info.has_atomic_eth) p.atomic = {0x0102030405060708, 0x11121314, 0x2122232425262728, 0x31};
+  if (info.has_ack) {
+    p.aeth = {AckKind::kNak, static_cast<uint8_t>(NakCode::kRemoteAccess), 0x919293};
+    p.sack = {.base = Psn{0xa1a2a3},
+              .highest_acceptable = Psn{0xb1b2b3},
+              .recv_sn_limit = 0xc1c2c3c4,
+              .trigger_psn = Psn{0xd1d2d3},
+              .trigger_attempt = 1,
+              .trigger_valid = true,
+              .trigger_duplicate = false,
+              .has_credit = true,
+              .congestion_mark = false,
+              .nak_sn = 0xf1f2f3f4,
+              .word_count = 3};
+  }
+  return p;
+}
+
+inline std::vector<uint64_t> sack_words(const Packet& p) {
+  std::vector<uint64_t> words(opcode_info(p.opcode).has_ack ? p.sack.word_count : 0);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = 0x0123456789abcdee * (i + 1) & ~uint64_t{1};
+  return words;
+}
+
+// Headers, payload, and with has_icrc pad and ICRC.
+inline Bytes frame(const Packet& p, bool has_icrc, std::span<const uint64_t> words) {
+  Bytes bytes(header_bytes(p));
+  if (build(flow(), p, has_icrc, words, bytes) != bytes.size()) {
+    throw std::logic_error("build() and header_bytes() disagree");
+  }
+  for (size_t i = 0; i < p.payload_bytes; ++i) bytes.push_back(std::byte(i * 7 + 1));
+  if (!has_icrc) return bytes;
+  bytes.resize(bytes.size() + pad_bytes(p.payload_bytes));
+  const uint32_t icrc = icrc_reference(std::span(bytes).subspan(kEthernetBytes));
+  bytes.resize(bytes.size() + kIcrcBytes);
+  store_icrc(bytes.data() + bytes.size() - kIcrcBytes, icrc);
+  return bytes;
+}
+inline Bytes frame(const Packet& p, bool has_icrc) { return frame(p, has_icrc, sack_words(p)); }
+
+// A copy in memory of exactly this size, so that AddressSanitizer sees the first byte read too far.
+struct ExactCopy {
+  explicit ExactCopy(std::span<const std::byte> from)
+      : memory(new std::byte[from.size()]), size(from.size()) {
+    std::copy(from.begin(), from.end(), memory.get());
+  }
+  std::span<const std::byte> bytes() const { return {memory.get(), size}; }
+  std::unique_ptr<std::byte[]> memory;
+  size_t size;
+};
+
+// Parses from memory of exactly this size.
+inline ParseError parse_exactly(std::span<const std::byte> bytes, bool has_icrc, Packet& out) {
+  return parse(ExactCopy(bytes).bytes(), bytes.size(), has_icrc, out);
+}
+
+// Recomputes the IP header checksum, so that a test reaches what lies behind it.
+inline void fix_ip_checksum(Bytes& frame) {
+  std::span<std::byte, kIpv4Bytes> ip(frame.data() + kEthernetBytes, kIpv4Bytes);
+  store_be16(ip.data() + ipv4_offset::kChecksum, 0);
+  store_be16(ip.data() + ipv4_offset::kChecksum, static_cast<uint16_t>(~ipv4_sum(ip)));
+}
+
+// The parsed headers of a frame with every byte and bit cleared that Packet does not carry: what
+// build() normalises and what receivers ignore.
+inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p) {
+  Bytes bytes(frame.begin(), frame.begin() + p.header_bytes);
+  const auto clear = [&](size_t at, size_t count) {
+    std::fill_n(bytes.begin() + at, count, std::byte{0});
+  };
+  const auto keep = [&](size_t at, uint8_t bits) { bytes[at] &= std::byte{bits}; };
+  constexpr size_t kIp = kEthernetBytes, kUdp = kIp + kIpv4Bytes, kBth = kUdp + kUdpBytes;
+  constexpr size_t kExtensions = kBth + kBthBytes;
+  clear(0, ethernet_offset::kEtherType);
+  clear(kIp + ipv4_offset::kIdentification, 5);  // identification, flags, TTL
+  clear(kIp + ipv4_offset::kChecksum, 2);
+  clear(kUdp + udp_offset::kChecksum, 2);
+  keep(kBth + bth_offset::kFlags, 0xff & ~bth_bit::kMigration);
+  keep(kBth + bth_offset::kCongestion, bth_bit::kFecn | bth_bit::kBecn);
+  keep(kBth + bth_offset::kAckRequest, 0xfe);
+  if (opcode_info(p.opcode).has_resp_eth) clear(kExtensions + kNethBytes + kRethBytes + 1, 3);
+  if (opcode_info(p.opcode).has_ack) {
+    keep(kExtensions + kNethBytes + aeth_offset::kSyndrome, 0x7f);
+    constexpr size_t kSack = kExtensions + kNethBytes + kAethBytes;
+    keep(kSack + sack_eth_offset::kFlags, 0x3f);
+    clear(kSack + sack_eth_offset::kTriggerPsn + 3, 1);
+  }
+  return bytes;
+}
+
+// The headers that build() makes of a parsed packet.
+inline Bytes rebuild(const Packet& p, bool has_icrc) {
+  const FlowTemplate same_flow =
+      make_flow_template({}, {}, p.src_ip, p.dst_ip, p.src_port, p.traffic_class);
+  std::array<uint64_t, kMaxSackWords> words{};
+  const size_t count = opcode_info(p.opcode).has_ack ? p.sack.word_count : 0;
+  for (size_t i = 0; i < count; ++i) words[i] = sack_word(p, i);
+  Bytes bytes(header_bytes(p));
+  build(same_flow, p, has_icrc, std::span(words).first(count), bytes);
+  return bytes;
+}
+
+}  // namespace hostnic::wire::samples

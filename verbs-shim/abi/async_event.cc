@@ -1,0 +1,137 @@
+#include "verbs-shim/abi/async_event.h"
+
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+namespace hostnic::abi {
+namespace {
+
+// One record: event type and the id of the object it is about (0: the port or device).
+constexpr unsigned kTypeShift = 56;
+constexpr uint64_t kIdMask = (uint64_t{1} << kTypeShift) - 1;
+
+constexpr uint64_t make_record(uint64_t type, uint64_t id) { return type << kTypeShift | id; }
+
+enum class About { kQp, kCq, kDevice };
+
+About about(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return About::kCq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return About::kQp;
+    default:
+      return About::kDevice;
+  }
+}
+
+// Driver lock held.
+void on_event(void* argument, driver::AsyncEvent event, void* qp_user, driver::Cq* cq) {
+  auto& context = *static_cast<ContextObject*>(argument);
+  uint64_t id = 0;
+  if (qp_user != nullptr) {
+    id = static_cast<QpObject*>(qp_user)->id;
+  } else if (cq != nullptr) {
+    ObjectLock lock = lock_objects();
+    const auto found = context.cq_ids.find(cq);
+    if (found == context.cq_ids.end()) return;
+    id = found->second;
+  }
+  context.async_events.push(make_record(static_cast<uint64_t>(event), id));
+}
+
+// False when the object is gone.
+bool deliver(uint64_t record, ibv_async_event& event) {
+  event = {};
+  event.event_type = static_cast<ibv_event_type>(record >> kTypeShift);
+  const uint64_t id = record & kIdMask;
+  ObjectLock lock = lock_objects();
+  switch (about(event.event_type)) {
+    case About::kQp: {
+      auto* qp = object_of(static_cast<ibv_qp*>(find_object(Kind::kQp, id)));
+      if (qp == nullptr) return false;
+      ++qp->async_events_taken;
+      event.element.qp = public_of(qp);
+      return true;
+    }
+    case About::kCq: {
+      auto* cq = object_of(static_cast<ibv_cq*>(find_object(Kind::kCq, id)));
+      if (cq == nullptr) return false;
+      ++cq->async_events_taken;
+      event.element.cq = public_of(cq);
+      return true;
+    }
+    case About::kDevice:
+      event.element.port_num = kPortNumber;
+      return true;
+  }
+  return false;
+}
+
+template <typename Object>
+void acknowledge(Object& object, uint32_t& completed) {
+  pthread_mutex_lock(&object.mutex);
+  ++completed;
+  pthread_cond_signal(&object.cond);
+  pthread_mutex_unlock(&object.mutex);
+}
+
+}  // namespace
+
+void watch_async_events(ContextObject& context) {
+  context.driver->driver().set_async_handler(on_event, &context);
+}
+
+void forget_async_events(ContextObject& context, uint64_t object_id) {
+  context.async_events.remove_if(
+      [object_id](uint64_t record) { return (record & kIdMask) == object_id; });
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic::abi;
+
+HOSTNIC_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  static const RealVerb<int(ibv_context*, ibv_async_event*)> real("ibv_get_async_event",
+                                                                  "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, event) == 0 ? 0 : -1;
+  ContextObject* object = object_of(context);
+  uint64_t record = 0;
+  do {
+    if (int error = object->async_events.pop(record)) {
+      errno = error;
+      return -1;
+    }
+  } while (!deliver(record, *event));
+  return 0;
+}
+
+HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {
+  static const RealVerb<void(ibv_async_event*)> real("ibv_ack_async_event", "IBVERBS_1.1");
+  QpObject* qp = nullptr;
+  CqObject* cq = nullptr;
+  const About what = about(event->event_type);
+  {
+    // Known and not live: ibv_destroy_* may be waiting for just this.
+    ObjectLock lock = lock_objects();
+    if (what == About::kQp && is_known(Kind::kQp, event->element.qp)) {
+      qp = object_of(event->element.qp);
+    } else if (what == About::kCq && is_known(Kind::kCq, event->element.cq)) {
+      cq = object_of(event->element.cq);
+    }
+  }
+  if (qp != nullptr) {
+    acknowledge(qp->qp_base, qp->qp_base.events_completed);
+  } else if (cq != nullptr) {
+    acknowledge(*cq, cq->async_events_completed);
+  } else {
+    real.foreign(event);
+  }
+}

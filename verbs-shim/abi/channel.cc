@@ -1,0 +1,86 @@
+// Completion channels.
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+namespace hostnic::abi {
+namespace {
+
+ibv_comp_channel* create_channel(ibv_context* context) {
+  auto channel = std::make_unique<ChannelObject>();
+  if (int error = channel->events.open()) return fail_null(error);
+  channel->id = next_object_id();
+  channel->owner = object_of(context);
+  channel->context = context;
+  channel->fd = channel->events.fd();
+  ObjectLock lock = lock_objects();
+  add_object(Kind::kChannel, channel.get(), *channel);
+  return channel.release();
+}
+
+}  // namespace
+
+void destroy_channel_object(ChannelObject& channel) { delete &channel; }
+
+}  // namespace hostnic::abi
+
+using namespace hostnic::abi;
+
+HOSTNIC_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  static const RealVerb<ibv_comp_channel*(ibv_context*)> real("ibv_create_comp_channel",
+                                                              "IBVERBS_1.0");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context);
+  return without_exceptions([&] { return create_channel(context); });
+}
+
+HOSTNIC_VERB int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  static const RealVerb<int(ibv_comp_channel*)> real("ibv_destroy_comp_channel", "IBVERBS_1.0");
+  int claimed = 0;
+  {
+    ObjectLock lock = lock_objects();
+    claimed = claim(Kind::kChannel, channel, [channel] { return channel->refcnt != 0; });
+    if (claimed == 0) remove_object(channel);
+  }
+  if (claimed == kNotOurs) return real.foreign(channel);
+  if (claimed != 0) return fail(claimed);
+  destroy_channel_object(*object_of(channel));
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  static const RealVerb<int(ibv_comp_channel*, ibv_cq**, void**)> real("ibv_get_cq_event",
+                                                                       "IBVERBS_1.1");
+  if (!is_ours(Kind::kChannel, channel)) return real.foreign(channel, cq, cq_context) ? -1 : 0;
+  for (;;) {
+    uint64_t id = 0;
+    if (int error = object_of(channel)->events.pop(id)) {
+      errno = error;
+      return -1;
+    }
+    ObjectLock lock = lock_objects();
+    void* found = find_object(Kind::kCq, id);
+    if (found == nullptr) continue;  // destroyed meanwhile
+    *cq = static_cast<ibv_cq*>(found);
+    CqObject* object = object_of(*cq);
+    ++object->comp_events_taken;
+    *cq_context = object->cq_context;
+    return 0;
+  }
+}
+
+HOSTNIC_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
+  static const RealVerb<void(ibv_cq*, unsigned int)> real("ibv_ack_cq_events", "IBVERBS_1.1");
+  bool ours = false;
+  {
+    // Known and not live: ibv_destroy_cq may be waiting for just this.
+    ObjectLock lock = lock_objects();
+    ours = is_known(Kind::kCq, cq);
+  }
+  if (!ours) return real.foreign(cq, count);
+  CqObject* object = object_of(cq);
+  pthread_mutex_lock(&object->mutex);
+  object->comp_events_completed += count;
+  pthread_cond_signal(&object->cond);
+  pthread_mutex_unlock(&object->mutex);
+}

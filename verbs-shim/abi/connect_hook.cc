@@ -1,0 +1,64 @@
+// Inside a lab, a blocking TCP connect to this host that is refused is tried again for a while.
+//
+// A lab makes two hosts of one command line: `server & client 127.0.0.1`. Verbs programs exchange
+// their addresses over TCP, and clients such as perftest's give up at once when the server, started
+// a moment ago, does not listen yet. On two real hosts the person is slower than the server. Only
+// with HOSTNIC_LAB set (by `hostnic lab`), only loopback, only ECONNREFUSED. Compiled without
+// sanitizers, like path_hook.cc.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "verbs-shim/abi/elf_symbol.h"
+
+namespace {
+
+constexpr int kTries = 150;
+constexpr long kPauseNs = 20'000'000;
+
+using Connect = int (*)(int, const sockaddr*, socklen_t);
+
+bool in_lab() {
+  static const bool set = getenv("HOSTNIC_LAB") != nullptr;
+  return set;
+}
+
+bool is_loopback(const sockaddr* address, socklen_t length) {
+  if (address == nullptr || length < sizeof(sa_family_t)) return false;
+  if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
+  }
+  return false;
+}
+
+bool blocks(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address,
+                                                              socklen_t length) {
+  static const auto real = reinterpret_cast<Connect>(hostnic::abi::libc_symbol("connect"));
+  int result = real(fd, address, length);
+  if (result == 0 || errno != ECONNREFUSED || !in_lab() || !is_loopback(address, length) ||
+      !blocks(fd))
+    return result;
+  for (int i = 0; i < kTries && result != 0 && errno == ECONNREFUSED; ++i) {
+    const timespec pause{0, kPauseNs};
+    nanosleep(&pause, nullptr);
+    result = real(fd, address, length);
+  }
+  return result;
+}

@@ -1,0 +1,37 @@
+// The functions that programs reach through the tables of an open context instead of by symbol.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "verbs-shim/abi/objects.h"
+
+namespace hostnic::abi {
+
+// Fills `context.ops` and the extended table.
+void install_tables(ContextObject& context);
+
+// Implemented where their subject is.
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                            // cq.cc
+int req_notify_cq(ibv_cq* cq, int solicited_only);                         // cq.cc
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);  // cq_ex.cc
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);          // post.cc
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);          // post.cc
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);     // qp.cc
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr,
+               size_t size_bytes);  // query.cc
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, size_t size_bytes);  // query.cc
+int query_rt_values(ibv_context* context, ibv_values_ex* values);  // query.cc
+// Memory windows and shared receive queues: EOPNOTSUPP. unsupported.cc
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int dealloc_mw(ibv_mw* mw);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+
+// Destroys what the program left behind when it closes the device.
+void destroy_qp_object(QpObject& qp);                 // qp.cc
+void destroy_cq_object(CqObject& cq);                 // cq.cc
+int deregister_mr_object(MrObject& mr);               // mr.cc
+void destroy_channel_object(ChannelObject& channel);  // channel.cc
+
+}  // namespace hostnic::abi

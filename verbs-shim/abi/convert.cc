@@ -1,0 +1,332 @@
+#include "verbs-shim/abi/convert.h"
+
+#include <endian.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "verbs-shim/abi/limits.h"
+
+namespace hostnic::abi {
+namespace {
+
+using driver::AsyncEvent;
+using driver::WcOpcode;
+using driver::WcStatus;
+
+// The driver's numbers are libibverbs', so that they can be cast.
+template <typename Ours, typename Theirs>
+constexpr bool same(Ours ours, Theirs theirs) {
+  return static_cast<uint64_t>(ours) == static_cast<uint64_t>(theirs);
+}
+static_assert(same(WcStatus::kSuccess, IBV_WC_SUCCESS));
+static_assert(same(WcStatus::kLocLenErr, IBV_WC_LOC_LEN_ERR));
+static_assert(same(WcStatus::kLocQpOpErr, IBV_WC_LOC_QP_OP_ERR));
+static_assert(same(WcStatus::kLocProtErr, IBV_WC_LOC_PROT_ERR));
+static_assert(same(WcStatus::kWrFlushErr, IBV_WC_WR_FLUSH_ERR));
+static_assert(same(WcStatus::kLocAccessErr, IBV_WC_LOC_ACCESS_ERR));
+static_assert(same(WcStatus::kRemInvReqErr, IBV_WC_REM_INV_REQ_ERR));
+static_assert(same(WcStatus::kRemAccessErr, IBV_WC_REM_ACCESS_ERR));
+static_assert(same(WcStatus::kRemOpErr, IBV_WC_REM_OP_ERR));
+static_assert(same(WcStatus::kRetryExcErr, IBV_WC_RETRY_EXC_ERR));
+static_assert(same(WcStatus::kRnrRetryExcErr, IBV_WC_RNR_RETRY_EXC_ERR));
+static_assert(same(WcStatus::kFatalErr, IBV_WC_FATAL_ERR));
+static_assert(same(WcStatus::kGeneralErr, IBV_WC_GENERAL_ERR));
+static_assert(same(WcOpcode::kSend, IBV_WC_SEND));
+static_assert(same(WcOpcode::kRdmaWrite, IBV_WC_RDMA_WRITE));
+static_assert(same(WcOpcode::kRdmaRead, IBV_WC_RDMA_READ));
+static_assert(same(WcOpcode::kCompSwap, IBV_WC_COMP_SWAP));
+static_assert(same(WcOpcode::kFetchAdd, IBV_WC_FETCH_ADD));
+static_assert(same(WcOpcode::kRecv, IBV_WC_RECV));
+static_assert(same(WcOpcode::kRecvRdmaWithImm, IBV_WC_RECV_RDMA_WITH_IMM));
+static_assert(same(driver::kWcGrh, IBV_WC_GRH));
+static_assert(same(driver::kWcWithImm, IBV_WC_WITH_IMM));
+static_assert(same(QpState::kReset, IBV_QPS_RESET) && same(QpState::kInit, IBV_QPS_INIT));
+static_assert(same(QpState::kRtr, IBV_QPS_RTR) && same(QpState::kRts, IBV_QPS_RTS));
+static_assert(same(QpState::kSqd, IBV_QPS_SQD) && same(QpState::kSqe, IBV_QPS_SQE));
+static_assert(same(QpState::kErr, IBV_QPS_ERR));
+static_assert(same(kAccessLocalWrite, IBV_ACCESS_LOCAL_WRITE));
+static_assert(same(kAccessRemoteWrite, IBV_ACCESS_REMOTE_WRITE));
+static_assert(same(kAccessRemoteRead, IBV_ACCESS_REMOTE_READ));
+static_assert(same(kAccessRemoteAtomic, IBV_ACCESS_REMOTE_ATOMIC));
+static_assert(same(kAccessRelaxedOrdering, IBV_ACCESS_RELAXED_ORDERING));
+static_assert(same(driver::kQpState, IBV_QP_STATE));
+static_assert(same(driver::kQpCurState, IBV_QP_CUR_STATE));
+static_assert(same(driver::kQpEnSqdAsyncNotify, IBV_QP_EN_SQD_ASYNC_NOTIFY));
+static_assert(same(driver::kQpAccessFlags, IBV_QP_ACCESS_FLAGS));
+static_assert(same(driver::kQpPkeyIndex, IBV_QP_PKEY_INDEX));
+static_assert(same(driver::kQpPort, IBV_QP_PORT) && same(driver::kQpQkey, IBV_QP_QKEY));
+static_assert(same(driver::kQpAv, IBV_QP_AV) && same(driver::kQpPathMtu, IBV_QP_PATH_MTU));
+static_assert(same(driver::kQpTimeout, IBV_QP_TIMEOUT));
+static_assert(same(driver::kQpRetryCnt, IBV_QP_RETRY_CNT));
+static_assert(same(driver::kQpRnrRetry, IBV_QP_RNR_RETRY));
+static_assert(same(driver::kQpRqPsn, IBV_QP_RQ_PSN) && same(driver::kQpSqPsn, IBV_QP_SQ_PSN));
+static_assert(same(driver::kQpMaxQpRdAtomic, IBV_QP_MAX_QP_RD_ATOMIC));
+static_assert(same(driver::kQpAltPath, IBV_QP_ALT_PATH));
+static_assert(same(driver::kQpMinRnrTimer, IBV_QP_MIN_RNR_TIMER));
+static_assert(same(driver::kQpMaxDestRdAtomic, IBV_QP_MAX_DEST_RD_ATOMIC));
+static_assert(same(driver::kQpPathMigState, IBV_QP_PATH_MIG_STATE));
+static_assert(same(driver::kQpCap, IBV_QP_CAP) && same(driver::kQpDestQpn, IBV_QP_DEST_QPN));
+static_assert(same(driver::kQpRateLimit, IBV_QP_RATE_LIMIT));
+static_assert(same(AsyncEvent::kCqErr, IBV_EVENT_CQ_ERR));
+static_assert(same(AsyncEvent::kQpFatal, IBV_EVENT_QP_FATAL));
+static_assert(same(AsyncEvent::kQpReqErr, IBV_EVENT_QP_REQ_ERR));
+static_assert(same(AsyncEvent::kQpAccessErr, IBV_EVENT_QP_ACCESS_ERR));
+static_assert(same(AsyncEvent::kCommEst, IBV_EVENT_COMM_EST));
+static_assert(same(AsyncEvent::kSqDrained, IBV_EVENT_SQ_DRAINED));
+static_assert(same(AsyncEvent::kDeviceFatal, IBV_EVENT_DEVICE_FATAL));
+static_assert(same(AsyncEvent::kPortActive, IBV_EVENT_PORT_ACTIVE));
+static_assert(same(AsyncEvent::kPortErr, IBV_EVENT_PORT_ERR));
+static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED));
+
+constexpr uint8_t kWidth1x = 1, kWidth4x = 2;
+constexpr uint8_t kSpeedSdr = 1, kSpeedQdr = 4, kSpeedEdr = 32, kSpeedHdr = 64, kSpeedNdr = 128;
+constexpr LinkRate kLinkRates[] = {
+    {kWidth1x, kSpeedSdr, "2.5 Gb/sec (1X SDR)", 2'500},
+    {kWidth4x, kSpeedSdr, "10 Gb/sec (4X SDR)", 10'000},
+    {kWidth1x, kSpeedEdr, "25 Gb/sec (1X EDR)", 25'000},
+    {kWidth4x, kSpeedQdr, "40 Gb/sec (4X QDR)", 40'000},
+    {kWidth1x, kSpeedHdr, "50 Gb/sec (1X HDR)", 50'000},
+    {kWidth4x, kSpeedEdr, "100 Gb/sec (4X EDR)", 100'000},
+    {kWidth4x, kSpeedHdr, "200 Gb/sec (4X HDR)", 200'000},
+    {kWidth4x, kSpeedNdr, "400 Gb/sec (4X NDR)", 400'000},
+};
+
+int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
+  if (count < 0 || static_cast<uint32_t>(count) > kMaxSge) return EINVAL;
+  for (int i = 0; i < count; ++i) sges[i] = {list[i].addr, list[i].length, list[i].lkey};
+  return 0;
+}
+
+std::optional<SendOp> send_op(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+      return SendOp::kWrite;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return SendOp::kWriteImm;
+    case IBV_WR_SEND:
+      return SendOp::kSend;
+    case IBV_WR_SEND_WITH_IMM:
+      return SendOp::kSendImm;
+    case IBV_WR_RDMA_READ:
+      return SendOp::kRead;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return SendOp::kCompareSwap;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return SendOp::kFetchAdd;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
+
+bool is_state(ibv_qp_state state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
+
+int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& out) {
+  if (av.port_num != kPortNumber) return EINVAL;
+  if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
+  const std::optional<Ipv4Address> ip = destination_ip(av, device.ip);
+  if (!ip) return EINVAL;
+  out.dest_ip = *ip;
+  out.is_global = av.is_global != 0;
+  out.service_level = av.sl;
+  if (av.is_global) {
+    out.sgid_index = av.grh.sgid_index;
+    out.traffic_class = av.grh.traffic_class;
+    // 0 and 1 are what programs leave there when they never route; a router would drop both.
+    out.hop_limit = av.grh.hop_limit > 1 ? av.grh.hop_limit : 64;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ibv_gid gid_from_ip(uint32_t ip) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  const uint32_t network_order = htobe32(ip);
+  memcpy(&gid.raw[12], &network_order, sizeof network_order);
+  return gid;
+}
+
+std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid) {
+  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (memcmp(gid.raw, kMapped, sizeof kMapped) != 0) return std::nullopt;
+  uint32_t network_order;
+  memcpy(&network_order, &gid.raw[12], sizeof network_order);
+  return Ipv4Address{be32toh(network_order)};
+}
+
+uint16_t lid_from_ip(uint32_t ip) { return static_cast<uint16_t>(ip); }
+
+std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip) {
+  if (av.is_global) return ip_from_gid(av.grh.dgid);
+  if (av.dlid == 0) return std::nullopt;
+  return Ipv4Address{(own_ip & 0xffff0000u) | av.dlid};
+}
+
+uint32_t mtu_bytes_from_enum(ibv_mtu mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
+
+ibv_mtu mtu_enum_from_bytes(uint32_t bytes) {
+  ibv_mtu mtu = IBV_MTU_4096;
+  while (mtu > IBV_MTU_256 && mtu_bytes_from_enum(mtu) > bytes) mtu = static_cast<ibv_mtu>(mtu - 1);
+  return mtu;
+}
+
+const LinkRate& link_rate(uint32_t speed_mbps) {
+  const LinkRate* best = &kLinkRates[0];
+  for (const LinkRate& rate : kLinkRates) {
+    if (rate.rate_mbps <= speed_mbps) best = &rate;
+  }
+  return *best;
+}
+
+int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request) {
+  const std::optional<SendOp> op = send_op(wr.opcode);
+  if (!op) return EINVAL;
+  if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
+  request.wr_id = wr.wr_id;
+  request.op = *op;
+  request.signalled = wr.send_flags & IBV_SEND_SIGNALED;
+  request.solicited = wr.send_flags & IBV_SEND_SOLICITED;
+  request.fence = wr.send_flags & IBV_SEND_FENCE;
+  request.inline_data = wr.send_flags & IBV_SEND_INLINE;
+  request.sges = {sges.data(), static_cast<size_t>(wr.num_sge)};
+  request.imm_data = wr.imm_data;
+  if (is_atomic(*op)) {
+    request.remote_va = wr.wr.atomic.remote_addr;
+    request.rkey = wr.wr.atomic.rkey;
+    request.compare_add = wr.wr.atomic.compare_add;
+    request.swap = wr.wr.atomic.swap;
+  } else if (*op != SendOp::kSend && *op != SendOp::kSendImm) {
+    request.remote_va = wr.wr.rdma.remote_addr;
+    request.rkey = wr.wr.rdma.rkey;
+  }
+  const bool sends_no_data = *op == SendOp::kRead || is_atomic(*op);
+  return request.inline_data && sends_no_data ? EINVAL : 0;
+}
+
+int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request) {
+  if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
+  request.wr_id = wr.wr_id;
+  request.sges = {sges.data(), static_cast<size_t>(wr.num_sge)};
+  return 0;
+}
+
+void to_wc(const driver::Completion& completion, ibv_wc& wc) {
+  wc.wr_id = completion.wr_id;
+  wc.status = static_cast<ibv_wc_status>(completion.status);
+  wc.opcode = static_cast<ibv_wc_opcode>(completion.opcode);
+  wc.vendor_err = static_cast<uint32_t>(completion.vendor);
+  wc.byte_len = completion.byte_len;
+  wc.imm_data = completion.imm_data;
+  wc.qp_num = completion.qpn;
+  wc.src_qp = completion.src_qpn;
+  wc.wc_flags = completion.flags;
+  wc.pkey_index = 0;
+  wc.slid = 0;
+  wc.sl = 0;
+  wc.dlid_path_bits = 0;
+}
+
+driver::QpCaps to_qp_caps(const ibv_qp_cap& cap) {
+  return {.max_send_wr = cap.max_send_wr,
+          .max_recv_wr = cap.max_recv_wr,
+          .max_send_sge = cap.max_send_sge,
+          .max_recv_sge = cap.max_recv_sge,
+          .max_inline_bytes = cap.max_inline_data};
+}
+
+ibv_qp_cap from_qp_caps(const driver::QpCaps& caps) {
+  return {.max_send_wr = caps.max_send_wr,
+          .max_recv_wr = caps.max_recv_wr,
+          .max_send_sge = caps.max_send_sge,
+          .max_recv_sge = caps.max_recv_sge,
+          .max_inline_data = caps.max_inline_bytes};
+}
+
+int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
+               driver::QpAttr& out) {
+  if (mask & IBV_QP_STATE) {
+    if (!is_state(attr.qp_state)) return EINVAL;
+    out.state = static_cast<QpState>(attr.qp_state);
+  }
+  if (mask & IBV_QP_CUR_STATE) {
+    if (!is_state(attr.cur_qp_state)) return EINVAL;
+    out.cur_state = static_cast<QpState>(attr.cur_qp_state);
+  }
+  if ((mask & IBV_QP_PORT) && attr.port_num != kPortNumber) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return EINVAL;
+  if (mask & IBV_QP_PATH_MTU) {
+    out.path_mtu_bytes = mtu_bytes_from_enum(attr.path_mtu);
+    if (out.path_mtu_bytes == 0 || out.path_mtu_bytes > device.mtu_bytes) return EINVAL;
+  }
+  if (mask & IBV_QP_AV) {
+    if (int error = to_address(attr.ah_attr, device, out)) return error;
+  }
+  if (mask & IBV_QP_ACCESS_FLAGS) {
+    if (int error = to_access(attr.qp_access_flags, out.access)) return error;
+  }
+  out.port = kPortNumber;
+  out.dest_qpn = attr.dest_qp_num;
+  out.rq_psn = attr.rq_psn;
+  out.sq_psn = attr.sq_psn;
+  out.max_rd_atomic = attr.max_rd_atomic;
+  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  out.min_rnr_timer = attr.min_rnr_timer;
+  out.timeout = attr.timeout;
+  out.retry_cnt = attr.retry_cnt;
+  out.rnr_retry = attr.rnr_retry;
+  return 0;
+}
+
+void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp_attr& out) {
+  out = {};
+  out.qp_state = static_cast<ibv_qp_state>(attr.state);
+  out.cur_qp_state = out.qp_state;
+  out.path_mtu = attr.path_mtu_bytes ? mtu_enum_from_bytes(attr.path_mtu_bytes) : ibv_mtu{};
+  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.rq_psn = attr.rq_psn;
+  out.sq_psn = attr.sq_psn;
+  out.dest_qp_num = attr.dest_qpn;
+  out.qp_access_flags = attr.access;
+  out.cap = from_qp_caps(caps);
+  out.pkey_index = attr.pkey_index;
+  out.max_rd_atomic = attr.max_rd_atomic;
+  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  out.min_rnr_timer = attr.min_rnr_timer;
+  out.port_num = attr.port;
+  out.timeout = attr.timeout;
+  out.retry_cnt = attr.retry_cnt;
+  out.rnr_retry = attr.rnr_retry;
+  if (raw(attr.dest_ip) == 0) return;  // no path yet
+  out.ah_attr.port_num = attr.port;
+  out.ah_attr.sl = attr.service_level;
+  out.ah_attr.is_global = attr.is_global;
+  if (attr.is_global) {
+    out.ah_attr.grh.dgid = gid_from_ip(raw(attr.dest_ip));
+    out.ah_attr.grh.sgid_index = attr.sgid_index;
+    out.ah_attr.grh.traffic_class = attr.traffic_class;
+    out.ah_attr.grh.hop_limit = attr.hop_limit;
+  } else {
+    out.ah_attr.dlid = lid_from_ip(raw(attr.dest_ip));
+  }
+}
+
+int to_access(unsigned int access, uint32_t& out) {
+  constexpr unsigned int kUsed =
+      kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
+  // Memory windows don't exist here, so the right to bind one is harmless; huge pages are a hint.
+  constexpr unsigned int kHarmless =
+      IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+  constexpr unsigned int kUnsupported = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED;
+  if (access & ~(kUsed | kHarmless | kUnsupported)) return EINVAL;
+  if (access & kUnsupported) return EOPNOTSUPP;
+  out = access & kUsed;
+  return 0;
+}
+
+}  // namespace hostnic::abi

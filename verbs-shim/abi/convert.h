@@ -1,0 +1,72 @@
+// Between libibverbs' structures and the driver's. Pure functions; nothing here knows about
+// contexts or locks. Errors are errno values, 0 is success.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "protocol/hostif/control_message.h"
+#include "verbs-shim/driver/types.h"
+
+namespace hostnic::abi {
+
+// ---- addresses
+
+// RoCEv2 GID of an IPv4 address (host order): ::ffff:a.b.c.d.
+ibv_gid gid_from_ip(uint32_t ip);
+// The IPv4 address in an IPv4-mapped GID; nothing for any other GID.
+std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
+// RoCE has no LIDs. Programs that know nothing else (ibv_rc_pingpong without -g, qperf) get the low
+// half of the IPv4 address as one, so that they work between NICs of one /16 network.
+uint16_t lid_from_ip(uint32_t ip);
+// Where an address vector leads, seen from a NIC with address `own_ip`; nothing when it names
+// nothing reachable (no GRH and no LID, a GID that is not IPv4-mapped).
+std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip);
+
+// ---- port numbers and speeds
+
+// 0 for a value outside the enum.
+uint32_t mtu_bytes_from_enum(ibv_mtu mtu);
+// The largest MTU that is not above `bytes`.
+ibv_mtu mtu_enum_from_bytes(uint32_t bytes);
+
+struct LinkRate {
+  uint8_t width;       // ibv_port_attr::active_width
+  uint8_t speed;       // ibv_port_attr::active_speed
+  const char* sysfs;   // "100 Gb/sec (4X EDR)"
+  uint32_t rate_mbps;  // what width and speed amount to
+};
+// The fastest InfiniBand rate that is not above `speed_mbps` (the slowest there is, below it).
+const LinkRate& link_rate(uint32_t speed_mbps);
+
+// ---- work requests and completions
+
+// Room for the scatter-gather list of one request on its way to the driver.
+using SgeBuffer = std::array<Sge, kMaxSge>;
+
+// `request.sges` points into `sges`. EINVAL for an unknown opcode, too many SGEs, or inline data
+// where there is none to send.
+int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request);
+int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request);
+void to_wc(const driver::Completion& completion, ibv_wc& wc);
+
+// ---- queue pairs
+
+driver::QpCaps to_qp_caps(const ibv_qp_cap& cap);
+ibv_qp_cap from_qp_caps(const driver::QpCaps& caps);
+// EINVAL: an enum out of range, a port or GID index that does not exist, an unreachable address, a
+// path MTU above the device's.
+int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
+               driver::QpAttr& out);
+void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp_attr& out);
+
+// ---- memory
+
+// The flags that matter to the NIC, with hints and optional ones (rdma-core: bits 20 to 29) taken
+// off. EINVAL for unknown flags, EOPNOTSUPP for on-demand paging and zero-based regions.
+int to_access(unsigned int access, uint32_t& out);
+
+}  // namespace hostnic::abi

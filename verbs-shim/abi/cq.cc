@@ -1,0 +1,189 @@
+// Completion queues.
+#include "verbs-shim/abi/cq.h"
+
+#include <algorithm>
+
+#include "verbs-shim/abi/async_event.h"
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+namespace hostnic::abi {
+namespace {
+
+// The CQ's lock is held.
+void on_completion_event(void* argument) {
+  auto* cq = static_cast<CqObject*>(argument);
+  if (cq->channel_object != nullptr) cq->channel_object->events.push(cq->id);
+}
+
+// 0, or why the queue can't be created.
+int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
+  if (attr.cqe == 0 || attr.cqe > kMaxCqe) return EINVAL;
+  if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
+  if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return EINVAL;
+  if (context.cqs == kMaxCqs) return ENOMEM;
+  return context.abandoned ? EIO : 0;
+}
+
+// Room for the queue and a hold on the channel, before the driver is asked.
+int reserve(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
+  ObjectLock lock = lock_objects();
+  if (int error = check(context, attr)) return error;
+  ++context.cqs;
+  if (attr.channel != nullptr) ++attr.channel->refcnt;
+  return 0;
+}
+
+void unreserve(ContextObject& context, ibv_comp_channel* channel) {
+  ObjectLock lock = lock_objects();
+  --context.cqs;
+  if (channel != nullptr) --channel->refcnt;
+}
+
+CqObject* create_reserved(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
+  auto cq = std::make_unique<CqObject>();
+  cq->id = next_object_id();
+  cq->owner = &context;
+  cq->context = public_of(&context);
+  cq->channel = attr.channel;
+  cq->channel_object = attr.channel != nullptr ? object_of(attr.channel) : nullptr;
+  cq->cq_context = attr.cq_context;
+  cq->handle = static_cast<uint32_t>(cq->id);
+  cq->wc_flags = attr.wc_flags;
+  cq->cq = context.driver->driver().create_cq(attr.cqe, on_completion_event, cq.get());
+  if (cq->cq == nullptr) return fail_null(ENOMEM);
+  cq->cqe = static_cast<int>(cq->cq->entries());
+  pthread_mutex_init(&cq->mutex, nullptr);
+  pthread_cond_init(&cq->cond, nullptr);
+  ObjectLock lock = lock_objects();
+  context.cq_ids[cq->cq.get()] = cq->id;
+  add_object(Kind::kCq, public_of(cq.get()), *cq);
+  return cq.release();
+}
+
+void wait_until_acknowledged(CqObject& cq) {
+  uint32_t comp_events = 0, async_events = 0;
+  {
+    ObjectLock lock = lock_objects();
+    comp_events = cq.comp_events_taken;
+    async_events = cq.async_events_taken;
+  }
+  pthread_mutex_lock(&cq.mutex);
+  while (cq.comp_events_completed != comp_events || cq.async_events_completed != async_events) {
+    pthread_cond_wait(&cq.cond, &cq.mutex);
+  }
+  pthread_mutex_unlock(&cq.mutex);
+}
+
+}  // namespace
+
+CqObject* create_cq_object(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
+  if (int error = reserve(context, attr)) return fail_null(error);
+  CqObject* cq = without_exceptions([&] { return create_reserved(context, attr); });
+  if (cq == nullptr) {
+    const int error = errno;
+    unreserve(context, attr.channel);
+    errno = error;
+  }
+  return cq;
+}
+
+void destroy_cq_object(CqObject& cq) {
+  if (cq.owner->abandoned) static_cast<void>(cq.cq.release());
+  pthread_cond_destroy(&cq.cond);
+  pthread_mutex_destroy(&cq.mutex);
+  delete &cq;
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+  // Raw memory, since most polls find nothing and zeroing a batch would cost more than the rest.
+  constexpr int kBatch = 32;
+  alignas(driver::Completion) std::byte storage[kBatch * sizeof(driver::Completion)];
+  auto* batch = reinterpret_cast<driver::Completion*>(storage);
+  CqObject& object = *object_of(cq);
+  driver::Context& context = *object.owner->driver;
+  int done = 0;
+  while (done < count) {
+    const int wanted = std::min(count - done, kBatch);
+    const int got = context.poll_cq(*object.cq, batch, wanted);
+    if (got < 0) return done > 0 ? done : got;
+    for (int i = 0; i < got; ++i) to_wc(batch[i], wc[done + i]);
+    done += got;
+    if (got < wanted) break;
+  }
+  return done;
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  CqObject& object = *object_of(cq);
+  if (!object.owner->driver->alive()) return fail(EIO);
+  object.cq->arm(solicited_only ? driver::Arm::kSolicited : driver::Arm::kAny);
+  return 0;
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic::abi;
+
+HOSTNIC_VERB ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context,
+                                   ibv_comp_channel* channel, int comp_vector) {
+  static const RealVerb<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)> real(
+      "ibv_create_cq", "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) {
+    return real.foreign(context, cqe, cq_context, channel, comp_vector);
+  }
+  if (cqe <= 0 || comp_vector < 0) return fail_null(EINVAL);
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = static_cast<uint32_t>(cqe);
+  attr.cq_context = cq_context;
+  attr.channel = channel;
+  attr.comp_vector = static_cast<uint32_t>(comp_vector);
+  CqObject* cq = create_cq_object(*object_of(context), attr);
+  return cq != nullptr ? public_of(cq) : nullptr;
+}
+
+HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
+  static const RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
+  if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
+  if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
+  CqObject* object = object_of(cq);
+  if (object->owner->abandoned) return fail(EIO);
+  try {
+    if (int error = object->cq->resize(static_cast<uint32_t>(cqe))) return fail(error);
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+  object->cqe = static_cast<int>(object->cq->entries());
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
+  static const RealVerb<int(ibv_cq*)> real("ibv_destroy_cq", "IBVERBS_1.1");
+  CqObject* object = object_of(cq);
+  int claimed = 0;
+  {
+    ObjectLock lock = lock_objects();
+    claimed = claim(Kind::kCq, cq, [object] { return object->qps != 0; });
+    if (claimed == 0) object->owner->cq_ids.erase(object->cq.get());
+  }
+  if (claimed == kNotOurs) return real.foreign(cq);
+  if (claimed != 0) return fail(claimed);
+  const uint64_t id = object->id;
+  if (object->channel_object != nullptr) {
+    object->channel_object->events.remove_if([id](uint64_t record) { return record == id; });
+  }
+  forget_async_events(*object->owner, id);
+  wait_until_acknowledged(*object);
+  {
+    ObjectLock lock = lock_objects();
+    remove_object(cq);
+    --object->owner->cqs;
+    if (object->channel != nullptr) --object->channel->refcnt;
+  }
+  destroy_cq_object(*object);
+  return 0;
+}

@@ -1,0 +1,11 @@
+// Creating completion queues, plain and extended.
+#pragma once
+
+#include "verbs-shim/abi/objects.h"
+
+namespace hostnic::abi {
+
+// Checks `attr` but for the extended fields. Null with errno set.
+CqObject* create_cq_object(ContextObject& context, const ibv_cq_init_attr_ex& attr);
+
+}  // namespace hostnic::abi

@@ -1,0 +1,98 @@
+#include "verbs-shim/abi/device_attr.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/limits.h"
+
+namespace hostnic::abi {
+namespace {
+
+constexpr uint8_t kPhysLinkUp = 5, kPhysPolling = 2;
+constexpr uint8_t kLocalAckDelay = 15;  // 4.096 us * 2^15 = 134 ms: a busy laptop's worst
+constexpr uint8_t kSubnetTimeout = 18;
+
+}  // namespace
+
+void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
+  attr = {};
+  snprintf(attr.fw_ver, sizeof attr.fw_ver, "%s", HOSTNIC_VERSION);
+  attr.node_guid = info.node_guid;
+  attr.sys_image_guid = info.node_guid;
+  attr.max_mr_size = kMaxMrBytes;
+  attr.page_size_cap = ~uint64_t{0xfff};
+  attr.max_qp = static_cast<int>(info.max_qps);
+  attr.max_qp_wr = kMaxQpWr;
+  attr.device_cap_flags =
+      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT;
+  attr.max_sge = kMaxSge;
+  attr.max_sge_rd = kMaxSge;
+  attr.max_cq = kMaxCqs;
+  attr.max_cqe = kMaxCqe;
+  attr.max_mr = static_cast<int>(info.max_mrs);
+  attr.max_pd = kMaxPds;
+  attr.max_qp_rd_atom = kMaxRdAtomic;
+  attr.max_qp_init_rd_atom = kMaxRdAtomic;
+  attr.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * info.max_qps);
+  attr.atomic_cap = info.atomic_on_host ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA;
+  attr.max_ah = kMaxAhs;
+  attr.max_pkeys = 1;
+  attr.local_ca_ack_delay = kLocalAckDelay;
+  attr.phys_port_cnt = 1;
+}
+
+int fill_device_attr_ex(const DeviceInfo& info, ibv_device_attr_ex* attr, size_t size_bytes) {
+  if (size_bytes < sizeof attr->orig_attr) return EINVAL;
+  ibv_device_attr_ex full{};
+  fill_device_attr(info, full.orig_attr);
+  full.completion_timestamp_mask = UINT64_MAX;
+  full.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+  full.phys_port_cnt_ex = 1;
+  // A caller with newer headers knows fields that we don't have: they are zero.
+  memset(attr, 0, size_bytes);
+  memcpy(attr, &full, std::min(size_bytes, sizeof full));
+  return 0;
+}
+
+int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t size_bytes) {
+  if (port != kPortNumber) return EINVAL;
+  const LinkRate& rate = link_rate(info.speed_mbps);
+  ibv_port_attr full{};
+  full.state = info.link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  full.max_mtu = IBV_MTU_4096;
+  full.active_mtu = mtu_enum_from_bytes(info.mtu_bytes);
+  full.gid_tbl_len = kGidTableLength;
+  full.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  full.max_msg_sz = kMaxMessageBytes;
+  full.pkey_tbl_len = 1;
+  full.lid = lid_from_ip(info.ip);
+  full.max_vl_num = 1;
+  full.subnet_timeout = kSubnetTimeout;
+  full.active_width = rate.width;
+  full.active_speed = rate.speed;
+  full.phys_state = info.link_up ? kPhysLinkUp : kPhysPolling;
+  full.link_layer = IBV_LINK_LAYER_ETHERNET;
+  memset(attr, 0, size_bytes);
+  memcpy(attr, &full, std::min(size_bytes, sizeof full));
+  return 0;
+}
+
+std::string netdev_name(const DeviceInfo& info) {
+  const std::string_view devargs(info.port, strnlen(info.port, sizeof info.port));
+  constexpr std::string_view kKey = "iface=";
+  const size_t at = devargs.find(kKey);
+  if (at == std::string_view::npos) return "lo";
+  const std::string_view rest = devargs.substr(at + kKey.size());
+  return std::string(rest.substr(0, rest.find(',')));
+}
+
+uint32_t netdev_index(const DeviceInfo& info) { return if_nametoindex(netdev_name(info).c_str()); }
+
+}  // namespace hostnic::abi

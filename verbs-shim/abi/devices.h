@@ -1,0 +1,23 @@
+// The devices of this process's hostnicd.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "verbs-shim/abi/objects.h"
+
+namespace hostnic::abi {
+
+// Asks hostnicd; empty when none answers. A device that was seen before keeps its object. Says once
+// on stderr when $HOSTNIC_SOCKET names a socket that nobody serves, else only in the debug log.
+// Any thread; allocates.
+std::vector<DeviceObject*> current_devices();
+
+// Whether the program got `device` from us.
+bool is_our_device(const ibv_device* device);
+DeviceObject* object_of(ibv_device* device);
+
+// A copy, since ibv_get_device_list refreshes it.
+DeviceInfo info_of(const DeviceObject& device);
+
+}  // namespace hostnic::abi

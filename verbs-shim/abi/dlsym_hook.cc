@@ -1,0 +1,144 @@
+// Replaces dlsym and dlvsym: programs that look verbs up in a handle of libibverbs (NCCL, ctypes)
+// get ours. Compiled without sanitizers: their runtimes call dlsym before they are ready.
+#include <dlfcn.h>
+
+#include "verbs-shim/abi/elf_symbol.h"
+
+#ifndef __x86_64__
+#error "dlsym_hook.cc has the entry sequence of x86-64 only: add this machine's"
+#endif
+
+namespace {
+
+using hostnic::abi::address_is_in;
+using hostnic::abi::libc_symbol;
+using hostnic::abi::starts_with;
+
+using Dlsym = void* (*)(void*, const char*);
+using Dlvsym = void* (*)(void*, const char*, const char*);
+
+void* no_dlsym(void*, const char*) { return nullptr; }
+void* no_dlvsym(void*, const char*, const char*) { return nullptr; }
+
+bool is_verb(const char* name) {
+  return name != nullptr && (starts_with(name, "ibv_") || starts_with(name, "_ibv_"));
+}
+
+const void* base_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+// A handle for this library itself.
+void* own_handle() {
+  static void* const handle = [] {
+    Dl_info info;
+    const auto* inside = reinterpret_cast<const void*>(&own_handle);
+    if (dladdr(inside, &info) == 0) return static_cast<void*>(nullptr);
+    return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  }();
+  return handle;
+}
+
+// `ours` unless the handle led it on to a library that we depend on.
+void* if_in_this_library(void* ours) {
+  if (ours == nullptr) return nullptr;
+  return base_of(ours) == base_of(reinterpret_cast<const void*>(&own_handle)) ? ours : nullptr;
+}
+
+// Whether the program asked the real libibverbs. RTLD_NEXT is for those that wrap what comes behind
+// them: they get that.
+bool asks_libibverbs(void* handle, const void* theirs) {
+  return handle != RTLD_NEXT && theirs != nullptr && address_is_in(theirs, "libibverbs.so");
+}
+
+}  // namespace
+
+// Where the entry sequences below jump.
+extern "C" [[gnu::visibility("hidden")]] Dlsym hostnic_real_dlsym;
+extern "C" [[gnu::visibility("hidden")]] Dlvsym hostnic_real_dlvsym;
+Dlsym hostnic_real_dlsym = nullptr;
+Dlvsym hostnic_real_dlvsym = nullptr;
+
+static void resolve() {
+  if (__atomic_load_n(&hostnic_real_dlvsym, __ATOMIC_ACQUIRE) != nullptr) return;
+  auto* real_dlsym = reinterpret_cast<Dlsym>(libc_symbol("dlsym"));
+  auto* real_dlvsym = reinterpret_cast<Dlvsym>(libc_symbol("dlvsym"));
+  if (real_dlsym == nullptr) real_dlsym = no_dlsym;
+  if (real_dlvsym == nullptr) real_dlvsym = no_dlvsym;
+  __atomic_store_n(&hostnic_real_dlsym, real_dlsym, __ATOMIC_RELEASE);
+  __atomic_store_n(&hostnic_real_dlvsym, real_dlvsym, __ATOMIC_RELEASE);
+}
+
+// What to answer instead of the real function; null: let it answer.
+extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlsym_answer(void* handle,
+                                                                               const char* name) {
+  resolve();
+  if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
+  if (!asks_libibverbs(handle, hostnic_real_dlsym(handle, name))) return nullptr;
+  return if_in_this_library(hostnic_real_dlsym(own_handle(), name));
+}
+
+extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
+    void* handle, const char* name, const char* version) {
+  resolve();
+  if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
+  if (!asks_libibverbs(handle, hostnic_real_dlvsym(handle, name, version))) return nullptr;
+  return if_in_this_library(hostnic_real_dlvsym(own_handle(), name, version));
+}
+
+// In assembly, because the real functions look at their return address to know whose "next"
+// RTLD_NEXT means: they have to be jumped to with the program's frame in place, at every
+// optimisation level.
+__asm__(R"(
+        .text
+        .globl  dlsym
+        .type   dlsym, @function
+dlsym:
+        .cfi_startproc
+        endbr64
+        pushq   %rdi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rsi
+        .cfi_adjust_cfa_offset 8
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        call    hostnic_dlsym_answer
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        popq    %rsi
+        .cfi_adjust_cfa_offset -8
+        popq    %rdi
+        .cfi_adjust_cfa_offset -8
+        testq   %rax, %rax
+        jnz     1f
+        jmp     *hostnic_real_dlsym(%rip)
+1:      ret
+        .cfi_endproc
+        .size   dlsym, .-dlsym
+
+        .globl  dlvsym
+        .type   dlvsym, @function
+dlvsym:
+        .cfi_startproc
+        endbr64
+        pushq   %rdi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rsi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rdx
+        .cfi_adjust_cfa_offset 8
+        call    hostnic_dlvsym_answer
+        popq    %rdx
+        .cfi_adjust_cfa_offset -8
+        popq    %rsi
+        .cfi_adjust_cfa_offset -8
+        popq    %rdi
+        .cfi_adjust_cfa_offset -8
+        testq   %rax, %rax
+        jnz     1f
+        jmp     *hostnic_real_dlvsym(%rip)
+1:      ret
+        .cfi_endproc
+        .size   dlvsym, .-dlvsym
+)");

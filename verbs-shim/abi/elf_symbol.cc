@@ -1,0 +1,108 @@
+#include "verbs-shim/abi/elf_symbol.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <cstdint>
+
+namespace hostnic::abi {
+namespace {
+
+constexpr char kLibc[] = "libc.so.6";
+constexpr uint16_t kHiddenVersion = 0x8000;  // bit of a DT_VERSYM entry: not the default version
+
+bool same_text(const char* a, const char* b) {
+  while (*a != '\0' && *a == *b) {
+    ++a;
+    ++b;
+  }
+  return *a == *b;
+}
+
+const char* base_name(const char* path) {
+  const char* name = path;
+  for (; *path != '\0'; ++path) {
+    if (*path == '/') name = path + 1;
+  }
+  return name;
+}
+
+const link_map* find_libc() {
+  for (const link_map* map = _r_debug.r_map; map != nullptr; map = map->l_next) {
+    if (map->l_name != nullptr && same_text(base_name(map->l_name), kLibc)) return map;
+  }
+  return nullptr;
+}
+
+struct SymbolTable {
+  const ElfW(Sym) * symbols = nullptr;
+  const char* strings = nullptr;
+  const uint16_t* versions = nullptr;
+  const uint32_t* hash = nullptr;  // DT_GNU_HASH
+
+  // glibc relocates these entries of l_ld in place on most machines; where it does not, they are
+  // offsets.
+  explicit SymbolTable(const link_map& map) {
+    for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+      const uintptr_t value = entry->d_un.d_ptr;
+      const uintptr_t address = value < map.l_addr ? value + map.l_addr : value;
+      if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(address);
+      if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(address);
+      if (entry->d_tag == DT_VERSYM) versions = reinterpret_cast<const uint16_t*>(address);
+      if (entry->d_tag == DT_GNU_HASH) hash = reinterpret_cast<const uint32_t*>(address);
+    }
+  }
+  bool complete() const { return symbols && strings && versions && hash; }
+};
+
+uint32_t gnu_hash(const char* name) {
+  uint32_t hash = 5381;
+  for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<uint8_t>(*name);
+  return hash;
+}
+
+// DT_GNU_HASH: nbuckets, symoffset, bloom_size, bloom_shift, bloom words, buckets, chains.
+const ElfW(Sym) * find(const SymbolTable& table, const char* name) {
+  const uint32_t bucket_count = table.hash[0];
+  const uint32_t first_symbol = table.hash[1];
+  const uint32_t bloom_words = table.hash[2];
+  const uint32_t* buckets = table.hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chains = buckets + bucket_count;
+  const uint32_t wanted = gnu_hash(name);
+  uint32_t index = buckets[wanted % bucket_count];
+  if (index < first_symbol) return nullptr;
+  for (;; ++index) {
+    const uint32_t hash = chains[index - first_symbol];
+    const ElfW(Sym)& symbol = table.symbols[index];
+    const bool same = (hash | 1) == (wanted | 1) && symbol.st_shndx != SHN_UNDEF &&
+                      same_text(table.strings + symbol.st_name, name);
+    if (same && !(table.versions[index] & kHiddenVersion)) return &symbol;
+    if (hash & 1) return nullptr;  // end of the bucket
+  }
+}
+
+}  // namespace
+
+void* libc_symbol(const char* name) {
+  const link_map* libc = find_libc();
+  if (libc == nullptr) return nullptr;
+  const SymbolTable table(*libc);
+  if (!table.complete()) return nullptr;
+  const ElfW(Sym)* symbol = find(table, name);
+  if (symbol == nullptr) return nullptr;
+  void* address = reinterpret_cast<void*>(libc->l_addr + symbol->st_value);
+  // An indirect function (memcpy and friends) names a resolver instead.
+  if (ELF64_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC) {
+    return reinterpret_cast<void* (*)()>(address)();
+  }
+  return address;
+}
+
+bool address_is_in(const void* address, const char* file_prefix) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  return starts_with(base_name(info.dli_fname), file_prefix);
+}
+
+}  // namespace hostnic::abi

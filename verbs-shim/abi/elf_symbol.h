@@ -1,0 +1,23 @@
+// Looks libc functions up without dlsym, which this library replaces: by reading libc's own dynamic
+// symbol table (ELF gABI, "Dynamic Section" and "Symbol Versioning"). Calls nothing of libc, since
+// AddressSanitizer looks functions up through our dlsym while its strcmp leads nowhere yet.
+#pragma once
+
+namespace hostnic::abi {
+
+inline bool starts_with(const char* text, const char* prefix) {
+  for (; *prefix != '\0'; ++text, ++prefix) {
+    if (*text != *prefix) return false;
+  }
+  return true;
+}
+
+// Address of the default version of `name` in the loaded libc.so.6, null when there is none. Any
+// thread, also before constructors ran; takes no lock of the dynamic linker, allocates nothing.
+void* libc_symbol(const char* name);
+
+// Whether `address` lies in a loaded object whose file name starts with `file_prefix`, and not in
+// this library.
+bool address_is_in(const void* address, const char* file_prefix);
+
+}  // namespace hostnic::abi

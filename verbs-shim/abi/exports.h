@@ -1,0 +1,5 @@
+// How an entry point of the library is defined. Everything else in it is hidden; the version that a
+// symbol gets is in hostnic-verbs.map.
+#pragma once
+
+#define HOSTNIC_VERB extern "C" [[gnu::visibility("default")]]

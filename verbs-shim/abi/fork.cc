@@ -1,0 +1,68 @@
+#include "verbs-shim/abi/fork.h"
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+
+#include <atomic>
+
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+#include "verbs-shim/memory/fork_init.h"
+
+namespace hostnic::abi {
+namespace {
+
+// Held from before fork until after it, on both sides: the child must find the registry whole.
+ObjectLock& lock_across_fork() {
+  static ObjectLock& lock = *new ObjectLock;
+  return lock;
+}
+
+void before_fork() {
+  ObjectLock lock = lock_objects();
+  lock_across_fork() = std::move(lock);
+}
+
+void after_fork_in_parent() { lock_across_fork().unlock(); }
+
+void after_fork_in_child() {
+  for (void* context : contexts()) {
+    ContextObject* object = object_of(static_cast<ibv_context*>(context));
+    object->abandoned.store(true);
+    object->driver->abandon_after_fork();
+  }
+  lock_across_fork().unlock();
+}
+
+std::atomic<bool> fork_initialized{false};
+
+}  // namespace
+
+void watch_forks() {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic::abi;
+
+HOSTNIC_VERB int ibv_fork_init(void) {
+  static const RealVerb<int()> real("ibv_fork_init", "IBVERBS_1.1");
+  hostnic::memory::set_fork_init();
+  fork_initialized.store(true);
+  const int error = real.call();
+  // A machine without libibverbs' kernel side still has our devices.
+  return error == ENOSYS ? 0 : error;
+}
+
+HOSTNIC_VERB ibv_fork_status ibv_is_fork_initialized(void) {
+  static const RealVerb<ibv_fork_status()> real("ibv_is_fork_initialized", "IBVERBS_1.13");
+  if (fork_initialized.load()) return IBV_FORK_ENABLED;
+  // The real library may call it unneeded, since recent kernels copy pinned pages at fork; ours are
+  // copied by our own fork handler, so that holds here too.
+  const ibv_fork_status status = real.call();
+  return status == IBV_FORK_UNNEEDED ? status : IBV_FORK_DISABLED;
+}

@@ -1,0 +1,10 @@
+// What happens to open devices in a forked child: they are dead there, and must not touch the
+// parent's session.
+#pragma once
+
+namespace hostnic::abi {
+
+// From the first opened device on. Idempotent, any thread.
+void watch_forks();
+
+}  // namespace hostnic::abi

@@ -1,0 +1,195 @@
+// Protection domains' memory: registering and deregistering.
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+#include "verbs-shim/driver/log.h"
+
+// libibverbs' headers define them as macros that choose between the symbols.
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace hostnic::abi {
+namespace {
+
+constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
+
+// 0 or an errno value.
+int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
+                   unsigned int access, driver::MemoryRegistration& out) {
+  uint32_t flags = 0;
+  if (int error = to_access(access, flags)) return error;
+  if (length == 0 || length > kMaxMrBytes) return EINVAL;
+  if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
+  if (pd.owner->abandoned) return EIO;
+  auto registered = pd.owner->driver->register_memory(
+      pd.handle, reinterpret_cast<uintptr_t>(address), length, iova, flags);
+  if (!registered) {
+    log_info("ibv_reg_mr(%p, %zu): %s", address, length, registered.error().message.c_str());
+    return registered.error().error;
+  }
+  out = *registered;
+  return 0;
+}
+
+// The PD stays while this holds it. False when it is none of ours.
+bool hold_pd(ibv_pd* pd) {
+  ObjectLock lock = lock_objects();
+  if (!is_live(Kind::kPd, pd)) return false;
+  ++object_of(pd)->users;
+  return true;
+}
+
+void release_pd(ibv_pd* pd) {
+  ObjectLock lock = lock_objects();
+  --object_of(pd)->users;
+}
+
+void set_public_fields(MrObject& mr, ibv_pd* pd, void* address, size_t length) {
+  mr.pd = pd;
+  mr.addr = address;
+  mr.length = length;
+  mr.lkey = mr.registration.lkey;
+  mr.rkey = mr.registration.rkey;
+}
+
+// `pd` is held; the MR keeps that hold.
+ibv_mr* register_held(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                      unsigned int access) {
+  auto mr = std::make_unique<MrObject>();
+  PdObject* owner = object_of(pd);
+  if (int error = register_range(*owner, address, length, iova, access, mr->registration)) {
+    return fail_null(error);
+  }
+  mr->id = next_object_id();
+  mr->owner = owner->owner;
+  mr->context = pd->context;
+  mr->handle = static_cast<uint32_t>(mr->id);
+  mr->iova = iova;
+  mr->access = access;
+  set_public_fields(*mr, pd, address, length);
+  ObjectLock lock = lock_objects();
+  add_object(Kind::kMr, mr.get(), *mr);
+  return mr.release();
+}
+
+ibv_mr* register_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned int access) {
+  ibv_mr* mr = without_exceptions([&] { return register_held(pd, address, length, iova, access); });
+  if (mr == nullptr) {
+    const int error = errno;
+    release_pd(pd);
+    errno = error;
+  }
+  return mr;
+}
+
+int rereg_error(int error) {
+  errno = error;
+  return IBV_REREG_MR_ERR_INPUT;  // the old registration stays as it was
+}
+
+// Registers anew, then drops the old one: the keys change, as ibv_rereg_mr(3) allows.
+int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_t length,
+                   int access) {
+  driver::MemoryRegistration registration;
+  const PdObject& pd = *object_of(new_pd);
+  const bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+  void* to = moved ? address : mr.addr;
+  const size_t bytes = moved ? length : mr.length;
+  const uint64_t iova = moved ? reinterpret_cast<uintptr_t>(address) : mr.iova;
+  const unsigned int wanted =
+      flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned int>(access) : mr.access;
+  if (int error = register_range(pd, to, bytes, iova, wanted, registration)) return error;
+  mr.owner->driver->deregister_memory(mr.registration);
+  mr.registration = registration;
+  mr.iova = iova;
+  mr.access = wanted;
+  ibv_pd* old_pd = mr.pd;
+  set_public_fields(mr, new_pd, to, bytes);
+  release_pd(old_pd);
+  return 0;
+}
+
+}  // namespace
+
+int deregister_mr_object(MrObject& mr) {
+  if (mr.owner->abandoned) return 0;
+  return mr.owner->driver->deregister_memory(mr.registration);
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic;
+using namespace hostnic::abi;
+
+HOSTNIC_VERB ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
+  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
+  if (!hold_pd(pd)) return real.foreign(pd, address, length, access);
+  return register_mr(pd, address, length, reinterpret_cast<uintptr_t>(address),
+                     static_cast<unsigned int>(access));
+}
+
+HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                                     int access) {
+  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
+                                                                             "IBVERBS_1.7");
+  if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
+  return register_mr(pd, address, length, iova, static_cast<unsigned int>(access));
+}
+
+HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                                      unsigned int access) {
+  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
+      "ibv_reg_mr_iova2", "IBVERBS_1.8");
+  if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
+  return register_mr(pd, address, length, iova, access);
+}
+
+HOSTNIC_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                       int fd, int access) {
+  static const RealVerb<ibv_mr*(ibv_pd*, uint64_t, size_t, uint64_t, int, int)> real(
+      "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
+  if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, offset, length, iova, fd, access);
+  return fail_null(EOPNOTSUPP);
+}
+
+HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
+                              int access) {
+  static const RealVerb<int(ibv_mr*, int, ibv_pd*, void*, size_t, int)> real("ibv_rereg_mr",
+                                                                             "IBVERBS_1.1");
+  if (!is_ours(Kind::kMr, mr)) {
+    if (real_contexts_open.load() == 0) return rereg_error(EINVAL);
+    return real.call(mr, flags, pd, address, length, access);
+  }
+  MrObject* object = object_of(mr);
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0) return rereg_error(EINVAL);
+  ibv_pd* new_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : object->pd;
+  if (!hold_pd(new_pd)) return rereg_error(EINVAL);
+  int error = EINVAL;  // a PD of another device
+  if (object_of(new_pd)->owner == object->owner) {
+    error = register_again(*object, flags, new_pd, address, length, access);
+  }
+  if (error == 0) return 0;
+  release_pd(new_pd);
+  return rereg_error(error);
+}
+
+HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
+  static const RealVerb<int(ibv_mr*)> real("ibv_dereg_mr", "IBVERBS_1.1");
+  int claimed = 0;
+  {
+    ObjectLock lock = lock_objects();
+    claimed = claim(Kind::kMr, mr, [] { return false; });
+    if (claimed == 0) remove_object(mr);
+  }
+  if (claimed == kNotOurs) return real.foreign(mr);
+  if (claimed != 0) return fail(claimed);
+  MrObject* object = object_of(mr);
+  // Whatever hostnicd says (it may be gone), nothing of it is left here.
+  if (int error = deregister_mr_object(*object)) log_debug("ibv_dereg_mr: error %d", error);
+  release_pd(object->pd);
+  delete object;
+  return 0;
+}

@@ -1,0 +1,111 @@
+// The verbs objects that programs hold. Each starts with the public structure of libibverbs, whose
+// address is what the program has; the rest is ours.
+//
+// Locking: `lock_objects()` (registry.h) guards what is marked [registry]. It may be taken with a
+// driver lock held, so never call the driver while holding it.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "verbs-shim/abi/event_queue.h"
+#include "verbs-shim/abi/send_builder.h"
+#include "verbs-shim/driver/context.h"
+
+namespace hostnic::abi {
+
+struct ContextObject;
+
+// A device that was listed once; lives as long as the process, because programs keep the pointer.
+struct DeviceObject {
+  ibv_device device{};
+  // libmlx5 and libefa read their private fields behind ibv_device to see whether it is theirs.
+  std::byte zeros[1024]{};
+  DeviceInfo info{};  // [registry]
+};
+
+// What every object below has.
+struct ObjectBase {
+  uint64_t id = 0;  // never used twice in a process; its low half is the verbs handle
+  ContextObject* owner = nullptr;
+};
+
+struct PdObject : ibv_pd, ObjectBase {
+  uint32_t users = 0;  // [registry] MRs, QPs and AHs
+};
+
+struct MrObject : ibv_mr, ObjectBase {
+  driver::MemoryRegistration registration;
+  uint64_t iova = 0;  // as asked for, for ibv_rereg_mr
+  unsigned int access = 0;
+};
+
+struct ChannelObject : ibv_comp_channel, ObjectBase {
+  EventQueue events;  // records: ids of CQs
+};
+
+struct CqObject : ibv_cq_ex, ObjectBase {
+  std::unique_ptr<driver::Cq> cq;
+  ChannelObject* channel_object = nullptr;
+  uint32_t qps = 0;                // [registry]
+  uint32_t comp_events_taken = 0;  // [registry] what ibv_destroy_cq waits for
+  uint32_t async_events_taken = 0;
+  // ibv_start_poll .. ibv_end_poll
+  std::mutex poll_mutex;
+  driver::Completion current;
+  uint64_t current_time_ns = 0;
+  uint64_t wc_flags = 0;
+};
+
+struct QpObject : ibv_qp_ex, ObjectBase {
+  driver::Qp* qp = nullptr;
+  driver::QpCaps caps;
+  bool signal_all = false;
+  bool has_builder = false;         // created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+  uint32_t async_events_taken = 0;  // [registry]
+  SendBuilder builder;
+};
+
+struct AhObject : ibv_ah, ObjectBase {
+  ibv_ah_attr attr;
+};
+
+// The public verbs_context comes last in rdma-core's own structures and first in ours: programs
+// only go from ibv_context to verbs_context (verbs_get_ctx).
+struct ContextObject : verbs_context, ObjectBase {
+  std::unique_ptr<driver::Context> driver;
+  DeviceObject* device = nullptr;
+  EventQueue async_events;  // records: async_record()
+  // In a forked child: nothing of the driver may be touched, its locks may be held by threads that
+  // don't exist here.
+  std::atomic<bool> abandoned{false};
+  uint32_t pds = 0, cqs = 0, ahs = 0;                      // [registry] for the advertised limits
+  std::unordered_map<const driver::Cq*, uint64_t> cq_ids;  // [registry]
+};
+
+inline ContextObject* object_of(ibv_context* context) {
+  return static_cast<ContextObject*>(verbs_get_ctx(context));
+}
+inline PdObject* object_of(ibv_pd* pd) { return static_cast<PdObject*>(pd); }
+inline MrObject* object_of(ibv_mr* mr) { return static_cast<MrObject*>(mr); }
+inline ChannelObject* object_of(ibv_comp_channel* channel) {
+  return static_cast<ChannelObject*>(channel);
+}
+inline CqObject* object_of(ibv_cq_ex* cq) { return static_cast<CqObject*>(cq); }
+inline CqObject* object_of(ibv_cq* cq) { return object_of(reinterpret_cast<ibv_cq_ex*>(cq)); }
+inline QpObject* object_of(ibv_qp_ex* qp) { return static_cast<QpObject*>(qp); }
+inline QpObject* object_of(ibv_qp* qp) { return object_of(reinterpret_cast<ibv_qp_ex*>(qp)); }
+inline AhObject* object_of(ibv_ah* ah) { return static_cast<AhObject*>(ah); }
+
+inline ibv_context* public_of(ContextObject* context) { return &context->verbs_context::context; }
+inline ibv_cq* public_of(CqObject* cq) {
+  return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(cq));
+}
+inline ibv_qp* public_of(QpObject* qp) { return &qp->qp_base; }
+
+}  // namespace hostnic::abi

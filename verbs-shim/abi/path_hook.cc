@@ -1,0 +1,146 @@
+// Replaces the libc functions that take a path, for the few paths of path_map.h. Compiled without
+// sanitizers: sanitizer runtimes call these before they are ready.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <new>
+#include <string>
+
+#include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/abi/path_map.h"
+
+namespace hostnic::abi {
+namespace {
+
+// The next definition of `name` behind this library: libc's, or that of another preloaded library.
+void* next_symbol(const char* name) {
+  using Dlsym = void* (*)(void*, const char*);
+  static const auto real_dlsym = reinterpret_cast<Dlsym>(libc_symbol("dlsym"));
+  return real_dlsym(RTLD_NEXT, name);
+}
+
+template <typename Function>
+Function* next_function(const char* name) {
+  return reinterpret_cast<Function*>(next_symbol(name));
+}
+
+// The path to use instead of `original`; converts to it.
+class MappedPath {
+ public:
+  explicit MappedPath(const char* original) : path_(original) {
+    if (!may_be_mapped(original)) return;
+    const int saved_errno = errno;
+    try {
+      mapped_ = map_path(original);
+      if (!mapped_.empty()) path_ = mapped_.c_str();
+    } catch (const std::bad_alloc&) {
+      // The path as it is leads nowhere; that is an answer, too.
+    }
+    errno = saved_errno;
+  }
+  MappedPath(const MappedPath&) = delete;
+  MappedPath& operator=(const MappedPath&) = delete;
+  operator const char*() const { return path_; }
+
+ private:
+  std::string mapped_;
+  const char* path_;
+};
+
+bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
+
+}  // namespace
+
+}  // namespace hostnic::abi
+
+using hostnic::abi::has_mode;
+using hostnic::abi::MappedPath;
+using hostnic::abi::next_function;
+
+// Defines the exported function `name`. It has another name in C++, so that it need not repeat the
+// attributes of libc's declaration. Structures behind pointers don't matter here: void*.
+#define HOSTNIC_HOOK(result, name, parameters)                                                    \
+  extern "C" [[gnu::visibility("default")]] result hostnic_hook_##name parameters __asm__(#name); \
+  result hostnic_hook_##name parameters
+
+// One that passes its arguments on, with `path` replaced by `mapped`.
+#define HOSTNIC_PATH_HOOK(result, name, parameters, arguments)        \
+  HOSTNIC_HOOK(result, name, parameters) {                            \
+    static const auto next = next_function<result parameters>(#name); \
+    const MappedPath mapped(path);                                    \
+    return next arguments;                                            \
+  }
+
+// One with a mode that is there only for some flags.
+#define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments) \
+  HOSTNIC_HOOK(int, name, parameters) {                                 \
+    static const auto next = next_function<int next_parameters>(#name); \
+    mode_t mode = 0;                                                    \
+    if (has_mode(flags)) {                                              \
+      va_list rest;                                                     \
+      va_start(rest, flags);                                            \
+      mode = va_arg(rest, mode_t);                                      \
+      va_end(rest);                                                     \
+    }                                                                   \
+    const MappedPath mapped(path);                                      \
+    return next arguments;                                              \
+  }
+
+using Filter = int (*)(const void*);
+using Compare = int (*)(const void*, const void*);
+
+// clang-format off
+HOSTNIC_OPEN_HOOK(open, (const char* path, int flags, ...), (const char*, int, ...), (static_cast<const char*>(mapped), flags, mode))
+HOSTNIC_OPEN_HOOK(open64, (const char* path, int flags, ...), (const char*, int, ...), (static_cast<const char*>(mapped), flags, mode))
+HOSTNIC_OPEN_HOOK(openat, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
+HOSTNIC_OPEN_HOOK(openat64, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
+// What _FORTIFY_SOURCE makes of open without a mode.
+HOSTNIC_PATH_HOOK(int, __open_2, (const char* path, int flags), (mapped, flags))
+HOSTNIC_PATH_HOOK(int, __open64_2, (const char* path, int flags), (mapped, flags))
+HOSTNIC_PATH_HOOK(int, __openat_2, (int dir, const char* path, int flags), (dir, mapped, flags))
+HOSTNIC_PATH_HOOK(int, __openat64_2, (int dir, const char* path, int flags), (dir, mapped, flags))
+
+HOSTNIC_PATH_HOOK(FILE*, fopen, (const char* path, const char* mode), (mapped, mode))
+HOSTNIC_PATH_HOOK(FILE*, fopen64, (const char* path, const char* mode), (mapped, mode))
+
+HOSTNIC_PATH_HOOK(int, stat, (const char* path, void* status), (mapped, status))
+HOSTNIC_PATH_HOOK(int, stat64, (const char* path, void* status), (mapped, status))
+HOSTNIC_PATH_HOOK(int, lstat, (const char* path, void* status), (mapped, status))
+HOSTNIC_PATH_HOOK(int, lstat64, (const char* path, void* status), (mapped, status))
+HOSTNIC_PATH_HOOK(int, fstatat, (int dir, const char* path, void* status, int flags), (dir, mapped, status, flags))
+HOSTNIC_PATH_HOOK(int, fstatat64, (int dir, const char* path, void* status, int flags), (dir, mapped, status, flags))
+HOSTNIC_PATH_HOOK(int, statx, (int dir, const char* path, int flags, unsigned int mask, void* status), (dir, mapped, flags, mask, status))
+// What programs built before glibc 2.33 call for them.
+HOSTNIC_PATH_HOOK(int, __xstat, (int version, const char* path, void* status), (version, mapped, status))
+HOSTNIC_PATH_HOOK(int, __xstat64, (int version, const char* path, void* status), (version, mapped, status))
+HOSTNIC_PATH_HOOK(int, __lxstat, (int version, const char* path, void* status), (version, mapped, status))
+HOSTNIC_PATH_HOOK(int, __lxstat64, (int version, const char* path, void* status), (version, mapped, status))
+HOSTNIC_PATH_HOOK(int, __fxstatat, (int version, int dir, const char* path, void* status, int flags), (version, dir, mapped, status, flags))
+HOSTNIC_PATH_HOOK(int, __fxstatat64, (int version, int dir, const char* path, void* status, int flags), (version, dir, mapped, status, flags))
+
+HOSTNIC_PATH_HOOK(int, access, (const char* path, int mode), (mapped, mode))
+HOSTNIC_PATH_HOOK(int, eaccess, (const char* path, int mode), (mapped, mode))
+HOSTNIC_PATH_HOOK(int, euidaccess, (const char* path, int mode), (mapped, mode))
+HOSTNIC_PATH_HOOK(int, faccessat, (int dir, const char* path, int mode, int flags), (dir, mapped, mode, flags))
+
+HOSTNIC_PATH_HOOK(ssize_t, readlink, (const char* path, char* buffer, size_t size), (mapped, buffer, size))
+HOSTNIC_PATH_HOOK(ssize_t, readlinkat, (int dir, const char* path, char* buffer, size_t size), (dir, mapped, buffer, size))
+HOSTNIC_PATH_HOOK(ssize_t, __readlink_chk, (const char* path, char* buffer, size_t size, size_t room), (mapped, buffer, size, room))
+HOSTNIC_PATH_HOOK(char*, realpath, (const char* path, char* resolved), (mapped, resolved))
+HOSTNIC_PATH_HOOK(char*, __realpath_chk, (const char* path, char* resolved, size_t room), (mapped, resolved, room))
+HOSTNIC_PATH_HOOK(char*, canonicalize_file_name, (const char* path), (mapped))
+
+// ls -l asks for ACLs.
+HOSTNIC_PATH_HOOK(ssize_t, getxattr, (const char* path, const char* name, void* value, size_t size), (mapped, name, value, size))
+HOSTNIC_PATH_HOOK(ssize_t, lgetxattr, (const char* path, const char* name, void* value, size_t size), (mapped, name, value, size))
+
+HOSTNIC_PATH_HOOK(DIR*, opendir, (const char* path), (mapped))
+// It opens the directory without going through opendir's symbol.
+HOSTNIC_PATH_HOOK(int, scandir, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
+HOSTNIC_PATH_HOOK(int, scandir64, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
+// clang-format on

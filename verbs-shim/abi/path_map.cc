@@ -1,0 +1,134 @@
+#include "verbs-shim/abi/path_map.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+
+#include "verbs-shim/abi/devices.h"
+#include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/driver/log.h"
+
+namespace hostnic::abi {
+namespace {
+
+constexpr std::string_view kClass = "/sys/class/infiniband";
+constexpr std::string_view kVerbsClass = "/sys/class/infiniband_verbs";
+constexpr std::string_view kDev = "/dev/infiniband";
+
+// The rest of `path` behind `directory`, without slashes at its start; nothing if not below it.
+std::optional<std::string_view> below(std::string_view path, std::string_view directory) {
+  if (path.substr(0, directory.size()) != directory) return std::nullopt;
+  std::string_view rest = path.substr(directory.size());
+  if (!rest.empty() && rest.front() != '/') return std::nullopt;
+  while (!rest.empty() && rest.front() == '/') rest.remove_prefix(1);
+  return rest;
+}
+
+bool is_one_of(std::string_view rest, const std::vector<std::string>& names, bool as_uverbs) {
+  const std::string_view first = rest.substr(0, rest.find('/'));
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return first == (as_uverbs ? uverbs_name(name) : name);
+  });
+}
+
+// The process's tree. Leaked but for the files, which at_exit() removes: other threads may still
+// look.
+struct Shown {
+  std::mutex mutex;
+  SysfsTree tree;
+  bool tried = false;
+  std::vector<DeviceInfo> devices;  // as their files say
+  std::vector<std::string> names;
+};
+
+Shown& shown() {
+  static Shown& instance = *new Shown;
+  return instance;
+}
+
+void link_real_adapters(SysfsTree& tree) {
+  // libc's own, since our hook leads back here.
+  using Opendir = DIR* (*)(const char*);
+  const auto libc_opendir = reinterpret_cast<Opendir>(libc_symbol("opendir"));
+  DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(kClass).c_str()) : nullptr;
+  if (directory == nullptr) return;
+  while (const dirent* entry = readdir(directory)) {
+    if (entry->d_name[0] != '.')
+      tree.link(entry->d_name, std::string(kClass) + "/" + entry->d_name);
+  }
+  closedir(directory);
+}
+
+// Writes only what changed: another thread may be reading. The lock is held.
+void show_device(const DeviceInfo& info) {
+  const std::string name(info.name, strnlen(info.name, sizeof info.name));
+  const auto& names = shown().names;
+  const size_t at = std::find(names.begin(), names.end(), name) - names.begin();
+  if (at == names.size()) {
+    shown().names.push_back(name);
+    shown().devices.push_back(info);
+    // Padding that differs makes us write again, no more.
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
+  } else if (memcmp(&shown().devices[at], &info, sizeof info) == 0) {
+    return;
+  } else {
+    shown().devices[at] = info;
+  }
+  shown().tree.show(info);
+}
+
+[[gnu::destructor]] void remove_files_at_exit() {
+  // Not waiting: a thread that exit() stopped may have held it.
+  if (!shown().mutex.try_lock()) return;
+  { SysfsTree removed = std::move(shown().tree); }
+  shown().mutex.unlock();
+}
+
+}  // namespace
+
+std::string map_path(std::string_view path, const SysfsTree& tree,
+                     const std::vector<std::string>& names) {
+  if (tree.root().empty() || names.empty()) return {};
+  if (const auto rest = below(path, kClass)) {
+    if (rest->empty() || *rest == ".") return tree.class_directory();
+    if (*rest == "..") return "/sys/class";
+    if (is_one_of(*rest, names, false)) return tree.device_directory(*rest);
+  } else if (const auto verbs = below(path, kVerbsClass)) {
+    if (is_one_of(*verbs, names, true)) return tree.verbs_directory(*verbs);
+  } else if (const auto dev = below(path, kDev)) {
+    if (is_one_of(*dev, names, true) && dev->find('/') == std::string_view::npos)
+      return "/dev/null";
+  }
+  return {};
+}
+
+const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices) {
+  std::lock_guard lock(shown().mutex);
+  SysfsTree& tree = shown().tree;
+  if (!shown().tried && !devices.empty()) {
+    shown().tried = true;
+    tree = SysfsTree::create(sysfs_tree_base());
+    if (tree.root().empty())
+      log_debug("no directory for sysfs files in %s", sysfs_tree_base().c_str());
+    link_real_adapters(tree);
+  }
+  for (const DeviceInfo& info : devices) show_device(info);
+  return tree;
+}
+
+std::string map_path(const char* path) {
+  bool first = false;
+  {
+    std::lock_guard lock(shown().mutex);
+    first = shown().names.empty();
+  }
+  if (first) current_devices();
+  std::lock_guard lock(shown().mutex);
+  return map_path(path, shown().tree, shown().names);
+}
+
+}  // namespace hostnic::abi

@@ -1,0 +1,42 @@
+// Where the paths lead that programs build themselves, instead of using ibv_device::ibdev_path.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/hostif/control_message.h"
+#include "verbs-shim/abi/sysfs_tree.h"
+
+namespace hostnic::abi {
+
+// The rules, for a tree that shows the devices in `names`:
+//   /sys/class/infiniband                    -> the tree, which links real adapters too
+//   /sys/class/infiniband/hnicN/...          -> the tree
+//   /sys/class/infiniband_verbs/uverbs_hnicN/...  -> the tree
+//   /dev/infiniband/uverbs_hnicN             -> /dev/null, a character device that all may open:
+//                                               UCX looks for one, nobody reads it
+// Everything else stays, among it /dev/infiniband/rdma_cm. Empty: not ours.
+std::string map_path(std::string_view path, const SysfsTree& tree,
+                     const std::vector<std::string>& names);
+
+// False for nearly every path, without a lock or an allocation. Inline, because hooks ask before
+// anything else of this library may run.
+inline bool may_be_mapped(const char* path) {
+  if (path == nullptr || path[0] != '/') return false;
+  const char* prefix = path[1] == 's' ? "/sys/class/infiniband" : "/dev/infiniband";
+  while (*prefix != '\0' && *path == *prefix) {
+    ++path;
+    ++prefix;
+  }
+  return *prefix == '\0';
+}
+
+// The process's tree, made at first use, with these devices shown in it.
+const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices);
+
+// What path hooks call for a path that may_be_mapped(): asks hostnicd for devices if nobody did
+// yet. Empty: not ours. Any thread.
+std::string map_path(const char* path);
+
+}  // namespace hostnic::abi

@@ -1,0 +1,245 @@
+// Queue pairs: creation, state, destruction.
+#include <cstring>
+
+#include "verbs-shim/abi/async_event.h"
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+#include "verbs-shim/driver/log.h"
+
+namespace hostnic::abi {
+namespace {
+
+constexpr uint64_t kSupportedSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
+// 0, or why there can't be such a queue pair. [registry]
+int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  if (attr.qp_type != IBV_QPT_RC || attr.srq != nullptr) return EOPNOTSUPP;
+  if (!is_live_in(Kind::kPd, pd, &context)) return EINVAL;
+  if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return EINVAL;
+  if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return EINVAL;
+  const ibv_qp_cap& cap = attr.cap;
+  if (cap.max_send_wr > kMaxQpWr || cap.max_recv_wr > kMaxQpWr) return EINVAL;
+  if (cap.max_send_sge > kMaxSge || cap.max_recv_sge > kMaxSge) return EINVAL;
+  if (cap.max_inline_data > kMaxInlineBytes) return EINVAL;
+  return context.abandoned ? EIO : 0;
+}
+
+void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, int change) {
+  object_of(pd)->users += change;
+  object_of(send_cq)->qps += change;
+  object_of(recv_cq)->qps += change;
+}
+
+int hold(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  ObjectLock lock = lock_objects();
+  if (int error = check(context, pd, attr)) return error;
+  count_users(pd, attr.send_cq, attr.recv_cq, +1);
+  return 0;
+}
+
+void fill_public_fields(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  ibv_qp& base = qp.qp_base;
+  base.context = public_of(qp.owner);
+  base.qp_context = attr.qp_context;
+  base.pd = pd;
+  base.send_cq = attr.send_cq;
+  base.recv_cq = attr.recv_cq;
+  base.handle = static_cast<uint32_t>(qp.id);
+  base.qp_num = driver::qpn_of(*qp.qp);
+  base.state = IBV_QPS_RESET;
+  base.qp_type = attr.qp_type;
+  pthread_mutex_init(&base.mutex, nullptr);
+  pthread_cond_init(&base.cond, nullptr);
+}
+
+QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  auto qp = std::make_unique<QpObject>();
+  qp->id = next_object_id();
+  qp->owner = &context;
+  qp->signal_all = attr.sq_sig_all != 0;
+  driver::QpInit init;
+  init.pd = pd->handle;
+  init.send_cq = object_of(attr.send_cq)->cq.get();
+  init.recv_cq = object_of(attr.recv_cq)->cq.get();
+  init.caps = to_qp_caps(attr.cap);
+  init.signal_all = qp->signal_all;
+  init.user = qp.get();
+  auto created = context.driver->driver().create_qp(init);
+  if (!created) return fail_null(created.error());
+  qp->qp = *created;
+  driver::QpAttr unused;
+  context.driver->driver().query_qp(qp->qp, unused, qp->caps);
+  fill_public_fields(*qp, pd, attr);
+  install_send_builder(*qp);
+  qp->builder.set_limits(qp->caps);
+  ObjectLock lock = lock_objects();
+  add_object(Kind::kQp, public_of(qp.get()), *qp);
+  return qp.release();
+}
+
+QpObject* create_qp(ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  ContextObject* context = object_of(pd->context);
+  if (int error = hold(*context, pd, attr)) return fail_null(error);
+  QpObject* qp = without_exceptions([&] { return create_held(*context, pd, attr); });
+  if (qp == nullptr) {
+    const int error = errno;
+    ObjectLock lock = lock_objects();
+    count_users(pd, attr.send_cq, attr.recv_cq, -1);
+    errno = error;
+  }
+  return qp;
+}
+
+void wait_until_acknowledged(QpObject& qp) {
+  uint32_t taken = 0;
+  {
+    ObjectLock lock = lock_objects();
+    taken = qp.async_events_taken;
+  }
+  pthread_mutex_lock(&qp.qp_base.mutex);
+  while (qp.qp_base.events_completed != taken) {
+    pthread_cond_wait(&qp.qp_base.cond, &qp.qp_base.mutex);
+  }
+  pthread_mutex_unlock(&qp.qp_base.mutex);
+}
+
+// The driver's part. Whatever it answers (hostnicd may be gone), the QP is no more.
+void destroy_driver_qp(QpObject& qp) {
+  if (qp.owner->abandoned || qp.qp == nullptr) return;
+  if (int error = qp.owner->driver->driver().destroy_qp(qp.qp)) {
+    log_debug("ibv_destroy_qp: QP %u: error %d", qp.qp_base.qp_num, error);
+  }
+  qp.qp = nullptr;
+}
+
+}  // namespace
+
+void destroy_qp_object(QpObject& qp) {
+  destroy_driver_qp(qp);
+  pthread_cond_destroy(&qp.qp_base.cond);
+  pthread_mutex_destroy(&qp.qp_base.mutex);
+  delete &qp;
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  constexpr uint32_t kSupportedMask =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (attr->comp_mask & ~kSupportedMask) return fail_null(EOPNOTSUPP);
+  if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0) {
+    return fail_null(EOPNOTSUPP);
+  }
+  const bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (with_ops && (attr->send_ops_flags & ~kSupportedSendOps)) return fail_null(EOPNOTSUPP);
+  if (!is_ours(Kind::kPd, attr->pd) || attr->pd->context != context) return fail_null(EINVAL);
+  QpObject* qp = create_qp(attr->pd, *attr);
+  if (qp == nullptr) return nullptr;
+  qp->has_builder = with_ops;
+  attr->cap = from_qp_caps(qp->caps);
+  return public_of(qp);
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic;
+using namespace hostnic::abi;
+
+HOSTNIC_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  static const RealVerb<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)> real("ibv_create_qp", "IBVERBS_1.1");
+  if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, attr);
+  ibv_qp_init_attr_ex extended{};
+  // The extended structure starts with the fields of the plain one.
+  static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
+                offsetof(ibv_qp_init_attr, sq_sig_all));
+  memcpy(&extended, attr, offsetof(ibv_qp_init_attr, sq_sig_all) + sizeof attr->sq_sig_all);
+  QpObject* qp = create_qp(pd, extended);
+  if (qp == nullptr) return nullptr;
+  attr->cap = from_qp_caps(qp->caps);
+  return public_of(qp);
+}
+
+HOSTNIC_VERB ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  static const RealVerb<ibv_qp_ex*(ibv_qp*)> real("ibv_qp_to_qp_ex", "IBVERBS_1.6");
+  if (!is_ours(Kind::kQp, qp)) return real.foreign(qp);
+  QpObject* object = object_of(qp);
+  return object->has_builder ? object : nullptr;
+}
+
+HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  static const RealVerb<int(ibv_qp*, ibv_qp_attr*, int)> real("ibv_modify_qp", "IBVERBS_1.1");
+  if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask);
+  QpObject* object = object_of(qp);
+  if (object->owner->abandoned) return fail(EIO);
+  driver::QpAttr wanted;
+  driver::Context& context = *object->owner->driver;
+  const auto bits = static_cast<uint32_t>(mask);
+  if (int error = to_qp_attr(*attr, bits, context.device(), wanted)) {
+    log_info("ibv_modify_qp: QP %u: attributes of mask 0x%x refused: error %d", qp->qp_num, bits,
+             error);
+    return fail(error);
+  }
+  if (int error = context.driver().modify_qp(object->qp, wanted, bits)) {
+    log_info("ibv_modify_qp: QP %u: state %d to %d with mask 0x%x refused: error %d", qp->qp_num,
+             qp->state, bits & IBV_QP_STATE ? attr->qp_state : qp->state, bits, error);
+    return fail(error);
+  }
+  if (bits & IBV_QP_STATE) qp->state = attr->qp_state;
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  static const RealVerb<int(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*)> real("ibv_query_qp",
+                                                                                 "IBVERBS_1.1");
+  if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask, init);
+  QpObject* object = object_of(qp);
+  if (object->owner->abandoned) return fail(EIO);
+  driver::QpAttr now;
+  driver::QpCaps caps;
+  object->owner->driver->driver().query_qp(object->qp, now, caps);
+  from_qp_attr(now, caps, *attr);
+  qp->state = attr->qp_state;  // it may have gone to ERR or SQE by itself
+  *init = {};
+  init->qp_context = qp->qp_context;
+  init->send_cq = qp->send_cq;
+  init->recv_cq = qp->recv_cq;
+  init->cap = attr->cap;
+  init->qp_type = qp->qp_type;
+  init->sq_sig_all = object->signal_all;
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode op, uint32_t flags) {
+  static const RealVerb<int(ibv_qp*, ibv_wr_opcode, uint32_t)> real("ibv_query_qp_data_in_order",
+                                                                    "IBVERBS_1.14");
+  if (is_ours(Kind::kQp, qp) || real_contexts_open.load() == 0) return 0;
+  return real.call(qp, op, flags);
+}
+
+HOSTNIC_VERB int ibv_destroy_qp(ibv_qp* qp) {
+  static const RealVerb<int(ibv_qp*)> real("ibv_destroy_qp", "IBVERBS_1.1");
+  int claimed = 0;
+  {
+    ObjectLock lock = lock_objects();
+    claimed = claim(Kind::kQp, qp, [] { return false; });
+  }
+  if (claimed == kNotOurs) return real.foreign(qp);
+  if (claimed != 0) return fail(claimed);
+  QpObject* object = object_of(qp);
+  destroy_driver_qp(*object);
+  forget_async_events(*object->owner, object->id);
+  wait_until_acknowledged(*object);
+  {
+    ObjectLock lock = lock_objects();
+    remove_object(qp);
+    count_users(qp->pd, qp->send_cq, qp->recv_cq, -1);
+  }
+  destroy_qp_object(*object);
+  return 0;
+}

@@ -1,0 +1,165 @@
+// Questions about an open device: attributes, port, GIDs, P_Keys, clock.
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/device_attr.h"
+#include "verbs-shim/abi/devices.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+// libibverbs' headers define it as a macro over the table; this is the symbol of old programs.
+#undef ibv_query_port
+
+namespace hostnic::abi {
+namespace {
+
+const DeviceInfo& opened_info(ibv_context* context) { return object_of(context)->driver->device(); }
+
+bool gid_exists(uint32_t port, uint32_t index) {
+  return port == kPortNumber && index < static_cast<uint32_t>(kGidTableLength);
+}
+
+ibv_gid_entry gid_entry(const DeviceInfo& info) {
+  ibv_gid_entry entry{};
+  entry.gid = gid_from_ip(info.ip);
+  entry.gid_index = 0;
+  entry.port_num = kPortNumber;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.ndev_ifindex = netdev_index(info);
+  return entry;
+}
+
+}  // namespace
+
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size_bytes) {
+  const int error = fill_port_attr(opened_info(context), port, attr, size_bytes);
+  return error == 0 ? 0 : fail(error);
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, size_t size_bytes) {
+  if (input != nullptr && input->comp_mask != 0) return fail(EINVAL);
+  const int error = fill_device_attr_ex(opened_info(context), attr, size_bytes);
+  return error == 0 ? 0 : fail(error);
+}
+
+int query_rt_values(ibv_context*, ibv_values_ex* values) {
+  if (values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) return fail(EINVAL);
+  if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) {
+    // As hardware providers do: the whole counter is in tv_nsec. It ticks in nanoseconds, like
+    // completion timestamps.
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    values->raw_clock = {0, now.tv_sec * 1'000'000'000 + now.tv_nsec};
+  }
+  return 0;
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic;
+using namespace hostnic::abi;
+
+HOSTNIC_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
+  static const RealVerb<int(ibv_context*, ibv_device_attr*)> real("ibv_query_device",
+                                                                  "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, attr);
+  fill_device_attr(opened_info(context), *attr);
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
+  static const RealVerb<int(ibv_context*, uint8_t, _compat_ibv_port_attr*)> real("ibv_query_port",
+                                                                                 "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, attr);
+  return query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr), kLegacyPortAttrBytes);
+}
+
+HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
+  static const RealVerb<int(ibv_context*, uint8_t, int, ibv_gid*)> real("ibv_query_gid",
+                                                                        "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, gid) ? -1 : 0;
+  if (index < 0 || !gid_exists(port, static_cast<uint32_t>(index))) {
+    errno = EINVAL;
+    return -1;
+  }
+  *gid = gid_from_ip(opened_info(context).ip);
+  return 0;
+}
+
+HOSTNIC_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
+                                   ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
+  static const RealVerb<int(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t)>
+      real("_ibv_query_gid_ex", "IBVERBS_1.11");
+  if (!is_ours(Kind::kContext, context)) {
+    return real.foreign(context, port, index, entry, flags, entry_bytes);
+  }
+  if (flags != 0 || !gid_exists(port, index)) return fail(EINVAL);
+  const ibv_gid_entry full = gid_entry(opened_info(context));
+  memset(entry, 0, entry_bytes);
+  memcpy(entry, &full, std::min(entry_bytes, sizeof full));
+  return 0;
+}
+
+HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
+                                          size_t max_entries, uint32_t flags, size_t entry_bytes) {
+  static const RealVerb<ssize_t(ibv_context*, ibv_gid_entry*, size_t, uint32_t, size_t)> real(
+      "_ibv_query_gid_table", "IBVERBS_1.11");
+  if (!is_ours(Kind::kContext, context)) {
+    if (real_contexts_open.load() == 0) return -fail(EINVAL);
+    return real.call(context, entries, max_entries, flags, entry_bytes);
+  }
+  if (flags != 0) return -fail(EOPNOTSUPP);
+  if (max_entries == 0) return -fail(EINVAL);
+  return _ibv_query_gid_ex(context, kPortNumber, 0, entries, 0, entry_bytes) == 0 ? 1 : -EINVAL;
+}
+
+// libibverbs' private enumeration (0: IB or RoCEv1, 1: RoCEv2), unlike the public ibv_gid_type.
+// ibv_devinfo and libmlx5 import it under the private version of their release; all are the same.
+HOSTNIC_VERB int hostnic_query_gid_type(ibv_context* context, uint8_t port, unsigned int index,
+                                        uint32_t* type) {
+  constexpr uint32_t kRoceV2 = 1;
+  if (!is_ours(Kind::kContext, context)) return real_query_gid_type(context, port, index, type);
+  if (!gid_exists(port, index)) {
+    errno = EINVAL;
+    return -1;
+  }
+  *type = kRoceV2;
+  return 0;
+}
+
+__asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_34");
+__asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_57");
+__asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_59");
+__asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_64");
+__asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_65");
+
+HOSTNIC_VERB int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
+  static const RealVerb<int(ibv_context*, uint8_t, int, __be16*)> real("ibv_query_pkey",
+                                                                       "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, pkey) ? -1 : 0;
+  if (port != kPortNumber || index != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = kDefaultPkey;  // the same in either byte order
+  return 0;
+}
+
+HOSTNIC_VERB int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
+  static const RealVerb<int(ibv_context*, uint8_t, __be16)> real("ibv_get_pkey_index",
+                                                                 "IBVERBS_1.5");
+  if (!is_ours(Kind::kContext, context)) {
+    if (real_contexts_open != 0) return real.call(context, port, pkey);
+  } else if (port == kPortNumber && pkey == kDefaultPkey) {
+    return 0;
+  }
+  errno = EINVAL;
+  return -1;
+}

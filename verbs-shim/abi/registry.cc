@@ -1,0 +1,102 @@
+#include "verbs-shim/abi/registry.h"
+
+#include <atomic>
+#include <unordered_map>
+
+namespace hostnic::abi {
+namespace {
+
+struct Entry {
+  Kind kind;
+  bool dying;
+  const ContextObject* owner;
+  uint64_t id;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<const void*, Entry> objects;
+  std::unordered_map<uint64_t, void*> by_id;
+};
+
+// Never destroyed: other threads may still use verbs while the process exits.
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+const Entry* find(Kind kind, const void* object) {
+  const auto& objects = registry().objects;
+  const auto found = objects.find(object);
+  return found != objects.end() && found->second.kind == kind ? &found->second : nullptr;
+}
+
+}  // namespace
+
+ObjectLock lock_objects() { return ObjectLock(registry().mutex); }
+
+uint64_t next_object_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+void add_object(Kind kind, void* object, const ObjectBase& base) {
+  registry().objects[object] = {kind, false, base.owner, base.id};
+  registry().by_id[base.id] = object;
+}
+
+void remove_object(void* object) {
+  auto& objects = registry().objects;
+  const auto found = objects.find(object);
+  if (found == objects.end()) return;
+  registry().by_id.erase(found->second.id);
+  objects.erase(found);
+}
+
+bool is_live(Kind kind, const void* object) {
+  const Entry* entry = find(kind, object);
+  return entry != nullptr && !entry->dying;
+}
+
+bool is_live_in(Kind kind, const void* object, const ContextObject* owner) {
+  const Entry* entry = find(kind, object);
+  return entry != nullptr && !entry->dying && entry->owner == owner;
+}
+
+bool is_known(Kind kind, const void* object) { return find(kind, object) != nullptr; }
+
+void* find_object(Kind kind, uint64_t id) {
+  const auto found = registry().by_id.find(id);
+  if (found == registry().by_id.end() || !is_live(kind, found->second)) return nullptr;
+  return found->second;
+}
+
+std::vector<void*> contexts() {
+  std::vector<void*> found;
+  for (const auto& [object, entry] : registry().objects) {
+    if (entry.kind == Kind::kContext) found.push_back(const_cast<void*>(object));
+  }
+  return found;
+}
+
+std::vector<void*> objects_of(Kind kind, const ContextObject* owner) {
+  std::vector<void*> found;
+  for (const auto& [id, object] : registry().by_id) {
+    if (is_live_in(kind, object, owner)) found.push_back(object);
+  }
+  return found;
+}
+
+int claim(Kind kind, void* object, const std::function<bool()>& busy) {
+  if (!is_live(kind, object)) return is_known(kind, object) ? EINVAL : kNotOurs;
+  if (busy()) return EBUSY;
+  registry().objects[object].dying = true;
+  return 0;
+}
+
+bool is_ours(Kind kind, const void* object) {
+  ObjectLock lock = lock_objects();
+  return is_live(kind, object);
+}
+
+}  // namespace hostnic::abi

@@ -1,0 +1,70 @@
+// Which pointers are live objects of ours: programs hand in handles that belong to a real adapter,
+// to another context, or to nobody any more, and none of these may crash.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "verbs-shim/abi/objects.h"
+
+namespace hostnic::abi {
+
+enum class Kind : uint8_t { kContext, kPd, kMr, kChannel, kCq, kQp, kAh };
+
+using ObjectLock = std::unique_lock<std::mutex>;
+// One lock for all control-path bookkeeping of the process; the data path never takes it.
+ObjectLock lock_objects();
+
+// A number for a new object.
+uint64_t next_object_id();
+
+// All below: [registry lock held]. `object` is the address that the program has.
+void add_object(Kind kind, void* object, const ObjectBase& base);
+void remove_object(void* object);
+// Is it an object of ours that is not being destroyed?
+bool is_live(Kind kind, const void* object);
+// The same, and of this context.
+bool is_live_in(Kind kind, const void* object, const ContextObject* owner);
+// Live, or waiting in its destroy function for events to be acknowledged.
+bool is_known(Kind kind, const void* object);
+// The live object with this id, or null.
+void* find_object(Kind kind, uint64_t id);
+// All open contexts.
+std::vector<void*> contexts();
+// All live objects of a context, of one kind.
+std::vector<void*> objects_of(Kind kind, const ContextObject* owner);
+
+constexpr int kNotOurs = -1;
+// First step of every destroy function: from here on the object is not live, so that a second
+// destroy or a new use is refused. 0, EBUSY when `busy` says that it is referenced, kNotOurs.
+// `object` stays known until remove_object().
+int claim(Kind kind, void* object, const std::function<bool()>& busy);
+
+// Takes the lock and asks is_live().
+bool is_ours(Kind kind, const void* object);
+
+// ---- how verbs fail
+
+inline int fail(int error) {
+  errno = error;
+  return error;
+}
+inline std::nullptr_t fail_null(int error) {
+  errno = error;
+  return nullptr;
+}
+// Runs `create`; running out of memory is ENOMEM and not an exception in a C program.
+template <typename Function>
+auto without_exceptions(Function&& create) -> decltype(create()) {
+  try {
+    return create();
+  } catch (const std::bad_alloc&) {
+    return fail_null(ENOMEM);
+  }
+}
+
+}  // namespace hostnic::abi

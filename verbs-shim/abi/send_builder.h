@@ -1,0 +1,63 @@
+// The work request builder behind ibv_wr_start() .. ibv_wr_complete(): collects requests, then
+// posts all of them or, after any error, none.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "verbs-shim/driver/types.h"
+
+namespace hostnic::driver {
+class Context;
+class Qp;
+}  // namespace hostnic::driver
+
+namespace hostnic::abi {
+
+// Between start() and complete() or abort() one thread owns it; others wait in start(), as with a
+// hardware provider. Buffers keep their capacity: after the first rounds nothing is allocated.
+class SendBuilder {
+ public:
+  void set_limits(const driver::QpCaps& caps) { caps_ = caps; }
+
+  void start();
+  // `flags`: ibv_send_flags. The returned request is valid until the next begin().
+  driver::SendRequest& begin(SendOp op, uint64_t wr_id, unsigned int flags);
+  void add_sges(const ibv_sge* list, size_t count);
+  void add_inline(const ibv_data_buf* buffers, size_t count);
+  // The first error of the batch is what complete() returns.
+  void refuse(int error);
+  // 0, or an errno value and nothing is posted: EINVAL for a bad request or state, ENOMEM when the
+  // send queue has not enough room for all.
+  int complete(driver::Context& context, driver::Qp& qp);
+  void abort();
+
+ private:
+  struct Pending {
+    driver::SendRequest request;
+    size_t first_sge = 0;  // in sges_
+    size_t sge_count = 0;
+    size_t first_inline_byte = 0;  // in inline_bytes_
+    size_t inline_bytes = 0;
+  };
+
+  void clear();
+  int post_all(driver::Context& context, driver::Qp& qp);
+
+  std::mutex mutex_;
+  driver::QpCaps caps_;
+  std::vector<Pending> pending_;
+  std::vector<Sge> sges_;
+  std::vector<std::byte> inline_bytes_;
+  driver::SendRequest scratch_;  // what begin() hands out after an error
+  int error_ = 0;
+};
+
+// Fills the function pointers of a QP that was created with send_ops_flags.
+void install_send_builder(ibv_qp_ex& qp);
+
+}  // namespace hostnic::abi

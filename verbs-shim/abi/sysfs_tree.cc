@@ -1,0 +1,202 @@
+#include "verbs-shim/abi/sysfs_tree.h"
+
+#include <dirent.h>
+#include <endian.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/device_attr.h"
+#include "verbs-shim/abi/limits.h"
+
+namespace hostnic::abi {
+namespace {
+
+constexpr char kPrefix[] = "hostnic-sysfs.";
+
+void remove_tree(const std::string& root) {
+  std::error_code ignored;
+  std::filesystem::remove_all(root, ignored);
+}
+
+// Opens and locks a tree. -1 when it is gone or its owner lives.
+int lock_directory(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  struct stat status;
+  // A cleaner may have won the race for the lock, and removed it.
+  if (flock(fd, LOCK_EX | flags) == 0 && fstat(fd, &status) == 0 && status.st_nlink > 0 &&
+      status.st_uid == geteuid()) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+// Programs that were killed leave theirs; its lock went with them.
+void remove_abandoned(const std::string& base) {
+  DIR* directory = opendir(base.c_str());
+  if (directory == nullptr) return;
+  std::vector<std::string> found;
+  while (const dirent* entry = readdir(directory)) {
+    if (strncmp(entry->d_name, kPrefix, strlen(kPrefix)) == 0) {
+      found.push_back(base + "/" + entry->d_name);
+    }
+  }
+  closedir(directory);
+  for (const std::string& path : found) {
+    const int fd = lock_directory(path, LOCK_NB);
+    if (fd < 0) continue;
+    remove_tree(path);
+    close(fd);
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
+  if (fd < 0) return;
+  const std::string line = text + "\n";
+  [[maybe_unused]] ssize_t written = write(fd, line.data(), line.size());
+  close(fd);
+}
+
+// Groups of four hexadecimal digits, as the kernel prints GIDs and GUIDs.
+std::string colon_words(const uint8_t* bytes, size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; i += 2) {
+    char word[8];
+    snprintf(word, sizeof word, "%s%02x%02x", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+    text += word;
+  }
+  return text;
+}
+
+std::string all_cpus_mask() {
+  const long cpus = sysconf(_SC_NPROCESSORS_CONF);
+  std::string text;
+  for (long first = (cpus - 1) / 32 * 32; first >= 0; first -= 32) {
+    const long in_word = std::min<long>(cpus - first, 32);
+    const uint32_t bits = in_word == 32 ? UINT32_MAX : (1u << in_word) - 1;
+    char word[16];
+    snprintf(word, sizeof word, "%s%08x", text.empty() ? "" : ",", bits);
+    text += word;
+  }
+  return text;
+}
+
+void write_device_files(const std::string& root, const DeviceInfo& info) {
+  uint8_t guid[8];
+  memcpy(guid, &info.node_guid, sizeof guid);
+  write_file(root + "/node_guid", colon_words(guid, sizeof guid));
+  write_file(root + "/sys_image_guid", colon_words(guid, sizeof guid));
+  write_file(root + "/node_type", "1: CA");
+  write_file(root + "/node_desc", std::string("hostnic ") + root.substr(root.rfind('/') + 1));
+  write_file(root + "/board_id", "hostnic");
+  write_file(root + "/fw_ver", HOSTNIC_VERSION);
+  write_file(root + "/device/numa_node", "-1");
+  write_file(root + "/device/local_cpus", all_cpus_mask());
+  const long last_cpu = sysconf(_SC_NPROCESSORS_CONF) - 1;
+  write_file(root + "/device/local_cpulist",
+             last_cpu > 0 ? "0-" + std::to_string(last_cpu) : std::string("0"));
+}
+
+void write_port_files(const std::string& port, const DeviceInfo& info) {
+  const ibv_gid gid = gid_from_ip(info.ip);
+  char lid[16];
+  snprintf(lid, sizeof lid, "0x%x", lid_from_ip(info.ip));
+  write_file(port + "/state", info.link_up ? "4: ACTIVE" : "1: DOWN");
+  write_file(port + "/phys_state", info.link_up ? "5: LinkUp" : "2: Polling");
+  write_file(port + "/rate", link_rate(info.speed_mbps).sysfs);
+  write_file(port + "/link_layer", "Ethernet");
+  write_file(port + "/lid", lid);
+  write_file(port + "/gids/0", colon_words(gid.raw, sizeof gid.raw));
+  write_file(port + "/gid_attrs/types/0", "RoCE v2");
+  write_file(port + "/gid_attrs/ndevs/0", netdev_name(info));
+  write_file(port + "/pkeys/0", "0xffff");
+}
+
+}  // namespace
+
+std::string uverbs_name(std::string_view device) { return "uverbs_" + std::string(device); }
+
+std::string sysfs_tree_base() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  for (const char* candidate : {runtime, "/dev/shm"}) {
+    if (candidate != nullptr && candidate[0] == '/' && access(candidate, W_OK | X_OK) == 0) {
+      return candidate;
+    }
+  }
+  return "/tmp";
+}
+
+SysfsTree SysfsTree::create(const std::string& base) {
+  remove_abandoned(base);
+  SysfsTree tree;
+  // Twice: another process may take the fresh, still unlocked directory for an abandoned one.
+  for (int attempt = 0; attempt < 2 && tree.lock_fd_ < 0; ++attempt) {
+    std::string path = base + "/" + kPrefix + "XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) return {};
+    tree.lock_fd_ = lock_directory(path, 0);
+    tree.root_ = path;
+  }
+  if (tree.lock_fd_ < 0) return {};
+  tree.owner_pid_ = getpid();
+  return tree;
+}
+
+SysfsTree::SysfsTree(SysfsTree&& other) noexcept { *this = std::move(other); }
+
+SysfsTree& SysfsTree::operator=(SysfsTree&& other) noexcept {
+  std::swap(root_, other.root_);
+  std::swap(lock_fd_, other.lock_fd_);
+  std::swap(owner_pid_, other.owner_pid_);
+  return *this;
+}
+
+SysfsTree::~SysfsTree() {
+  if (lock_fd_ < 0) return;
+  if (owner_pid_ == getpid()) remove_tree(root_);
+  close(lock_fd_);
+}
+
+std::string SysfsTree::device_directory(std::string_view device) const {
+  return root_ + "/infiniband/" + std::string(device);
+}
+
+std::string SysfsTree::verbs_directory(std::string_view uverbs) const {
+  return root_ + "/infiniband_verbs/" + std::string(uverbs);
+}
+
+void SysfsTree::show(const DeviceInfo& info) {
+  if (root_.empty()) return;
+  const std::string name(info.name, strnlen(info.name, sizeof info.name));
+  const std::string device = device_directory(name);
+  const std::string port = device + "/ports/" + std::to_string(kPortNumber);
+  const std::string verbs = verbs_directory(uverbs_name(name));
+  std::error_code ignored;
+  for (const std::string& directory :
+       {device + "/device", port + "/gids", port + "/gid_attrs/types", port + "/gid_attrs/ndevs",
+        port + "/pkeys", verbs}) {
+    std::filesystem::create_directories(directory, ignored);
+  }
+  write_device_files(device, info);
+  write_port_files(port, info);
+  write_file(verbs + "/ibdev", name);
+}
+
+void SysfsTree::link(const std::string& name, const std::string& target) {
+  if (root_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(class_directory(), ignored);
+  std::filesystem::create_symlink(target, class_directory() + "/" + name, ignored);
+}
+
+}  // namespace hostnic::abi

@@ -1,0 +1,48 @@
+// The directory that stands for the devices' corner of /sys/class: real files in a private
+// temporary directory, so that most readers need no hook. Offers what programs were seen to read,
+// nothing else; in particular no infiniband_verbs/uverbsN, which libibverbs would enumerate.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/hostif/control_message.h"
+
+namespace hostnic::abi {
+
+// Name of the device's imaginary character device: /dev/infiniband/<name>.
+std::string uverbs_name(std::string_view device);
+
+class SysfsTree {
+ public:
+  // Makes the directory under `base` and removes those there that dead processes left behind. It is
+  // locked (flock) as long as this process or a forked child lives. An object without root() if
+  // that failed.
+  static SysfsTree create(const std::string& base);
+  SysfsTree() = default;
+  SysfsTree(SysfsTree&& other) noexcept;
+  SysfsTree& operator=(SysfsTree&& other) noexcept;
+  // Removes the directory, unless a fork came between: it belongs to the process that made it.
+  ~SysfsTree();
+
+  const std::string& root() const { return root_; }
+  // Writes a device's files; again for a device that is there: refreshes them.
+  void show(const DeviceInfo& info);
+  // A symbolic link for a real adapter, so that a listing of class_directory() has it too.
+  void link(const std::string& name, const std::string& target);
+
+  std::string class_directory() const { return root_ + "/infiniband"; }
+  std::string device_directory(std::string_view device) const;
+  std::string verbs_directory(std::string_view uverbs) const;
+
+ private:
+  std::string root_;
+  int lock_fd_ = -1;
+  int owner_pid_ = 0;
+};
+
+// Base directory for create(): $XDG_RUNTIME_DIR, /dev/shm or /tmp, the first that is writable.
+std::string sysfs_tree_base();
+
+}  // namespace hostnic::abi

@@ -1,0 +1,121 @@
+// What this device does not have, refused cleanly: shared receive queues, memory windows,
+// multicast, address handles from completions, objects imported from other processes, enhanced
+// connection establishment. Functions on objects that we never create (ibv_destroy_srq, ...) are
+// the real library's.
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+namespace hostnic::abi {
+
+ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EOPNOTSUPP); }
+int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail(EOPNOTSUPP); }
+int dealloc_mw(ibv_mw*) { return fail(EOPNOTSUPP); }
+
+int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  *bad_wr = wr;
+  return fail(EOPNOTSUPP);
+}
+
+}  // namespace hostnic::abi
+
+using namespace hostnic::abi;
+
+HOSTNIC_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  static const RealVerb<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)> real("ibv_create_srq",
+                                                                    "IBVERBS_1.1");
+  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
+  return real.foreign(pd, attr);
+}
+
+HOSTNIC_VERB int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",
+                                                                     "IBVERBS_1.1");
+  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
+  return real.foreign(qp, gid, lid);
+}
+
+HOSTNIC_VERB int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_detach_mcast",
+                                                                     "IBVERBS_1.1");
+  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
+  return real.foreign(qp, gid, lid);
+}
+
+HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
+                                     ibv_ah_attr* attr) {
+  static const RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
+      "ibv_init_ah_from_wc", "IBVERBS_1.1");
+  if (is_ours(Kind::kContext, context)) return fail(EOPNOTSUPP);
+  return real.foreign(context, port, wc, grh, attr);
+}
+
+HOSTNIC_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+  static const RealVerb<ibv_ah*(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t)> real("ibv_create_ah_from_wc",
+                                                                           "IBVERBS_1.1");
+  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
+  return real.foreign(pd, wc, grh, port);
+}
+
+HOSTNIC_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr,
+                                             uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
+  static const RealVerb<int(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*)> real(
+      "ibv_resolve_eth_l2_from_gid", "IBVERBS_1.1");
+  if (is_ours(Kind::kContext, context)) return fail(EOPNOTSUPP);
+  return real.foreign(context, attr, mac, vlan);
+}
+
+HOSTNIC_VERB int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  static const RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_query_ece", "IBVERBS_1.10");
+  if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, ece);
+  *ece = {};
+  return fail(EOPNOTSUPP);
+}
+
+HOSTNIC_VERB int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  static const RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_set_ece", "IBVERBS_1.10");
+  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
+  return real.foreign(qp, ece);
+}
+
+HOSTNIC_VERB ibv_context* ibv_import_device(int command_fd) {
+  static const RealVerb<ibv_context*(int)> real("ibv_import_device", "IBVERBS_1.10");
+  if (command_fd < 0) return fail_null(EOPNOTSUPP);  // that is what our contexts show
+  ibv_context* context = real.call(command_fd);
+  if (context != nullptr) real_contexts_open.fetch_add(1);
+  return context;
+}
+
+HOSTNIC_VERB ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
+  static const RealVerb<ibv_pd*(ibv_context*, uint32_t)> real("ibv_import_pd", "IBVERBS_1.10");
+  if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
+  return real.foreign(context, handle);
+}
+
+HOSTNIC_VERB void ibv_unimport_pd(ibv_pd* pd) {
+  static const RealVerb<void(ibv_pd*)> real("ibv_unimport_pd", "IBVERBS_1.10");
+  if (!is_ours(Kind::kPd, pd)) real.foreign(pd);
+}
+
+HOSTNIC_VERB ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
+  static const RealVerb<ibv_mr*(ibv_pd*, uint32_t)> real("ibv_import_mr", "IBVERBS_1.10");
+  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
+  return real.foreign(pd, handle);
+}
+
+HOSTNIC_VERB void ibv_unimport_mr(ibv_mr* mr) {
+  static const RealVerb<void(ibv_mr*)> real("ibv_unimport_mr", "IBVERBS_1.10");
+  if (!is_ours(Kind::kMr, mr)) real.foreign(mr);
+}
+
+HOSTNIC_VERB ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
+  static const RealVerb<ibv_dm*(ibv_context*, uint32_t)> real("ibv_import_dm", "IBVERBS_1.13");
+  if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
+  return real.foreign(context, handle);
+}
+
+HOSTNIC_VERB void ibv_unimport_dm(ibv_dm* dm) {
+  static const RealVerb<void(ibv_dm*)> real("ibv_unimport_dm", "IBVERBS_1.13");
+  real.foreign(dm);  // we never have any
+}

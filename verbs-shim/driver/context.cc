@@ -1,0 +1,376 @@
+#include "verbs-shim/driver/context.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "verbs-shim/driver/control_client.h"
+#include "verbs-shim/driver/log.h"
+#include "verbs-shim/memory/memory_registrar.h"
+
+namespace hostnic::driver {
+namespace {
+
+using memory::MemoryRegistrar;
+using memory::UniqueFd;
+
+constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is noticed within
+constexpr uint64_t kMinSleepNs = 1'000'000;  // the service thread's tick while timers run (rule 34)
+constexpr uint64_t kPollingNs = 100'000;     // a program that polled more recently polls still
+constexpr uint32_t kEmptyPollsBeforeYield = 16;
+constexpr uint32_t kYieldsBeforeSleep = 64;
+
+TimeNs monotonic_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+Unexpected<ContextError> failure(int error, std::string message) {
+  return Unexpected(ContextError{error, std::move(message)});
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+bool name_selected(const char* name, const char* selection) {
+  if (selection == nullptr || *selection == '\0') return true;
+  const size_t length = strlen(name);
+  for (const char* at = selection; *at != '\0';) {
+    const size_t item = strcspn(at, ",");
+    if (item == length && strncmp(at, name, length) == 0) return true;
+    at += item + (at[item] == ',' ? 1 : 0);
+  }
+  return false;
+}
+
+}  // namespace
+
+Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
+  auto client = ControlClient::connect();
+  if (!client) return Unexpected(client.error());
+  auto answer = client->call(ControlKind::kListDevices, {}, {});
+  if (!answer) return Unexpected(answer.error());
+  std::vector<DeviceInfo> devices;
+  const char* selection = getenv("HOSTNIC_DEVICE");
+  for (uint32_t i = 0; i < answer->count && (i + 1) * sizeof(DeviceInfo) <= answer->payload.size();
+       ++i) {
+    DeviceInfo device = answer->as<DeviceInfo>(i);
+    device.name[sizeof(device.name) - 1] = '\0';
+    if (name_selected(device.name, selection)) devices.push_back(device);
+  }
+  return devices;
+}
+
+struct Context::Parts {
+  explicit Parts(ControlClient control_client) : control(std::move(control_client)) {}
+
+  std::mutex control_mutex;
+  ControlClient control;
+  UniqueFd segment_fd, doorbell_fd;
+  std::byte* segment = nullptr;
+  uint64_t segment_bytes = 0;
+  const DoorbellPage* doorbell = nullptr;
+  SegmentHeader* header = nullptr;
+  pthread_t thread{};
+  bool thread_runs = false;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> service_wakes_ns{0};  // when the service thread looks next at the latest
+
+  ~Parts() {
+    if (segment != nullptr) munmap(segment, segment_bytes);
+    if (doorbell != nullptr) munmap(const_cast<DoorbellPage*>(doorbell), sizeof(DoorbellPage));
+  }
+};
+
+Context::Context() = default;
+
+Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_index) {
+  MemoryRegistrar& registrar = MemoryRegistrar::process();
+  registrar.open_own_memory();
+  if (registrar.mem_fd() < 0)
+    return failure(EACCES, "/proc/self/mem can't be opened: is /proc mounted?");
+  auto control = ControlClient::connect();
+  if (!control) return Unexpected(control.error());
+  const UniqueFd pid_fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (pid_fd.get() < 0) return failure(errno, std::string("pidfd_open: ") + strerror(errno));
+
+  OpenRequest request{};
+  request.device_index = device_index;
+  request.pid = static_cast<uint32_t>(getpid());
+  request.has_window = registrar.window_fd() >= 0 ? 1 : 0;
+  snprintf(request.program, sizeof(request.program), "%s", program_invocation_short_name);
+  const int fds[3] = {registrar.mem_fd(), pid_fd.get(), registrar.window_fd()};
+  auto answer = control->call(ControlKind::kOpen, bytes_of(request),
+                              {fds, request.has_window != 0 ? 3u : 2u});
+  if (!answer) return Unexpected(answer.error());
+  if (answer->fds.size() < 4) return failure(EPROTO, "hostnicd's answer lacks descriptors");
+  const auto reply = answer->as<OpenReply>();
+
+  std::unique_ptr<Context> context(new Context);
+  context->parts_ = std::make_unique<Parts>(std::move(*control));
+  context->device_ = reply.device;
+  if (reply.has_userfaultfd != 0 && answer->fds.size() > 4)
+    registrar.set_lent_userfaultfd(answer->fds[4].get());
+  if (auto ready = registrar.init(answer->fds[1].get()); !ready) {
+    return failure(ready.error().error, ready.error().message);
+  }
+  if (auto mapped = context->map_segment(std::move(answer->fds), reply); !mapped)
+    return Unexpected(mapped.error());
+  if (const int error = context->start_service(); error != 0) {
+    return failure(error, std::string("service thread: ") + strerror(error));
+  }
+  context->alive_.store(true, std::memory_order_release);
+  log_debug("%s opened; memory: %s", context->device_.name, registrar.status().c_str());
+  return context;
+}
+
+Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
+                                                  const OpenReply& reply) {
+  Parts& p = *parts_;
+  p.segment_fd = std::move(fds[0]);
+  p.doorbell_fd = std::move(fds[2]);
+  p.segment_bytes = reply.segment_bytes;
+  void* segment = mmap(nullptr, p.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                       p.segment_fd.get(), 0);
+  if (segment == MAP_FAILED)
+    return failure(errno, std::string("mapping the segment: ") + strerror(errno));
+  p.segment = static_cast<std::byte*>(segment);
+  madvise(segment, p.segment_bytes, MADV_DONTFORK);
+  void* doorbell = mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, fds[3].get(), 0);
+  if (doorbell == MAP_FAILED)
+    return failure(errno, std::string("mapping the doorbell: ") + strerror(errno));
+  p.doorbell = static_cast<const DoorbellPage*>(doorbell);
+  p.header = reinterpret_cast<SegmentHeader*>(p.segment);
+  DriverSettings settings;
+  settings.max_qps = device_.max_qps;
+  settings.mtu_bytes = device_.mtu_bytes;
+  settings.window = device_.window;
+  NicLink& link = *this;
+  driver_ =
+      std::make_unique<Driver>(link, p.segment_fd.get(), p.segment, p.segment_bytes, settings);
+  if (driver_->error() != 0) {
+    return failure(driver_->error(), std::string("hostnicd's segment does not fit this library: ") +
+                                         strerror(driver_->error()));
+  }
+  return {};
+}
+
+int Context::start_service() {
+  Parts& p = *parts_;
+  // Signals are the program's business: none is delivered to our thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(
+      &p.thread, nullptr,
+      [](void* context) -> void* {
+        static_cast<Context*>(context)->service_loop();
+        return nullptr;
+      },
+      this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) {
+    p.thread_runs = true;
+    pthread_setname_np(p.thread, "hostnic-service");
+  }
+  return error;
+}
+
+Context::~Context() {
+  if (parts_ == nullptr) return;
+  if (parts_->thread_runs) {
+    parts_->stop.store(true, std::memory_order_release);
+    wake_service();
+    pthread_join(parts_->thread, nullptr);
+  }
+  driver_.reset();
+}
+
+void Context::wake_service() {
+  auto& word = parts_->header->driver_wake;
+  word.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void Context::kick() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
+    eventfd_write(parts_->doorbell_fd.get(), 1);
+}
+
+void Context::wait_for_response() {
+  static thread_local uint32_t waits = 0;
+  if (++waits % kYieldsBeforeSleep != 0) {
+    sched_yield();
+    return;
+  }
+  const timespec pause{0, 20'000};
+  nanosleep(&pause, nullptr);
+}
+
+// A program that polls does the service thread's work anyway. Doing it here as well would mean to
+// be preempted with the lock held, on machines with fewer cores than busy threads.
+bool Context::program_polls(TimeNs now_ns) const {
+  const SegmentHeader& header = *parts_->header;
+  return header.armed_cqs.load(std::memory_order_acquire) == 0 &&
+         now_ns - std::min(now_ns, header.last_poll_ns.load(std::memory_order_relaxed)) <
+             kPollingNs;
+}
+
+// Sleeps on the segment's futex word until the NIC reports something that nobody polls for, or a
+// timer is due.
+void Context::service_loop() {
+  Parts& p = *parts_;
+  TimeNs look_at_socket_ns = 0;
+  while (!p.stop.load(std::memory_order_acquire)) {
+    const uint32_t seen = p.header->driver_wake.load(std::memory_order_acquire);
+    TimeNs now = monotonic_ns();
+    const TimeNs deadline = driver_->turn_wanted() ? now : driver_->next_deadline_ns();
+    const TimeNs wake = std::min(std::max(deadline, now + kMinSleepNs), now + kLookAtSocketNs);
+    p.service_wakes_ns.store(wake, std::memory_order_relaxed);
+    p.header->driver_sleeping.store(1, std::memory_order_relaxed);
+    // Flag, full fence, look again, sleep (rule 34).
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if ((!driver_->reports_waiting() || program_polls(now)) &&
+        !p.stop.load(std::memory_order_acquire)) {
+      const timespec timeout{static_cast<time_t>((wake - now) / 1'000'000'000),
+                             static_cast<long>((wake - now) % 1'000'000'000)};
+      syscall(SYS_futex, &p.header->driver_wake, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+    }
+    p.header->driver_sleeping.store(0, std::memory_order_relaxed);
+    now = monotonic_ns();
+    if (now >= look_at_socket_ns || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
+      look_at_socket_ns = now + kLookAtSocketNs;
+      if (p.control.closed() || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
+        log_warn("hostnicd is gone or dropped this client: %s is dead", device_.name);
+        driver_->device_fatal();
+        alive_.store(false, std::memory_order_release);
+        return;
+      }
+    }
+    if (!program_polls(now)) driver_->try_progress(now);
+  }
+}
+
+Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t pd, uint64_t va,
+                                                                    uint64_t length_bytes,
+                                                                    uint64_t iova,
+                                                                    uint32_t access) {
+  if (!alive()) return failure(EIO, "the device is dead");
+  constexpr uint32_t kRemoteWriting = kAccessRemoteWrite | kAccessRemoteAtomic;
+  if ((access & kRemoteWriting) != 0 && (access & kAccessLocalWrite) == 0) {
+    return failure(EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE");
+  }
+  MemoryRegistrar& registrar = MemoryRegistrar::process();
+  auto added =
+      registrar.add(va, length_bytes, (access & (kAccessLocalWrite | kRemoteWriting)) != 0);
+  if (!added) return failure(added.error().error, added.error().message);
+  auto answer =
+      send_registration(*added, {.va = va,
+                                 .length_bytes = length_bytes,
+                                 .iova = iova,
+                                 .access = access,
+                                 .pd = pd,
+                                 .region_count = static_cast<uint32_t>(added->regions.size()),
+                                 .reserved = 0});
+  if (!answer) {
+    registrar.remove(va, length_bytes);
+    return Unexpected(answer.error());
+  }
+  registrar.after_registration(va, length_bytes);
+  return MemoryRegistration{answer->lkey, answer->rkey, va, length_bytes};
+}
+
+Expected<RegisterMrReply, ContextError> Context::send_registration(
+    const memory::Registration& registration, const RegisterMrRequest& request) {
+  if (registration.regions.size() > kMaxRegionsPerMr) {
+    return failure(ENOMEM, "the memory region consists of too many pieces; register it in parts");
+  }
+  std::vector<std::byte> payload(sizeof(request) +
+                                 registration.regions.size() * sizeof(MemoryRegion));
+  std::memcpy(payload.data(), &request, sizeof(request));
+  std::memcpy(payload.data() + sizeof(request), registration.regions.data(),
+              registration.regions.size() * sizeof(MemoryRegion));
+  std::vector<int> fds;
+  for (const UniqueFd& fd : registration.fds) fds.push_back(fd.get());
+  std::lock_guard lock(parts_->control_mutex);
+  auto answer = parts_->control.call(ControlKind::kRegisterMr, payload, fds);
+  if (!answer) return Unexpected(answer.error());
+  return answer->as<RegisterMrReply>();
+}
+
+int Context::deregister_memory(const MemoryRegistration& registration) {
+  if (alive()) {
+    const DeregisterMrRequest request{registration.lkey};
+    std::lock_guard lock(parts_->control_mutex);
+    auto answer = parts_->control.call(ControlKind::kDeregisterMr, bytes_of(request), {});
+    // A dead hostnicd refers to nothing any more.
+    if (!answer && answer.error().error != EIO) return answer.error().error;
+  }
+  MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
+  return 0;
+}
+
+int Context::poll_cq(Cq& cq, Completion* out, int max) {
+  static thread_local uint32_t empty_polls = 0;
+  int taken = cq.poll(out, max);
+  if (taken == 0 && alive()) {
+    const TimeNs now = monotonic_ns();
+    parts_->header->last_poll_ns.store(now, std::memory_order_relaxed);
+    if (driver_->turn_due(now)) {
+      driver_->try_progress(now);
+      taken = cq.poll(out, max);
+    }
+  }
+  if (taken != 0) {
+    empty_polls = 0;
+  } else if (++empty_polls >= kEmptyPollsBeforeYield) {
+    // There may be fewer cores than busy threads, and one of those is the NIC.
+    empty_polls = 0;
+    sched_yield();
+  }
+  return taken;
+}
+
+int Context::post_send(Qp& qp, const SendRequest& request) {
+  if (!alive()) return EIO;
+  const int error = driver_->post_send(&qp, request, monotonic_ns());
+  // A service thread in deep sleep must learn of the new timer.
+  if (driver_->next_deadline_ns() < parts_->service_wakes_ns.load(std::memory_order_relaxed)) {
+    parts_->service_wakes_ns.store(0, std::memory_order_relaxed);
+    wake_service();
+  }
+  return error;
+}
+
+int Context::post_recv(Qp& qp, const RecvRequest& request) {
+  if (!alive()) return EIO;
+  return driver_->post_recv(&qp, request);
+}
+
+void Context::abandon_after_fork() {
+  alive_.store(false, std::memory_order_release);
+  if (parts_ == nullptr) return;
+  parts_->thread_runs = false;
+  parts_->control.close();
+  // Not mapped here (MADV_DONTFORK), and the addresses may get other owners.
+  parts_->segment = nullptr;
+}
+
+}  // namespace hostnic::driver

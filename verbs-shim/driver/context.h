@@ -1,0 +1,95 @@
+// One open device in a real process: the connection to hostnicd, the segment, the Driver on it,
+// memory registration, and the service thread. The ABI layer talks to this and to Driver/Qp/Cq,
+// never to sockets or rings.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
+#include "verbs-shim/driver/driver.h"
+#include "verbs-shim/memory/unique_fd.h"
+
+namespace hostnic::memory {
+struct Registration;
+}
+
+namespace hostnic::driver {
+
+// An error for people and for verbs: errno value and one line that names the thing and the remedy.
+struct ContextError {
+  int error = 0;
+  std::string message;
+};
+
+// Path of hostnicd's socket: $HOSTNIC_SOCKET, else $XDG_RUNTIME_DIR/hostnic/hostnicd.sock, else
+// /run/hostnic/hostnicd.sock.
+std::string control_socket_path();
+
+// The devices of the hostnicd behind control_socket_path(), filtered by $HOSTNIC_DEVICE
+// (comma-separated names; unset: all).
+Expected<std::vector<DeviceInfo>, ContextError> list_devices();
+
+struct MemoryRegistration {
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  uint64_t va = 0, length_bytes = 0;
+};
+
+class Context final : private NicLink {
+ public:
+  // Connects and opens device `index`. Starts no thread if it fails.
+  static Expected<std::unique_ptr<Context>, ContextError> open(uint32_t device_index);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const DeviceInfo& device() const { return device_; }
+  Driver& driver() { return *driver_; }
+
+  // Any thread. Fails with EINVAL (wrap-around, zero length, REMOTE_WRITE or REMOTE_ATOMIC without
+  // LOCAL_WRITE), EFAULT (not mapped, or not writable when access asks for writing), ENOMEM
+  // (limits), EIO (hostnicd gone).
+  Expected<MemoryRegistration, ContextError> register_memory(uint32_t pd, uint64_t va,
+                                                             uint64_t length_bytes, uint64_t iova,
+                                                             uint32_t access);
+  int deregister_memory(const MemoryRegistration& registration);
+
+  // Any thread; called by ibv_poll_cq's path: drives the protocol without blocking (try-lock) and
+  // fills `out`. Long runs of empty polls yield the CPU.
+  int poll_cq(Cq& cq, Completion* out, int max);
+  int post_send(Qp& qp, const SendRequest& request);
+  int post_recv(Qp& qp, const RecvRequest& request);
+
+  // False once hostnicd died or dropped this client, or in a forked child: every call then fails
+  // with EIO.
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  // In a forked child: forget descriptors and threads without touching the parent's session.
+  void abandon_after_fork();
+
+ private:
+  struct Parts;
+  Context();
+  void kick() override;
+  void wait_for_response() override;
+  Expected<void, ContextError> map_segment(std::vector<memory::UniqueFd> fds,
+                                           const OpenReply& reply);
+  Expected<RegisterMrReply, ContextError> send_registration(
+      const memory::Registration& registration, const RegisterMrRequest& request);
+  int start_service();
+  void wake_service();
+  bool program_polls(TimeNs now_ns) const;
+  void service_loop();
+
+  std::unique_ptr<Parts> parts_;
+  DeviceInfo device_{};
+  std::unique_ptr<Driver> driver_;
+  std::atomic<bool> alive_{false};
+};
+
+}  // namespace hostnic::driver

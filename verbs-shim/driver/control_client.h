@@ -1,0 +1,53 @@
+// The client's end of hostnicd's control socket (protocol/hostif/control_message.h): one request,
+// one reply.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
+#include "verbs-shim/driver/context.h"
+#include "verbs-shim/memory/unique_fd.h"
+
+namespace hostnic::driver {
+
+struct ControlAnswer {
+  uint32_t count = 0;
+  std::vector<std::byte> payload;
+  std::vector<memory::UniqueFd> fds;
+
+  // The payload's first bytes as a T; a default T when it is shorter.
+  template <class T>
+  T as(size_t index = 0) const {
+    T value{};
+    if (payload.size() >= (index + 1) * sizeof(T))
+      std::memcpy(&value, payload.data() + index * sizeof(T), sizeof(T));
+    return value;
+  }
+};
+
+class ControlClient {
+ public:
+  // Connects to control_socket_path(). The error names the socket and the remedy.
+  static Expected<ControlClient, ContextError> connect();
+  ControlClient(ControlClient&&) = default;
+
+  // Any thread, one at a time. The error is hostnicd's own line, or says that hostnicd is gone
+  // (EIO).
+  Expected<ControlAnswer, ContextError> call(ControlKind kind, std::span<const std::byte> payload,
+                                             std::span<const int> fds);
+  // True when hostnicd has closed the connection.
+  bool closed() const;
+  void close() { socket_.reset(); }
+
+ private:
+  explicit ControlClient(memory::UniqueFd socket) : socket_(std::move(socket)) {}
+  memory::UniqueFd socket_;
+};
+
+}  // namespace hostnic::driver

@@ -1,0 +1,94 @@
+#include "verbs-shim/driver/cq.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace hostnic::driver {
+
+Cq::Cq(uint32_t entries, EventFn event, void* argument)
+    : ring_(entries), capacity_(entries), event_(event), argument_(argument) {}
+
+int Cq::poll(Completion* out, int max) {
+  if (empty()) return 0;
+  std::lock_guard lock(mutex_);
+  int taken = 0;
+  uint32_t count = count_.load(std::memory_order_relaxed);
+  for (; taken < max && count != 0; --count) {
+    Entry& entry = ring_[head_];
+    out[taken++] = entry.completion;
+    if (entry.slot_counter) {
+      entry.slot_counter->fetch_add(entry.slots, std::memory_order_release);
+      entry.slot_counter.reset();
+    }
+    if (++head_ == capacity_) head_ = 0;
+  }
+  count_.store(count, std::memory_order_release);
+  return taken;
+}
+
+void Cq::arm(Arm arm) {
+  std::lock_guard lock(mutex_);
+  // "Any" is not narrowed by a later "solicited only" (InfiniBand 11.4.2.2).
+  if (arm_ == Arm::kNone && armed_total != nullptr)
+    armed_total->fetch_add(1, std::memory_order_seq_cst);
+  if (arm_ != Arm::kAny) arm_ = arm;
+}
+
+void Cq::disarm() {
+  if (arm_ != Arm::kNone && armed_total != nullptr)
+    armed_total->fetch_sub(1, std::memory_order_relaxed);
+  arm_ = Arm::kNone;
+}
+
+int Cq::resize(uint32_t entries) {
+  std::lock_guard lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  if (entries == 0 || entries < count) return EINVAL;
+  std::vector<Entry> ring(entries);
+  for (uint32_t i = 0; i < count; ++i) ring[i] = std::move(ring_[(head_ + i) % capacity_]);
+  ring_ = std::move(ring);
+  capacity_ = entries;
+  head_ = 0;
+  return 0;
+}
+
+bool Cq::push(const Completion& completion, bool solicited,
+              std::shared_ptr<std::atomic<uint32_t>> slot_counter, uint32_t slots) {
+  std::lock_guard lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  if (overflowed_ || count == capacity_) {
+    overflowed_ = true;
+    return false;
+  }
+  uint32_t tail = head_ + count;
+  if (tail >= capacity_) tail -= capacity_;
+  ring_[tail] = {completion, std::move(slot_counter), slots};
+  count_.store(count + 1, std::memory_order_release);
+  // An error counts as solicited (InfiniBand 11.4.2.2).
+  if (arm_ == Arm::kAny ||
+      (arm_ == Arm::kSolicited && (solicited || completion.status != WcStatus::kSuccess))) {
+    disarm();
+    if (event_ != nullptr) event_(argument_);
+  }
+  return true;
+}
+
+void Cq::remove_qp(uint32_t qpn) {
+  std::lock_guard lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Entry& entry = ring_[(head_ + i) % capacity_];
+    if (entry.completion.qpn == qpn) {
+      entry.slot_counter.reset();
+      continue;
+    }
+    if (kept != i) ring_[(head_ + kept) % capacity_] = std::move(entry);
+    ++kept;
+  }
+  count_.store(kept, std::memory_order_release);
+}
+
+Cq::~Cq() { disarm(); }
+
+}  // namespace hostnic::driver

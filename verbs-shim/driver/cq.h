@@ -1,0 +1,75 @@
+// Completion queue: a bounded ring of completions with arming. The producer is the driver's
+// progress (any thread that holds the driver lock); the consumer any thread that polls. One lock of
+// its own covers both, and the arm check, so that a completion and an arming can't miss each other
+// (TRANSPORT.md rule 34).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "verbs-shim/driver/types.h"
+
+namespace hostnic::driver {
+
+class Driver;
+
+class Cq {
+ public:
+  // Called with the CQ's lock held when an armed queue gets a completion that the arming asked for:
+  // must not call back into the driver. The ABI layer writes one record to the completion channel's
+  // socket.
+  using EventFn = void (*)(void* argument);
+
+  // `entries` >= 1: how many completions fit.
+  Cq(uint32_t entries, EventFn event, void* argument);
+  ~Cq();
+  Cq(const Cq&) = delete;
+  Cq& operator=(const Cq&) = delete;
+
+  // Any thread. Moves up to `max` completions to `out`; returns how many. Frees the send queue
+  // slots of polled requests (rule 35).
+  int poll(Completion* out, int max);
+  // Any thread. If completions of the asked-for kind arrive later, one event is raised.
+  void arm(Arm arm);
+  // Any thread. 0 or EINVAL when more completions are queued than fit.
+  int resize(uint32_t entries);
+  uint32_t entries() const { return capacity_; }
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+
+  // Driver lock held. False: overflow; the queue is then dead and nothing more is delivered
+  // (CQ_ERR). `slot_counter`, when not null, is the owner's count of freed queue slots; `slots` is
+  // added when the completion is polled.
+  bool push(const Completion& completion, bool solicited,
+            std::shared_ptr<std::atomic<uint32_t>> slot_counter, uint32_t slots);
+  // Forgets completions of a destroyed queue pair (ibv_destroy_qp removes them).
+  void remove_qp(uint32_t qpn);
+  bool overflowed() const { return overflowed_; }
+  // How many queue pairs use it, for EBUSY.
+  std::atomic<uint32_t> users{0};
+  // Armed queues of the context; the NIC reads it to decide how urgently to wake the service
+  // thread. Set by Driver.
+  std::atomic<uint32_t>* armed_total = nullptr;
+
+ private:
+  struct Entry {
+    Completion completion;
+    std::shared_ptr<std::atomic<uint32_t>> slot_counter;
+    uint32_t slots = 0;
+  };
+  void disarm();
+
+  std::mutex mutex_;
+  std::vector<Entry> ring_;
+  uint32_t capacity_;
+  uint32_t head_ = 0;
+  std::atomic<uint32_t> count_{0};
+  Arm arm_ = Arm::kNone;
+  bool overflowed_ = false;
+  EventFn event_;
+  void* argument_;
+};
+
+}  // namespace hostnic::driver

@@ -1,0 +1,136 @@
+// The driver half of one device context: queue pairs, completion queues, the rings to the NIC, and
+// all timers. It owns no thread, clock, socket or EAL; time comes in, decisions go into the rings.
+// tests/sim runs it on virtual time.
+//
+// Locking: `mutex()` covers queue pairs and rings. Methods marked [locks] take it; those marked
+// [locked] want it held. CQs have their own lock, always taken inside this one, never the other way
+// round.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "verbs-shim/driver/cq.h"
+#include "verbs-shim/driver/types.h"
+
+namespace hostnic::driver {
+
+class Qp;
+class SegmentMap;
+class Arena;
+
+// The edges of the driver: how to reach the other side of the segment.
+class NicLink {
+ public:
+  virtual ~NicLink() = default;
+  // Work was published: ring the doorbell if the NIC sleeps. Includes the full fence between
+  // publishing and looking (rule 34).
+  virtual void kick() = 0;
+  // Called repeatedly while a command's response is awaited: sleep, yield, or (simulation) run the
+  // NIC.
+  virtual void wait_for_response() = 0;
+};
+
+struct DriverSettings {
+  uint32_t max_qps = 16384;
+  uint32_t mtu_bytes = 4096;
+  uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
+  uint64_t min_rto_ns = 4'000'000;
+  uint64_t min_probe_ns = 500'000;           // tail-loss probe
+  uint32_t queued_bytes_limit = 256 * 1024;  // handed to the NIC and not yet transmitted, per QP
+};
+
+struct QpInit {
+  uint32_t pd = 0;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  QpCaps caps;
+  bool signal_all = false;
+  void* user = nullptr;  // the ABI layer's object, for events
+};
+
+// Sums over the context's QPs; `hostnic ctl show counters` has the NIC's own.
+struct DriverCounters {
+  uint64_t retransmitted_packets = 0;
+  uint64_t timeouts = 0;  // RTO fired
+  uint64_t probes = 0;    // tail-loss probes
+  uint64_t rnr_waits = 0;
+  uint64_t read_repulls = 0;
+};
+
+class Driver {
+ public:
+  using AsyncFn = void (*)(void* argument, AsyncEvent event, void* qp_user, Cq* cq);
+
+  // `segment_fd` and `header`: the mapped client segment. Throws nothing; check valid().
+  Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segment_bytes,
+         const DriverSettings& settings);
+  ~Driver();
+  int error() const { return error_; }  // 0, or errno of what failed in the constructor
+
+  // `fn` is called with the driver lock held: queue, do not call back.
+  void set_async_handler(AsyncFn fn, void* argument);
+
+  std::unique_ptr<Cq> create_cq(uint32_t entries, Cq::EventFn event,
+                                void* argument);  // [any thread]
+  // [locks] EINVAL for caps beyond the limits, ENOMEM when QPs or arena are used up.
+  Expected<Qp*, int> create_qp(const QpInit& init);
+  // [locks] Waits until the NIC has let go of the QP.
+  int destroy_qp(Qp* qp);
+  // [locks] EINVAL for a transition or attribute mask that the state table refuses; see
+  // docs/verbs.md.
+  int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
+  void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
+
+  // [locks] 0, EINVAL (state, too many SGEs, inline too long), ENOMEM (send queue full). Issues
+  // what may go now.
+  int post_send(Qp* qp, const SendRequest& request, TimeNs now_ns);
+  // [locks] 0, EINVAL, ENOMEM.
+  int post_recv(Qp* qp, const RecvRequest& request);
+  // [locks] How many more requests post_send() takes now; only other posts make it fewer. For
+  // ibv_wr_complete(), which posts all of a batch or nothing.
+  uint32_t free_send_slots(Qp* qp);
+
+  // Handles reports and timers, issues work. [locked]
+  void progress(TimeNs now_ns);
+  // The same if nobody else is at it. Returns false when the lock was taken. [locks]
+  bool try_progress(TimeNs now_ns);
+  // When the earliest timer is due; UINT64_MAX: none. [any thread]
+  TimeNs next_deadline_ns() const { return next_deadline_ns_.load(std::memory_order_acquire); }
+  // Whether meta reports wait. [any thread]
+  bool reports_waiting() const;
+  // Whether a queue pair could not hand over all it wanted and waits for the NIC to take what is
+  // queued. [any thread]
+  bool turn_wanted() const { return turn_wanted_.load(std::memory_order_relaxed); }
+  // Whether progress() has something to do. [any thread]
+  bool turn_due(TimeNs now_ns) const {
+    return turn_wanted() || now_ns >= next_deadline_ns() || reports_waiting();
+  }
+
+  // The NIC is gone: everything outstanding is flushed, DEVICE_FATAL raised once. [locks]
+  void device_fatal();
+
+  std::mutex& mutex() { return mutex_; }
+  DriverCounters counters();  // [locks]
+  const DriverSettings& settings() const { return settings_; }
+
+ private:
+  friend class Qp;
+  struct Impl;
+  std::mutex mutex_;
+  DriverSettings settings_;
+  std::atomic<uint64_t> next_deadline_ns_{UINT64_MAX};
+  std::atomic<bool> turn_wanted_{false};
+  int error_ = 0;
+  TimeNs last_now_ns_ = 0;  // newest time anybody brought
+  std::unique_ptr<Impl> impl_;
+};
+
+uint32_t qpn_of(const Qp& qp);
+
+}  // namespace hostnic::driver

@@ -1,0 +1,268 @@
+// Posting, state changes, flushing.
+#include "verbs-shim/driver/qp.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "verbs-shim/driver/log.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
+
+WcOpcode wc_opcode(SendOp op) {
+  switch (op) {
+    case SendOp::kWrite:
+    case SendOp::kWriteImm:
+      return WcOpcode::kRdmaWrite;
+    case SendOp::kRead:
+      return WcOpcode::kRdmaRead;
+    case SendOp::kCompareSwap:
+      return WcOpcode::kCompSwap;
+    case SendOp::kFetchAdd:
+      return WcOpcode::kFetchAdd;
+    default:
+      return WcOpcode::kSend;
+  }
+}
+
+}  // namespace
+
+uint32_t Qp::recv_entries_for(uint32_t max_recv_wr) {
+  return max_recv_wr == 0 ? 0 : std::bit_ceil(max_recv_wr);
+}
+
+Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64_t recv_completion,
+       uint64_t landing)
+    : init(qp_init),
+      cell_index(cell),
+      recv_offset(recv),
+      recv_completion_offset(recv_completion),
+      landing_offset(landing),
+      host_(host),
+      freed_(std::make_shared<std::atomic<uint32_t>>(0)) {
+  const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
+  wqes_.resize(slots);
+  wqe_mask_ = slots - 1;
+  sges_.resize(size_t{slots} * init.caps.max_send_sge);
+  inline_bytes_.resize(size_t{slots} * init.caps.max_inline_bytes);
+  recv_entries_ = recv_entries_for(init.caps.max_recv_wr);
+  recv_wr_ids_.resize(recv_entries_);
+}
+
+uint32_t Qp::packets_for(uint32_t bytes) const {
+  return bytes == 0 ? 1 : (bytes + attr.path_mtu_bytes - 1) / attr.path_mtu_bytes;
+}
+
+int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
+  if (state != QpState::kRts && state != QpState::kSqd && state != QpState::kErr) return EINVAL;
+  if (request.sges.size() > init.caps.max_send_sge) return EINVAL;
+  uint64_t length = 0;
+  for (const Sge& sge : request.sges) length += sge.length_bytes;
+  if (length > kMaxMessageBytes) return EINVAL;
+  if (request.inline_data &&
+      (length > init.caps.max_inline_bytes || is_read_or_atomic(request.op))) {
+    return EINVAL;
+  }
+  if (is_read_or_atomic(request.op) && attr.max_rd_atomic == 0 && state != QpState::kErr)
+    return EINVAL;
+  if (is_atomic(request.op)) {
+    if (length < 8) return EINVAL;
+    length = 8;
+  }
+  if (free_send_slots() == 0) return ENOMEM;
+
+  Wqe& w = wqe(tail_);
+  w = {.wr_id = request.wr_id,
+       .op = request.op,
+       .signalled = request.signalled || init.signal_all,
+       .solicited = request.solicited,
+       .fence = request.fence,
+       .inline_data = request.inline_data,
+       .started = false,
+       .sge_count = static_cast<uint8_t>(request.inline_data ? 0 : request.sges.size()),
+       .length_bytes = static_cast<uint32_t>(length),
+       .remote_va = request.remote_va,
+       .rkey = request.rkey,
+       .imm_data = request.imm_data,
+       .compare_add = request.compare_add,
+       .swap = request.swap,
+       .first_psn = {},
+       .psn_count = 1,
+       .issued_psns = 0,
+       .recv_sn = 0,
+       .first_response_psn = {},
+       .response_count = 0};
+  const size_t slot = tail_ & wqe_mask_;
+  if (request.inline_data) {
+    std::byte* out = &inline_bytes_[slot * init.caps.max_inline_bytes];
+    for (const Sge& sge : request.sges) {
+      std::memcpy(out, reinterpret_cast<const void*>(sge.addr), sge.length_bytes);
+      out += sge.length_bytes;
+    }
+  } else {
+    std::copy(request.sges.begin(), request.sges.end(),
+              sges_.begin() + static_cast<ptrdiff_t>(slot * init.caps.max_send_sge));
+  }
+  if (idle()) progress_ns_ = evaluated_ns_ = now_ns;
+  ++tail_;
+  if (state == QpState::kErr) {
+    if (flushing_) flush(VendorError::kFlushed);
+    return 0;
+  }
+  issue(now_ns);
+  return 0;
+}
+
+int Qp::post_recv(const RecvRequest& request) {
+  if (state == QpState::kReset) return EINVAL;
+  if (request.sges.size() > init.caps.max_recv_sge) return EINVAL;
+  if (recv_posted_ - recv_taken_ >= init.caps.max_recv_wr) return ENOMEM;
+  const uint32_t sn = recv_posted_;
+  const uint32_t slot_index = sn & (recv_entries_ - 1);
+  recv_wr_ids_[slot_index] = request.wr_id;
+  auto* slot =
+      reinterpret_cast<RecvSlot*>(host_.segment().at(recv_offset) +
+                                  size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
+  slot->sn = sn;
+  slot->sge_count = static_cast<uint32_t>(request.sges.size());
+  std::copy(request.sges.begin(), request.sges.end(), slot->sge);
+  ++recv_posted_;
+  cell().recv_posted.store(recv_posted_, std::memory_order_release);
+  if (state == QpState::kErr) {
+    if (flushing_) flush(VendorError::kFlushed);
+    return 0;
+  }
+  // Publish, full fence, look: the NIC sets the flag, fences, looks at recv_posted (rule 14).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (cell().credit_watched.load(std::memory_order_relaxed) != 0) notify_credit();
+  return 0;
+}
+
+void Qp::notify_credit() {
+  SendDescriptor d{};
+  d.op = SendOp::kCreditNotify;
+  d.qpn = qpn;
+  if (host_.segment().urgent.enqueue_bulk(&d, 1)) {
+    credit_unsaid_ = false;
+    host_.published();
+  } else {
+    credit_unsaid_ = true;
+    host_.want_issue(*this);
+  }
+}
+
+// The NIC has agreed to the transition; `state` is still the old one.
+void Qp::enter_state(QpState to, TimeNs now_ns) {
+  const QpState from = state;
+  state = to;
+  attr.state = to;
+  switch (to) {
+    case QpState::kReset:
+      head_ = issue_ = tail_ = 0;
+      freed_ = std::make_shared<std::atomic<uint32_t>>(0);
+      unreported_ = 0;
+      recv_posted_ = recv_taken_ = 0;
+      cell().recv_posted.store(0, std::memory_order_release);
+      failed_ = flushing_ = false;
+      deadline_ns_ = UINT64_MAX;
+      break;
+    case QpState::kRtr:
+      seen_nak_count_ = seen_rtt_count_ = seen_trigger_count_ = seen_spurious_count_ =
+          seen_events_ = 0;
+      break;
+    case QpState::kRts:
+      if (from == QpState::kRtr) start_connection(now_ns);
+      issue(now_ns);
+      break;
+    case QpState::kErr:
+      flushing_ = true;
+      flush(VendorError::kQpModifiedToError);
+      break;
+    default:
+      break;
+  }
+}
+
+void Qp::start_connection(TimeNs now_ns) {
+  requests_.reset(Psn(attr.sq_psn), host_.settings().window);
+  responses_.reset(Psn(0), host_.settings().window);
+  rtt_ = RttEstimator();
+  next_recv_sn_ = receives_outstanding_ = next_read_number_ = reads_outstanding_ = 0;
+  next_response_psn_ = Psn(0);
+  epoch_ = 0;
+  epoch_keep_until_ = Psn(0);
+  psns_since_ack_request_ = 0;
+  heard_ = has_credit_ = false;
+  highest_acceptable_ = Psn(attr.sq_psn) + (kInitialWindow - 1);
+  credit_ = 0;
+  rnr_ = Rnr::kNone;
+  rnr_retries_used_ = 0;
+  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+  silence_ns_ = 0;
+  backoff_ = 0;
+  probed_ = false;
+}
+
+// Everything outstanding completes with WR_FLUSH_ERR, in order (rule 28).
+void Qp::flush(VendorError why) {
+  take_receives(cell().recv_completed.load(std::memory_order_acquire));
+  for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
+  issue_ = head_;
+  for (; recv_taken_ != recv_posted_; ++recv_taken_) {
+    Completion completion;
+    completion.wr_id = recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
+    completion.status = WcStatus::kWrFlushErr;
+    completion.opcode = WcOpcode::kRecv;
+    completion.qpn = qpn;
+    completion.vendor = why;
+    push(*init.recv_cq, completion, false, 0);
+  }
+  deadline_ns_ = UINT64_MAX;
+}
+
+// The completion of one request, in its turn. Unsignalled successes are only counted.
+void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
+  ++unreported_;
+  if (status == WcStatus::kSuccess && !w.signalled) return;
+  Completion completion;
+  completion.wr_id = w.wr_id;
+  completion.status = status;
+  completion.opcode = wc_opcode(w.op);
+  completion.byte_len = is_read_or_atomic(w.op) ? w.length_bytes : 0;
+  completion.qpn = qpn;
+  completion.vendor = vendor;
+  push(*init.send_cq, completion, false, unreported_);
+  unreported_ = 0;
+}
+
+void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots) {
+  const bool had_overflowed = cq.overflowed();
+  if (cq.push(completion, solicited, slots == 0 ? nullptr : freed_, slots)) return;
+  // Rule 35: the queue is lost, and with it every QP that needs it.
+  if (!had_overflowed) {
+    log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());
+    host_.raise(AsyncEvent::kCqErr, this, &cq);
+  }
+  go_to_error();
+}
+
+void Qp::go_to_error() {
+  if (state == QpState::kErr || state == QpState::kReset) return;
+  state = QpState::kErr;
+  attr.state = QpState::kErr;
+  deadline_ns_ = UINT64_MAX;
+  host_.move_nic_to_error(*this);
+}
+
+// The NIC has let go of the QP's memory: now what is outstanding may be given back.
+void Qp::on_nic_error_state() {
+  if (state != QpState::kErr || flushing_) return;
+  flushing_ = true;
+  flush(VendorError::kFlushed);
+}
+
+}  // namespace hostnic::driver

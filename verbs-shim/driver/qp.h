@@ -1,0 +1,224 @@
+// One queue pair's driver half: the send queue, PSN and receive number assignment, loss recovery,
+// pulls, completions. All members want the driver lock held. Split over qp.cc (posting, state),
+// qp_issue.cc (what goes to the NIC), qp_news.cc (what the NIC says), qp_timers.cc.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "protocol/transport/send_tracker.h"
+#include "verbs-shim/driver/driver.h"
+#include "verbs-shim/driver/qp_state.h"
+#include "verbs-shim/driver/segment_map.h"
+
+namespace hostnic::driver {
+
+inline constexpr uint32_t kLandingEntries =
+    16;  // READs and atomics outstanding at most (max_qp_rd_atom)
+
+inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the front moves again
+
+// What queue pairs share: the rings, the counters, and the lists of who wants what.
+class QpHost {
+ public:
+  virtual ~QpHost() = default;
+  virtual SegmentMap& segment() = 0;
+  virtual const DriverSettings& settings() const = 0;
+  virtual DriverCounters& counters() = 0;
+  virtual void want_issue(
+      class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
+  virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
+  virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
+  // Sends the QP to ERR in the NIC without waiting; Qp::on_nic_error_state() follows.
+  virtual void move_nic_to_error(class Qp& qp) = 0;
+  virtual void published() = 0;  // descriptors went into a ring: kick before unlocking
+};
+
+class Qp {
+ public:
+  Qp(QpHost& host, const QpInit& init, uint32_t cell_index, uint64_t recv_offset,
+     uint64_t recv_completion_offset, uint64_t landing_offset);
+
+  // -- qp.cc
+  int post_send(const SendRequest& request, TimeNs now_ns);
+  int post_recv(const RecvRequest& request);
+  // After the NIC agreed: the local side of a transition.
+  void enter_state(QpState state, TimeNs now_ns);
+  void flush(VendorError why);
+  uint32_t free_send_slots() const {
+    return init.caps.max_send_wr - (tail_ - freed_->load(std::memory_order_acquire));
+  }
+  bool idle() const { return head_ == tail_; }
+  static uint32_t recv_entries_for(uint32_t max_recv_wr);
+
+  // -- qp_issue.cc: hands over what may go now, retransmissions first.
+  void issue(TimeNs now_ns);
+
+  // -- qp_news.cc
+  void on_report(TimeNs now_ns);
+  void on_nic_error_state();
+  void take_receives(uint32_t completed);
+
+  // -- qp_timers.cc
+  TimeNs deadline_ns() const { return deadline_ns_; }
+  void on_timer(TimeNs now_ns);
+  void update_deadline(TimeNs now_ns);
+
+  const QpInit init;
+  const uint32_t cell_index;
+  const uint64_t recv_offset, recv_completion_offset, landing_offset;
+  uint32_t qpn = 0;
+  QpState state = QpState::kReset;
+  QpAttr attr;
+  bool notify_drained = false;
+  bool on_ready_list = false, on_timer_list = false;
+
+ private:
+  struct Wqe {
+    uint64_t wr_id;
+    SendOp op;
+    bool signalled, solicited, fence, inline_data;
+    bool started;
+    uint8_t sge_count;
+    uint32_t length_bytes;
+    uint64_t remote_va;
+    uint32_t rkey, imm_data;
+    uint64_t compare_add, swap;
+    Psn first_psn;
+    uint32_t psn_count, issued_psns;
+    uint32_t recv_sn;  // or read number
+    Psn first_response_psn;
+    uint32_t response_count;
+  };
+  enum class Rnr : uint8_t { kNone, kWaiting, kProbing };
+
+  Wqe& wqe(uint32_t index) { return wqes_[index & wqe_mask_]; }
+  const Wqe& wqe(uint32_t index) const { return wqes_[index & wqe_mask_]; }
+  static bool consumes_receive(SendOp op) {
+    return op == SendOp::kSend || op == SendOp::kSendImm || op == SendOp::kWriteImm;
+  }
+  static bool is_read_or_atomic(SendOp op) {
+    return op >= SendOp::kRead && op <= SendOp::kFetchAdd;
+  }
+  static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
+  QpCell& cell() { return host_.segment().cell(cell_index); }
+  uint32_t packets_for(uint32_t bytes) const;
+
+  // qp.cc
+  void start_connection(TimeNs now_ns);
+  void notify_credit();
+  void deliver(const Wqe& w, WcStatus status, VendorError vendor);
+  // `slots`: send queue slots that are free once the completion is polled; 0 for receives.
+  void push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots);
+  void go_to_error();
+
+  // qp_issue.cc
+  enum class Issue : uint8_t { kDone, kWaits, kRingFull };
+  void note_transmitted();
+  bool may_start(const Wqe& w) const;
+  void start(Wqe& w, uint32_t index);
+  uint32_t window_room() const;
+  uint32_t response_room() const;
+  uint32_t chunk_packets() const;
+  Issue issue_chunk(TimeNs now_ns);
+  bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
+  void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
+                  uint8_t flags, RingEnd& ring);
+  void send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_count, uint8_t attempt,
+                         uint8_t flags, RingEnd& ring);
+  void fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,
+                    SendDescriptor& d, std::byte* extra);
+  void write_landing(const Wqe& w, uint32_t index);
+  bool resend_lost(TimeNs now_ns);
+  void resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8_t flags);
+  bool pull(TimeNs now_ns);
+  bool pull_lost(TimeNs now_ns);
+  void renew_epoch(Psn keep_until);
+  uint32_t find_by_psn(Psn psn) const;  // issue_ if there is none
+  uint32_t find_by_response(Psn psn) const;
+
+  // qp_news.cc
+  void take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs now_ns);
+  void take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs now_ns);
+  void take_nak(const CellNews& news, TimeNs now_ns);
+  void take_errors(const CellNews& news);
+  void take_events(const CellNews& news);
+  void note_progress(TimeNs now_ns);
+  uint32_t index_refused(Psn psn) const;
+  void end_rnr_wait(bool counted);
+  void fail(uint32_t index, WcStatus status, VendorError vendor);
+  void log_failure(const Wqe& w);
+  void complete(TimeNs now_ns);
+  bool finished(const Wqe& w) const;
+
+  // qp_timers.cc
+  uint64_t rto_ns() const;
+  uint64_t probe_ns() const;
+  uint64_t silence_limit_ns() const;
+  bool waits_for_peer() const;
+  TimeNs quiet_since_ns() const;
+  void charge_silence(TimeNs now_ns);
+  void on_timeout();
+  void on_probe();
+
+  QpHost& host_;
+
+  // Send queue: [head, issue) handed over and incomplete, [issue, tail) waiting.
+  std::vector<Wqe> wqes_;
+  std::vector<Sge> sges_;
+  std::vector<std::byte> inline_bytes_;
+  uint32_t wqe_mask_ = 0;
+  uint32_t head_ = 0, issue_ = 0, tail_ = 0;
+  std::shared_ptr<std::atomic<uint32_t>> freed_;  // slots whose completion was polled (rule 35)
+  uint32_t unreported_ = 0;                       // completed without a completion of their own
+
+  SendTracker requests_, responses_;
+  RttEstimator rtt_;
+  uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0;
+  uint32_t next_read_number_ = 0, reads_outstanding_ = 0;
+  Psn next_response_psn_;
+  uint8_t epoch_ = 0;
+  Psn epoch_keep_until_;
+  uint32_t psns_since_ack_request_ = 0;
+
+  // The peer's limits.
+  bool heard_ = false;
+  Psn highest_acceptable_;
+  bool has_credit_ = false;
+  uint32_t credit_ = 0;
+
+  Rnr rnr_ = Rnr::kNone;
+  TimeNs rnr_until_ns_ = 0;
+  uint32_t rnr_sn_ = 0, rnr_retries_used_ = 0;
+
+  // The failed request, if any: nothing at or after it is issued (rule 28).
+  bool failed_ = false;
+  uint32_t failed_index_ = 0;
+  WcStatus failed_status_ = WcStatus::kSuccess;
+  VendorError failed_vendor_ = VendorError::kNone;
+  bool credit_unsaid_ = false;  // a credit notification that found the urgent ring full
+  bool flushing_ = false;       // the NIC let go of the QP in ERR: posts flush at once
+
+  // Counters in the cell that were dealt with.
+  uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,
+           seen_spurious_count_ = 0, seen_events_ = 0;
+
+  // Timers.
+  TimeNs deadline_ns_ = UINT64_MAX;
+  TimeNs progress_ns_ = 0;  // last time the front moved, or work started on an idle queue
+  TimeNs evaluated_ns_ = 0;
+  TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
+  uint64_t silence_ns_ = 0;  // charged against retry_cnt
+  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
+  uint32_t backoff_ = 0;
+  uint32_t retries_ = 0;  // probes and timeouts since the front last moved
+  bool probed_ = false;
+
+  // Receive queue.
+  std::vector<uint64_t> recv_wr_ids_;
+  uint32_t recv_entries_ = 0;
+  uint32_t recv_posted_ = 0, recv_taken_ = 0;
+};
+
+}  // namespace hostnic::driver

@@ -1,0 +1,379 @@
+// What goes to the NIC: first transmissions in queue order, retransmissions of what is lost, pulls
+// of READ ranges.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "verbs-shim/driver/qp.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint32_t kChunksPerTurn = 8;  // then the next QP's turn
+constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
+
+}  // namespace
+
+void Qp::issue(TimeNs now_ns) {
+  if (state != QpState::kRts && state != QpState::kSqd) return;
+  if (credit_unsaid_) notify_credit();
+  note_transmitted();
+  bool all = rnr_ == Rnr::kWaiting || resend_lost(now_ns);
+  all = pull_lost(now_ns) && all;
+  all = pull(now_ns) && all;
+  if (!failed_ && rnr_ == Rnr::kNone) {
+    uint32_t chunks = 0;
+    while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
+      if (chunks++ == kChunksPerTurn) {
+        all = false;
+        break;
+      }
+      const Issue outcome = issue_chunk(now_ns);
+      if (outcome == Issue::kWaits) break;  // for a report or a timer
+      if (outcome == Issue::kRingFull) {
+        all = false;
+        break;
+      }
+    }
+  }
+  if (!all) host_.want_issue(*this);
+  update_deadline(now_ns);
+}
+
+// Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
+void Qp::note_transmitted() {
+  requests_.note_transmitted(Psn(cell().transmitted_psn.load(std::memory_order_acquire)));
+}
+
+// Whether a request that is next in the queue may be handed over now (rules 2, 14).
+bool Qp::may_start(const Wqe& w) const {
+  if (w.fence && reads_outstanding_ != 0) return false;
+  if (is_read_or_atomic(w.op) &&
+      reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries)) {
+    return false;
+  }
+  if (consumes_receive(w.op) && has_credit_ && serial_distance(next_recv_sn_, credit_) <= 0) {
+    return receives_outstanding_ == 0;  // the front one goes all the same, as the probe
+  }
+  return true;
+}
+
+void Qp::start(Wqe& w, uint32_t index) {
+  w.started = true;
+  w.first_psn = requests_.next();
+  w.psn_count = is_read_or_atomic(w.op) ? 1 : packets_for(w.length_bytes);
+  if (consumes_receive(w.op)) {
+    w.recv_sn = next_recv_sn_++;
+    ++receives_outstanding_;
+  }
+  if (is_read_or_atomic(w.op)) {
+    w.recv_sn = next_read_number_++;
+    w.first_response_psn = next_response_psn_;
+    w.response_count =
+        w.length_bytes == 0 ? 0 : (is_atomic(w.op) ? 1 : packets_for(w.length_bytes));
+    next_response_psn_ += w.response_count;
+    ++reads_outstanding_;
+    write_landing(w, index);
+  }
+}
+
+// PSNs that the windows leave room for.
+uint32_t Qp::window_room() const {
+  const uint32_t in_flight = requests_.in_flight();
+  uint32_t room = requests_.window() - in_flight;
+  const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
+  return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));
+}
+
+uint32_t Qp::response_room() const {
+  const uint32_t window = std::min<uint32_t>(
+      responses_.window(),
+      std::max<uint32_t>(1, static_cast<uint32_t>(kPulledBytesLimit / attr.path_mtu_bytes)));
+  const uint32_t in_flight = responses_.in_flight();
+  return in_flight >= window ? 0 : window - in_flight;
+}
+
+uint32_t Qp::chunk_packets() const { return kMaxChunkBytes / attr.path_mtu_bytes; }
+
+Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
+  const uint32_t index = issue_;
+  Wqe& w = wqe(index);
+  const uint32_t room = window_room();
+  if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;
+  // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
+  // again.
+  const int32_t untransmitted =
+      distance(Psn(cell().transmitted_psn.load(std::memory_order_acquire)), requests_.next());
+  if (untransmitted > 0 && uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >=
+                               host_.settings().queued_bytes_limit) {
+    return Issue::kRingFull;
+  }
+  RingEnd& ring = host_.segment().sends;
+  if (ring.free_count() < 1 + kMaxExtraElements) return Issue::kRingFull;
+  if (!w.started) start(w, index);
+
+  if (is_read_or_atomic(w.op)) {
+    // The first range is pulled along, unless an earlier READ still has ranges to pull: answers
+    // keep to PSN order.
+    uint32_t first_pull = 0;
+    if (w.response_count != 0 && responses_.next() == w.first_response_psn) {
+      first_pull = std::min({w.response_count, chunk_packets(), response_room()});
+    }
+    send_read_request(w, 0, first_pull, 0, kSendAckRequest, ring);
+    requests_.on_first_send(1, now_ns);
+    if (first_pull != 0) responses_.on_first_send(first_pull, now_ns);
+    ++issue_;
+    return Issue::kDone;
+  }
+  const uint32_t packets = std::min({room, chunk_packets(), w.psn_count - w.issued_psns});
+  const bool ack = wants_ack(index, w, packets, room);
+  send_range(w, index, w.issued_psns, packets, 0, ack ? kSendAckRequest : 0, ring);
+  psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
+  requests_.on_first_send(packets, now_ns);
+  w.issued_psns += packets;
+  if (w.issued_psns == w.psn_count) ++issue_;
+  return Issue::kDone;
+}
+
+// Rule 20: what the sender must pause after, the end of signalled requests, and every quarter
+// window.
+bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const {
+  if (packets == room) return true;
+  if (psns_since_ack_request_ + packets >= requests_.window() / 4) return true;
+  if (w.issued_psns + packets != w.psn_count) return false;
+  return w.signalled || index + 1 == tail_ || !may_start(wqe(index + 1));
+}
+
+void Qp::write_landing(const Wqe& w, uint32_t index) {
+  auto* slots = reinterpret_cast<LandingSlot*>(host_.segment().at(landing_offset));
+  LandingSlot& slot = slots[w.recv_sn % kLandingEntries];
+  slot.read_number = w.recv_sn;
+  slot.length_bytes = w.length_bytes;
+  slot.first_response_psn = w.first_response_psn.value();
+  slot.sge_count = w.sge_count;
+  const Sge* sges = &sges_[size_t{index & wqe_mask_} * init.caps.max_send_sge];
+  std::copy_n(sges, w.sge_count, slot.sge);
+}
+
+// The ring has room for the largest descriptor (callers check).
+void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
+                    uint8_t flags, RingEnd& ring) {
+  std::array<SendDescriptor, 1 + kMaxExtraElements> elements;
+  SendDescriptor& d = elements[0];
+  d = {};
+  const uint32_t offset = first * attr.path_mtu_bytes;
+  const uint32_t bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset);
+  d.op = w.op;
+  d.attempt = attempt;
+  d.flags = flags;
+  if (first != 0) d.flags |= kSendCont;
+  if (first + count != w.psn_count) d.flags |= kSendMore;
+  if (w.solicited) d.flags |= kSendSolicited;
+  d.qpn = qpn;
+  d.psn = (w.first_psn + first).value();
+  d.length_bytes = bytes;
+  d.message_bytes = w.length_bytes;
+  d.imm_data = w.imm_data;
+  if (w.op == SendOp::kSend || w.op == SendOp::kSendImm) {
+    d.va = offset;
+    d.key = w.recv_sn;
+  } else {
+    d.va = w.remote_va + offset;
+    d.key = w.rkey;
+    d.recv_sn = w.recv_sn;
+  }
+  fill_payload(w, index, offset, bytes, d, reinterpret_cast<std::byte*>(&elements[1]));
+  ring.enqueue_bulk(elements.data(), 1u + d.extra_elements);
+  host_.published();
+}
+
+// The part of the scatter list, or of the inline bytes, that [offset, offset + bytes) of the
+// message covers.
+void Qp::fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,
+                      SendDescriptor& d, std::byte* extra) {
+  const size_t slot = index & wqe_mask_;
+  if (w.inline_data) {
+    d.flags |= kSendInline;
+    d.extra_elements =
+        static_cast<uint8_t>((bytes + sizeof(RingElement) - 1) / sizeof(RingElement));
+    if (bytes != 0)
+      std::memcpy(extra, &inline_bytes_[slot * init.caps.max_inline_bytes + offset], bytes);
+    return;
+  }
+  const Sge* sges = sges_.data() + slot * init.caps.max_send_sge;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < w.sge_count && bytes != 0; ++i) {
+    const uint32_t length = sges[i].length_bytes;
+    if (offset >= length) {
+      offset -= length;
+      continue;
+    }
+    const Sge part{sges[i].addr + offset, std::min(bytes, length - offset), sges[i].lkey};
+    if (count == 0) {
+      d.sge0 = part;
+    } else {
+      std::memcpy(extra + (count - 1) * sizeof(Sge), &part, sizeof(Sge));
+    }
+    ++count;
+    bytes -= part.length_bytes;
+    offset = 0;
+  }
+  d.sge_count = static_cast<uint8_t>(count);
+  d.extra_elements = static_cast<uint8_t>(count <= 1 ? 0 : (count - 2) / kSgesPerElement + 1);
+}
+
+void Qp::send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_count, uint8_t attempt,
+                           uint8_t flags, RingEnd& ring) {
+  SendDescriptor d{};
+  d.op = w.op;
+  d.attempt = attempt;
+  d.flags = flags;
+  d.qpn = qpn;
+  d.psn = w.first_psn.value();
+  d.va = w.remote_va;
+  d.key = w.rkey;
+  d.message_bytes = w.length_bytes;
+  d.recv_sn = w.recv_sn;
+  d.first_response_psn = (w.first_response_psn + pull_first).value();
+  d.epoch = epoch_;
+  d.keep_until_psn = epoch_keep_until_.value();
+  if (is_atomic(w.op)) {
+    d.length_bytes = pull_count == 0 ? 0 : 8;
+    d.atomic.swap_or_add = w.op == SendOp::kCompareSwap ? w.swap : w.compare_add;
+    d.atomic.compare = w.compare_add;
+  } else {
+    const uint32_t offset = pull_first * attr.path_mtu_bytes;
+    d.read_offset_bytes = offset;
+    d.length_bytes = std::min(pull_count * attr.path_mtu_bytes, w.length_bytes - offset);
+  }
+  ring.enqueue_bulk(&d, 1);
+  host_.published();
+}
+
+// Repeats what is lost and may go. False: the ring is full.
+bool Qp::resend_lost(TimeNs now_ns) {
+  uint32_t sent = 0;
+  Psn from = requests_.una(), first;
+  uint32_t count = 0;
+  while (requests_.next_lost_run(from, chunk_packets(), first, count)) {
+    const uint32_t index = find_by_psn(first);
+    if (failed_ && serial_distance(failed_index_, index) >= 0) break;
+    // While the peer has no receive, only the request it named goes (rule 15).
+    if (rnr_ == Rnr::kProbing && index != find_by_psn(requests_.una())) break;
+    if (backoff_ != 0 && sent >= kResendsAfterTimeout) break;
+    const Wqe& w = wqe(index);
+    const auto within = static_cast<uint32_t>(distance(w.first_psn, first));
+    count = std::min(count, w.psn_count - within);
+    if (backoff_ != 0) count = std::min(count, kResendsAfterTimeout - sent);
+    if (host_.segment().urgent.free_count() < 1 + kMaxExtraElements) return false;
+    requests_.on_resend(first, count, now_ns);
+    host_.counters().retransmitted_packets += count;
+    const uint8_t flags = kSendAckRequest | kSendRetransmit;
+    if (is_read_or_atomic(w.op)) {
+      resend_read_request(w, now_ns, requests_.attempt(first), flags);
+    } else {
+      send_range(w, index, within, count, requests_.attempt(first), flags, host_.segment().urgent);
+    }
+    sent += count;
+    from = first + count;
+  }
+  return true;
+}
+
+// A READ request that was lost takes along the range that the first one asked for, if nothing of it
+// has come. After a timeout it may have been executed all the same, and later READs, too: then
+// pull_lost() asks for all of them in a new epoch (rule 18).
+void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8_t flags) {
+  uint32_t pull_count = 0;
+  const int32_t pulled = distance(w.first_response_psn, responses_.next());
+  const bool later_pulled =
+      distance(w.first_response_psn + w.response_count, responses_.next()) > 0;
+  if (w.response_count != 0 && pulled > 0 && !(later_pulled && backoff_ != 0) &&
+      distance(responses_.una(), w.first_response_psn) >= 0) {
+    pull_count = std::min({w.response_count, chunk_packets(), static_cast<uint32_t>(pulled)});
+    for (uint32_t i = 0; i < pull_count; ++i) {
+      if (responses_.acknowledged(w.first_response_psn + i)) pull_count = i;
+    }
+    if (pull_count != 0) responses_.on_resend(w.first_response_psn, pull_count, now_ns);
+  }
+  send_read_request(w, 0, pull_count, attempt, flags, host_.segment().urgent);
+}
+
+// Asks for the next ranges, in response PSN order, of READs that have executed. False: the ring is
+// full.
+bool Qp::pull(TimeNs now_ns) {
+  while (responses_.next() != next_response_psn_) {
+    const Psn first = responses_.next();
+    const uint32_t room = response_room();
+    const uint32_t index = find_by_response(first);
+    const Wqe& w = wqe(index);
+    if (room == 0 || distance(w.first_psn, requests_.una()) <= 0) return true;
+    if (host_.segment().urgent.free_count() < 1) return false;
+    const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
+    const uint32_t count = std::min({room, chunk_packets(), w.response_count - within});
+    responses_.on_first_send(count, now_ns);
+    send_read_request(w, within, count, 0, 0, host_.segment().urgent);
+  }
+  return true;
+}
+
+// Asks again for ranges that did not come. READs stay ordered: what later ones have received is
+// pulled again, too, under a new epoch (rule 18). False: the ring is full.
+bool Qp::pull_lost(TimeNs now_ns) {
+  Psn from = responses_.una(), first;
+  uint32_t count = 0;
+  while (responses_.next_lost_run(from, chunk_packets(), first, count)) {
+    const uint32_t index = find_by_response(first);
+    const Wqe& w = wqe(index);
+    const Psn end = w.first_response_psn + w.response_count;
+    if (distance(end, responses_.next()) > 0) {
+      renew_epoch(end);
+      from = responses_.una();
+      continue;
+    }
+    if (host_.segment().urgent.free_count() < 1) return false;
+    const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
+    count = std::min(count, w.response_count - within);
+    responses_.on_resend(first, count, now_ns);
+    host_.counters().read_repulls += 1;
+    send_read_request(w, within, count, requests_.attempt(w.first_psn), kSendRetransmit,
+                      host_.segment().urgent);
+    from = first + count;
+  }
+  return true;
+}
+
+void Qp::renew_epoch(Psn keep_until) {
+  ++epoch_;
+  epoch_keep_until_ = keep_until;
+  responses_.rewind(keep_until);
+  // What is on its way carries the old epoch and will be dropped.
+  responses_.mark_all_lost();
+}
+
+// Requests in [head, issue] cover PSNs in order: binary search.
+uint32_t Qp::find_by_psn(Psn psn) const {
+  uint32_t low = head_, high = issue_;
+  while (low != high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const Wqe& w = wqe(middle);
+    if (w.started && distance(w.first_psn + w.psn_count, psn) >= 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+uint32_t Qp::find_by_response(Psn psn) const {
+  for (uint32_t i = head_; i != tail_ && wqe(i).started; ++i) {
+    const Wqe& w = wqe(i);
+    if (!is_read_or_atomic(w.op)) continue;
+    const int32_t within = distance(w.first_response_psn, psn);
+    if (within >= 0 && within < static_cast<int32_t>(w.response_count)) return i;
+  }
+  return head_;
+}
+
+}  // namespace hostnic::driver

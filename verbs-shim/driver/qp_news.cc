@@ -1,0 +1,334 @@
+// What the NIC reports: acknowledgements, limits, NAKs, answers, receives, errors; and the
+// completions that follow.
+#include <algorithm>
+
+#include "verbs-shim/driver/log.h"
+#include "verbs-shim/driver/qp.h"
+
+namespace hostnic::driver {
+namespace {
+
+// AETH kinds as the cell carries them (protocol/wire/aeth.h).
+constexpr uint32_t kNakKindRnr = 1;
+constexpr uint32_t kInfiniteRnrRetry = 7;
+
+struct Cause {
+  WcStatus status;
+  VendorError vendor;
+};
+Cause cause_of_nak(uint32_t code) {
+  switch (code) {
+    case 2:
+      return {WcStatus::kRemAccessErr, VendorError::kPeerAccess};
+    case 3:
+      return {WcStatus::kRemOpErr, VendorError::kPeerOperation};
+    default:
+      return {WcStatus::kRemInvReqErr, VendorError::kPeerInvalidRequest};
+  }
+}
+
+WcStatus status_of_receive(uint32_t status) {
+  switch (RecvStatus{status}) {
+    case RecvStatus::kSuccess:
+      return WcStatus::kSuccess;
+    case RecvStatus::kLengthError:
+      return WcStatus::kLocLenErr;
+    case RecvStatus::kAccessError:
+      return WcStatus::kLocAccessErr;
+    default:
+      return WcStatus::kLocProtErr;
+  }
+}
+
+}  // namespace
+
+void Qp::on_report(TimeNs now_ns) {
+  // Receives are counted before the cell is read and delivered after it: a completion of ours that
+  // the peer saw before it answered must not come after its answer.
+  const uint32_t received = cell().recv_completed.load(std::memory_order_acquire);
+  CellNews news;
+  PsnBits sack, responses;
+  if (!read_cell(cell(), news, sack, responses)) {
+    host_.want_issue(*this);  // the next turn looks again
+    return;
+  }
+  if (state == QpState::kRts || state == QpState::kSqd) {
+    take_requests_news(news, sack, now_ns);
+    take_responses_news(news, responses, now_ns);
+    take_errors(news);
+    take_nak(news, now_ns);
+    complete(now_ns);
+  }
+  take_receives(received);
+  take_events(news);
+  issue(now_ns);
+}
+
+void Qp::take_receives(uint32_t completed) {
+  if (recv_entries_ == 0) return;
+  if (serial_distance(completed, recv_posted_) < 0) return;
+  const auto* ring =
+      reinterpret_cast<const RecvCompletion*>(host_.segment().at(recv_completion_offset));
+  bool failed = false;
+  while (serial_distance(recv_taken_, completed) > 0) {
+    const RecvCompletion& received = ring[recv_taken_ & (recv_entries_ - 1)];
+    Completion completion;
+    completion.wr_id = recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
+    completion.status = status_of_receive(received.status);
+    completion.opcode =
+        (received.flags & kRecvIsWriteImm) != 0 ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv;
+    completion.byte_len = received.byte_len;
+    completion.imm_data = (received.flags & kRecvHasImm) != 0 ? received.imm_data : 0;
+    completion.flags = (received.flags & kRecvHasImm) != 0 ? uint32_t{kWcWithImm} : 0;
+    completion.qpn = qpn;
+    completion.src_qpn = attr.dest_qpn;
+    if (completion.status != WcStatus::kSuccess) {
+      failed = true;
+      completion.vendor = completion.status == WcStatus::kLocLenErr ? VendorError::kLocalLength
+                                                                    : VendorError::kLocalKey;
+      log_debug("QP 0x%x: receive %u failed with status %u: %s", qpn, recv_taken_,
+                static_cast<unsigned>(completion.status),
+                completion.status == WcStatus::kLocLenErr
+                    ? "the message is longer than the buffers posted"
+                    : "key, address or protection domain of a buffer");
+    }
+    ++recv_taken_;
+    push(*init.recv_cq, completion, (received.flags & kRecvSolicited) != 0, 0);
+  }
+  if (failed) go_to_error();
+}
+
+void Qp::take_events(const CellNews& news) {
+  const uint32_t fresh = news.events & ~seen_events_;
+  seen_events_ |= news.events;
+  if ((fresh & kEventCommEstablished) != 0 && state == QpState::kRtr)
+    host_.raise(AsyncEvent::kCommEst, this, nullptr);
+  if ((fresh & kEventAccessError) != 0) host_.raise(AsyncEvent::kQpAccessErr, this, nullptr);
+  if ((fresh & kEventRequestError) != 0) host_.raise(AsyncEvent::kQpReqErr, this, nullptr);
+  if ((fresh & (kEventAccessError | kEventRequestError | kEventRecvError)) != 0) {
+    log_debug("QP 0x%x: refused a request of its peer: to the error state", qpn);
+    go_to_error();
+  }
+}
+
+void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs now_ns) {
+  if (news.ack_count != 0) {
+    heard_ = true;
+    if (const Psn highest(news.highest_acceptable_psn);
+        distance(highest_acceptable_, highest) > 0) {
+      highest_acceptable_ = highest;
+    }
+  }
+  if (news.has_credit != 0 && (!has_credit_ || serial_distance(credit_, news.recv_sn_limit) > 0)) {
+    has_credit_ = true;
+    credit_ = news.recv_sn_limit;
+    if (rnr_ != Rnr::kNone && serial_distance(rnr_sn_, credit_) > 0)
+      end_rnr_wait(/*counted=*/false);
+  }
+  if (news.rtt_count != seen_rtt_count_) {
+    seen_rtt_count_ = news.rtt_count;
+    rtt_.sample(news.rtt_ns);
+  }
+  if (news.spurious_count != seen_spurious_count_) {
+    seen_spurious_count_ = news.spurious_count;
+    requests_.on_spurious_resend();
+  }
+  if (news.trigger_count != seen_trigger_count_) {
+    seen_trigger_count_ = news.trigger_count;
+    requests_.on_trigger(Psn(news.trigger_psn), static_cast<uint8_t>(news.trigger_attempt));
+  }
+  const Psn una = requests_.una();
+  requests_.on_news(Psn(news.base_psn), sack);
+  if (requests_.una() != una) {
+    note_progress(now_ns);
+    if (rnr_ == Rnr::kProbing) {
+      rnr_ = Rnr::kNone;
+      rnr_retries_used_ = 0;
+    }
+  }
+  requests_.detect_losses(now_ns, rtt_.srtt_ns());
+}
+
+void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs now_ns) {
+  static const PsnBits kNone;
+  const Psn una = responses_.una();
+  const Psn base(news.response_base_psn);
+  // Answers of the epoch before may complete a READ just before the NIC learns of the new one: then
+  // more has arrived than is remembered to be asked for.
+  if (const int32_t unasked = distance(responses_.next(), base);
+      unasked > 0 && distance(base, next_response_psn_) >= 0) {
+    responses_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
+  }
+  // Bits of another epoch say nothing; the base always counts, for only what every epoch keeps lies
+  // before it.
+  const bool current = news.response_epoch == epoch_;
+  const uint32_t fresh = responses_.on_news(base, current ? bits : kNone);
+  if (fresh != 0) note_progress(now_ns);
+  if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
+}
+
+void Qp::note_progress(TimeNs now_ns) {
+  progress_ns_ = evaluated_ns_ = now_ns;
+  silence_ns_ = 0;
+  retries_ = 0;
+  backoff_ = 0;
+  probed_ = false;
+}
+
+void Qp::take_errors(const CellNews& news) {
+  if (news.local_error != 0 && distance(requests_.una(), Psn(news.local_error_psn)) >= 0) {
+    const bool length = news.local_error == static_cast<uint32_t>(LocalError::kLength);
+    fail(find_by_psn(Psn(news.local_error_psn)),
+         length ? WcStatus::kLocLenErr : WcStatus::kLocProtErr,
+         length ? VendorError::kLocalLength : VendorError::kLocalKey);
+  }
+  if (news.response_error != 0) {
+    for (uint32_t i = head_; i != tail_ && wqe(i).started; ++i) {
+      if (!is_read_or_atomic(wqe(i).op) || wqe(i).recv_sn != news.response_error_read) continue;
+      const bool length = news.response_error == static_cast<uint32_t>(LocalError::kLength);
+      fail(i, length ? WcStatus::kLocLenErr : WcStatus::kLocProtErr,
+           length ? VendorError::kLocalLength : VendorError::kLocalKey);
+      break;
+    }
+  }
+}
+
+void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
+  if (news.nak == 0 || news.nak_count == seen_nak_count_) return;
+  seen_nak_count_ = news.nak_count;
+  const uint32_t kind = news.nak >> 8, code = news.nak & 0xff;
+  if (kind != kNakKindRnr) {
+    const Cause cause = cause_of_nak(code);
+    fail(index_refused(Psn(news.nak_psn)), cause.status, cause.vendor);
+    return;
+  }
+  // Rule 15. NAKs that arrive while waiting, or about something already acknowledged, are old.
+  if (rnr_ == Rnr::kWaiting || Psn(news.nak_psn) != requests_.una()) return;
+  if (has_credit_ && serial_distance(news.nak_sn, credit_) > 0) {
+    requests_.mark_lost(requests_.una());  // a receive has been posted since
+    return;
+  }
+  note_progress(now_ns);  // the peer answers: this is not silence
+  if (attr.rnr_retry != kInfiniteRnrRetry && rnr_retries_used_ >= attr.rnr_retry) {
+    fail(find_by_psn(requests_.una()), WcStatus::kRnrRetryExcErr, VendorError::kReceiverNotReady);
+    return;
+  }
+  ++host_.counters().rnr_waits;
+  rnr_ = Rnr::kWaiting;
+  rnr_sn_ = news.nak_sn;
+  rnr_until_ns_ = now_ns + rnr_timer_ns(code);
+}
+
+// Which request a fatal NAK at `psn` is about: the one with that PSN, or, when all PSNs are
+// acknowledged, the oldest READ whose next range was refused.
+uint32_t Qp::index_refused(Psn psn) const {
+  const uint32_t index = find_by_psn(psn);
+  if (index == issue_ && head_ != issue_) return head_;
+  return index;
+}
+
+void Qp::end_rnr_wait(bool counted) {
+  if (counted) {
+    ++rnr_retries_used_;
+    rnr_ = Rnr::kProbing;
+  } else {
+    rnr_ = Rnr::kNone;
+    rnr_retries_used_ = 0;
+  }
+  if (requests_.in_flight() == 0) return;
+  // Only the request that was refused goes first; what followed it was dropped and will be found
+  // lost.
+  const Wqe& w = wqe(find_by_psn(requests_.una()));
+  for (uint32_t i = 0; i < w.psn_count; ++i) {
+    const Psn psn = w.first_psn + i;
+    if (distance(requests_.una(), psn) >= 0 && distance(psn, requests_.next()) > 0)
+      requests_.mark_lost(psn);
+  }
+}
+
+// The first request that failed counts; nothing at or after it is issued, everything before it
+// still completes (rule 28).
+void Qp::fail(uint32_t index, WcStatus status, VendorError vendor) {
+  if (index == tail_) return;
+  if (failed_ && serial_distance(index, failed_index_) <= 0) return;
+  failed_ = true;
+  failed_index_ = index;
+  failed_status_ = status;
+  failed_vendor_ = vendor;
+  log_failure(wqe(index));
+}
+
+void Qp::log_failure(const Wqe& w) {
+  const uint32_t ip = raw(attr.dest_ip);
+  const char* reason = "";
+  switch (failed_vendor_) {
+    case VendorError::kLocalKey:
+      reason = "an lkey, address or protection domain of its own memory is wrong";
+      break;
+    case VendorError::kLocalLength:
+      reason = "the local buffers are too small";
+      break;
+    case VendorError::kPeerInvalidRequest:
+      reason = "the peer calls it invalid: receive too small, or a misaligned atomic";
+      break;
+    case VendorError::kPeerAccess:
+      reason = "the peer refuses the rkey, the bounds or the access right";
+      break;
+    case VendorError::kPeerOperation:
+      reason = "the peer's own receive buffer is bad";
+      break;
+    case VendorError::kReceiverNotReady:
+      reason = "the peer posted no receive within rnr_retry";
+      break;
+    case VendorError::kNoAnswer:
+      reason =
+          "no answer within (retry_cnt + 1) timeouts: wrong address, peer gone, or network down";
+      break;
+    default:
+      break;
+  }
+  log_debug(
+      "QP 0x%x: work request 0x%llx to QP 0x%x at %u.%u.%u.%u failed with status %u: %s (retry_cnt "
+      "%u, timeout %u, rnr_retry %u, %llu ms without progress)",
+      qpn, static_cast<unsigned long long>(w.wr_id), attr.dest_qpn, ip >> 24, ip >> 16 & 255,
+      ip >> 8 & 255, ip & 255, static_cast<unsigned>(failed_status_), reason, attr.retry_cnt,
+      attr.timeout, attr.rnr_retry, static_cast<unsigned long long>(silence_ns_ / 1'000'000));
+  log_debug(
+      "QP 0x%x: requests %u..%u (%u lost, transmitted to %u, front attempt %u), responses %u..%u "
+      "of %u (%u lost), epoch %u, rnr %u, credit %u of %u, timeouts %u",
+      qpn, requests_.una().value(), requests_.next().value(), requests_.lost_count(),
+      cell().transmitted_psn.load(std::memory_order_relaxed),
+      requests_.window() != 0 ? requests_.attempt(requests_.una()) : 0u, responses_.una().value(),
+      responses_.next().value(), next_response_psn_.value(), responses_.lost_count(), epoch_,
+      static_cast<unsigned>(rnr_), next_recv_sn_, credit_, backoff_);
+}
+
+bool Qp::finished(const Wqe& w) const {
+  if (distance(w.first_psn + w.psn_count, requests_.una()) < 0) return false;
+  return w.response_count == 0 ||
+         distance(w.first_response_psn + w.response_count, responses_.una()) >= 0;
+}
+
+void Qp::complete(TimeNs) {
+  while (head_ != issue_ && finished(wqe(head_)) && !(failed_ && head_ == failed_index_)) {
+    const Wqe& w = wqe(head_);
+    if (consumes_receive(w.op)) --receives_outstanding_;
+    if (is_read_or_atomic(w.op)) --reads_outstanding_;
+    deliver(w, WcStatus::kSuccess, VendorError::kNone);
+    ++head_;
+    if (state == QpState::kErr) return;  // the completion queue overflowed
+  }
+  if (failed_ && head_ == failed_index_) {
+    deliver(wqe(head_), failed_status_, failed_vendor_);
+    ++head_;
+    if (serial_distance(issue_, head_) > 0) issue_ = head_;
+    go_to_error();
+    return;
+  }
+  if (state == QpState::kSqd && notify_drained && (head_ == issue_ || !wqe(head_).started)) {
+    notify_drained = false;
+    host_.raise(AsyncEvent::kSqDrained, this, nullptr);
+  }
+}
+
+}  // namespace hostnic::driver

@@ -1,0 +1,119 @@
+#include "verbs-shim/driver/qp_state.h"
+
+#include <bit>
+#include <cerrno>
+
+namespace hostnic::driver {
+namespace {
+
+struct Rule {
+  QpState from, to;
+  uint32_t required, optional;
+};
+
+constexpr uint32_t kInitRequired = kQpPkeyIndex | kQpPort | kQpAccessFlags;
+constexpr uint32_t kPathOptional = kQpAltPath | kQpPathMigState;
+
+// Transitions to RESET and ERR, allowed from everywhere with nothing else, are not listed.
+constexpr Rule kRules[] = {
+    {QpState::kReset, QpState::kInit, kInitRequired, 0},
+    {QpState::kInit, QpState::kInit, 0, kInitRequired},
+    {QpState::kInit, QpState::kRtr,
+     kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
+     kQpAccessFlags | kQpPkeyIndex | kPathOptional},
+    {QpState::kRtr, QpState::kRts,
+     kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic,
+     kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPathOptional},
+    {QpState::kRts, QpState::kRts, 0,
+     kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPathOptional | kQpRateLimit},
+    {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
+    {QpState::kSqd, QpState::kRts, 0,
+     kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPathOptional},
+    {QpState::kSqd, QpState::kSqd, 0,
+     kQpPkeyIndex | kQpPort | kQpAccessFlags | kQpAv | kQpMaxQpRdAtomic | kQpMinRnrTimer |
+         kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxDestRdAtomic | kPathOptional},
+    {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer},
+};
+
+}  // namespace
+
+int check_transition(QpState from, const QpAttr& attr, uint32_t mask) {
+  const QpState to = (mask & kQpState) != 0 ? attr.state : from;
+  if ((mask & kQpCurState) != 0) {
+    // What the caller believes must be true; only RTR, RTS, SQD and SQE can be named (man
+    // ibv_modify_qp).
+    if (attr.cur_state != from) return EINVAL;
+  }
+  const uint32_t rest = mask & ~uint32_t{kQpState};
+  if (to == QpState::kReset || to == QpState::kErr) {
+    return (mask & kQpState) != 0 && (rest & ~uint32_t{kQpCurState}) == 0 ? 0 : EINVAL;
+  }
+  for (const Rule& rule : kRules) {
+    if (rule.from != from || rule.to != to) continue;
+    if ((rest & rule.required) != rule.required) return EINVAL;
+    return (rest & ~(rule.required | rule.optional)) == 0 ? 0 : EINVAL;
+  }
+  return EINVAL;
+}
+
+int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits) {
+  const auto refused = [mask](uint32_t bit, bool bad) { return (mask & bit) != 0 && bad; };
+  constexpr uint32_t kRemoteAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
+                                     kAccessRemoteAtomic | kAccessMwBind | kAccessOnDemand |
+                                     kAccessRelaxedOrdering;
+  const bool mtu_bad = attr.path_mtu_bytes < 256 || attr.path_mtu_bytes > limits.mtu_bytes ||
+                       !std::has_single_bit(attr.path_mtu_bytes);
+  if (refused(kQpPort, attr.port != 1) || refused(kQpPkeyIndex, attr.pkey_index != 0) ||
+      refused(kQpAccessFlags, (attr.access & ~kRemoteAccess) != 0) ||
+      refused(kQpPathMtu, mtu_bad) || refused(kQpDestQpn, attr.dest_qpn > 0xffffff) ||
+      refused(kQpMaxQpRdAtomic, attr.max_rd_atomic > limits.max_rd_atomic) ||
+      refused(kQpMaxDestRdAtomic, attr.max_dest_rd_atomic > limits.max_rd_atomic) ||
+      refused(kQpMinRnrTimer, attr.min_rnr_timer > 31) || refused(kQpTimeout, attr.timeout > 31) ||
+      refused(kQpRetryCnt, attr.retry_cnt > 7) || refused(kQpRnrRetry, attr.rnr_retry > 7) ||
+      refused(kQpAltPath, true)) {
+    return EINVAL;
+  }
+  // An address that leads nowhere. Without a GRH the ABI layer makes one from the LID.
+  if (refused(kQpAv, raw(attr.dest_ip) == 0)) return EINVAL;
+  return 0;
+}
+
+void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
+  const auto has = [mask](uint32_t bit) { return (mask & bit) != 0; };
+  if (has(kQpAccessFlags)) into.access = attr.access;
+  if (has(kQpPkeyIndex)) into.pkey_index = attr.pkey_index;
+  if (has(kQpPort)) into.port = attr.port;
+  if (has(kQpPathMtu)) into.path_mtu_bytes = attr.path_mtu_bytes;
+  if (has(kQpDestQpn)) into.dest_qpn = attr.dest_qpn;
+  if (has(kQpRqPsn)) into.rq_psn = attr.rq_psn & 0xffffff;
+  if (has(kQpSqPsn)) into.sq_psn = attr.sq_psn & 0xffffff;
+  if (has(kQpMaxQpRdAtomic)) into.max_rd_atomic = attr.max_rd_atomic;
+  if (has(kQpMaxDestRdAtomic)) into.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if (has(kQpMinRnrTimer)) into.min_rnr_timer = attr.min_rnr_timer;
+  if (has(kQpTimeout)) into.timeout = attr.timeout;
+  if (has(kQpRetryCnt)) into.retry_cnt = attr.retry_cnt;
+  if (has(kQpRnrRetry)) into.rnr_retry = attr.rnr_retry;
+  if (has(kQpAv)) {
+    into.dest_ip = attr.dest_ip;
+    into.sgid_index = attr.sgid_index;
+    into.traffic_class = attr.traffic_class;
+    into.hop_limit = attr.hop_limit;
+    into.service_level = attr.service_level;
+    into.is_global = attr.is_global;
+  }
+}
+
+uint64_t rnr_timer_ns(uint32_t code) {
+  // In units of 10 us; code 0 is the longest.
+  static constexpr uint32_t kTens[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
+                                         16,    24,   32,   48,    64,    96,    128,   192,
+                                         256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                         4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return uint64_t{kTens[code & 31]} * 10'000;
+}
+
+uint64_t ack_timeout_ns(uint32_t timeout) {
+  return timeout == 0 ? 0 : uint64_t{4096} << (timeout & 31);
+}
+
+}  // namespace hostnic::driver

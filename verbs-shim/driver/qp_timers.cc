@@ -1,0 +1,162 @@
+// Time: reordering windows, the tail-loss probe, the retransmission timeout, RNR waits, and the one
+// that ends in an error (TRANSPORT.md rules 24..26).
+#include <algorithm>
+
+#include "verbs-shim/driver/log.h"
+#include "verbs-shim/driver/qp.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint32_t kMaxBackoff = 6;
+constexpr uint32_t kMinRetries =
+    4;  // probes and timeouts without an answer, before a connection counts as dead
+constexpr uint64_t kMinStallNs =
+    1'000'000;  // evaluations may follow each other faster than the NIC's turns
+constexpr uint64_t kMaxStallNs =
+    2'000'000'000;  // of a NIC that does not run, until its silence counts
+constexpr uint64_t kMaxRtoNs = 1'000'000'000;
+// Below this, scheduling of ordinary processes would end connections: the shortest time without
+// progress that counts as failure.
+constexpr uint64_t kMinSilenceNs = 64'000'000;
+
+}  // namespace
+
+uint64_t Qp::rto_ns() const {
+  const uint64_t measured = rtt_.valid() ? rtt_.srtt_ns() + 4 * rtt_.rttvar_ns() : 0;
+  const uint64_t base = std::max(host_.settings().min_rto_ns, measured);
+  uint64_t cap = kMaxRtoNs;
+  if (const uint64_t timeout = ack_timeout_ns(attr.timeout); timeout != 0) {
+    cap = std::clamp(timeout, host_.settings().min_rto_ns, kMaxRtoNs);
+  }
+  // What the program set is the bound even where round trips were measured longer: a stalled
+  // machine must not make a lost answer wait until retry_cnt is used up.
+  return std::min(base << std::min(backoff_, kMaxBackoff), cap);
+}
+
+uint64_t Qp::probe_ns() const {
+  const uint64_t measured = rtt_.valid() ? 2 * rtt_.srtt_ns() : host_.settings().min_rto_ns;
+  return std::max(host_.settings().min_probe_ns, measured);
+}
+
+uint64_t Qp::silence_limit_ns() const {
+  const uint64_t timeout = ack_timeout_ns(attr.timeout);
+  return timeout == 0 ? UINT64_MAX
+                      : std::max(kMinSilenceNs, (uint64_t{attr.retry_cnt} + 1) * timeout);
+}
+
+bool Qp::waits_for_peer() const {
+  return requests_.in_flight() != 0 || responses_.in_flight() != 0;
+}
+
+TimeNs Qp::quiet_since_ns() const {
+  return std::max({progress_ns_, fired_ns_,
+                   requests_.in_flight() != 0 ? requests_.last_send_ns() : 0,
+                   responses_.in_flight() != 0 ? responses_.last_send_ns() : 0});
+}
+
+void Qp::update_deadline(TimeNs) {
+  deadline_ns_ = UINT64_MAX;
+  if (state != QpState::kRts && state != QpState::kSqd) return;
+  if (rnr_ == Rnr::kWaiting) {
+    deadline_ns_ = rnr_until_ns_;
+  } else if (waits_for_peer()) {
+    const uint64_t wait = probed_ ? rto_ns() : std::min(probe_ns(), rto_ns());
+    const uint64_t limit = silence_limit_ns();
+    deadline_ns_ =
+        std::min({quiet_since_ns() + wait, requests_.reorder_deadline_ns(rtt_.srtt_ns()),
+                  responses_.reorder_deadline_ns(rtt_.srtt_ns()),
+                  limit == UINT64_MAX ? UINT64_MAX
+                                      : evaluated_ns_ + (limit - std::min(limit, silence_ns_))});
+  }
+  if (deadline_ns_ != UINT64_MAX) host_.want_timer(*this);
+}
+
+// Time without progress of the front. Not charged while the NIC has not even transmitted the front
+// (rule 25), and at most one timeout per evaluation: a process that was stopped must not find its
+// connections failed (rule 25).
+void Qp::charge_silence(TimeNs now_ns) {
+  const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
+  const TimeNs nic_turn_ns = host_.segment().header().nic_turn_ns.load(std::memory_order_relaxed);
+  if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
+    // The NIC has not run since: it sleeps, or gets no CPU time. Nothing can have been answered.
+    // Wake it and look again.
+    stalled_ns_ += elapsed;
+    evaluated_ns_ = progress_ns_ = now_ns;
+    host_.published();
+    return;
+  }
+  stalled_ns_ = 0;
+  evaluated_ns_ = now_ns;
+  const Psn transmitted(cell().transmitted_psn.load(std::memory_order_acquire));
+  if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted) <= 0) {
+    progress_ns_ = now_ns;
+    return;
+  }
+  silence_ns_ += std::min(elapsed, std::max(rto_ns(), ack_timeout_ns(attr.timeout)));
+}
+
+void Qp::on_timer(TimeNs now_ns) {
+  if (state != QpState::kRts && state != QpState::kSqd) return;
+  note_transmitted();
+  if (rnr_ == Rnr::kWaiting) {
+    if (now_ns >= rnr_until_ns_) {
+      note_progress(now_ns);
+      end_rnr_wait(/*counted=*/true);
+    }
+  } else if (waits_for_peer()) {
+    requests_.detect_losses(now_ns, rtt_.srtt_ns());
+    responses_.detect_losses(now_ns, rtt_.srtt_ns());
+    charge_silence(now_ns);
+    // Time alone proves nothing on a machine that is short of it: retries must have been made, too.
+    if (silence_ns_ >= silence_limit_ns() &&
+        retries_ >= std::min(uint32_t{attr.retry_cnt} + 1, kMinRetries)) {
+      fail(head_, WcStatus::kRetryExcErr, VendorError::kNoAnswer);
+      complete(now_ns);
+      return;
+    }
+    const TimeNs since = quiet_since_ns();
+    if (!probed_ && now_ns >= since + std::min(probe_ns(), rto_ns())) {
+      fired_ns_ = now_ns;
+      on_probe();
+    } else if (probed_ && now_ns >= since + rto_ns()) {
+      fired_ns_ = now_ns;
+      on_timeout();
+    }
+  }
+  issue(now_ns);
+}
+
+// The end of what was sent may be lost without anything behind it to show that: repeat the last
+// packet.
+void Qp::on_probe() {
+  probed_ = true;
+  ++retries_;
+  ++host_.counters().probes;
+  if (requests_.in_flight() != 0) {
+    const Psn last = requests_.last_unacknowledged();
+    requests_.mark_lost(last);
+    if (last == requests_.una()) requests_.mark_front_lost();
+  }
+  if (responses_.in_flight() != 0) responses_.mark_lost(responses_.last_unacknowledged());
+}
+
+void Qp::on_timeout() {
+  ++backoff_;
+  ++retries_;
+  ++host_.counters().timeouts;
+  log_debug(
+      "QP 0x%x: timeout %u after %llu us: requests %u..%u (%u lost, transmitted to %u), responses "
+      "%u..%u, front attempt %u",
+      qpn, backoff_, static_cast<unsigned long long>(rto_ns() / 1000), requests_.una().value(),
+      requests_.next().value(), requests_.lost_count(),
+      cell().transmitted_psn.load(std::memory_order_relaxed), responses_.una().value(),
+      responses_.next().value(),
+      requests_.in_flight() != 0 ? requests_.attempt(requests_.una()) : 0u);
+  // Only the front goes again. If the rest is lost as well, the acknowledgement of these tells; if
+  // everything was just slow, nothing else is repeated.
+  requests_.mark_first_lost(kResendsAfterTimeout);
+  responses_.mark_first_lost(kResendsAfterTimeout);
+}
+
+}  // namespace hostnic::driver

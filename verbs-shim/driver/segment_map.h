@@ -1,0 +1,58 @@
+// The driver's end of a client segment: header, rings, cells, and the arena's allocator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/ring.h"
+#include "protocol/transport/receive_window.h"
+
+namespace hostnic::driver {
+
+class SegmentMap {
+ public:
+  // Checks the header against this build (magic, ABI version, sizes) and maps the rings. Returns 0
+  // or errno (EPROTO: not ours).
+  int map(int segment_fd, std::byte* segment, uint64_t segment_bytes);
+
+  SegmentHeader& header() { return *header_; }
+  const SegmentHeader& header() const { return *header_; }
+  QpCell& cell(uint32_t index) { return cells_[index]; }
+  uint32_t max_qps() const { return max_qps_; }
+  std::byte* at(uint64_t offset) { return base_ + offset; }
+
+  RingEnd commands, responses, sends, urgent, metas;
+
+  // A zeroed block of the arena, 64-byte aligned; returns its segment offset, 0 when the arena is
+  // used up. First fit over coalesced free blocks: queue pairs come and go, but not on the hot
+  // path.
+  uint64_t allocate(uint64_t bytes);
+  void release(uint64_t offset, uint64_t bytes);
+
+ private:
+  std::byte* base_ = nullptr;
+  SegmentHeader* header_ = nullptr;
+  QpCell* cells_ = nullptr;
+  uint32_t max_qps_ = 0;
+  std::map<uint64_t, uint64_t> free_;  // offset -> bytes
+};
+
+// What a cell said at one moment.
+struct CellNews {
+  uint32_t base_psn, highest_acceptable_psn, recv_sn_limit, has_credit;
+  uint32_t nak, nak_psn, nak_sn, nak_count;
+  uint32_t ack_count, rtt_ns, rtt_count, mark_count, spurious_count;
+  uint32_t trigger_psn, trigger_attempt, trigger_count;
+  uint32_t response_base_psn, local_error, local_error_psn, response_error, response_error_read;
+  uint32_t events, response_epoch, sack_end_psn, responses_ahead;
+};
+
+// A consistent copy of the cell's NIC part (seqlock reader). `sack` and `responses` must come in
+// empty and are filled only where there are bits. False when the NIC kept writing; the report is
+// then looked at again later.
+bool read_cell(const QpCell& cell, CellNews& news, PsnBits& sack, PsnBits& responses);
+
+}  // namespace hostnic::driver

@@ -1,0 +1,162 @@
+// The driver half's view of verbs: values equal to libibverbs' (checked by static_asserts in abi/),
+// types of our own, so that the driver compiles and is simulated without libibverbs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "protocol/hostif/descriptors.h"
+#include "protocol/types.h"
+
+namespace hostnic::driver {
+
+enum class WcStatus : uint32_t {  // ibv_wc_status
+  kSuccess,
+  kLocLenErr,
+  kLocQpOpErr,
+  kLocEecOpErr,
+  kLocProtErr,
+  kWrFlushErr,
+  kMwBindErr,
+  kBadRespErr,
+  kLocAccessErr,
+  kRemInvReqErr,
+  kRemAccessErr,
+  kRemOpErr,
+  kRetryExcErr,
+  kRnrRetryExcErr,
+  kLocRddViolErr,
+  kRemInvRdReqErr,
+  kRemAbortErr,
+  kInvEecnErr,
+  kInvEecStateErr,
+  kFatalErr,
+  kRespTimeoutErr,
+  kGeneralErr,
+};
+enum class WcOpcode : uint32_t {  // ibv_wc_opcode
+  kSend = 0,
+  kRdmaWrite,
+  kRdmaRead,
+  kCompSwap,
+  kFetchAdd,
+  kBindMw,
+  kLocalInv,
+  kRecv = 128,
+  kRecvRdmaWithImm = 129,
+};
+enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2 };  // ibv_wc_flags
+
+// Why, beyond the status: goes to vendor_err and into the debug log.
+enum class VendorError : uint32_t {
+  kNone = 0,
+  kFlushed = 1,
+  kLocalKey = 2,
+  kLocalLength = 3,
+  kPeerInvalidRequest = 4,
+  kPeerAccess = 5,
+  kPeerOperation = 6,
+  kNoAnswer = 7,
+  kReceiverNotReady = 8,
+  kCqOverflow = 9,
+  kDeviceGone = 10,
+  kQpModifiedToError = 11,
+};
+
+struct Completion {
+  uint64_t wr_id = 0;
+  WcStatus status = WcStatus::kSuccess;
+  WcOpcode opcode = WcOpcode::kSend;
+  uint32_t byte_len = 0;
+  uint32_t imm_data = 0;  // as the peer gave it
+  uint32_t flags = 0;     // WcFlag
+  uint32_t qpn = 0;
+  uint32_t src_qpn = 0;
+  VendorError vendor = VendorError::kNone;
+};
+
+// One work request. `sges` need not outlive the call, except the memory they name (unless inline).
+struct SendRequest {
+  uint64_t wr_id = 0;
+  SendOp op = SendOp::kSend;
+  bool signalled = false;  // as flagged; sq_sig_all is the queue's business
+  bool solicited = false;
+  bool fence = false;
+  bool inline_data = false;
+  std::span<const Sge> sges;
+  uint64_t remote_va = 0;
+  uint32_t rkey = 0;
+  uint32_t imm_data = 0;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
+};
+
+struct RecvRequest {
+  uint64_t wr_id = 0;
+  std::span<const Sge> sges;
+};
+
+struct QpCaps {
+  uint32_t max_send_wr = 0, max_recv_wr = 0, max_send_sge = 0, max_recv_sge = 0,
+           max_inline_bytes = 0;
+};
+
+// Attributes of ibv_modify_qp/ibv_query_qp that exist for RC, with the verbs' mask bits
+// (ibv_qp_attr_mask).
+enum QpAttrMask : uint32_t {
+  kQpState = 1 << 0,
+  kQpCurState = 1 << 1,
+  kQpEnSqdAsyncNotify = 1 << 2,
+  kQpAccessFlags = 1 << 3,
+  kQpPkeyIndex = 1 << 4,
+  kQpPort = 1 << 5,
+  kQpQkey = 1 << 6,
+  kQpAv = 1 << 7,
+  kQpPathMtu = 1 << 8,
+  kQpTimeout = 1 << 9,
+  kQpRetryCnt = 1 << 10,
+  kQpRnrRetry = 1 << 11,
+  kQpRqPsn = 1 << 12,
+  kQpMaxQpRdAtomic = 1 << 13,
+  kQpAltPath = 1 << 14,
+  kQpMinRnrTimer = 1 << 15,
+  kQpSqPsn = 1 << 16,
+  kQpMaxDestRdAtomic = 1 << 17,
+  kQpPathMigState = 1 << 18,
+  kQpCap = 1 << 19,
+  kQpDestQpn = 1 << 20,
+  kQpRateLimit = 1 << 25,
+};
+struct QpAttr {
+  QpState state = QpState::kReset;
+  QpState cur_state = QpState::kReset;
+  uint32_t access = 0;
+  uint32_t dest_qpn = 0;
+  uint32_t rq_psn = 0, sq_psn = 0;
+  uint32_t path_mtu_bytes = 0;
+  uint8_t max_rd_atomic = 0, max_dest_rd_atomic = 0;
+  uint8_t min_rnr_timer = 0, timeout = 0, retry_cnt = 0, rnr_retry = 0;
+  uint8_t port = 1;
+  uint16_t pkey_index = 0;
+  Ipv4Address dest_ip{};  // from the GRH's IPv4-mapped destination GID
+  uint8_t sgid_index = 0, traffic_class = 0, hop_limit = 64, service_level = 0;
+  bool is_global = false;
+};
+
+// The states a completion queue can be armed for (ibv_req_notify_cq).
+enum class Arm : uint8_t { kNone, kSolicited, kAny };
+
+enum class AsyncEvent : uint32_t {  // ibv_event_type
+  kCqErr = 0,
+  kQpFatal = 1,
+  kQpReqErr = 2,
+  kQpAccessErr = 3,
+  kCommEst = 4,
+  kSqDrained = 5,
+  kDeviceFatal = 8,
+  kPortActive = 9,
+  kPortErr = 10,
+  kQpLastWqeReached = 16,
+};
+
+}  // namespace hostnic::driver

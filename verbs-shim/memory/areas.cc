@@ -1,0 +1,214 @@
+#include "verbs-shim/memory/areas.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
+#include <charconv>
+
+#include "verbs-shim/memory/unique_fd.h"
+
+namespace hostnic::memory {
+namespace {
+
+// Calls `use(line, length)` for the lines of a file in /proc until it returns false. Without stdio,
+// which allocates.
+template <typename Use>
+bool for_each_line(const char* path, Use use) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  constexpr size_t kRoom = 32 * 1024;  // several times the longest line (a path has 4,096 bytes)
+  RawVector<char> buffer(kRoom);
+  size_t filled = 0;
+  int error = 0;
+  bool more = true;
+  while (more) {
+    const ssize_t got = read(fd, buffer.data() + filled, kRoom - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
+    if (got <= 0) break;
+    filled += static_cast<size_t>(got);
+    size_t begin = 0;
+    while (more) {
+      const void* newline = std::memchr(buffer.data() + begin, '\n', filled - begin);
+      if (newline == nullptr) break;
+      const size_t end = static_cast<const char*>(newline) - buffer.data();
+      more = use(buffer.data() + begin, end - begin);
+      begin = end + 1;
+    }
+    if (begin == 0 && filled == kRoom) begin = filled;  // no such line exists; do not loop
+    std::memmove(buffer.data(), buffer.data() + begin, filled - begin);
+    filled -= begin;
+  }
+  close(fd);
+  errno = error;
+  return error == 0;
+}
+
+struct Cursor {
+  const char* at;
+  const char* end;
+
+  template <typename T>
+  bool number(T& value, int base, char terminator) {
+    const auto [next, failed] = std::from_chars(at, end, value, base);
+    if (failed != std::errc{} || next == end || *next != terminator) return false;
+    at = next + 1;
+    return true;
+  }
+};
+
+bool starts_with(const char* line, size_t length, const char* text) {
+  const size_t wanted = std::strlen(text);
+  return length >= wanted && std::memcmp(line, text, wanted) == 0;
+}
+
+// PROCMAP_QUERY as in linux/fs.h since 6.11.
+struct ProcmapQuery {
+  uint64_t size, query_flags, query_addr;
+  uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+  uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+  uint64_t vma_name_addr, build_id_addr;
+};
+static_assert(sizeof(ProcmapQuery) == 104);
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
+constexpr uint64_t kAccessFlags = kReadable | kWritable | kExecutable;
+constexpr uint64_t kCoveringOrNext = 16;
+
+Area area_of(const ProcmapQuery& answer, const char* name) {
+  Area area;
+  area.start = answer.vma_start;
+  area.end = answer.vma_end;
+  area.prot = ((answer.vma_flags & kReadable) != 0 ? PROT_READ : 0) |
+              ((answer.vma_flags & kWritable) != 0 ? PROT_WRITE : 0) |
+              ((answer.vma_flags & kExecutable) != 0 ? PROT_EXEC : 0);
+  area.shared = (answer.vma_flags & kShared) != 0;
+  area.offset = answer.vma_offset;
+  area.device_major = answer.dev_major;
+  area.device_minor = answer.dev_minor;
+  area.inode = answer.inode;
+  if (answer.vma_name_size != 0 && answer.vma_name_size <= sizeof(area.path))
+    std::memcpy(area.path, name, answer.vma_name_size);
+  return area;
+}
+
+}  // namespace
+
+bool parse_area(const char* line, size_t length, Area& area) {
+  area = {};
+  Cursor cursor{line, line + length};
+  if (!cursor.number(area.start, 16, '-') || !cursor.number(area.end, 16, ' ')) return false;
+  if (cursor.end - cursor.at < 5) return false;
+  const char* flags = cursor.at;
+  area.prot = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
+              (flags[2] == 'x' ? PROT_EXEC : 0);
+  area.shared = flags[3] == 's';
+  cursor.at += 5;
+  if (!cursor.number(area.offset, 16, ' ') || !cursor.number(area.device_major, 16, ':') ||
+      !cursor.number(area.device_minor, 16, ' '))
+    return false;
+  const auto [next, failed] = std::from_chars(cursor.at, cursor.end, area.inode);
+  if (failed != std::errc{}) return false;
+  const char* path = next;
+  while (path != cursor.end && *path == ' ') path++;
+  const size_t path_length = cursor.end - path;
+  if (path_length < sizeof(area.path)) std::memcpy(area.path, path, path_length);
+  return true;
+}
+
+bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
+  return query_areas(start, end, areas) || parse_areas(start, end, areas);
+}
+
+bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
+  areas.clear();
+  const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (maps.get() < 0) return false;
+  constexpr size_t kNameRoom = 4096;
+  RawVector<char> name(kNameRoom);
+  const auto query = [&](uint64_t at, uint64_t flags, ProcmapQuery& answer) {
+    answer = {};
+    answer.size = sizeof(answer);
+    answer.query_flags = flags;
+    answer.query_addr = at;
+    answer.vma_name_size = kNameRoom;
+    answer.vma_name_addr = address(name.data());
+    return ioctl(maps.get(), kProcmapQuery, &answer) == 0;
+  };
+  ProcmapQuery answer;
+  for (uint64_t at = start; at < end; at = answer.vma_end) {
+    if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // none follows
+    if (answer.vma_start >= end) return true;
+    Area area = area_of(answer, name.data());
+    ProcmapQuery previous;
+    area.above_guard =
+        query(area.start - 1, 0, previous) && (previous.vma_flags & kAccessFlags) == 0;
+    areas.push_back(area);
+  }
+  return true;
+}
+
+bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
+  areas.clear();
+  uint64_t previous_end = 0;
+  bool previous_closed = false;
+  Area area;
+  return for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+    if (!parse_area(line, length, area)) return true;
+    if (area.end > start && area.start < end) {
+      area.above_guard = previous_closed && previous_end == area.start;
+      areas.push_back(area);
+    }
+    previous_end = area.end;
+    previous_closed = area.prot == PROT_NONE;
+    return area.end < end;
+  });
+}
+
+size_t count_areas() {
+  size_t count = 0;
+  for_each_line("/proc/self/maps", [&](const char*, size_t) {
+    count++;
+    return true;
+  });
+  return count;
+}
+
+bool mark_locked(RawVector<Area>& areas) {
+  uint64_t start = 0;
+  return for_each_line("/proc/self/smaps", [&](const char* line, size_t length) {
+    Area header;
+    if (parse_area(line, length, header)) start = header.start;
+    if (starts_with(line, length, "VmFlags:") && memmem(line, length, " lo", 3) != nullptr)
+      for (Area& area : areas)
+        if (area.start == start) area.locked = true;
+    return true;
+  });
+}
+
+ProcessMemory process_memory() {
+  ProcessMemory memory;
+  for_each_line("/proc/self/status", [&](const char* line, size_t length) {
+    uint64_t* value = starts_with(line, length, "VmLck:")   ? &memory.locked_kb
+                      : starts_with(line, length, "VmPin:") ? &memory.pinned_kb
+                                                            : nullptr;
+    if (value == nullptr) return true;
+    const char* at = line + std::strlen("VmLck:");
+    while (at != line + length && (*at == ' ' || *at == '\t')) at++;
+    std::from_chars(at, line + length, *value);
+    return true;
+  });
+  return memory;
+}
+
+size_t max_map_count() {
+  size_t value = 65530;
+  for_each_line("/proc/sys/vm/max_map_count", [&](const char* line, size_t length) {
+    std::from_chars(line, line + length, value);
+    return false;
+  });
+  return value;
+}
+
+}  // namespace hostnic::memory

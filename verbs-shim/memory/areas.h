@@ -1,0 +1,56 @@
+// What is mapped where in this process, from /proc/self/maps.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "verbs-shim/memory/raw_memory.h"
+
+namespace hostnic::memory {
+
+struct Area {
+  uint64_t start = 0, end = 0;
+  int prot = 0;  // PROT_READ | PROT_WRITE | PROT_EXEC
+  bool shared = false;
+  uint64_t offset = 0;  // in the file, of `start`
+  uint32_t device_major = 0, device_minor = 0;
+  uint64_t inode = 0;        // 0: anonymous
+  bool above_guard = false;  // an area without access ends where this one starts
+  bool locked = false;       // mlock; filled only by mark_locked
+  char path[256] = {};       // empty when too long
+
+  bool same_file_as(uint32_t major, uint32_t minor, uint64_t number) const {
+    return inode == number && device_major == major && device_minor == minor;
+  }
+  bool is_main_stack() const { return std::strncmp(path, "[stack", 6) == 0; }
+};
+
+// Areas overlapping [start, end), in order. False with errno when the kernel does not tell. Throws
+// std::bad_alloc. Other threads may map and unmap meanwhile: every use must cope with stale data.
+bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
+
+// The two ways of read_areas: by PROCMAP_QUERY (Linux 6.11; EINVAL or ENOTTY before), whose cost
+// does not depend on the number of areas, and by the text of /proc/self/maps.
+bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
+bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
+
+// All areas of the process. Takes about 0.4 us for each.
+size_t count_areas();
+
+// Parses one line of /proc/self/maps (without its newline). False: not of that form.
+bool parse_area(const char* line, size_t length, Area& area);
+
+// Sets Area::locked from /proc/self/smaps, which is slow: only when the process has locked memory.
+bool mark_locked(RawVector<Area>& areas);
+
+// From /proc/self/status; 0 when unreadable.
+struct ProcessMemory {
+  uint64_t locked_kb = 0;  // mlock
+  uint64_t pinned_kb = 0;  // held by a real RDMA adapter or io_uring: must keep its place
+};
+ProcessMemory process_memory();
+
+// vm.max_map_count, or its default when unreadable.
+size_t max_map_count();
+
+}  // namespace hostnic::memory

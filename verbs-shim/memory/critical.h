@@ -1,0 +1,57 @@
+// The registrar's critical section. Signals wait: a handler on this thread might touch a page that
+// is being moved, or call munmap, which takes the same mutex.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <mutex>
+
+#include "verbs-shim/memory/memory_registrar.h"
+
+namespace hostnic::memory {
+
+class MemoryRegistrar::Critical {
+ public:
+  explicit Critical(MemoryRegistrar& registrar) : mutex_(registrar.mutex_) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &signals_);
+    mutex_.lock();
+  }
+  ~Critical() {
+    mutex_.unlock();
+    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+  }
+  Critical(const Critical&) = delete;
+  Critical& operator=(const Critical&) = delete;
+
+ private:
+  std::mutex& mutex_;
+  sigset_t signals_;
+};
+
+// One add() on its way.
+struct MemoryRegistrar::Request {
+  uint64_t va = 0, length_bytes = 0;
+  bool need_write = false;
+  uint64_t first = 0, last = 0;            // its pages, head and tail included
+  uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
+  uint64_t stack_low = 0, stack_high = 0;  // what this thread's frames may occupy
+  ProcessMemory process;
+  RawVector<Area> areas;
+};
+
+// What becomes its Registration.
+struct MemoryRegistrar::Described {
+  struct File {
+    UniqueFd fd;
+    uint32_t device_major = 0, device_minor = 0;
+    uint64_t inode = 0, size_bytes = 0;
+    bool writable = false;
+  };
+  RawVector<MemoryRegion> regions;
+  RawVector<File> files;
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,91 @@
+// Fork. A child must neither share migrated pages with its parent nor lose them: they are not
+// inherited (MADV_DONTFORK), and the child's handler puts private memory in their place and fills
+// it from the window while the parent's handler waits. A raw fork system call bypasses this; the
+// child then finds nothing mapped there.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "verbs-shim/memory/critical.h"
+
+namespace hostnic::memory {
+namespace {
+
+// A child that was stopped before it finished copying must not stop its parent for ever.
+constexpr int kCopyTimeoutMs = 10'000;
+
+}  // namespace
+
+void MemoryRegistrar::install_fork_handlers() {
+  pthread_atfork([] { process().before_fork(); }, [] { process().after_fork_in_parent(); },
+                 [] { process().after_fork_in_child(); });
+}
+
+void MemoryRegistrar::before_fork() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  mutex_.lock();
+  fork_signals_ = before;
+  fork_pipe_[0] = fork_pipe_[1] = -1;
+  const bool copies = counters_.in_window_bytes != 0 && !skip_copy_in_child_.load();
+  if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
+}
+
+// The child writes a byte when it has copied; if it dies before, its end closes.
+void MemoryRegistrar::after_fork_in_parent() {
+  if (fork_pipe_[0] >= 0) {
+    const int saved_errno = errno;
+    close(fork_pipe_[1]);
+    pollfd readable{fork_pipe_[0], POLLIN, 0};
+    while (poll(&readable, 1, kCopyTimeoutMs) < 0 && errno == EINTR) continue;
+    close(fork_pipe_[0]);
+    errno = saved_errno;
+  }
+  const sigset_t before = fork_signals_;
+  mutex_.unlock();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void MemoryRegistrar::after_fork_in_child() {
+  const int saved_errno = errno;
+  for (const auto& [start, range] : table_) {
+    if (range.place != PagePlace::kWindow) continue;
+    if (skip_copy_in_child_.load() ||
+        !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
+      raw_munmap(pointer(start + range.stash_delta), range.end - start);
+  }
+  if (fork_pipe_[0] >= 0) {
+    close(fork_pipe_[0]);
+    [[maybe_unused]] const ssize_t told = write(fork_pipe_[1], "", 1);
+    close(fork_pipe_[1]);
+  }
+  forget_parent();
+  const sigset_t before = fork_signals_;
+  mutex_.unlock();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = saved_errno;
+}
+
+// The descriptors lead to the parent's memory. A device opened in the child begins anew.
+void MemoryRegistrar::forget_parent() {
+  table_.clear();
+  userfault_.close();
+  for (std::atomic<int>* fd : {&mem_fd_, &window_fd_}) {
+    const int old = fd->exchange(-1);
+    if (old >= 0) close(old);
+  }
+  if (pagemap_fd_ >= 0) close(pagemap_fd_);
+  pagemap_fd_ = -1;
+  window_inode_ = 0;
+  environment_read_ = false;
+  reason_[0] = '\0';
+  counters_ = {};
+  update_bounds();
+}
+
+}  // namespace hostnic::memory

@@ -1,0 +1,10 @@
+// ibv_fork_init's wish: forked children will not use registered memory.
+#pragma once
+
+namespace hostnic::memory {
+
+// From now on a forked child gets no copy of the registered pages; they are unmapped there, as with
+// an adapter. Without it the fork waits until the child has copied them. Any thread, any time.
+void set_fork_init();
+
+}  // namespace hostnic::memory

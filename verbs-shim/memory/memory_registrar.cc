@@ -1,0 +1,288 @@
+#include "verbs-shim/memory/memory_registrar.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+#include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/fork_init.h"
+
+namespace hostnic::memory {
+namespace {
+
+// Frames of this thread that run during a migration lie within this of the current one.
+constexpr uint64_t kStackMargin = 1 << 20;
+constexpr uint64_t kHugePageBytes = 2 << 20;
+#ifndef MADV_COLLAPSE
+constexpr int MADV_COLLAPSE = 25;
+#endif
+
+}  // namespace
+
+MemoryRegistrar& MemoryRegistrar::process() {
+  alignas(MemoryRegistrar) static std::byte storage[sizeof(MemoryRegistrar)];
+  static MemoryRegistrar& registrar = *new (storage) MemoryRegistrar;
+  return registrar;
+}
+
+Failure failure(int error, const char* format, ...) {
+  Failure result;
+  result.error = error;
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(result.text, sizeof(result.text), format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+void set_fork_init() { MemoryRegistrar::process().set_fork_init(); }
+
+void MemoryRegistrar::set_reason(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(reason_, sizeof(reason_), format, arguments);
+  va_end(arguments);
+}
+
+void MemoryRegistrar::open_own_memory() {
+  const Critical critical(*this);
+  open_own_memory_locked();
+}
+
+void MemoryRegistrar::open_own_memory_locked() {
+  if (mem_fd_ < 0) {
+    mem_fd_ = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    mem_error_ = mem_fd_ < 0 ? errno : 0;
+  }
+  if (pagemap_fd_ < 0) pagemap_fd_ = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+}
+
+Failure MemoryRegistrar::read_environment() {
+  if (environment_read_) return {};
+  const char* mode = std::getenv("HOSTNIC_MEMORY");
+  const std::string_view wanted = mode != nullptr ? mode : "auto";
+  if (wanted == "auto")
+    mode_ = MemoryMode::kAuto;
+  else if (wanted == "memfd")
+    mode_ = MemoryMode::kMemFd;
+  else if (wanted == "window")
+    mode_ = MemoryMode::kWindow;
+  else if (wanted == "file")
+    mode_ = MemoryMode::kFile;
+  else
+    return failure(EINVAL, "HOSTNIC_MEMORY=%.64s: use auto, memfd, window or file", mode);
+  const char* migrate = std::getenv("HOSTNIC_MIGRATE");
+  migration_wanted_ = migrate == nullptr || std::string_view(migrate) != "0";
+  environment_read_ = true;
+  return {};
+}
+
+Expected<void, Error> MemoryRegistrar::init(int window_fd) try {
+  bool first = false;
+  Failure failed;
+  {
+    const Critical critical(*this);
+    first = !std::exchange(handles_forks_, true);
+  }
+  if (first) install_fork_handlers();  // allocates: not in the critical section
+  {
+    const Critical critical(*this);
+    failed = init_locked(window_fd);
+  }
+  if (failed) return Unexpected(Error{failed.error, failed.text});
+  return {};
+} catch (...) {
+  return Unexpected(Error{ENOMEM, {}});
+}
+
+Failure MemoryRegistrar::init_locked(int window_fd) {
+  if (Failure failed = read_environment()) return failed;
+  open_own_memory_locked();
+  if (window_fd >= 0)
+    if (Failure failed = take_window(window_fd)) return failed;
+  max_areas_ = max_map_count() / 2;
+  if (migration_enabled()) userfault_.open(-1);
+  migrator_.use({window_fd_, mem_fd_, pagemap_fd_, &userfault_});
+  if (mem_fd_ < 0)
+    return failure(mem_error_,
+                   "hostnicd can't reach this program's memory: /proc/self/mem: %s (a set-uid "
+                   "program, or one that changed its user before it opened the device?)",
+                   std::strerror(mem_error_));
+  return {};
+}
+
+Failure MemoryRegistrar::take_window(int window_fd) {
+  struct stat file {};
+  if (fstat(window_fd, &file) != 0) return failure(errno, "window from hostnicd: bad descriptor");
+  if (window_fd_ >= 0) {
+    if (file.st_ino == window_inode_ && major(file.st_dev) == window_major_ &&
+        minor(file.st_dev) == window_minor_)
+      return {};
+    // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
+    if (!table_.empty())
+      return failure(EBUSY,
+                     "hostnicd sent a second window while memory is registered in the first: "
+                     "deregister all memory before opening a device of another hostnicd");
+    close(window_fd_.exchange(-1));
+  }
+  const int own = fcntl(window_fd, F_DUPFD_CLOEXEC, 3);
+  if (own < 0) return failure(errno, "window from hostnicd: %s", std::strerror(errno));
+  window_inode_ = file.st_ino;
+  window_major_ = major(file.st_dev);
+  window_minor_ = minor(file.st_dev);
+  window_fd_ = own;
+  return {};
+}
+
+void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
+  const Critical critical(*this);
+  if (migration_enabled()) userfault_.open(device_fd);
+}
+
+// Copying needs the mem fd and pagemap, too.
+bool MemoryRegistrar::can_migrate() const {
+  return migration_enabled() && window_fd_ >= 0 && mem_fd_ >= 0 && pagemap_fd_ >= 0 &&
+         userfault_.mode() != UserfaultMode::kNone;
+}
+
+Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_bytes,
+                                                   bool need_write) try {
+  if (length_bytes == 0) return Unexpected(Error{EINVAL, "memory region: length is 0"});
+  if (va + length_bytes < va || page_up(va + length_bytes) < va)
+    return Unexpected(Error{EINVAL, "memory region: address + length wraps around"});
+  const uint64_t frame = address(__builtin_frame_address(0));
+  Request request;
+  request.va = va;
+  request.length_bytes = length_bytes;
+  request.need_write = need_write;
+  request.first = request.pinned_end = page_down(va);
+  request.last = page_up(va + length_bytes);
+  request.stack_low = page_down(frame - kStackMargin);
+  request.stack_high = page_up(frame + kStackMargin);
+  Described described;
+  Failure failed;
+  {
+    const Critical critical(*this);
+    try {
+      failed = add_locked(request, described);
+    } catch (const std::bad_alloc&) {
+      failed = failure(ENOMEM, "out of memory");
+    }
+    if (failed) unpin(request.first, request.pinned_end);
+  }
+  if (failed) {
+    char range[64];
+    std::snprintf(range, sizeof(range),
+                  "memory region 0x%llx+%llu: ", static_cast<unsigned long long>(va),
+                  static_cast<unsigned long long>(length_bytes));
+    return Unexpected(Error{failed.error, std::string(range) + failed.text});
+  }
+  Registration registration;
+  registration.regions.assign(described.regions.begin(), described.regions.end());
+  for (auto& file : described.files) registration.fds.push_back(std::move(file.fd));
+  return registration;
+} catch (...) {
+  return Unexpected(Error{ENOMEM, {}});
+}
+
+Failure MemoryRegistrar::check_access(const Request& request) {
+  uint64_t at = request.first;
+  const char* wrong = nullptr;
+  for (const Area& area : request.areas) {
+    if (area.start > at) break;
+    if ((area.prot & PROT_READ) == 0)
+      wrong = "not readable";
+    else if (request.need_write && (area.prot & PROT_WRITE) == 0)
+      wrong = "not writable, so it can't be registered for writing";
+    if (wrong != nullptr) break;
+    at = area.end;
+  }
+  if (wrong == nullptr && at < request.last) wrong = "not mapped";
+  if (wrong == nullptr) return {};
+  return failure(EFAULT, "0x%llx is %s", static_cast<unsigned long long>(at), wrong);
+}
+
+Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
+  if (mem_fd_ < 0) return failure(EIO, "no device of hostnicd is open in this process");
+  if (!read_areas(request.first, request.last, request.areas))
+    return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
+  if (Failure failed = check_access(request)) return failed;
+  request.process = process_memory();
+  if (request.process.locked_kb != 0) mark_locked(request.areas);
+  pin(request);
+  if (Failure failed = describe(request, described)) return failed;
+  for (const MemoryRegion& region : described.regions) {
+    uint64_t& counter = region.kind == RegionKind::kWindow ? counters_.window_bytes
+                        : region.kind == RegionKind::kFile ? counters_.file_bytes
+                                                           : counters_.mem_fd_bytes;
+    counter += region.length_bytes;
+  }
+  table_.join(request.first, request.last);
+  return {};
+}
+
+void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
+  if (length_bytes == 0 || va + length_bytes < va) return;
+  const Critical critical(*this);
+  unpin(page_down(va), page_up(va + length_bytes));
+} catch (...) {
+  // No memory to split a range: its pages stay where they are, which harms nobody.
+}
+
+void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try {
+  const uint64_t start = (va + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+  const uint64_t end = (va + length_bytes) & ~(kHugePageBytes - 1);
+  for (uint64_t at = start; at < end; at += kHugePageBytes) {
+    bool migrated = false;
+    {
+      const Critical critical(*this);
+      const auto range = table_.first_after(at);
+      migrated = range != table_.end() && range->first <= at &&
+                 range->second.end >= at + kHugePageBytes &&
+                 range->second.place == PagePlace::kWindow;
+    }
+    if (!migrated) continue;
+    // Outside the critical section, for it takes a while. If the memory is deregistered meanwhile
+    // it hits private memory, where it does no harm either. EAGAIN and EBUSY concern one page.
+    if (raw_madvise(pointer(at), kHugePageBytes, MADV_COLLAPSE) != 0 && errno != EAGAIN &&
+        errno != EBUSY)
+      return;
+  }
+} catch (...) {
+}
+
+MemoryCounters MemoryRegistrar::counters() {
+  const Critical critical(*this);
+  return counters_;
+}
+
+std::string MemoryRegistrar::status() {
+  char why_not[200] = {}, exception[sizeof(reason_)] = {};
+  UserfaultMode userfault = UserfaultMode::kNone;
+  {
+    const Critical critical(*this);
+    userfault = userfault_.mode();
+    std::memcpy(exception, reason_, sizeof(reason_));
+    const char* reason = !migration_enabled() ? "migration is switched off (HOSTNIC_MEMORY or "
+                                                "HOSTNIC_MIGRATE)"
+                         : window_fd_ < 0     ? "no window from hostnicd"
+                         : pagemap_fd_ < 0    ? "/proc/self/pagemap can't be opened"
+                                              : userfault_.error();
+    if (!can_migrate()) std::snprintf(why_not, sizeof(why_not), "%s", reason);
+  }
+  if (why_not[0] != '\0') return std::string("private memory through the mem fd: ") + why_not;
+  std::string line =
+      userfault == UserfaultMode::kFull
+          ? "private memory migrates"
+          : "private memory migrates (user-mode userfaultfd: a system call on a page "
+            "that is moving fails with EFAULT)";
+  if (exception[0] != '\0') line += std::string("; last exception: ") + exception;
+  return line;
+}
+
+}  // namespace hostnic::memory

@@ -1,0 +1,185 @@
+// Registration of this process's memory with hostnicd's NICs: finds for every page the fastest way
+// by which hostnicd can reach it, and brings it there.
+//
+//   private anonymous memory    migrated into the window, a file that hostnicd maps too
+//   shared memory (tmpfs)       hostnicd maps the same file
+//   anything else               hostnicd reads and writes through our /proc/self/mem descriptor
+//
+// Runs inside foreign programs: throws nothing, takes no lock of the application's allocator while
+// it holds its own, and works from any thread.
+//
+// Environment: HOSTNIC_MEMORY=auto|memfd|window|file chooses the way (auto), where `window` and
+// `file` fail instead of taking the mem fd; HOSTNIC_MIGRATE=0 leaves private memory in place.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/memory_region.h"
+#include "verbs-shim/memory/areas.h"
+#include "verbs-shim/memory/migration.h"
+#include "verbs-shim/memory/range_table.h"
+#include "verbs-shim/memory/unique_fd.h"
+#include "verbs-shim/memory/userfault.h"
+
+namespace hostnic::memory {
+
+// An errno value, and one line that names the thing and the remedy.
+struct Error {
+  int error = 0;
+  std::string message;
+};
+
+// What to send to hostnicd: `regions` cover the registration exactly, `fds` are for its kFile
+// regions and may be closed once sent.
+struct Registration {
+  std::vector<MemoryRegion> regions;
+  std::vector<UniqueFd> fds;
+};
+
+// An Error as it is passed around in the critical section, where nothing may allocate.
+struct Failure {
+  int error = 0;  // 0: none
+  char text[256] = {};
+  explicit operator bool() const { return error != 0; }
+};
+[[gnu::format(printf, 2, 3)]] Failure failure(int error, const char* format, ...);
+
+enum class MemoryMode { kAuto, kMemFd, kWindow, kFile };
+
+struct MemoryCounters {
+  // Bytes registered since the start, by the way they are reached.
+  uint64_t window_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
+  uint64_t in_window_bytes = 0;  // migrated now
+  uint64_t migrations = 0;
+};
+
+class MemoryRegistrar {
+ public:
+  // The one of this process. Never destroyed: interposed calls come after destructors, too.
+  static MemoryRegistrar& process();
+  MemoryRegistrar(const MemoryRegistrar&) = delete;
+  MemoryRegistrar& operator=(const MemoryRegistrar&) = delete;
+
+  // Opens /proc/self/mem and pagemap. They can't be opened any more after the program changed its
+  // user, so call it early (also from a constructor); init() does otherwise. Any thread.
+  void open_own_memory();
+  // The descriptor for hostnicd's mem fd transfers, or -1. Valid until fork.
+  int mem_fd() const { return mem_fd_.load(std::memory_order_acquire); }
+  // The window, to hand to further contexts' connections, or -1. Valid until fork.
+  int window_fd() const { return window_fd_.load(std::memory_order_acquire); }
+
+  // Before the first add(). `window_fd` comes from hostnicd and is duplicated; -1 means there is
+  // none. Further calls with the same file change nothing. Fails with EBUSY when another window is
+  // in use, EINVAL for a bad environment variable, or the reason why no way at all works.
+  Expected<void, Error> init(int window_fd);
+  // A descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
+  void set_lent_userfaultfd(int device_fd);
+
+  // Registers [va, va + length_bytes), again and overlapping as one likes. EINVAL: empty or wraps
+  // around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM; other
+  // errno values when no way works. May take long (about 1 s per GiB); other threads may use the
+  // memory meanwhile.
+  Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write);
+  // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
+  void remove(uint64_t va, uint64_t length_bytes);
+  // Optional, after hostnicd answered the registration: makes huge pages of 2 MiB and more. Takes
+  // long; any thread.
+  void after_registration(uint64_t va, uint64_t length_bytes);
+
+  MemoryCounters counters();
+  // How memory is reached, or why the fast way does not work: one line.
+  std::string status();
+  void set_fork_init() { skip_copy_in_child_.store(true); }
+
+  // For interpose.cc: whether migrated pages may be concerned. Works before constructors.
+  static bool concerns(uint64_t start, uint64_t length_bytes) {
+    return start < highest_.load(std::memory_order_relaxed) &&
+           start + length_bytes > lowest_.load(std::memory_order_relaxed);
+  }
+  // And then: the system calls, with our bookkeeping.
+  int munmap(void* at, size_t length_bytes);
+  void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
+  int madvise(void* at, size_t length_bytes, int advice);
+  void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+
+ private:
+  class Critical;
+  struct Request;
+  struct Described;
+
+  // memory_registrar.cc
+  Failure init_locked(int window_fd);
+  Failure take_window(int window_fd);
+  Failure read_environment();
+  static Failure check_access(const Request& request);
+  Failure add_locked(Request& request, Described& described);
+  bool migration_enabled() const {
+    return migration_wanted_ && (mode_ == MemoryMode::kAuto || mode_ == MemoryMode::kWindow);
+  }
+  void open_own_memory_locked();
+  bool can_migrate() const;
+  void set_reason(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+  // placement.cc: where pages go
+  void pin(Request& request);
+  void pin_area(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void pin_new(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
+  bool too_many_areas();
+  bool may_migrate(const Request& request, const Area& area);
+  Failure describe(const Request& request, Described& described);
+  Failure describe_part(const Request& request, const Area& area, PagePlace place, uint64_t start,
+                        uint64_t end, Described& described);
+  bool describe_file(const Request& request, const Area& area, uint64_t start, uint64_t end,
+                     Described& described);
+
+  // release.cc: where pages come back, or are taken away
+  void unpin(uint64_t start, uint64_t end);
+  // Moves a migrated range home. False: it stays in the window.
+  bool return_home(uint64_t start, const PageRange& range);
+  void lose(uint64_t start, uint64_t end);
+  bool is_window(const Area& area) const;
+  void update_bounds();
+  int madvise_part(uint64_t start, uint64_t end, int advice, bool in_window, uint64_t stash_delta);
+
+  // fork.cc
+  static void install_fork_handlers();
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+  void forget_parent();
+
+  MemoryRegistrar() = default;
+
+  // Migrated pages lie between.
+  static inline constinit std::atomic<uint64_t> lowest_{UINT64_MAX}, highest_{0};
+
+  std::mutex mutex_;
+  RangeTable table_;
+  Userfault userfault_;
+  Migrator migrator_;
+  std::atomic<int> mem_fd_{-1}, window_fd_{-1};
+  int pagemap_fd_ = -1;
+  uint32_t window_major_ = 0, window_minor_ = 0;
+  uint64_t window_inode_ = 0;
+  bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
+  MemoryMode mode_ = MemoryMode::kAuto;
+  int mem_error_ = 0;
+  size_t max_areas_ = 0;  // beyond, nothing migrates
+  size_t areas_counted_ = 0, adds_since_count_ = 0;
+  MemoryCounters counters_;
+  char reason_[200] = {};  // why private memory was last not migrated
+  std::atomic<bool> skip_copy_in_child_{false};
+  int fork_pipe_[2] = {-1, -1};
+  sigset_t fork_signals_ = {};
+};
+
+}  // namespace hostnic::memory

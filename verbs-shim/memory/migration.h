@@ -1,0 +1,63 @@
+// Moves whole pages of private anonymous memory into the window and back, in place, while other
+// threads use them.
+//
+// There: the private pages wait in a "stash", an area of the same length elsewhere that keeps their
+// identity (anon_vma and offset), emptied of memory. Back: the stash is filled and moved to where
+// it came from, so that the kernel merges it with its old neighbours; a new mapping never merges,
+// and after enough registrations the process would run out of areas (vm.max_map_count).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "verbs-shim/memory/userfault.h"
+
+namespace hostnic::memory {
+
+// Writers wait for one slice at a time (at worst about 5 ms).
+inline constexpr uint64_t kSliceBytes = 256 * 1024;
+
+// Under the registrar's mutex, with all signals blocked: a handler that touched a stopped page on
+// this thread would wait for itself. Nothing here allocates or touches the pages it stopped.
+class Migrator {
+ public:
+  struct Descriptors {
+    int window = -1;
+    int mem = -1;      // /proc/self/mem
+    int pagemap = -1;  // /proc/self/pagemap
+    Userfault* userfault = nullptr;
+  };
+  void use(const Descriptors& descriptors) { fds_ = descriptors; }
+
+  struct Result {
+    uint64_t end = 0;          // [start, end) was moved; the rest is as it was
+    uint64_t stash_delta = 0;  // add to an address of the range to get its place in the stash
+    int error = 0;             // errno value of what ended it early
+  };
+  // Moves [start, end), page-aligned, inside one private anonymous area with protection `prot`
+  // (readable), into the window.
+  Result move_to_window(uint64_t start, uint64_t end, int prot);
+
+  // Moves [start, end), which lies in the window with protection `prot` now, back into private
+  // memory. Returns where it stopped: `end` unless the system ran out of memory or areas; what lies
+  // behind stays in the window.
+  uint64_t move_back(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+
+  // In a forked child, which has none of the pages: puts the stash back and fills it from the
+  // window. False when the child has no memory for it.
+  bool restore_in_child(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+
+  // The window's pages of the range are needed no more, by anybody.
+  void punch(uint64_t start, uint64_t end);
+
+ private:
+  int move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot);
+  int move_slice_back(uint64_t start, uint64_t end, uint64_t delta, int prot);
+  void copy_present_pages(uint64_t start, uint64_t end, unsigned char* to);
+  int fill_stash(uint64_t start, uint64_t end, uint64_t delta, int prot);
+
+  Descriptors fds_;
+};
+
+}  // namespace hostnic::memory

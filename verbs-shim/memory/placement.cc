@@ -1,0 +1,240 @@
+// Where the pages of a registration go, and how hostnicd is told.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "protocol/hostif/control_message.h"
+#include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/shared_files.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace hostnic::memory {
+namespace {
+
+// In user-mode-only mode a page of a running stack must not be stopped, and a thread's stack may
+// have merged with what was mapped behind it. Above a guard page this much is taken for stack.
+uint64_t stack_allowance() {
+  constexpr uint64_t kUsual = 8 << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
+  return std::max<uint64_t>(kUsual, page_up(limit.rlim_cur));
+}
+
+// Makes the memory exist, in this process and charged to it, before hostnicd maps it. 0 or errno.
+int populate(uint64_t start, uint64_t end, bool writable) {
+  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  for (int tries = 0; raw_madvise(pointer(start), end - start, advice) != 0; tries++) {
+    if ((errno == EAGAIN || errno == EINTR) && tries < 100) continue;
+    return errno;
+  }
+  return 0;
+}
+
+void append(RawVector<MemoryRegion>& regions, const MemoryRegion& region) {
+  if (!regions.empty()) {
+    MemoryRegion& last = regions.back();
+    const bool joins = last.kind == region.kind && last.file_index == region.file_index &&
+                       (region.kind != RegionKind::kFile ||
+                        last.file_offset + last.length_bytes == region.file_offset);
+    if (joins) {
+      last.length_bytes += region.length_bytes;
+      return;
+    }
+  }
+  regions.push_back(region);
+}
+
+}  // namespace
+
+bool MemoryRegistrar::is_window(const Area& area) const {
+  return area.shared && area.offset == area.start && window_inode_ != 0 &&
+         area.same_file_as(window_major_, window_minor_, window_inode_);
+}
+
+void MemoryRegistrar::pin(Request& request) {
+  for (const Area& area : request.areas) {
+    const uint64_t start = std::max(area.start, request.first);
+    const uint64_t end = std::min(area.end, request.last);
+    pin_area(request, area, start, end);
+  }
+  update_bounds();
+}
+
+// Counts [start, end) in the table; what is there for the first time may migrate.
+void MemoryRegistrar::pin_area(Request& request, const Area& area, uint64_t start, uint64_t end) {
+  table_.split_at(start);
+  table_.split_at(end);
+  if (!is_window(area)) lose(start, end);  // replaced without our interposers seeing it
+  uint64_t at = start;
+  while (at < end) {
+    const auto range = table_.first_after(at);
+    if (range == table_.end() || range->first > at) {
+      const uint64_t gap_end = range == table_.end() ? end : std::min(end, range->first);
+      pin_new(request, area, at, gap_end);
+      at = gap_end;
+    } else {
+      range->second.registrations++;
+      at = request.pinned_end = range->second.end;
+    }
+  }
+}
+
+void MemoryRegistrar::pin_new(Request& request, const Area& area, uint64_t start, uint64_t end) {
+  // Whole pages of the registration only: what else is on its first and last page belongs to
+  // others, who may rely on it across a fork. And not what this thread's own stack frames occupy.
+  uint64_t low = std::max(start, page_up(request.va));
+  const uint64_t high = std::min(end, page_down(request.va + request.length_bytes));
+  if (area.above_guard && userfault_.mode() == UserfaultMode::kUserOnly)
+    low = std::max(low, area.start + stack_allowance());
+  const auto keep = [&](uint64_t to) {
+    if (to <= request.pinned_end) return;
+    table_.insert(request.pinned_end, {to, 1, PagePlace::kInPlace});
+    request.pinned_end = to;
+  };
+  const auto move = [&](uint64_t from, uint64_t to) {
+    if (from >= to) return;
+    keep(from);
+    migrate(request, area, from, to);
+  };
+  if (low < high && may_migrate(request, area)) {
+    move(low, std::min(high, request.stack_low));
+    move(std::max(low, request.stack_high), high);
+  }
+  keep(end);
+}
+
+// Counting takes long in processes with many areas, so not each time; one migration makes at most
+// four (what is left on both sides, the window's part, and the stash).
+bool MemoryRegistrar::too_many_areas() {
+  constexpr size_t kRecount = 256;
+  if (adds_since_count_ == 0 || areas_counted_ + 4 * adds_since_count_ >= max_areas_) {
+    areas_counted_ = count_areas();
+    adds_since_count_ = 0;
+  }
+  adds_since_count_ = adds_since_count_ == kRecount ? 0 : adds_since_count_ + 1;
+  return areas_counted_ >= max_areas_;
+}
+
+// Why not is remembered for status() and for HOSTNIC_MEMORY=window.
+bool MemoryRegistrar::may_migrate(const Request& request, const Area& area) {
+  if (area.shared || is_window(area)) return false;
+  const char* why = nullptr;
+  if (!can_migrate())
+    why = "migration is not possible here";
+  else if (area.inode != 0)
+    why = "private mapping of a file";
+  else if ((area.prot & PROT_EXEC) != 0)
+    why = "executable memory";
+  else if (area.is_main_stack())
+    why = "the main thread's stack";
+  else if (area.locked)
+    why = "memory locked by mlock";
+  else if (request.process.pinned_kb != 0)
+    why = "the process has memory registered with another adapter or io_uring";
+  else if (too_many_areas())
+    why = "the process has too many areas; raise vm.max_map_count";
+  if (why != nullptr) set_reason("%s", why);
+  return why == nullptr;
+}
+
+void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
+  table_.reserve_one();  // what has migrated must get into the table
+  const auto moved = migrator_.move_to_window(start, end, area.prot);
+  if (moved.error != 0)
+    set_reason("%s", moved.error == EBUSY    ? "the program uses userfaultfd on this memory itself"
+                     : moved.error == EAGAIN ? "mlockall is in force and its limit is reached"
+                                             : std::strerror(moved.error));
+  if (moved.end == start) return;
+  table_.insert(start, {moved.end, 1, PagePlace::kWindow, area.prot, moved.stash_delta});
+  request.pinned_end = moved.end;
+  counters_.in_window_bytes += moved.end - start;
+  counters_.migrations++;
+}
+
+Failure MemoryRegistrar::describe(const Request& request, Described& described) {
+  for (const Area& area : request.areas) {
+    uint64_t at = std::max(area.start, request.first);
+    const uint64_t area_end = std::min(area.end, request.last);
+    while (at < area_end) {
+      const auto range = table_.first_after(at);
+      const uint64_t end = std::min(area_end, range->second.end);
+      if (Failure failed = describe_part(request, area, range->second.place, at, end, described))
+        return failed;
+      at = end;
+    }
+  }
+  if (described.regions.size() <= kMaxRegionsPerMr) return {};
+  // A patchwork. The mem fd reaches all of it.
+  described.regions.clear();
+  described.files.clear();
+  described.regions.push_back({request.va, request.length_bytes, RegionKind::kMemFd, 0, 0});
+  return {};
+}
+
+Failure MemoryRegistrar::describe_part(const Request& request, const Area& area, PagePlace place,
+                                       uint64_t start, uint64_t end, Described& described) {
+  const uint64_t first = std::max(start, request.va);
+  const uint64_t last = std::min(end, request.va + request.length_bytes);
+  MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
+  if (place == PagePlace::kWindow) {
+    if (const int error = populate(start, end, (area.prot & PROT_WRITE) != 0))
+      return failure(error, "its pages can't be allocated: %s", std::strerror(error));
+    region.kind = RegionKind::kWindow;
+    append(described.regions, region);
+    return {};
+  }
+  if (area.shared && mode_ != MemoryMode::kMemFd &&
+      describe_file(request, area, start, end, described))
+    return {};
+  if (mode_ == MemoryMode::kFile && area.shared)
+    return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=file, but no descriptor or path leads to the file");
+  const bool whole_pages = start >= request.va && end <= request.va + request.length_bytes;
+  if (mode_ == MemoryMode::kWindow && !area.shared && place == PagePlace::kInPlace && whole_pages)
+    return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=window, but it can't migrate: %s",
+                   reason_[0] != '\0' ? reason_ : "it is registered in place already");
+  append(described.regions, region);
+  return {};
+}
+
+// False: not possible, take the mem fd.
+bool MemoryRegistrar::describe_file(const Request& request, const Area& area, uint64_t start,
+                                    uint64_t end, Described& described) {
+  const bool writable = (area.prot & PROT_WRITE) != 0;
+  size_t index = 0;
+  while (index < described.files.size()) {
+    const Described::File& file = described.files[index];
+    if (file.inode == area.inode && file.device_major == area.device_major &&
+        file.device_minor == area.device_minor && file.writable == writable)
+      break;
+    index++;
+  }
+  if (index == described.files.size()) {
+    if (index == kMaxControlFds) return false;
+    Described::File file{UniqueFd(open_shared_file(area)),
+                         area.device_major,
+                         area.device_minor,
+                         area.inode,
+                         0,
+                         writable};
+    struct stat status {};
+    if (file.fd.get() < 0 || fstat(file.fd.get(), &status) != 0) return false;
+    file.size_bytes = static_cast<uint64_t>(status.st_size);
+    described.files.push_back(std::move(file));
+  }
+  const uint64_t first = std::max(start, request.va);
+  const uint64_t last = std::min(end, request.va + request.length_bytes);
+  if (area.offset + (last - area.start) > described.files[index].size_bytes) return false;
+  if (populate(start, end, writable) != 0) return false;
+  append(described.regions, {first, last - first, RegionKind::kFile, static_cast<uint32_t>(index),
+                             area.offset + (first - area.start)});
+  return true;
+}
+
+}  // namespace hostnic::memory

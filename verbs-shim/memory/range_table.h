@@ -1,0 +1,78 @@
+// Which pages are registered, how often, and where they are now.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "verbs-shim/memory/raw_memory.h"
+
+namespace hostnic::memory {
+
+enum class PagePlace : uint8_t {
+  kInPlace,  // where the application put them; not migrated while so registered, because a
+             // transfer by the mem fd could meet the migration and fail
+  kWindow,   // migrated
+  kLost,     // were migrated; the application unmapped or replaced them since
+};
+
+struct PageRange {
+  uint64_t end = 0;
+  uint32_t registrations = 0;
+  PagePlace place = PagePlace::kInPlace;
+  int prot = 0;              // kWindow: of the area when it was migrated
+  uint64_t stash_delta = 0;  // kWindow: add to an address to get its place in the stash
+};
+
+// Disjoint page ranges by start address. Under the registrar's mutex.
+class RangeTable {
+ public:
+  using Map = std::map<uint64_t, PageRange, std::less<uint64_t>,
+                       RawNodeAllocator<std::pair<const uint64_t, PageRange>>>;
+  using Iterator = Map::iterator;
+
+  bool empty() const { return ranges_.empty(); }
+  size_t size() const { return ranges_.size(); }
+  Iterator begin() { return ranges_.begin(); }
+  Iterator end() { return ranges_.end(); }
+  void clear() { ranges_.clear(); }
+
+  // First range that ends behind `va`.
+  Iterator first_after(uint64_t va) {
+    auto it = ranges_.upper_bound(va);
+    if (it != ranges_.begin() && std::prev(it)->second.end > va) --it;
+    return it;
+  }
+  // Makes range borders at `va`. Throws std::bad_alloc.
+  void split_at(uint64_t va) {
+    const auto it = first_after(va);
+    if (it == ranges_.end() || it->first >= va) return;
+    ranges_.emplace(va, it->second);
+    it->second.end = va;
+  }
+  // Makes sure that the next insert() or split_at() does not throw. Throws std::bad_alloc.
+  void reserve_one() { ranges_.erase(ranges_.emplace(UINT64_MAX, PageRange{}).first); }
+  void insert(uint64_t start, const PageRange& range) { ranges_.emplace(start, range); }
+  // Joins what became alike in and around [start, end), so that the table does not grow with the
+  // number of registrations that ever were.
+  void join(uint64_t start, uint64_t end) {
+    auto it = first_after(start == 0 ? 0 : start - 1);
+    while (it != ranges_.end() && it->first <= end) {
+      const auto next = std::next(it);
+      if (next == ranges_.end() || next->first > end) return;
+      const PageRange &a = it->second, &b = next->second;
+      if (a.end != next->first || a.registrations != b.registrations || a.place != b.place ||
+          a.prot != b.prot || a.stash_delta != b.stash_delta) {
+        it = next;
+        continue;
+      }
+      it->second.end = b.end;
+      ranges_.erase(next);
+    }
+  }
+  Iterator erase(Iterator it) { return ranges_.erase(it); }
+
+ private:
+  Map ranges_;
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,110 @@
+// Memory for the registrar's own bookkeeping, straight from the kernel.
+//
+// The registrar must not call malloc while it holds its mutex: an application's allocator may hold
+// its own lock while it calls our munmap, which takes that mutex. It must not keep anything in
+// memory that a user may register either: writing there during a migration would wait for itself.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+namespace hostnic::memory {
+
+inline constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t page_down(uint64_t v) { return v & ~(kPageBytes - 1); }
+constexpr uint64_t page_up(uint64_t v) { return page_down(v + kPageBytes - 1); }
+
+// The system calls that interpose.cc takes over, past the interposers (and anybody else's).
+// They set errno as the originals do.
+inline void* raw_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset) {
+  return reinterpret_cast<void*>(syscall(SYS_mmap, at, length, prot, flags, fd, offset));
+}
+inline int raw_munmap(void* at, size_t length) {
+  return static_cast<int>(syscall(SYS_munmap, at, length));
+}
+inline int raw_madvise(void* at, size_t length, int advice) {
+  return static_cast<int>(syscall(SYS_madvise, at, length, advice));
+}
+inline void* raw_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
+  return reinterpret_cast<void*>(syscall(SYS_mremap, from, old_length, length, flags, to));
+}
+inline void* pointer(uint64_t va) { return reinterpret_cast<void*>(va); }
+inline uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
+
+// A whole mapping. Throws std::bad_alloc, which the registrar turns into ENOMEM.
+inline void* map_or_throw(size_t length) {
+  void* at = raw_mmap(nullptr, page_up(length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  return at;
+}
+
+// For arrays: one mapping each. Thread-safe.
+template <typename T>
+class RawArrayAllocator {
+ public:
+  using value_type = T;
+  RawArrayAllocator() = default;
+  template <typename U>
+  RawArrayAllocator(const RawArrayAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
+
+  T* allocate(size_t count) { return static_cast<T*>(map_or_throw(count * sizeof(T))); }
+  void deallocate(T* array, size_t count) { raw_munmap(array, page_up(count * sizeof(T))); }
+  template <typename U>
+  bool operator==(const RawArrayAllocator<U>&) const {
+    return true;
+  }
+};
+
+template <typename T>
+using RawVector = std::vector<T, RawArrayAllocator<T>>;
+
+// For the nodes of containers: one at a time from a free list that only grows. Not thread-safe;
+// under the registrar's mutex only.
+template <typename T>
+class RawNodeAllocator {
+ public:
+  using value_type = T;
+  constexpr RawNodeAllocator() = default;
+  template <typename U>
+  constexpr RawNodeAllocator(const RawNodeAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
+
+  T* allocate(size_t) {
+    if (free_ == nullptr) refill();
+    Node* node = free_;
+    free_ = node->next;
+    return reinterpret_cast<T*>(node);
+  }
+  void deallocate(T* object, size_t) {
+    Node* node = reinterpret_cast<Node*>(object);
+    node->next = free_;
+    free_ = node;
+  }
+  template <typename U>
+  bool operator==(const RawNodeAllocator<U>&) const {
+    return true;
+  }
+
+ private:
+  union Node {
+    Node* next;
+    alignas(T) std::byte storage[sizeof(T)];
+  };
+  static void refill() {
+    constexpr size_t kChunk = 64 * 1024;
+    Node* nodes = static_cast<Node*>(map_or_throw(kChunk));
+    for (size_t i = 0; i < kChunk / sizeof(Node); i++) {
+      nodes[i].next = free_;
+      free_ = &nodes[i];
+    }
+  }
+  static inline constinit Node* free_ = nullptr;
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,42 @@
+// This process's userfaultfd: stops other threads' accesses to a range while its pages change
+// place.
+#pragma once
+
+#include <cstdint>
+
+namespace hostnic::memory {
+
+enum class UserfaultMode {
+  kNone,
+  kFull,      // also stops accesses that the kernel makes for a system call
+  kUserOnly,  // a system call that touches a stopped page fails with EFAULT
+};
+
+// Under the registrar's mutex.
+class Userfault {
+ public:
+  // Tries the full system call, then the descriptor of /dev/userfaultfd in `lent_device` (-1:
+  // none), then user mode only. False: error() says why not. May be tried again with another
+  // device.
+  bool open(int lent_device);
+  void close();
+
+  UserfaultMode mode() const { return mode_; }
+  const char* error() const { return error_; }
+
+  // Stops writes in the range, and with `missing` also any first touch. 0 or an errno value.
+  int stop(uint64_t start, uint64_t length_bytes, bool missing);
+  // Wakes what waits; the threads look at the page tables again.
+  void wake(uint64_t start, uint64_t length_bytes);
+  // Undoes stop() where the pages stayed in place.
+  void release(uint64_t start, uint64_t length_bytes);
+
+ private:
+  bool accept(int fd, UserfaultMode mode);
+
+  int fd_ = -1;
+  UserfaultMode mode_ = UserfaultMode::kNone;
+  char error_[160] = "not opened yet";
+};
+
+}  // namespace hostnic::memory
