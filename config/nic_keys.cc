@@ -119,6 +119,17 @@ ValueResult set_window(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+ValueResult set_congestion_allowance(NicDraft& draft, const Value& value) {
+  constexpr int64_t kLongestUs = 1'000'000;
+  const int64_t microseconds = std::get<int64_t>(value);
+  if (microseconds < 1 || microseconds > kLongestUs) {
+    return bad_value("congestion_allowance_us", fmt::format("{}", microseconds),
+                     fmt::format("use 1 to {}", kLongestUs));
+  }
+  draft.nic.congestion_allowance_us = static_cast<uint32_t>(microseconds);
+  return std::nullopt;
+}
+
 ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const char* key,
                            const Value& value) {
   const std::string& text = std::get<std::string>(value);
@@ -135,7 +146,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 13> kNicKeys{{
+const std::array<Key<NicDraft>, 14> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -150,6 +161,7 @@ const std::array<Key<NicDraft>, 13> kNicKeys{{
                           {"go-back-n", wire::Policy::kGoBackN},
                           {"whole-message", wire::Policy::kWholeMessage}});
      }},
+    {"congestion_allowance_us", kInteger, set_congestion_allowance},
     {"ordering", kString,
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.ordering, "ordering", value,

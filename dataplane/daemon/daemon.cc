@@ -190,6 +190,9 @@ DeviceInfo Daemon::device_info(const NicUnit& unit) const {
   info.on_wire = unit.ethernet == nullptr;
   info.speed_mbps = unit.ethernet == nullptr ? kWireSpeedMbps : unit.ethernet->speed_mbps();
   info.window = settings.window;
+  info.policy = static_cast<uint32_t>(settings.policy);
+  info.congestion_allowance_us = settings.congestion_allowance_us;
+  info.relaxed_ordering = settings.ordering == Ordering::kRelaxed ? 1 : 0;
   info.max_qps = settings.max_qps;
   info.max_mrs = mrs_.capacity();
   info.atomic_on_host = 0;

@@ -142,6 +142,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.mtu_bytes = nic.mtu_bytes;
   settings.window = nic.window;
   settings.policy = nic.policy;
+  settings.congestion_allowance_us = nic.congestion_allowance_us;
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;

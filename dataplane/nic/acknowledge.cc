@@ -29,23 +29,28 @@ void Nic::Impl::send_ack(QpContext& qp) {
   p.dest_qpn = Qpn{qp.dest_qpn};
   p.src_qpn = Qpn{qp.qpn};
   p.policy = settings.policy;
-  p.psn = qp.requests.window.base();
   p.aeth.kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
   p.aeth.code = qp.fatal ? static_cast<uint8_t>(qp.fatal_code)
                          : (qp.ack_kind == wire::AckKind::kRnrNak ? qp.min_rnr_timer : uint8_t{31});
   p.aeth.msn = qp.msn & 0xffffff;
-  p.sack.base = qp.requests.window.base();
-  p.sack.highest_acceptable = qp.requests.window.highest_acceptable();
+  const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
+  // A NAK is about the front, and so acknowledges all before it.
+  if (whole_messages && p.aeth.kind != wire::AckKind::kAck)
+    qp.messages.promise(qp.requests.window.base());
+  p.psn = p.sack.base = whole_messages ? qp.messages.base() : qp.requests.window.base();
+  p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
   p.sack.has_credit = qp.recv_entries != 0;
   p.sack.recv_sn_limit = receives_posted(qp);
   p.sack.trigger_valid = qp.trigger_valid;
   p.sack.trigger_psn = qp.trigger_psn;
   p.sack.trigger_attempt = qp.trigger_attempt;
   p.sack.trigger_duplicate = qp.trigger_duplicate;
-  p.sack.congestion_mark = port.backlog();
+  p.sack.congestion_mark = port.backlog() || std::exchange(qp.congestion_seen, false);
   p.sack.nak_sn = qp.rnr_sn;
   std::array<uint64_t, kBitmapWords> words;
-  p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
+  p.sack.word_count =
+      static_cast<uint8_t>(whole_messages ? qp.messages.sack_words(qp.requests.window.end(), words)
+                                          : qp.requests.window.sack_words(words));
 
   qp.ack_kind = wire::AckKind::kAck;
   qp.trigger_valid = false;

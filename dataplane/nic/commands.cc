@@ -145,6 +145,7 @@ int Nic::Impl::modify_qp(ClientState& client, const ModifyQpCommand& command) {
       if (from == QpState::kRtr) {
         qp->sq_psn = command.sq_psn & Psn::kMask;
         qp->transmitted = qp->acknowledged = Psn(qp->sq_psn);
+        qp->stamps = {};
         reset_request_cell(*qp);
         qp->incoming_response_tag = make_flow_tag(qp->qpn, qp->dest_qpn, qp->sq_psn);
         if (qp->neighbour < 0 && qp->flows_made_for != 0) make_flows(*qp, wire_mac(*qp));
@@ -188,6 +189,8 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.traffic_class = command.traffic_class;
   qp.hop_limit = command.hop_limit;
   qp.requests.window.reset(Psn(qp.rq_psn), settings.window);
+  if (settings.policy == wire::Policy::kWholeMessage)
+    qp.messages.reset(Psn(qp.rq_psn), settings.window);
   qp.responses.window.reset(Psn(0), settings.window);
   qp.recv_next_sn = 0;
   qp.takes_receives = qp.comm_established = false;

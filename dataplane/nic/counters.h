@@ -19,6 +19,7 @@ namespace hostnic {
   X(out_of_sequence, "packets that arrived ahead of a missing one")              \
   X(packet_seq_err, "holes that opened in a request stream")                     \
   X(duplicate_request, "packets received a second time")                         \
+  X(policy_mismatch, "packets whose sender recovers by another policy, refused") \
   X(out_of_window, "packets beyond the receive window, dropped")                 \
   X(rnr_nak_sent, "receiver not ready answers sent")                             \
   X(rnr_nak_received, "receiver not ready answers received")                     \

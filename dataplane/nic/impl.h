@@ -133,7 +133,7 @@ struct Nic::Impl final : public impair::PacketOps {
   };
   std::unique_ptr<Slot[], Free> slot_storage;  // zero pages until used
   std::vector<Slot*> free_slot_blocks;
-  uint32_t held_packets = 0, hold_limit = 0;
+  uint32_t held_packets = 0, hold_limit = 0, hold_limit_per_space = 0;
 
   std::vector<QpContext*> ack_list, ack_next, report_list, slide_list, slide_next;
   std::vector<ReadJob> read_jobs = std::vector<ReadJob>(kReadJobs);
@@ -155,6 +155,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // request.cc
   void receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void note_message(QpContext& qp, const wire::Packet& p);
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool must_hold(const wire::Packet& p) const;
@@ -170,6 +171,7 @@ struct Nic::Impl final : public impair::PacketOps {
   Verdict check_receive(QpContext& qp, uint32_t sn);
   void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
   void slide_requests(QpContext& qp);
+  void slide_later(QpContext& qp);
   void complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
   bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
   Slot release_slot(ReceiveSpace& space, Psn psn);
@@ -237,6 +239,8 @@ struct Nic::Impl final : public impair::PacketOps {
   bool start_descriptor(SendProgress& progress, QpContext& qp);
   bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
   rte_mbuf* build_request(QpContext& qp, const SendDescriptor& d, wire::Packet& p);
+  rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
+                             std::span<const std::byte> payload, rte_mempool* pool);
   rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
                               uint32_t part);
   rte_mbuf* build_external(QpContext& qp, SendProgress& progress, const wire::Packet& p,

@@ -36,7 +36,8 @@ Nic::Impl::Impl(const NicSettings& nic_settings, MrTable& mr_table, const MbufPo
   if (slot_storage == nullptr) throw std::bad_alloc();
   for (uint32_t i = 0; i < kSlotBlocks; ++i)
     free_slot_blocks.push_back(&slot_storage[size_t{i} * settings.window]);
-  hold_limit = pools.hold->size / 4 * 3;  // the rest is for impairments
+  hold_limit = pools.hold->size / 4 * 3;                // the rest is for impairments
+  hold_limit_per_space = std::max(hold_limit / 4, 1u);  // one QP with a hole leaves room for others
   qps.reserve(settings.max_qps + 16);
   generations.reserve(settings.max_qps + 16);
   for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
@@ -80,8 +81,14 @@ uint32_t Nic::Impl::slide_turn() {
   slide_list.swap(slide_next);
   for (QpContext* qp : slide_list) {
     qp->on_slide_list = false;
-    slide_requests(*qp);
-    owe_plain_ack(*qp);
+    if (qp->requests.window.front_received() && !qp->fatal) {
+      slide_requests(*qp);
+      owe_plain_ack(*qp);
+    }
+    if (qp->responses.window.front_received()) {
+      slide_responses(*qp);
+      report_responses(*qp);
+    }
   }
   const auto done = static_cast<uint32_t>(slide_list.size());
   slide_list.clear();

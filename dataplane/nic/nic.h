@@ -33,6 +33,8 @@ struct NicSettings {
   uint32_t mtu_bytes = 4096;  // IB MTU
   uint32_t window = 1024;     // PSNs, power of two, 32..4096
   wire::Policy policy = wire::Policy::kSelective;
+  // Told to drivers: how much a round trip may grow before senders slow down (rule 27).
+  uint32_t congestion_allowance_us = 250;
   Ordering ordering = Ordering::kTail;
   uint32_t max_qps = 16384;
   bool always_icrc = false;  // also on the in-process wire
@@ -45,6 +47,7 @@ struct MbufPools {
       nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
   rte_mempool* external = nullptr;  // no room of their own; private area of kExternalPrivateBytes
   rte_mempool* control = nullptr;   // ACKs, ARP: small and never starved by data
+  rte_mempool* resend = nullptr;    // whole packets, for retransmissions when the others are empty
   rte_mempool* hold = nullptr;      // copies of packets held, delayed or corrupted
 };
 // Private bytes that an `external` mbuf needs (its rte_mbuf_ext_shared_info).

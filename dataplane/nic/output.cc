@@ -141,12 +141,14 @@ void Nic::Impl::make_flows(QpContext& qp, const wire::MacAddress& destination) {
   // Both ends of a flow use the requester's tag: what we expect as the answer's is what our
   // requests carry.
   const Ipv4Address peer{qp.dest_ip};
-  qp.request_flow =
-      wire::make_flow_template(settings.mac, destination, settings.ip, peer,
-                               qp.incoming_response_tag, qp.traffic_class, qp.hop_limit);
-  qp.response_flow =
-      wire::make_flow_template(settings.mac, destination, settings.ip, peer,
-                               qp.incoming_request_tag, qp.traffic_class, qp.hop_limit);
+  // Senders follow marks, so routers may mark (rule 27). ACKs ride in the same flow and are marked
+  // in vain.
+  const auto traffic_class =
+      static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
+  qp.request_flow = wire::make_flow_template(settings.mac, destination, settings.ip, peer,
+                                             qp.incoming_response_tag, traffic_class, qp.hop_limit);
+  qp.response_flow = wire::make_flow_template(settings.mac, destination, settings.ip, peer,
+                                              qp.incoming_request_tag, traffic_class, qp.hop_limit);
 }
 
 void Nic::Impl::send_arp(const wire::Arp& arp) {

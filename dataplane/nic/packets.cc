@@ -3,6 +3,7 @@
 #include <rte_errno.h>
 #include <rte_mbuf_dyn.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "dataplane/nic/impl.h"
@@ -71,12 +72,13 @@ namespace {
 
 // Data rooms end with space for pad and ICRC.
 constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
-constexpr unsigned kCache = 256;
+constexpr unsigned kMaxCache = 256;
 
 rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,
                        int socket) {
-  return rte_pktmbuf_pool_create(name.c_str(), static_cast<unsigned>(count), kCache, private_bytes,
-                                 static_cast<uint16_t>(room), socket);
+  const auto buffers = static_cast<unsigned>(count);
+  return rte_pktmbuf_pool_create(name.c_str(), buffers, std::min(kMaxCache, buffers / 2),
+                                 private_bytes, static_cast<uint16_t>(room), socket);
 }
 
 }  // namespace
@@ -91,9 +93,10 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
       make_pool(name_prefix + "_external", 16383 * scale, kExternalPrivateBytes, 0, socket);
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
   pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
+  pools.resend = make_pool(name_prefix + "_resend", 1023 * scale, 0, packet_room, socket);
   pools.hold = make_pool(name_prefix + "_hold", 8191 * scale, 0, packet_room, socket);
   if (pools.header == nullptr || pools.external == nullptr || pools.data == nullptr ||
-      pools.control == nullptr || pools.hold == nullptr) {
+      pools.control == nullptr || pools.resend == nullptr || pools.hold == nullptr) {
     const int error = rte_errno;
     free_mbuf_pools(pools);
     rte_errno = error;
@@ -102,7 +105,8 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
 }
 
 void free_mbuf_pools(MbufPools& pools) {
-  for (rte_mempool* pool : {pools.header, pools.external, pools.data, pools.control, pools.hold})
+  for (rte_mempool* pool :
+       {pools.header, pools.external, pools.data, pools.control, pools.resend, pools.hold})
     rte_mempool_free(pool);
   pools = {};
 }

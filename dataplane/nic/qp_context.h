@@ -9,6 +9,7 @@
 
 #include "dataplane/nic/client_channel.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/transport/message_arrivals.h"
 #include "protocol/transport/placed_ranges.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/wire/packet.h"
@@ -46,6 +47,7 @@ struct ReceiveSpace {
   Slot* slots = nullptr;  // a block of the NIC's slot pool while anything waits, indexed by PSN
                           // modulo the window
   uint32_t slots_used = 0;
+  uint32_t held_packets = 0;  // of them: packets
 };
 
 // What completes a receive, remembered between its last packet and the base.
@@ -115,7 +117,9 @@ struct QpContext {
   bool trigger_valid = false, trigger_duplicate = false;
   Psn trigger_psn;
   uint8_t trigger_attempt = 0;
-  uint32_t unacknowledged = 0;  // packets accepted since the last ACK
+  uint32_t unacknowledged = 0;   // packets accepted since the last ACK
+  MessageArrivals messages;      // under the whole-message policy only (rule 30)
+  bool congestion_seen = false;  // by the network (ECN), since the last ACK
 
   // Requester.
   Psn transmitted;  // next request PSN never transmitted
@@ -128,14 +132,14 @@ struct QpContext {
     uint64_t sent_ns = 0;  // 0: unused
   };
   std::array<SendStamp, 8> stamps{};
-  uint32_t stamp_next = 0;
   Psn acknowledged;  // base of the newest ACK
   ReceiveSpace responses;
   uint8_t epoch = 0;
   // Where `epoch` began. Answers before it that the epoch before asked for count as well.
   Psn epoch_keep_until;
-  bool epoch_follows = false;            // the epoch before it was epoch - 1
-  bool responses_changed = false;        // not yet in the cell
+  bool epoch_follows = false;      // the epoch before it was epoch - 1
+  bool responses_changed = false;  // not yet in the cell
+  bool response_congestion_seen = false;
   bool response_bits_published = false;  // the cell's bitmap is not all zero
 
   // Reporting.

@@ -67,10 +67,17 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
     qp.comm_established = true;
     publish_event(qp, kEventCommEstablished);
   }
+  if (unlikely(congestion_experienced(p))) qp.congestion_seen = true;
   const Place where = window.classify(p.psn);
   if (unlikely(qp.fatal)) {
     // Repeat the NAK for whatever is not settled yet (rule 28).
     if (where != Place::kOld) owe_ack(qp, p, false);
+    return;
+  }
+  if (unlikely(p.policy != settings.policy)) {
+    // Both ends must lose and recover by the same rules (rule 30).
+    counters.add(Counter::policy_mismatch);
+    refuse(qp, p, fatal(wire::NakCode::kInvalidRequest, kEventRequestError));
     return;
   }
   switch (where) {
@@ -83,6 +90,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
       if (!p.more) ++qp.msn;
+      note_message(qp, p);
       if (unlikely(filled_hole)) slide_requests(qp);
       if (p.ack_request || filled_hole || ++qp.unacknowledged >= kAckEvery) owe_ack(qp, p, false);
       return;
@@ -90,14 +98,22 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
     case Place::kAhead:
       counters.add(Counter::out_of_sequence);
       if (!window.has_hole()) counters.add(Counter::packet_seq_err);
-      if (accept_ahead(qp, p, packet)) owe_ack(qp, p, false);
+      // Go-back-N takes the front only; the ACK says what came instead.
+      if (settings.policy == wire::Policy::kGoBackN) {
+        owe_ack(qp, p, false);
+      } else if (accept_ahead(qp, p, packet)) {
+        note_message(qp, p);
+        owe_ack(qp, p, false);
+      }
       return;
     case Place::kReceived:
       counters.add(Counter::duplicate_request);
+      note_message(qp, p);
       owe_ack(qp, p, true);
       return;
     case Place::kOld:
       counters.add(Counter::duplicate_request);
+      note_message(qp, p);
       receive_old_request(qp, p);
       return;
     case Place::kBeyond:
@@ -105,6 +121,11 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
       owe_ack(qp, p, false);
       return;
   }
+}
+
+void Nic::Impl::note_message(QpContext& qp, const wire::Packet& p) {
+  if (settings.policy == wire::Policy::kWholeMessage)
+    qp.messages.note(p.psn, p.cont, p.more, p.attempt);
 }
 
 // A request that has been executed: a pull of a READ's next range, a duplicate atomic, or a plain
@@ -196,7 +217,10 @@ Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
   const Slot slot = place;
   if (slot.empty()) return slot;
   place = Slot();
-  if (slot.packet() != nullptr) --held_packets;
+  if (slot.packet() != nullptr) {
+    --held_packets;
+    --space.held_packets;
+  }
   if (--space.slots_used == 0) {
     free_slot_blocks.push_back(space.slots);
     space.slots = nullptr;
@@ -205,13 +229,15 @@ Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
 }
 
 bool Nic::Impl::hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet) {
-  rte_mbuf* copy = held_packets < hold_limit ? copy_packet(packet, pools.hold) : nullptr;
+  const bool within_budget = held_packets < hold_limit && space.held_packets < hold_limit_per_space;
+  rte_mbuf* copy = within_budget ? copy_packet(packet, pools.hold) : nullptr;
   if (copy == nullptr || !take_slot(space, p.psn, Slot::held(copy))) {
     counters.add(Counter::hold_full);
     rte_pktmbuf_free(copy);
     return false;
   }
   ++held_packets;
+  ++space.held_packets;
   counters.add(Counter::held_packets);
   return true;
 }
@@ -398,10 +424,13 @@ void Nic::Impl::slide_requests(QpContext& qp) {
     space.window.advance();
   }
   space.placed_ahead.release_before(range_pool, space.window.base());
-  if (space.window.front_received() && !qp.fatal && !qp.on_slide_list) {
-    qp.on_slide_list = true;
-    slide_next.push_back(&qp);
-  }
+  if (space.window.front_received() && !qp.fatal) slide_later(qp);
+}
+
+void Nic::Impl::slide_later(QpContext& qp) {
+  if (qp.on_slide_list) return;
+  qp.on_slide_list = true;
+  slide_next.push_back(&qp);
 }
 
 void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,

@@ -100,6 +100,7 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     return;
   }
   ReceiveSpace& space = qp.responses;
+  if (congestion_experienced(p)) qp.response_congestion_seen = true;
   const Place where = space.window.classify(p.psn);
   switch (where) {
     case Place::kFront:
@@ -172,8 +173,8 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
 
 void Nic::Impl::slide_responses(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
-  // Not bounded by kSlideBudget: at most a window, and all but tails are only bits.
-  while (space.window.front_received()) {
+  uint32_t budget = kSlideBudget;
+  while (space.window.front_received() && budget-- != 0) {
     const Psn psn = space.window.base();
     const Slot slot =
         space.slots == nullptr ? Slot() : space.slots[psn.value() & (space.window.window() - 1)];
@@ -194,6 +195,7 @@ void Nic::Impl::slide_responses(QpContext& qp) {
     space.window.advance();
   }
   space.placed_ahead.release_before(range_pool, space.window.base());
+  if (space.window.front_received()) slide_later(qp);
 }
 
 // Makes the response window visible to the driver.
@@ -209,6 +211,8 @@ void Nic::Impl::publish_responses(QpContext& qp) {
   qp.cell->response_base_psn = qp.responses.window.base().value();
   qp.cell->response_epoch = qp.epoch;
   qp.cell->responses_ahead = qp.responses.window.received_ahead();
+  if (port.backlog() || std::exchange(qp.response_congestion_seen, false))
+    ++qp.cell->response_mark_count;
   const auto& words = qp.responses.window.bits().words();
   if (qp.responses.window.has_hole() || qp.response_bits_published) {
     std::copy(words.begin(), words.end(), qp.cell->response_bitmap);

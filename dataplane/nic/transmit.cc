@@ -167,7 +167,17 @@ rte_mbuf* Nic::Impl::build_request(QpContext& qp, const SendDescriptor& d, wire:
     p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
     p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
   }
-  return build_small(qp.request_flow, p, {}, {}, pools.header);
+  return build_sent_small(qp, d, p, {}, pools.header);
+}
+
+// Retransmissions have buffers of their own to fall back on: data that waits for them to be
+// acknowledged may hold all the others (rule 33).
+rte_mbuf* Nic::Impl::build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
+                                      std::span<const std::byte> payload, rte_mempool* pool) {
+  rte_mbuf* packet = build_small(qp.request_flow, p, {}, payload, pool);
+  if (packet == nullptr && (d.flags & kSendRetransmit) != 0)
+    packet = build_small(qp.request_flow, p, {}, payload, pools.resend);
+  return packet;
 }
 
 // Fills in the data opcodes' headers and attaches or copies the payload. Null: no buffer, or the
@@ -187,10 +197,10 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
   }
   p.imm_data = with_imm ? d.imm_data : 0;
   if ((d.flags & kSendInline) != 0) {
-    return build_small(qp.request_flow, p, {}, {progress.extra.data() + progress.sent_bytes, part},
-                       pools.data);
+    return build_sent_small(qp, d, p, {progress.extra.data() + progress.sent_bytes, part},
+                            pools.data);
   }
-  if (part == 0) return build_small(qp.request_flow, p, {}, {}, pools.header);
+  if (part == 0) return build_sent_small(qp, d, p, {}, pools.header);
   while (progress.sge_index < progress.sge_count &&
          progress.sge_offset == progress.sges[progress.sge_index].length_bytes) {
     ++progress.sge_index;
@@ -203,7 +213,10 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
       const std::byte* payload =
           region == nullptr ? nullptr
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
-      if (payload != nullptr) return build_external(qp, progress, p, *region, payload);
+      if (payload != nullptr) {
+        rte_mbuf* packet = build_external(qp, progress, p, *region, payload);
+        if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
+      }
     }
   }
   return build_gathered(qp, progress, p, part);
@@ -243,6 +256,8 @@ rte_mbuf* Nic::Impl::build_external(QpContext& qp, SendProgress& progress, const
 rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                                     uint32_t part) {
   rte_mbuf* packet = rte_pktmbuf_alloc(pools.data);
+  if (packet == nullptr && (progress.descriptor.flags & kSendRetransmit) != 0)
+    packet = rte_pktmbuf_alloc(pools.resend);
   if (packet == nullptr) return nullptr;
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
@@ -299,9 +314,13 @@ void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, bool retr
     qp.transmitted = next;
     qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
   }
-  if (p.ack_request) {
-    qp.stamps[qp.stamp_next] = {p.psn, p.attempt, now};
-    qp.stamp_next = (qp.stamp_next + 1) % qp.stamps.size();
+  if (!p.ack_request) return;
+  // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
+  // many wait, would never be measured.
+  for (auto& stamp : qp.stamps) {
+    if (stamp.sent_ns != 0) continue;
+    stamp = {p.psn, p.attempt, now};
+    break;
   }
 }
 

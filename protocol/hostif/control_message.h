@@ -56,6 +56,10 @@ struct DeviceInfo {
   uint8_t on_wire;  // in-process virtual wire
   uint32_t speed_mbps;
   uint32_t window;  // PSNs
+  uint32_t policy;  // wire::Policy
+  uint32_t congestion_allowance_us;
+  uint32_t relaxed_ordering;  // 1: READs may overtake each other (TRANSPORT.md rule 18)
+  uint32_t reserved;
   uint32_t max_qps;
   uint32_t max_mrs;
   uint32_t atomic_on_host;  // 1: every MR is mapped, atomics are coherent with the CPU's

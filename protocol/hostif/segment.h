@@ -31,7 +31,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 1;
+inline constexpr uint32_t kHostAbiVersion = 2;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -145,7 +145,8 @@ struct QpCell {
   uint32_t events;          // QpEvent bits, accumulated
   uint32_t response_epoch;  // of response_bitmap; bits of another epoch say nothing
   uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
-  uint32_t responses_ahead;  // bits set in response_bitmap
+  uint32_t responses_ahead;      // bits set in response_bitmap
+  uint32_t response_mark_count;  // times our own receive side was backed up, or the network said so
   std::atomic<uint32_t>
       transmitted_psn;  // outside the seqlock: next request PSN that was never transmitted
   std::atomic<uint32_t>

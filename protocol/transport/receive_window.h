@@ -64,6 +64,8 @@ class ReceiveWindow {
   bool has_hole() const { return ahead_ != 0; }
   // Whether nothing at or after `psn`, which is inside the window, has been received.
   bool beyond_all(Psn psn) const { return static_cast<uint32_t>(distance(base_, psn)) >= span_; }
+  // Nothing at or after it has been received.
+  Psn end() const { return base_ + span_; }
   // How many PSNs beyond the base have been received.
   uint32_t received_ahead() const { return ahead_; }
 

@@ -11,7 +11,8 @@ bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a
 uint64_t reorder_window_ns(uint64_t srtt_ns) { return srtt_ns + srtt_ns / 4; }
 }  // namespace
 
-void SendTracker::reset(Psn first, uint32_t window) {
+void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
+  policy_ = policy;
   states_.assign(window, State{});
   mask_ = window - 1;
   una_ = next_ = transmitted_ = first;
@@ -25,10 +26,11 @@ void SendTracker::reset(Psn first, uint32_t window) {
   last_send_ns_ = 0;
 }
 
-void SendTracker::on_first_send(uint32_t count, TimeNs now_ns) {
+void SendTracker::on_first_send(uint32_t count, TimeNs now_ns, bool ends_message, uint8_t attempt) {
   for (uint32_t i = 0; i < count; ++i) {
-    state(next_ + i) = {next_sequence_++, 0, false, now_ns};
+    state(next_ + i) = {next_sequence_++, attempt, false, ends_message && i + 1 == count, now_ns};
   }
+  if (attempt != 0) resends_in_flight_ += count;
   next_ += count;
   last_send_ns_ = now_ns;
 }
@@ -53,7 +55,7 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
     // 2 bits on the wire; 0 is reserved for the first attempt, so that "not a resend" stays
     // recognisable.
     s = {overtakes ? before_waiting : next_sequence_++,
-         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1), false, now_ns};
+         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1), false, s.ends_message, now_ns};
   }
   last_send_ns_ = now_ns;
 }
@@ -123,11 +125,32 @@ void SendTracker::on_spurious_resend() {
   threshold_ = threshold_ * 2 > window() ? window() : threshold_ * 2;
 }
 
+// Whether a transmission is missing: something sent `threshold` later has arrived, or something
+// sent later has, and a reordering window is over.
+bool SendTracker::overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns,
+                          uint32_t threshold) const {
+  if (!sequence_before(s.sequence, newest_arrived_)) return false;
+  if (newest_arrived_ - s.sequence >= threshold) return true;
+  return srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns) &&
+         newest_arrived_sent_ns_ >= s.sent_ns;
+}
+
 uint32_t SendTracker::detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
-  const uint32_t outstanding = in_flight();
-  if (outstanding == 0 || newest_arrived_ == 0) return 0;
+  if (in_flight() == 0 || newest_arrived_ == 0) return 0;
   // Without resends PSN order is sending order: if the front is not lost, nothing is.
   if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_)) return 0;
+  switch (policy_) {
+    case wire::Policy::kGoBackN:
+      return detect_from_front(now_ns, srtt_ns);
+    case wire::Policy::kWholeMessage:
+      return detect_messages(now_ns, srtt_ns);
+    default:
+      return detect_selective(now_ns, srtt_ns);
+  }
+}
+
+uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
+  const uint32_t outstanding = in_flight();
   uint32_t marked = 0;
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
     uint64_t missing = ~acked_.extract(una_ + offset);
@@ -136,18 +159,58 @@ uint32_t SendTracker::detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(missing)));
       missing &= missing - 1;
       State& s = state(psn);
-      if (s.lost || !sequence_before(s.sequence, newest_arrived_)) continue;
-      const bool by_count = newest_arrived_ - s.sequence >= threshold_;
-      const bool by_time = srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns) &&
-                           newest_arrived_sent_ns_ >= s.sent_ns;
-      if (by_count || by_time) {
-        s.lost = true;
-        ++lost_count_;
-        ++marked;
-      }
+      if (s.lost || !overdue(s, now_ns, srtt_ns, threshold_)) continue;
+      s.lost = true;
+      ++lost_count_;
+      ++marked;
     }
   }
   return marked;
+}
+
+// Go-back-N: the receiver takes the front only. One later transmission that arrived first, and all
+// is repeated, once per round trip: what was handed over before the repetition proves nothing.
+uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
+  const State& front = state(una_);
+  if (front.lost || newest_arrived_sent_ns_ < front.sent_ns ||
+      !overdue(front, now_ns, srtt_ns, /*threshold=*/1)) {
+    return 0;
+  }
+  const uint32_t before = lost_count_;
+  mark_lost(una_);
+  return lost_count_ - before;
+}
+
+// Whole messages: the receiver counts a message's packets, so its last one, once it or a later one
+// has arrived, tells whether any is missing.
+bool SendTracker::message_may_be_lost(const State& last) const {
+  return last.ends_message && !last.lost && !sequence_before(newest_arrived_, last.sequence) &&
+         newest_arrived_sent_ns_ >= last.sent_ns;
+}
+
+uint32_t SendTracker::detect_messages(TimeNs now_ns, uint64_t srtt_ns) {
+  const uint32_t before = lost_count_;
+  for (Psn psn = una_; psn != next_; psn += 1) {
+    const State& s = state(psn);
+    if (acked_.test(psn) || !message_may_be_lost(s)) continue;
+    const bool by_time = srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns);
+    if (by_time || newest_arrived_ - s.sequence >= threshold_) mark_lost(psn);
+  }
+  return lost_count_ - before;
+}
+
+void SendTracker::repeat_unit(Psn psn, Psn& first, uint32_t& count) const {
+  first = psn;
+  count = 1;
+  if (policy_ == wire::Policy::kSelective) return;
+  if (policy_ == wire::Policy::kGoBackN) {
+    const auto end = una_ + left();
+    if (before(psn, end)) count = static_cast<uint32_t>(distance(psn, end));
+    return;
+  }
+  while (first != una_ && !state(first + Psn::kMask).ends_message) first += Psn::kMask;  // - 1
+  const auto rest = static_cast<uint32_t>(distance(first, next_));
+  while (count < rest && !state(first + (count - 1)).ends_message) ++count;
 }
 
 TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
@@ -155,8 +218,13 @@ TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
   if (srtt_ns == 0 || outstanding == 0 || newest_arrived_ == 0) return UINT64_MAX;
   if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_))
     return UINT64_MAX;
+  if (policy_ == wire::Policy::kGoBackN) return UINT64_MAX;  // news decides, not time
   for (uint32_t i = 0; i < outstanding; ++i) {
     const State& s = state(una_ + i);
+    if (policy_ == wire::Policy::kWholeMessage) {
+      if (acked_.test(una_ + i) || !message_may_be_lost(s)) continue;
+      return s.sent_ns + reorder_window_ns(srtt_ns);
+    }
     if (acked_.test(una_ + i) || s.lost || !sequence_before(s.sequence, newest_arrived_)) continue;
     // The same condition as detect_losses(): a deadline that passes without effect would never end.
     if (newest_arrived_sent_ns_ < s.sent_ns) continue;
@@ -165,12 +233,19 @@ TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
   return UINT64_MAX;
 }
 
-void SendTracker::mark_lost(Psn psn) {
+void SendTracker::mark_one(Psn psn) {
   State& s = state(psn);
   if (!s.lost && !acked_.test(psn)) {
     s.lost = true;
     ++lost_count_;
   }
+}
+
+void SendTracker::mark_lost(Psn psn) {
+  Psn first;
+  uint32_t count = 0;
+  repeat_unit(psn, first, count);
+  for (uint32_t i = 0; i < count; ++i) mark_one(first + i);
 }
 
 void SendTracker::mark_front_lost() {

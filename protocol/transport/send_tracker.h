@@ -16,6 +16,7 @@
 #include "protocol/psn.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/types.h"
+#include "protocol/wire/bth.h"
 
 namespace hostnic {
 
@@ -45,9 +46,9 @@ class SendTracker {
  public:
   static constexpr uint32_t kMinThreshold = 8;  // transmissions; adaptive upward
 
-  // `window`: PSNs in flight at most, a power of two up to kWindowLimit. Allocates; not for the hot
-  // path.
-  void reset(Psn first, uint32_t window);
+  // `window`: PSNs in flight at most, a power of two up to kWindowLimit. `policy`: what goes again
+  // when something is lost (rule 30). Allocates; not for the hot path.
+  void reset(Psn first, uint32_t window, wire::Policy policy = wire::Policy::kSelective);
 
   Psn una() const { return una_; }    // oldest unacknowledged
   Psn next() const { return next_; }  // next never sent
@@ -60,7 +61,9 @@ class SendTracker {
   uint32_t threshold() const { return threshold_; }
 
   // `count` PSNs from next() leave for the first time. in_flight() + count <= window().
-  void on_first_send(uint32_t count, TimeNs now_ns);
+  // `ends_message`: the last of them is the last of its message. `attempt`: not 0 only for the rest
+  // of a message whose beginning went again under kWholeMessage.
+  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0);
   // First transmissions before `psn` have left; the others wait in the NIC, and resends overtake
   // them. Without a call everything handed over counts as having left.
   void note_transmitted(Psn psn) {
@@ -112,11 +115,20 @@ class SendTracker {
     uint32_t sequence = 0;
     uint8_t attempt = 0;
     bool lost = false;
+    bool ends_message = true;
     uint64_t sent_ns = 0;
   };
   State& state(Psn psn) { return states_[psn.value() & mask_]; }
   const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
   void note_arrival(const State& s);
+  bool overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const;
+  uint32_t detect_selective(TimeNs now_ns, uint64_t srtt_ns);
+  uint32_t detect_from_front(TimeNs now_ns, uint64_t srtt_ns);
+  uint32_t detect_messages(TimeNs now_ns, uint64_t srtt_ns);
+  bool message_may_be_lost(const State& last) const;
+  // The PSNs that go again together with `psn`: [first, first + count), all outstanding.
+  void repeat_unit(Psn psn, Psn& first, uint32_t& count) const;
+  void mark_one(Psn psn);
 
   // PSNs from una_ on that have left.
   uint32_t left() const;
@@ -125,6 +137,7 @@ class SendTracker {
   Psn transmitted_;
   bool knows_transmitted_ = false;
   uint32_t mask_ = 0;
+  wire::Policy policy_ = wire::Policy::kSelective;
   Psn una_, next_;
   PsnBits acked_;
   uint32_t next_sequence_ = 1;

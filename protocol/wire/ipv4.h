@@ -11,7 +11,8 @@ namespace hostnic::wire {
 inline constexpr size_t kIpv4Bytes = 20;
 inline constexpr uint8_t kIpProtocolUdp = 17;
 inline constexpr uint8_t kDefaultHopLimit = 64;
-inline constexpr uint8_t kEcnMask = 0x03;  // of the TOS byte (RFC 3168)
+inline constexpr uint8_t kEcnMask = 0x03;     // of the TOS byte (RFC 3168)
+inline constexpr uint8_t kEcnCapable = 0x02;  // ECT(0)
 inline constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
 namespace ipv4_offset {

@@ -86,6 +86,11 @@ inline uint64_t sack_word(const Packet& packet, size_t i) {
   return load_be64(packet.sack_words + i * kSackWordBytes);
 }
 
+// Whether the network marked a parsed packet (RFC 3168, or FECN).
+inline bool congestion_experienced(const Packet& packet) {
+  return (packet.traffic_class & kEcnMask) == kEcnCongestionExperienced || packet.fecn;
+}
+
 enum class ParseError : uint8_t {
   kNone,
   kNotIpv4,      // other ethertype, IP version, or IP options (we never send them)

@@ -89,7 +89,7 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   nic.mac = {0x02, 0, 0, 0, 0, static_cast<uint8_t>(index)};
   nic.mtu_bytes = s.mtu_bytes;
   nic.window = window;
-  nic.policy = s.policy;
+  nic.policy = s.policies[index % s.policies.size()];
   nic.ordering = s.ordering;
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
@@ -107,6 +107,8 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   settings.max_qps = 64;
   settings.mtu_bytes = s.mtu_bytes;
   settings.window = window;
+  settings.policy = nic.policy;
+  settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
   driver_ = std::make_unique<driver::Driver>(*this, channel_->segment_fd(), segment_,
                                              channel_->segment_bytes(), settings);
   require(driver_->error() == 0, "driver");

@@ -47,7 +47,8 @@ struct WorldSettings {
   bool always_icrc = false;
   LinkSettings link;
   double pool_scale = 0.25;
-  wire::Policy policy = wire::Policy::kSelective;
+  // Of host i: element i modulo the size.
+  std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.

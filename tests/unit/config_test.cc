@@ -111,6 +111,7 @@ gateway = "192.168.1.1"
 mac = "02:AB:00:00:00:01"
 mtu = 1024
 window = 4096
+congestion_allowance_us = 40
 policy = "go-back-n"
 ordering = "strict"
 idle = "poll"
@@ -129,6 +130,7 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(to_string(nic.mac), "02:ab:00:00:00:01");
   EXPECT_EQ(nic.mtu_bytes, 1024u);
   EXPECT_EQ(nic.window, 4096u);
+  EXPECT_EQ(nic.congestion_allowance_us, 40u);
   EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
   EXPECT_EQ(nic.ordering, Ordering::kStrict);
   EXPECT_EQ(nic.idle, Idle::kPoll);
@@ -217,6 +219,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nmac = '02:00:00:00:00'", "test.toml:2:7: mac is"},
         Malformed{"[[nic]]\nmac = '02-00-00-00-00-01'", "test.toml:2:7: mac is"},
         Malformed{"[[nic]]\nmac = '00:00:00:00:00:00'", "test.toml:2:7: mac is"},
+        Malformed{"[[nic]]\ncongestion_allowance_us = 0",
+                  "test.toml:2:27: congestion_allowance_us is 0 (use 1 to 1000000)"},
         Malformed{"[[nic]]\npolicy = 'gbn'",
                   "test.toml:2:10: policy is \"gbn\" (use one of: selective, go-back-n, whole-m"},
         Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},

@@ -317,8 +317,8 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 }
 
 int to_access(unsigned int access, uint32_t& out) {
-  constexpr unsigned int kUsed =
-      kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
+  constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
+                                 kAccessRemoteAtomic | kAccessRelaxedOrdering;
   // Memory windows don't exist here, so the right to bind one is harmless; huge pages are a hint.
   constexpr unsigned int kHarmless =
       IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;

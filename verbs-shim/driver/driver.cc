@@ -428,5 +428,7 @@ DriverCounters Driver::counters() {
 }
 
 uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
+uint32_t packets_in_flight(const Qp& qp) { return qp.packets_in_flight(); }
+uint32_t congestion_window(const Qp& qp) { return qp.congestion_window(); }
 
 }  // namespace hostnic::driver

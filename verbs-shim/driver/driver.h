@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/wire/bth.h"
 #include "verbs-shim/driver/cq.h"
 #include "verbs-shim/driver/types.h"
 
@@ -40,6 +41,9 @@ struct DriverSettings {
   uint32_t max_qps = 16384;
   uint32_t mtu_bytes = 4096;
   uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
+  wire::Policy policy = wire::Policy::kSelective;
+  bool relaxed_ordering = false;  // of the NIC: READs may overtake each other (rule 18)
+  uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
   uint64_t min_rto_ns = 4'000'000;
   uint64_t min_probe_ns = 500'000;           // tail-loss probe
   uint32_t queued_bytes_limit = 256 * 1024;  // handed to the NIC and not yet transmitted, per QP
@@ -132,5 +136,8 @@ class Driver {
 };
 
 uint32_t qpn_of(const Qp& qp);
+// For tests, with the driver lock held: request PSNs in flight, and how many may be (rule 27).
+uint32_t packets_in_flight(const Qp& qp);
+uint32_t congestion_window(const Qp& qp);
 
 }  // namespace hostnic::driver

@@ -172,7 +172,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       break;
     case QpState::kRtr:
       seen_nak_count_ = seen_rtt_count_ = seen_trigger_count_ = seen_spurious_count_ =
-          seen_events_ = 0;
+          seen_events_ = seen_mark_count_ = seen_response_mark_count_ = 0;
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) start_connection(now_ns);
@@ -188,8 +188,11 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
 }
 
 void Qp::start_connection(TimeNs now_ns) {
-  requests_.reset(Psn(attr.sq_psn), host_.settings().window);
-  responses_.reset(Psn(0), host_.settings().window);
+  const DriverSettings& settings = host_.settings();
+  requests_.reset(Psn(attr.sq_psn), settings.window, settings.policy);
+  responses_.reset(Psn(0), settings.window);  // READ answers: what is missing, always
+  request_congestion_.reset(Psn(attr.sq_psn), settings.window, settings.congestion_allowance_ns);
+  response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
   rtt_ = RttEstimator();
   next_recv_sn_ = receives_outstanding_ = next_read_number_ = reads_outstanding_ = 0;
   next_response_psn_ = Psn(0);

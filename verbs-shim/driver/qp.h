@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp_state.h"
@@ -50,6 +51,8 @@ class Qp {
     return init.caps.max_send_wr - (tail_ - freed_->load(std::memory_order_acquire));
   }
   bool idle() const { return head_ == tail_; }
+  uint32_t packets_in_flight() const { return requests_.in_flight(); }
+  uint32_t congestion_window() const { return request_congestion_.psns(); }
   static uint32_t recv_entries_for(uint32_t max_recv_wr);
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
@@ -123,6 +126,7 @@ class Qp {
   uint32_t chunk_packets() const;
   Issue issue_chunk(TimeNs now_ns);
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
+  uint8_t attempt_of_rest(const Wqe& w) const;
   void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
                   uint8_t flags, RingEnd& ring);
   void send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_count, uint8_t attempt,
@@ -174,6 +178,7 @@ class Qp {
   uint32_t unreported_ = 0;                       // completed without a completion of their own
 
   SendTracker requests_, responses_;
+  CongestionWindow request_congestion_, response_congestion_;
   RttEstimator rtt_;
   uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0;
   uint32_t next_read_number_ = 0, reads_outstanding_ = 0;
@@ -202,7 +207,8 @@ class Qp {
 
   // Counters in the cell that were dealt with.
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,
-           seen_spurious_count_ = 0, seen_events_ = 0;
+           seen_spurious_count_ = 0, seen_events_ = 0, seen_mark_count_ = 0,
+           seen_response_mark_count_ = 0;
 
   // Timers.
   TimeNs deadline_ns_ = UINT64_MAX;

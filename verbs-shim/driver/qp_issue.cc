@@ -80,14 +80,20 @@ void Qp::start(Wqe& w, uint32_t index) {
 // PSNs that the windows leave room for.
 uint32_t Qp::window_room() const {
   const uint32_t in_flight = requests_.in_flight();
-  uint32_t room = requests_.window() - in_flight;
+  // A receiver that counts whole messages promises nothing before it has all of one: a window that
+  // shrinks below a message would never move again.
+  const uint32_t window = host_.settings().policy == wire::Policy::kWholeMessage
+                              ? requests_.window()
+                              : request_congestion_.psns();
+  if (in_flight >= window) return 0;
+  const uint32_t room = window - in_flight;
   const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
   return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));
 }
 
 uint32_t Qp::response_room() const {
-  const uint32_t window = std::min<uint32_t>(
-      responses_.window(),
+  const uint32_t window = std::min(
+      response_congestion_.psns(),
       std::max<uint32_t>(1, static_cast<uint32_t>(kPulledBytesLimit / attr.path_mtu_bytes)));
   const uint32_t in_flight = responses_.in_flight();
   return in_flight >= window ? 0 : window - in_flight;
@@ -127,19 +133,28 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   }
   const uint32_t packets = std::min({room, chunk_packets(), w.psn_count - w.issued_psns});
   const bool ack = wants_ack(index, w, packets, room);
-  send_range(w, index, w.issued_psns, packets, 0, ack ? kSendAckRequest : 0, ring);
+  const uint8_t attempt = attempt_of_rest(w);
+  send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0, ring);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
-  requests_.on_first_send(packets, now_ns);
   w.issued_psns += packets;
+  requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt);
   if (w.issued_psns == w.psn_count) ++issue_;
   return Issue::kDone;
+}
+
+// Under the whole-message policy the receiver counts a message's packets of one attempt: the rest
+// of a message whose beginning went again belongs to that attempt, too.
+uint8_t Qp::attempt_of_rest(const Wqe& w) const {
+  if (host_.settings().policy != wire::Policy::kWholeMessage || w.issued_psns == 0) return 0;
+  const Psn begin = before(w.first_psn, requests_.una()) ? requests_.una() : w.first_psn;
+  return before(begin, requests_.next()) ? requests_.attempt(begin) : 0;
 }
 
 // Rule 20: what the sender must pause after, the end of signalled requests, and every quarter
 // window.
 bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const {
   if (packets == room) return true;
-  if (psns_since_ack_request_ + packets >= requests_.window() / 4) return true;
+  if (psns_since_ack_request_ + packets >= request_congestion_.psns() / 4) return true;
   if (w.issued_psns + packets != w.psn_count) return false;
   return w.signalled || index + 1 == tail_ || !may_start(wqe(index + 1));
 }
@@ -326,7 +341,7 @@ bool Qp::pull_lost(TimeNs now_ns) {
     const uint32_t index = find_by_response(first);
     const Wqe& w = wqe(index);
     const Psn end = w.first_response_psn + w.response_count;
-    if (distance(end, responses_.next()) > 0) {
+    if (distance(end, responses_.next()) > 0 && !host_.settings().relaxed_ordering) {
       renew_epoch(end);
       from = responses_.una();
       continue;

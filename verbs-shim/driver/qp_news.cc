@@ -128,6 +128,11 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
   if (news.rtt_count != seen_rtt_count_) {
     seen_rtt_count_ = news.rtt_count;
     rtt_.sample(news.rtt_ns);
+    request_congestion_.on_rtt(news.rtt_ns);
+  }
+  if (news.mark_count != seen_mark_count_) {
+    seen_mark_count_ = news.mark_count;
+    request_congestion_.on_mark();
   }
   if (news.spurious_count != seen_spurious_count_) {
     seen_spurious_count_ = news.spurious_count;
@@ -139,6 +144,7 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
   }
   const Psn una = requests_.una();
   requests_.on_news(Psn(news.base_psn), sack);
+  request_congestion_.on_news(requests_.una(), requests_.next());
   if (requests_.una() != una) {
     note_progress(now_ns);
     if (rnr_ == Rnr::kProbing) {
@@ -163,6 +169,11 @@ void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs n
   // before it.
   const bool current = news.response_epoch == epoch_;
   const uint32_t fresh = responses_.on_news(base, current ? bits : kNone);
+  if (news.response_mark_count != seen_response_mark_count_) {
+    seen_response_mark_count_ = news.response_mark_count;
+    response_congestion_.on_mark();
+  }
+  response_congestion_.on_news(responses_.una(), responses_.next());
   if (fresh != 0) note_progress(now_ns);
   if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
 }

@@ -145,6 +145,8 @@ void Qp::on_timeout() {
   ++backoff_;
   ++retries_;
   ++host_.counters().timeouts;
+  if (requests_.in_flight() != 0) request_congestion_.on_timeout();
+  if (responses_.in_flight() != 0) response_congestion_.on_timeout();
   log_debug(
       "QP 0x%x: timeout %u after %llu us: requests %u..%u (%u lost, transmitted to %u), responses "
       "%u..%u, front attempt %u",

@@ -99,7 +99,8 @@ bool read_cell(const QpCell& cell, CellNews& news, PsnBits& sack, PsnBits& respo
             .events = cell.events,
             .response_epoch = cell.response_epoch,
             .sack_end_psn = cell.sack_end_psn,
-            .responses_ahead = cell.responses_ahead};
+            .responses_ahead = cell.responses_ahead,
+            .response_mark_count = cell.response_mark_count};
     if (before(Psn(news.base_psn), Psn(news.sack_end_psn)))
       std::memcpy(sack.words().data(), cell.sack, sizeof(cell.sack));
     if (news.responses_ahead != 0)

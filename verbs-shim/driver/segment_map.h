@@ -47,7 +47,7 @@ struct CellNews {
   uint32_t ack_count, rtt_ns, rtt_count, mark_count, spurious_count;
   uint32_t trigger_psn, trigger_attempt, trigger_count;
   uint32_t response_base_psn, local_error, local_error_psn, response_error, response_error_read;
-  uint32_t events, response_epoch, sack_end_psn, responses_ahead;
+  uint32_t events, response_epoch, sack_end_psn, responses_ahead, response_mark_count;
 };
 
 // A consistent copy of the cell's NIC part (seqlock reader). `sack` and `responses` must come in
