@@ -172,6 +172,8 @@ struct Nic::Impl final : public impair::PacketOps {
   void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
   void slide_requests(QpContext& qp);
   void slide_later(QpContext& qp);
+  static void write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
+  void publish_receive(QpContext& qp, uint32_t sn);
   void complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
   bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
   Slot release_slot(ReceiveSpace& space, Psn psn);

@@ -16,8 +16,6 @@
 
 namespace hostnic {
 
-// Early SENDs and WRITE_IMMs that may bind receives ahead of the front (rule 13).
-inline constexpr uint32_t kEarlyReceives = 16;
 // Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
 inline constexpr uint32_t kAtomicRecords = 16;
 
@@ -50,7 +48,7 @@ struct ReceiveSpace {
   uint32_t held_packets = 0;  // of them: packets
 };
 
-// What completes a receive, remembered between its last packet and the base.
+// What completes a receive.
 struct ReceiveEnd {
   uint32_t byte_len = 0;
   uint32_t imm_data = 0;
@@ -93,7 +91,6 @@ struct QpContext {
   // Responder.
   ReceiveSpace requests;
   uint32_t recv_next_sn = 0;  // receive SN that completes next
-  std::array<ReceiveEnd, kEarlyReceives> receive_ends{};
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after

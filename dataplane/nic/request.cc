@@ -180,10 +180,10 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
-    const auto early = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, sn));
     // Checked here also for packets that will be held: at the front a held packet can't answer RNR
-    // any more.
-    if (early >= kEarlyReceives || check_receive(qp, sn).kind != Verdict::kDone) return false;
+    // any more. A receive of the QP's own queue is bound by its number, however early (rule 13).
+    if (serial_distance(qp.recv_next_sn, sn) < 0 || check_receive(qp, sn).kind != Verdict::kDone)
+      return false;
   }
   if (must_hold(p)) {
     if (!hold(qp.requests, p, packet)) return false;
@@ -194,7 +194,7 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
       if (ends_send) release_slot(qp.requests, p.psn);
       return false;
     }
-    if (ends_send) qp.receive_ends[p.reth.key % kEarlyReceives] = receive_end_of(p);
+    if (ends_send) write_receive(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
   }
   qp.requests.window.set(p.psn);
   return true;
@@ -416,9 +416,14 @@ void Nic::Impl::slide_requests(QpContext& qp) {
       release_slot(space, psn);
       rte_pktmbuf_free(packet);
     } else if (!slot.empty()) {
-      const uint32_t sn = slot.sn();
       release_slot(space, psn);
-      complete_receive(qp, sn, qp.receive_ends[sn % kEarlyReceives], RecvStatus::kSuccess);
+      if (slot.sn() != qp.recv_next_sn) {
+        wire::Packet last;
+        last.psn = psn;
+        refuse(qp, last, fatal(wire::NakCode::kInvalidRequest, kEventRequestError));
+        return;
+      }
+      publish_receive(qp, slot.sn());
       ++qp.msn;
     }
     space.window.advance();
@@ -433,9 +438,9 @@ void Nic::Impl::slide_later(QpContext& qp) {
   slide_next.push_back(&qp);
 }
 
-void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
-                                 RecvStatus status) {
-  if (qp.recv_entries == 0) return;
+// Ahead of the front, too: nobody reads it before it is published.
+void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
+                              RecvStatus status) {
   RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
   completion = {.sn = sn,
                 .status = static_cast<uint32_t>(status),
@@ -443,9 +448,19 @@ void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& e
                 .imm_data = end.imm_data,
                 .flags = end.flags,
                 .reserved = {}};
+}
+
+void Nic::Impl::publish_receive(QpContext& qp, uint32_t sn) {
   qp.recv_next_sn = sn + 1;
   qp.cell->recv_completed.store(sn + 1, std::memory_order_release);
   report(qp);
+}
+
+void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
+                                 RecvStatus status) {
+  if (qp.recv_entries == 0) return;
+  write_receive(qp, sn, end, status);
+  publish_receive(qp, sn);
 }
 
 }  // namespace hostnic

@@ -124,6 +124,23 @@ TEST(Rules, Rule27_RandomLossDoesNotShrinkTheWindow) {
   EXPECT_GE(driver::congestion_window(*pair.near->qp), 512u);
 }
 
+TEST(Rules, Rule13_ManyMessagesArriveAheadOfAHole) {
+  Pair pair({.caps = {.max_send_wr = 64,
+                      .max_recv_wr = 64,
+                      .max_send_sge = 1,
+                      .max_recv_sge = 1,
+                      .max_inline_bytes = 0}});
+  pair.world.impair(1, "rx drop nth 1 kind send");
+  for (uint64_t i = 0; i < 64; ++i) {
+    ASSERT_EQ(pair.post_receive(i, i * 8192, 8192), 0);
+    pair.post(SendOp::kSend, i, pair.at(i * 8192, 8192));
+  }
+  EXPECT_EQ(pair.sent(64).size(), 64u);
+  EXPECT_EQ(pair.received(64).size(), 64u);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * 8192));
+  EXPECT_EQ(pair.near->host->driver().counters().retransmitted_packets, 1u);
+}
+
 TEST(Rules, Rule33_RetransmissionsHaveBuffersOfTheirOwn) {
   // The application's packets hold every data buffer: they wait behind a receiver's slow link.
   Pair pair;
