@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <latch>
 #include <optional>
@@ -35,7 +36,7 @@ struct Result {
 
 // Both sides in threads. Neither lets go of its memory before both have ended: the fake NIC has no
 // notion of a deregistered one.
-std::array<Result, 2> run_both(const Options& options) {
+std::array<Result, 2> run_both(const Options& options, unsigned patience_s = 60) {
   int fds[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   std::array<Result, 2> results;
@@ -47,7 +48,7 @@ std::array<Result, 2> run_both(const Options& options) {
       std::optional<Session> session;
       try {
         session.emplace(options, device, channel, which, stack);
-        Watchdog watchdog(60, [&] { return session->dump(); });
+        Watchdog watchdog(patience_s, [&] { return session->dump(); });
         session->run(watchdog);
         results[which].totals = session->totals();
       } catch (const Failure& failure) {
@@ -122,7 +123,6 @@ class VerifyFaultTest : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(VerifyFaultTest, IsFound) {
   Options o = small_options();
-  o.events = GetParam() == Fault::kLoseEvent;
   for (unsigned after : {0u, 5u}) expect_found(o, GetParam(), after);
 }
 
@@ -144,8 +144,29 @@ INSTANTIATE_TEST_SUITE_P(Faults, VerifyFaultTest,
                                            Fault::kAddNever, Fault::kLateWrite,
                                            Fault::kSendOvertakes, Fault::kReadSource,
                                            Fault::kWrongImm, Fault::kWrongLength, Fault::kWrongWrId,
-                                           Fault::kRepeatCompletion, Fault::kLoseCompletion,
-                                           Fault::kLoseEvent));
+                                           Fault::kRepeatCompletion));
+
+// If another completion or event of the same queue follows, it tells; if none does, only waiting
+// can, and the watchdog ends the process.
+class VerifyLossDeathTest : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(VerifyLossDeathTest, IsFound) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Options o = small_options();
+  o.events = GetParam() == Fault::kLoseEvent;
+  for (unsigned after : {0u, 5u}) {
+    EXPECT_EXIT(
+        {
+          fake::set_fault(GetParam(), after);
+          const auto results = run_both(o, /*patience_s=*/10);
+          std::exit(results[0].error.empty() && results[1].error.empty() ? 0 : 1);
+        },
+        testing::ExitedWithCode(1), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, VerifyLossDeathTest,
+                         ::testing::Values(Fault::kLoseCompletion, Fault::kLoseEvent));
 
 TEST(VerifyContentTest, GeneratesTheSameBytesFromAnyPosition) {
   std::array<std::byte, 100> whole;
