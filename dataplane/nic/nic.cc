@@ -181,9 +181,10 @@ std::string Nic::describe() const {
   const Impl& nic = *impl_;
   size_t qps = 0;
   for (const auto& qp : nic.qps) qps += qp != nullptr ? 1 : 0;
-  return fmt::format("{} {}/{} mtu {} window {} icrc {} clients {} qps {} port {}",
+  return fmt::format("{} {}/{} mtu {} window {} policy {} icrc {} clients {} qps {} port {}",
                      nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
-                     nic.settings.mtu_bytes, nic.settings.window, nic.seals ? "on" : "off",
+                     nic.settings.mtu_bytes, nic.settings.window,
+                     wire::to_string(nic.settings.policy), nic.seals ? "on" : "off",
                      nic.clients.size(), qps, nic.port.describe());
 }
 

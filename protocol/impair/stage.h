@@ -56,6 +56,20 @@ struct Counters {
   uint64_t rate_dropped = 0;      // found a rate limit's queue full
   uint64_t queue_dropped = 0;     // found the stage full, or no buffer to be held in
   uint64_t script_forgotten = 0;  // notes of scripted rules that were displaced: see script_table.h
+
+  // Calls visit(name, value) for each.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    visit("seen", seen);
+    visit("dropped", dropped);
+    visit("duplicated", duplicated);
+    visit("reordered", reordered);
+    visit("delayed", delayed);
+    visit("corrupted", corrupted);
+    visit("rate_dropped", rate_dropped);
+    visit("queue_dropped", queue_dropped);
+    visit("script_forgotten", script_forgotten);
+  }
 };
 
 // A seed for one NIC and direction out of the user's one seed.

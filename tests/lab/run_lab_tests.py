@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import (  # noqa: E402
     Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
+from command_cases import refused_cases, running_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
@@ -172,6 +173,20 @@ class Maker:
             self.add_verify(f"only {kind}", "loss 5%",
                             ["--mix", kind, "--qps", "2", "--max-bytes", "1m", "--ops", "50"])
 
+    def add_policies(self):
+        for policy in ("go-back-n", "whole-message"):
+            nic = ["--nic", f"policy={policy}"]
+            self.cases.append(Case(
+                f"hostnic-verify all operations, {policy} [two NICs, loss 1%]",
+                self.lab([*nic, *nic, *NETWORKS["loss 1%"]],
+                         self.verify_command(["--qps", "2", "--max-bytes", "256k"], "two NICs")),
+                180, policy == "go-back-n", verify_is_ok))
+
+    def add_commands(self):
+        scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        self.cases += [*refused_cases(self.build, scratch), *running_cases(self)]
+
     def add_error_checks(self):
         for place in PLACES:
             for network in ("clean", "loss 1%"):
@@ -222,6 +237,8 @@ def main():
     maker.add_large_regions()
     maker.add_operations()
     maker.add_error_checks()
+    maker.add_policies()
+    maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()
     cases = select(maker.cases, options)

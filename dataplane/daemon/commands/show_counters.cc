@@ -14,12 +14,22 @@ CommandResult show_counters(Daemon& daemon, std::span<const std::string_view> ar
   auto units = nics_named(daemon, args, kShowCounters);
   if (!units) return {EINVAL, units.error()};
   std::string text;
-  for (const NicUnit* unit : *units) {
+  for (NicUnit* unit : *units) {
     for (size_t i = 0; i < kCounterCount; ++i) {
       const auto counter = static_cast<Counter>(i);
       const uint64_t value = unit->nic->counters().get(counter);
       if (value != 0 || all)
         text += fmt::format("{} {} {}\n", unit->plan.settings.name, counter_name(counter), value);
+    }
+    for (const bool receive_side : {true, false}) {
+      std::optional<impair::Counters> impairments;
+      unit->lcore->run_on([&] { impairments = unit->nic->impairment_counters(receive_side); });
+      if (!impairments) continue;
+      impairments->for_each([&](const char* name, uint64_t value) {
+        if (value != 0 || all)
+          text += fmt::format("{} impair_{}_{} {}\n", unit->plan.settings.name,
+                              receive_side ? "rx" : "tx", name, value);
+      });
     }
   }
   return {0, text.empty() ? "all counters are 0\n" : text};

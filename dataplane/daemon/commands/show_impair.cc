@@ -11,15 +11,27 @@ CommandResult show_impair(Daemon& daemon, std::span<const std::string_view> args
   auto units = nics_named(daemon, args, kShowImpair);
   if (!units) return {EINVAL, units.error()};
   std::string text;
-  for (const NicUnit* unit : *units)
-    text += fmt::format("{0} rx {1}\n{0} tx {2}\n", unit->plan.settings.name,
-                        impair::to_string(unit->plan.rx), impair::to_string(unit->plan.tx));
+  for (NicUnit* unit : *units) {
+    for (const bool receive_side : {true, false}) {
+      const std::string side = unit->plan.settings.name + (receive_side ? " rx " : " tx ");
+      text += side + impair::to_string(receive_side ? unit->plan.rx : unit->plan.tx) + "\n";
+      std::optional<impair::Counters> counters;
+      unit->lcore->run_on([&] { counters = unit->nic->impairment_counters(receive_side); });
+      if (!counters) continue;
+      text += side + "packets:";
+      counters->for_each([&](const char* name, uint64_t value) {
+        if (value != 0) text += fmt::format(" {} {}", name, value);
+      });
+      text += "\n";
+    }
+  }
   return {0, text};
 }
 
 }  // namespace
 
-const PromptCommand kShowImpair = {"show impair", "[hnicK]", "what is done to packets on purpose",
-                                   show_impair};
+const PromptCommand kShowImpair = {
+    "show impair", "[hnicK]", "what is done to packets on purpose, and was, since the last change",
+    show_impair};
 
 }  // namespace hostnic

@@ -1,0 +1,73 @@
+"""Cases about the commands themselves: what they print, refuse, survive, and leave behind."""
+
+import re
+
+from harness import Case, no_trouble
+
+# Arguments of hostnic, and what the one line that refuses them says.
+REFUSED = {
+    "an unknown option": (["lab", "--frobnicate", "--", "true"], r"--frobnicate"),
+    "an MTU that is none": (["lab", "--mtu", "1000", "--", "true"], r"mtu.*1000.*4096"),
+    "a malformed impairment": (["lab", "--impair", "drop 5% kind foo", "--", "true"],
+                               r"column 14: found \"foo\""),
+    "a config file with an error": (["lab", "--config", "{config}", "--", "true"],
+                                    r"bad\.toml:2:\d+: .*policy"),
+    "a socket nobody listens on": (["ctl", "--socket", "/nonexistent/socket", "show nic"],
+                                   r"/nonexistent/socket"),
+    "an unknown command": (["lab", "--", "{hostnic}", "ctl", "frobnicate"], r"frobnicate.*help"),
+    "a device that is not there": (["lab", "--", "{hostnic}", "run", "--device", "hnic9", "--", "true"],
+                                   r"hnic9"),
+}
+
+
+def output_has(pattern):
+    return lambda output: (None if re.search(pattern, output, re.IGNORECASE)
+                           else f"the output does not match {pattern!r}")
+
+
+def no_trouble_and(pattern):
+    return lambda output: no_trouble(output) or output_has(pattern)(output)
+
+
+def shell_quote(words):
+    return " ".join("'" + str(word).replace("'", "'\\''") + "'" for word in words)
+
+
+def refused_cases(build, scratch):
+    config = scratch / "bad.toml"
+    config.write_text("[[nic]]\npolicy = 'go-back-to-bed'\n")
+    for name, (arguments, pattern) in REFUSED.items():
+        words = [str(word).format(config=config, hostnic=build / "hostnic") for word in arguments]
+        # Refused with a status of its own, not killed, and without leaving a process behind.
+        line = f"{shell_quote([build / 'hostnic', *words])}; s=$?; test $s -ne 0 && test $s -lt 126"
+        yield Case(f"refuses {name}", ["sh", "-c", line], 30, True, output_has(pattern))
+
+
+def transfer(port, options="-s 65536 -n 500"):
+    """Two hosts in one line. The status is the client's, after the server has ended."""
+    command = f"ib_write_bw -F {options} -p {port}"
+    return (f"hostnic run --device hnic0 -- {command} >/dev/null & server=$!; "
+            f"hostnic run --device hnic1 -- {command} 127.0.0.1 || exit 1; wait $server || exit 1; ")
+
+
+def running_cases(maker):
+    def shell(name, lab_arguments, line, check):
+        return Case(name, maker.lab(lab_arguments, ["sh", "-c", line]), 120, True, check)
+
+    yield shell("impairments are counted and shown", ["--impair", "drop 3% kind data; duplicate 2%"],
+                transfer(maker.next_port()) + "hostnic ctl 'show impair'; hostnic ctl 'show counters'",
+                no_trouble_and(r"rx packets: seen \d+ dropped [1-9]\d* duplicated [1-9]"
+                               r"(.|\n)*impair_rx_dropped [1-9]"))
+    yield shell("impairments can change while programs run", [],
+                "hostnic ctl 'set impair all rx drop 2%' && " + transfer(maker.next_port()) +
+                "hostnic ctl 'set impair all rx none' && hostnic ctl 'show impair'",
+                no_trouble_and(r"hnic0 rx none"))
+    # The server is ended in the middle; its queue pairs and memory go, and others are served.
+    yield shell("a killed program leaves nothing behind", [],
+                f"hostnic run --device hnic0 -- ib_write_bw -F -D 30 -p {maker.next_port()} & victim=$!; "
+                f"hostnic run --device hnic1 -- ib_write_bw -F -D 30 -p {maker.port} 127.0.0.1 "
+                ">/dev/null 2>&1 & client=$!; sleep 2; kill -9 $victim $client; wait; " +
+                transfer(maker.next_port()) + "hostnic ctl 'show nic'",
+                output_has(r"hnic0 .*clients 0 qps 0(.|\n)*hnic1 .*clients 0 qps 0"))
+    yield shell("30% loss is finished over", ["--loss", "30%"],
+                transfer(maker.next_port(), "-s 65536 -n 100"), no_trouble)
