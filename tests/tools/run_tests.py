@@ -150,7 +150,7 @@ class Runner:
     def lint(self):
         script = TESTS / "tools" / "lint.py"
         self.part("Format and clang-tidy", lambda: run_runner(
-            self.results, "lint", [sys.executable, script, "--build", self.options.build],
+            self.results, "lint", [sys.executable, script, "--build", self.options.build, "--product"],
             LIMIT_S["lint"]))
 
     def finish(self):
