@@ -173,7 +173,7 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
   EXPECT_EQ(pair.status_of_one(), WcStatus::kRetryExcErr);
 }
 
-TEST(Errors, KeyRevokedBetweenPulls) {
+TEST(Errors, Rule16_TheKeyIsCheckedWithEachPull) {
   Pair pair;
   pair.world.impair(0, "rx drop from 0s to 3ms kind read-response");
   pair.post(SendOp::kRead, 1, pair.at(0, 512 * 1024));

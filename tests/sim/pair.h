@@ -35,6 +35,11 @@ class Pair {
   }
   int post_to(SendOp op, uint64_t wr_id, Sge sge, uint64_t va, uint32_t key,
               bool signalled = true) {
+    return near->post_send(request(op, wr_id, sge, va, key, signalled));
+  }
+  // For what post_to() can't say. `sge` must outlive it.
+  static driver::SendRequest request(SendOp op, uint64_t wr_id, const Sge& sge, uint64_t va,
+                                     uint32_t key, bool signalled = true) {
     driver::SendRequest request;
     request.op = op;
     request.wr_id = wr_id;
@@ -45,7 +50,7 @@ class Pair {
     request.imm_data = 0x1234;
     request.compare_add = 1;
     request.swap = 99;
-    return near->post_send(request);
+    return request;
   }
   int post_receive(uint64_t wr_id, uint64_t offset, uint32_t bytes) {
     return post_receive_with(wr_id, {remote.address(offset), bytes, rkey});

@@ -23,6 +23,7 @@ TEST(Rules, Rule5_DuplicatesAreNotExecutedAgain) {
   std::memcpy(&value, pair.remote.data() + 8192, 8);
   EXPECT_EQ(value, 1u);
   EXPECT_GE(pair.far_counter(Counter::duplicate_request), 2u);
+  EXPECT_EQ(pair.far_counter(Counter::bytes_copied_mapped), 100u) << "duplicates are not copied";
 }
 
 TEST(Rules, Rule7_LostAckOfAWholeWindowIsAskedForAgain) {
@@ -334,7 +335,7 @@ TEST(Rules, Rule29_ALateModifyCostsOneTimeout) {
   EXPECT_EQ(remote.data()[63], 9);
 }
 
-TEST(Rules, ResetAndReconnectStartAnew) {
+TEST(Rules, Rule3_ResetAndReconnectStartAnew) {
   Pair pair;
   for (int round = 0; round < 3; ++round) {
     for (uint64_t i = 0; i < 20; ++i) ASSERT_EQ(pair.post_receive(i, 0, kMtu), 0);

@@ -81,12 +81,20 @@ SimWire::~SimWire() {
 
 Port& SimWire::port(uint32_t host) { return *ports_[host]; }
 
+void SimWire::inject(uint32_t to, rte_mbuf* packet, uint64_t late_ns) {
+  const TimeNs soonest_ns = now_ns_ + settings_.delay_ns + late_ns;
+  auto& queue = queues_[to];
+  queue.push_back(
+      {queue.empty() ? soonest_ns : std::max(soonest_ns, queue.back().arrival_ns), packet});
+}
+
 void SimWire::cut(uint32_t host, bool cut) { cut_[host] = cut; }
 
 bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   auto& queue = queues_[to];
   if (queue.size() >= settings_.queue_packets) return false;
   trace_.packet(now_ns_, packet, !settings_.is_wire || (packet->ol_flags & icrc_flag()) != 0);
+  if (tap_) tap_(from, to, packet);
   if (cut_[to] || cut_[from]) {
     rte_pktmbuf_free(packet);
     return true;

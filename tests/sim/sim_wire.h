@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,11 @@ class SimWire {
   TimeNs next_arrival_ns() const;
   // Packets to this host vanish: its process died.
   void cut(uint32_t host, bool cut);
+  // Sees each packet as it leaves, also one that a cut will swallow.
+  using Tap = std::function<void(uint32_t from, uint32_t to, rte_mbuf* packet)>;
+  void set_tap(Tap tap) { tap_ = std::move(tap); }
+  // A packet that nobody sent arrives after `late_ns`, or behind those on their way. Takes it.
+  void inject(uint32_t to, rte_mbuf* packet, uint64_t late_ns = 0);
 
  private:
   class SimPort;
@@ -47,6 +53,7 @@ class SimWire {
   std::vector<std::deque<InFlight>> queues_;  // by receiver
   std::vector<TimeNs> link_free_ns_;          // by sender
   std::vector<bool> cut_;
+  Tap tap_;
   std::vector<std::unique_ptr<SimPort>> ports_;
 };
 

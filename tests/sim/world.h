@@ -93,6 +93,7 @@ class Host final : public driver::NicLink {
   Nic& nic() { return *nic_; }
   driver::Driver& driver() { return *driver_; }
   uint32_t index() const { return index_; }
+  ClientChannel& channel() { return *channel_; }
   uint64_t counter(Counter counter) { return nic_->counters().get(counter); }
   // The program does not run until then; its NIC does.
   TimeNs stopped_until_ns = 0;

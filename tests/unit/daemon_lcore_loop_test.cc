@@ -110,7 +110,7 @@ TEST_F(LcoreLoopTest, NeverSleepsWithThePollPolicy) {
 // The heart of it: a producer that publishes and looks at the sleep word at every phase of the
 // lcore's falling asleep, some 1 us after its last work. Without the fences it hangs once in some
 // ten thousand rounds.
-TEST_F(LcoreLoopTest, NoWakeUpIsLost) {
+TEST_F(LcoreLoopTest, Rule34_NoWakeUpIsLost) {
   LcoreIdle idle;
   idle.linger_ns = 1;
   start(idle);

@@ -218,7 +218,7 @@ SendRequest request_of(SendOp op, std::span<const Sge> sges) {
   return request;
 }
 
-TEST_P(Chunking, SizesAroundEveryMultipleOfTheMtu) {
+TEST_P(Chunking, Rule4_ChunksOfAllSizesAreAtMost64KiB) {
   connect();
   for (const SendOp op : {SendOp::kWrite, SendOp::kWriteImm, SendOp::kSend, SendOp::kSendImm}) {
     for (const uint32_t packets :
@@ -278,7 +278,7 @@ TEST_P(Chunking, InlineBytesOfEveryLength) {
   }
 }
 
-TEST_P(Chunking, InlineBytesMayBeOverwrittenAfterThePost) {
+TEST_P(Chunking, Rule35_InlineBytesMayBeOverwrittenAfterThePost) {
   connect();
   ASSERT_NO_FATAL_FAILURE(fill_window());
   std::vector<std::byte> memory(kMaxInlineBytes, std::byte{1});
@@ -393,7 +393,7 @@ TEST_P(Chunking, WindowBeforeAndAfterTheFirstAck) {
   EXPECT_EQ(packets_in(take_all(), mtu_), settings.window);
 }
 
-TEST_P(Chunking, EveryQuarterWindowAsksForAnAck) {
+TEST_P(Chunking, Rule20_EveryQuarterWindowAsksForAnAck) {
   DriverSettings settings;
   settings.queued_bytes_limit = UINT32_MAX;
   connect(settings);
@@ -427,7 +427,7 @@ TEST_P(Chunking, UnsignalledRequestsAskOnlyWhenTheQueueEnds) {
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ((chunks[i].d.flags & kSendAckRequest) != 0, i == 7) << i;
 }
 
-TEST_P(Chunking, ABoundedAmountWaitsInTheNic) {
+TEST_P(Chunking, Rule4_ABoundedAmountWaitsInTheNic) {
   DriverSettings settings;
   settings.queued_bytes_limit = 64 * 1024;
   connect(settings);

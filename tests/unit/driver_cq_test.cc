@@ -238,7 +238,7 @@ TEST_F(CqTest, RandomAgainstADeque) {
 
 // A completion and an arming can't miss each other: whoever arms, polls once more and finds nothing
 // will get an event for what comes.
-TEST_F(CqTest, NoWakeUpIsLost) {
+TEST_F(CqTest, Rule34_NoWakeUpIsLost) {
   static std::atomic<uint32_t> raised;
   raised = 0;
   Cq cq(

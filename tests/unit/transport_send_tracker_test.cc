@@ -76,7 +76,7 @@ TEST_P(Tracker, CountsEachAcknowledgementOnce) {
   EXPECT_EQ(tracker_.last_unacknowledged(), at(149));
 }
 
-TEST_P(Tracker, ImpossibleNewsChangesNothing) {
+TEST_P(Tracker, Rule22_ImpossibleNewsChangesNothing) {
   start(20, 64);
   ASSERT_EQ(tracker_.on_news(at(5), bits({at(7)})), 6u);
   const PsnBits all = bits(at(0), 64);

@@ -1,0 +1,169 @@
+// TRANSPORT.md rules 31, 32 and 33: which memory packets refer to, until when, and that nobody
+// waits for anybody.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/sim/pair.h"
+#include "tests/sim/recorder.h"
+
+namespace hostnic::sim {
+namespace {
+
+using wire::Opcode;
+constexpr uint32_t kMtu = 4096;
+
+// What the far side has at `offset`: all bytes alike, or -1.
+int far_byte(const Pair& pair, uint64_t offset, uint32_t bytes) {
+  const uint8_t* at = pair.remote.data() + offset;
+  for (uint32_t i = 1; i < bytes; ++i)
+    if (at[i] != at[0]) return -1;
+  return at[0];
+}
+
+WorldSettings slow_wire(bool icrc) {
+  WorldSettings settings;
+  settings.link.delay_ns = 100 * kMicrosecond;
+  settings.always_icrc = icrc;
+  return settings;
+}
+
+TEST(Rules, Rule31_RegionsCountThePacketsThatReferToThem) {
+  Pair pair({}, slow_wire(false));
+  ASSERT_EQ(pair.post_receive(1, 512 * 1024, kMtu), 0);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
+  pair.post(SendOp::kSend, 2, pair.at(0, 100));
+  pair.world.run_for(50 * kMicrosecond);
+  EXPECT_EQ(pair.world.mrs().find(pair.lkey)->mbufs_out.load(), 4u);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_EQ(pair.world.mrs().find(pair.lkey)->mbufs_out.load(), 0u);
+}
+
+TEST(Rules, Rule31_SealedPacketsAreCopies) {
+  Pair pair({}, slow_wire(true));
+  std::memset(pair.local.data(), 1, kMtu);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  pair.world.run_for(50 * kMicrosecond);
+  EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
+  std::memset(pair.local.data(), 2, kMtu);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_EQ(far_byte(pair, 0, 100), 1);
+  EXPECT_EQ(pair.far_counter(Counter::rx_icrc_error), 0u);
+}
+
+TEST(Rules, Rule31_ReadAnswersAreCopies) {
+  Pair pair({}, slow_wire(false));
+  std::memset(pair.remote.data(), 1, kMtu);
+  pair.post(SendOp::kRead, 1, pair.at(0, 100));
+  pair.world.run_for(150 * kMicrosecond);  // the request has arrived, the answer has not
+  ASSERT_EQ(pair.far_counter(Counter::read_requests_served), 1u);
+  EXPECT_FALSE(pair.world.mrs().referenced(pair.rkey));
+  std::memset(pair.remote.data(), 2, kMtu);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_EQ(pair.local.data()[0], 1);
+  EXPECT_EQ(pair.local.data()[99], 1);
+}
+
+TEST(Rules, Rule31_DelayedPacketsAreCopies) {
+  for (const bool receive_side : {true, false}) {
+    Pair pair;
+    std::memset(pair.local.data(), 1, kMtu);
+    pair.world.impair(receive_side ? 1 : 0, receive_side ? "rx delay 100us" : "tx delay 100us");
+    pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+    pair.world.run_for(50 * kMicrosecond);
+    EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
+    std::memset(pair.local.data(), 2, kMtu);
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    EXPECT_EQ(far_byte(pair, 0, 100), 1);
+  }
+}
+
+TEST(Rules, Rule31_HeldPacketsAreCopies) {
+  Pair pair;
+  std::memset(pair.local.data(), 1, 2 * kMtu);
+  pair.world.impair(1, "rx drop nth 1 kind write");
+  pair.world.impair(0, "rx delay 100us kind ack");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 2 * kMtu));
+  pair.world.run_for(50 * kMicrosecond);
+  ASSERT_EQ(pair.far_counter(Counter::held_packets), 1u);
+  EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
+  std::memset(pair.local.data(), 2, 2 * kMtu);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_EQ(far_byte(pair, 0, kMtu), 2) << "sent again";
+  EXPECT_EQ(far_byte(pair, kMtu, kMtu), 1) << "held since the first time";
+}
+
+TEST(Rules, Rule31_CorruptionSparesTheOwnersMemory) {
+  Pair pair;
+  std::memset(pair.local.data(), 1, kMtu);
+  pair.world.impair(1, "rx corrupt first 2 kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_GE(pair.far_counter(Counter::rx_icrc_error), 1u);
+  for (uint32_t i = 0; i < kMtu; ++i) ASSERT_EQ(pair.local.data()[i], 1) << i;
+  EXPECT_EQ(far_byte(pair, 0, kMtu), 1);
+}
+
+TEST(Rules, Rule33_AFullPortLeavesPacketsWhereTheyAre) {
+  WorldSettings settings;
+  settings.link.queue_packets = 1;
+  settings.link.gigabits = 10;
+  Pair pair({}, settings);
+  Recorder sent(pair.world);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 256 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 256 * kMtu));
+  const auto packets = sent.of(0, Opcode::kWriteOnly);
+  ASSERT_EQ(packets.size(), 256u) << "nothing was lost, nothing sent twice";
+  for (uint32_t i = 0; i < 256; ++i) EXPECT_EQ(packets[i].headers.psn, Psn(i));
+}
+
+TEST(Rules, Rule33_AFullPortHoldsUpNoOtherPeer) {
+  WorldSettings settings;
+  settings.hosts = 3;
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  // Host 2's queue is full of our own packets, which nobody takes before 20 ms have passed.
+  auto near = pair.world.make_endpoint(0), stuck = pair.world.make_endpoint(2);
+  pair.world.connect(*near, *stuck);
+  for (int i = 0; i < 8; ++i) {
+    rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
+    ASSERT_NE(packet, nullptr);
+    packet->data_len = 60;
+    packet->pkt_len = 60;
+    std::memset(rte_pktmbuf_mtod(packet, void*), 0, 60);
+    pair.world.wire().inject(2, packet, 20 * kMillisecond);
+  }
+  const Sge sge = pair.at(0, 100);
+  ASSERT_EQ(near->post_send(Pair::request(SendOp::kWrite, 1, sge, 0, 1)), 0);
+  pair.post(SendOp::kWrite, 2, pair.at(0, 4 * kMtu));
+  EXPECT_EQ(pair.sent(1, kMillisecond).size(), 1u);
+}
+
+TEST(Rules, Rule33_LoopbackGoesThroughAQueue) {
+  WorldSettings settings;
+  settings.hosts = 1;
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 1, pair.at(0, kMtu));
+  pair.world.poll_nics();
+  EXPECT_EQ(pair.near_counter(Counter::tx_packets), 1u);
+  EXPECT_EQ(pair.near_counter(Counter::rx_packets), 0u) << "received inside its own transmission";
+  pair.world.poll_nics();
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+}
+
+TEST(Rules, Rule33_AcksThatFindNoBufferAreNotSent) {
+  Pair pair;
+  std::vector<rte_mbuf*> taken;
+  while (rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().control)) taken.push_back(packet);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  pair.world.run_for(100 * kMicrosecond);
+  EXPECT_GE(pair.far_counter(Counter::acks_dropped), 1u);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 100));
+  for (rte_mbuf* packet : taken) rte_pktmbuf_free(packet);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << "the probe brings the ACK";
+}
+
+}  // namespace
+}  // namespace hostnic::sim

@@ -1,0 +1,219 @@
+// TRANSPORT.md rules 20, 21, 22 and 34: what a NIC tells its peer and its driver, and when.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/sim/pair.h"
+#include "tests/sim/recorder.h"
+
+namespace hostnic::sim {
+namespace {
+
+using wire::Opcode;
+constexpr uint32_t kMtu = 4096;
+
+TEST(Rules, Rule20_OneAckPerBurst) {
+  WorldSettings settings;
+  settings.link.gigabits = 100'000;
+  Pair pair({}, settings);
+  // All in one burst, and each asks for an ACK.
+  for (uint64_t i = 0; i < 8; ++i) pair.post(SendOp::kWrite, i, pair.at(0, 8), i * 8);
+  ASSERT_EQ(pair.sent(8).size(), 8u);
+  EXPECT_EQ(pair.far_counter(Counter::acks_sent), 1u);
+}
+
+TEST(Rules, Rule20_UnaskedEvery64Packets) {
+  Pair pair;
+  pair.post(SendOp::kWrite, 1, pair.at(0, 8));  // the whole window may be used now
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  Recorder sent(pair.world);
+  pair.post(SendOp::kWrite, 2, pair.at(0, 250 * kMtu));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  Psn base(1);
+  for (const SentPacket& ack : sent.acks_of(1)) {
+    EXPECT_LE(distance(base, ack.headers.sack.base), 66);
+    base = ack.headers.sack.base;
+  }
+  EXPECT_EQ(base, Psn(251));
+  uint32_t asked = 0;
+  for (const SentPacket& p : sent.of(0, Opcode::kWriteOnly)) asked += p.headers.ack_request;
+  EXPECT_LT(asked, 3u) << "the sender asked for hardly any of them";
+}
+
+TEST(Rules, Rule20_AHoleAndADuplicateAreToldAtOnceWithTheirTrigger) {
+  WorldSettings settings;
+  settings.link.gigabits = 1;  // a packet a turn
+  Pair pair({}, settings);
+  Recorder sent(pair.world);
+  pair.world.impair(1, "rx drop nth 3 kind write; duplicate nth 3 kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 12 * kMtu));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  const auto acks = sent.acks_of(1);
+  ASSERT_GE(acks.size(), 2u);
+  const wire::Sack& first = acks[0].headers.sack;
+  EXPECT_EQ(first.base, Psn(2));
+  EXPECT_EQ(first.trigger_psn, Psn(3));
+  EXPECT_TRUE(first.trigger_valid && first.trigger_duplicate)
+      << "the packet behind the hole and its duplicate came in one burst";
+  EXPECT_EQ(acks[0].sack, std::vector<uint64_t>{2});
+  // The lost one went again: its ACK names that attempt.
+  bool named = false;
+  for (const SentPacket& ack : acks) {
+    const wire::Sack& sack = ack.headers.sack;
+    named = named || (sack.trigger_psn == Psn(2) && sack.trigger_attempt == 1);
+  }
+  EXPECT_TRUE(named);
+}
+
+TEST(Rules, Rule20_TheTriggerTellsTheRoundTrip) {
+  WorldSettings settings;
+  settings.link.delay_ns = 70'000;
+  Pair pair({}, settings);
+  pair.world.impair(1, "rx drop nth 1 kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 8));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  // Of the attempt that arrived: the first one left long before.
+  const QpCell& cell = pair.near->host->channel().cell(0);
+  EXPECT_EQ(cell.rtt_count, 1u);
+  EXPECT_GE(cell.rtt_ns, 140'000u);
+  EXPECT_LT(cell.rtt_ns, 160'000u);
+}
+
+TEST(Rules, Rule21_OneReportPerQpIsOutstanding) {
+  Pair pair;
+  for (uint64_t i = 0; i < 20; ++i) pair.post_receive(i, 0, kMtu);
+  pair.far->host->stopped_until_ns = pair.world.now() + 10 * kMillisecond;
+  const uint64_t before = pair.far_counter(Counter::meta_reports);
+  for (uint64_t i = 0; i < 20; ++i) {
+    pair.post(SendOp::kSend, i, pair.at(0, 100));
+    ASSERT_EQ(pair.sent(1).size(), 1u);
+  }
+  EXPECT_EQ(pair.far_counter(Counter::meta_reports), before + 1);
+  const auto received = pair.received(20, 20 * kMillisecond);
+  ASSERT_EQ(received.size(), 20u) << "but all is in the cell and the completion ring";
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(received[i].wr_id, i);
+}
+
+TEST(Rules, Rule21_AFullMetaRingLosesNothing) {
+  Pair pair;
+  pair.post_receive(1, 0, kMtu);
+  pair.far->host->stopped_until_ns = pair.world.now() + 10 * kMillisecond;
+  ClientChannel& channel = pair.far->host->channel();
+  const MetaReport about_nobody{UINT32_MAX, 0, {}};
+  while (channel.metas.enqueue_bulk(&about_nobody, 1)) {
+  }
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  EXPECT_EQ(pair.sent(1, kMillisecond).size(), 1u) << "the ring's reader holds up nobody else";
+  EXPECT_EQ(pair.received(1, 20 * kMillisecond).size(), 1u);
+}
+
+TEST(Rules, Rule21_APlainWriteReportsNothingToItsResponder) {
+  Pair pair;
+  const uint64_t before = pair.far_counter(Counter::meta_reports);
+  pair.world.impair(1, "rx drop nth 5 kind write; reorder nth 9 distance 4");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64 * kMtu));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_EQ(pair.far_counter(Counter::meta_reports), before);
+}
+
+TEST(Rules, Rule21_ANakStaysUntilTheBasePassesIt) {
+  QpSettings qp;
+  qp.min_rnr_timer = 1;
+  Pair pair(qp);
+  // While the program is stopped a NAK comes, and then an ACK that says nothing of it.
+  pair.near->host->stopped_until_ns = pair.world.now() + 300 * kMicrosecond;
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  pair.world.run_for(50 * kMicrosecond);
+  ASSERT_EQ(pair.near_counter(Counter::rnr_nak_received), 1u);
+  ASSERT_EQ(pair.post_receive(1, 0, kMtu), 0);
+  pair.world.run_for(50 * kMicrosecond);
+  ASSERT_EQ(pair.near_counter(Counter::acks_received), 2u) << "the new credit";
+  EXPECT_EQ(pair.sent(1).size(), 1u);
+  EXPECT_EQ(pair.near->host->driver().counters().probes, 0u);
+}
+
+// A copy of a packet, as it may arrive once more, or changed.
+rte_mbuf* remade(rte_mbuf* packet, const std::function<void(wire::Packet&)>& change) {
+  wire::Packet p;
+  const auto* bytes = rte_pktmbuf_mtod(packet, const std::byte*);
+  EXPECT_EQ(wire::parse({bytes, packet->data_len}, packet->pkt_len, false, p),
+            wire::ParseError::kNone);
+  rte_mbuf* copy = copy_packet(packet, packet->pool);
+  if (copy == nullptr) return nullptr;
+  change(p);
+  const auto flow = wire::make_flow_template({}, {}, p.src_ip, p.dst_ip, p.src_port, 0);
+  std::array<uint64_t, 1> words{};
+  wire::build(flow, p, false, words, {rte_pktmbuf_mtod(copy, std::byte*), wire::kMaxHeaderBytes});
+  return copy;
+}
+
+TEST(Rules, Rule22_StaleAndImpossibleAcksChangeNothing) {
+  QpSettings qp;
+  qp.psn = 0xfffffe;
+  Pair pair(qp);
+  rte_mbuf *stale = nullptr, *ahead = nullptr, *far_ahead = nullptr;
+  pair.world.wire().set_tap([&](uint32_t from, uint32_t, rte_mbuf* packet) {
+    if (from != 1 || stale != nullptr) return;
+    const auto base_at = [packet](uint32_t base) {
+      return remade(packet, [base](wire::Packet& p) {
+        p.psn = p.sack.base = Psn(base);
+        p.sack.highest_acceptable = p.sack.base + 1023;
+      });
+    };
+    stale = base_at(0xffffff);
+    ahead = base_at(8);
+    far_ahead = base_at(0x900000);
+  });
+  pair.post(SendOp::kWrite, 1, pair.at(0, 2 * kMtu));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  pair.world.wire().set_tap(nullptr);
+  ASSERT_NE(far_ahead, nullptr);
+  // PSNs 0 to 3 are on their way and get lost; una is 0, next is 4.
+  pair.world.cut(1, true);
+  pair.post(SendOp::kWrite, 2, pair.at(0, 4 * kMtu), 64 * kMtu);
+  pair.world.run_for(20 * kMicrosecond);
+  for (rte_mbuf* ack : {stale, ahead, far_ahead}) pair.world.wire().inject(0, ack);
+  pair.world.run_for(100 * kMicrosecond);
+  EXPECT_EQ(pair.near_counter(Counter::acks_received), 4u);
+  EXPECT_EQ(pair.near->host->channel().cell(0).base_psn, 0u) << "the NIC's half";
+  EXPECT_TRUE(pair.sent(1, kMicrosecond).empty());
+  EXPECT_EQ(driver::packets_in_flight(*pair.near->qp), 4u);
+  pair.world.cut(1, false);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 64 * kMtu, 4 * kMtu));
+}
+
+// The driver's service thread sleeps. How long after the post of a SEND is it woken for the
+// receive?
+uint64_t woken_after_ns(uint32_t armed_cqs, uint64_t last_polled_ago_ns) {
+  Pair pair;
+  pair.post_receive(1, 0, kMtu);
+  Host& far = *pair.far->host;
+  SegmentHeader& header = far.channel().header();
+  pair.world.run_for(kMillisecond);
+  const TimeNs start_ns = pair.world.now();
+  far.stopped_until_ns = start_ns + 10 * kMillisecond;
+  header.driver_sleeping.store(1);
+  header.armed_cqs.store(armed_cqs);
+  header.last_poll_ns.store(start_ns - last_polled_ago_ns);
+  const uint64_t before = far.counter(Counter::driver_wakeups);
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  EXPECT_TRUE(pair.world.run_until([&] { return far.counter(Counter::driver_wakeups) != before; },
+                                   5 * kMillisecond));
+  const uint64_t woken_ns = pair.world.now() - start_ns;
+  header.driver_sleeping.store(0);
+  header.armed_cqs.store(0);
+  EXPECT_EQ(pair.received(1, 20 * kMillisecond).size(), 1u);
+  return woken_ns;
+}
+
+TEST(Rules, Rule34_ASleepingDriverIsWokenAtOnceOrAfter50Us) {
+  EXPECT_LT(woken_after_ns(/*armed_cqs=*/1, /*last_polled_ago_ns=*/0), 10'000u) << "armed";
+  EXPECT_LT(woken_after_ns(0, 60'000), 10'000u) << "nobody polls";
+  const uint64_t polled = woken_after_ns(0, 0);
+  EXPECT_GE(polled, 50'000u) << "the program polls, and may find it";
+  EXPECT_LT(polled, 60'000u);
+}
+
+}  // namespace
+}  // namespace hostnic::sim
