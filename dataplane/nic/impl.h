@@ -212,10 +212,6 @@ struct Nic::Impl final : public impair::PacketOps {
                     std::span<const std::byte> bytes);
   PlaceResult scatter(QpContext& qp, const PlaceRequest& request, std::span<const Sge> sges,
                       uint64_t offset, std::span<const std::byte> bytes, LocalError& error);
-  bool atomic_on_region(MemoryRegionEntry& region, const wire::Packet& p, uint64_t& before);
-  // Null where the range is not mapped in one piece.
-  static const std::byte* mapped_address(const MemoryRegionEntry& region, uint64_t iova,
-                                         uint64_t length_bytes);
   bool fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out, uint32_t length_bytes);
 
   // acknowledge.cc

@@ -1,68 +1,13 @@
-// Bytes between packets and application memory: by memcpy where the memory is mapped, through the
+// Bytes between packets and application memory: copied where the memory is mapped, through the
 // client's mem fd elsewhere.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
-#include "dataplane/memory/mem_fd.h"
+#include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/region_access.h"
 
 namespace hostnic {
 namespace {
-
-// The final word of a message is stored last and in one piece: programs poll the last bytes (rule
-// 11).
-void copy_tail(std::byte* to, const std::byte* from, size_t length_bytes) {
-  const auto end = reinterpret_cast<uintptr_t>(to) + length_bytes;
-  const size_t head = std::max((end - 1) & ~uintptr_t{7}, reinterpret_cast<uintptr_t>(to)) -
-                      reinterpret_cast<uintptr_t>(to);
-  std::memcpy(to, from, head);
-  std::atomic_thread_fence(std::memory_order_release);
-  const size_t rest = length_bytes - head;
-  to += head;
-  from += head;
-  if (rest == 8) {
-    uint64_t word;
-    std::memcpy(&word, from, 8);
-    __atomic_store_n(reinterpret_cast<uint64_t*>(to), word, __ATOMIC_RELEASE);
-    return;
-  }
-  for (size_t i = 0; i < rest; ++i) {
-    __atomic_store_n(reinterpret_cast<uint8_t*>(to) + i, static_cast<uint8_t>(from[i]),
-                     __ATOMIC_RELEASE);
-  }
-}
-
-// Calls visit(piece, offset in piece, bytes) for each piece of [addr, addr + length). The range
-// lies inside the region.
-template <class Visit>
-bool for_each_piece(const MemoryRegionEntry& region, uint64_t addr, uint64_t length_bytes,
-                    Visit&& visit) {
-  for (const MappedPiece& piece : region.pieces) {
-    if (length_bytes == 0) break;
-    if (addr - piece.va >= piece.length_bytes) continue;
-    const uint64_t offset = addr - piece.va;
-    const uint64_t part = std::min(length_bytes, piece.length_bytes - offset);
-    if (!visit(piece, offset, part)) return false;
-    addr += part;
-    length_bytes -= part;
-  }
-  return true;
-}
-
-// A range that the client has unmapped is its own loss: the request fails. A client whose address
-// space is gone is dropped.
-bool good_transfer(MemoryRegionEntry& region, MemFdResult result) {
-  if (result == MemFdResult::kGone && region.client_gone != nullptr) {
-    region.client_gone->store(true, std::memory_order_release);
-  }
-  return result == MemFdResult::kOk;
-}
-
-bool write_through(MemoryRegionEntry& region, VirtualAddress va, std::span<const std::byte> bytes) {
-  return good_transfer(region, write_client(region.mem_fd, va, bytes));
-}
 
 MemoryRegionEntry* check_bounds(MemoryRegionEntry* region, uint64_t iova, uint64_t length_bytes,
                                 uint32_t access) {
@@ -111,9 +56,9 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
     } else {
       counters.add(Counter::bytes_copied_mapped, part);
       if (tail) {
-        copy_tail(piece.host + offset, source, part);
+        copy_tail_to_memory(piece.host + offset, source, part);
       } else {
-        std::memcpy(piece.host + offset, source, part);
+        copy_to_memory(piece.host + offset, source, part);
       }
     }
   };
@@ -171,64 +116,18 @@ Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, const PlaceRequest& req
 
 bool Nic::Impl::fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
                       uint32_t length_bytes) {
-  return for_each_piece(
-      region, iova + region.va_delta, length_bytes,
-      [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-        bool good = true;
-        if (piece.host != nullptr) {
-          std::memcpy(out, piece.host + offset, part);
-        } else {
-          counters.add(Counter::bytes_copied_mem_fd, part);
-          good = good_transfer(region, read_client(region.mem_fd, piece.va + offset, {out, part}));
-        }
-        out += part;
-        return good;
-      });
-}
-
-const std::byte* Nic::Impl::mapped_address(const MemoryRegionEntry& region, uint64_t iova,
-                                           uint64_t length_bytes) {
-  const std::byte* address = nullptr;
-  for_each_piece(region, iova + region.va_delta, length_bytes,
-                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                   if (piece.host != nullptr && part == length_bytes) address = piece.host + offset;
-                   return false;
-                 });
-  return address;
-}
-
-// On mapped memory with a host atomic, coherent with the CPU's; through the mem fd by reading and
-// writing, which only this lcore does for this NIC (atomic_cap says IBV_ATOMIC_HCA; rule 19).
-bool Nic::Impl::atomic_on_region(MemoryRegionEntry& region, const wire::Packet& p,
-                                 uint64_t& before) {
-  const uint64_t iova = p.atomic.va;
-  const bool swap = p.opcode == wire::Opcode::kCompareSwap;
-  if (auto* word =
-          reinterpret_cast<uint64_t*>(const_cast<std::byte*>(mapped_address(region, iova, 8)));
-      word != nullptr && reinterpret_cast<uintptr_t>(word) % 8 == 0) {
-    if (swap) {
-      before = p.atomic.compare;
-      __atomic_compare_exchange_n(word, &before, p.atomic.swap_or_add, false, __ATOMIC_SEQ_CST,
-                                  __ATOMIC_SEQ_CST);
-    } else {
-      before = __atomic_fetch_add(word, p.atomic.swap_or_add, __ATOMIC_SEQ_CST);
-    }
-    return true;
-  }
-  std::array<std::byte, 8> bytes;
-  if (!fetch(region, iova, bytes.data(), bytes.size())) return false;
-  std::memcpy(&before, bytes.data(), bytes.size());
-  const uint64_t after = swap ? (before == p.atomic.compare ? p.atomic.swap_or_add : before)
-                              : before + p.atomic.swap_or_add;
-  std::memcpy(bytes.data(), &after, bytes.size());
-  const uint64_t addr = iova + region.va_delta;
-  return for_each_piece(
-      region, addr, bytes.size(), [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-        const std::span<const std::byte> source(bytes.data() + (piece.va + offset - addr), part);
-        if (piece.host == nullptr) return write_through(region, piece.va + offset, source);
-        std::memcpy(piece.host + offset, source.data(), part);
-        return true;
-      });
+  return for_each_piece(region, iova + region.va_delta, length_bytes,
+                        [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                          bool good = true;
+                          if (piece.host != nullptr) {
+                            copy_from_memory(out, piece.host + offset, part);
+                          } else {
+                            counters.add(Counter::bytes_copied_mem_fd, part);
+                            good = read_through(region, piece.va + offset, {out, part});
+                          }
+                          out += part;
+                          return good;
+                        });
 }
 
 }  // namespace hostnic

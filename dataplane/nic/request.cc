@@ -2,6 +2,7 @@
 // completed in PSN order (TRANSPORT.md rules 5..13, 16, 19, 28).
 #include <rte_branch_prediction.h>
 
+#include "dataplane/nic/atomics.h"
 #include "dataplane/nic/impl.h"
 
 namespace hostnic {
@@ -360,9 +361,17 @@ Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   MemoryRegionEntry* region = remote_region(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
   if (region == nullptr) return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+  const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
+                                  p.atomic.compare};
   uint64_t before = 0;
-  if (!atomic_on_region(*region, p, before))
-    return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+  switch (execute_atomic_on(*region, p.atomic.va, operation, before)) {
+    case AtomicResult::kDone:
+      break;
+    case AtomicResult::kBusy:
+      return {.kind = Verdict::kRetry};
+    case AtomicResult::kMemoryGone:
+      return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+  }
   counters.add(Counter::atomics_executed);
   qp.atomics[qp.atomic_next] = {true, p.psn, before};
   qp.atomic_next = (qp.atomic_next + 1) % kAtomicRecords;

@@ -19,6 +19,9 @@ class FakeNic : public Pollable {
  public:
   uint32_t poll(TimeNs) override {
     ++polls;
+    inside.store(true);
+    for (int i = 0; i < spins; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+    inside.store(false);
     const uint32_t waiting = published.load(std::memory_order_acquire);
     const uint32_t work = waiting - done.load(std::memory_order_relaxed);
     done.store(waiting, std::memory_order_release);
@@ -31,6 +34,8 @@ class FakeNic : public Pollable {
   std::atomic<uint32_t> published{0}, done{0};
   std::atomic<uint64_t> polls{0};
   std::atomic<TimeNs> deadline_ns{UINT64_MAX};
+  std::atomic<bool> inside{false};
+  int spins = 0;
   bool tick = false;
 };
 
@@ -75,6 +80,25 @@ TEST_F(LcoreLoopTest, TasksRunOnTheLcoreAndHaveRunOnReturn) {
     }
     loop_->run_on([&] { where = std::this_thread::get_id(); });
     ASSERT_EQ(where, thread_.get_id());
+  }
+}
+
+// Having run a task is the quiescent point of the MR table: no turn, which may hold a pointer into
+// it, is going on, and none that began before goes on afterwards.
+TEST_F(LcoreLoopTest, Rule12_ATaskIsAQuiescentPoint) {
+  LcoreIdle idle;
+  idle.policy = IdlePolicy::kPoll;
+  nic_.spins = 5000;
+  start(idle);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(eventually([&] { return nic_.inside.load(); }));
+    bool inside = true;
+    const uint64_t polls = nic_.polls.load();
+    loop_->run_on([&] {
+      inside = nic_.inside.load();
+      EXPECT_GE(nic_.polls.load(), polls);
+    });
+    ASSERT_FALSE(inside) << "in the middle of a turn";
   }
 }
 

@@ -243,6 +243,24 @@ TEST(MrTable, KnowsTheKeysOfAClient) {
   EXPECT_EQ(table.keys_of(1), std::vector<uint32_t>{c});
 }
 
+// An lcore that found it before may still be at it.
+TEST(MrTable, Rule12_AnInvalidatedRegionStaysWholeUntilReclaimed) {
+  MrTable table(1);
+  MrTable::Init init = region(1, 0x7000, 0x100);
+  init.mem_fd = 9;
+  init.pieces.resize(2);
+  const uint32_t key = table.add(std::move(init));
+  const MemoryRegionEntry* in_use = table.find(key);
+  ASSERT_NE(in_use, nullptr);
+  ASSERT_TRUE(table.invalidate(key, 1));
+  EXPECT_EQ(table.find(key), nullptr);
+  EXPECT_EQ(table.add(region(1)), 0u) << "its place is not given away";
+  EXPECT_EQ(in_use->pieces.size(), 2u);
+  EXPECT_EQ(in_use->iova, 0x100u);
+  EXPECT_EQ(in_use->mem_fd, 9);
+  EXPECT_EQ(table.reclaim(key).size(), 2u);
+}
+
 TEST(MrTable, ReferencedWhilePacketsAreOut) {
   MrTable table(4);
   const uint32_t key = table.add(region(1));

@@ -1,0 +1,96 @@
+// Copies between packets and application memory that programs may watch (TRANSPORT.md rule 11): a
+// naturally aligned 8-byte unit of that memory is written by a single store, and read by a single
+// load. memcpy promises neither; on the hot path it would be about as fast.
+//
+// Pairs of units are moved by 16-byte instructions at 16-byte aligned addresses. x86 processors
+// with AVX do that in one access; on others the halves, which is all the rule asks for, are.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace hostnic {
+namespace copy_detail {
+
+using Unit = uint64_t __attribute__((may_alias));
+#if defined(__x86_64__)
+using Wide = long long __attribute__((vector_size(16), may_alias));
+#else
+using Wide = Unit;
+#endif
+
+inline uintptr_t address_of(const void* at) { return reinterpret_cast<uintptr_t>(at); }
+
+// Volatile on the watched side: the compiler neither splits nor merges the access, and does not
+// take the loop for a memcpy.
+template <class Piece>
+void store(std::byte*& to, const std::byte*& from, size_t& length_bytes) {
+  Piece piece;
+  std::memcpy(&piece, from, sizeof(Piece));
+  *reinterpret_cast<volatile Piece*>(to) = piece;
+  to += sizeof(Piece);
+  from += sizeof(Piece);
+  length_bytes -= sizeof(Piece);
+}
+template <class Piece>
+void load(std::byte*& to, const std::byte*& from, size_t& length_bytes) {
+  const Piece piece = *reinterpret_cast<const volatile Piece*>(from);
+  std::memcpy(to, &piece, sizeof(Piece));
+  to += sizeof(Piece);
+  from += sizeof(Piece);
+  length_bytes -= sizeof(Piece);
+}
+
+// `move<Piece>()` is called for pieces that are aligned at `watched`, which it advances.
+template <class Watched, class MoveByte, class MoveUnit, class MoveWide>
+void in_units(Watched*& watched, size_t& length_bytes, MoveByte byte, MoveUnit unit,
+              MoveWide wide) {
+  while (length_bytes != 0 && address_of(watched) % sizeof(Unit) != 0) byte();
+  if (length_bytes >= sizeof(Unit) && address_of(watched) % sizeof(Wide) != 0) unit();
+  while (length_bytes >= 4 * sizeof(Wide)) {
+    wide();
+    wide();
+    wide();
+    wide();
+  }
+  while (length_bytes >= sizeof(Wide)) wide();
+  if (length_bytes >= sizeof(Unit)) unit();
+  while (length_bytes != 0) byte();
+}
+
+}  // namespace copy_detail
+
+// Into memory that programs watch.
+inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
+  namespace d = copy_detail;
+  d::in_units(
+      to, length_bytes, [&] { d::store<std::byte>(to, from, length_bytes); },
+      [&] { d::store<d::Unit>(to, from, length_bytes); },
+      [&] { d::store<d::Wide>(to, from, length_bytes); });
+}
+
+// Out of memory that programs write.
+inline void copy_from_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
+  namespace d = copy_detail;
+  d::in_units(
+      from, length_bytes, [&] { d::load<std::byte>(to, from, length_bytes); },
+      [&] { d::load<d::Unit>(to, from, length_bytes); },
+      [&] { d::load<d::Wide>(to, from, length_bytes); });
+}
+
+// The last bytes of a message: its final word (the 8-byte unit of memory that the last byte lies
+// in) is stored last, with release order. Programs poll it.
+inline void copy_tail_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
+  if (length_bytes == 0) return;
+  const uintptr_t start = copy_detail::address_of(to);
+  const uintptr_t last_unit = (start + length_bytes - 1) & ~uintptr_t{7};
+  const size_t head = last_unit > start ? last_unit - start : 0;
+  copy_to_memory(to, from, head);
+  std::atomic_thread_fence(std::memory_order_release);
+  copy_to_memory(to + head, from + head, length_bytes - head);
+}
+
+}  // namespace hostnic
