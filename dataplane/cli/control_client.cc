@@ -4,29 +4,20 @@
 #include <fmt/format.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <span>
 
-#include "dataplane/daemon/unique_fd.h"
+#include "protocol/hostif/control_socket.h"
 
 namespace hostnic::cli {
 namespace {
 
-struct Answer {
-  ControlReply reply;
-  std::vector<std::byte> payload;
-};
-
 Expected<UniqueFd, std::string> connect_to(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path))
-    return Unexpected(fmt::format("socket path {} is too long", path));
-  memcpy(address.sun_path, path.data(), path.size());
+  const auto address = socket_address(path);
+  if (!address) return Unexpected(fmt::format("socket path {} is too long", path));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) return Unexpected(fmt::format("socket: {}", strerror(errno)));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
     return Unexpected(fmt::format(
         "no hostnicd listens on {}: {} (start `hostnicd`, or use `hostnic lab`, or name another "
         "socket by --socket)",
@@ -34,28 +25,15 @@ Expected<UniqueFd, std::string> connect_to(const std::string& path) {
   return fd;
 }
 
-Expected<Answer, std::string> request(const std::string& path, ControlKind kind,
-                                      std::span<const char> payload) {
+Expected<ReceivedReply, std::string> request(const std::string& path, ControlKind kind,
+                                             std::span<const char> payload) {
   auto fd = connect_to(path);
   if (!fd) return Unexpected(fd.error());
-  ControlRequest header;
-  header.kind = kind;
-  header.payload_bytes = static_cast<uint32_t>(payload.size());
-  iovec parts[2] = {{&header, sizeof(header)}, {const_cast<char*>(payload.data()), payload.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  if (sendmsg(fd->get(), &message, MSG_NOSIGNAL) < 0)
+  if (!send_request(fd->get(), kind, std::as_bytes(payload)))
     return Unexpected(fmt::format("socket {}: {}", path, strerror(errno)));
-  std::vector<std::byte> bytes(kMaxControlBytes);
-  const ssize_t received = recv(fd->get(), bytes.data(), bytes.size(), 0);
-  Answer answer;
-  if (received < static_cast<ssize_t>(sizeof(answer.reply)))
-    return Unexpected(fmt::format("hostnicd on {} closed the connection", path));
-  memcpy(&answer.reply, bytes.data(), sizeof(answer.reply));
-  answer.reply.message[sizeof(answer.reply.message) - 1] = 0;
-  answer.payload.assign(bytes.begin() + sizeof(answer.reply), bytes.begin() + received);
-  return answer;
+  auto reply = receive_reply(fd->get());
+  if (!reply) return Unexpected(fmt::format("hostnicd on {} closed the connection", path));
+  return std::move(*reply);
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -67,9 +45,9 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 Expected<std::vector<DeviceInfo>, std::string> list_devices(const std::string& socket_path) {
   auto answer = request(socket_path, ControlKind::kListDevices, {});
   if (!answer) return Unexpected(answer.error());
-  if (answer->reply.error != 0) return Unexpected(std::string(answer->reply.message));
+  if (answer->header.error != 0) return Unexpected(std::string(answer->header.message));
   std::vector<DeviceInfo> devices(answer->payload.size() / sizeof(DeviceInfo));
-  if (devices.size() != answer->reply.count)
+  if (devices.size() != answer->header.count)
     return Unexpected(fmt::format("hostnicd on {} sent a list of a wrong length", socket_path));
   if (!devices.empty())
     memcpy(devices.data(), answer->payload.data(), devices.size() * sizeof(DeviceInfo));
@@ -84,9 +62,9 @@ Expected<std::string, std::string> run_text(const std::string& socket_path,
                                             const std::string& command) {
   auto answer = request(socket_path, ControlKind::kText, command);
   if (!answer) return Unexpected(answer.error());
-  if (answer->reply.error == 0) return text_of(answer->payload);
+  if (answer->header.error == 0) return text_of(answer->payload);
   // The reply's own message is cut at its field's length; the payload has all of it.
-  return Unexpected(answer->payload.empty() ? std::string(answer->reply.message)
+  return Unexpected(answer->payload.empty() ? std::string(answer->header.message)
                                             : text_of(answer->payload));
 }
 

@@ -15,8 +15,8 @@
 
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
-#include "dataplane/daemon/unique_fd.h"
 #include "protocol/expected.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
 namespace {

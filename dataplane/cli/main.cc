@@ -7,7 +7,7 @@
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/run.h"
-#include "dataplane/daemon/socket_path.h"
+#include "protocol/hostif/control_socket.h"
 
 namespace hostnic::cli {
 namespace {

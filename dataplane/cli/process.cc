@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dataplane/daemon/unique_fd.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
 namespace {

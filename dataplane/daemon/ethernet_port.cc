@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "dataplane/daemon/unique_fd.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic {
 namespace {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/daemon/unique_fd.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/segment.h"
+#include "protocol/hostif/unique_fd.h"
 #include "protocol/types.h"
 
 namespace hostnic {

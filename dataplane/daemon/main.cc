@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/eal.h"
 #include "dataplane/daemon/log.h"

@@ -9,9 +9,9 @@
 
 #include "config/config.h"
 #include "dataplane/daemon/ethernet_port.h"
-#include "dataplane/daemon/socket_path.h"
 #include "dataplane/daemon/wire_port.h"
 #include "protocol/hostif/control_message.h"
+#include "protocol/hostif/control_socket.h"
 
 namespace hostnic {
 namespace {

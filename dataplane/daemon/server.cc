@@ -13,6 +13,7 @@
 #include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/prompt.h"
+#include "protocol/hostif/control_socket.h"
 
 namespace hostnic {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/session.h"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "dataplane/daemon/control_request.h"
-#include "dataplane/daemon/control_socket.h"
 #include "dataplane/daemon/daemon.h"
-#include "dataplane/daemon/unique_fd.h"
+#include "protocol/hostif/control_socket.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic {
 

@@ -193,8 +193,6 @@ Context::~Context() = default;
 void Context::kick() {}
 void Context::wait_for_response() {}
 
-std::string control_socket_path() { return "/nowhere"; }
-
 Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
   if (fake::behaviour().no_hostnicd) {
     return Unexpected(ContextError{ECONNREFUSED, "/nowhere: nobody listens; start hostnicd"});

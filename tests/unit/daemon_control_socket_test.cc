@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "dataplane/daemon/control_socket.h"
+#include "dataplane/daemon/control_listener.h"
+#include "protocol/hostif/control_socket.h"
 
 namespace hostnic {
 namespace {
@@ -28,11 +28,9 @@ class ControlSocket : public testing::Test {
   // What a killed hostnicd leaves: a socket file that refuses connections.
   void leave_stale_socket() {
     std::filesystem::create_directory(directory_ + "/run");
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+    const sockaddr_un address = *socket_address(path_);
     const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET, 0));
-    ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   }
 
   std::string directory_, path_;
@@ -104,6 +102,44 @@ TEST(ControlDatagrams, CarryBytesAndDescriptors) {
   // Not inherited by programs that hostnicd might start.
   EXPECT_EQ(fcntl(datagram.fds[0].get(), F_GETFD), FD_CLOEXEC);
   EXPECT_FALSE(datagram.cut);
+}
+
+// Both ends as they are used: the most descriptors, an error's text, an answer too short to be one.
+TEST(ControlDatagrams, ARequestAndItsReply) {
+  Pair pair;
+  const char text[] = "show nic";
+  const std::vector<int> files(kMaxControlFds, 0);
+  ASSERT_TRUE(
+      send_request(pair.a.get(), ControlKind::kText, std::as_bytes(std::span(text)), files));
+  ControlDatagram datagram;
+  ASSERT_EQ(receive_datagram(pair.b.get(), 0, datagram), ReceiveResult::kOk);
+  EXPECT_FALSE(datagram.cut);
+  EXPECT_EQ(datagram.fds.size(), kMaxControlFds);
+  ControlRequest request;
+  ASSERT_EQ(datagram.bytes.size(), sizeof(request) + sizeof(text));
+  memcpy(&request, datagram.bytes.data(), sizeof(request));
+  EXPECT_EQ(request.kind, ControlKind::kText);
+  EXPECT_EQ(request.payload_bytes, sizeof(text));
+  EXPECT_EQ(memcmp(datagram.bytes.data() + sizeof(request), text, sizeof(text)), 0);
+
+  ControlReply reply;
+  reply.error = EINVAL;
+  memset(reply.message, 'x', sizeof(reply.message));  // a peer that does not end its text
+  ASSERT_TRUE(send_reply(pair.b.get(), 0, reply, std::as_bytes(std::span(text)),
+                         std::span(files.data(), 1)));
+  const auto received = receive_reply(pair.a.get());
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->header.error, EINVAL);
+  EXPECT_EQ(strlen(received->header.message), sizeof(reply.message) - 1);
+  EXPECT_EQ(received->header.payload_bytes, sizeof(text));
+  ASSERT_EQ(received->payload.size(), sizeof(text));
+  EXPECT_EQ(memcmp(received->payload.data(), text, sizeof(text)), 0);
+  EXPECT_EQ(received->fds.size(), 1u);
+
+  ASSERT_EQ(send(pair.b.get(), text, sizeof(text), 0), static_cast<ssize_t>(sizeof(text)));
+  EXPECT_FALSE(receive_reply(pair.a.get()));
+  pair.b.reset();
+  EXPECT_FALSE(receive_reply(pair.a.get()));
 }
 
 TEST(ControlDatagrams, TooLongOnesAreMarked) {

@@ -25,7 +25,6 @@ namespace hostnic::driver {
 namespace {
 
 using memory::MemoryRegistrar;
-using memory::UniqueFd;
 
 constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is noticed within
 constexpr uint64_t kMinSleepNs = 1'000'000;  // the service thread's tick while timers run (rule 34)

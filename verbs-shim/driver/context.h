@@ -12,8 +12,8 @@
 
 #include "protocol/expected.h"
 #include "protocol/hostif/control_message.h"
+#include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/driver/driver.h"
-#include "verbs-shim/memory/unique_fd.h"
 
 namespace hostnic::memory {
 struct Registration;
@@ -27,11 +27,7 @@ struct ContextError {
   std::string message;
 };
 
-// Path of hostnicd's socket: $HOSTNIC_SOCKET, else $XDG_RUNTIME_DIR/hostnic/hostnicd.sock, else
-// /run/hostnic/hostnicd.sock.
-std::string control_socket_path();
-
-// The devices of the hostnicd behind control_socket_path(), filtered by $HOSTNIC_DEVICE
+// The devices of the hostnicd behind default_socket_path(), filtered by $HOSTNIC_DEVICE
 // (comma-separated names; unset: all).
 Expected<std::vector<DeviceInfo>, ContextError> list_devices();
 
@@ -77,8 +73,7 @@ class Context final : private NicLink {
   Context();
   void kick() override;
   void wait_for_response() override;
-  Expected<void, ContextError> map_segment(std::vector<memory::UniqueFd> fds,
-                                           const OpenReply& reply);
+  Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
   Expected<RegisterMrReply, ContextError> send_registration(
       const memory::Registration& registration, const RegisterMrRequest& request);
   int start_service();

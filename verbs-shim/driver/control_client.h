@@ -10,16 +10,15 @@
 #include <vector>
 
 #include "protocol/expected.h"
-#include "protocol/hostif/control_message.h"
+#include "protocol/hostif/control_socket.h"
 #include "verbs-shim/driver/context.h"
-#include "verbs-shim/memory/unique_fd.h"
 
 namespace hostnic::driver {
 
 struct ControlAnswer {
   uint32_t count = 0;
   std::vector<std::byte> payload;
-  std::vector<memory::UniqueFd> fds;
+  std::vector<UniqueFd> fds;
 
   // The payload's first bytes as a T; a default T when it is shorter.
   template <class T>
@@ -33,7 +32,7 @@ struct ControlAnswer {
 
 class ControlClient {
  public:
-  // Connects to control_socket_path(). The error names the socket and the remedy.
+  // Connects to default_socket_path(). The error names the socket and the remedy.
   static Expected<ControlClient, ContextError> connect();
   ControlClient(ControlClient&&) = default;
 
@@ -46,8 +45,8 @@ class ControlClient {
   void close() { socket_.reset(); }
 
  private:
-  explicit ControlClient(memory::UniqueFd socket) : socket_(std::move(socket)) {}
-  memory::UniqueFd socket_;
+  explicit ControlClient(UniqueFd socket) : socket_(std::move(socket)) {}
+  UniqueFd socket_;
 };
 
 }  // namespace hostnic::driver

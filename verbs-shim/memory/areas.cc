@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <charconv>
 
-#include "verbs-shim/memory/unique_fd.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::memory {
 namespace {

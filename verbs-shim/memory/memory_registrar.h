@@ -23,10 +23,10 @@
 
 #include "protocol/expected.h"
 #include "protocol/hostif/memory_region.h"
+#include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/memory/areas.h"
 #include "verbs-shim/memory/migration.h"
 #include "verbs-shim/memory/range_table.h"
-#include "verbs-shim/memory/unique_fd.h"
 #include "verbs-shim/memory/userfault.h"
 
 namespace hostnic::memory {

@@ -1,0 +1,54 @@
+// Both ends of the control socket: its address, and its messages (control_message.h) with the
+// descriptors they carry. Any thread, one at a time for each socket.
+#pragma once
+
+#include <sys/un.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocol/hostif/control_message.h"
+#include "protocol/hostif/unique_fd.h"
+
+namespace hostnic {
+
+// Where hostnicd listens and where its clients look: $HOSTNIC_SOCKET, else
+// $XDG_RUNTIME_DIR/hostnic/hostnicd.sock, else /run/hostnic/hostnicd.sock.
+std::string default_socket_path();
+// Nullopt: longer than an address can be.
+std::optional<sockaddr_un> socket_address(const std::string& path);
+
+// ---- hostnicd's end
+
+// One received datagram.
+struct ControlDatagram {
+  std::vector<std::byte> bytes;
+  std::vector<UniqueFd> fds;
+  bool cut = false;  // longer, or with more descriptors, than allowed
+};
+
+enum class ReceiveResult { kOk, kAgain, kClosed };
+// `flags`: MSG_DONTWAIT or 0.
+ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out);
+// False when the peer is gone, or (MSG_DONTWAIT) doesn't read. At most kMaxControlFds descriptors.
+bool send_reply(int fd, int flags, ControlReply reply, std::span<const std::byte> payload = {},
+                std::span<const int> fds = {});
+
+// ---- the client's end
+
+struct ReceivedReply {
+  ControlReply header;  // its texts end in 0
+  std::vector<std::byte> payload;
+  std::vector<UniqueFd> fds;
+};
+
+// False, and errno: not sent. At most kMaxControlFds descriptors.
+bool send_request(int fd, ControlKind kind, std::span<const std::byte> payload,
+                  std::span<const int> fds = {});
+// Waits. Nullopt: hostnicd has closed the connection.
+std::optional<ReceivedReply> receive_reply(int fd);
+
+}  // namespace hostnic
