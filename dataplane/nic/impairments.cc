@@ -16,12 +16,8 @@ Ipv4Address destination_of(const rte_mbuf* packet) {
 
 impair::PacketInfo Nic::Impl::impairment_info(rte_mbuf* packet) const {
   wire::Packet p;
-  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
-                                         packet->data_len);
-  if (wire::parse(first, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0, p) ==
-      wire::ParseError::kNone) {
+  if (parse_packet(packet, p) == wire::ParseError::kNone)
     return impair::describe(p, p.src_ip, packet->pkt_len);
-  }
   impair::PacketInfo info;
   info.bytes = packet->pkt_len;
   return info;

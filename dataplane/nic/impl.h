@@ -43,6 +43,10 @@ inline constexpr uint64_t kReportDelayNs = 50'000;  // rule 34
 // The dynamic mbuf flag "ends in pad and ICRC". Registered once per process.
 uint64_t icrc_flag();
 
+// The headers of a received packet.
+wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
+// Of one that waits in a slot: they were valid, or it would not be there.
+wire::Packet held_headers(rte_mbuf* packet);
 // Payload of a received packet: contiguous, in the first or in the second segment.
 std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers);
 // A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no

@@ -19,6 +19,18 @@ uint64_t icrc_flag() {
   return flag;
 }
 
+wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
+  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
+                                         packet->data_len);
+  return wire::parse(first, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0, headers);
+}
+
+wire::Packet held_headers(rte_mbuf* packet) {
+  wire::Packet headers;
+  parse_packet(packet, headers);
+  return headers;
+}
+
 std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
   if (packet->nb_segs == 1) {
     return {rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),

@@ -46,6 +46,9 @@ struct ReceiveSpace {
                           // modulo the window
   uint32_t slots_used = 0;
   uint32_t held_packets = 0;  // of them: packets
+
+  Slot& slot(Psn psn) { return slots[psn.value() & (window.window() - 1)]; }
+  Slot waiting(Psn psn) { return slots == nullptr ? Slot() : slot(psn); }
 };
 
 // What completes a receive.

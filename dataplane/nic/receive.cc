@@ -49,15 +49,12 @@ uint32_t Nic::Impl::receive_turn() {
 }
 
 bool Nic::Impl::admit(rte_mbuf* packet, wire::Packet& headers) {
-  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
-                                         packet->data_len);
-  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
-  switch (wire::parse(first, packet->pkt_len, has_icrc, headers)) {
+  switch (parse_packet(packet, headers)) {
     case wire::ParseError::kNone:
       break;
     case wire::ParseError::kNotIpv4:
     case wire::ParseError::kNotRoce:
-      receive_arp(first);
+      receive_arp({rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len});
       counters.add(Counter::rx_not_ours);
       return false;
     default:
@@ -68,7 +65,7 @@ bool Nic::Impl::admit(rte_mbuf* packet, wire::Packet& headers) {
     counters.add(Counter::rx_not_ours);
     return false;
   }
-  if (has_icrc && !icrc_valid(packet, headers)) {
+  if ((packet->ol_flags & icrc_flag()) != 0 && !icrc_valid(packet, headers)) {
     counters.add(Counter::rx_icrc_error);
     return false;
   }

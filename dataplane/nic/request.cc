@@ -207,14 +207,14 @@ bool Nic::Impl::take_slot(ReceiveSpace& space, Psn psn, Slot slot) {
     space.slots = free_slot_blocks.back();
     free_slot_blocks.pop_back();
   }
-  space.slots[psn.value() & (space.window.window() - 1)] = slot;
+  space.slot(psn) = slot;
   ++space.slots_used;
   return true;
 }
 
 Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
   if (space.slots == nullptr) return {};
-  Slot& place = space.slots[psn.value() & (space.window.window() - 1)];
+  Slot& place = space.slot(psn);
   const Slot slot = place;
   if (slot.empty()) return slot;
   place = Slot();
@@ -407,14 +407,9 @@ void Nic::Impl::slide_requests(QpContext& qp) {
   uint32_t budget = kSlideBudget;
   while (space.window.front_received() && budget-- != 0 && !qp.fatal) {
     const Psn psn = space.window.base();
-    const Slot slot =
-        space.slots == nullptr ? Slot() : space.slots[psn.value() & (space.window.window() - 1)];
+    const Slot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
-      wire::Packet p;
-      const std::span<const std::byte> bytes(rte_pktmbuf_mtod(packet, const std::byte*),
-                                             packet->data_len);
-      wire::parse(bytes, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0,
-                  p);  // was valid when it was held
+      const wire::Packet p = held_headers(packet);
       const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
       if (verdict.kind == Verdict::kFatal) {
         refuse(qp, p, verdict);

@@ -176,13 +176,8 @@ void Nic::Impl::slide_responses(QpContext& qp) {
   uint32_t budget = kSlideBudget;
   while (space.window.front_received() && budget-- != 0) {
     const Psn psn = space.window.base();
-    const Slot slot =
-        space.slots == nullptr ? Slot() : space.slots[psn.value() & (space.window.window() - 1)];
-    if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
-      wire::Packet p;
-      const std::span<const std::byte> bytes(rte_pktmbuf_mtod(packet, const std::byte*),
-                                             packet->data_len);
-      wire::parse(bytes, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0, p);
+    if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
+      const wire::Packet p = held_headers(packet);
       bool retry = false;
       const LocalError error = place_response(qp, p, payload_of(packet, p), false, retry);
       release_slot(space, psn);
