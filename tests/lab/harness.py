@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,8 +157,32 @@ def select(cases, options):
             (c.quick or not (options.quick or options.ci and c.slow))]
 
 
+def remove_left_directories():
+    """EAL's runtime directories of hostnicds that were killed, by us or with an earlier run."""
+    root = os.geteuid() == 0
+    parent = Path("/var/run" if root else os.environ.get("XDG_RUNTIME_DIR", "/tmp"))
+    # hostnic-PID, and what run_hosts_tests.py names after itself: hostnic-test-PID-NUMBER.
+    for path in (parent / "dpdk").glob("hostnic-*"):
+        owner = re.fullmatch(r"hostnic-(\d+)|hostnic-test-(\d+)-\d", path.name)
+        if owner is None:
+            continue
+        try:
+            os.kill(int(owner.group(1) or owner.group(2)), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except PermissionError:
+            pass  # it lives, and is somebody else's
+
+
 def run_cases(cases):
     """Exit status for main()."""
+    try:
+        return run_each(cases)
+    finally:
+        remove_left_directories()
+
+
+def run_each(cases):
     passed = failed = skipped = 0
     for case in cases:
         if case.skip is not None:

@@ -1,11 +1,12 @@
 // sim-test [gtest flags] [--seeds N] [--first-seed S] [--profile NAME]
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "tests/sim/options.h"
-#include "tests/sim/world.h"
+#include "tests/support/test_eal.h"
 
 namespace hostnic::sim {
 Options& options() {
@@ -32,8 +33,6 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  if (!hostnic::sim::start_eal()) return 1;
-  const int status = RUN_ALL_TESTS();
-  hostnic::sim::stop_eal();
-  return status;
+  const hostnic::TestEal eal("sim");
+  return eal ? RUN_ALL_TESTS() : 1;
 }

@@ -128,7 +128,8 @@ void run_seed(const Profile& profile, uint64_t seed) {
 class Network : public testing::TestWithParam<Profile> {};
 
 TEST_P(Network, MemoryEqualsInOrderExecution) {
-  if (!options().profile.empty() && options().profile != GetParam().name) GTEST_SKIP();
+  if (!options().profile.empty() && options().profile != GetParam().name)
+    GTEST_SKIP() << "--profile names another one";
   for (uint32_t i = 0; i < options().seeds && !HasFailure(); ++i)
     run_seed(GetParam(), options().first_seed + i);
 }

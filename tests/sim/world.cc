@@ -1,17 +1,13 @@
 #include "tests/sim/world.h"
 
 #include <fcntl.h>
-#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 
 #include "dataplane/nic/impl.h"
@@ -32,40 +28,6 @@ uint32_t next_pool_number() {
 }
 
 }  // namespace
-
-// EAL pins its lcores; ours floats over all CPUs we may use.
-static std::string floating_lcore() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof(set), &set);
-  std::string cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu);
-  return fmt::format("--lcores=0@({})", cpus);
-}
-
-bool start_eal() {
-  if (getenv("XDG_RUNTIME_DIR") == nullptr) setenv("XDG_RUNTIME_DIR", "/tmp", 0);
-  const std::string prefix = fmt::format("--file-prefix=hostnic-sim-{}", getpid());
-  const std::string lcores = floating_lcore();
-  const char* arguments[] = {
-      "sim", "--no-huge", "--no-shconf",       "--no-pci",     "--no-telemetry",
-      "-m",  "512",       "--log-level=error", prefix.c_str(), lcores.c_str()};
-  std::vector<char*> argv;
-  for (const char* argument : arguments) argv.push_back(const_cast<char*>(argument));
-  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
-    fmt::print(stderr, "DPDK doesn't start: {}\n", rte_strerror(rte_errno));
-    return false;
-  }
-  return true;
-}
-
-void stop_eal() {
-  const std::string directory = rte_eal_get_runtime_dir();
-  rte_eal_cleanup();
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
-}
 
 // ---- memory
 

@@ -204,9 +204,4 @@ class World {
   std::string failure_;
 };
 
-// Starts EAL; once per process. False with a line on stderr.
-bool start_eal();
-// Stops it and removes its runtime directory, which EAL itself leaves behind.
-void stop_eal();
-
 }  // namespace hostnic::sim

@@ -1,0 +1,25 @@
+// DPDK's environment (EAL) for tests and benchmarks that need its packet buffers and nothing else:
+// no huge pages, no rights, no devices, no pinned threads. Nothing stays behind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hostnic {
+
+class TestEal {
+ public:
+  // Once per process. `name` tells this program's runtime directories from others'; what runs of it
+  // that were killed have left is removed.
+  explicit TestEal(const std::string& name, const std::vector<std::string>& more_arguments = {});
+  ~TestEal();
+  TestEal(const TestEal&) = delete;
+  TestEal& operator=(const TestEal&) = delete;
+  // False: it did not start, and stderr says why.
+  explicit operator bool() const { return started_; }
+
+ private:
+  bool started_ = false;
+};
+
+}  // namespace hostnic
