@@ -42,20 +42,12 @@ class ArpView : public HeaderView<kArpBytes> {
   // not.
   bool is_supported() const;
   uint16_t operation() const { return u16<arp_offset::kOperation>(); }
-  MacAddress sender_mac() const { return mac<arp_offset::kSenderMac>(); }
+  MacAddress sender_mac() const { return load_mac(field<arp_offset::kSenderMac, 6>()); }
   Ipv4Address sender_ip() const { return Ipv4Address{u32<arp_offset::kSenderIp>()}; }
-  MacAddress target_mac() const { return mac<arp_offset::kTargetMac>(); }
+  MacAddress target_mac() const { return load_mac(field<arp_offset::kTargetMac, 6>()); }
   Ipv4Address target_ip() const { return Ipv4Address{u32<arp_offset::kTargetIp>()}; }
   Arp read() const {
     return {ArpOperation{operation()}, sender_mac(), sender_ip(), target_mac(), target_ip()};
-  }
-
- private:
-  template <size_t Offset>
-  MacAddress mac() const {
-    MacAddress value;
-    std::memcpy(value.data(), field<Offset, 6>(), value.size());
-    return value;
   }
 };
 

@@ -17,6 +17,13 @@ inline constexpr size_t kMinFrameBytes =
 inline constexpr uint16_t kEtherTypeIpv4 = 0x0800;
 inline constexpr uint16_t kEtherTypeArp = 0x0806;
 
+// Six bytes of a header.
+inline MacAddress load_mac(const std::byte* bytes) {
+  MacAddress value;
+  std::memcpy(value.data(), bytes, value.size());
+  return value;
+}
+
 namespace ethernet_offset {
 inline constexpr size_t kDst = 0;
 inline constexpr size_t kSrc = 6;
@@ -33,18 +40,10 @@ struct Ethernet {
 class EthernetView : public HeaderView<kEthernetBytes> {
  public:
   using HeaderView::HeaderView;
-  MacAddress dst() const { return mac<ethernet_offset::kDst>(); }
-  MacAddress src() const { return mac<ethernet_offset::kSrc>(); }
+  MacAddress dst() const { return load_mac(field<ethernet_offset::kDst, 6>()); }
+  MacAddress src() const { return load_mac(field<ethernet_offset::kSrc, 6>()); }
   uint16_t ether_type() const { return u16<ethernet_offset::kEtherType>(); }
   Ethernet read() const { return {dst(), src(), ether_type()}; }
-
- private:
-  template <size_t Offset>
-  MacAddress mac() const {
-    MacAddress value;
-    std::memcpy(value.data(), field<Offset, 6>(), value.size());
-    return value;
-  }
 };
 
 inline void emit(const Ethernet& header, std::span<std::byte, kEthernetBytes> out) {

@@ -293,6 +293,17 @@ TEST(Rules, Rule1_PsnWrapsInAllSpaces) {
   EXPECT_TRUE(equal(pair.local, 512 * 1024, pair.remote, 0, 64 * kMtu));
 }
 
+// For queue pairs that no Pair has connected.
+int post_one(Endpoint& end, SendOp op, const Sge& sge, uint64_t remote_va, uint32_t rkey) {
+  driver::SendRequest request;
+  request.op = op;
+  request.signalled = true;
+  request.sges = {&sge, 1};
+  request.remote_va = remote_va;
+  request.rkey = rkey;
+  return end.post_send(request);
+}
+
 TEST(Rules, Rule1_AQpInRtrAnswers) {
   WorldSettings settings;
   World world(settings);
@@ -300,14 +311,7 @@ TEST(Rules, Rule1_AQpInRtrAnswers) {
   Memory local(kMtu), remote(kMtu, 7);
   const uint32_t lkey = near->host->add_mr(local), rkey = far->host->add_mr(remote);
   world.connect(*near, *far, /*b_to_rts=*/false);
-  const Sge sge{local.address(), 64, lkey};
-  driver::SendRequest request;
-  request.op = SendOp::kRead;
-  request.signalled = true;
-  request.sges = {&sge, 1};
-  request.remote_va = remote.address();
-  request.rkey = rkey;
-  ASSERT_EQ(near->post_send(request), 0);
+  ASSERT_EQ(post_one(*near, SendOp::kRead, {local.address(), 64, lkey}, remote.address(), rkey), 0);
   EXPECT_TRUE(world.run_until([&] { return !near->send_cq->empty(); }, kSecond));
   EXPECT_EQ(local.data()[63], 7);
   ASSERT_FALSE(far->host->events.empty());
@@ -321,14 +325,8 @@ TEST(Rules, Rule29_ALateModifyCostsOneTimeout) {
   const uint32_t lkey = near->host->add_mr(local), rkey = far->host->add_mr(remote);
   world.to_rtr(*near, *far);
   world.to_rts(*near);
-  const Sge sge{local.address(), 64, lkey};
-  driver::SendRequest request;
-  request.op = SendOp::kWrite;
-  request.signalled = true;
-  request.sges = {&sge, 1};
-  request.remote_va = remote.address();
-  request.rkey = rkey;
-  ASSERT_EQ(near->post_send(request), 0);
+  ASSERT_EQ(post_one(*near, SendOp::kWrite, {local.address(), 64, lkey}, remote.address(), rkey),
+            0);
   world.run_for(10 * kMillisecond);
   world.to_rtr(*far, *near);
   EXPECT_TRUE(world.run_until([&] { return !near->send_cq->empty(); }, 100 * kMillisecond));

@@ -56,6 +56,13 @@ class Chunking : public testing::TestWithParam<uint32_t> {
     driver_->progress(now_ns_ += 1000);
   }
   int post(const SendRequest& request) { return driver_->post_send(qp_, request, now_ns_); }
+  int post_far_more_than_a_window() {
+    const Sge sge{0, 1u << 26, 1};
+    SendRequest request;
+    request.op = SendOp::kWrite;
+    request.sges = {&sge, 1};
+    return post(request);
+  }
   void acknowledge_all() {
     nic_.transmitted(next_psn_);
     nic_.acknowledge(next_psn_, kPeerWindow);
@@ -363,9 +370,7 @@ TEST_P(Chunking, WindowBeforeAndAfterTheFirstAck) {
   DriverSettings settings;
   settings.queued_bytes_limit = UINT32_MAX;
   connect(settings);
-  const Sge sge{0, 1u << 26, 1};  // far more than any window
-  SendRequest request = request_of(SendOp::kWrite, {&sge, 1});
-  ASSERT_EQ(post(request), 0);
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
   const auto take_all = [this] {
     std::vector<Chunk> chunks, more;
     do {
@@ -399,8 +404,7 @@ TEST_P(Chunking, Rule20_EveryQuarterWindowAsksForAnAck) {
   connect(settings);
   nic_.acknowledge(next_psn_, kPeerWindow);
   progress();
-  const Sge sge{0, 1u << 26, 1};
-  ASSERT_EQ(post(request_of(SendOp::kWrite, {&sge, 1})), 0);
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
   uint32_t unasked = 0, asked = 0;
   for (int turn = 0; turn < 40; ++turn) {
     for (const Chunk& chunk : nic_.sends()) {
@@ -433,8 +437,7 @@ TEST_P(Chunking, Rule4_ABoundedAmountWaitsInTheNic) {
   connect(settings);
   nic_.acknowledge(next_psn_, kPeerWindow);
   progress();
-  const Sge sge{0, 1u << 26, 1};
-  ASSERT_EQ(post(request_of(SendOp::kWrite, {&sge, 1})), 0);
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
   uint64_t handed_over = 0, transmitted = 0;
   const auto take_all = [&] {
     for (int i = 0; i < 20; ++i, progress()) {
