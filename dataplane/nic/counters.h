@@ -59,7 +59,6 @@ enum class Counter : uint32_t {
 inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
 
 const char* counter_name(Counter counter);
-const char* counter_help(Counter counter);
 
 // Single writer: a relaxed load and store, no locked instruction.
 class Counters {

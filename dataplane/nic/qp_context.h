@@ -78,7 +78,6 @@ struct QpContext {
   uint32_t sq_psn = 0, rq_psn = 0;
   uint32_t access = 0;
   uint16_t mtu_bytes = 0;
-  uint8_t mtu_shift = 0;
   uint8_t max_dest_rd_atomic = 0;
   uint8_t min_rnr_timer = 0;
   uint8_t traffic_class = 0, hop_limit = 64;

@@ -92,9 +92,7 @@ enum AccessFlag : uint32_t {  // the verbs' values
   kAccessRemoteRead = 4,
   kAccessRemoteAtomic = 8,
   kAccessMwBind = 16,
-  kAccessZeroBased = 32,
   kAccessOnDemand = 64,
-  kAccessHugetlb = 128,
   kAccessRelaxedOrdering = 1u << 20,
 };
 

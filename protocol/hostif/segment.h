@@ -102,7 +102,7 @@ struct DoorbellPage {
 // ---- QP cell
 // -------------------------------------------------------------------------------------------------------
 
-enum class LocalError : uint32_t { kNone, kProtection, kLength, kQpOperation };
+enum class LocalError : uint32_t { kNone, kProtection, kLength };
 
 // Events about a QP that are not tied to a work request, OR-ed into QpCell::events.
 enum QpEvent : uint32_t {

@@ -19,9 +19,6 @@ class PsnBits {
   bool test(Psn psn) const { return words_[word(psn)] >> bit(psn) & 1; }
   void set(Psn psn) { words_[word(psn)] |= uint64_t{1} << bit(psn); }
   void clear(Psn psn) { words_[word(psn)] &= ~(uint64_t{1} << bit(psn)); }
-  void clear_range(Psn from, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) clear(from + i);
-  }
   void reset() { words_ = {}; }
   // 64 bits starting at `from`: bit k is from + k.
   uint64_t extract(Psn from) const {

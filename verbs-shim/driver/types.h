@@ -10,29 +10,18 @@
 
 namespace hostnic::driver {
 
-enum class WcStatus : uint32_t {  // ibv_wc_status
-  kSuccess,
-  kLocLenErr,
-  kLocQpOpErr,
-  kLocEecOpErr,
-  kLocProtErr,
-  kWrFlushErr,
-  kMwBindErr,
-  kBadRespErr,
-  kLocAccessErr,
-  kRemInvReqErr,
-  kRemAccessErr,
-  kRemOpErr,
-  kRetryExcErr,
-  kRnrRetryExcErr,
-  kLocRddViolErr,
-  kRemInvRdReqErr,
-  kRemAbortErr,
-  kInvEecnErr,
-  kInvEecStateErr,
-  kFatalErr,
-  kRespTimeoutErr,
-  kGeneralErr,
+enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours reports
+  kSuccess = 0,
+  kLocLenErr = 1,
+  kLocProtErr = 4,
+  kWrFlushErr = 5,
+  kLocAccessErr = 8,
+  kRemInvReqErr = 9,
+  kRemAccessErr = 10,
+  kRemOpErr = 11,
+  kRetryExcErr = 12,
+  kRnrRetryExcErr = 13,
+  kGeneralErr = 21,
 };
 enum class WcOpcode : uint32_t {  // ibv_wc_opcode
   kSend = 0,
@@ -40,12 +29,10 @@ enum class WcOpcode : uint32_t {  // ibv_wc_opcode
   kRdmaRead,
   kCompSwap,
   kFetchAdd,
-  kBindMw,
-  kLocalInv,
   kRecv = 128,
   kRecvRdmaWithImm = 129,
 };
-enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2 };  // ibv_wc_flags
+enum WcFlag : uint32_t { kWcWithImm = 2 };  // ibv_wc_flags
 
 // Why, beyond the status: goes to vendor_err and into the debug log.
 enum class VendorError : uint32_t {
@@ -58,8 +45,6 @@ enum class VendorError : uint32_t {
   kPeerOperation = 6,
   kNoAnswer = 7,
   kReceiverNotReady = 8,
-  kCqOverflow = 9,
-  kDeviceGone = 10,
   kQpModifiedToError = 11,
 };
 
@@ -154,9 +139,6 @@ enum class AsyncEvent : uint32_t {  // ibv_event_type
   kCommEst = 4,
   kSqDrained = 5,
   kDeviceFatal = 8,
-  kPortActive = 9,
-  kPortErr = 10,
-  kQpLastWqeReached = 16,
 };
 
 }  // namespace hostnic::driver
