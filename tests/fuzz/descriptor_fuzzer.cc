@@ -170,8 +170,9 @@ class Hostile {
     return qpns_.empty() ? 0x10011 : qpns_[choice % qpns_.size()];
   }
   uint32_t some_key() {
-    const uint32_t keys[] = {honest_.own_key,    honest_.own_key, honest_.own_key,
-                             honest_.closed_key, 0,               honest_.target_key};
+    const uint32_t keys[] = {
+        honest_.own_key,   honest_.own_key, honest_.own_key, honest_.closed_key, 0,
+        honest_.target_key};
     const uint32_t choice = input_.below(8);
     return choice < 6 ? keys[choice] : input_.take<uint32_t>();
   }
