@@ -8,7 +8,7 @@ namespace hostnic::sim {
 
 struct Options {
   uint64_t first_seed = 1;
-  uint32_t seeds = 50;
+  uint32_t seeds = 200;  // of each profile
   std::string profile;   // empty: all
   int64_t pattern = -1;  // of the exhaustive tests; -1: all
   uint32_t sample = 1;   // of the exhaustive tests: one pattern in so many
