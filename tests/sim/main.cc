@@ -1,5 +1,5 @@
 // sim-test [gtest flags] [--seeds N] [--first-seed S] [--profile NAME] [--pattern N]
-//          [--sample N]
+//          [--sample N] [--policy NAME]
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -33,15 +33,21 @@ int main(int argc, char** argv) {
       options.first_seed = std::strtoull(argv[++i], nullptr, 0);
     } else if (has_value && std::strcmp(argv[i], "--profile") == 0) {
       options.profile = argv[++i];
+    } else if (has_value && std::strcmp(argv[i], "--policy") == 0) {
+      const std::string_view name = argv[++i];
+      options.policy = name == "go-back-n"       ? hostnic::wire::Policy::kGoBackN
+                       : name == "whole-message" ? hostnic::wire::Policy::kWholeMessage
+                                                 : hostnic::wire::Policy::kSelective;
     } else if (has_value && std::strcmp(argv[i], "--pattern") == 0) {
       options.pattern = std::strtoll(argv[++i], nullptr, 0);
     } else if (has_value && std::strcmp(argv[i], "--sample") == 0) {
       options.sample = std::max(1u, static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 0)));
     } else {
-      fmt::print(stderr,
-                 "{}: unknown option; there are --seeds N, --first-seed S, --profile NAME, "
-                 "--pattern N, --sample N\n",
-                 argv[i]);
+      fmt::print(
+          stderr,
+          "{}: unknown option; there are --seeds N, --first-seed S, --profile NAME, --policy NAME, "
+          "--pattern N, --sample N\n",
+          argv[i]);
       return 2;
     }
   }

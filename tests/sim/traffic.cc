@@ -256,6 +256,7 @@ bool Traffic::post_one() {
                 number + 1 == wanted_ || landing_outstanding_ > landing_bytes_ / 8;
   if (r.signalled) unsignalled_run_ = 0;
   r.fence = random_.percent(settings_.fence_percent);
+  r.posted_ns = world_.now();
   request.wr_id = number;
   request.signalled = r.signalled;
   request.fence = r.fence;
@@ -313,6 +314,7 @@ bool Traffic::take_completions() {
       check_completed(completed_);
     }
     const Request& r = requests_[c.wr_id];
+    longest_ns_ = std::max(longest_ns_, world_.now() - r.posted_ns);
     if ((r.op == SendOp::kRead || is_atomic(r.op)) && c.byte_len != r.length_bytes)
       fail(fmt::format("request {}: byte_len {} instead of {}", c.wr_id, c.byte_len,
                        r.length_bytes));

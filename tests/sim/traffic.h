@@ -42,6 +42,8 @@ class Traffic final : public World::Program {
   std::string progress() const;
   uint64_t atomics_posted() const { return atomics_posted_; }
   uint64_t unfinished_bytes() const;
+  // From posting a signalled request to its completion, at most.
+  uint64_t longest_ns() const { return longest_ns_; }
   // How long the requester waits for an answer before it sends something again.
   uint64_t rto_ns() const { return requester_.host->driver().gauges(requester_.qp).rto_ns; }
 
@@ -58,6 +60,7 @@ class Traffic final : public World::Program {
     uint32_t imm_data = 0;
     uint32_t recv_number = 0;
     bool solicited = false;
+    TimeNs posted_ns = 0;
   };
   struct Receive {
     uint64_t offset = 0;
@@ -106,6 +109,7 @@ class Traffic final : public World::Program {
   uint32_t wanted_;
   uint32_t completed_ = 0;
   uint64_t atomics_posted_ = 0;
+  uint64_t longest_ns_ = 0;
   uint32_t sent_messages_ = 0;  // requests that consume a receive
   std::vector<uint32_t> message_requests_;
   uint64_t landing_head_ = 0, landing_outstanding_ = 0;
