@@ -203,6 +203,35 @@ std::vector<std::string> Nic::describe_qps() const {
   return lines;
 }
 
+NicGauges Nic::gauges() const {
+  const Impl& nic = *impl_;
+  NicGauges g;
+  g.held_packets = nic.held_packets;
+  g.hold_limit = nic.hold_limit;
+  g.slot_blocks = kSlotBlocks - static_cast<uint32_t>(nic.free_slot_blocks.size());
+  g.placed_ranges = kPlacedRangeCapacity - nic.range_pool.available();
+  g.read_jobs = nic.read_count;
+  g.read_jobs_limit = kReadJobs;
+  g.loopback = nic.loopback_count;
+  g.loopback_limit = kLoopbackCapacity;
+  for (const auto& qp : nic.qps) {
+    if (qp == nullptr) continue;
+    ++g.qps;
+    for (const ReceiveSpace* space : {&qp->requests, &qp->responses}) {
+      g.slots += space->slots_used;
+      g.received_ahead = std::max(g.received_ahead, space->window.received_ahead());
+    }
+  }
+  for (const OutputQueue& queue : nic.outputs)
+    g.output_packets = std::max(g.output_packets, queue.count);
+  for (const auto* list :
+       {&nic.ack_list, &nic.ack_next, &nic.report_list, &nic.slide_list, &nic.slide_next})
+    g.longest_list = std::max(g.longest_list, static_cast<uint32_t>(list->size()));
+  for (const auto& stage : {nic.rx_stage.get(), nic.tx_stage.get()})
+    g.impaired_packets += stage == nullptr ? 0 : static_cast<uint32_t>(stage->queued());
+  return g;
+}
+
 const Counters& Nic::counters() const { return impl_->counters; }
 const NicSettings& Nic::settings() const { return impl_->settings; }
 

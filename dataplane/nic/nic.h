@@ -58,6 +58,21 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
                             int socket);
 void free_mbuf_pools(MbufPools& pools);
 
+// What a NIC keeps at one moment, and how much of it may be. For those who watch over bounds; read
+// on the lcore.
+struct NicGauges {
+  uint32_t qps = 0;
+  uint32_t held_packets = 0, hold_limit = 0;    // early tails
+  uint32_t slot_blocks = 0, slots = 0;          // what waits for the front, all QPs together
+  uint32_t received_ahead = 0;                  // of the front, by the QP that has most
+  uint32_t placed_ranges = 0;                   // placed beyond a hole
+  uint32_t read_jobs = 0, read_jobs_limit = 0;  // READ answers not sent yet
+  uint32_t loopback = 0, loopback_limit = 0;
+  uint32_t output_packets = 0;    // fullest queue towards the port
+  uint32_t longest_list = 0;      // of QPs to acknowledge, report or slide
+  uint32_t impaired_packets = 0;  // inside the impairment stages
+};
+
 class Nic {
  public:
   Nic(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port);
@@ -94,6 +109,7 @@ class Nic {
   // Text for people, one line an object: `show qp`, `show nic`.
   std::string describe() const;
   std::vector<std::string> describe_qps() const;
+  NicGauges gauges() const;
 
   // -- Any thread.
   const Counters& counters() const;

@@ -67,7 +67,7 @@ void SendTracker::note_arrival(const State& s) {
   }
 }
 
-uint32_t SendTracker::on_news(Psn base, const PsnBits& acked) {
+uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
   const int32_t advance = distance(una_, base);
   if (advance < 0 || advance > distance(una_, next_)) return 0;
   uint32_t newly = 0;
@@ -79,7 +79,7 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked) {
       --acked_ahead_;
     } else {
       ++newly;
-      if (s.attempt == 0) note_arrival(s);
+      if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
     }
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
@@ -96,7 +96,7 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked) {
       ++acked_ahead_;
       ++newly;
       State& s = state(psn);
-      if (s.attempt == 0) note_arrival(s);
+      if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
       if (s.lost) {
         s.lost = false;
         --lost_count_;

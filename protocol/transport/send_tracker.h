@@ -77,8 +77,10 @@ class SendTracker {
   // News from the receiver: everything before `base` arrived, and the bits of `acked` beyond it (a
   // whole snapshot: a bit may go away again only through rewind()). `trigger`: the packet that the
   // receiver answered, with its attempt, when known. Impossible news (base outside [una, next])
-  // changes nothing. Returns how many PSNs became acknowledged.
-  uint32_t on_news(Psn base, const PsnBits& acked);
+  // changes nothing. Resends from `answered_before_ns` or earlier count as what arrived;
+  // later ones may have been overtaken by the answer to an earlier transmission (RACK). Returns how
+  // many PSNs became acknowledged.
+  uint32_t on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns = 0);
   // The newest ACK was triggered by this very transmission: loss detection may count on it even if
   // it was a resend.
   void on_trigger(Psn psn, uint8_t attempt);

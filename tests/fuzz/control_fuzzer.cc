@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/control_request.h"
 
 namespace {
@@ -24,6 +25,14 @@ void check(const RegisterMr& call, size_t fds) {
   require(call.fixed.iova + call.fixed.length_bytes > call.fixed.iova);
   for (const MemoryRegion& region : call.regions)
     require(region.kind != RegionKind::kFile || region.file_index < fds);
+}
+
+// What is left of a line lies inside it, and nothing means an error.
+void check(const ParsedLine& parsed, std::string_view line) {
+  require(parsed.command != nullptr || parsed.args.empty());
+  require(parsed.error.empty() || parsed.command == nullptr);
+  for (const std::string_view word : parsed.args)
+    require(word.data() >= line.data() && word.data() + word.size() <= line.data() + line.size());
 }
 
 }  // namespace
@@ -53,6 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto* registration = std::get_if<RegisterMr>(&*call)) check(*registration, fds);
   if (const auto* open = std::get_if<OpenDevice>(&*call)) require_printable(open->program);
-  if (const auto* text = std::get_if<TextCommand>(&*call)) require_printable(text->text);
+  if (const auto* text = std::get_if<TextCommand>(&*call)) {
+    require_printable(text->text);
+    check(parse_command_line(text->text), text->text);
+  }
   return 0;
 }

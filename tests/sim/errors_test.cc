@@ -272,7 +272,7 @@ TEST(Errors, DestroyWithTrafficGivesAllBuffersBack) {
   pair.world.run_for(300 * kMicrosecond);
   EXPECT_EQ(pair.near->host->driver().destroy_qp(pair.near->qp), 0);
   EXPECT_EQ(pair.far->host->driver().destroy_qp(pair.far->qp), 0);
-  pair.world.check_buffers();
+  pair.world.check_at_rest();
 }
 
 }  // namespace

@@ -270,6 +270,28 @@ TEST(Rules, Rule26_TimeoutZeroWaitsForEver) {
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
 }
 
+TEST(Rules, Rule17_ALostRangeComesBackInOneGo) {
+  Pair pair;
+  pair.world.impair(0, "rx drop first 60 kind read-response");
+  pair.post(SendOp::kRead, 1, pair.at(0, 64 * kMtu));
+  const TimeNs start = pair.world.now();
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  // After the first answer that arrives, or the one to a probe; not one probe for each packet.
+  EXPECT_LT(pair.world.now() - start, 10 * kMillisecond);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * kMtu));
+}
+
+TEST(Rules, Rule17_ALostEndComesBackInOneGo) {
+  Pair pair;
+  pair.post(SendOp::kRead, 1, pair.at(0, kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);  // the round trip is known
+  pair.world.impair(0, "rx drop first 64 kind read-response");
+  pair.post(SendOp::kRead, 2, pair.at(0, 64 * kMtu));
+  const TimeNs start = pair.world.now();
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_LT(pair.world.now() - start, 10 * kMillisecond);
+}
+
 TEST(Rules, Rule27_SmallPeerWindow) {
   WorldSettings settings;
   settings.windows = {1024, 32};

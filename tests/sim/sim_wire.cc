@@ -1,5 +1,7 @@
 #include "tests/sim/sim_wire.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -93,9 +95,11 @@ void SimWire::cut(uint32_t host, bool cut) { cut_[host] = cut; }
 bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   auto& queue = queues_[to];
   if (queue.size() >= settings_.queue_packets) return false;
-  trace_.packet(now_ns_, packet, !settings_.is_wire || (packet->ol_flags & icrc_flag()) != 0);
+  trace_.packet(now_ns_, packet, has_icrc(packet));
   if (tap_) tap_(from, to, packet);
-  if (cut_[to] || cut_[from]) {
+  const Fate fate = judge_ ? fate_of(to, packet) : Fate{};
+  if (cut_[to] || cut_[from] || fate.drop) {
+    if (fate.drop) trace_.note(now_ns_, "  dropped");
     rte_pktmbuf_free(packet);
     return true;
   }
@@ -103,9 +107,39 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   link_free_ns_[from] = std::max(link_free_ns_[from], now_ns_) + busy_ns;
   TimeNs arrival_ns = link_free_ns_[from] + settings_.delay_ns;
   // Several senders share the receiver's link: first come, first served.
-  if (!queue.empty()) arrival_ns = std::max(arrival_ns, queue.back().arrival_ns);
-  queue.push_back({arrival_ns, packet});
+  if (!queue.empty() && !judge_) arrival_ns = std::max(arrival_ns, queue.back().arrival_ns);
+  if (fate.delay_ns != 0) trace_.note(now_ns_, fmt::format("  late by {} ns", fate.delay_ns));
+  if (fate.flipped_byte >= 0 && fate.flipped_byte < packet->data_len) {
+    rte_pktmbuf_mtod(packet, uint8_t*)[fate.flipped_byte] ^= 0x55;
+    ++flipped_;
+    trace_.note(now_ns_, fmt::format("  byte {} flipped", fate.flipped_byte));
+  }
+  rte_mbuf* copy = fate.duplicate ? copy_packet(packet, packet->pool) : nullptr;
+  arrive(queue, {arrival_ns + fate.delay_ns, packet});
+  if (copy != nullptr) {
+    trace_.note(now_ns_, "  duplicated");
+    arrive(queue, {arrival_ns + fate.delay_ns, copy});
+  }
   return true;
+}
+
+bool SimWire::has_icrc(const rte_mbuf* packet) const {
+  return !settings_.is_wire || (packet->ol_flags & icrc_flag()) != 0;
+}
+
+Fate SimWire::fate_of(uint32_t to, const rte_mbuf* packet) const {
+  wire::Packet headers;
+  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
+                                         packet->data_len);
+  const auto error = wire::parse(first, packet->pkt_len, has_icrc(packet), headers);
+  return error == wire::ParseError::kNone ? judge_(to, headers) : Fate{};
+}
+
+void SimWire::arrive(std::deque<InFlight>& queue, InFlight in_flight) {
+  const auto behind = std::upper_bound(
+      queue.begin(), queue.end(), in_flight.arrival_ns,
+      [](TimeNs at_ns, const InFlight& other) { return at_ns < other.arrival_ns; });
+  queue.insert(behind, in_flight);
 }
 
 TimeNs SimWire::next_arrival_ns() const {

@@ -1,6 +1,6 @@
 // The network of a simulation: in-memory links between NICs on virtual time, with a delay, a rate
-// and bounded queues that push back, as the in-process wire does. It loses nothing; that is the
-// impairment stages' business.
+// and bounded queues that push back, as the in-process wire does. It loses nothing, which is the
+// impairment stages' business, unless a judge decides about each packet.
 #pragma once
 
 #include <deque>
@@ -24,8 +24,17 @@ struct LinkSettings {
 
 inline Ipv4Address address_of(uint32_t host) { return Ipv4Address{0x0a000001u + host}; }
 
+// What becomes of one packet.
+struct Fate {
+  bool drop = false;
+  bool duplicate = false;
+  uint64_t delay_ns = 0;      // later packets may overtake it
+  int32_t flipped_byte = -1;  // that one arrives damaged, if the packet is so long
+};
+
 class SimWire {
  public:
+  using Judge = std::function<Fate(uint32_t to, const wire::Packet& headers)>;
   SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace);
   ~SimWire();
   Port& port(uint32_t host);
@@ -38,6 +47,9 @@ class SimWire {
   void set_tap(Tap tap) { tap_ = std::move(tap); }
   // A packet that nobody sent arrives after `late_ns`, or behind those on their way. Takes it.
   void inject(uint32_t to, rte_mbuf* packet, uint64_t late_ns = 0);
+  // Asked about every packet; a null one lets all pass. Flipping bytes wants packets with ICRC.
+  void set_judge(Judge judge) { judge_ = std::move(judge); }
+  uint64_t flipped() const { return flipped_; }
 
  private:
   class SimPort;
@@ -46,9 +58,14 @@ class SimWire {
     rte_mbuf* packet;
   };
   bool deliver(uint32_t from, uint32_t to, rte_mbuf* packet);
+  bool has_icrc(const rte_mbuf* packet) const;
+  Fate fate_of(uint32_t to, const rte_mbuf* packet) const;
+  static void arrive(std::deque<InFlight>& queue, InFlight in_flight);
 
   LinkSettings settings_;
   Trace& trace_;
+  Judge judge_;
+  uint64_t flipped_ = 0;
   TimeNs now_ns_ = 0;
   std::vector<std::deque<InFlight>> queues_;  // by receiver
   std::vector<TimeNs> link_free_ns_;          // by sender

@@ -18,6 +18,7 @@ class Trace {
   Trace();
   void packet(TimeNs now_ns, const rte_mbuf* packet, bool has_icrc);
   void note(TimeNs now_ns, std::string text);
+  void clear() { events_.clear(), next_ = 0; }
   // Oldest first, one line each.
   std::string text() const;
 

@@ -27,15 +27,21 @@ Traffic::Traffic(World& world, Endpoint& requester, Endpoint& responder,
       responder_(responder),
       settings_(settings),
       random_(seed),
-      source_(kSourceBytes),
-      landing_(kLandingBytes, kUntouched),
-      target_(kTargetBytes, kUntouched),
-      counters_(kCounters * 8),
-      receives_(kReceives * kReceiveBytes, kUntouched) {
-  for (uint64_t i = 0; i < kSourceBytes; i += 8) {
+      receive_bytes_(std::min(settings.max_bytes, 32u * 1024)),
+      target_bytes_(settings.max_bytes + 64 * 1024),
+      source_bytes_(2 * uint64_t{settings.max_bytes}),
+      landing_bytes_(4 * uint64_t{settings.max_bytes} + 64 * 1024),
+      source_(source_bytes_, 0, random_.below(200)),
+      landing_(landing_bytes_, kUntouched, random_.below(200)),
+      target_(target_bytes_, kUntouched, random_.below(200)),
+      counters_(kCounters * 8, 0, random_.below(25) * 8),
+      receives_(uint64_t{kReceives} * receive_bytes_, kUntouched, random_.below(200)),
+      wanted_(settings.requests) {
+  for (uint64_t i = 0; i < source_bytes_; i += 8) {
     const uint64_t word = random_.next();
     std::memcpy(source_.data() + i, &word, 8);
   }
+  source_sum_ = source_sum();
   Host& near = *requester.host;
   Host& far = *responder.host;
   source_key_ = near.add_mr(source_, 0, settings.reach);
@@ -60,7 +66,7 @@ void Traffic::fail(const std::string& what) {
 }
 
 TimeNs Traffic::next_ns() const {
-  const bool all_posted = requests_.size() == settings_.requests;
+  const bool all_posted = requests_.size() == wanted_;
   return std::min(all_posted ? UINT64_MAX : next_post_ns_,
                   finished() ? UINT64_MAX : next_receive_ns_);
 }
@@ -73,7 +79,42 @@ bool Traffic::turn(TimeNs now_ns) {
   if (near_runs && now_ns >= next_post_ns_) did = post_batch(now_ns) || did;
   if (far_runs) did = take_receive_completions() || did;
   if (near_runs) did = take_completions() || did;
+  if (++turns_ % 8 == 0) check_windows();
   return did;
+}
+
+void Traffic::stop() {
+  wanted_ = std::min(wanted_, static_cast<uint32_t>(requests_.size()) + 1);
+  receives_allowed_ = UINT32_MAX;
+  if (next_receive_ns_ != UINT64_MAX) next_receive_ns_ = world_.now();
+}
+
+uint64_t Traffic::unfinished_bytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = completed_; i < requests_.size(); ++i) bytes += requests_[i].length_bytes;
+  return bytes;
+}
+
+void Traffic::check_windows() {
+  const driver::QpGauges g = requester_.host->driver().gauges(requester_.qp);
+  const uint32_t window = requester_.host->nic().settings().window;
+  if (g.requests_in_flight <= g.request_window && g.responses_in_flight <= g.response_window &&
+      g.request_window <= window && g.response_window <= window) {
+    return;
+  }
+  fail(fmt::format("{} requests and {} responses in flight, in windows of {} and {} PSNs",
+                   g.requests_in_flight, g.responses_in_flight, g.request_window,
+                   g.response_window));
+}
+
+uint64_t Traffic::source_sum() const {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < source_bytes_; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, source_.data() + i, 8);
+    sum = (sum ^ word) * 0x100000001b3;
+  }
+  return sum;
 }
 
 // ---- posting
@@ -81,7 +122,7 @@ bool Traffic::turn(TimeNs now_ns) {
 bool Traffic::post_batch(TimeNs now_ns) {
   const uint64_t batch = random_.between(1, 12);
   bool did = false;
-  for (uint64_t i = 0; i < batch && requests_.size() < settings_.requests; ++i) {
+  for (uint64_t i = 0; i < batch && requests_.size() < wanted_; ++i) {
     if (!post_one()) break;
     did = true;
   }
@@ -130,8 +171,8 @@ void Traffic::choose_data(Request& r, driver::SendRequest& request, std::vector<
   request.inline_data =
       r.length_bytes <= requester_.settings.caps.max_inline_bytes && random_.percent(40);
   const bool is_send = r.op == SendOp::kSend || r.op == SendOp::kSendImm;
-  if (is_send) r.length_bytes = std::min(r.length_bytes, kReceiveBytes);
-  uint64_t from = random_.below(kSourceBytes - r.length_bytes);
+  if (is_send) r.length_bytes = std::min(r.length_bytes, receive_bytes_);
+  uint64_t from = random_.below(source_bytes_ - r.length_bytes);
   sges = split(source_.address(from), r.length_bytes, request.inline_data ? 0 : source_key_);
   r.expected.assign(source_.data() + from, source_.data() + from + r.length_bytes);
   if (r.op == SendOp::kSendImm || r.op == SendOp::kWriteImm)
@@ -139,7 +180,7 @@ void Traffic::choose_data(Request& r, driver::SendRequest& request, std::vector<
   request.solicited = r.solicited = random_.percent(20);
   if (!is_write(r.op)) return;
   // Half of the WRITEs go where others went just before, to overlap in time.
-  const uint64_t room = kTargetBytes - r.length_bytes + 1;
+  const uint64_t room = target_bytes_ - r.length_bytes + 1;
   r.remote_offset = random_.percent(50) ? random_.below(std::min<uint64_t>(room, 16 * 1024))
                                         : random_.below(room);
   std::copy(r.expected.begin(), r.expected.end(),
@@ -149,7 +190,7 @@ void Traffic::choose_data(Request& r, driver::SendRequest& request, std::vector<
 }
 
 uint64_t Traffic::take_landing(Request& r, uint32_t length_bytes) {
-  if (landing_head_ + length_bytes + 64 > kLandingBytes) landing_head_ = 0;
+  if (landing_head_ + length_bytes + 64 > landing_bytes_) landing_head_ = 0;
   const uint64_t offset = landing_head_;
   landing_head_ += length_bytes + random_.below(64);
   r.landing_offset = offset;
@@ -160,7 +201,7 @@ uint64_t Traffic::take_landing(Request& r, uint32_t length_bytes) {
 
 void Traffic::choose_read(Request& r, driver::SendRequest& request, std::vector<Sge>& sges) {
   r.length_bytes = random_length();
-  const uint64_t room = kTargetBytes - r.length_bytes + 1;
+  const uint64_t room = target_bytes_ - r.length_bytes + 1;
   r.remote_offset = random_.percent(50) ? random_.below(std::min<uint64_t>(room, 16 * 1024))
                                         : random_.below(room);
   const auto first = target_reference_.begin() + static_cast<ptrdiff_t>(r.remote_offset);
@@ -191,7 +232,7 @@ void Traffic::choose_atomic(Request& r, driver::SendRequest& request, std::vecto
 
 bool Traffic::post_one() {
   if (requester_.host->driver().free_send_slots(requester_.qp) == 0) return false;
-  if (landing_outstanding_ > kLandingBytes / 4) return false;
+  if (landing_outstanding_ > landing_bytes_ / 4) return false;
   static constexpr SendOp kOps[] = {SendOp::kWrite,    SendOp::kWrite,      SendOp::kWrite,
                                     SendOp::kWriteImm, SendOp::kSend,       SendOp::kSend,
                                     SendOp::kSendImm,  SendOp::kRead,       SendOp::kRead,
@@ -204,6 +245,7 @@ bool Traffic::post_one() {
     choose_read(r, request, sges);
   } else if (is_atomic(r.op)) {
     choose_atomic(r, request, sges);
+    ++atomics_posted_;
   } else {
     choose_data(r, request, sges);
   }
@@ -211,9 +253,10 @@ bool Traffic::post_one() {
   // At least every 16th is signalled, or the queue would never have free slots again, nor the
   // landing memory.
   r.signalled = random_.percent(settings_.signalled_percent) || ++unsignalled_run_ >= 16 ||
-                number + 1 == settings_.requests || landing_outstanding_ > kLandingBytes / 8;
+                number + 1 == wanted_ || landing_outstanding_ > landing_bytes_ / 8;
   if (r.signalled) unsignalled_run_ = 0;
   r.fence = random_.percent(settings_.fence_percent);
+  r.posted_ns = world_.now();
   request.wr_id = number;
   request.signalled = r.signalled;
   request.fence = r.fence;
@@ -230,14 +273,15 @@ bool Traffic::post_one() {
 
 bool Traffic::post_receives(TimeNs now_ns) {
   if (settings_.late_receives && now_ns >= next_receive_ns_) {
-    receives_allowed_ += static_cast<uint32_t>(random_.between(1, 6));
+    if (receives_allowed_ != UINT32_MAX)
+      receives_allowed_ += static_cast<uint32_t>(random_.between(1, 6));
     next_receive_ns_ = now_ns + random_.below(300 * kMicrosecond);
   }
   bool did = false;
   while (receives_posted_ - receives_done_ < kReceives && receives_posted_ < receives_allowed_ &&
          !finished()) {
-    const uint64_t offset = uint64_t{receives_posted_ % kReceives} * kReceiveBytes;
-    const auto sges = split(receives_.address(offset), kReceiveBytes, receives_key_);
+    const uint64_t offset = uint64_t{receives_posted_ % kReceives} * receive_bytes_;
+    const auto sges = split(receives_.address(offset), receive_bytes_, receives_key_);
     const int error = responder_.post_recv({.wr_id = receives_posted_, .sges = sges});
     if (error != 0) {
       fail(fmt::format("post_recv answers {}", error));
@@ -270,6 +314,7 @@ bool Traffic::take_completions() {
       check_completed(completed_);
     }
     const Request& r = requests_[c.wr_id];
+    longest_ns_ = std::max(longest_ns_, world_.now() - r.posted_ns);
     if ((r.op == SendOp::kRead || is_atomic(r.op)) && c.byte_len != r.length_bytes)
       fail(fmt::format("request {}: byte_len {} instead of {}", c.wr_id, c.byte_len,
                        r.length_bytes));
@@ -308,7 +353,7 @@ void Traffic::check_completed(uint32_t number) {
     check_bytes("completed", number, target_.data() + r.remote_offset, posted);
   } else if (r.op == SendOp::kSend || r.op == SendOp::kSendImm) {
     // Consumed already, or in its receive buffer.
-    const uint8_t* buffer = receives_.data() + uint64_t{r.recv_number % kReceives} * kReceiveBytes;
+    const uint8_t* buffer = receives_.data() + uint64_t{r.recv_number % kReceives} * receive_bytes_;
     if (r.recv_number >= receives_done_ && r.length_bytes != 0 &&
         std::memcmp(buffer, r.expected.data(), r.length_bytes) != 0) {
       fail(fmt::format("SEND {} has completed but is not in its receive buffer", number));
@@ -374,16 +419,16 @@ void Traffic::check_receive(const driver::Completion& c) {
                   target_.data() + requests_[visible_checked_].remote_offset,
                   static_cast<uint32_t>(requests_.size()));
   }
-  const uint64_t offset = uint64_t{receives_done_ % kReceives} * kReceiveBytes;
+  const uint64_t offset = uint64_t{receives_done_ % kReceives} * receive_bytes_;
   uint8_t* buffer = receives_.data() + offset;
   const uint32_t filled = r.op == SendOp::kWriteImm ? 0 : r.length_bytes;
   if (filled != 0 && std::memcmp(buffer, r.expected.data(), filled) != 0)
     fail(fmt::format("receive {} of {} {}: wrong bytes", c.wr_id, name_of(r.op), number));
-  if (std::any_of(buffer + filled, buffer + kReceiveBytes,
-                  [](uint8_t byte) { return byte != kUntouched; })) {
+  std::memset(buffer, kUntouched, filled);
+  if (buffer[receive_bytes_ - 1] != kUntouched ||
+      std::memcmp(buffer, buffer + 1, receive_bytes_ - 1) != 0) {
     fail(fmt::format("receive {}: bytes behind the message have changed", c.wr_id));
   }
-  std::memset(buffer, kUntouched, kReceiveBytes);
   ++receives_done_;
 }
 
@@ -403,6 +448,9 @@ void Traffic::check_memory() {
   compare("landing memory", landing_, landing_reference_.data(), landing_reference_.size());
   compare("counters", counters_, counters_reference_.data(), kCounters * 8);
   compare("receive buffers", receives_, receives_reference_.data(), receives_reference_.size());
+  if (source_sum() != source_sum_) fail("source memory has changed");
+  for (const Memory* memory : {&source_, &landing_, &target_, &counters_, &receives_})
+    if (!memory->surroundings_intact()) fail("bytes outside all memory regions have changed");
   if (receives_done_ != sent_messages_)
     fail(fmt::format("{} of {} receives completed", receives_done_, sent_messages_));
 }

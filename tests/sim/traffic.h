@@ -33,10 +33,19 @@ class Traffic final : public World::Program {
 
   bool turn(TimeNs now_ns) override;
   TimeNs next_ns() const override;
-  bool finished() const { return completed_ == settings_.requests; }
+  bool finished() const { return completed_ == wanted_; }
+  // The program does its duty and then no more: all receives get posted, and at most one request,
+  // which shows that those before it are done.
+  void stop();
   // Everything has completed and the network is quiet: memory must equal the reference.
   void check_memory();
   std::string progress() const;
+  uint64_t atomics_posted() const { return atomics_posted_; }
+  uint64_t unfinished_bytes() const;
+  // From posting a signalled request to its completion, at most.
+  uint64_t longest_ns() const { return longest_ns_; }
+  // How long the requester waits for an answer before it sends something again.
+  uint64_t rto_ns() const { return requester_.host->driver().gauges(requester_.qp).rto_ns; }
 
  private:
   struct Request {
@@ -51,18 +60,15 @@ class Traffic final : public World::Program {
     uint32_t imm_data = 0;
     uint32_t recv_number = 0;
     bool solicited = false;
+    TimeNs posted_ns = 0;
   };
   struct Receive {
     uint64_t offset = 0;
   };
 
-  static constexpr uint32_t kReceiveBytes = 32 * 1024;
   static constexpr uint32_t kReceives = 20;
   static constexpr uint32_t kCounters = 32;
   static constexpr uint8_t kUntouched = 0xEE;
-  static constexpr uint64_t kTargetBytes = 320 * 1024;
-  static constexpr uint64_t kSourceBytes = 512 * 1024;
-  static constexpr uint64_t kLandingBytes = 1024 * 1024;
 
   bool post_batch(TimeNs now_ns);
   bool post_one();
@@ -79,6 +85,8 @@ class Traffic final : public World::Program {
   void check_read(uint32_t number);
   void check_bytes(const char* what, uint32_t number, const uint8_t* actual, uint32_t newer_end);
   void check_receive(const driver::Completion& completion);
+  void check_windows();
+  uint64_t source_sum() const;
   void fail(const std::string& what);
 
   World& world_;
@@ -86,6 +94,8 @@ class Traffic final : public World::Program {
   Endpoint& responder_;
   const TrafficSettings settings_;
   Random random_;
+  const uint32_t receive_bytes_;
+  const uint64_t target_bytes_, source_bytes_, landing_bytes_;
   Memory source_, landing_, target_, counters_, receives_;
   uint32_t source_key_, landing_key_, target_keys_[2], counters_key_, receives_key_;
 
@@ -93,13 +103,20 @@ class Traffic final : public World::Program {
   std::vector<uint8_t> target_reference_, landing_reference_, receives_reference_;
   std::vector<uint64_t> counters_reference_;
 
+  uint64_t source_sum_ = 0;
+
   std::vector<Request> requests_;
+  uint32_t wanted_;
   uint32_t completed_ = 0;
+  uint64_t atomics_posted_ = 0;
+  uint64_t longest_ns_ = 0;
   uint32_t sent_messages_ = 0;  // requests that consume a receive
   std::vector<uint32_t> message_requests_;
   uint64_t landing_head_ = 0, landing_outstanding_ = 0;
   TimeNs next_post_ns_ = 0, next_receive_ns_ = 0;
   uint32_t unsignalled_run_ = 0;
+
+  uint32_t turns_ = 0;
 
   uint32_t receives_posted_ = 0, receives_done_ = 0;
   uint32_t receives_allowed_ = 0;

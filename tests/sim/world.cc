@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <rte_errno.h>
-#include <rte_lcore.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 
 #include "dataplane/nic/impl.h"
 
@@ -17,27 +15,19 @@ namespace {
 
 constexpr uint64_t kTurnNs = 300;  // what a turn with work costs in virtual time
 constexpr uint64_t kPageBytes = 4096;
+constexpr uint32_t kTurnsPerCheck = 8;
 
-void require(bool good, const std::string& what) {
-  if (!good) throw std::runtime_error(what);
-}
-
-uint32_t next_pool_number() {
-  static uint32_t number = 0;
-  return number++;
+std::string text_of(const NicGauges& g) {
+  return fmt::format(
+      "{} QPs, {} of {} held packets, {} slots in {} blocks, {} received ahead, {} placed ranges, "
+      "{} of {} READ jobs, {} of {} looped back, {} in the fullest output queue, {} in the longest "
+      "list, {} impaired",
+      g.qps, g.held_packets, g.hold_limit, g.slots, g.slot_blocks, g.received_ahead,
+      g.placed_ranges, g.read_jobs, g.read_jobs_limit, g.loopback, g.loopback_limit,
+      g.output_packets, g.longest_list, g.impaired_packets);
 }
 
 }  // namespace
-
-// ---- memory
-
-Memory::Memory(size_t bytes, uint8_t fill) : bytes_((bytes + kPageBytes - 1) & ~(kPageBytes - 1)) {
-  void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  require(at != MAP_FAILED, "mmap of test memory");
-  data_ = static_cast<uint8_t*>(at);
-  if (fill != 0) std::memset(data_, fill, bytes_);
-}
-Memory::~Memory() { munmap(data_, bytes_); }
 
 // ---- host
 
@@ -152,20 +142,20 @@ std::vector<driver::Completion> Endpoint::poll(driver::Cq& cq) const {
 
 World::World(const WorldSettings& settings)
     : settings_(settings),
-      pools_(create_mbuf_pools(fmt::format("sim{}", next_pool_number()), settings.mtu_bytes,
-                               settings.pool_scale, SOCKET_ID_ANY)),
+      pools_(take_pools(settings.mtu_bytes, settings.pool_scale)),
       mem_fd_(open("/proc/self/mem", O_RDWR | O_CLOEXEC)),
       wire_(std::make_unique<SimWire>(settings.hosts, settings.link, trace_)) {
   require(pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
   require(mem_fd_ >= 0, "/proc/self/mem");
   wire_->set_time(now_);
   for (uint32_t i = 0; i < settings.hosts; ++i) hosts_.push_back(std::make_unique<Host>(*this, i));
+  impaired_.resize(settings.hosts);
 }
 
 World::~World() {
   hosts_.clear();
   wire_.reset();
-  free_mbuf_pools(pools_);
+  give_pools(settings_.mtu_bytes, settings_.pool_scale, pools_);
   close(mem_fd_);
 }
 
@@ -248,7 +238,13 @@ void World::impair(uint32_t index, const std::string& text, uint64_t seed) {
   const bool receive_side =
       spec->direction.value_or(impair::Direction::kRx) == impair::Direction::kRx;
   trace_.note(now_, fmt::format("hnic{}: {}", index, impair::to_string(*spec)));
-  hosts_[index]->nic().set_impairment(receive_side, *spec, seed);
+  set_impairment(index, receive_side, *spec, seed);
+}
+
+void World::set_impairment(uint32_t index, bool receive_side, const impair::Spec& spec,
+                           uint64_t seed) {
+  hosts_[index]->nic().set_impairment(receive_side, spec, seed);
+  impaired_[index][receive_side ? 1 : 0] = {};
 }
 
 void World::advance(uint64_t duration_ns) {
@@ -273,7 +269,55 @@ bool World::turn() {
   }
   for (Program* program : programs_) busy = program->turn(now_) || busy;
   for (auto& host : hosts_) busy = busy || host->nic().work_waiting();
+  if (work != 0) trace_impairments();
+  if (++turns_ % kTurnsPerCheck == 0) check_bounds();
   return work != 0 || busy;
+}
+
+// What the wire does to packets is in the trace, what the impairments do to them is added here.
+void World::trace_impairments() {
+  for (uint32_t i = 0; i < hosts_.size(); ++i) {
+    for (const bool receive_side : {false, true}) {
+      const auto c = hosts_[i]->nic().impairment_counters(receive_side);
+      if (!c) continue;
+      impair::Counters& before = impaired_[i][receive_side ? 1 : 0];
+      const uint64_t dropped = c->dropped + c->rate_dropped + c->queue_dropped -
+                               (before.dropped + before.rate_dropped + before.queue_dropped);
+      const uint64_t changed = dropped + (c->duplicated - before.duplicated) +
+                               (c->reordered - before.reordered) +
+                               (c->corrupted - before.corrupted);
+      if (changed != 0) {
+        trace_.note(
+            now_,
+            fmt::format("hnic{} {}: dropped {} duplicated {} reordered {} corrupted "
+                        "{} of those that came until now",
+                        i, receive_side ? "rx" : "tx", dropped, c->duplicated - before.duplicated,
+                        c->reordered - before.reordered, c->corrupted - before.corrupted));
+      }
+      before = *c;
+    }
+  }
+}
+
+// Nothing grows beyond what it was given.
+void World::check_bounds() {
+  for (const auto& host : hosts_) {
+    const NicGauges g = host->nic().gauges();
+    const uint32_t window = host->nic().settings().window;
+    const bool good = g.held_packets <= g.hold_limit && g.held_packets <= g.slots &&
+                      g.slots <= uint64_t{g.slot_blocks} * window && g.slot_blocks <= 2 * g.qps &&
+                      g.received_ahead < window && g.read_jobs <= g.read_jobs_limit &&
+                      g.loopback <= g.loopback_limit && g.output_packets <= 2 * kBurst &&
+                      g.longest_list <= g.qps &&
+                      g.impaired_packets <= 2 * impair::ImpairmentStage::kDefaultCapacity;
+    if (!good) fail(fmt::format("hnic{} keeps more than it may: {}", host->index(), text_of(g)));
+  }
+}
+
+uint64_t World::sum(Counter counter) {
+  uint64_t total = 0;
+  for (const auto& host : hosts_) total += host->counter(counter);
+  return total;
 }
 
 TimeNs World::next_event_ns() const {
@@ -324,19 +368,23 @@ void World::fail(std::string message) {
   if (failure_.empty()) failure_ = std::move(message);
 }
 
-void World::check_buffers() {
-  for (auto& host : hosts_) {
-    for (const bool receive_side : {true, false}) host->nic().set_impairment(receive_side, {}, 0);
-  }
+void World::check_at_rest() {
+  for (uint32_t i = 0; i < host_count(); ++i)
+    for (const bool receive_side : {true, false}) set_impairment(i, receive_side, {}, 0);
   run_for(20 * kMillisecond);
-  const std::pair<const char*, rte_mempool*> all[] = {{"header", pools_.header},
-                                                      {"data", pools_.data},
-                                                      {"external", pools_.external},
-                                                      {"control", pools_.control},
-                                                      {"hold", pools_.hold}};
-  for (const auto& [name, pool] : all) {
-    if (const unsigned out = rte_mempool_in_use_count(pool); out != 0)
-      fail(fmt::format("{} packet buffers of the {} pool did not come back", out, name));
+  for (const auto& host : hosts_) {
+    const NicGauges g = host->nic().gauges();
+    if (g.held_packets + g.slots + g.slot_blocks + g.received_ahead + g.placed_ranges +
+            g.read_jobs + g.loopback + g.output_packets + g.longest_list !=
+        0) {
+      fail(fmt::format("at rest hnic{} still keeps: {}", host->index(), text_of(g)));
+    }
+  }
+  static constexpr const char* kNames[] = {"header", "data", "external", "control", "hold"};
+  const auto all = all_of(pools_);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (const unsigned out = rte_mempool_in_use_count(all[i]); out != 0)
+      fail(fmt::format("{} packet buffers of the {} pool did not come back", out, kNames[i]));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "dataplane/nic/nic.h"
+#include "tests/sim/resources.h"
 #include "tests/sim/sim_wire.h"
 #include "tests/sim/trace.h"
 #include "verbs-shim/driver/driver.h"
@@ -57,22 +59,6 @@ struct WorldSettings {
 
 // How registered memory looks to the NIC.
 enum class Reach : uint8_t { kMapped, kMemFd, kMixed };
-
-// Bytes of a simulated program. Page aligned.
-class Memory {
- public:
-  explicit Memory(size_t bytes, uint8_t fill = 0);
-  ~Memory();
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  uint8_t* data() const { return data_; }
-  size_t size() const { return bytes_; }
-  uint64_t address(uint64_t offset = 0) const { return reinterpret_cast<uint64_t>(data_) + offset; }
-
- private:
-  uint8_t* data_;
-  size_t bytes_;
-};
 
 class World;
 
@@ -176,8 +162,11 @@ class World {
   bool failed() const { return !failure_.empty(); }
   // The failure, counters, queue pairs, and the last packets.
   std::string report() const;
-  // Lets everything that is in flight arrive, then checks that all packet buffers are back.
-  void check_buffers();
+  // Lets everything that is in flight arrive, then checks that all packet buffers are back and that
+  // the NICs keep nothing.
+  void check_at_rest();
+  // What all NICs together have counted.
+  uint64_t sum(Counter counter);
 
   TimeNs now() const { return now_; }
   const WorldSettings& settings() const { return settings_; }
@@ -191,6 +180,9 @@ class World {
  private:
   bool turn();
   TimeNs next_event_ns() const;
+  void set_impairment(uint32_t index, bool receive_side, const impair::Spec& spec, uint64_t seed);
+  void check_bounds();
+  void trace_impairments();
 
   WorldSettings settings_;
   Trace trace_;
@@ -202,6 +194,8 @@ class World {
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<Program*> programs_;
   std::string failure_;
+  uint32_t turns_ = 0;
+  std::vector<std::array<impair::Counters, 2>> impaired_;  // as last traced: by host, tx and rx
 };
 
 }  // namespace hostnic::sim

@@ -15,6 +15,8 @@ SHOWN_LINES = 60
 GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? ?(?:where .*)?\(\d+ ms\)$")
 GTEST_START = re.compile(r"\[ RUN +\] (\S+)")
 RUNNER_CASE = re.compile(r"(ok  |FAIL|skip) (.+)$")
+# What a test program counted beside its tests.
+GTEST_COUNTED = re.compile(r"(\d+) (?:of \d+ )?(worlds|patterns)\b")
 RUNNER_SUMMARY = re.compile(r"\d+ passed, \d+ failed")
 
 
@@ -29,6 +31,11 @@ class Results:
     def fail(self, name, why=""):
         self.failures.append(f"{name}: {why}" if why else name)
         print(f"   FAIL {name}" + (f": {why}" if why else ""), flush=True)
+
+    def add(self, other):
+        self.passed += other.passed
+        self.skipped += other.skipped
+        self.failures += other.failures
 
     def summary(self):
         line = f"{self.passed} passed, {len(self.failures)} failed"
@@ -110,10 +117,13 @@ def run_gtest(results, name, command, limit_s, environment=None):
     """A GoogleTest program: one line, and the output of the tests that failed."""
     start = time.monotonic()
     counts = {"OK": 0, "FAILED": 0, "SKIPPED": 0}
+    counted = {}
     running, output = None, []
 
     def handle(line):
         nonlocal running, output
+        if found := GTEST_COUNTED.match(line):
+            counted[found.group(2)] = counted.get(found.group(2), 0) + int(found.group(1))
         if begun := GTEST_START.search(line):
             running, output = begun.group(1), []
             return
@@ -141,7 +151,8 @@ def run_gtest(results, name, command, limit_s, environment=None):
         results.fail(name, how_it_ended(process, status, limit_s))
     elif sum(counts.values()) == 0:
         results.fail(name, "ran no test")
-    print(f"   {name}: {counts['OK']} of {sum(counts.values())} passed "
+    more = "".join(f", {count:,} {what}" for what, count in sorted(counted.items()))
+    print(f"   {name}: {counts['OK']} of {sum(counts.values())} passed{more} "
           f"({time.monotonic() - start:.1f} s)", flush=True)
 
 

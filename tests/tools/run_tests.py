@@ -4,10 +4,12 @@
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), hosts (two network namespaces; as root only), sanitize (a build with
 AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again),
-fuzz (each fuzzer for a few seconds), lint (format and clang-tidy)."""
+fuzz (each fuzzer for half a minute), lint (format and clang-tidy)."""
 
 import argparse
+import concurrent.futures
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,13 +19,17 @@ from results import Results, run_check, run_gtest, run_runner
 
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
+CPUS = len(os.sched_getaffinity(0))
 PARTS = ["unit", "sim", "lab", "hosts", "sanitize", "fuzz", "lint"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "hosts"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 FUZZ_BUILD = TOP / "build-fuzz"
-FUZZ_S = 5
+# Each; as many at a time as there are CPUs.
+FUZZ_S = 30
+FUZZ_MAX_BYTES = 2048
+FUZZ_RSS_MB = 1024
 
 # Nothing may hang for ever. About three times what two idle cores take.
 LIMIT_S = {"gtest": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200}
@@ -61,8 +67,29 @@ class Runner:
         if not programs:
             self.results.fail(f"{prefix}{'sim' if sim else 'unit'}", "no program in the build")
         for name, _, command, environment in programs:
-            run_gtest(self.results, prefix + name, command, LIMIT_S["gtest"] * slowdown,
-                      {**environment, **(more_environment or {})})
+            environment = {**environment, **(more_environment or {})}
+            limit_s = LIMIT_S["gtest"] * slowdown
+            if sim:
+                self.simulation(prefix + name, [*command, *self.options.sim_arguments(slowdown)],
+                                limit_s, environment)
+            else:
+                run_gtest(self.results, prefix + name, command, limit_s, environment)
+
+    def simulation(self, name, command, limit_s, environment):
+        """One thread each: GoogleTest deals the tests out to as many programs as there are CPUs."""
+        def shard(number):
+            results = Results()
+            run_gtest(results, f"{name} {number + 1}/{CPUS}", command, limit_s,
+                      {**environment, "GTEST_TOTAL_SHARDS": str(CPUS),
+                       "GTEST_SHARD_INDEX": str(number)})
+            return results
+        self.side_by_side(shard, range(CPUS))
+
+    def side_by_side(self, work, items):
+        """Each item's own Results, added up."""
+        with concurrent.futures.ThreadPoolExecutor(max_workers=CPUS) as pool:
+            for results in pool.map(work, items):
+                self.results.add(results)
 
     def benchmarks(self):
         """That they run, and that what they measure is done right."""
@@ -141,11 +168,25 @@ class Runner:
                     environment={"CC": "clang-14", "CXX": "clang++-14"}) and
                     self.build_in("fuzz", FUZZ_BUILD, ["fuzzers"])):
                 return
-            for fuzzer in sorted((FUZZ_BUILD / "tests" / "fuzz").glob("*_fuzzer")):
-                run_check(self.results, f"fuzz: {fuzzer.name}",
-                          [fuzzer, f"-max_total_time={FUZZ_S}", "-max_len=2048",
-                           f"-artifact_prefix={FUZZ_BUILD}/"], FUZZ_S * 6)
+            fuzzers = sorted((FUZZ_BUILD / "tests" / "fuzz").glob("*_fuzzer"))
+            print(f"   {FUZZ_S} s each; new inputs go to {FUZZ_BUILD}/corpus/, those that fail to "
+                  f"{FUZZ_BUILD}/", flush=True)
+            self.side_by_side(self.fuzz_one, fuzzers)
+            if not fuzzers:
+                self.results.fail("fuzz", "no program in the build")
         self.part("Fuzzers", work)
+
+    @staticmethod
+    def fuzz_one(fuzzer):
+        results = Results()
+        found = FUZZ_BUILD / "corpus" / fuzzer.name
+        found.mkdir(parents=True, exist_ok=True)
+        run_check(results, f"fuzz: {fuzzer.name}",
+                  [fuzzer, f"-max_total_time={FUZZ_S}", f"-max_len={FUZZ_MAX_BYTES}", "-timeout=10",
+                   f"-rss_limit_mb={FUZZ_RSS_MB}", "-print_final_stats=1",
+                   f"-artifact_prefix={FUZZ_BUILD}/{fuzzer.name}-", found,
+                   TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 6)
+        return results
 
     def lint(self):
         script = TESTS / "tools" / "lint.py"
@@ -178,6 +219,9 @@ def parse():
                         help="a representative part of lab and hosts")
     options = parser.parse_args()
     options.selection = "--quick" if options.quick else "--ci" if options.all else "--full"
+    # A sanitizer takes several times as long: fewer seeds, and one exhaustive pattern in so many.
+    options.sim_arguments = lambda slowdown: (
+        [] if slowdown == 1 else ["--seeds", 20, "--sample", 7])
     options.parts = PARTS if options.all else DEFAULT_PARTS
     if options.only is not None:
         options.parts = options.only.split(",")

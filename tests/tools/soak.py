@@ -13,6 +13,9 @@ from results import Results, run_check
 
 TOP = Path(__file__).resolve().parents[2]
 RUN_LIMIT_S = 300
+# Worlds take milliseconds, a lab seconds.
+SIM_SEEDS = 10
+SIM_TESTS = "*Network*:Liveness.*"
 IMPAIRMENTS = [
     "drop 0.1%",
     "drop 1%; reorder 2% distance 4; duplicate 1%",
@@ -39,7 +42,8 @@ def main():
     parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
     parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help="the first seed (default: random)")
-    parser.add_argument("minutes", type=float, nargs="?", default=10)
+    parser.add_argument("--minutes", metavar="N", type=float, default=10,
+                        help="how long (default: %(default)s)")
     options = parser.parse_args()
     build, results = options.build.resolve(), Results()
     if not (build / "hostnic").exists():
@@ -47,12 +51,13 @@ def main():
     seed = options.seed or random.SystemRandom().randrange(1, 1 << 31)
     end = time.monotonic() + options.minutes * 60
     while time.monotonic() < end:
-        rounds = [("simulation", [build / "tests/sim/sim-test", "--seeds", 1, "--first-seed", seed]),
+        rounds = [("simulation", [build / "tests/sim/sim-test", f"--gtest_filter={SIM_TESTS}",
+                                  "--seeds", SIM_SEEDS, "--first-seed", seed]),
                   ("hostnic-verify", verify(build, seed))]
         for name, command in rounds:
             if not run_check(results, f"seed {seed}: {name}", command, RUN_LIMIT_S):
                 print("     again: " + shlex.join(map(str, command)), flush=True)
-        seed += 1
+        seed += SIM_SEEDS
     for failure in results.failures:
         print(f"   FAIL {failure}")
     print(results.summary())

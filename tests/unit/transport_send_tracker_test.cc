@@ -189,6 +189,22 @@ TEST_P(Tracker, ATriggerOfAnotherAttemptSaysNothing) {
   EXPECT_EQ(tracker_.detect_losses(0, 0), 13u) << "0..12 are 8 and more transmissions older";
 }
 
+TEST_P(Tracker, AnAnswerToAResendTellsWhatIsMissingBeforeIt) {
+  start(30);
+  tracker_.mark_lost(at(29));
+  tracker_.on_resend(at(29), 1, 5 * kRtt);
+  // It came sooner than any answer can: the first transmission's, nothing follows.
+  tracker_.on_news(at(0), bits(at(29), 1), 5 * kRtt - 1);
+  EXPECT_EQ(tracker_.detect_losses(6 * kRtt, 0), 0u);
+  tracker_.reset(at(0), 1024);
+  tracker_.on_first_send(30, 0);
+  tracker_.mark_lost(at(29));
+  tracker_.on_resend(at(29), 1, 5 * kRtt);
+  tracker_.on_news(at(0), bits(at(29), 1), 5 * kRtt);
+  EXPECT_EQ(tracker_.detect_losses(6 * kRtt, 0), 30 - SendTracker::kMinThreshold + 1);
+  EXPECT_EQ(lost(tracker_).front(), at(0).value());
+}
+
 TEST_P(Tracker, AttemptsCycleAndNeverReturnToZero) {
   start(3);
   EXPECT_EQ(tracker_.attempt(at(1)), 0);

@@ -320,6 +320,11 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   caps = qp->init.caps;
 }
 
+QpGauges Driver::gauges(Qp* qp) {
+  std::lock_guard lock(mutex_);
+  return qp->gauges();
+}
+
 int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
   std::lock_guard lock(mutex_);
   last_now_ns_ = std::max(last_now_ns_, now_ns);

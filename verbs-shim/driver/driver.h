@@ -67,6 +67,13 @@ struct DriverCounters {
   uint64_t read_repulls = 0;
 };
 
+// What a queue pair has outstanding at one moment.
+struct QpGauges {
+  uint32_t requests_in_flight = 0, responses_in_flight = 0;  // PSNs
+  uint32_t request_window = 0, response_window = 0;          // at most
+  uint64_t rto_ns = 0;                                       // as it is backed off now
+};
+
 class Driver {
  public:
   using AsyncFn = void (*)(void* argument, AsyncEvent event, void* qp_user, Cq* cq);
@@ -90,6 +97,7 @@ class Driver {
   // docs/verbs.md.
   int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
+  QpGauges gauges(Qp* qp);                            // [locks]
 
   // [locks] 0, EINVAL (state, too many SGEs, inline too long), ENOMEM (send queue full). Issues
   // what may go now.

@@ -67,6 +67,7 @@ class Qp {
   TimeNs deadline_ns() const { return deadline_ns_; }
   void on_timer(TimeNs now_ns);
   void update_deadline(TimeNs now_ns);
+  QpGauges gauges() const;
 
   const QpInit init;
   const uint32_t cell_index;

@@ -168,7 +168,16 @@ void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs n
   // Bits of another epoch say nothing; the base always counts, for only what every epoch keeps lies
   // before it.
   const bool current = news.response_epoch == epoch_;
-  const uint32_t fresh = responses_.on_news(base, current ? bits : kNone);
+  // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
+  // after the silence before a probe, is taken for that one's, and what was pulled before is missing.
+  // Otherwise a lost range would come back probe by probe.
+  TimeNs answered_before_ns = 0;
+  if (probed_) {
+    answered_before_ns = now_ns;
+  } else if (rtt_.valid()) {
+    answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
+  }
+  const uint32_t fresh = responses_.on_news(base, current ? bits : kNone, answered_before_ns);
   if (news.response_mark_count != seen_response_mark_count_) {
     seen_response_mark_count_ = news.response_mark_count;
     response_congestion_.on_mark();

@@ -34,6 +34,14 @@ uint64_t Qp::rto_ns() const {
   return std::min(base << std::min(backoff_, kMaxBackoff), cap);
 }
 
+QpGauges Qp::gauges() const {
+  return {.requests_in_flight = requests_.in_flight(),
+          .responses_in_flight = responses_.in_flight(),
+          .request_window = requests_.window(),
+          .response_window = responses_.window(),
+          .rto_ns = rto_ns()};
+}
+
 uint64_t Qp::probe_ns() const {
   const uint64_t measured = rtt_.valid() ? 2 * rtt_.srtt_ns() : host_.settings().min_rto_ns;
   return std::max(host_.settings().min_probe_ns, measured);
