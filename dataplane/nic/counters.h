@@ -42,7 +42,7 @@ namespace hostnic {
   X(rx_wrong_service, "packets of another service (RC, UC, UD) than their QP's") \
   X(rx_wrong_qkey, "datagrams with another Q_Key than their QP's")               \
   X(rx_no_receive, "UC and UD messages dropped: no receive was posted")          \
-  X(rx_too_long, "UC and UD messages dropped: longer than announced or received") \
+  X(rx_too_long, "UC and UD messages dropped: longer than allowed")              \
   X(uc_incomplete, "UC messages dropped: a packet of them did not come")         \
   X(uc_access_refused, "UC WRITEs dropped: key, bounds or right")                \
   X(rx_parse_error, "packets that are no valid RoCEv2")                          \

@@ -1,8 +1,9 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), response.cc (READ answers
 // and ACKs arrive), placement.cc (bytes into memory), transmit.cc (descriptors become packets),
-// acknowledge.cc, read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc, reports.cc (towards the driver), output.cc (towards
-// the port), neighbours.cc (ARP), impairments.cc.
+// acknowledge.cc, read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
+// reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
+// impairments.cc.
 #pragma once
 
 #include <array>

@@ -339,8 +339,7 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   }
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
-  const PlaceResult result =
-      scatter(qp, request, receive.list(), p.reth.va, payload, error);
+  const PlaceResult result = scatter(qp, request, receive.list(), p.reth.va, payload, error);
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
   if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};

@@ -183,8 +183,7 @@ bool Nic::Impl::place_uc_write(QpContext& qp, const wire::Packet& p,
   // meanwhile.
   const uint64_t va = message.va + message.offset_bytes;
   const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
-  MemoryRegionEntry* region =
-      remote_region(qp, message.key, va, checked_bytes, kAccessRemoteWrite);
+  MemoryRegionEntry* region = remote_region(qp, message.key, va, checked_bytes, kAccessRemoteWrite);
   const PlaceRequest request{qp.requests, p.psn, /*ahead=*/false, /*tail=*/!p.more};
   if (region != nullptr && place(request, *region, va, payload) == PlaceResult::kDone) return true;
   counters.add(Counter::uc_access_refused);
@@ -272,20 +271,17 @@ bool Nic::Impl::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
       if (qp.neighbour < 0) return false;
     }
   }
-  const uint32_t made_for =
-      qp.neighbour < 0 ? 1 : neighbours.entry(qp.neighbour).generation;
+  const uint32_t made_for = qp.neighbour < 0 ? 1 : neighbours.entry(qp.neighbour).generation;
   if (made_for == 0) return false;
   if (made_for == qp.flows_made_for && d.dest_qpn == qp.flow_qpn &&
       d.traffic_class == qp.flow_traffic_class && d.hop_limit == qp.flow_hop_limit) {
     return true;
   }
-  const wire::MacAddress mac =
-      qp.neighbour < 0 ? wire_mac(qp) : neighbours.entry(qp.neighbour).mac;
+  const wire::MacAddress mac = qp.neighbour < 0 ? wire_mac(qp) : neighbours.entry(qp.neighbour).mac;
   const auto traffic_class = static_cast<uint8_t>(d.traffic_class & ~wire::kEcnMask);
-  qp.request_flow = wire::make_flow_template(settings.mac, mac, settings.ip,
-                                             Ipv4Address{qp.dest_ip},
-                                             make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class,
-                                             d.hop_limit);
+  qp.request_flow =
+      wire::make_flow_template(settings.mac, mac, settings.ip, Ipv4Address{qp.dest_ip},
+                               make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class, d.hop_limit);
   qp.flows_made_for = made_for;
   qp.flow_qpn = d.dest_qpn;
   qp.flow_traffic_class = d.traffic_class;

@@ -121,10 +121,10 @@ inline constexpr auto kExtensionBytes = [] {
   for (size_t i = 0; i < kOpcodeCount; ++i) {
     const OpcodeInfo& info = kOpcodes[i];
     bytes[i] = static_cast<uint8_t>(
-        info.has_neth * kNethBytes + info.has_deth * kDethBytes + info.has_reth * kRethBytes + info.has_imm * kImmDtBytes +
-        info.has_recv_eth * kRecvEthBytes + info.has_read_eth * kReadEthBytes +
-        info.has_resp_eth * kRespEthBytes + info.has_atomic_eth * kAtomicEthBytes +
-        info.has_ack * (kAethBytes + kSackEthBytes));
+        info.has_neth * kNethBytes + info.has_deth * kDethBytes + info.has_reth * kRethBytes +
+        info.has_imm * kImmDtBytes + info.has_recv_eth * kRecvEthBytes +
+        info.has_read_eth * kReadEthBytes + info.has_resp_eth * kRespEthBytes +
+        info.has_atomic_eth * kAtomicEthBytes + info.has_ack * (kAethBytes + kSackEthBytes));
   }
   return bytes;
 }();

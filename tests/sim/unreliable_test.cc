@@ -61,8 +61,8 @@ TEST(Unreliable, Rule36_UcMessagesLongerThanAllWindows) {
 }
 
 TEST(Unreliable, Rule36_UcGapDropsTheMessageAndKeepsTheReceive) {
-  for (const char* lost : {"rx drop nth 1 kind send", "rx drop nth 2 kind send",
-                           "rx drop nth 3 kind send"}) {
+  for (const char* lost :
+       {"rx drop nth 1 kind send", "rx drop nth 2 kind send", "rx drop nth 3 kind send"}) {
     Pair pair(uc());
     pair.world.impair(1, lost);
     ASSERT_EQ(pair.post_receive(7, 0, 65536), 0);

@@ -251,8 +251,7 @@ void World::to_rtr(Endpoint& a, const Endpoint& b) {
   uint32_t mask = driver::kQpState;
   if (a.settings.type != QpType::kUd)
     mask |= driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn | driver::kQpRqPsn;
-  if (a.settings.type == QpType::kRc)
-    mask |= driver::kQpMaxDestRdAtomic | driver::kQpMinRnrTimer;
+  if (a.settings.type == QpType::kRc) mask |= driver::kQpMaxDestRdAtomic | driver::kQpMinRnrTimer;
   const int error = a.host->driver().modify_qp(a.qp, attr, mask);
   require(error == 0, "modify_qp to RTR");
 }
@@ -267,8 +266,8 @@ void World::to_rts(Endpoint& a) {
   attr.max_rd_atomic = a.settings.max_rd_atomic;
   uint32_t mask = driver::kQpState | driver::kQpSqPsn;
   if (a.settings.type == QpType::kRc) {
-    mask |= driver::kQpTimeout | driver::kQpRetryCnt | driver::kQpRnrRetry |
-            driver::kQpMaxQpRdAtomic;
+    mask |=
+        driver::kQpTimeout | driver::kQpRetryCnt | driver::kQpRnrRetry | driver::kQpMaxQpRdAtomic;
   }
   const int error = a.host->driver().modify_qp(a.qp, attr, mask);
   require(error == 0, "modify_qp to RTS");

@@ -69,8 +69,7 @@ constexpr Legal kUcTable[] = {
     {QpState::kInit, QpState::kRtr, kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
      kQpPkeyIndex | kQpAccessFlags | kAlternatePath},
     {QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpAccessFlags | kAlternatePath},
-    {QpState::kRts, QpState::kRts, 0,
-     kQpCurState | kQpAccessFlags | kAlternatePath | kQpRateLimit},
+    {QpState::kRts, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kAlternatePath | kQpRateLimit},
     {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
     {QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kAlternatePath},
     {QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpAccessFlags | kQpAv | kAlternatePath},
@@ -94,9 +93,8 @@ struct Service {
   QpType type;
   std::span<const Legal> table;
 };
-const Service kServices[] = {{"RC", QpType::kRc, kRcTable},
-                             {"UC", QpType::kUc, kUcTable},
-                             {"UD", QpType::kUd, kUdTable}};
+const Service kServices[] = {
+    {"RC", QpType::kRc, kRcTable}, {"UC", QpType::kUc, kUcTable}, {"UD", QpType::kUd, kUdTable}};
 
 class QpStateMachine : public testing::TestWithParam<Service> {
  protected:

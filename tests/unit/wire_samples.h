@@ -86,8 +86,7 @@ inline std::vector<uint64_t> sack_words(const Packet& p) {
 // Whether no header says how many bytes the packet has, or only an upper bound.
 inline bool length_is_free(Opcode opcode) {
   const OpcodeInfo& info = opcode_info(opcode);
-  return info.service != Service::kReliable &&
-         (!info.has_reth || opcode == Opcode::kUcWriteFirst);
+  return info.service != Service::kReliable && (!info.has_reth || opcode == Opcode::kUcWriteFirst);
 }
 
 // Headers, payload, and with has_icrc pad and ICRC.

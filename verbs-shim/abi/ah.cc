@@ -31,12 +31,12 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
 
 namespace hostnic::abi {
 
-int to_datagram(const ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
+int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
   constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
   if (ah == nullptr || ah->pd != qp.pd || qpn > 0xffffff) return EINVAL;
   out = object_of(ah)->path;
   out.qpn = qpn;
-  const QpObject& object = *object_of(const_cast<ibv_qp*>(&qp));
+  const QpObject& object = *object_of(&qp);
   out.qkey = (qkey & kControlled) != 0 ? object.qkey.load(std::memory_order_relaxed) : qkey;
   return 0;
 }
@@ -48,8 +48,7 @@ HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc*
   static const RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
       "ibv_init_ah_from_wc", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, wc, grh, attr);
-  if (int error =
-          to_return_path(*wc, *grh, port, object_of(context)->driver->device().ip, *attr)) {
+  if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device().ip, *attr)) {
     errno = error;
     return -1;
   }

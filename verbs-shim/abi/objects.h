@@ -80,7 +80,7 @@ struct AhObject : ibv_ah, ObjectBase {
 // Where a datagram goes that `ah`, `qpn` and `qkey` of a work request name, in `out`. EINVAL: the
 // address handle is none, or of another protection domain than the queue pair. As with hardware, a
 // handle that was destroyed is the program's own fault: the data path takes no lock to find out.
-int to_datagram(const ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
+int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
 
 // The public verbs_context comes last in rdma-core's own structures and first in ours: programs
 // only go from ibv_context to verbs_context (verbs_get_ctx).

@@ -1,6 +1,6 @@
 // What this device does not have, refused cleanly: shared receive queues, memory windows,
-// multicast, objects imported from other processes, enhanced connection establishment. Functions on objects that we never create (ibv_destroy_srq, ...) are
-// the real library's.
+// multicast, objects imported from other processes, enhanced connection establishment. Functions on
+// objects that we never create (ibv_destroy_srq, ...) are the real library's.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"

@@ -289,7 +289,8 @@ int Driver::destroy_qp(Qp* qp) {
 
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   std::lock_guard lock(mutex_);
-  if (const int error = check_transition(qp->init.type, qp->state, attr, mask); error != 0) return error;
+  if (const int error = check_transition(qp->init.type, qp->state, attr, mask); error != 0)
+    return error;
   const DeviceLimits limits{.mtu_bytes = settings_.mtu_bytes, .max_rd_atomic = kLandingEntries};
   if (const int error = check_attributes(attr, mask, limits); error != 0) return error;
   const QpAttr before = qp->attr;
