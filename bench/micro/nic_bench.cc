@@ -81,7 +81,8 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
                        .landing_offset = segment_.allocate(sizeof(LandingSlot)),
                        .recv_entries = 0,
                        .recv_max_sge = 1,
-                       .landing_entries = 1};
+                       .landing_entries = 1,
+                       .type = QpType::kRc};
   qpn_ = execute(command).qpn;
 }
 

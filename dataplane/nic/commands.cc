@@ -87,7 +87,9 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
       !std::has_single_bit(uint32_t{command.landing_entries})) {
     return EINVAL;
   }
+  if (command.type < QpType::kRc || command.type > QpType::kUd) return EINVAL;
   auto qp = std::make_unique<QpContext>();
+  qp->type = command.type;
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
   qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
   qp->recv_completions = reinterpret_cast<RecvCompletion*>(
@@ -150,12 +152,15 @@ int Nic::Impl::modify_qp(ClientState& client, const ModifyQpCommand& command) {
         qp->incoming_response_tag = make_flow_tag(qp->qpn, qp->dest_qpn, qp->sq_psn);
         if (qp->neighbour < 0 && qp->flows_made_for != 0) make_flows(*qp, wire_mac(*qp));
         if (qp->neighbour >= 0) qp->flows_made_for = 0;  // made anew with the first packet
+      } else if (command.restart_sends != 0) {
+        restart_unreliable(*qp, Psn(command.sq_psn));
       }
       break;
     default:
       break;
   }
   qp->access = command.access;
+  qp->qkey = command.qkey;
   qp->min_rnr_timer = command.min_rnr_timer & 31;
   if (command.state == QpState::kErr) {
     qp->state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
@@ -176,15 +181,18 @@ void Nic::Impl::reset_request_cell(QpContext& qp) {
 
 // RESET or INIT to RTR: everything about the connection starts anew.
 int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
-  if (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > settings.mtu_bytes)
+  // A datagram queue pair has no path: every descriptor brings its own.
+  const bool has_path = qp.type != QpType::kUd;
+  if (has_path &&
+      (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > settings.mtu_bytes))
     return EINVAL;
   if (command.max_dest_rd_atomic > kAtomicRecords) return EINVAL;
   quiesce_qp(qp);
   clear_cell(*qp.cell);
   qp.dest_qpn = command.dest_qpn & 0xffffff;
-  qp.dest_ip = command.dest_ip;
+  qp.dest_ip = has_path ? command.dest_ip : 0;
   qp.rq_psn = command.rq_psn & Psn::kMask;
-  qp.mtu_bytes = command.path_mtu_bytes;
+  qp.mtu_bytes = static_cast<uint16_t>(has_path ? command.path_mtu_bytes : settings.mtu_bytes);
   qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
   qp.traffic_class = command.traffic_class;
   qp.hop_limit = command.hop_limit;
@@ -210,6 +218,9 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.incoming_response_tag = 0;
   qp.neighbour = -1;
   qp.flows_made_for = 0;
+  qp.message = {};
+  qp.message.expected = Psn(qp.rq_psn);
+  if (!has_path) return 0;
   if (qp.dest_ip == raw(settings.ip)) {
     qp.peer = kLoopbackPeer;
   } else if (port.is_wire()) {

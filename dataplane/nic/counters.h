@@ -39,6 +39,12 @@ namespace hostnic {
   X(bytes_copied_mem_fd, "payload bytes placed or fetched by system call")       \
   X(rx_unknown_qp, "packets for no QP of ours")                                  \
   X(rx_wrong_tag, "packets of an older connection of the QP")                    \
+  X(rx_wrong_service, "packets of another service (RC, UC, UD) than their QP's") \
+  X(rx_wrong_qkey, "datagrams with another Q_Key than their QP's")               \
+  X(rx_no_receive, "UC and UD messages dropped: no receive was posted")          \
+  X(rx_too_long, "UC and UD messages dropped: longer than allowed")              \
+  X(uc_incomplete, "UC messages dropped: a packet of them did not come")         \
+  X(uc_access_refused, "UC WRITEs dropped: key, bounds or right")                \
   X(rx_parse_error, "packets that are no valid RoCEv2")                          \
   X(rx_icrc_error, "packets with a wrong ICRC")                                  \
   X(rx_not_ours, "packets for another address or protocol")                      \

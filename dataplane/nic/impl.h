@@ -1,8 +1,9 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), response.cc (READ answers
 // and ACKs arrive), placement.cc (bytes into memory), transmit.cc (descriptors become packets),
-// acknowledge.cc, read_service.cc, commands.cc, reports.cc (towards the driver), output.cc (towards
-// the port), neighbours.cc (ARP), impairments.cc.
+// acknowledge.cc, read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
+// reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
+// impairments.cc.
 #pragma once
 
 #include <array>
@@ -173,6 +174,15 @@ struct Nic::Impl final : public impair::PacketOps {
   Verdict execute_read(QpContext& qp, const wire::Packet& p);
   Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
   Verdict check_receive(QpContext& qp, uint32_t sn);
+  // A receive work request, copied out of shared memory.
+  struct PostedReceive {
+    std::array<Sge, kMaxSge> sges;
+    uint32_t sge_count = 0;
+    uint64_t capacity_bytes = 0;
+    std::span<const Sge> list() const { return {sges.data(), sge_count}; }
+  };
+  // False: the slot holds nothing that a driver would have written.
+  static bool load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive);
   void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
   void slide_requests(QpContext& qp);
   void slide_later(QpContext& qp);
@@ -199,6 +209,22 @@ struct Nic::Impl final : public impair::PacketOps {
   void report_responses(QpContext& qp);
   void publish_responses(QpContext& qp);
   void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
+
+  // unreliable.cc
+  bool answers_to(const QpContext& qp, const wire::Packet& p) const;
+  void receive_unreliable(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool follow_message(QpContext& qp, const wire::Packet& p);
+  void lose_message(QpContext& qp);
+  bool place_unreliable(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  bool place_uc_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  bool place_uc_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void fail_receive(QpContext& qp, uint32_t sn, RecvStatus status);
+  bool may_send_unreliable(const QpContext& qp, const SendDescriptor& d) const;
+  void set_unreliable_opcode(QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
+  bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
+  void settle_unreliable(QpContext& qp, Psn next);
+  void restart_unreliable(QpContext& qp, Psn next);
 
   // placement.cc
   MemoryRegionEntry* remote_region(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,

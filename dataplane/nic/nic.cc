@@ -18,6 +18,10 @@ const char* state_name(QpState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
+const char* type_name(QpType type) {
+  return type == QpType::kRc ? "RC" : type == QpType::kUc ? "UC" : "UD";
+}
+
 std::string ip_text(uint32_t ip) {
   return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
 }
@@ -193,12 +197,14 @@ std::vector<std::string> Nic::describe_qps() const {
   for (const auto& qp : impl_->qps) {
     if (qp == nullptr) continue;
     lines.push_back(fmt::format(
-        "{} qp {:#08x} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked {} "
+        "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
+        "{} "
         "recv-sn {} epoch {}{}",
-        impl_->settings.name, qp->qpn, state_name(qp->state), qp->client->settings().client_id,
-        ip_text(qp->dest_ip), qp->dest_qpn, qp->mtu_bytes, qp->requests.window.base().value(),
-        qp->requests.window.received_ahead(), qp->transmitted.value(), qp->acknowledged.value(),
-        qp->recv_next_sn, qp->epoch, qp->fatal ? " refused its peer" : ""));
+        impl_->settings.name, qp->qpn, type_name(qp->type), state_name(qp->state),
+        qp->client->settings().client_id, ip_text(qp->dest_ip), qp->dest_qpn, qp->mtu_bytes,
+        qp->requests.window.base().value(), qp->requests.window.received_ahead(),
+        qp->transmitted.value(), qp->acknowledged.value(), qp->recv_next_sn, qp->epoch,
+        qp->fatal ? " refused its peer" : ""));
   }
   return lines;
 }

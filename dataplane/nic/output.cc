@@ -141,10 +141,10 @@ void Nic::Impl::make_flows(QpContext& qp, const wire::MacAddress& destination) {
   // Both ends of a flow use the requester's tag: what we expect as the answer's is what our
   // requests carry.
   const Ipv4Address peer{qp.dest_ip};
-  // Senders follow marks, so routers may mark (rule 27). ACKs ride in the same flow and are marked
-  // in vain.
-  const auto traffic_class =
-      static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
+  // Senders follow marks, so routers may mark (rule 27); those of UC never hear of them. ACKs ride
+  // in the same flow and are marked in vain.
+  const uint8_t ecn = qp.type == QpType::kRc ? wire::kEcnCapable : uint8_t{0};
+  const auto traffic_class = static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | ecn);
   qp.request_flow = wire::make_flow_template(settings.mac, destination, settings.ip, peer,
                                              qp.incoming_response_tag, traffic_class, qp.hop_limit);
   qp.response_flow = wire::make_flow_template(settings.mac, destination, settings.ip, peer,

@@ -55,11 +55,29 @@ struct ReceiveSpace {
 struct ReceiveEnd {
   uint32_t byte_len = 0;
   uint32_t imm_data = 0;
-  uint32_t flags = 0;  // RecvFlag
+  uint32_t flags = 0;    // RecvFlag
+  uint32_t src_qpn = 0;  // UD
+};
+
+// UC: the message whose packets arrive (rule 36).
+struct UnreliableMessage {
+  enum class State : uint8_t {
+    kNone,
+    kTaking,    // its First has come, and nothing is missing so far
+    kDropping,  // counted as lost; what still comes of it is dropped
+  };
+  Psn expected;  // next PSN in order
+  State state = State::kNone;
+  bool is_write = false;
+  uint64_t offset_bytes = 0;  // of the next packet in the message
+  uint64_t va = 0;            // WRITE: as its First says
+  uint32_t key = 0;
+  uint32_t length_bytes = 0;
 };
 
 struct QpContext {
   uint32_t qpn = 0;
+  QpType type = QpType::kRc;
   QpState state = QpState::kReset;
   ClientChannel* client = nullptr;
   QpCell* cell = nullptr;
@@ -89,6 +107,10 @@ struct QpContext {
   wire::FlowTemplate response_flow;   // ACKs and READ answers that we send
   uint16_t incoming_request_tag = 0;  // flow_tag() of the UDP source ports that the peer must use
   uint16_t incoming_response_tag = 0;
+  uint32_t qkey = 0;  // UD
+  // UD: what request_flow leads to, so that a row of datagrams to one peer needs it made once.
+  uint32_t flow_qpn = 0;
+  uint8_t flow_traffic_class = 0, flow_hop_limit = 0;
 
   // Responder.
   ReceiveSpace requests;
@@ -119,6 +141,7 @@ struct QpContext {
   uint32_t unacknowledged = 0;   // packets accepted since the last ACK
   MessageArrivals messages;      // under the whole-message policy only (rule 30)
   bool congestion_seen = false;  // by the network (ECN), since the last ACK
+  UnreliableMessage message;     // UC only
 
   // Requester.
   Psn transmitted;  // next request PSN never transmitted

@@ -83,10 +83,16 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
                          (qp->state != QpState::kErr || (qp->fatal && !answer));
     if (!listens) {
       counters.add(Counter::rx_unknown_qp);
+    } else if (!answers_to(*qp, p)) {
+      counters.add(Counter::rx_wrong_service);
+    } else if (qp->type == QpType::kUd) {
+      receive_datagram(*qp, p, packet);
     } else if (raw(p.src_ip) != qp->dest_ip ||
                flow_tag(p.src_port) !=
                    (answer ? qp->incoming_response_tag : qp->incoming_request_tag)) {
       counters.add(Counter::rx_wrong_tag);
+    } else if (qp->type == QpType::kUc) {
+      receive_unreliable(*qp, p, packet);
     } else if (!answer) {
       receive_request(*qp, p, packet);
     } else if (p.opcode == wire::Opcode::kAck) {

@@ -309,6 +309,20 @@ Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn) {
   return {};
 }
 
+// The slot is shared memory: copy, then look.
+bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive) {
+  const auto* shared = reinterpret_cast<const RecvSlot*>(
+      qp.recv_slots + size_t{sn & (qp.recv_entries - 1)} * recv_slot_bytes(qp.recv_max_sge));
+  receive.sge_count = shared->sge_count;
+  if (receive.sge_count > qp.recv_max_sge || shared->sn != sn) return false;
+  receive.capacity_bytes = 0;
+  for (uint32_t i = 0; i < receive.sge_count; ++i) {
+    receive.sges[i] = shared->sge[i];
+    receive.capacity_bytes += receive.sges[i].length_bytes;
+  }
+  return true;
+}
+
 Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
                                 std::span<const std::byte> payload, bool ahead) {
   const uint32_t sn = p.reth.key;
@@ -317,26 +331,16 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
     return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   if (const Verdict verdict = check_receive(qp, sn); verdict.kind != Verdict::kDone) return verdict;
 
-  // The slot is shared memory: copy, then look.
-  const auto* shared = reinterpret_cast<const RecvSlot*>(
-      qp.recv_slots + size_t{sn & (qp.recv_entries - 1)} * recv_slot_bytes(qp.recv_max_sge));
-  const uint32_t sge_count = shared->sge_count;
-  if (sge_count > qp.recv_max_sge || shared->sn != sn) {
+  PostedReceive receive;
+  if (!load_receive(qp, sn, receive)) {
     return fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
   }
-  std::array<Sge, kMaxSge> sges;
-  uint64_t capacity = 0;
-  for (uint32_t i = 0; i < sge_count; ++i) {
-    sges[i] = shared->sge[i];
-    capacity += sges[i].length_bytes;
-  }
-  if (p.reth.length_bytes > capacity) {
+  if (p.reth.length_bytes > receive.capacity_bytes) {
     return fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn);
   }
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
-  const PlaceResult result =
-      scatter(qp, request, {sges.data(), sge_count}, p.reth.va, payload, error);
+  const PlaceResult result = scatter(qp, request, receive.list(), p.reth.va, payload, error);
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
   if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
@@ -451,6 +455,7 @@ void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
                 .byte_len = end.byte_len,
                 .imm_data = end.imm_data,
                 .flags = end.flags,
+                .src_qpn = end.src_qpn,
                 .reserved = {}};
 }
 

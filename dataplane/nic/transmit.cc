@@ -102,6 +102,7 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   const SendDescriptor& d = progress.descriptor;
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;
   if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
+  if (qp.type != QpType::kRc && !may_send_unreliable(qp, d)) return false;
   if (is_read_or_atomic(d.op)) {
     // Only a newer one: the rings overtake each other, and an older descriptor's answers are simply
     // stale.
@@ -137,7 +138,7 @@ bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blo
   p.ack_request = last && (d.flags & kSendAckRequest) != 0;
   p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
   p.payload_bytes = static_cast<uint16_t>(part);
-  if (!prepare_flows(qp)) {
+  if (!(qp.type == QpType::kUd ? prepare_datagram(qp, d) : prepare_flows(qp))) {
     counters.add(Counter::tx_unresolved);
   } else if (!has_room(qp.peer)) {
     blocked = true;
@@ -196,6 +197,8 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
     p.opcode = with_imm ? wire::Opcode::kSendImm : wire::Opcode::kSend;
     p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
   }
+  const bool reliable = qp.type == QpType::kRc;
+  if (!reliable) set_unreliable_opcode(qp, d, p);
   p.imm_data = with_imm ? d.imm_data : 0;
   if ((d.flags & kSendInline) != 0) {
     return build_sent_small(qp, d, p, {progress.extra.data() + progress.sent_bytes, part},
@@ -207,7 +210,9 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
     ++progress.sge_index;
     progress.sge_offset = 0;
   }
-  if (!seals && progress.sge_index < progress.sge_count) {
+  // Unreliable sends complete, and their memory is the program's again, before the peer has taken
+  // the packet: these are copied (rule 31).
+  if (!seals && reliable && progress.sge_index < progress.sge_count) {
     const Sge& sge = progress.sges[progress.sge_index];
     if (sge.length_bytes - progress.sge_offset >= part) {
       MemoryRegionEntry* region = local_region(qp, sge.lkey, sge.addr, sge.length_bytes, 0);
@@ -302,6 +307,7 @@ void Nic::Impl::fail_send(QpContext& qp, Psn psn, LocalError error) {
   if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
   qp.send_failed = true;
   qp.send_failed_psn = psn;
+  if (qp.type != QpType::kRc) settle_unreliable(qp, psn);  // what has left before it is complete
   CellUpdate update(*qp.cell);
   qp.cell->local_error = static_cast<uint32_t>(error);
   qp.cell->local_error_psn = psn.value();
@@ -316,6 +322,10 @@ void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, bool retr
     qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
   }
   if (!p.ack_request) return;
+  if (qp.type != QpType::kRc) {
+    settle_unreliable(qp, next);
+    return;
+  }
   // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
   // many wait, would never be measured.
   for (auto& stamp : qp.stamps) {

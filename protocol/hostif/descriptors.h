@@ -48,18 +48,28 @@ struct SendDescriptor {
   uint32_t length_bytes;  // of the chunk; READ: of this pull
   uint64_t va;   // WRITE: remote address of the chunk; SEND: offset in the message; READ, atomic:
                  // remote address of the whole
-  uint32_t key;  // rkey; SEND: receive SN
+  uint32_t key;  // rkey; SEND: receive SN; UD: Q_Key
   uint32_t message_bytes;  // SEND: whole message; READ: whole READ
   union {
     uint32_t imm_data;
     uint32_t keep_until_psn;  // READ, atomic: when `epoch` is new, response PSNs from here on are
                               // forgotten before it leaves
   };
-  uint32_t recv_sn;             // WRITE_IMM: receive SN; READ, atomic: read number
-  uint32_t first_response_psn;  // READ, atomic: response PSN of this pull's first packet
-  uint8_t epoch;                // READ, atomic
+  union {
+    uint32_t recv_sn;   // WRITE_IMM: receive SN; READ, atomic: read number
+    uint32_t dest_qpn;  // UD
+  };
+  union {
+    uint32_t first_response_psn;  // READ, atomic: response PSN of this pull's first packet
+    uint32_t dest_ip;             // UD
+  };
+  union {
+    uint8_t epoch;      // READ, atomic
+    uint8_t hop_limit;  // UD
+  };
   uint8_t sge_count;
-  uint16_t reserved;
+  uint8_t traffic_class;  // UD
+  uint8_t reserved;
   union {
     Sge sge0;
     struct {
@@ -83,6 +93,9 @@ struct RingElement {
 
 enum class CommandKind : uint32_t { kCreateQp = 1, kModifyQp, kDestroyQp };
 
+// The verbs' values.
+enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
+
 // QP states in the verbs' order, so that the ABI layer can cast.
 enum class QpState : uint32_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 
@@ -105,6 +118,7 @@ struct CreateQpCommand {
   uint32_t recv_entries;  // powers of two; recv may be 0
   uint16_t recv_max_sge;
   uint16_t landing_entries;
+  QpType type;
 };
 
 struct ModifyQpCommand {
@@ -120,7 +134,9 @@ struct ModifyQpCommand {
   uint8_t min_rnr_timer;  // 5-bit code
   uint8_t traffic_class;
   uint8_t hop_limit;
-  uint8_t reserved[2];
+  uint8_t restart_sends;  // 1: UC, UD from SQE to RTS; sends go on at sq_psn
+  uint8_t reserved;
+  uint32_t qkey;  // UD
 };
 
 struct DestroyQpCommand {

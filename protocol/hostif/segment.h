@@ -31,7 +31,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 2;
+inline constexpr uint32_t kHostAbiVersion = 3;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -174,7 +174,12 @@ struct RecvSlot {
 constexpr uint32_t recv_slot_bytes(uint32_t max_sge) { return 16 + 16 * max_sge; }
 
 enum class RecvStatus : uint32_t { kSuccess, kLengthError, kProtectionError, kAccessError };
-enum RecvFlag : uint32_t { kRecvHasImm = 1, kRecvSolicited = 2, kRecvIsWriteImm = 4 };
+enum RecvFlag : uint32_t {
+  kRecvHasImm = 1,
+  kRecvSolicited = 2,
+  kRecvIsWriteImm = 4,
+  kRecvHasGrh = 8,  // UD: 40 bytes of the receive are the network header's place
+};
 
 // Receive completion, at index SN % entries, valid once QpCell::recv_completed passed SN.
 struct RecvCompletion {
@@ -182,10 +187,14 @@ struct RecvCompletion {
   uint32_t status;  // RecvStatus
   uint32_t byte_len;
   uint32_t imm_data;
-  uint32_t flags;  // RecvFlag
-  uint32_t reserved[3];
+  uint32_t flags;    // RecvFlag
+  uint32_t src_qpn;  // UD
+  uint32_t reserved[2];
 };
 static_assert(sizeof(RecvCompletion) == 32);
+// What every UD receive starts with: 20 bytes that nobody defines (zeros here), then the IPv4
+// header (InfiniBand annex A17.4.5.2).
+inline constexpr uint32_t kGrhBytes = 40;
 
 // Where a READ's or atomic's response lands, at index read_number % landing_entries.
 struct LandingSlot {

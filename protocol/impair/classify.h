@@ -10,9 +10,23 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
   switch (opcode) {
     case wire::Opcode::kWriteOnly:
     case wire::Opcode::kWriteImm:
+    case wire::Opcode::kUcWriteFirst:
+    case wire::Opcode::kUcWriteMiddle:
+    case wire::Opcode::kUcWriteLast:
+    case wire::Opcode::kUcWriteLastImm:
+    case wire::Opcode::kUcWriteOnly:
+    case wire::Opcode::kUcWriteOnlyImm:
       return PacketKind::kWrite;
     case wire::Opcode::kSend:
     case wire::Opcode::kSendImm:
+    case wire::Opcode::kUcSendFirst:
+    case wire::Opcode::kUcSendMiddle:
+    case wire::Opcode::kUcSendLast:
+    case wire::Opcode::kUcSendLastImm:
+    case wire::Opcode::kUcSendOnly:
+    case wire::Opcode::kUcSendOnlyImm:
+    case wire::Opcode::kUdSend:
+    case wire::Opcode::kUdSendImm:
       return PacketKind::kSend;
     case wire::Opcode::kReadRequest:
       return PacketKind::kReadRequest;

@@ -7,16 +7,31 @@
 
 #include "protocol/wire/aeth.h"
 #include "protocol/wire/atomic_eth.h"
+#include "protocol/wire/deth.h"
 #include "protocol/wire/immdt.h"
 #include "protocol/wire/native.h"
 #include "protocol/wire/reth.h"
 
 namespace hostnic::wire {
 
-// kWriteOnly is the standard's RC RDMA WRITE Only; 0xc0 and up is its manufacturer's range
-// (InfiniBand 9.2.1).
+// kWriteOnly is the standard's RC RDMA WRITE Only; UC and UD are the standard's throughout; 0xc0
+// and up is its manufacturer's range (InfiniBand 9.2.1).
 enum class Opcode : uint8_t {
   kWriteOnly = 0x0a,
+  kUcSendFirst = 0x20,
+  kUcSendMiddle,
+  kUcSendLast,
+  kUcSendLastImm,
+  kUcSendOnly,
+  kUcSendOnlyImm,
+  kUcWriteFirst,
+  kUcWriteMiddle,
+  kUcWriteLast,
+  kUcWriteLastImm,
+  kUcWriteOnly,
+  kUcWriteOnlyImm,
+  kUdSend = 0x64,
+  kUdSendImm = 0x65,
   kWriteImm = 0xc0,
   kSend = 0xc1,
   kSendImm = 0xc2,
@@ -27,6 +42,9 @@ enum class Opcode : uint8_t {
   kAtomicResponse = 0xc7,
   kAck = 0xc8,
 };
+
+// The service that a queue pair must be of to take part.
+enum class Service : uint8_t { kReliable, kUnreliable, kDatagram };
 
 struct OpcodeInfo {
   Opcode opcode;
@@ -42,6 +60,11 @@ struct OpcodeInfo {
   bool has_atomic_eth;
   bool has_ack;  // AETH, SackETH and the bitmap, whose size is not in extension_bytes()
   bool has_payload;
+  // All other services than kReliable: the standard's headers only, BTH's reserved bits are 0, and
+  // the opcode says where in its message the packet belongs.
+  Service service = Service::kReliable;
+  bool has_deth = false;
+  bool cont = false, more = false;  // as Packet's
 };
 
 // In the order of the enumeration. The columns are OpcodeInfo's.
@@ -49,6 +72,35 @@ inline constexpr OpcodeInfo kOpcodes[] = {
     // clang-format off
     //                                            req resp neth reth imm recv read rsp atom ack payload
     {Opcode::kWriteOnly,      "WRITE",             1,  0,   0,   1,   0,  0,   0,   0,  0,   0,   1},
+    //                                                         service            deth cont more
+    {Opcode::kUcSendFirst,    "UC_SEND_FIRST",     1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  1},
+    {Opcode::kUcSendMiddle,   "UC_SEND_MIDDLE",    1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  1},
+    {Opcode::kUcSendLast,     "UC_SEND_LAST",      1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  0},
+    {Opcode::kUcSendLastImm,  "UC_SEND_LAST_IMM",  1,  0,   0,   0,   1,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  0},
+    {Opcode::kUcSendOnly,     "UC_SEND",           1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  0},
+    {Opcode::kUcSendOnlyImm,  "UC_SEND_IMM",       1,  0,   0,   0,   1,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  0},
+    {Opcode::kUcWriteFirst,   "UC_WRITE_FIRST",    1,  0,   0,   1,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  1},
+    {Opcode::kUcWriteMiddle,  "UC_WRITE_MIDDLE",   1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  1},
+    {Opcode::kUcWriteLast,    "UC_WRITE_LAST",     1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  0},
+    {Opcode::kUcWriteLastImm, "UC_WRITE_LAST_IMM", 1,  0,   0,   0,   1,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  1,  0},
+    {Opcode::kUcWriteOnly,    "UC_WRITE",          1,  0,   0,   1,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  0},
+    {Opcode::kUcWriteOnlyImm, "UC_WRITE_IMM",      1,  0,   0,   1,   1,  0,   0,   0,  0,   0,   1,
+                                                               Service::kUnreliable, 0,  0,  0},
+    {Opcode::kUdSend,         "UD_SEND",           1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kDatagram,   1,  0,  0},
+    {Opcode::kUdSendImm,      "UD_SEND_IMM",       1,  0,   0,   0,   1,  0,   0,   0,  0,   0,   1,
+                                                               Service::kDatagram,   1,  0,  0},
     {Opcode::kWriteImm,       "WRITE_IMM",         1,  0,   1,   1,   1,  1,   0,   0,  0,   0,   1},
     {Opcode::kSend,           "SEND",              1,  0,   1,   1,   0,  0,   0,   0,  0,   0,   1},
     {Opcode::kSendImm,        "SEND_IMM",          1,  0,   1,   1,   1,  0,   0,   0,  0,   0,   1},
@@ -69,12 +121,21 @@ inline constexpr auto kExtensionBytes = [] {
   for (size_t i = 0; i < kOpcodeCount; ++i) {
     const OpcodeInfo& info = kOpcodes[i];
     bytes[i] = static_cast<uint8_t>(
-        info.has_neth * kNethBytes + info.has_reth * kRethBytes + info.has_imm * kImmDtBytes +
-        info.has_recv_eth * kRecvEthBytes + info.has_read_eth * kReadEthBytes +
-        info.has_resp_eth * kRespEthBytes + info.has_atomic_eth * kAtomicEthBytes +
-        info.has_ack * (kAethBytes + kSackEthBytes));
+        info.has_neth * kNethBytes + info.has_deth * kDethBytes + info.has_reth * kRethBytes +
+        info.has_imm * kImmDtBytes + info.has_recv_eth * kRecvEthBytes +
+        info.has_read_eth * kReadEthBytes + info.has_resp_eth * kRespEthBytes +
+        info.has_atomic_eth * kAtomicEthBytes + info.has_ack * (kAethBytes + kSackEthBytes));
   }
   return bytes;
+}();
+
+// By opcode: its index in kOpcodes, kOpcodeCount for one that this NIC does not speak.
+inline constexpr auto kOpcodeIndex = [] {
+  std::array<uint8_t, 256> index{};
+  index.fill(kOpcodeCount);
+  for (size_t i = 0; i < kOpcodeCount; ++i)
+    index[static_cast<uint8_t>(kOpcodes[i].opcode)] = static_cast<uint8_t>(i);
+  return index;
 }();
 }  // namespace detail
 
@@ -85,9 +146,7 @@ constexpr size_t extension_bytes(const OpcodeInfo& info) {
 
 // nullptr for an opcode this NIC does not speak.
 constexpr const OpcodeInfo* find_opcode(uint8_t opcode) {
-  constexpr uint8_t kFirstNative = static_cast<uint8_t>(Opcode::kWriteImm);
-  if (opcode == static_cast<uint8_t>(Opcode::kWriteOnly)) return &kOpcodes[0];
-  const size_t index = static_cast<uint8_t>(opcode - kFirstNative) + size_t{1};
+  const size_t index = detail::kOpcodeIndex[opcode];
   return index < kOpcodeCount ? &kOpcodes[index] : nullptr;
 }
 // `opcode` is one of the enumerators.
@@ -96,6 +155,7 @@ constexpr const OpcodeInfo& opcode_info(Opcode opcode) {
 }
 constexpr bool is_request(Opcode opcode) { return opcode_info(opcode).is_request; }
 constexpr bool is_response(Opcode opcode) { return opcode_info(opcode).is_response; }
+constexpr Service service_of(Opcode opcode) { return opcode_info(opcode).service; }
 
 // "SEND_IMM"; "unknown opcode" for values outside the enumeration.
 const char* to_string(Opcode opcode);
@@ -110,6 +170,9 @@ constexpr bool opcode_table_is_sorted() {
 }  // namespace detail
 static_assert(detail::opcode_table_is_sorted());
 static_assert(extension_bytes(opcode_info(Opcode::kWriteOnly)) == 16);
+static_assert(extension_bytes(opcode_info(Opcode::kUcWriteMiddle)) == 0);
+static_assert(extension_bytes(opcode_info(Opcode::kUcWriteOnlyImm)) == 20);
+static_assert(extension_bytes(opcode_info(Opcode::kUdSendImm)) == 12);
 static_assert(extension_bytes(opcode_info(Opcode::kWriteImm)) == 32);
 static_assert(extension_bytes(opcode_info(Opcode::kReadRequest)) == 36);
 static_assert(extension_bytes(opcode_info(Opcode::kCompareSwap)) == 48);

@@ -16,7 +16,11 @@
 //   kCompareSwap, kFetchAdd   NETH 4, AtomicETH 28, ReadETH 16
 //   kAtomicResponse  NETH 4, RETH 16, RespETH 4         as kReadResponse; payload 8: the old value
 //   kAck             NETH 4, AETH 4, SackETH 20, bitmap 8 * word_count
-// The payload's length is RETH's for kWriteOnly, kWriteImm, kReadResponse and kAtomicResponse.
+//   kUcSend...       with ...Imm: ImmDt 4               standard opcodes, legal RoCEv2
+//   kUcWrite...      First, Only: RETH 16; with ...Imm: ImmDt 4
+//   kUdSend          DETH 8; with Imm: ImmDt 4
+// The payload's length is RETH's for kWriteOnly, kWriteImm, kReadResponse and kAtomicResponse;
+// RETH's length is the whole message's for UC.
 #pragma once
 
 #include <array>
@@ -50,14 +54,15 @@ struct Packet {
   bool solicited = false;    // BTH SE
   bool ack_request = false;  // BTH A
   bool becn = false, fecn = false;
-  bool cont = false;    // not the first packet of its message
+  bool cont = false;    // not the first packet of its message; UC, UD: what the opcode says
   bool more = false;    // not the last
   uint8_t attempt = 0;  // 2 bits, modulo 4
   Policy policy = Policy::kSelective;
   uint16_t pkey = kDefaultPkey;
   Qpn dest_qpn{};
   Psn psn;
-  Qpn src_qpn{};  // native opcodes only; parse() sets 0 for kWriteOnly
+  Qpn src_qpn{};      // native opcodes and UD; parse() sets 0 for the others
+  uint32_t qkey = 0;  // UD only
   Reth reth;
   uint32_t imm_data = 0;       // as the application gave it: network order bytes, uninterpreted
   uint32_t recv_sn = 0;        // kWriteImm only (SENDs carry it in reth.key)
@@ -115,8 +120,9 @@ const char* to_string(ParseError error);
 // first_segment. On error `out` is unspecified. Allocates nothing.
 //
 // What it accepts is consistent: payload and RETH length agree as the table above says; a SEND's
-// offset + payload does not exceed its message length, and equals it unless `more`; a READ's range
-// lies in its RETH length; word_count <= kMaxSackWords; packets that carry no payload have none.
+// offset + payload does not exceed its message length, and equals it unless `more`; a UC WRITE's
+// first packet has fewer bytes than its message, an only one as many; a READ's range lies in its
+// RETH length; word_count <= kMaxSackWords; packets that carry no payload have none.
 // Addresses, keys, QPNs and sequence numbers are for the transport to judge.
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);

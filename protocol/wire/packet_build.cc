@@ -37,6 +37,8 @@ void put_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out) {
 }
 
 Bth bth_of(const Packet& packet, bool has_icrc) {
+  // On the standard's services the bits that are ours are reserved and 0.
+  const bool native = service_of(packet.opcode) == Service::kReliable;
   return {.opcode = static_cast<uint8_t>(packet.opcode),
           .solicited = packet.solicited,
           .migration = false,
@@ -47,16 +49,23 @@ Bth bth_of(const Packet& packet, bool has_icrc) {
           .becn = packet.becn,
           .dest_qpn = packet.dest_qpn,
           .ack_request = packet.ack_request,
-          .cont = packet.cont,
-          .more = packet.more,
-          .attempt = packet.attempt,
-          .policy = packet.policy,
+          .cont = native && packet.cont,
+          .more = native && packet.more,
+          .attempt = native ? packet.attempt : uint8_t{0},
+          .policy = native ? packet.policy : Policy::kSelective,
           .psn = packet.psn};
 }
 
 // Everything between BTH and payload.
 void put_extensions(const Packet& packet, std::span<const uint64_t> sack_words, Appender& out) {
-  if (packet.opcode != Opcode::kWriteOnly) {
+  const OpcodeInfo& info = opcode_info(packet.opcode);
+  if (info.service != Service::kReliable) {
+    if (info.has_deth) out.put<kDethBytes>(Deth{packet.qkey, packet.src_qpn});
+    if (info.has_reth) out.put<kRethBytes>(packet.reth);
+    if (info.has_imm) out.put<kImmDtBytes>(ImmDt{packet.imm_data});
+    return;
+  }
+  if (info.has_neth) {
     out.put<kNethBytes>(Neth{.version = kNativeVersion, .src_qpn = packet.src_qpn});
   }
   switch (packet.opcode) {
@@ -91,6 +100,8 @@ void put_extensions(const Packet& packet, std::span<const uint64_t> sack_words, 
       out.put<kAethBytes>(packet.aeth);
       out.put<kSackEthBytes>(packet.sack);
       for (size_t i = 0; i < packet.sack.word_count; ++i) out.put_word(sack_words[i]);
+      break;
+    default:
       break;
   }
 }

@@ -57,23 +57,32 @@ ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, 
   return ParseError::kNone;
 }
 
-ParseError parse_bth(const BthView& bth, Packet& out) {
+// `info` is null for an opcode that this NIC does not speak: other errors come first.
+ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   if (bth.version() != 0) return ParseError::kBadVersion;
   out.pkey = bth.pkey();
   if ((out.pkey & kPkeyValueMask) != (kDefaultPkey & kPkeyValueMask)) return ParseError::kBadPkey;
-  out.policy = bth.policy();
-  if (out.policy > Policy::kWholeMessage) return ParseError::kBadField;
   out.opcode = Opcode{bth.opcode()};
   out.solicited = bth.solicited();
   out.ack_request = bth.ack_request();
   out.becn = bth.becn();
   out.fecn = bth.fecn();
+  out.dest_qpn = bth.dest_qpn();
+  out.psn = bth.psn();
+  if (info != nullptr && info->service != Service::kReliable) {
+    // The bits that are ours elsewhere are reserved here, and ignored.
+    out.cont = info->cont;
+    out.more = info->more;
+    out.attempt = 0;
+    out.policy = Policy::kSelective;
+    return ParseError::kNone;
+  }
   out.cont = bth.cont();
   out.more = bth.more();
   out.attempt = bth.attempt();
-  out.dest_qpn = bth.dest_qpn();
-  out.psn = bth.psn();
-  return ParseError::kNone;
+  out.policy = bth.policy();
+  if (out.policy > Policy::kWholeMessage) return ParseError::kBadField;
+  return info != nullptr ? ParseError::kNone : ParseError::kUnknownOpcode;
 }
 
 // A SEND says where in its message the payload belongs.
@@ -87,6 +96,18 @@ bool send_lengths_agree(const Packet& packet) {
 
 bool read_range_agrees(const Packet& packet) {
   return uint64_t{packet.read.offset_bytes} + packet.read.length_bytes <= packet.reth.length_bytes;
+}
+
+// UC and UD: any of the three, in this order.
+void read_standard_extensions(Cursor cursor, Packet& out) {
+  const OpcodeInfo& info = opcode_info(out.opcode);
+  if (info.has_deth) {
+    const auto deth = cursor.take<DethView>();
+    out.qkey = deth.qkey();
+    out.src_qpn = deth.src_qpn();
+  }
+  if (info.has_reth) out.reth = cursor.take<RethView>().read();
+  if (info.has_imm) out.imm_data = cursor.take<ImmDtView>().imm_data();
 }
 
 // Reads the extension headers that out.opcode announces, all of them inside the checked bytes
@@ -131,16 +152,24 @@ void read_extensions(Cursor cursor, Packet& out) {
       out.sack = cursor.take<SackEthView>().read();
       out.sack_words = cursor.at();
       break;
+    default:
+      read_standard_extensions(cursor, out);
+      break;
   }
 }
 
 // What the header values promise against each other and against the payload.
 ParseError check_agreement(const Packet& packet) {
   switch (packet.opcode) {
+    case Opcode::kUcWriteFirst:
+      return packet.payload_bytes < packet.reth.length_bytes ? ParseError::kNone
+                                                             : ParseError::kBadLength;
     case Opcode::kWriteImm:
       if (packet.more) return ParseError::kBadField;
       [[fallthrough]];
     case Opcode::kWriteOnly:
+    case Opcode::kUcWriteOnly:
+    case Opcode::kUcWriteOnlyImm:
     case Opcode::kReadResponse:
       return packet.reth.length_bytes == packet.payload_bytes ? ParseError::kNone
                                                               : ParseError::kBadLength;
@@ -161,8 +190,9 @@ ParseError check_agreement(const Packet& packet) {
                  : ParseError::kBadLength;
     case Opcode::kAck:
       return packet.aeth.kind == AckKind{2} ? ParseError::kBadField : ParseError::kNone;
+    default:
+      return ParseError::kNone;  // no length but the packet's own
   }
-  return ParseError::kUnknownOpcode;
 }
 
 }  // namespace
@@ -178,10 +208,9 @@ ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, 
     return ParseError::kTruncated;
   }
   const BthView bth(bytes.subspan<kFlowBytes, kBthBytes>());
-  error = parse_bth(bth, out);
-  if (error != ParseError::kNone) return error;
   const OpcodeInfo* info = find_opcode(bth.opcode());
-  if (info == nullptr) return ParseError::kUnknownOpcode;
+  error = parse_bth(bth, info, out);
+  if (error != ParseError::kNone) return error;
 
   const size_t trailer_bytes = has_icrc ? bth.pad_count() + kIcrcBytes : 0;
   const size_t packet_end = kFlowBytes + udp_payload_bytes;

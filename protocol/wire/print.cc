@@ -36,14 +36,26 @@ const char* nak_name(uint8_t code) {
 
 std::string bth_flags(const Packet& packet) {
   std::string text;
-  if (packet.cont) text += " cont";
-  if (packet.more) text += " more";
+  const bool native = service_of(packet.opcode) == Service::kReliable;
+  if (native && packet.cont) text += " cont";  // elsewhere the opcode's name says it
+  if (native && packet.more) text += " more";
   if (packet.solicited) text += " solicited";
   if (packet.ack_request) text += " ack-request";
   if (packet.fecn) text += " fecn";
   if (packet.becn) text += " becn";
   if (packet.attempt != 0) text += line(" attempt %u", packet.attempt);
   if (packet.policy != Policy::kSelective) text += " " + to_string(packet.policy);
+  return text;
+}
+
+// UC and UD.
+std::string standard_operation(const Packet& packet) {
+  const OpcodeInfo& info = opcode_info(packet.opcode);
+  std::string text;
+  if (info.has_deth) text += " " + to_string(Deth{packet.qkey, packet.src_qpn});
+  if (info.has_reth) text += " " + to_string(packet.reth) + " packet";
+  text += line(" len %u", packet.payload_bytes);
+  if (info.has_imm) text += " " + to_string(ImmDt{packet.imm_data});
   return text;
 }
 
@@ -72,8 +84,9 @@ std::string operation(const Packet& packet) {
       return " " + to_string(packet.atomic) + " " + to_string(packet.read);
     case Opcode::kAck:
       return " " + to_string(packet.aeth) + " " + to_string(packet.sack);
+    default:
+      return standard_operation(packet);
   }
-  return "";
 }
 
 }  // namespace
@@ -142,6 +155,10 @@ std::string to_string(const Bth& header) {
 
 std::string to_string(const Reth& header) {
   return line("va 0x%" PRIx64 " rkey 0x%x len %u", header.va, header.key, header.length_bytes);
+}
+
+std::string to_string(const Deth& header) {
+  return line("qkey 0x%x src-qp 0x%x", header.qkey, raw(header.src_qpn));
 }
 
 // In the order of the bytes in memory, which is what both applications agree on.

@@ -82,9 +82,9 @@ def perftest_rows(rows):
 
 def pingpong_is_ok(output):
     if output.count(" iters in ") != 2:
-        return "not both sides of ibv_rc_pingpong printed their result"
+        return "not both sides of the pingpong printed their result"
     if "invalid data" in output:
-        return "ibv_rc_pingpong found invalid data"
+        return "the pingpong found invalid data"
     return no_trouble(output)
 
 

@@ -14,6 +14,7 @@ from harness import (  # noqa: E402
     Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
 from command_cases import refused_cases, running_cases  # noqa: E402
+from unreliable_cases import UNRELIABLE  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
@@ -115,6 +116,15 @@ class Maker:
                 self.add_pair(f"{program} {name}", network, place, program, ["-F", *arguments],
                               perftest_rows(rows), limit_s,
                               quick and plain, slow)
+
+    def add_unreliable_services(self):
+        for place in PLACES:
+            for program, name, arguments, rows, quick in UNRELIABLE:
+                pingpong = rows == 0
+                self.add_pair(f"{program} {name}", [], place, program,
+                              ["-c" if pingpong else "-F", *arguments],
+                              pingpong_is_ok if pingpong else perftest_rows(rows), 120,
+                              quick and place == "two NICs")
 
     def add_one_line(self):
         """Two hosts as the README shows them: the client is there before the server listens."""
@@ -232,6 +242,7 @@ def main():
         require_programs(options.build, PROGRAMS)
     maker = Maker(options)
     maker.add_stock_programs()
+    maker.add_unreliable_services()
     maker.add_one_line()
     maker.add_data_checks()
     maker.add_large_regions()

@@ -168,6 +168,7 @@ std::unique_ptr<Endpoint> World::make_endpoint(uint32_t index, const QpSettings&
   end->send_cq = driver.create_cq(settings.cq_entries, nullptr, nullptr);
   end->recv_cq = driver.create_cq(settings.cq_entries, nullptr, nullptr);
   driver::QpInit init;
+  init.type = settings.type;
   init.pd = settings.pd;
   init.send_cq = end->send_cq.get();
   init.recv_cq = end->recv_cq.get();
@@ -180,9 +181,11 @@ std::unique_ptr<Endpoint> World::make_endpoint(uint32_t index, const QpSettings&
   driver::QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = settings.access;
+  attr.qkey = settings.qkey;
+  const uint32_t right =
+      settings.type == QpType::kUd ? driver::kQpQkey : uint32_t{driver::kQpAccessFlags};
   const int error = driver.modify_qp(
-      end->qp, attr,
-      driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | driver::kQpAccessFlags);
+      end->qp, attr, driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | right);
   require(error == 0, "modify_qp to INIT");
   return end;
 }
@@ -197,10 +200,11 @@ void World::to_rtr(Endpoint& a, const Endpoint& b) {
   attr.path_mtu_bytes = settings_.mtu_bytes;
   attr.max_dest_rd_atomic = b.settings.max_rd_atomic;
   attr.min_rnr_timer = a.settings.min_rnr_timer;
-  const int error = a.host->driver().modify_qp(
-      a.qp, attr,
-      driver::kQpState | driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn |
-          driver::kQpRqPsn | driver::kQpMaxDestRdAtomic | driver::kQpMinRnrTimer);
+  uint32_t mask = driver::kQpState;
+  if (a.settings.type != QpType::kUd)
+    mask |= driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn | driver::kQpRqPsn;
+  if (a.settings.type == QpType::kRc) mask |= driver::kQpMaxDestRdAtomic | driver::kQpMinRnrTimer;
+  const int error = a.host->driver().modify_qp(a.qp, attr, mask);
   require(error == 0, "modify_qp to RTR");
 }
 
@@ -212,10 +216,12 @@ void World::to_rts(Endpoint& a) {
   attr.retry_cnt = a.settings.retry_cnt;
   attr.rnr_retry = a.settings.rnr_retry;
   attr.max_rd_atomic = a.settings.max_rd_atomic;
-  const int error = a.host->driver().modify_qp(a.qp, attr,
-                                               driver::kQpState | driver::kQpSqPsn |
-                                                   driver::kQpTimeout | driver::kQpRetryCnt |
-                                                   driver::kQpRnrRetry | driver::kQpMaxQpRdAtomic);
+  uint32_t mask = driver::kQpState | driver::kQpSqPsn;
+  if (a.settings.type == QpType::kRc) {
+    mask |=
+        driver::kQpTimeout | driver::kQpRetryCnt | driver::kQpRnrRetry | driver::kQpMaxQpRdAtomic;
+  }
+  const int error = a.host->driver().modify_qp(a.qp, attr, mask);
   require(error == 0, "modify_qp to RTS");
 }
 

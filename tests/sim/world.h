@@ -99,6 +99,8 @@ class Host final : public driver::NicLink {
 };
 
 struct QpSettings {
+  QpType type = QpType::kRc;
+  uint32_t qkey = 0x11111111;  // UD
   driver::QpCaps caps{.max_send_wr = 64,
                       .max_recv_wr = 64,
                       .max_send_sge = 4,

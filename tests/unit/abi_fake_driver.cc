@@ -151,7 +151,8 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
   ++qp->posted;
   uint32_t bytes = 0;
   for (const Sge& sge : request.sges) bytes += sge.length_bytes;
-  const auto peer = impl_->qps.find(qp->attr.dest_qpn);
+  const bool datagram = qp->init.type == QpType::kUd;
+  const auto peer = impl_->qps.find(datagram ? request.ud.qpn : qp->attr.dest_qpn);
   const bool sends = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
   if (sends && peer != impl_->qps.end() && !peer->second->receives.empty()) {
     Completion done;
@@ -163,6 +164,7 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
     done.src_qpn = qp->qpn;
     done.imm_data = request.imm_data;
     if (request.op == SendOp::kSendImm) done.flags = kWcWithImm;
+    if (datagram) done.flags |= kWcGrh;
     peer->second->init.recv_cq->push(done, request.solicited, nullptr, 0);
   }
   if (request.signalled || qp->init.signal_all) {

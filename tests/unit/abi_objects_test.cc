@@ -156,7 +156,8 @@ TEST_F(AbiObjects, CqLimits) {
 
 TEST_F(AbiObjects, QpTypesAndLimits) {
   ibv_qp_init_attr init = init_attr(cq_);
-  for (ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND}) {
+  for (ibv_qp_type type :
+       {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER}) {
     init.qp_type = type;
     EXPECT_NULL(ibv_create_qp(pd_, &init), EOPNOTSUPP);
   }

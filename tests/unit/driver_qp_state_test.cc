@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <span>
 
 #include "verbs-shim/driver/qp_state.h"
 
@@ -42,7 +43,7 @@ struct Legal {
 };
 constexpr uint32_t kAlternatePath = kQpAltPath | kQpPathMigState;
 // InfiniBand table 91 for RC, as man ibv_modify_qp gives it.
-constexpr Legal kTable[] = {
+constexpr Legal kRcTable[] = {
     {QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
     {QpState::kInit, QpState::kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
     {QpState::kInit, QpState::kRtr,
@@ -61,8 +62,51 @@ constexpr Legal kTable[] = {
          kQpMaxQpRdAtomic | kQpMaxDestRdAtomic | kQpMinRnrTimer | kAlternatePath},
     {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer},
 };
-const Legal* find(QpState from, QpState to) {
-  for (const Legal& legal : kTable) {
+// The same for UC: no READs, no acknowledgements.
+constexpr Legal kUcTable[] = {
+    {QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {QpState::kInit, QpState::kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
+    {QpState::kInit, QpState::kRtr, kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
+     kQpPkeyIndex | kQpAccessFlags | kAlternatePath},
+    {QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpAccessFlags | kAlternatePath},
+    {QpState::kRts, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kAlternatePath | kQpRateLimit},
+    {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
+    {QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kAlternatePath},
+    {QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpAccessFlags | kQpAv | kAlternatePath},
+    {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpAccessFlags},
+};
+// And for UD: no path, a Q_Key.
+constexpr Legal kUdTable[] = {
+    {QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpQkey, 0},
+    {QpState::kInit, QpState::kInit, 0, kQpPkeyIndex | kQpPort | kQpQkey},
+    {QpState::kInit, QpState::kRtr, 0, kQpPkeyIndex | kQpQkey},
+    {QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpQkey},
+    {QpState::kRts, QpState::kRts, 0, kQpCurState | kQpQkey | kQpRateLimit},
+    {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
+    {QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpQkey},
+    {QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpQkey},
+    {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpQkey},
+};
+
+struct Service {
+  const char* name;
+  QpType type;
+  std::span<const Legal> table;
+};
+const Service kServices[] = {
+    {"RC", QpType::kRc, kRcTable}, {"UC", QpType::kUc, kUcTable}, {"UD", QpType::kUd, kUdTable}};
+
+class QpStateMachine : public testing::TestWithParam<Service> {
+ protected:
+  std::span<const Legal> table() const { return GetParam().table; }
+  const Legal* find(QpState from, QpState to) const;
+  int check(QpState from, QpState to, uint32_t mask) const;
+};
+INSTANTIATE_TEST_SUITE_P(Types, QpStateMachine, testing::ValuesIn(kServices),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+const Legal* QpStateMachine::find(QpState from, QpState to) const {
+  for (const Legal& legal : table()) {
     if (legal.from == from && legal.to == to) return &legal;
   }
   return nullptr;
@@ -70,14 +114,14 @@ const Legal* find(QpState from, QpState to) {
 // RESET and ERR are reachable from everywhere, with nothing else changed.
 bool always(QpState to) { return to == QpState::kReset || to == QpState::kErr; }
 
-int check(QpState from, QpState to, uint32_t mask) {
+int QpStateMachine::check(QpState from, QpState to, uint32_t mask) const {
   QpAttr attr;
   attr.state = to;
   attr.cur_state = from;
-  return check_transition(from, attr, mask | kQpState);
+  return check_transition(GetParam().type, from, attr, mask | kQpState);
 }
 
-TEST(QpStateMachine, EveryPairOfStates) {
+TEST_P(QpStateMachine, EveryPairOfStates) {
   for (const QpState from : kStates) {
     for (const QpState to : kStates) {
       const Legal* legal = find(from, to);
@@ -88,11 +132,11 @@ TEST(QpStateMachine, EveryPairOfStates) {
   }
 }
 
-TEST(QpStateMachine, IllegalPairsStayIllegalWhateverTheMask) {
+TEST_P(QpStateMachine, IllegalPairsStayIllegalWhateverTheMask) {
   for (const QpState from : kStates) {
     for (const QpState to : kStates) {
       if (find(from, to) != nullptr || always(to)) continue;
-      for (const Legal& legal : kTable) {
+      for (const Legal& legal : table()) {
         EXPECT_EQ(check(from, to, legal.required), EINVAL) << name(from) << " to " << name(to);
         EXPECT_EQ(check(from, to, legal.required | legal.optional), EINVAL)
             << name(from) << " to " << name(to);
@@ -101,8 +145,8 @@ TEST(QpStateMachine, IllegalPairsStayIllegalWhateverTheMask) {
   }
 }
 
-TEST(QpStateMachine, EachRequiredAttributeIsRequired) {
-  for (const Legal& legal : kTable) {
+TEST_P(QpStateMachine, EachRequiredAttributeIsRequired) {
+  for (const Legal& legal : table()) {
     EXPECT_EQ(check(legal.from, legal.to, legal.required), 0);
     for (const uint32_t bit : kAllBits) {
       if ((legal.required & bit) == 0) continue;
@@ -113,8 +157,8 @@ TEST(QpStateMachine, EachRequiredAttributeIsRequired) {
   }
 }
 
-TEST(QpStateMachine, EachOptionalAttributeIsOptionalAndNoOtherIsTaken) {
-  for (const Legal& legal : kTable) {
+TEST_P(QpStateMachine, EachOptionalAttributeIsOptionalAndNoOtherIsTaken) {
+  for (const Legal& legal : table()) {
     EXPECT_EQ(check(legal.from, legal.to, legal.required | legal.optional), 0);
     for (const uint32_t bit : kAllBits) {
       if ((legal.required & bit) != 0) continue;
@@ -125,7 +169,7 @@ TEST(QpStateMachine, EachOptionalAttributeIsOptionalAndNoOtherIsTaken) {
   }
 }
 
-TEST(QpStateMachine, ToResetAndErrorNothingElseIsChanged) {
+TEST_P(QpStateMachine, ToResetAndErrorNothingElseIsChanged) {
   for (const QpState from : kStates) {
     for (const QpState to : {QpState::kReset, QpState::kErr}) {
       for (const uint32_t bit : kAllBits) {
@@ -136,20 +180,23 @@ TEST(QpStateMachine, ToResetAndErrorNothingElseIsChanged) {
   }
 }
 
-TEST(QpStateMachine, CurrentStateMustBeTrue) {
+TEST_P(QpStateMachine, CurrentStateMustBeTrue) {
   QpAttr attr;
   attr.state = QpState::kRts;
   for (const QpState believed : kStates) {
     attr.cur_state = believed;
-    EXPECT_EQ(check_transition(QpState::kRts, attr, kQpState | kQpCurState),
+    EXPECT_EQ(check_transition(GetParam().type, QpState::kRts, attr, kQpState | kQpCurState),
               believed == QpState::kRts ? 0 : EINVAL)
         << name(believed);
   }
 }
 
-TEST(QpStateMachine, WithoutAStateTheQpStaysWhereItIs) {
+TEST(QpStateWithoutTransition, TheQpStaysWhereItIs) {
   QpAttr attr;
   attr.state = QpState::kReset;  // not named by the mask: ignored
+  const auto check_transition = [](QpState from, const QpAttr& values, uint32_t mask) {
+    return driver::check_transition(QpType::kRc, from, values, mask);
+  };
   EXPECT_EQ(check_transition(QpState::kRts, attr, kQpMinRnrTimer), 0);
   EXPECT_EQ(check_transition(QpState::kRts, attr, 0), 0);
   EXPECT_EQ(check_transition(QpState::kRts, attr, kQpSqPsn), EINVAL);
@@ -239,6 +286,7 @@ TEST(QpAttributes, OnlyWhatTheMaskNamesIsApplied) {
   from.state = QpState::kRts;
   from.access = kAccessRemoteRead;
   from.dest_qpn = 0x123456;
+  from.qkey = 0x11223344;
   from.rq_psn = 0x1abcdef;
   from.sq_psn = 0xff000001;
   from.path_mtu_bytes = 2048;
@@ -260,6 +308,7 @@ TEST(QpAttributes, OnlyWhatTheMaskNamesIsApplied) {
     note(kQpState, a.state != none.state);
     note(kQpAccessFlags, a.access != none.access);
     note(kQpDestQpn, a.dest_qpn != none.dest_qpn);
+    note(kQpQkey, a.qkey != none.qkey);
     note(kQpRqPsn, a.rq_psn != none.rq_psn);
     note(kQpSqPsn, a.sq_psn != none.sq_psn);
     note(kQpPathMtu, a.path_mtu_bytes != none.path_mtu_bytes);
@@ -277,7 +326,7 @@ TEST(QpAttributes, OnlyWhatTheMaskNamesIsApplied) {
   constexpr uint32_t kApplied = kQpAccessFlags | kQpDestQpn | kQpRqPsn | kQpSqPsn | kQpPathMtu |
                                 kQpMaxQpRdAtomic | kQpMaxDestRdAtomic | kQpMinRnrTimer |
                                 kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpPort | kQpPkeyIndex |
-                                kQpAv;
+                                kQpAv | kQpQkey;
   for (const uint32_t bit : kAllBits) {
     QpAttr into;
     apply_attributes(into, from, bit);

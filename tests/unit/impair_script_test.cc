@@ -231,6 +231,9 @@ TEST(ImpairRandom, DelaysAreNeverNegative) {
 
 TEST(ImpairClassify, NativePackets) {
   EXPECT_EQ(kind_of(wire::Opcode::kWriteOnly), PacketKind::kWrite);
+  EXPECT_EQ(kind_of(wire::Opcode::kUcWriteMiddle), PacketKind::kWrite);
+  EXPECT_EQ(kind_of(wire::Opcode::kUcSendOnlyImm), PacketKind::kSend);
+  EXPECT_EQ(kind_of(wire::Opcode::kUdSend), PacketKind::kSend);
   EXPECT_EQ(kind_of(wire::Opcode::kSendImm), PacketKind::kSend);
   EXPECT_EQ(kind_of(wire::Opcode::kReadResponse), PacketKind::kReadResponse);
   EXPECT_EQ(kind_of(wire::Opcode::kCompareSwap), PacketKind::kAtomicRequest);

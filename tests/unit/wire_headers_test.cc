@@ -187,6 +187,12 @@ TEST(RethHeader, Layout) {
   EXPECT_EQ(to_string(header), "va 0x102030405060708 rkey 0x11121314 len 555885348");
 }
 
+TEST(DethHeader, Layout) {
+  const Deth header{0x80112233, Qpn{0xa1b2c3}};
+  expect_layout<DethView>(header, "8011223300a1b2c3");
+  EXPECT_EQ(to_string(header), "qkey 0x80112233 src-qp 0xa1b2c3");
+}
+
 TEST(ImmDtHeader, KeepsTheApplicationsByteOrder) {
   ImmDt header;
   std::memcpy(&header.imm_data, "\xde\xad\xbe\x0f", 4);

@@ -33,16 +33,20 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
   Packet p;
   p.opcode = opcode;
   p.solicited = true;
-  p.cont = true;
-  p.attempt = 2;
-  p.policy = Policy::kGoBackN;
+  const OpcodeInfo& info = opcode_info(opcode);
+  const bool native = info.service == Service::kReliable;
+  p.cont = native || info.cont;
+  p.more = info.more;
+  p.attempt = native ? 2 : 0;
+  p.policy = native ? Policy::kGoBackN : Policy::kSelective;
   p.becn = true;
   p.dest_qpn = Qpn{0x010203};
   p.psn = Psn{0xfffffe};
-  if (opcode != Opcode::kWriteOnly) p.src_qpn = Qpn{0x040506};
-  const OpcodeInfo& info = opcode_info(opcode);
+  if (info.has_neth || info.has_deth) p.src_qpn = Qpn{0x040506};
+  if (info.has_deth) p.qkey = 0x8a8b8c8d;
   p.payload_bytes = opcode == Opcode::kAtomicResponse ? 8 : info.has_payload ? payload_bytes : 0;
   if (info.has_reth) p.reth = {0x1122334455667788, 0x99aabbcc, p.payload_bytes};
+  if (opcode == Opcode::kUcWriteFirst) p.reth.length_bytes += 0x20000;
   if (opcode == Opcode::kSend || opcode == Opcode::kSendImm) {
     p.reth.va = 0x10000;
     p.reth.length_bytes = 0x10000u + p.payload_bytes;
@@ -77,6 +81,12 @@ inline std::vector<uint64_t> sack_words(const Packet& p) {
   std::vector<uint64_t> words(opcode_info(p.opcode).has_ack ? p.sack.word_count : 0);
   for (size_t i = 0; i < words.size(); ++i) words[i] = 0x0123456789abcdee * (i + 1) & ~uint64_t{1};
   return words;
+}
+
+// Whether no header says how many bytes the packet has, or only an upper bound.
+inline bool length_is_free(Opcode opcode) {
+  const OpcodeInfo& info = opcode_info(opcode);
+  return info.service != Service::kReliable && (!info.has_reth || opcode == Opcode::kUcWriteFirst);
 }
 
 // Headers, payload, and with has_icrc pad and ICRC.
@@ -134,7 +144,9 @@ inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p
   clear(kUdp + udp_offset::kChecksum, 2);
   keep(kBth + bth_offset::kFlags, 0xff & ~bth_bit::kMigration);
   keep(kBth + bth_offset::kCongestion, bth_bit::kFecn | bth_bit::kBecn);
-  keep(kBth + bth_offset::kAckRequest, 0xfe);
+  const bool native = opcode_info(p.opcode).service == Service::kReliable;
+  keep(kBth + bth_offset::kAckRequest, native ? 0xfe : bth_bit::kAckRequest);
+  if (opcode_info(p.opcode).has_deth) clear(kExtensions + deth_offset::kReserved, 1);
   if (opcode_info(p.opcode).has_resp_eth) clear(kExtensions + kNethBytes + kRethBytes + 1, 3);
   if (opcode_info(p.opcode).has_ack) {
     keep(kExtensions + kNethBytes + aeth_offset::kSyndrome, 0x7f);

@@ -1,4 +1,4 @@
-// Address handles: checked and recorded. Only UD sends use them, and UD queue pairs are refused.
+// Address handles: where UD sends go. The path is resolved once, here.
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
@@ -15,15 +15,12 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ah->context = pd->context;
   ah->pd = pd;
   ah->handle = static_cast<uint32_t>(ah->id);
-  ah->attr = attr;
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
   ah->owner = object_of(pd)->owner;
   if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
-  const bool path = attr.port_num == kPortNumber &&
-                    (!attr.is_global || attr.grh.sgid_index < kGidTableLength) &&
-                    destination_ip(attr, ah->owner->driver->device().ip);
-  if (!path) return fail_null(EINVAL);
+  if (int error = to_ud_address(attr, ah->owner->driver->device().ip, ah->path))
+    return fail_null(error);
   ++ah->owner->ahs;
   ++object_of(pd)->users;
   add_object(Kind::kAh, ah.get(), *ah);
@@ -31,6 +28,41 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
 }
 
 }  // namespace
+
+namespace hostnic::abi {
+
+int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
+  constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
+  if (ah == nullptr || ah->pd != qp.pd || qpn > 0xffffff) return EINVAL;
+  out = object_of(ah)->path;
+  out.qpn = qpn;
+  const QpObject& object = *object_of(&qp);
+  out.qkey = (qkey & kControlled) != 0 ? object.qkey.load(std::memory_order_relaxed) : qkey;
+  return 0;
+}
+
+}  // namespace hostnic::abi
+
+HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
+                                     ibv_ah_attr* attr) {
+  static const RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
+      "ibv_init_ah_from_wc", "IBVERBS_1.1");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, wc, grh, attr);
+  if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device().ip, *attr)) {
+    errno = error;
+    return -1;
+  }
+  return 0;
+}
+
+HOSTNIC_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+  static const RealVerb<ibv_ah*(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t)> real("ibv_create_ah_from_wc",
+                                                                           "IBVERBS_1.1");
+  if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, wc, grh, port);
+  ibv_ah_attr attr;
+  if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) return nullptr;
+  return without_exceptions([&] { return create(pd, attr); });
+}
 
 HOSTNIC_VERB ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   static const RealVerb<ibv_ah*(ibv_pd*, ibv_ah_attr*)> real("ibv_create_ah", "IBVERBS_1.1");

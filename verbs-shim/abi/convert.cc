@@ -38,6 +38,8 @@ static_assert(same(WcOpcode::kFetchAdd, IBV_WC_FETCH_ADD));
 static_assert(same(WcOpcode::kRecv, IBV_WC_RECV));
 static_assert(same(WcOpcode::kRecvRdmaWithImm, IBV_WC_RECV_RDMA_WITH_IMM));
 static_assert(same(driver::kWcWithImm, IBV_WC_WITH_IMM));
+static_assert(same(QpType::kRc, IBV_QPT_RC) && same(QpType::kUc, IBV_QPT_UC));
+static_assert(same(QpType::kUd, IBV_QPT_UD) && sizeof(ibv_grh) == kGrhBytes);
 static_assert(same(QpState::kReset, IBV_QPS_RESET) && same(QpState::kInit, IBV_QPS_INIT));
 static_assert(same(QpState::kRtr, IBV_QPS_RTR) && same(QpState::kRts, IBV_QPS_RTS));
 static_assert(same(QpState::kSqd, IBV_QPS_SQD) && same(QpState::kSqe, IBV_QPS_SQE));
@@ -117,19 +119,18 @@ bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::k
 
 bool is_state(ibv_qp_state state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
 
+constexpr uint8_t kHopLimit = 64;
+
 int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& out) {
-  if (av.port_num != kPortNumber) return EINVAL;
-  if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
-  const std::optional<Ipv4Address> ip = destination_ip(av, device.ip);
-  if (!ip) return EINVAL;
-  out.dest_ip = *ip;
+  driver::UdAddress path;
+  if (int error = to_ud_address(av, device.ip, path)) return error;
+  out.dest_ip = path.ip;
   out.is_global = av.is_global != 0;
   out.service_level = av.sl;
   if (av.is_global) {
     out.sgid_index = av.grh.sgid_index;
-    out.traffic_class = av.grh.traffic_class;
-    // 0 and 1 are what programs leave there when they never route; a router would drop both.
-    out.hop_limit = av.grh.hop_limit > 1 ? av.grh.hop_limit : 64;
+    out.traffic_class = path.traffic_class;
+    out.hop_limit = path.hop_limit;
   }
   return 0;
 }
@@ -158,6 +159,47 @@ std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip
   if (av.is_global) return ip_from_gid(av.grh.dgid);
   if (av.dlid == 0) return std::nullopt;
   return Ipv4Address{(own_ip & 0xffff0000u) | av.dlid};
+}
+
+std::optional<QpType> qp_type(ibv_qp_type type) {
+  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD) return std::nullopt;
+  return static_cast<QpType>(type);
+}
+
+int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out) {
+  if (av.port_num != kPortNumber) return EINVAL;
+  if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
+  const std::optional<Ipv4Address> ip = destination_ip(av, own_ip);
+  if (!ip || raw(*ip) == 0) return EINVAL;
+  out.ip = *ip;
+  if (!av.is_global) return 0;
+  out.traffic_class = av.grh.traffic_class;
+  // 0 and 1 are what programs leave there when they never route; a router would drop both.
+  out.hop_limit = av.grh.hop_limit > 1 ? av.grh.hop_limit : kHopLimit;
+  return 0;
+}
+
+int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
+                   ibv_ah_attr& out) {
+  if (port != kPortNumber || (wc.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
+  // The IPv4 header is the space's last part.
+  uint8_t ip[20];
+  memcpy(ip, reinterpret_cast<const uint8_t*>(&grh) + sizeof grh - sizeof ip, sizeof ip);
+  constexpr uint8_t kVersion4FiveWords = 0x45;
+  uint32_t source, destination;
+  memcpy(&source, ip + 12, sizeof source);
+  memcpy(&destination, ip + 16, sizeof destination);
+  if (ip[0] != kVersion4FiveWords || be32toh(destination) != own_ip) return EINVAL;
+  out = {};
+  out.port_num = port;
+  out.dlid = wc.slid;
+  out.sl = wc.sl;
+  out.is_global = 1;
+  out.grh.dgid = gid_from_ip(be32toh(source));
+  out.grh.sgid_index = 0;
+  out.grh.traffic_class = ip[1];
+  out.grh.hop_limit = kHopLimit;
+  return 0;
 }
 
 uint32_t mtu_bytes_from_enum(ibv_mtu mtu) {
@@ -266,6 +308,7 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
   }
   out.port = kPortNumber;
   out.dest_qpn = attr.dest_qp_num;
+  out.qkey = attr.qkey;
   out.rq_psn = attr.rq_psn;
   out.sq_psn = attr.sq_psn;
   out.max_rd_atomic = attr.max_rd_atomic;
@@ -286,6 +329,7 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out.rq_psn = attr.rq_psn;
   out.sq_psn = attr.sq_psn;
   out.dest_qp_num = attr.dest_qpn;
+  out.qkey = attr.qkey;
   out.qp_access_flags = attr.access;
   out.cap = from_qp_caps(caps);
   out.pkey_index = attr.pkey_index;

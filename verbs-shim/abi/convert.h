@@ -22,9 +22,19 @@ std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
 // RoCE has no LIDs. Programs that know nothing else (ibv_rc_pingpong without -g, qperf) get the low
 // half of the IPv4 address as one, so that they work between NICs of one /16 network.
 uint16_t lid_from_ip(uint32_t ip);
+// The service of a queue pair type; nothing for types that there are none of here.
+std::optional<QpType> qp_type(ibv_qp_type type);
 // Where an address vector leads, seen from a NIC with address `own_ip`; nothing when it names
 // nothing reachable (no GRH and no LID, a GID that is not IPv4-mapped).
 std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip);
+
+// The path of an address handle; QPN and Q_Key come with each work request. EINVAL: a port or GID
+// index that does not exist, an unreachable address.
+int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out);
+// The way back to where a datagram came from: `grh` is the receive's first 40 bytes. EINVAL: none
+// there, not IPv4, or not for us.
+int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
+                   ibv_ah_attr& out);
 
 // ---- port numbers and speeds
 

@@ -68,12 +68,19 @@ struct QpObject : ibv_qp_ex, ObjectBase {
   bool signal_all = false;
   bool has_builder = false;         // created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
   uint32_t async_events_taken = 0;  // [registry]
+  // UD: as last set. Q_Keys of work requests with the top bit set stand for it.
+  std::atomic<uint32_t> qkey{0};
   SendBuilder builder;
 };
 
 struct AhObject : ibv_ah, ObjectBase {
-  ibv_ah_attr attr;
+  driver::UdAddress path;  // without QPN and Q_Key
 };
+
+// Where a datagram goes that `ah`, `qpn` and `qkey` of a work request name, in `out`. EINVAL: the
+// address handle is none, or of another protection domain than the queue pair. As with hardware, a
+// handle that was destroyed is the program's own fault: the data path takes no lock to find out.
+int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
 
 // The public verbs_context comes last in rdma-core's own structures and first in ours: programs
 // only go from ibv_context to verbs_context (verbs_get_ctx).

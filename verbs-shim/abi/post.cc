@@ -8,10 +8,15 @@ namespace hostnic::abi {
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   QpObject& object = *object_of(qp);
   driver::Context& context = *object.owner->driver;
+  const bool datagrams = qp->qp_type == IBV_QPT_UD;
   SgeBuffer sges;  // not zeroed
   for (; wr != nullptr; wr = wr->next) {
     driver::SendRequest request;
     int error = to_send_request(*wr, sges, request);
+    if (datagrams && error == 0) {
+      const auto& ud = wr->wr.ud;
+      error = to_datagram(*qp, ud.ah, ud.remote_qpn, ud.remote_qkey, request.ud);
+    }
     if (error == 0) error = context.post_send(*object.qp, request);
     if (error != 0) {
       *bad_wr = wr;

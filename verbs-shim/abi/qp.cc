@@ -13,14 +13,9 @@
 namespace hostnic::abi {
 namespace {
 
-constexpr uint64_t kSupportedSendOps =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-
 // 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
-  if (attr.qp_type != IBV_QPT_RC || attr.srq != nullptr) return EOPNOTSUPP;
+  if (!qp_type(attr.qp_type) || attr.srq != nullptr) return EOPNOTSUPP;
   if (!is_live_in(Kind::kPd, pd, &context)) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return EINVAL;
@@ -65,6 +60,7 @@ QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr
   qp->owner = &context;
   qp->signal_all = attr.sq_sig_all != 0;
   driver::QpInit init;
+  init.type = *qp_type(attr.qp_type);
   init.pd = pd->handle;
   init.send_cq = object_of(attr.send_cq)->cq.get();
   init.recv_cq = object_of(attr.recv_cq)->cq.get();
@@ -78,7 +74,7 @@ QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr
   context.driver->driver().query_qp(qp->qp, unused, qp->caps);
   fill_public_fields(*qp, pd, attr);
   install_send_builder(*qp);
-  qp->builder.set_limits(qp->caps);
+  qp->builder.set_limits(qp->caps, init.type);
   ObjectLock lock = lock_objects();
   add_object(Kind::kQp, public_of(qp.get()), *qp);
   return qp.release();
@@ -137,7 +133,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     return fail_null(EOPNOTSUPP);
   }
   const bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if (with_ops && (attr->send_ops_flags & ~kSupportedSendOps)) return fail_null(EOPNOTSUPP);
+  const uint64_t ops = send_ops_of(qp_type(attr->qp_type).value_or(QpType::kRc));
+  if (with_ops && (attr->send_ops_flags & ~ops)) return fail_null(EOPNOTSUPP);
   if (!is_ours(Kind::kPd, attr->pd) || attr->pd->context != context) return fail_null(EINVAL);
   QpObject* qp = create_qp(attr->pd, *attr);
   if (qp == nullptr) return nullptr;
@@ -191,6 +188,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     return fail(error);
   }
   if (bits & IBV_QP_STATE) qp->state = attr->qp_state;
+  if (bits & IBV_QP_QKEY) object->qkey.store(attr->qkey, std::memory_order_relaxed);
   return 0;
 }
 

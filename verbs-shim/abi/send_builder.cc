@@ -28,6 +28,9 @@ driver::SendRequest& SendBuilder::begin(SendOp op, uint64_t wr_id, unsigned int 
   scratch_.signalled = flags & IBV_SEND_SIGNALED;
   scratch_.solicited = flags & IBV_SEND_SOLICITED;
   scratch_.fence = flags & IBV_SEND_FENCE;
+  const bool reads = op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd;
+  const bool sends = op == SendOp::kSend || op == SendOp::kSendImm;
+  if ((type_ == QpType::kUc && reads) || (type_ == QpType::kUd && !sends)) refuse(EINVAL);
   if (pending_.size() >= caps_.max_send_wr) refuse(ENOMEM);
   if (error_ != 0) return scratch_;
   try {
@@ -78,6 +81,12 @@ void SendBuilder::add_inline(const ibv_data_buf* buffers, size_t count) {
   }
 }
 
+void SendBuilder::set_destination(const driver::UdAddress& destination) {
+  if (error_ != 0) return;
+  if (pending_.empty() || type_ != QpType::kUd) return refuse(EINVAL);
+  pending_.back().request.ud = destination;
+}
+
 void SendBuilder::refuse(int error) {
   if (error_ == 0) error_ = error;
 }
@@ -92,6 +101,10 @@ int SendBuilder::complete(driver::Context& context, driver::Qp& qp) {
 void SendBuilder::abort() { mutex_.unlock(); }
 
 int SendBuilder::post_all(driver::Context& context, driver::Qp& qp) {
+  // A datagram whose destination was never set is found only now.
+  for (const Pending& item : pending_) {
+    if (type_ == QpType::kUd && raw(item.request.ud.ip) == 0) return EINVAL;
+  }
   // Sizes and SGEs were checked while building, the state is the first request's business: with
   // room for all, only that one can be refused. A single request is all or nothing by itself.
   if (pending_.size() > 1) {
@@ -161,6 +174,13 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_va, uint6
   request.compare_add = add;
 }
 
+void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
+  driver::UdAddress destination;
+  const int error = to_datagram(qp->qp_base, ah, remote_qpn, remote_qkey, destination);
+  if (error != 0) return object_of(qp)->builder.refuse(error);
+  object_of(qp)->builder.set_destination(destination);
+}
+
 void wr_set_sge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
   // As hardware providers do: an empty SGE is none, so that zero-length sends need no valid lkey.
@@ -200,6 +220,21 @@ void unsupported(ibv_qp_ex* qp, Arguments...) {
 
 }  // namespace
 
+uint64_t send_ops_of(QpType type) {
+  constexpr uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  constexpr uint64_t kWrites = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  constexpr uint64_t kReads = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  switch (type) {
+    case QpType::kUd:
+      return kSends;
+    case QpType::kUc:
+      return kSends | kWrites;
+    default:
+      return kSends | kWrites | kReads;
+  }
+}
+
 void install_send_builder(ibv_qp_ex& qp) {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
@@ -212,7 +247,7 @@ void install_send_builder(ibv_qp_ex& qp) {
   qp.wr_send_imm = wr_send_imm;
   qp.wr_send_inv = unsupported<uint32_t>;
   qp.wr_send_tso = unsupported<void*, uint16_t, uint16_t>;
-  qp.wr_set_ud_addr = unsupported<ibv_ah*, uint32_t, uint32_t>;
+  qp.wr_set_ud_addr = wr_set_ud_addr;
   qp.wr_set_xrc_srqn = unsupported<uint32_t>;
   qp.wr_set_inline_data = wr_set_inline_data;
   qp.wr_set_inline_data_list = wr_set_inline_data_list;

@@ -22,13 +22,17 @@ namespace hostnic::abi {
 // hardware provider. Buffers keep their capacity: after the first rounds nothing is allocated.
 class SendBuilder {
  public:
-  void set_limits(const driver::QpCaps& caps) { caps_ = caps; }
+  void set_limits(const driver::QpCaps& caps, QpType type) {
+    caps_ = caps;
+    type_ = type;
+  }
 
   void start();
   // `flags`: ibv_send_flags. The returned request is valid until the next begin().
   driver::SendRequest& begin(SendOp op, uint64_t wr_id, unsigned int flags);
   void add_sges(const ibv_sge* list, size_t count);
   void add_inline(const ibv_data_buf* buffers, size_t count);
+  void set_destination(const driver::UdAddress& destination);
   // The first error of the batch is what complete() returns.
   void refuse(int error);
   // 0, or an errno value and nothing is posted: EINVAL for a bad request or state, ENOMEM when the
@@ -50,12 +54,16 @@ class SendBuilder {
 
   std::mutex mutex_;
   driver::QpCaps caps_;
+  QpType type_ = QpType::kRc;
   std::vector<Pending> pending_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_bytes_;
   driver::SendRequest scratch_;  // what begin() hands out after an error
   int error_ = 0;
 };
+
+// The operations of ibv_qp_create_send_ops_flags that a queue pair of this type has.
+uint64_t send_ops_of(QpType type);
 
 // Fills the function pointers of a QP that was created with send_ops_flags.
 void install_send_builder(ibv_qp_ex& qp);

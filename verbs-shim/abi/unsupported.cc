@@ -1,7 +1,6 @@
 // What this device does not have, refused cleanly: shared receive queues, memory windows,
-// multicast, address handles from completions, objects imported from other processes, enhanced
-// connection establishment. Functions on objects that we never create (ibv_destroy_srq, ...) are
-// the real library's.
+// multicast, objects imported from other processes, enhanced connection establishment. Functions on
+// objects that we never create (ibv_destroy_srq, ...) are the real library's.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -41,21 +40,6 @@ HOSTNIC_VERB int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) 
                                                                      "IBVERBS_1.1");
   if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
   return real.foreign(qp, gid, lid);
-}
-
-HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
-                                     ibv_ah_attr* attr) {
-  static const RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
-      "ibv_init_ah_from_wc", "IBVERBS_1.1");
-  if (is_ours(Kind::kContext, context)) return fail(EOPNOTSUPP);
-  return real.foreign(context, port, wc, grh, attr);
-}
-
-HOSTNIC_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
-  static const RealVerb<ibv_ah*(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t)> real("ibv_create_ah_from_wc",
-                                                                           "IBVERBS_1.1");
-  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
-  return real.foreign(pd, wc, grh, port);
 }
 
 HOSTNIC_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr,

@@ -192,7 +192,9 @@ ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {
           .min_rnr_timer = attr.min_rnr_timer,
           .traffic_class = attr.traffic_class,
           .hop_limit = attr.hop_limit,
-          .reserved = {}};
+          .restart_sends = 0,
+          .reserved = 0,
+          .qkey = attr.qkey};
 }
 
 // ---- queue pairs
@@ -233,7 +235,8 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
                          .landing_offset = landing,
                          .recv_entries = entries,
                          .recv_max_sge = static_cast<uint16_t>(caps.max_recv_sge),
-                         .landing_entries = kLandingEntries};
+                         .landing_entries = kLandingEntries,
+                         .type = init.type};
     error = execute(command, response);
   }
   if (error != 0) {
@@ -286,7 +289,8 @@ int Driver::destroy_qp(Qp* qp) {
 
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   std::lock_guard lock(mutex_);
-  if (const int error = check_transition(qp->state, attr, mask); error != 0) return error;
+  if (const int error = check_transition(qp->init.type, qp->state, attr, mask); error != 0)
+    return error;
   const DeviceLimits limits{.mtu_bytes = settings_.mtu_bytes, .max_rd_atomic = kLandingEntries};
   if (const int error = check_attributes(attr, mask, limits); error != 0) return error;
   const QpAttr before = qp->attr;
@@ -296,6 +300,10 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   Command command{};
   command.kind = CommandKind::kModifyQp;
   command.modify_qp = impl_->command_for(*qp, to);
+  if (qp->state == QpState::kSqe && to == QpState::kRts) {
+    command.modify_qp.restart_sends = 1;
+    command.modify_qp.sq_psn = qp->next_request_psn().value();
+  }
   CommandResponse response{};
   if (const int error = impl_->execute(command, response); error != 0) {
     qp->attr = before;

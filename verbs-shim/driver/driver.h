@@ -50,6 +50,7 @@ struct DriverSettings {
 };
 
 struct QpInit {
+  QpType type = QpType::kRc;
   uint32_t pd = 0;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
@@ -99,8 +100,8 @@ class Driver {
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
   QpGauges gauges(Qp* qp);                            // [locks]
 
-  // [locks] 0, EINVAL (state, too many SGEs, inline too long), ENOMEM (send queue full). Issues
-  // what may go now.
+  // [locks] 0, EINVAL (state, operation not of this service, too many SGEs, inline too long, no
+  // address), ENOMEM (send queue full). Issues what may go now.
   int post_send(Qp* qp, const SendRequest& request, TimeNs now_ns);
   // [locks] 0, EINVAL, ENOMEM.
   int post_recv(Qp* qp, const RecvRequest& request);

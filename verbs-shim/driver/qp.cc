@@ -51,14 +51,26 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
   inline_bytes_.resize(size_t{slots} * init.caps.max_inline_bytes);
   recv_entries_ = recv_entries_for(init.caps.max_recv_wr);
   recv_wr_ids_.resize(recv_entries_);
+  // No attribute says so for datagrams: the port's.
+  if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
 }
 
 uint32_t Qp::packets_for(uint32_t bytes) const {
   return bytes == 0 ? 1 : (bytes + attr.path_mtu_bytes - 1) / attr.path_mtu_bytes;
 }
 
+// What the service does not have (InfiniBand table 35).
+int Qp::check_service(const SendRequest& request) const {
+  if (is_reliable()) return 0;
+  if (is_read_or_atomic(request.op)) return EINVAL;
+  if (init.type == QpType::kUc) return 0;
+  const bool send = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
+  return send && raw(request.ud.ip) != 0 ? 0 : EINVAL;
+}
+
 int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
-  if (state != QpState::kRts && state != QpState::kSqd && state != QpState::kErr) return EINVAL;
+  if (state < QpState::kRts) return EINVAL;
+  if (const int error = check_service(request); error != 0) return error;
   if (request.sges.size() > init.caps.max_send_sge) return EINVAL;
   uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length_bytes;
@@ -90,6 +102,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
        .imm_data = request.imm_data,
        .compare_add = request.compare_add,
        .swap = request.swap,
+       .ud = request.ud,
        .first_psn = {},
        .psn_count = 1,
        .issued_psns = 0,
@@ -111,6 +124,10 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   ++tail_;
   if (state == QpState::kErr) {
     if (flushing_) flush(VendorError::kFlushed);
+    return 0;
+  }
+  if (state == QpState::kSqe) {
+    flush_sends(VendorError::kFlushed);
     return 0;
   }
   issue(now_ns);
@@ -176,6 +193,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) start_connection(now_ns);
+      if (from == QpState::kSqe) start_sends(requests_.next(), now_ns);
       issue(now_ns);
       break;
     case QpState::kErr:
@@ -189,18 +207,26 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
 
 void Qp::start_connection(TimeNs now_ns) {
   const DriverSettings& settings = host_.settings();
-  requests_.reset(Psn(attr.sq_psn), settings.window, settings.policy);
   responses_.reset(Psn(0), settings.window);  // READ answers: what is missing, always
-  request_congestion_.reset(Psn(attr.sq_psn), settings.window, settings.congestion_allowance_ns);
   response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
   rtt_ = RttEstimator();
   next_recv_sn_ = receives_outstanding_ = next_read_number_ = reads_outstanding_ = 0;
   next_response_psn_ = Psn(0);
   epoch_ = 0;
   epoch_keep_until_ = Psn(0);
+  start_sends(Psn(attr.sq_psn), now_ns);
+}
+
+// Requests start at `first`: connected, or from SQE to RTS.
+void Qp::start_sends(Psn first, TimeNs now_ns) {
+  const DriverSettings& settings = host_.settings();
+  // Only RC repeats anything.
+  requests_.reset(first, settings.window,
+                  is_reliable() ? settings.policy : wire::Policy::kSelective);
+  request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
   psns_since_ack_request_ = 0;
   heard_ = has_credit_ = false;
-  highest_acceptable_ = Psn(attr.sq_psn) + (kInitialWindow - 1);
+  highest_acceptable_ = first + (kInitialWindow - 1);
   credit_ = 0;
   rnr_ = Rnr::kNone;
   rnr_retries_used_ = 0;
@@ -210,11 +236,15 @@ void Qp::start_connection(TimeNs now_ns) {
   probed_ = false;
 }
 
+void Qp::flush_sends(VendorError why) {
+  for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
+  issue_ = head_;
+}
+
 // Everything outstanding completes with WR_FLUSH_ERR, in order (rule 28).
 void Qp::flush(VendorError why) {
   take_receives(cell().recv_completed.load(std::memory_order_acquire));
-  for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
-  issue_ = head_;
+  flush_sends(why);
   for (; recv_taken_ != recv_posted_; ++recv_taken_) {
     Completion completion;
     completion.wr_id = recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
@@ -259,6 +289,16 @@ void Qp::go_to_error() {
   attr.state = QpState::kErr;
   deadline_ns_ = UINT64_MAX;
   host_.move_nic_to_error(*this);
+}
+
+// A send of an unreliable queue pair failed on this side: it goes on receiving, in SQE, until its
+// program says otherwise (InfiniBand 10.3.1.7). The NIC has discarded, or never got, what followed.
+void Qp::stop_sends() {
+  if (state != QpState::kRts && state != QpState::kSqd) return;
+  state = attr.state = QpState::kSqe;
+  failed_ = false;
+  deadline_ns_ = UINT64_MAX;
+  flush_sends(VendorError::kFlushed);
 }
 
 // The NIC has let go of the QP's memory: now what is outstanding may be given back.

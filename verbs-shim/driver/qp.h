@@ -53,6 +53,7 @@ class Qp {
   bool idle() const { return head_ == tail_; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
   uint32_t congestion_window() const { return request_congestion_.psns(); }
+  Psn next_request_psn() const { return requests_.next(); }
   static uint32_t recv_entries_for(uint32_t max_recv_wr);
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
@@ -89,6 +90,7 @@ class Qp {
     uint64_t remote_va;
     uint32_t rkey, imm_data;
     uint64_t compare_add, swap;
+    UdAddress ud;
     Psn first_psn;
     uint32_t psn_count, issued_psns;
     uint32_t recv_sn;  // or read number
@@ -108,14 +110,23 @@ class Qp {
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
   QpCell& cell() { return host_.segment().cell(cell_index); }
   uint32_t packets_for(uint32_t bytes) const;
+  bool is_reliable() const { return init.type == QpType::kRc; }
+  // A datagram is one packet; a longer one is an error of its own (man ibv_post_send).
+  bool too_long(const Wqe& w) const {
+    return init.type == QpType::kUd && w.length_bytes > attr.path_mtu_bytes;
+  }
 
   // qp.cc
+  int check_service(const SendRequest& request) const;
+  void flush_sends(VendorError why);
   void start_connection(TimeNs now_ns);
+  void start_sends(Psn first, TimeNs now_ns);
   void notify_credit();
   void deliver(const Wqe& w, WcStatus status, VendorError vendor);
   // `slots`: send queue slots that are free once the completion is polled; 0 for receives.
   void push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots);
   void go_to_error();
+  void stop_sends();
 
   // qp_issue.cc
   enum class Issue : uint8_t { kDone, kWaits, kRingFull };

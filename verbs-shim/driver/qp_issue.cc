@@ -37,6 +37,8 @@ void Qp::issue(TimeNs now_ns) {
     }
   }
   if (!all) host_.want_issue(*this);
+  // A request that can't be issued at all has failed; nobody will report it.
+  if (failed_ && !is_reliable() && head_ == failed_index_) complete(now_ns);
   update_deadline(now_ns);
 }
 
@@ -47,6 +49,7 @@ void Qp::note_transmitted() {
 
 // Whether a request that is next in the queue may be handed over now (rules 2, 14).
 bool Qp::may_start(const Wqe& w) const {
+  if (too_long(w)) return false;
   if (w.fence && reads_outstanding_ != 0) return false;
   if (is_read_or_atomic(w.op) &&
       reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries)) {
@@ -105,6 +108,10 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   const uint32_t index = issue_;
   Wqe& w = wqe(index);
   const uint32_t room = window_room();
+  if (too_long(w)) {
+    fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
+    return Issue::kWaits;
+  }
   if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;
   // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
   // again.
@@ -189,7 +196,13 @@ void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count
   d.length_bytes = bytes;
   d.message_bytes = w.length_bytes;
   d.imm_data = w.imm_data;
-  if (w.op == SendOp::kSend || w.op == SendOp::kSendImm) {
+  if (init.type == QpType::kUd) {
+    d.key = w.ud.qkey;
+    d.dest_qpn = w.ud.qpn;
+    d.dest_ip = raw(w.ud.ip);
+    d.traffic_class = w.ud.traffic_class;
+    d.hop_limit = w.ud.hop_limit;
+  } else if (w.op == SendOp::kSend || w.op == SendOp::kSendImm) {
     d.va = offset;
     d.key = w.recv_sn;
   } else {

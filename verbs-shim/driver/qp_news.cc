@@ -80,8 +80,9 @@ void Qp::take_receives(uint32_t completed) {
     completion.byte_len = received.byte_len;
     completion.imm_data = (received.flags & kRecvHasImm) != 0 ? received.imm_data : 0;
     completion.flags = (received.flags & kRecvHasImm) != 0 ? uint32_t{kWcWithImm} : 0;
+    if ((received.flags & kRecvHasGrh) != 0) completion.flags |= kWcGrh;
     completion.qpn = qpn;
-    completion.src_qpn = attr.dest_qpn;
+    completion.src_qpn = init.type == QpType::kUd ? received.src_qpn : attr.dest_qpn;
     if (completion.status != WcStatus::kSuccess) {
       failed = true;
       completion.vendor = completion.status == WcStatus::kLocLenErr ? VendorError::kLocalLength
@@ -342,7 +343,11 @@ void Qp::complete(TimeNs) {
     deliver(wqe(head_), failed_status_, failed_vendor_);
     ++head_;
     if (serial_distance(issue_, head_) > 0) issue_ = head_;
-    go_to_error();
+    if (is_reliable()) {
+      go_to_error();
+    } else {
+      stop_sends();
+    }
     return;
   }
   if (state == QpState::kSqd && notify_drained && (head_ == issue_ || !wqe(head_).started)) {

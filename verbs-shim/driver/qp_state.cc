@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <span>
 
 namespace hostnic::driver {
 namespace {
@@ -12,10 +13,11 @@ struct Rule {
 };
 
 constexpr uint32_t kInitRequired = kQpPkeyIndex | kQpPort | kQpAccessFlags;
+constexpr uint32_t kUdInitRequired = kQpPkeyIndex | kQpPort | kQpQkey;
 constexpr uint32_t kPathOptional = kQpAltPath | kQpPathMigState;
 
 // Transitions to RESET and ERR, allowed from everywhere with nothing else, are not listed.
-constexpr Rule kRules[] = {
+constexpr Rule kRcRules[] = {
     {QpState::kReset, QpState::kInit, kInitRequired, 0},
     {QpState::kInit, QpState::kInit, 0, kInitRequired},
     {QpState::kInit, QpState::kRtr,
@@ -35,9 +37,45 @@ constexpr Rule kRules[] = {
     {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer},
 };
 
+constexpr Rule kUcRules[] = {
+    {QpState::kReset, QpState::kInit, kInitRequired, 0},
+    {QpState::kInit, QpState::kInit, 0, kInitRequired},
+    {QpState::kInit, QpState::kRtr, kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
+     kQpAccessFlags | kQpPkeyIndex | kPathOptional},
+    {QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpAccessFlags | kPathOptional},
+    {QpState::kRts, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kPathOptional | kQpRateLimit},
+    {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
+    {QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kPathOptional},
+    {QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpAccessFlags | kQpAv | kPathOptional},
+    {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpAccessFlags},
+};
+
+constexpr Rule kUdRules[] = {
+    {QpState::kReset, QpState::kInit, kUdInitRequired, 0},
+    {QpState::kInit, QpState::kInit, 0, kUdInitRequired},
+    {QpState::kInit, QpState::kRtr, 0, kQpPkeyIndex | kQpQkey},
+    {QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpQkey},
+    {QpState::kRts, QpState::kRts, 0, kQpCurState | kQpQkey | kQpRateLimit},
+    {QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
+    {QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpQkey},
+    {QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpQkey},
+    {QpState::kSqe, QpState::kRts, 0, kQpCurState | kQpQkey},
+};
+
+std::span<const Rule> rules_of(QpType type) {
+  switch (type) {
+    case QpType::kUc:
+      return kUcRules;
+    case QpType::kUd:
+      return kUdRules;
+    default:
+      return kRcRules;
+  }
+}
+
 }  // namespace
 
-int check_transition(QpState from, const QpAttr& attr, uint32_t mask) {
+int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mask) {
   const QpState to = (mask & kQpState) != 0 ? attr.state : from;
   if ((mask & kQpCurState) != 0) {
     // What the caller believes must be true; only RTR, RTS, SQD and SQE can be named (man
@@ -48,7 +86,7 @@ int check_transition(QpState from, const QpAttr& attr, uint32_t mask) {
   if (to == QpState::kReset || to == QpState::kErr) {
     return (mask & kQpState) != 0 && (rest & ~uint32_t{kQpCurState}) == 0 ? 0 : EINVAL;
   }
-  for (const Rule& rule : kRules) {
+  for (const Rule& rule : rules_of(type)) {
     if (rule.from != from || rule.to != to) continue;
     if ((rest & rule.required) != rule.required) return EINVAL;
     return (rest & ~(rule.required | rule.optional)) == 0 ? 0 : EINVAL;
@@ -84,6 +122,7 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
   if (has(kQpPkeyIndex)) into.pkey_index = attr.pkey_index;
   if (has(kQpPort)) into.port = attr.port;
   if (has(kQpPathMtu)) into.path_mtu_bytes = attr.path_mtu_bytes;
+  if (has(kQpQkey)) into.qkey = attr.qkey;
   if (has(kQpDestQpn)) into.dest_qpn = attr.dest_qpn;
   if (has(kQpRqPsn)) into.rq_psn = attr.rq_psn & 0xffffff;
   if (has(kQpSqPsn)) into.sq_psn = attr.sq_psn & 0xffffff;

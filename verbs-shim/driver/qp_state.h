@@ -1,5 +1,6 @@
-// The queue pair state machine of ibv_modify_qp for RC: which transitions exist, which attributes
-// each one requires and allows (InfiniBand 10.3.1 and 11.2.5.2, table 91; man ibv_modify_qp). Pure.
+// The queue pair state machines of ibv_modify_qp: which transitions exist, which attributes each
+// one requires and allows, by type (InfiniBand 10.3.1 and 11.2.5.2, table 91; man ibv_modify_qp).
+// Pure.
 #pragma once
 
 #include "verbs-shim/driver/types.h"
@@ -8,7 +9,7 @@ namespace hostnic::driver {
 
 // 0, or EINVAL when the state table refuses `mask` for a QP in state `from`. The next state is
 // attr.state if the mask has kQpState, else `from`.
-int check_transition(QpState from, const QpAttr& attr, uint32_t mask);
+int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mask);
 
 struct DeviceLimits {
   uint32_t mtu_bytes = 4096;

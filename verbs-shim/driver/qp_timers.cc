@@ -54,7 +54,8 @@ uint64_t Qp::silence_limit_ns() const {
 }
 
 bool Qp::waits_for_peer() const {
-  return requests_.in_flight() != 0 || responses_.in_flight() != 0;
+  // Unreliable services have no peer that answers.
+  return is_reliable() && (requests_.in_flight() != 0 || responses_.in_flight() != 0);
 }
 
 TimeNs Qp::quiet_since_ns() const {

@@ -60,6 +60,14 @@ struct Completion {
   VendorError vendor = VendorError::kNone;
 };
 
+// Where a datagram goes: an address handle's path, and the work request's QPN and Q_Key.
+struct UdAddress {
+  Ipv4Address ip{};
+  uint8_t traffic_class = 0, hop_limit = 64;
+  uint32_t qpn = 0;
+  uint32_t qkey = 0;
+};
+
 // One work request. `sges` need not outlive the call, except the memory they name (unless inline).
 struct SendRequest {
   uint64_t wr_id = 0;
@@ -74,6 +82,7 @@ struct SendRequest {
   uint32_t imm_data = 0;
   uint64_t compare_add = 0;
   uint64_t swap = 0;
+  UdAddress ud;  // UD only
 };
 
 struct RecvRequest {
@@ -86,7 +95,7 @@ struct QpCaps {
            max_inline_bytes = 0;
 };
 
-// Attributes of ibv_modify_qp/ibv_query_qp that exist for RC, with the verbs' mask bits
+// Attributes of ibv_modify_qp/ibv_query_qp that exist for RC, UC and UD, with the verbs' mask bits
 // (ibv_qp_attr_mask).
 enum QpAttrMask : uint32_t {
   kQpState = 1 << 0,
@@ -117,6 +126,7 @@ struct QpAttr {
   QpState cur_state = QpState::kReset;
   uint32_t access = 0;
   uint32_t dest_qpn = 0;
+  uint32_t qkey = 0;
   uint32_t rq_psn = 0, sq_psn = 0;
   uint32_t path_mtu_bytes = 0;
   uint8_t max_rd_atomic = 0, max_dest_rd_atomic = 0;
