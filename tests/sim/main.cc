@@ -1,5 +1,6 @@
 // sim-test [gtest flags] [--seeds N] [--first-seed S] [--profile NAME] [--pattern N]
 //          [--sample N] [--policy NAME]
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 

@@ -360,7 +360,7 @@ TEST(Unreliable, Rule36_BuffersComeBackFromALossyNetwork) {
         ASSERT_EQ(pair.post_receive(c.wr_id, 0, 16384), 0);
       }
     }
-    pair.world.check_buffers();
+    pair.world.check_at_rest();
   }
 }
 

@@ -32,7 +32,7 @@ enum class WcOpcode : uint32_t {  // ibv_wc_opcode
   kRecv = 128,
   kRecvRdmaWithImm = 129,
 };
-enum WcFlag : uint32_t { kWcWithImm = 2 };  // ibv_wc_flags
+enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2 };  // ibv_wc_flags
 
 // Why, beyond the status: goes to vendor_err and into the debug log.
 enum class VendorError : uint32_t {
