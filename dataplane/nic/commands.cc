@@ -14,6 +14,8 @@ constexpr uint32_t kCommandsPerTurn = 16;
 constexpr uint32_t kFirstIndex = 16;  // keeps QPNs clear of the special QPs 0 and 1
 constexpr uint32_t kMaxRecvEntries = 32768;
 constexpr uint32_t kMaxLandingEntries = 256;
+// A port that takes nothing, or an lcore that gets no CPU time, must not hang programs for good.
+constexpr uint64_t kAnswerLimitNs = 500'000'000;
 
 // The NIC part, except the sequence and the dirty flag, which the driver clears when it takes the
 // report.
@@ -43,7 +45,8 @@ uint32_t Nic::Impl::command_turn() {
       drop_client(*client, DropReason::kMemoryGone);
       continue;
     }
-    for (uint32_t i = 0; i < kCommandsPerTurn && channel.responses.free_count() != 0; ++i) {
+    for (uint32_t i = 0;
+         i < kCommandsPerTurn && channel.responses.free_count() > client->deferred.size(); ++i) {
       Command command;
       const int taken = channel.commands.dequeue_burst(&command, 1);
       if (taken < 0) drop_client(*client, DropReason::kRingPosition);
@@ -51,6 +54,7 @@ uint32_t Nic::Impl::command_turn() {
       handle_command(*client, command);
       ++done;
     }
+    done += answer_deferred(*client);
   }
   return done;
 }
@@ -63,12 +67,27 @@ void Nic::Impl::handle_command(ClientState& client, const Command& command) {
       response.error = create_qp(client, command.create_qp, response.qpn);
       break;
     case CommandKind::kModifyQp:
-      response.error = modify_qp(client, command.modify_qp);
       response.qpn = command.modify_qp.qpn;
+      if (QpContext* qp = own_qp(client, response.qpn); qp == nullptr) {
+        response.error = EINVAL;
+      } else {
+        response.error = modify_qp(*qp, command.modify_qp);
+        if (qp->state == QpState::kErr || qp->state == QpState::kReset) {
+          defer_answer(client, response, qp->packets);
+          return;
+        }
+      }
       break;
     case CommandKind::kDestroyQp:
-      response.error = destroy_qp(client, command.destroy_qp.qpn);
       response.qpn = command.destroy_qp.qpn;
+      if (QpContext* qp = own_qp(client, response.qpn); qp == nullptr) {
+        response.error = EINVAL;
+      } else {
+        const QpPackets packets = qp->packets;
+        destroy_qp(client, *qp);
+        defer_answer(client, response, packets);
+        return;
+      }
       break;
     default:
       drop_client(client, DropReason::kBadCommand);
@@ -76,6 +95,41 @@ void Nic::Impl::handle_command(ClientState& client, const Command& command) {
   }
   client.channel->responses.enqueue_bulk(&response, 1);
   client.answered = true;
+}
+
+// The QP sends nothing any more: what is left of it lies in the rings before their present ends, in
+// the port, and with its peer.
+void Nic::Impl::defer_answer(ClientState& client, const CommandResponse& response,
+                             const QpPackets& packets) {
+  client.deferred.push_back({.response = response,
+                             .packets = packets,
+                             .sends_until = client.channel->sends.produced(),
+                             .urgent_until = client.channel->urgent.produced(),
+                             .answer_by_ns = now + kAnswerLimitNs});
+}
+
+uint32_t Nic::Impl::answer_deferred(ClientState& client) {
+  ClientChannel& channel = *client.channel;
+  uint32_t answered = 0, kept = 0;
+  for (const DeferredAnswer& answer : client.deferred) {
+    const bool referenced = answer.packets.any_out() ||
+                            !channel.sends.taken_until(answer.sends_until) ||
+                            !channel.urgent.taken_until(answer.urgent_until);
+    if (referenced && now < answer.answer_by_ns) {
+      client.deferred[kept++] = answer;
+      continue;
+    }
+    channel.responses.enqueue_bulk(&answer.response, 1);
+    client.answered = true;
+    ++answered;
+  }
+  client.deferred.erase(client.deferred.begin() + kept, client.deferred.end());
+  return answered;
+}
+
+QpContext* Nic::Impl::own_qp(ClientState& client, uint32_t qpn) const {
+  QpContext* qp = find_qp(qpn);
+  return qp != nullptr && qp->client == client.channel ? qp : nullptr;
 }
 
 int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
@@ -126,46 +180,44 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   return 0;
 }
 
-int Nic::Impl::modify_qp(ClientState& client, const ModifyQpCommand& command) {
-  QpContext* qp = find_qp(command.qpn);
-  if (qp == nullptr || qp->client != client.channel) return EINVAL;
-  const QpState from = qp->state;
+int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
+  const QpState from = qp.state;
   switch (command.state) {
     case QpState::kReset:
-      quiesce_qp(*qp);
-      clear_cell(*qp->cell);  // receives posted from now on count from 0
+      quiesce_qp(qp);
+      clear_cell(*qp.cell);  // receives posted from now on count from 0
       break;
     case QpState::kErr:
-      quiesce_qp(*qp);
+      quiesce_qp(qp);
       break;
     case QpState::kRtr:
       if (from < QpState::kRtr) {
-        if (const int error = connect_qp(*qp, command); error != 0) return error;
+        if (const int error = connect_qp(qp, command); error != 0) return error;
       }
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) {
-        qp->sq_psn = command.sq_psn & Psn::kMask;
-        qp->transmitted = qp->acknowledged = Psn(qp->sq_psn);
-        qp->stamps = {};
-        reset_request_cell(*qp);
-        qp->incoming_response_tag = make_flow_tag(qp->qpn, qp->dest_qpn, qp->sq_psn);
-        if (qp->neighbour < 0 && qp->flows_made_for != 0) make_flows(*qp, wire_mac(*qp));
-        if (qp->neighbour >= 0) qp->flows_made_for = 0;  // made anew with the first packet
+        qp.sq_psn = command.sq_psn & Psn::kMask;
+        qp.transmitted = qp.acknowledged = Psn(qp.sq_psn);
+        qp.stamps = {};
+        reset_request_cell(qp);
+        qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
+        if (qp.neighbour < 0 && qp.flows_made_for != 0) make_flows(qp, wire_mac(qp));
+        if (qp.neighbour >= 0) qp.flows_made_for = 0;  // made anew with the first packet
       } else if (command.restart_sends != 0) {
-        restart_unreliable(*qp, Psn(command.sq_psn));
+        restart_unreliable(qp, Psn(command.sq_psn));
       }
       break;
     default:
       break;
   }
-  qp->access = command.access;
-  qp->qkey = command.qkey;
-  qp->min_rnr_timer = command.min_rnr_timer & 31;
+  qp.access = command.access;
+  qp.qkey = command.qkey;
+  qp.min_rnr_timer = command.min_rnr_timer & 31;
   if (command.state == QpState::kErr) {
-    qp->state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
+    qp.state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
   } else {
-    qp->state = command.state;
+    qp.state = command.state;
   }
   return 0;
 }
@@ -259,16 +311,14 @@ wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
           static_cast<uint8_t>(ip)};
 }
 
-int Nic::Impl::destroy_qp(ClientState& client, uint32_t qpn) {
-  QpContext* qp = find_qp(qpn);
-  if (qp == nullptr || qp->client != client.channel) return EINVAL;
-  quiesce_qp(*qp);
+void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
+  quiesce_qp(qp);
+  const uint32_t qpn = qp.qpn;
   std::erase(client.qpns, qpn);
   const uint32_t index = qpn & 0xffff;
   qps[index].reset();
   generations[index] = generations[index] == 255 ? 1 : generations[index] + 1;
   free_indices.push_back(index);
-  return 0;
 }
 
 // Nothing in the NIC's queues belongs to the QP any more: what was held or half-sent is dropped,

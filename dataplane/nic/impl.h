@@ -99,9 +99,20 @@ struct SendProgress {
   uint32_t sge_index = 0, sge_offset = 0;
 };
 
+// The answer to ERR, RESET or destroy. It waits until nothing refers to memory that the QP's work
+// requests name: what the rings held for it has been discarded, and its packets have been consumed
+// (rule 32).
+struct DeferredAnswer {
+  CommandResponse response;
+  QpPackets packets;
+  uint32_t sends_until = 0, urgent_until = 0;  // ring positions when the command was taken
+  TimeNs answer_by_ns = 0;
+};
+
 struct ClientState {
   ClientChannel* channel = nullptr;
   SendProgress urgent, normal;
+  std::vector<DeferredAnswer> deferred;
   bool answered = false;            // a command response was written in this turn
   bool reports_unseen = false;      // metas were written since the driver was last known awake
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
@@ -297,9 +308,12 @@ struct Nic::Impl final : public impair::PacketOps {
   // commands.cc
   uint32_t command_turn();
   void handle_command(ClientState& client, const Command& command);
+  void defer_answer(ClientState& client, const CommandResponse& response, const QpPackets& packets);
+  uint32_t answer_deferred(ClientState& client);
   int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
-  int modify_qp(ClientState& client, const ModifyQpCommand& command);
-  int destroy_qp(ClientState& client, uint32_t qpn);
+  int modify_qp(QpContext& qp, const ModifyQpCommand& command);
+  QpContext* own_qp(ClientState& client, uint32_t qpn) const;
+  void destroy_qp(ClientState& client, QpContext& qp);
   void reset_request_cell(QpContext& qp);
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   Ipv4Address next_hop(Ipv4Address destination) const;

@@ -120,6 +120,7 @@ bool Nic::work_waiting() {
   for (const auto& client : nic.clients) {
     ClientChannel& channel = *client->channel;
     if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
+    if (!client->deferred.empty()) return true;  // nobody tells when another lcore frees a packet
     if (client->urgent.active || client->normal.active || !channel.commands.empty() ||
         !channel.sends.empty() || !channel.urgent.empty()) {
       return true;
@@ -132,6 +133,7 @@ int Nic::attach(ClientChannel* client) {
   Impl& nic = *impl_;
   if (nic.clients.size() >= kMaxClients) return ENOMEM;
   auto state = std::make_unique<ClientState>();
+  state->deferred.reserve(kCommandRingSize);
   state->channel = client;
   client->nic_state = state.get();
   nic.clients.push_back(std::move(state));
@@ -144,7 +146,7 @@ void Nic::detach(ClientChannel* client) {
                                [&](const auto& state) { return state->channel == client; });
   if (it == nic.clients.end()) return;
   const std::vector<uint32_t> qpns = (*it)->qpns;
-  for (const uint32_t qpn : qpns) nic.destroy_qp(**it, qpn);
+  for (const uint32_t qpn : qpns) nic.destroy_qp(**it, *nic.find_qp(qpn));
   client->nic_state = nullptr;
   nic.clients.erase(it);
   nic.next_client = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/qp_packets.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/transport/message_arrivals.h"
 #include "protocol/transport/placed_ranges.h"
@@ -144,6 +145,7 @@ struct QpContext {
   UnreliableMessage message;     // UC only
 
   // Requester.
+  QpPackets packets;
   Psn transmitted;  // next request PSN never transmitted
   bool send_failed =
       false;  // a local error was reported: work at or after send_failed_psn is discarded

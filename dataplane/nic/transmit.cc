@@ -25,9 +25,19 @@ bool plausible(const SendDescriptor& d) {
   return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
 }
 
-// Frees the reference that a packet held on a memory region. May run on another NIC's lcore.
-void region_released(void*, void* region) {
-  static_cast<MemoryRegionEntry*>(region)->mbufs_out.fetch_sub(1, std::memory_order_release);
+// In the private area of the mbuf that refers to the payload.
+struct ExternalPayload {
+  rte_mbuf_ext_shared_info shared;
+  MemoryRegionEntry* region;
+  QpPackets::Count* packets;
+};
+static_assert(sizeof(ExternalPayload) <= kExternalPrivateBytes);
+
+// Gives up a packet's references. May run on another NIC's lcore.
+void payload_released(void*, void* opaque) {
+  const auto& payload = *static_cast<const ExternalPayload*>(opaque);
+  QpPackets::packet_gone(payload.packets);
+  payload.region->mbufs_out.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace
@@ -241,13 +251,15 @@ rte_mbuf* Nic::Impl::build_external(QpContext& qp, SendProgress& progress, const
       qp.request_flow, p, false, {}, {rte_pktmbuf_mtod(head, std::byte*), wire::kMaxHeaderBytes});
   // The shared info lives in the mbuf's own private area with a count of one: DPDK's 16-bit count
   // could not count the packets of a whole region (rule 31).
-  auto* info = static_cast<rte_mbuf_ext_shared_info*>(rte_mbuf_to_priv(body));
-  info->free_cb = region_released;
-  info->fcb_opaque = &region;
-  rte_mbuf_ext_refcnt_set(info, 1);
+  auto* info = static_cast<ExternalPayload*>(rte_mbuf_to_priv(body));
+  info->shared.free_cb = payload_released;
+  info->shared.fcb_opaque = info;
+  rte_mbuf_ext_refcnt_set(&info->shared, 1);
+  info->region = &region;
+  info->packets = qp.packets.add_packet();
   region.mbufs_out.fetch_add(1, std::memory_order_relaxed);
   rte_pktmbuf_attach_extbuf(body, const_cast<std::byte*>(payload), RTE_BAD_IOVA, p.payload_bytes,
-                            info);
+                            &info->shared);
   body->data_len = p.payload_bytes;
   body->pkt_len = p.payload_bytes;
   head->data_len = static_cast<uint16_t>(header_bytes);

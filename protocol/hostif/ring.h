@@ -47,6 +47,11 @@ class RingEnd {
   bool empty() const {
     return indices_->producer.load(std::memory_order_acquire) == ring_->cons.head;
   }
+  // Consumer: where the producer stands now, and whether all before such a position has been taken.
+  uint32_t produced() const { return indices_->producer.load(std::memory_order_acquire); }
+  bool taken_until(uint32_t position) const {
+    return static_cast<int32_t>(ring_->cons.head - position) >= 0;
+  }
   // Producer: true when the peer has consumed all that was enqueued.
   bool drained() const {
     return indices_->consumer.load(std::memory_order_acquire) == ring_->prod.tail;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <stdexcept>
 
 #include "tests/sim/pair.h"
 #include "tests/sim/recorder.h"
@@ -26,6 +27,16 @@ WorldSettings slow_wire(bool icrc) {
   settings.link.delay_ns = 100 * kMicrosecond;
   settings.always_icrc = icrc;
   return settings;
+}
+
+// A frame that nobody understands.
+rte_mbuf* anything(const Pair& pair) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
+  if (packet == nullptr) throw std::runtime_error("no packet buffer");
+  packet->data_len = 60;
+  packet->pkt_len = 60;
+  std::memset(rte_pktmbuf_mtod(packet, void*), 0, 60);
+  return packet;
 }
 
 TEST(Rules, Rule31_RegionsCountThePacketsThatReferToThem) {
@@ -104,6 +115,97 @@ TEST(Rules, Rule31_CorruptionSparesTheOwnersMemory) {
   EXPECT_EQ(far_byte(pair, 0, kMtu), 1);
 }
 
+// Three ways to end a queue pair while three packets of a WRITE are on their way.
+enum class End : uint8_t { kErr, kReset, kDestroy };
+class EndOfQp : public testing::TestWithParam<End> {
+ protected:
+  static int end(Pair& pair, Endpoint& end) {
+    switch (GetParam()) {
+      case End::kErr:
+        return pair.world.modify_state(end, QpState::kErr);
+      case End::kReset:
+        return pair.world.modify_state(end, QpState::kReset);
+      default:
+        return end.host->driver().destroy_qp(end.qp);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Rules, EndOfQp, testing::Values(End::kErr, End::kReset, End::kDestroy),
+                         [](const auto& info) {
+                           return info.param == End::kErr     ? "Err"
+                                  : info.param == End::kReset ? "Reset"
+                                                              : "Destroy";
+                         });
+
+TEST_P(EndOfQp, Rule32_AnsweredWhenNoPacketRefersToTheMemory) {
+  Pair pair({}, slow_wire(false));
+  std::memset(pair.local.data(), 1, 3 * kMtu);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
+  pair.world.run_for(20 * kMicrosecond);
+  ASSERT_TRUE(pair.world.mrs().referenced(pair.lkey));
+  const TimeNs start_ns = pair.world.now();
+  ASSERT_EQ(end(pair, *pair.near), 0);
+  EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
+  EXPECT_LT(pair.world.now() - start_ns, kMillisecond);
+  // The memory is the program's again.
+  std::memset(pair.local.data(), 2, 3 * kMtu);
+  pair.world.run_for(kMillisecond);
+  EXPECT_EQ(far_byte(pair, 0, 3 * kMtu), 1);
+}
+
+TEST_P(EndOfQp, Rule32_AnsweredWhenTheRingsHoldNothingOfIt) {
+  // Its WRITE lies in the send ring behind another QP's, which wait for the port.
+  WorldSettings settings;
+  settings.link.gigabits = 1;
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  auto near = pair.world.make_endpoint(0), far = pair.world.make_endpoint(1);
+  pair.world.connect(*near, *far);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64 * kMtu));
+  const Sge sge = pair.at(0, kMtu);
+  ASSERT_EQ(near->post_send(
+                Pair::request(SendOp::kWrite, 2, sge, pair.remote.address(512 * 1024), pair.rkey)),
+            0);
+  pair.world.run_for(20 * kMicrosecond);
+  ASSERT_EQ(pair.near_counter(Counter::descriptors_discarded), 0u);
+  ASSERT_EQ(end(pair, *near), 0);
+  EXPECT_EQ(pair.near_counter(Counter::descriptors_discarded), 1u);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << "the other QP goes on";
+  EXPECT_EQ(pair.remote.data()[512 * 1024], 0);
+}
+
+TEST_P(EndOfQp, Rule32_APortThatTakesNothingHangsNobody) {
+  WorldSettings settings;
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  for (int i = 0; i < 8; ++i) pair.world.wire().inject(1, anything(pair), 60 * kSecond);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
+  pair.world.run_for(20 * kMicrosecond);
+  const TimeNs start_ns = pair.world.now();
+  ASSERT_EQ(end(pair, *pair.near), 0);
+  EXPECT_TRUE(pair.world.mrs().referenced(pair.lkey)) << "what deregistration waits for";
+  EXPECT_LE(pair.world.now() - start_ns, kSecond);
+}
+
+TEST(Rules, Rule32_FlushCompletionsComeAfterThat) {
+  WorldSettings settings;
+  settings.link.gigabits = 0.1;
+  Pair pair({}, settings);
+  Recorder sent(pair.world);
+  std::memset(pair.local.data(), 1, 32 * kMtu);
+  // The first one is refused while the second one's packets queue on the slow link.
+  pair.post_to(SendOp::kWrite, 1, pair.at(0, 64), pair.remote.address(), 0x7777777);
+  pair.post(SendOp::kWrite, 2, pair.at(0, 32 * kMtu));
+  const auto refused = pair.sent(1);
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].status, WcStatus::kRemAccessErr);
+  EXPECT_TRUE(pair.world.mrs().referenced(pair.lkey)) << "they are still on their way";
+  const auto flushed = pair.sent(1);
+  ASSERT_EQ(flushed.size(), 1u);
+  EXPECT_EQ(flushed[0].status, WcStatus::kWrFlushErr);
+  EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
+}
+
 TEST(Rules, Rule33_AFullPortLeavesPacketsWhereTheyAre) {
   WorldSettings settings;
   settings.link.queue_packets = 1;
@@ -126,14 +228,7 @@ TEST(Rules, Rule33_AFullPortHoldsUpNoOtherPeer) {
   // Host 2's queue is full of our own packets, which nobody takes before 20 ms have passed.
   auto near = pair.world.make_endpoint(0), stuck = pair.world.make_endpoint(2);
   pair.world.connect(*near, *stuck);
-  for (int i = 0; i < 8; ++i) {
-    rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
-    ASSERT_NE(packet, nullptr);
-    packet->data_len = 60;
-    packet->pkt_len = 60;
-    std::memset(rte_pktmbuf_mtod(packet, void*), 0, 60);
-    pair.world.wire().inject(2, packet, 20 * kMillisecond);
-  }
+  for (int i = 0; i < 8; ++i) pair.world.wire().inject(2, anything(pair), 20 * kMillisecond);
   const Sge sge = pair.at(0, 100);
   ASSERT_EQ(near->post_send(Pair::request(SendOp::kWrite, 1, sge, 0, 1)), 0);
   pair.post(SendOp::kWrite, 2, pair.at(0, 4 * kMtu));
