@@ -38,9 +38,11 @@ void Nic::Impl::send_ack(QpContext& qp) {
   if (whole_messages && p.aeth.kind != wire::AckKind::kAck)
     qp.messages.promise(qp.requests.window.base());
   p.psn = p.sack.base = whole_messages ? qp.messages.base() : qp.requests.window.base();
+  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
   p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
   p.sack.has_credit = qp.recv_entries != 0;
   p.sack.recv_sn_limit = receives_posted(qp);
+  if (broken(Fault::credit_one_too_many)) ++p.sack.recv_sn_limit;
   p.sack.trigger_valid = qp.trigger_valid;
   p.sack.trigger_psn = qp.trigger_psn;
   p.sack.trigger_attempt = qp.trigger_attempt;
@@ -87,6 +89,7 @@ void Nic::Impl::watch_credit(QpContext& qp, uint32_t advertised) {
 // Receives were posted to a QP whose peer waits for them.
 void Nic::Impl::credit_posted(QpContext& qp) {
   qp.cell->credit_watched.store(0, std::memory_order_relaxed);
+  if (broken(Fault::credit_forgotten)) return;
   if (qp.state < QpState::kRtr || qp.state == QpState::kErr) return;
   qp.ack_owed = true;
   if (!qp.on_ack_list) {

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "protocol/faults.h"
+
 namespace hostnic {
 namespace copy_detail {
 
@@ -90,6 +92,7 @@ inline void copy_tail_to_memory(std::byte* to, const std::byte* from, size_t len
   const size_t head = last_unit > start ? last_unit - start : 0;
   copy_to_memory(to, from, head);
   std::atomic_thread_fence(std::memory_order_release);
+  if (broken(Fault::tail_cut_short)) --length_bytes;
   copy_to_memory(to + head, from + head, length_bytes - head);
 }
 

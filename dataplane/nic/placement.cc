@@ -11,8 +11,10 @@ namespace {
 
 MemoryRegionEntry* check_bounds(MemoryRegionEntry* region, uint64_t iova, uint64_t length_bytes,
                                 uint32_t access) {
-  if (region == nullptr || (region->access & access) != access) return nullptr;
+  if (region == nullptr) return nullptr;
+  if ((region->access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
   const uint64_t offset = iova - region->iova;
+  if (broken(Fault::bounds_not_checked)) return region;
   if (offset > region->length_bytes || length_bytes > region->length_bytes - offset) return nullptr;
   return region;
 }
@@ -23,14 +25,14 @@ MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t key, uint64_t
                                            uint64_t length_bytes, uint32_t access) {
   MemoryRegionEntry* region = mrs.find(key);
   if (region == nullptr || region->client_id != qp.client->settings().client_id ||
-      region->pd != qp.pd)
+      (region->pd != qp.pd && !broken(Fault::domain_not_checked)))
     return nullptr;
   return check_bounds(region, addr, length_bytes, access);
 }
 
 MemoryRegionEntry* Nic::Impl::remote_region(QpContext& qp, uint32_t key, uint64_t va,
                                             uint64_t length_bytes, uint32_t access) {
-  if ((qp.access & access) != access) return nullptr;
+  if ((qp.access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
   return local_region(qp, key, va, length_bytes, access);
 }
 
@@ -63,7 +65,7 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
     }
   };
   // Later PSNs may have written here already, also when this one is ahead of the front itself.
-  const bool late = !request.space.placed_ahead.empty() &&
+  const bool late = !broken(Fault::late_bytes_overwrite) && !request.space.placed_ahead.empty() &&
                     !(request.ahead && request.space.window.beyond_all(request.psn));
   for_each_piece(region, addr, bytes.size(),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {

@@ -72,10 +72,10 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
   const Place where = window.classify(p.psn);
   if (unlikely(qp.fatal)) {
     // Repeat the NAK for whatever is not settled yet (rule 28).
-    if (where != Place::kOld) owe_ack(qp, p, false);
+    if (where != Place::kOld && !broken(Fault::fatal_nak_said_once)) owe_ack(qp, p, false);
     return;
   }
-  if (unlikely(p.policy != settings.policy)) {
+  if (unlikely(p.policy != settings.policy) && !broken(Fault::policy_not_checked)) {
     // Both ends must lose and recover by the same rules (rule 30).
     counters.add(Counter::policy_mismatch);
     refuse(qp, p, fatal(wire::NakCode::kInvalidRequest, kEventRequestError));
@@ -100,7 +100,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
       counters.add(Counter::out_of_sequence);
       if (!window.has_hole()) counters.add(Counter::packet_seq_err);
       // Go-back-N takes the front only; the ACK says what came instead.
-      if (settings.policy == wire::Policy::kGoBackN) {
+      if (settings.policy == wire::Policy::kGoBackN && !broken(Fault::go_back_n_takes_all)) {
         owe_ack(qp, p, false);
       } else if (accept_ahead(qp, p, packet)) {
         note_message(qp, p);
@@ -142,7 +142,8 @@ void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
     if (p.ack_request) owe_ack(qp, p, false);
     return;
   }
-  if (is_atomic(p.opcode) && p.read.length_bytes != 0) {
+  if (broken(Fault::duplicate_atomic_executed) && is_atomic(p.opcode)) execute_atomic(qp, p);
+  if (is_atomic(p.opcode) && p.read.length_bytes != 0 && !broken(Fault::atomic_not_replayed)) {
     for (const auto& record : qp.atomics) {
       if (record.valid && record.psn == p.psn) {
         counters.add(Counter::atomics_replayed);
@@ -167,6 +168,7 @@ bool Nic::Impl::must_hold(const wire::Packet& p) const {
     case Opcode::kWriteOnly: {
       if (settings.ordering == Ordering::kStrict) return true;
       if (p.more || settings.ordering == Ordering::kRelaxed) return false;
+      if (broken(Fault::tail_not_held)) return false;
       const MemoryRegionEntry* region = const_cast<MrTable&>(mrs).find(p.reth.key);
       return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
     }
@@ -178,6 +180,7 @@ bool Nic::Impl::must_hold(const wire::Packet& p) const {
 // A packet ahead of the front. Whatever is wrong or lacking: drop it unset, which is always safe
 // (rule 6).
 bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
@@ -191,13 +194,16 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   } else {
     const bool ends_send = is_send(p.opcode) && !p.more;
     if (ends_send && !take_slot(qp.requests, p.psn, Slot::receive_end(p.reth.key))) return false;
-    if (execute(qp, p, payload_of(packet, p), /*ahead=*/true).kind != Verdict::kDone) {
+    const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
+    if (broken(Fault::errors_judged_ahead) && verdict.kind == Verdict::kFatal)
+      refuse(qp, p, verdict);
+    if (verdict.kind != Verdict::kDone) {
       if (ends_send) release_slot(qp.requests, p.psn);
       return false;
     }
     if (ends_send) write_receive(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
   }
-  qp.requests.window.set(p.psn);
+  if (!broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   return true;
 }
 
@@ -223,7 +229,7 @@ Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
     --space.held_packets;
   }
   if (--space.slots_used == 0) {
-    free_slot_blocks.push_back(space.slots);
+    if (!broken(Fault::slot_block_leaks)) free_slot_blocks.push_back(space.slots);
     space.slots = nullptr;
   }
   return slot;
@@ -344,7 +350,8 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
   if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
-  if (!ahead && !p.more) complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
+  if ((!ahead || broken(Fault::receive_completes_early)) && !p.more)
+    complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
   return {};
 }
 
@@ -422,7 +429,7 @@ void Nic::Impl::slide_requests(QpContext& qp) {
       if (verdict.kind != Verdict::kDone) break;  // room will come; tried again next turn
       if (!p.more) ++qp.msn;
       release_slot(space, psn);
-      rte_pktmbuf_free(packet);
+      if (!broken(Fault::held_packet_leaks)) rte_pktmbuf_free(packet);
     } else if (!slot.empty()) {
       release_slot(space, psn);
       if (slot.sn() != qp.recv_next_sn) {

@@ -32,7 +32,8 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Packet& p) {
   for (uint32_t i = 0; i < p.sack.word_count; ++i)
     merge_sack_word(qp, sack, p.sack.base + i * 64, sack_word(p, i));
   if (p.sack.has_credit) {
-    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, p.sack.recv_sn_limit) > 0) {
+    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, p.sack.recv_sn_limit) > 0 ||
+        broken(Fault::credit_lowered)) {
       cell.recv_sn_limit = p.sack.recv_sn_limit;
     }
     cell.has_credit = 1;
@@ -72,7 +73,8 @@ void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
   cell.trigger_psn = sack.trigger_psn.value();
   cell.trigger_attempt = sack.trigger_attempt;
   ++cell.trigger_count;
-  if (sack.trigger_duplicate && sack.trigger_attempt != 0) ++cell.spurious_count;
+  if (sack.trigger_duplicate && sack.trigger_attempt != 0 && !broken(Fault::spurious_not_counted))
+    ++cell.spurious_count;
   // Attempt numbers come round again: of several transmissions that look alike the newest counts.
   uint64_t sent_ns = 0;
   for (auto& stamp : qp.stamps) {
@@ -95,7 +97,8 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
 }
 
 void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p)) {
+  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p) &&
+      !broken(Fault::epoch_not_checked)) {
     counters.add(Counter::stale_epoch);
     return;
   }
@@ -115,7 +118,8 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
   }
   const bool ahead = where == Place::kAhead;
   if (ahead) counters.add(Counter::out_of_sequence);
-  if (ahead && !p.more && settings.ordering != Ordering::kRelaxed) {
+  if (ahead && !p.more && settings.ordering != Ordering::kRelaxed &&
+      !broken(Fault::answer_tail_not_held)) {
     if (!hold(space, p, packet)) return;
     space.window.set(p.psn);
     report_responses(qp);

@@ -79,7 +79,8 @@ class PlacedRanges {
 
   // The base passed everything before `base`: what those PSNs wrote can't be late any more.
   void release_before(PlacedRangePool& pool, Psn base) {
-    release_if(pool, [base](const PlacedRange& range) { return before(range.last, base); });
+    const Psn to = broken(Fault::late_range_forgotten) ? base + 1 : base;
+    release_if(pool, [to](const PlacedRange& range) { return before(range.last, to); });
   }
   // What PSNs from `psn` on wrote does not count any more (a new epoch of READ answers).
   void release_from(PlacedRangePool& pool, Psn psn) {

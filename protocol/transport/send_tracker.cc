@@ -69,7 +69,8 @@ void SendTracker::note_arrival(const State& s) {
 
 uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
   const int32_t advance = distance(una_, base);
-  if (advance < 0 || advance > distance(una_, next_)) return 0;
+  if (advance < 0 && !broken(Fault::stale_ack_taken)) return 0;
+  if (advance > distance(una_, next_)) return 0;
   uint32_t newly = 0;
   for (int32_t i = 0; i < advance; ++i) {
     const Psn psn = una_ + static_cast<uint32_t>(i);
@@ -89,6 +90,7 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_be
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
     uint64_t fresh = acked.extract(una_ + offset) & ~acked_.extract(una_ + offset);
     if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
+    if (broken(Fault::sack_bit_ignored)) fresh &= ~(uint64_t{1} << 9);
     while (fresh != 0) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
       fresh &= fresh - 1;
@@ -165,6 +167,7 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
       ++marked;
     }
   }
+  if (broken(Fault::whole_window_resent) && marked != 0) mark_all_lost();
   return marked;
 }
 

@@ -392,6 +392,11 @@ void World::check_at_rest() {
     if (const unsigned out = rte_mempool_in_use_count(all[i]); out != 0)
       fail(fmt::format("{} packet buffers of the {} pool did not come back", out, kNames[i]));
   }
+  for (auto& host : hosts_) {
+    for (const uint32_t key : mrs_.keys_of(host->index() + 1)) {
+      if (mrs_.referenced(key)) fail(fmt::format("packets still refer to region {:#x}", key));
+    }
+  }
 }
 
 std::string World::report() const {

@@ -4,7 +4,8 @@
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), hosts (two network namespaces; as root only), sanitize (a build with
 AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again),
-fuzz (each fuzzer for half a minute), lint (format and clang-tidy)."""
+fuzz (each fuzzer for half a minute), faults (a build whose transport can be broken on purpose: the
+suite must notice each time), lint (format and clang-tidy)."""
 
 import argparse
 import concurrent.futures
@@ -20,19 +21,22 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "hosts", "sanitize", "fuzz", "lint"]
+PARTS = ["unit", "sim", "lab", "hosts", "sanitize", "fuzz", "faults", "lint"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "hosts"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 FUZZ_BUILD = TOP / "build-fuzz"
+FAULTS_BUILD = TOP / "build-faults"
+FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/unit-protocol", "tests/unit/unit-driver",
+                "tests/unit/unit-nic"]
 # Each; as many at a time as there are CPUs.
 FUZZ_S = 30
 FUZZ_MAX_BYTES = 2048
 FUZZ_RSS_MB = 1024
 
 # Nothing may hang for ever. About three times what two idle cores take.
-LIMIT_S = {"gtest": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200}
+LIMIT_S = {"gtest": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200, "faults": 1200}
 SANITIZER_SLOWDOWN = 2
 
 SANITIZER_ENVIRONMENT = {
@@ -187,6 +191,17 @@ class Runner:
                    f"-artifact_prefix={FUZZ_BUILD}/{fuzzer.name}-", found,
                    TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 6)
         return results
+
+    def faults(self):
+        def work():
+            if self.configure("faults", FAULTS_BUILD, "-Dtest_faults=true", "-Doptimization=1",
+                              "-Ddebug=false") and \
+                    self.build_in("faults", FAULTS_BUILD, FAULTS_TESTS):
+                run_runner(self.results, "faults",
+                           [sys.executable, TESTS / "tools" / "run_faults.py",
+                            "--build", FAULTS_BUILD, "--programs", self.options.build],
+                           LIMIT_S["faults"])
+        self.part("Broken transports", work)
 
     def lint(self):
         script = TESTS / "tools" / "lint.py"

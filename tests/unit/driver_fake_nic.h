@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -61,12 +62,15 @@ class FakeNic final : public NicLink {
   void transmitted(Psn next) {
     cell().transmitted_psn.store(next.value(), std::memory_order_release);
   }
-  // An ACK: everything before `base` has arrived, and so have the responses before `response_base`.
-  void acknowledge(Psn base, uint32_t peer_window, Psn response_base = Psn(0)) {
+  // An ACK: everything before `base` has arrived, and so have the responses before `response_base`;
+  // beyond the base the PSNs of `ahead`, up to `span` of them.
+  void acknowledge(Psn base, uint32_t peer_window, Psn response_base = Psn(0),
+                   const PsnBits& ahead = {}, uint32_t span = 0) {
     QpCell& c = cell();
     c.sequence.fetch_add(1);
     c.base_psn = base.value();
-    c.sack_end_psn = base.value();
+    c.sack_end_psn = (base + span).value();
+    std::copy(ahead.words().begin(), ahead.words().end(), c.sack);
     c.highest_acceptable_psn = (base + (peer_window - 1)).value();
     c.response_base_psn = response_base.value();
     ++c.ack_count;

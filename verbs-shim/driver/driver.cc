@@ -382,9 +382,11 @@ void Driver::Impl::take_reports(TimeNs now_ns) {
       if (metas[i].cell_index >= qps.size()) continue;
       // Clear, then read: what the NIC writes afterwards makes a new report. The exchange is a full
       // barrier.
-      map.cell(metas[i].cell_index).dirty.exchange(0, std::memory_order_seq_cst);
+      auto& dirty = map.cell(metas[i].cell_index).dirty;
+      if (!broken(Fault::wake_up_lost)) dirty.exchange(0, std::memory_order_seq_cst);
       Qp* qp = qps[metas[i].cell_index].get();
       if (qp != nullptr && qp->qpn == metas[i].qpn) qp->on_report(now_ns);
+      if (broken(Fault::wake_up_lost)) dirty.exchange(0, std::memory_order_seq_cst);
     }
     if (count < static_cast<int>(kMetaBurst)) return;
   }

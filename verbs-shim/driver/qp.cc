@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "verbs-shim/driver/log.h"
 
@@ -56,6 +57,7 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
 }
 
 uint32_t Qp::packets_for(uint32_t bytes) const {
+  if (broken(Fault::packet_count_wrong)) return bytes / attr.path_mtu_bytes + 1;
   return bytes == 0 ? 1 : (bytes + attr.path_mtu_bytes - 1) / attr.path_mtu_bytes;
 }
 
@@ -237,6 +239,7 @@ void Qp::start_sends(Psn first, TimeNs now_ns) {
 }
 
 void Qp::flush_sends(VendorError why) {
+  if (broken(Fault::flush_out_of_order) && head_ != tail_) std::swap(wqe(head_), wqe(tail_ - 1));
   for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
   issue_ = head_;
 }
@@ -260,6 +263,8 @@ void Qp::flush(VendorError why) {
 // The completion of one request, in its turn. Unsignalled successes are only counted.
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
+  if (broken(Fault::slots_freed_early)) freed_->fetch_add(std::exchange(unreported_, 0));
+  if (broken(Fault::completion_forgotten) && w.wr_id % 16 == 15) return;
   if (status == WcStatus::kSuccess && !w.signalled) return;
   Completion completion;
   completion.wr_id = w.wr_id;
@@ -269,6 +274,7 @@ void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   completion.qpn = qpn;
   completion.vendor = vendor;
   push(*init.send_cq, completion, false, unreported_);
+  if (broken(Fault::completion_twice)) push(*init.send_cq, completion, false, 0);
   unreported_ = 0;
 }
 

@@ -21,7 +21,7 @@ void Qp::issue(TimeNs now_ns) {
   bool all = rnr_ == Rnr::kWaiting || resend_lost(now_ns);
   all = pull_lost(now_ns) && all;
   all = pull(now_ns) && all;
-  if (!failed_ && rnr_ == Rnr::kNone) {
+  if ((!failed_ || broken(Fault::issue_after_failure)) && rnr_ == Rnr::kNone) {
     uint32_t chunks = 0;
     while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
       if (chunks++ == kChunksPerTurn) {
@@ -50,12 +50,14 @@ void Qp::note_transmitted() {
 // Whether a request that is next in the queue may be handed over now (rules 2, 14).
 bool Qp::may_start(const Wqe& w) const {
   if (too_long(w)) return false;
-  if (w.fence && reads_outstanding_ != 0) return false;
+  if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
   if (is_read_or_atomic(w.op) &&
-      reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries)) {
+      reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries) &&
+      !broken(Fault::read_limit_ignored)) {
     return false;
   }
   if (consumes_receive(w.op) && has_credit_ && serial_distance(next_recv_sn_, credit_) <= 0) {
+    if (broken(Fault::no_credit_probe)) return false;
     return receives_outstanding_ == 0;  // the front one goes all the same, as the probe
   }
   return true;
@@ -91,6 +93,7 @@ uint32_t Qp::window_room() const {
   if (in_flight >= window) return 0;
   const uint32_t room = window - in_flight;
   const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
+  if (broken(Fault::peer_window_ignored)) return room;
   return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));
 }
 
@@ -187,6 +190,7 @@ void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count
   const uint32_t bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset);
   d.op = w.op;
   d.attempt = attempt;
+  if (broken(Fault::wrong_attempt) && attempt != 0) --d.attempt;
   d.flags = flags;
   if (first != 0) d.flags |= kSendCont;
   if (first + count != w.psn_count) d.flags |= kSendMore;
@@ -255,6 +259,7 @@ void Qp::send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_coun
   SendDescriptor d{};
   d.op = w.op;
   d.attempt = attempt;
+  if (broken(Fault::wrong_attempt) && attempt != 0) --d.attempt;
   d.flags = flags;
   d.qpn = qpn;
   d.psn = w.first_psn.value();
@@ -348,13 +353,15 @@ bool Qp::pull(TimeNs now_ns) {
 // Asks again for ranges that did not come. READs stay ordered: what later ones have received is
 // pulled again, too, under a new epoch (rule 18). False: the ring is full.
 bool Qp::pull_lost(TimeNs now_ns) {
+  if (broken(Fault::answers_not_pulled_again)) return true;
   Psn from = responses_.una(), first;
   uint32_t count = 0;
   while (responses_.next_lost_run(from, chunk_packets(), first, count)) {
     const uint32_t index = find_by_response(first);
     const Wqe& w = wqe(index);
     const Psn end = w.first_response_psn + w.response_count;
-    if (distance(end, responses_.next()) > 0 && !host_.settings().relaxed_ordering) {
+    if (distance(end, responses_.next()) > 0 && !host_.settings().relaxed_ordering &&
+        !broken(Fault::epoch_not_renewed)) {
       renew_epoch(end);
       from = responses_.una();
       continue;

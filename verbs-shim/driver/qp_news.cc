@@ -120,7 +120,8 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
       highest_acceptable_ = highest;
     }
   }
-  if (news.has_credit != 0 && (!has_credit_ || serial_distance(credit_, news.recv_sn_limit) > 0)) {
+  if (news.has_credit != 0 && (!has_credit_ || serial_distance(credit_, news.recv_sn_limit) > 0 ||
+                               broken(Fault::credit_lowered))) {
     has_credit_ = true;
     credit_ = news.recv_sn_limit;
     if (rnr_ != Rnr::kNone && serial_distance(rnr_sn_, credit_) > 0)
@@ -153,7 +154,8 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
       rnr_retries_used_ = 0;
     }
   }
-  requests_.detect_losses(now_ns, rtt_.srtt_ns());
+  const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
+  if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
 
 void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs now_ns) {
@@ -237,7 +239,7 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
   ++host_.counters().rnr_waits;
   rnr_ = Rnr::kWaiting;
   rnr_sn_ = news.nak_sn;
-  rnr_until_ns_ = now_ns + rnr_timer_ns(code);
+  rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
 // Which request a fatal NAK at `psn` is about: the one with that PSN, or, when all PSNs are
@@ -250,13 +252,14 @@ uint32_t Qp::index_refused(Psn psn) const {
 
 void Qp::end_rnr_wait(bool counted) {
   if (counted) {
-    ++rnr_retries_used_;
-    rnr_ = Rnr::kProbing;
+    if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
+    rnr_ = broken(Fault::rnr_resends_all) ? Rnr::kNone : Rnr::kProbing;
   } else {
     rnr_ = Rnr::kNone;
     rnr_retries_used_ = 0;
   }
   if (requests_.in_flight() == 0) return;
+  if (broken(Fault::rnr_resends_all)) requests_.mark_all_lost();
   // Only the request that was refused goes first; what followed it was dropped and will be found
   // lost.
   const Wqe& w = wqe(find_by_psn(requests_.una()));
@@ -325,12 +328,16 @@ void Qp::log_failure(const Wqe& w) {
 }
 
 bool Qp::finished(const Wqe& w) const {
-  if (distance(w.first_psn + w.psn_count, requests_.una()) < 0) return false;
-  return w.response_count == 0 ||
+  const uint32_t needed = broken(Fault::complete_on_first_ack) ? 1 : w.psn_count;
+  if (distance(w.first_psn + needed, requests_.una()) < 0) return false;
+  return w.response_count == 0 || broken(Fault::read_completes_early) ||
          distance(w.first_response_psn + w.response_count, responses_.una()) >= 0;
 }
 
 void Qp::complete(TimeNs) {
+  if (broken(Fault::completion_out_of_order) && serial_distance(head_ + 1, issue_) > 0 &&
+      finished(wqe(head_ + 1)))
+    std::swap(wqe(head_).wr_id, wqe(head_ + 1).wr_id);
   while (head_ != issue_ && finished(wqe(head_)) && !(failed_ && head_ == failed_index_)) {
     const Wqe& w = wqe(head_);
     if (consumes_receive(w.op)) --receives_outstanding_;

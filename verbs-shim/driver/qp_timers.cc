@@ -23,6 +23,7 @@ constexpr uint64_t kMinSilenceNs = 64'000'000;
 }  // namespace
 
 uint64_t Qp::rto_ns() const {
+  if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
   const uint64_t measured = rtt_.valid() ? rtt_.srtt_ns() + 4 * rtt_.rttvar_ns() : 0;
   const uint64_t base = std::max(host_.settings().min_rto_ns, measured);
   uint64_t cap = kMaxRtoNs;
@@ -49,8 +50,9 @@ uint64_t Qp::probe_ns() const {
 
 uint64_t Qp::silence_limit_ns() const {
   const uint64_t timeout = ack_timeout_ns(attr.timeout);
-  return timeout == 0 ? UINT64_MAX
-                      : std::max(kMinSilenceNs, (uint64_t{attr.retry_cnt} + 1) * timeout);
+  return timeout == 0 || broken(Fault::retries_never_end)
+             ? UINT64_MAX
+             : std::max(kMinSilenceNs, (uint64_t{attr.retry_cnt} + 1) * timeout);
 }
 
 bool Qp::waits_for_peer() const {
@@ -98,7 +100,8 @@ void Qp::charge_silence(TimeNs now_ns) {
   stalled_ns_ = 0;
   evaluated_ns_ = now_ns;
   const Psn transmitted(cell().transmitted_psn.load(std::memory_order_acquire));
-  if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted) <= 0) {
+  if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted) <= 0 &&
+      !broken(Fault::silence_while_queued)) {
     progress_ns_ = now_ns;
     return;
   }
@@ -142,6 +145,7 @@ void Qp::on_probe() {
   probed_ = true;
   ++retries_;
   ++host_.counters().probes;
+  if (broken(Fault::no_tail_loss_probe)) return;
   if (requests_.in_flight() != 0) {
     const Psn last = requests_.last_unacknowledged();
     requests_.mark_lost(last);

@@ -1,0 +1,86 @@
+// Packets that arrive early, late, damaged, or at the wrong connection: what they must not do.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/sim/pair.h"
+
+namespace hostnic::sim {
+namespace {
+
+constexpr uint32_t kMtu = 4096;
+
+TEST(Arrivals, Rule5_ACorruptedPacketPlacesNothing) {
+  Pair pair;
+  pair.world.impair(1, "rx corrupt all kind write to 1ms");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 8 * kMtu));
+  pair.world.run_for(kMillisecond);
+  EXPECT_GE(pair.far_counter(Counter::rx_icrc_error) + pair.far_counter(Counter::rx_parse_error),
+            8u);
+  EXPECT_TRUE(equal(pair.remote, 0, Memory(8 * kMtu), 0, 8 * kMtu)) << "a byte was placed";
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 8 * kMtu));
+}
+
+TEST(Arrivals, Rule10_TheTailOfAReadIsHeldUntilTheHoleIsFilled) {
+  Pair pair;
+  std::memset(pair.remote.data(), 0x5a, Pair::kBytes);
+  pair.world.impair(0, "rx drop nth 2 kind read-response");
+  pair.world.impair(0, "tx delay 200us kind read-request from 1us");  // what is pulled again
+  pair.post(SendOp::kRead, 1, pair.at(0, 4 * kMtu));
+  pair.world.run_for(20 * kMicrosecond);
+  EXPECT_TRUE(equal(pair.local, 2 * kMtu, pair.remote, 0, kMtu));
+  EXPECT_FALSE(equal(pair.local, 3 * kMtu, pair.remote, 0, kMtu)) << "the tail was not held";
+  EXPECT_EQ(pair.near_counter(Counter::held_packets), 1u);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
+}
+
+// The data's first answer is under way when the flag is found lost and both are pulled again. It is
+// older than what the flag's second answer will say.
+TEST(Arrivals, Rule18_AnswersOfAnOldEpochDoNotCount) {
+  Pair pair;
+  std::memset(pair.remote.data(), 1, Pair::kBytes);
+  pair.world.impair(0,
+                    "rx drop nth 1 kind read-response; "
+                    "reorder nth 1 distance 100 flush 300us kind read-response");
+  pair.world.impair(0, "tx delay 600us kind read-request from 1us");  // what is pulled again
+  for (uint64_t i = 0; i < 3; ++i) pair.post(SendOp::kRead, i, pair.at(i * kMtu, 64), i * kMtu);
+  pair.world.run_for(20 * kMicrosecond);
+  std::memset(pair.remote.data(), 2, Pair::kBytes);
+  EXPECT_EQ(pair.sent(3).size(), 3u);
+  EXPECT_GE(pair.near_counter(Counter::stale_epoch), 1u);
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(pair.local.data()[i * kMtu], 2) << "READ " << i;
+}
+
+// A connection's late packets find its successor, of the same two queue pairs, at PSNs that would
+// fit.
+TEST(Arrivals, PacketsOfADeadConnectionMatchNothing) {
+  QpSettings qp;
+  qp.psn = 1000;
+  Pair pair(qp);
+  pair.world.impair(1, "rx delay 5ms kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
+  pair.world.run_for(100 * kMicrosecond);
+  for (Endpoint* end : {pair.near.get(), pair.far.get()}) {
+    ASSERT_EQ(pair.world.modify_state(*end, QpState::kReset), 0);
+    driver::QpAttr attr;
+    attr.state = QpState::kInit;
+    attr.access = kAllAccess;
+    ASSERT_EQ(end->host->driver().modify_qp(end->qp, attr,
+                                            driver::kQpState | driver::kQpPkeyIndex |
+                                                driver::kQpPort | driver::kQpAccessFlags),
+              0);
+    end->settings.psn = 998;
+  }
+  pair.world.connect(*pair.near, *pair.far);
+  pair.world.run_for(10 * kMillisecond);
+  EXPECT_EQ(pair.far_counter(Counter::rx_wrong_tag), 4u);
+  EXPECT_TRUE(equal(pair.remote, 0, Memory(4 * kMtu), 0, 4 * kMtu)) << "a byte was placed";
+  pair.post(SendOp::kWrite, 2, pair.at(0, 4 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
+}
+
+}  // namespace
+}  // namespace hostnic::sim
