@@ -8,7 +8,6 @@ namespace {
 constexpr uint32_t kDecayAfterNews = 1024;
 // Sequence numbers are serial: 32 bits wrap after four thousand million transmissions of one QP.
 bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) > 0; }
-uint64_t reorder_window_ns(uint64_t srtt_ns) { return srtt_ns + srtt_ns / 4; }
 }  // namespace
 
 void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
@@ -22,6 +21,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   newest_arrived_ = 0;
   newest_arrived_sent_ns_ = 0;
   threshold_ = kMinThreshold;
+  late_quarters_ = kMinLateQuarters;
   quiet_news_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
 }
@@ -108,6 +108,7 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_be
   if (threshold_ > kMinThreshold && ++quiet_news_ >= kDecayAfterNews) {
     quiet_news_ = 0;
     threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
+    late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
   }
   return newly;
 }
@@ -125,6 +126,7 @@ void SendTracker::on_trigger(Psn psn, uint8_t attempt) {
 void SendTracker::on_spurious_resend() {
   quiet_news_ = 0;
   threshold_ = threshold_ * 2 > window() ? window() : threshold_ * 2;
+  late_quarters_ = std::min(late_quarters_ * 2, kMaxLateQuarters);
 }
 
 // Whether a transmission is missing: something sent `threshold` later has arrived, or something

@@ -45,6 +45,8 @@ class RttEstimator {
 class SendTracker {
  public:
   static constexpr uint32_t kMinThreshold = 8;  // transmissions; adaptive upward
+  // Quarters of a round trip that a transmission may be late; adaptive upward, too.
+  static constexpr uint32_t kMinLateQuarters = 1, kMaxLateQuarters = 16;
 
   // `window`: PSNs in flight at most, a power of two up to kWindowLimit. `policy`: what goes again
   // when something is lost (rule 30). Allocates; not for the hot path.
@@ -53,6 +55,11 @@ class SendTracker {
   Psn una() const { return una_; }    // oldest unacknowledged
   Psn next() const { return next_; }  // next never sent
   uint32_t in_flight() const { return static_cast<uint32_t>(distance(una_, next_)); }
+  // Of them, what is neither acknowledged nor known to be lost: what the network still holds.
+  uint32_t on_its_way() const {
+    const uint32_t settled = acked_ahead_ + lost_count_;  // a lost front may be acknowledged, too
+    return settled < in_flight() ? in_flight() - settled : 0;
+  }
   uint32_t window() const { return static_cast<uint32_t>(states_.size()); }
   uint32_t lost_count() const { return lost_count_; }
   bool acknowledged(Psn psn) const { return distance(una_, psn) < 0 || acked_.test(psn); }
@@ -124,6 +131,9 @@ class SendTracker {
   const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
   void note_arrival(const State& s);
   bool overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const;
+  uint64_t reorder_window_ns(uint64_t srtt_ns) const {
+    return srtt_ns + (srtt_ns >> 2) * late_quarters_;
+  }
   uint32_t detect_selective(TimeNs now_ns, uint64_t srtt_ns);
   uint32_t detect_from_front(TimeNs now_ns, uint64_t srtt_ns);
   uint32_t detect_messages(TimeNs now_ns, uint64_t srtt_ns);
@@ -146,6 +156,7 @@ class SendTracker {
   uint32_t newest_arrived_ = 0;  // highest transmission sequence known to have arrived
   uint64_t newest_arrived_sent_ns_ = 0;
   uint32_t threshold_ = kMinThreshold;
+  uint32_t late_quarters_ = kMinLateQuarters;
   uint32_t quiet_news_ = 0;  // news without spurious resends, for the threshold's decay
   uint32_t lost_count_ = 0;
   uint32_t resends_in_flight_ =

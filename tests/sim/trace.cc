@@ -6,9 +6,11 @@
 
 namespace hostnic::sim {
 
-Trace::Trace() : print_all_(std::getenv("HOSTNIC_SIM_TRACE") != nullptr) {}
+Trace::Trace(bool on)
+    : print_all_(std::getenv("HOSTNIC_SIM_TRACE") != nullptr), on_(on || print_all_) {}
 
 void Trace::packet(TimeNs now_ns, const rte_mbuf* packet, bool has_icrc) {
+  if (!on_) return;
   Event event{.at_ns = now_ns, .is_packet = true};
   const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
                                          packet->data_len);
@@ -23,7 +25,7 @@ void Trace::packet(TimeNs now_ns, const rte_mbuf* packet, bool has_icrc) {
 }
 
 void Trace::note(TimeNs now_ns, std::string text) {
-  add({.at_ns = now_ns, .is_packet = false, .headers = {}, .note = std::move(text)});
+  if (on_) add({.at_ns = now_ns, .is_packet = false, .headers = {}, .note = std::move(text)});
 }
 
 void Trace::add(Event event) {

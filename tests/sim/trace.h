@@ -15,7 +15,8 @@ namespace hostnic::sim {
 class Trace {
  public:
   static constexpr size_t kKept = 200;
-  Trace();
+  // `on` false: keeps nothing, unless the environment wants all of it.
+  explicit Trace(bool on);
   void packet(TimeNs now_ns, const rte_mbuf* packet, bool has_icrc);
   void note(TimeNs now_ns, std::string text);
   void clear() { events_.clear(), next_ = 0; }
@@ -34,7 +35,7 @@ class Trace {
 
   std::vector<Event> events_;
   size_t next_ = 0;
-  bool print_all_;
+  bool print_all_, on_;
 };
 
 }  // namespace hostnic::sim

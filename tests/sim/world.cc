@@ -142,6 +142,7 @@ std::vector<driver::Completion> Endpoint::poll(driver::Cq& cq) const {
 
 World::World(const WorldSettings& settings)
     : settings_(settings),
+      trace_(settings.trace),
       pools_(take_pools(settings.mtu_bytes, settings.pool_scale)),
       mem_fd_(open("/proc/self/mem", O_RDWR | O_CLOEXEC)),
       wire_(std::make_unique<SimWire>(settings.hosts, settings.link, trace_)) {

@@ -55,6 +55,7 @@ struct WorldSettings {
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;
+  bool trace = true;  // remember the last packets, for reports of failures
 };
 
 // How registered memory looks to the NIC.

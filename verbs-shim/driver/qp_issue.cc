@@ -85,13 +85,17 @@ void Qp::start(Wqe& w, uint32_t index) {
 // PSNs that the windows leave room for.
 uint32_t Qp::window_room() const {
   const uint32_t in_flight = requests_.in_flight();
-  // A receiver that counts whole messages promises nothing before it has all of one: a window that
-  // shrinks below a message would never move again.
-  const uint32_t window = host_.settings().policy == wire::Policy::kWholeMessage
-                              ? requests_.window()
-                              : request_congestion_.psns();
-  if (in_flight >= window) return 0;
-  const uint32_t room = window - in_flight;
+  if (in_flight >= requests_.window()) return 0;
+  uint32_t room = requests_.window() - in_flight;
+  // What has arrived behind a hole, or is lost, congests nothing: were it counted, every lost
+  // packet would stop the sender until its repetition is acknowledged. A receiver that counts whole
+  // messages promises nothing before it has all of one: a window that shrinks below a message would
+  // never move again.
+  if (host_.settings().policy != wire::Policy::kWholeMessage) {
+    const uint32_t on_its_way = requests_.on_its_way(), window = request_congestion_.psns();
+    if (on_its_way >= window) return 0;
+    room = std::min(room, window - on_its_way);
+  }
   const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
   if (broken(Fault::peer_window_ignored)) return room;
   return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));

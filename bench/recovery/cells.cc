@@ -1,0 +1,158 @@
+// Which cells the study consists of, and how they look as CSV.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/recovery/cell.h"
+
+namespace hostnic::recovery {
+namespace {
+
+constexpr wire::Policy kPolicies[] = {wire::Policy::kSelective, wire::Policy::kGoBackN,
+                                      wire::Policy::kWholeMessage};
+constexpr uint32_t kKiB = 1024;
+constexpr uint32_t kSizes[] = {32 * kKiB, 64 * kKiB, 128 * kKiB, 256 * kKiB};
+constexpr uint32_t kLossesPpm[] = {0,     1000,  2000,  3000,   4000,   5000,
+                                   10000, 20000, 50000, 100000, 200000, 300000};
+constexpr uint32_t kWindows[] = {32, 64, 128, 1024};
+constexpr uint32_t kReorderPpm[] = {10000, 100000};
+constexpr uint32_t kDistances[] = {8, 16, 32, 64, 128, 256};
+// Enough to keep the link busy while a message waits for what it has lost.
+constexpr uint32_t kOutstandingBytes = 2048 * kKiB;
+constexpr uint32_t kManyQps = 64;
+
+// Messages per QP, so that every cell moves about as many packets.
+uint32_t messages_for(uint32_t packets, uint32_t message_bytes, uint32_t qps) {
+  return std::max(packets / (message_bytes / kMtuBytes) / qps, 4u);
+}
+
+// One transfer at a time: how long does it take?
+void add_single(std::vector<Cell>& cells, uint32_t messages) {
+  for (const wire::Policy policy : kPolicies)
+    for (const uint32_t bytes : kSizes)
+      for (const uint32_t loss_ppm : kLossesPpm)
+        cells.push_back({.study = "single",
+                         .policy = policy,
+                         .message_bytes = bytes,
+                         .loss_ppm = loss_ppm,
+                         .messages = messages});
+}
+
+// One QP with enough outstanding: how much gets through?
+void add_stream(std::vector<Cell>& cells, uint32_t packets) {
+  for (const wire::Policy policy : kPolicies)
+    for (const uint32_t bytes : kSizes)
+      for (const uint32_t loss_ppm : kLossesPpm)
+        cells.push_back({.study = "stream",
+                         .policy = policy,
+                         .message_bytes = bytes,
+                         .depth = kOutstandingBytes / bytes,
+                         .loss_ppm = loss_ppm,
+                         .messages = messages_for(packets, bytes, 1)});
+}
+
+// 64 QPs with one transfer at a time each: between two hosts, and from many hosts to one.
+void add_many(std::vector<Cell>& cells, uint32_t packets) {
+  for (const Topology topology : {Topology::kPair, Topology::kIncast})
+    for (const wire::Policy policy : kPolicies)
+      for (const uint32_t bytes : kSizes)
+        for (const uint32_t loss_ppm : kLossesPpm)
+          cells.push_back({.study = topology == Topology::kPair ? "qps64" : "incast64",
+                           .policy = policy,
+                           .topology = topology,
+                           .qps = kManyQps,
+                           .message_bytes = bytes,
+                           .loss_ppm = loss_ppm,
+                           .messages = messages_for(packets, bytes, kManyQps)});
+}
+
+// Windows against reordering, without loss.
+void add_reorder(std::vector<Cell>& cells, uint32_t packets) {
+  const uint32_t bytes = 256 * kKiB;
+  for (const wire::Policy policy : kPolicies) {
+    for (const uint32_t window : kWindows) {
+      Cell cell{.study = "reorder",
+                .policy = policy,
+                .window = window,
+                .message_bytes = bytes,
+                .depth = kOutstandingBytes / bytes,
+                .messages = messages_for(packets, bytes, 1)};
+      cells.push_back(cell);
+      for (const uint32_t reorder_ppm : kReorderPpm) {
+        for (const uint32_t distance : kDistances) {
+          cell.reorder_ppm = reorder_ppm;
+          cell.reorder_distance = distance;
+          cells.push_back(cell);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Cell> study_cells() {
+  std::vector<Cell> cells;
+  add_single(cells, 1000);
+  add_stream(cells, 32768);
+  add_many(cells, 32768);
+  add_reorder(cells, 32768);
+  return cells;
+}
+
+// A slice through each part of the study, with less traffic.
+std::vector<Cell> golden_cells() {
+  std::vector<Cell> all, some;
+  add_single(all, 50);
+  add_stream(all, 4096);
+  add_many(all, 4096);
+  add_reorder(all, 4096);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some), [](const Cell& cell) {
+    const bool loss = cell.loss_ppm == 0 || cell.loss_ppm == 5000 || cell.loss_ppm == 50000;
+    const bool reorder = cell.reorder_ppm == 0 ||
+                         (cell.reorder_ppm == kReorderPpm[0] && cell.reorder_distance == 64);
+    const bool size = cell.message_bytes == 64 * kKiB || cell.reorder_ppm != 0;
+    return loss && reorder && size;
+  });
+  return some;
+}
+
+const char* name_of(wire::Policy policy) {
+  switch (policy) {
+    case wire::Policy::kGoBackN:
+      return "go-back-n";
+    case wire::Policy::kWholeMessage:
+      return "whole-message";
+    default:
+      return "selective";
+  }
+}
+
+static const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kBudget:
+      return "budget";
+    case Outcome::kFailed:
+      return "failed";
+    default:
+      return "done";
+  }
+}
+
+std::string csv_header() {
+  return "study,policy,qps,window,message_bytes,depth,loss_ppm,reorder_ppm,reorder_distance,"
+         "messages,completed,result,p50_ns,p99_ns,payload_bytes,duration_ns,sent_packets,"
+         "resent_packets,lost_packets,duplicate_packets,acks,timeouts,probes";
+}
+
+std::string csv_line(const Cell& cell, const Result& result) {
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                     cell.study, name_of(cell.policy), cell.qps, cell.window, cell.message_bytes,
+                     cell.depth, cell.loss_ppm, cell.reorder_ppm, cell.reorder_distance,
+                     cell.messages * cell.qps, result.completed, name_of(result.outcome),
+                     result.p50_ns, result.p99_ns, result.payload_bytes, result.duration_ns,
+                     result.sent_packets, result.resent_packets, result.lost_packets,
+                     result.duplicate_packets, result.acks, result.timeouts, result.probes);
+}
+
+}  // namespace hostnic::recovery

@@ -1,0 +1,152 @@
+"""The tables of docs/recovery.md, between two marks in it."""
+
+POLICIES = ["selective", "go-back-n", "whole-message"]
+BEGIN = "<!-- ./run bench recovery writes from here -->\n"
+END = "<!-- ./run bench recovery writes to here -->\n"
+# Of fewer transfers no 99th percentile is told.
+MIN_FOR_P99 = 100
+KIB = 1024
+
+
+def select(rows, **wanted):
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def one(rows, **wanted):
+    found = select(rows, **wanted)
+    assert len(found) == 1, f"{len(found)} cells for {wanted}"
+    return found[0]
+
+
+def values(rows, name):
+    return sorted({row[name] for row in rows})
+
+
+def loss_name(ppm):
+    return f"{ppm / 10000:g} %"
+
+
+def table(titles, lines):
+    text = ["| " + " | ".join(titles) + " |", "|" + "---:|" * len(titles)]
+    text += ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join(text) + "\n"
+
+
+def star(row):
+    return "" if row["result"] == "done" else "\\*"
+
+
+def microseconds(row, name):
+    few = row["completed"] < (MIN_FOR_P99 if name == "p99_ns" else 1)
+    if few:
+        return "-"
+    value = row[name] / 1000
+    return (f"{value:.1f}" if value < 1000 else f"{value:.0f}") + star(row)
+
+
+def fraction(row):
+    return "0" + star(row) if row["completed"] == 0 else f"{row['fraction']:.3f}" + star(row)
+
+
+def completion_times(rows):
+    rows = select(rows, study="single")
+    lines = []
+    for size in values(rows, "message_bytes"):
+        for loss in values(rows, "loss_ppm"):
+            cells = [one(rows, policy=policy, message_bytes=size, loss_ppm=loss)
+                     for policy in POLICIES]
+            lines.append([f"{size // KIB} KiB", loss_name(loss),
+                          *(microseconds(cell, name) for cell in cells
+                            for name in ("p50_ns", "p99_ns"))])
+    titles = ["transfer", "loss", *(f"{policy} {p}" for policy in POLICIES
+                                    for p in ("p50", "p99"))]
+    return ("### One transfer at a time: completion time in us\n\n" + table(titles, lines) +
+            "\n`-`: no transfer completed before the connection ended with RETRY_EXC_ERR, or too few "
+            "for a p99.\n")
+
+
+def goodput(rows, study, title):
+    rows = select(rows, study=study)
+    sizes = values(rows, "message_bytes")
+    lines = []
+    for loss in values(rows, "loss_ppm"):
+        cells = [one(rows, policy=policy, message_bytes=size, loss_ppm=loss)
+                 for policy in POLICIES for size in sizes]
+        lines.append([loss_name(loss), *map(fraction, cells)])
+    titles = ["loss", *(f"{policy} {size // KIB}K" for policy in POLICIES for size in sizes)]
+    return f"### {title}: goodput as a fraction of (1 - p) x lossless\n\n" + table(titles, lines)
+
+
+def latency_under_load(rows, study, title):
+    rows = select(rows, study=study)
+    lines = []
+    for loss in values(rows, "loss_ppm"):
+        for size in (64 * KIB, 256 * KIB):
+            cells = [one(rows, policy=policy, message_bytes=size, loss_ppm=loss)
+                     for policy in POLICIES]
+            lines.append([f"{size // KIB} KiB", loss_name(loss),
+                          *(microseconds(cell, name) for cell in cells
+                            for name in ("p50_ns", "p99_ns"))])
+    titles = ["transfer", "loss", *(f"{policy} {p}" for policy in POLICIES
+                                    for p in ("p50", "p99"))]
+    lines.sort(key=lambda line: int(line[0].split()[0]))
+    return f"### {title}: completion time in us\n\n" + table(titles, lines)
+
+
+def overhead(rows):
+    rows = select(rows, study="stream", message_bytes=256 * KIB)
+    lines = []
+    for loss in values(rows, "loss_ppm"):
+        cells = [one(rows, policy=policy, loss_ppm=loss) for policy in POLICIES]
+        lines.append([loss_name(loss), *(f"{cell['spurious_percent']:.2f} %" for cell in cells),
+                      *(f"{cell['acks_per_packet']:.3f}" for cell in cells)])
+    titles = ["loss", *(f"{policy}: spurious" for policy in POLICIES),
+              *(f"{policy}: ACKs" for policy in POLICIES)]
+    return ("### One QP, 256 KiB transfers: packets sent again that were not lost (of all data "
+            "packets sent), ACKs per data packet\n\n" + table(titles, lines))
+
+
+def reordering(rows):
+    rows = select(rows, study="reorder")
+    windows = values(rows, "window")
+    text = ""
+    for ppm in (ppm for ppm in values(rows, "reorder_ppm") if ppm):
+        lines = []
+        for distance in (d for d in values(rows, "reorder_distance") if d):
+            cells = [one(rows, policy=policy, window=window, reorder_ppm=ppm,
+                         reorder_distance=distance) for policy in POLICIES for window in windows]
+            lines.append([str(distance), *map(fraction, cells)])
+        titles = ["degree", *(f"{policy} {window}" for policy in POLICIES for window in windows)]
+        text += (f"### {loss_name(ppm)} of packets late by so many others, no loss: goodput as a "
+                 "fraction of that without reordering, by window\n\n" + table(titles, lines) +
+                 "\n")
+    lines = []
+    for window in windows:
+        cells = [one(rows, policy="selective", window=window, reorder_ppm=ppm,
+                     reorder_distance=distance)
+                 for ppm in values(rows, "reorder_ppm") if ppm
+                 for distance in values(rows, "reorder_distance") if distance]
+        lines.append([str(window), *(f"{cell['spurious_percent']:.2f}" for cell in cells)])
+    titles = ["window", *(f"{loss_name(ppm)}, {distance}"
+                          for ppm in values(rows, "reorder_ppm") if ppm
+                          for distance in values(rows, "reorder_distance") if distance)]
+    return (text + "### The same, selective: percent of packets sent again, all in vain\n\n" +
+            table(titles, lines))
+
+
+def write(document, rows):
+    parts = [
+        completion_times(rows),
+        goodput(rows, "stream", "One QP, 2 MiB outstanding"),
+        overhead(rows),
+        goodput(rows, "qps64", "64 QPs between two NICs, one transfer each"),
+        latency_under_load(rows, "qps64", "64 QPs between two NICs"),
+        goodput(rows, "incast64", "64 senders, one receiver"),
+        latency_under_load(rows, "incast64", "64 senders, one receiver"),
+        reordering(rows),
+    ]
+    text = document.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    document.write_text(before + BEGIN + "\n" + "\n".join(parts) + "\n" + END + after,
+                        encoding="utf-8")
