@@ -111,7 +111,7 @@ def reorderings(rows):
     for ppm in (ppm for ppm in values(rows, "reorder_ppm") if ppm):
         for policy in POLICIES:
             panel = Panel(f"{policy}, {loss_name(ppm)} of packets late", "reorder degree, packets",
-                          [str(d) for d in distances], "goodput / undisturbed", FRACTION,
+                          [str(d) for d in distances], "goodput / link", FRACTION,
                           key="bottom left")
             for window in values(rows, "window"):
                 panel.add(f"window {window}",

@@ -74,7 +74,7 @@ def goodput(rows, study, title):
                  for policy in POLICIES for size in sizes]
         lines.append([loss_name(loss), *map(fraction, cells)])
     titles = ["loss", *(f"{policy} {size // KIB}K" for policy in POLICIES for size in sizes)]
-    return f"### {title}: goodput as a fraction of (1 - p) x lossless\n\n" + table(titles, lines)
+    return f"### {title}: goodput as a fraction of (1 - p) x lossless `selective`\n\n" + table(titles, lines)
 
 
 def latency_under_load(rows, study, title):
@@ -112,13 +112,13 @@ def reordering(rows):
     text = ""
     for ppm in (ppm for ppm in values(rows, "reorder_ppm") if ppm):
         lines = []
-        for distance in (d for d in values(rows, "reorder_distance") if d):
-            cells = [one(rows, policy=policy, window=window, reorder_ppm=ppm,
+        for distance in values(rows, "reorder_distance"):
+            cells = [one(rows, policy=policy, window=window, reorder_ppm=ppm if distance else 0,
                          reorder_distance=distance) for policy in POLICIES for window in windows]
             lines.append([str(distance), *map(fraction, cells)])
         titles = ["degree", *(f"{policy} {window}" for policy in POLICIES for window in windows)]
         text += (f"### {loss_name(ppm)} of packets late by so many others, no loss: goodput as a "
-                 "fraction of that without reordering, by window\n\n" + table(titles, lines) +
+                 "fraction of what the largest window reaches without, by window\n\n" + table(titles, lines) +
                  "\n")
     lines = []
     for window in windows:

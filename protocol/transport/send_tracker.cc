@@ -55,7 +55,11 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
     // 2 bits on the wire; 0 is reserved for the first attempt, so that "not a resend" stays
     // recognisable.
     s = {overtakes ? before_waiting : next_sequence_++,
-         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1), false, s.ends_message, now_ns};
+         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
+         false,
+         s.ends_message,
+         now_ns,
+         s.guessed};
   }
   last_send_ns_ = now_ns;
 }
@@ -165,6 +169,7 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
       State& s = state(psn);
       if (s.lost || !overdue(s, now_ns, srtt_ns, threshold_)) continue;
       s.lost = true;
+      s.guessed = false;
       ++lost_count_;
       ++marked;
     }
@@ -182,7 +187,7 @@ uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
     return 0;
   }
   const uint32_t before = lost_count_;
-  mark_lost(una_);
+  mark_unit(una_, /*guessed=*/false);
   return lost_count_ - before;
 }
 
@@ -199,7 +204,7 @@ uint32_t SendTracker::detect_messages(TimeNs now_ns, uint64_t srtt_ns) {
     const State& s = state(psn);
     if (acked_.test(psn) || !message_may_be_lost(s)) continue;
     const bool by_time = srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns);
-    if (by_time || newest_arrived_ - s.sequence >= threshold_) mark_lost(psn);
+    if (by_time || newest_arrived_ - s.sequence >= threshold_) mark_unit(psn, /*guessed=*/false);
   }
   return lost_count_ - before;
 }
@@ -238,25 +243,38 @@ TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
   return UINT64_MAX;
 }
 
-void SendTracker::mark_one(Psn psn) {
-  State& s = state(psn);
-  if (!s.lost && !acked_.test(psn)) {
+void SendTracker::mark_unit(Psn psn, bool guessed) {
+  Psn first;
+  uint32_t count = 0;
+  repeat_unit(psn, first, count);
+  if (policy_ == wire::Policy::kWholeMessage) level_attempts(first, count);
+  for (uint32_t i = 0; i < count; ++i) {
+    State& s = state(first + i);
+    if (s.lost || acked_.test(first + i)) continue;
     s.lost = true;
+    s.guessed = guessed;
     ++lost_count_;
   }
 }
 
-void SendTracker::mark_lost(Psn psn) {
-  Psn first;
-  uint32_t count = 0;
-  repeat_unit(psn, first, count);
-  for (uint32_t i = 0; i < count; ++i) mark_one(first + i);
+// What is repeated together leaves in one attempt, or the receiver would never count it as whole:
+// some of it may have gone again already while the rest still waits to.
+void SendTracker::level_attempts(Psn first, uint32_t count) {
+  const uint8_t attempt = state(first).attempt;
+  for (uint32_t i = 1; i < count; ++i) {
+    State& s = state(first + i);
+    if (s.attempt == 0 && attempt != 0) ++resends_in_flight_;
+    if (s.attempt != 0 && attempt == 0) --resends_in_flight_;
+    s.attempt = attempt;
+  }
 }
+
+void SendTracker::mark_lost(Psn psn) { mark_unit(psn, /*guessed=*/true); }
 
 void SendTracker::mark_front_lost() {
   State& s = state(una_);
   if (in_flight() == 0 || s.lost) return;
-  s.lost = true;
+  s.lost = s.guessed = true;
   ++lost_count_;
 }
 

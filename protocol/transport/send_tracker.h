@@ -91,8 +91,13 @@ class SendTracker {
   // The newest ACK was triggered by this very transmission: loss detection may count on it even if
   // it was a resend.
   void on_trigger(Psn psn, uint8_t attempt);
-  // The peer reported a resend as a duplicate: reordering is wider than believed.
+  // The peer reported a resend as a duplicate: reordering is wider than believed, unless the resend
+  // was guessed().
   void on_spurious_resend();
+  // Whether `psn`, up to a window ago, last went again by a probe, a timeout or the like and not
+  // because it was found lost: such a duplicate says nothing about reordering, for what was lost
+  // may have been the acknowledgement.
+  bool guessed(Psn psn) const { return state(psn).guessed; }
 
   // Marks what is lost by now. `srtt_ns` 0: unknown, only the threshold counts. Returns how many
   // were newly marked.
@@ -126,6 +131,7 @@ class SendTracker {
     bool lost = false;
     bool ends_message = true;
     uint64_t sent_ns = 0;
+    bool guessed = false;
   };
   State& state(Psn psn) { return states_[psn.value() & mask_]; }
   const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
@@ -140,7 +146,8 @@ class SendTracker {
   bool message_may_be_lost(const State& last) const;
   // The PSNs that go again together with `psn`: [first, first + count), all outstanding.
   void repeat_unit(Psn psn, Psn& first, uint32_t& count) const;
-  void mark_one(Psn psn);
+  void mark_unit(Psn psn, bool guessed);
+  void level_attempts(Psn first, uint32_t count);
 
   // PSNs from una_ on that have left.
   uint32_t left() const;

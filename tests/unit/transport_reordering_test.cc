@@ -53,6 +53,23 @@ TEST_P(Reordering, Rule24_PatienceHasABoundAndWearsOff) {
   EXPECT_EQ(before_ns, kRtt + kRtt / 4);
 }
 
+TEST_P(Reordering, Rule24_ProbesAndTimeoutsAreGuesses) {
+  start(20);
+  tracker_.on_news(at(0), bits(at(3), 10));
+  EXPECT_EQ(tracker_.detect_losses(0, 0), 3u);
+  tracker_.on_resend(at(0), 3, 0);
+  EXPECT_FALSE(tracker_.guessed(at(1))) << "found lost";
+  tracker_.mark_lost(at(19));
+  tracker_.on_resend(at(19), 1, 0);
+  EXPECT_TRUE(tracker_.guessed(at(19))) << "a probe";
+  tracker_.mark_first_lost(2);
+  tracker_.on_resend(at(0), 2, 0);
+  EXPECT_TRUE(tracker_.guessed(at(1))) << "a timeout";
+  EXPECT_FALSE(tracker_.guessed(at(2)));
+  tracker_.on_news(at(20), {});
+  EXPECT_TRUE(tracker_.guessed(at(19))) << "also when its acknowledgement has come";
+}
+
 TEST_P(Reordering, Rule27_WhatIsSettledIsNotOnItsWay) {
   start(100);
   EXPECT_EQ(tracker_.on_its_way(), 100u);
@@ -72,6 +89,23 @@ TEST_P(Reordering, Rule27_AnAcknowledgedFrontIsNotCountedTwice) {
   tracker_.on_news(at(0), bits(at(0), 3));
   tracker_.mark_all_lost();
   EXPECT_EQ(tracker_.on_its_way(), 0u);
+}
+
+// A timeout lets a part of the message go, the next one finds the rest still waiting.
+TEST_P(Reordering, Rule30_AMessageGoesAgainInOneAttempt) {
+  tracker_.reset(at(0), 1024, wire::Policy::kWholeMessage);
+  tracker_.on_first_send(8, 0);
+  tracker_.mark_lost(at(7));
+  tracker_.on_resend(at(0), 3, 0);
+  tracker_.mark_lost(at(0));
+  Psn first;
+  uint32_t count = 0;
+  ASSERT_TRUE(tracker_.next_lost_run(at(0), 64, first, count));
+  EXPECT_EQ(first, at(0));
+  EXPECT_EQ(count, 8u) << "in one run, for their attempts are equal";
+  tracker_.on_resend(first, count, 0);
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(tracker_.attempt(at(i)), 2) << i;
+  EXPECT_EQ(tracker_.lost_count(), 0u);
 }
 
 }  // namespace

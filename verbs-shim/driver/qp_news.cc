@@ -138,7 +138,7 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
   }
   if (news.spurious_count != seen_spurious_count_) {
     seen_spurious_count_ = news.spurious_count;
-    requests_.on_spurious_resend();
+    if (!requests_.guessed(Psn(news.trigger_psn))) requests_.on_spurious_resend();
   }
   if (news.trigger_count != seen_trigger_count_) {
     seen_trigger_count_ = news.trigger_count;
@@ -172,8 +172,8 @@ void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs n
   // before it.
   const bool current = news.response_epoch == epoch_;
   // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
-  // after the silence before a probe, is taken for that one's, and what was pulled before is missing.
-  // Otherwise a lost range would come back probe by probe.
+  // after the silence before a probe, is taken for that one's, and what was pulled before is
+  // missing. Otherwise a lost range would come back probe by probe.
   TimeNs answered_before_ns = 0;
   if (probed_) {
     answered_before_ns = now_ns;
