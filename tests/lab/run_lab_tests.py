@@ -123,7 +123,7 @@ class Maker:
                 pingpong = rows == 0
                 self.add_pair(f"{program} {name}", [], place, program,
                               ["-c" if pingpong else "-F", *arguments],
-                              pingpong_is_ok if pingpong else perftest_rows(rows), 120,
+                              pingpong_is_ok if pingpong else perftest_rows(rows), 180,
                               quick and place == "two NICs")
 
     def add_one_line(self):

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tests/sim/options.h"
+#include "tests/sim/resources.h"
 #include "tests/support/test_eal.h"
 
 namespace hostnic::sim {
@@ -53,5 +54,8 @@ int main(int argc, char** argv) {
     }
   }
   const hostnic::TestEal eal("sim");
-  return eal ? RUN_ALL_TESTS() : 1;
+  if (!eal) return 1;
+  const int status = RUN_ALL_TESTS();
+  hostnic::sim::free_unused();
+  return status;
 }

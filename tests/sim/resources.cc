@@ -1,20 +1,13 @@
 #include "tests/sim/resources.h"
 
 #include <fmt/format.h>
-#include <rte_eal.h>
-#include <rte_errno.h>
 #include <rte_lcore.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <compare>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
-#include <vector>
 
 namespace hostnic::sim {
 namespace {
@@ -89,8 +82,8 @@ std::map<PoolKind, MbufPools>& unused_pools() {
 
 }  // namespace
 
-std::array<rte_mempool*, 5> all_of(const MbufPools& pools) {
-  return {pools.header, pools.data, pools.external, pools.control, pools.hold};
+std::array<rte_mempool*, 6> all_of(const MbufPools& pools) {
+  return {pools.header, pools.data, pools.external, pools.control, pools.resend, pools.hold};
 }
 
 MbufPools take_pools(uint32_t mtu_bytes, double scale) {
@@ -112,48 +105,11 @@ void give_pools(uint32_t mtu_bytes, double scale, MbufPools& pools) {
     free_mbuf_pools(pools);
 }
 
-// ---- EAL
-
-namespace {
-
-// EAL pins its lcores; ours floats over all CPUs we may use.
-std::string floating_lcore() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof(set), &set);
-  std::string cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu);
-  return fmt::format("--lcores=0@({})", cpus);
-}
-
-}  // namespace
-
-bool start_eal() {
-  if (getenv("XDG_RUNTIME_DIR") == nullptr) setenv("XDG_RUNTIME_DIR", "/tmp", 0);
-  const std::string prefix = fmt::format("--file-prefix=hostnic-sim-{}", getpid());
-  const std::string lcores = floating_lcore();
-  const char* arguments[] = {
-      "sim", "--no-huge", "--no-shconf",       "--no-pci",     "--no-telemetry",
-      "-m",  "512",       "--log-level=error", prefix.c_str(), lcores.c_str()};
-  std::vector<char*> argv;
-  for (const char* argument : arguments) argv.push_back(const_cast<char*>(argument));
-  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
-    fmt::print(stderr, "DPDK doesn't start: {}\n", rte_strerror(rte_errno));
-    return false;
-  }
-  return true;
-}
-
-void stop_eal() {
+void free_unused() {
   for (auto& [kind, pools] : unused_pools()) free_mbuf_pools(pools);
   unused_pools().clear();
   for (const auto& [bytes, mapping] : unused_mappings()) munmap(mapping, bytes);
   unused_mappings().clear();
-  const std::string directory = rte_eal_get_runtime_dir();
-  rte_eal_cleanup();
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
 }
 
 }  // namespace hostnic::sim

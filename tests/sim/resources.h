@@ -1,4 +1,4 @@
-// What a simulation needs of its process: EAL, packet buffers, memory with a margin.
+// What a simulation needs of its process: packet buffers, memory with a margin.
 #pragma once
 
 #include <rte_mempool.h>
@@ -16,11 +16,6 @@ namespace hostnic::sim {
 inline void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
-
-// Starts EAL; once per process. False with a line on stderr.
-bool start_eal();
-// Stops it and removes its runtime directory, which EAL itself leaves behind.
-void stop_eal();
 
 // Bytes of a simulated program, `misalign` bytes behind the start of a page. Around them lie bytes
 // that no region contains and nobody may write.
@@ -46,6 +41,9 @@ class Memory {
 // Packet pools, used again when they have all their buffers.
 MbufPools take_pools(uint32_t mtu_bytes, double scale);
 void give_pools(uint32_t mtu_bytes, double scale, MbufPools& pools);
-std::array<rte_mempool*, 5> all_of(const MbufPools& pools);
+std::array<rte_mempool*, 6> all_of(const MbufPools& pools);
+
+// Gives back pools and memory that are kept for the next world. Before EAL ends.
+void free_unused();
 
 }  // namespace hostnic::sim

@@ -387,8 +387,9 @@ void World::check_at_rest() {
       fail(fmt::format("at rest hnic{} still keeps: {}", host->index(), text_of(g)));
     }
   }
-  static constexpr const char* kNames[] = {"header", "data", "external", "control", "hold"};
   const auto all = all_of(pools_);
+  static constexpr std::array kNames = {"header", "data", "external", "control", "resend", "hold"};
+  static_assert(kNames.size() == std::tuple_size_v<decltype(all)>);
   for (size_t i = 0; i < all.size(); ++i) {
     if (const unsigned out = rte_mempool_in_use_count(all[i]); out != 0)
       fail(fmt::format("{} packet buffers of the {} pool did not come back", out, kNames[i]));
