@@ -10,6 +10,7 @@
 
 #include "tests/fuzz/input.h"
 #include "tests/sim/world.h"
+#include "tests/support/test_eal.h"
 #include "verbs-shim/driver/segment_map.h"
 
 namespace hostnic::fuzz {
@@ -340,8 +341,13 @@ void nothing_left(Honest& honest) {
 }  // namespace hostnic::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  hostnic::fuzz::require(hostnic::sim::start_eal());
-  std::atexit(hostnic::sim::stop_eal);
+  static hostnic::TestEal* eal = nullptr;
+  eal = new hostnic::TestEal("fuzz");
+  hostnic::fuzz::require(bool{*eal});
+  std::atexit([] {
+    hostnic::sim::free_unused();
+    delete eal;
+  });
   return 0;
 }
 
