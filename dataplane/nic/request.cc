@@ -195,9 +195,8 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
     const bool ends_send = is_send(p.opcode) && !p.more;
     if (ends_send && !take_slot(qp.requests, p.psn, Slot::receive_end(p.reth.key))) return false;
     const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
-    if (broken(Fault::errors_judged_ahead) && verdict.kind == Verdict::kFatal)
-      refuse(qp, p, verdict);
     if (verdict.kind != Verdict::kDone) {
+      if (broken(Fault::errors_judged_ahead)) refuse(qp, p, verdict);
       if (ends_send) release_slot(qp.requests, p.psn);
       return false;
     }
