@@ -37,7 +37,9 @@ void Nic::Impl::send_ack(QpContext& qp) {
   // A NAK is about the front, and so acknowledges all before it.
   if (whole_messages && p.aeth.kind != wire::AckKind::kAck)
     qp.messages.promise(qp.requests.window.base());
-  p.psn = p.sack.base = whole_messages ? qp.messages.base() : qp.requests.window.base();
+  // A message that is complete may still wait to be placed (rule 8): the base covers what is.
+  const bool placed = !whole_messages || !before(qp.requests.window.base(), qp.messages.base());
+  p.psn = p.sack.base = whole_messages && placed ? qp.messages.base() : qp.requests.window.base();
   if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
   p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
   p.sack.has_credit = qp.recv_entries != 0;
@@ -50,9 +52,13 @@ void Nic::Impl::send_ack(QpContext& qp) {
   p.sack.congestion_mark = port.backlog() || std::exchange(qp.congestion_seen, false);
   p.sack.nak_sn = qp.rnr_sn;
   std::array<uint64_t, kBitmapWords> words;
-  p.sack.word_count =
-      static_cast<uint8_t>(whole_messages ? qp.messages.sack_words(qp.requests.window.end(), words)
-                                          : qp.requests.window.sack_words(words));
+  p.sack.word_count = 0;
+  if (!whole_messages) {
+    p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
+  } else if (placed) {
+    p.sack.word_count =
+        static_cast<uint8_t>(qp.messages.sack_words(qp.requests.window.end(), words));
+  }
 
   qp.ack_kind = wire::AckKind::kAck;
   qp.trigger_valid = false;

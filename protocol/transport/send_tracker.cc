@@ -271,11 +271,23 @@ void SendTracker::level_attempts(Psn first, uint32_t count) {
 
 void SendTracker::mark_lost(Psn psn) { mark_unit(psn, /*guessed=*/true); }
 
+// Also what has been acknowledged ahead: the receiver's base does not move, so something about it
+// has not arrived. Of a whole message that is all of it, for a late duplicate of another attempt
+// may have spoilt what was complete.
 void SendTracker::mark_front_lost() {
-  State& s = state(una_);
-  if (in_flight() == 0 || s.lost) return;
-  s.lost = s.guessed = true;
-  ++lost_count_;
+  if (in_flight() == 0) return;
+  Psn first = una_;
+  uint32_t count = 1;
+  if (policy_ == wire::Policy::kWholeMessage) {
+    repeat_unit(una_, first, count);
+    level_attempts(first, count);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    State& s = state(first + i);
+    if (s.lost) continue;
+    s.lost = s.guessed = true;
+    ++lost_count_;
+  }
 }
 
 void SendTracker::mark_all_lost() {

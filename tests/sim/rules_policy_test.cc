@@ -161,5 +161,18 @@ TEST(Rules, Rule33_RetransmissionsHaveBuffersOfTheirOwn) {
   for (rte_mbuf* packet : taken) rte_pktmbuf_free(packet);
 }
 
+// A message that is complete is not promised before it is placed, which takes several turns.
+TEST(Rules, Rule30_AWholeMessageIsPromisedWhenItIsPlaced) {
+  WorldSettings settings = with_policy(wire::Policy::kWholeMessage);
+  settings.mtu_bytes = 1024;
+  settings.windows = {4096};
+  Pair pair({}, settings);
+  constexpr uint32_t kPackets = 1000;
+  pair.world.impair(1, "rx reorder nth 1 distance 999 flush 1ms");
+  pair.post(SendOp::kWrite, 1, pair.at(0, kPackets * 1024));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kPackets * 1024));
+}
+
 }  // namespace
 }  // namespace hostnic::sim

@@ -400,6 +400,18 @@ TEST_P(PolicyTracker, Rule30_TheLastPacketTellsAfterAReorderingWindow) {
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX);
 }
 
+TEST_P(PolicyTracker, Rule30_ATimeoutRepeatsTheWholeFrontMessage) {
+  // All of it was acknowledged ahead, and the base does not come.
+  start(wire::Policy::kWholeMessage, {3, 2});
+  tracker_.on_news(at(0), bits(at(0), 5));
+  tracker_.mark_first_lost(16);
+  EXPECT_EQ(lost(tracker_), psns(0, 3));
+  tracker_.on_resend(at(0), 3, 10);
+  EXPECT_EQ(tracker_.attempt(at(0)), tracker_.attempt(at(2)));
+  EXPECT_EQ(tracker_.on_news(at(5), {}), 0u);
+  EXPECT_EQ(tracker_.lost_count(), 0u);
+}
+
 TEST_P(PolicyTracker, Rule30_AProbeRepeatsTheWholeMessage) {
   start(wire::Policy::kWholeMessage, {2, 3});
   tracker_.mark_lost(tracker_.last_unacknowledged());
