@@ -157,23 +157,40 @@ uint32_t SendTracker::detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
   }
 }
 
-uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
+// Those whose absence says something: sent before what has arrived, and not acknowledged. First
+// transmissions leave in PSN order and a repetition is younger than all that left before it, so
+// behind the first transmission that is too young there is nothing: with a thousand PSNs in flight
+// and a hole in each hundred this looks at the holes.
+template <class Visit>
+void SendTracker::for_each_overtaken(Visit visit) const {
   const uint32_t outstanding = in_flight();
-  uint32_t marked = 0;
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
     uint64_t missing = ~acked_.extract(una_ + offset);
     if (outstanding - offset < 64) missing &= (uint64_t{1} << (outstanding - offset)) - 1;
     while (missing != 0) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(missing)));
       missing &= missing - 1;
-      State& s = state(psn);
-      if (s.lost || !overdue(s, now_ns, srtt_ns, threshold_)) continue;
-      s.lost = true;
-      s.guessed = false;
-      ++lost_count_;
-      ++marked;
+      const State& s = state(psn);
+      if (sequence_before(s.sequence, newest_arrived_)) {
+        if (!visit(psn, s)) return;
+      } else if (s.attempt == 0) {
+        return;
+      }
     }
   }
+}
+
+uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
+  const uint32_t before = lost_count_;
+  for_each_overtaken([&](Psn psn, const State& overtaken) {
+    if (overtaken.lost || !overdue(overtaken, now_ns, srtt_ns, threshold_)) return true;
+    State& s = state(psn);
+    s.lost = true;
+    s.guessed = false;
+    ++lost_count_;
+    return true;
+  });
+  const uint32_t marked = lost_count_ - before;
   if (broken(Fault::whole_window_resent) && marked != 0) mark_all_lost();
   return marked;
 }
@@ -228,19 +245,24 @@ TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
   if (srtt_ns == 0 || outstanding == 0 || newest_arrived_ == 0) return UINT64_MAX;
   if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_))
     return UINT64_MAX;
-  if (policy_ == wire::Policy::kGoBackN) return UINT64_MAX;  // news decides, not time
-  for (uint32_t i = 0; i < outstanding; ++i) {
-    const State& s = state(una_ + i);
-    if (policy_ == wire::Policy::kWholeMessage) {
-      if (acked_.test(una_ + i) || !message_may_be_lost(s)) continue;
-      return s.sent_ns + reorder_window_ns(srtt_ns);
-    }
-    if (acked_.test(una_ + i) || s.lost || !sequence_before(s.sequence, newest_arrived_)) continue;
-    // The same condition as detect_losses(): a deadline that passes without effect would never end.
-    if (newest_arrived_sent_ns_ < s.sent_ns) continue;
-    return s.sent_ns + reorder_window_ns(srtt_ns);
+  TimeNs sent_ns = UINT64_MAX;
+  switch (policy_) {
+    case wire::Policy::kGoBackN:
+      return UINT64_MAX;  // news decides, not time
+    case wire::Policy::kWholeMessage:
+      for (uint32_t i = 0; i < outstanding && sent_ns == UINT64_MAX; ++i) {
+        const State& s = state(una_ + i);
+        if (!acked_.test(una_ + i) && message_may_be_lost(s)) sent_ns = s.sent_ns;
+      }
+      break;
+    default:
+      for_each_overtaken([&](Psn, const State& s) {
+        // The same condition as overdue(): a deadline that passes without effect would never end.
+        if (!s.lost && newest_arrived_sent_ns_ >= s.sent_ns) sent_ns = s.sent_ns;
+        return sent_ns == UINT64_MAX;
+      });
   }
-  return UINT64_MAX;
+  return sent_ns == UINT64_MAX ? UINT64_MAX : sent_ns + reorder_window_ns(srtt_ns);
 }
 
 void SendTracker::mark_unit(Psn psn, bool guessed) {

@@ -140,6 +140,8 @@ class SendTracker {
   uint64_t reorder_window_ns(uint64_t srtt_ns) const {
     return srtt_ns + (srtt_ns >> 2) * late_quarters_;
   }
+  template <class Visit>  // bool(Psn, const State&): whether to go on
+  void for_each_overtaken(Visit visit) const;
   uint32_t detect_selective(TimeNs now_ns, uint64_t srtt_ns);
   uint32_t detect_from_front(TimeNs now_ns, uint64_t srtt_ns);
   uint32_t detect_messages(TimeNs now_ns, uint64_t srtt_ns);
