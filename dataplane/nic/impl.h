@@ -38,8 +38,7 @@ inline constexpr uint32_t kMaxClients = 256;
 inline constexpr uint32_t kPlacedRangeCapacity = 65536;
 inline constexpr uint32_t kSlotBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
-inline constexpr int kLoopbackPeer = kMaxPeers;     // in mbuf::port and QpContext::peer
-inline constexpr uint64_t kReportDelayNs = 50'000;  // rule 34
+inline constexpr int kLoopbackPeer = kMaxPeers;  // in mbuf::port and QpContext::peer
 
 // The dynamic mbuf flag "ends in pad and ICRC". Registered once per process.
 uint64_t icrc_flag();

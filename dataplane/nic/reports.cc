@@ -7,7 +7,8 @@
 namespace hostnic {
 namespace {
 constexpr uint64_t kRewakeNs = 1'000'000;
-}
+constexpr uint64_t kAwakeNs = 50'000;
+}  // namespace
 
 void Nic::Impl::report(QpContext& qp) {
   if (qp.on_report_list) return;
@@ -65,13 +66,12 @@ void Nic::Impl::wake_drivers() {
       continue;
     }
     if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
-      client->wake_due_ns = now + kReportDelayNs;  // awake: it looks at the ring before it sleeps
+      client->wake_due_ns = now + kAwakeNs;  // awake: it looks at the ring before it sleeps
       continue;
     }
-    const uint64_t polled_ns = header.last_poll_ns.load(std::memory_order_relaxed);
-    const bool polls = polled_ns <= now && now - polled_ns < kReportDelayNs;
-    if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && polls) {
-      client->wake_due_ns = polled_ns + kReportDelayNs;
+    const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
+    if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now < polling_until_ns) {
+      client->wake_due_ns = polling_until_ns;
       continue;
     }
     counters.add(Counter::driver_wakeups);

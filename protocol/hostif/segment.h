@@ -31,7 +31,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 3;
+inline constexpr uint32_t kHostAbiVersion = 4;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -80,9 +80,11 @@ struct SegmentHeader {
   uint64_t arena_bytes;
 
   // Written by the driver.
-  alignas(64) std::atomic<uint64_t> last_poll_ns;  // CLOCK_MONOTONIC of the last ibv_poll_cq
-  std::atomic<uint64_t> next_deadline_ns;          // when the driver's next timer is due; 0: none
-  std::atomic<uint32_t> armed_cqs;                 // completion queues waiting for an event
+  // Until when (CLOCK_MONOTONIC) a polling program is expected to look again: a little after each
+  // ibv_poll_cq, much later while it has yielded its core (rule 34).
+  alignas(64) std::atomic<uint64_t> polling_until_ns;
+  std::atomic<uint64_t> next_deadline_ns;  // when the driver's next timer is due; 0: none
+  std::atomic<uint32_t> armed_cqs;         // completion queues waiting for an event
   std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
   // Written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word

@@ -28,14 +28,22 @@ using memory::MemoryRegistrar;
 
 constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is noticed within
 constexpr uint64_t kMinSleepNs = 1'000'000;  // the service thread's tick while timers run (rule 34)
-constexpr uint64_t kPollingNs = 100'000;     // a program that polled more recently polls still
+constexpr uint64_t kPollingNs = 50'000;      // a program that polled more recently polls still
+constexpr uint64_t kYieldedNs = 5'000'000;   // ... or has yielded its core, and comes back
+constexpr uint32_t kLockBusyNs = 50'000;     // the service thread stands back when others work
 constexpr uint32_t kEmptyPollsBeforeYield = 16;
+constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
 TimeNs monotonic_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void pause_for(uint32_t pause_ns) {
+  const timespec pause{0, static_cast<long>(pause_ns)};
+  nanosleep(&pause, nullptr);
 }
 
 Unexpected<ContextError> failure(int error, std::string message) {
@@ -222,8 +230,7 @@ void Context::wait_for_response() {
     sched_yield();
     return;
   }
-  const timespec pause{0, 20'000};
-  nanosleep(&pause, nullptr);
+  pause_for(20'000);
 }
 
 // A program that polls does the service thread's work anyway. Doing it here as well would mean to
@@ -231,8 +238,7 @@ void Context::wait_for_response() {
 bool Context::program_polls(TimeNs now_ns) const {
   const SegmentHeader& header = *parts_->header;
   return header.armed_cqs.load(std::memory_order_acquire) == 0 &&
-         now_ns - std::min(now_ns, header.last_poll_ns.load(std::memory_order_relaxed)) <
-             kPollingNs;
+         now_ns < header.polling_until_ns.load(std::memory_order_relaxed);
 }
 
 // Sleeps on the segment's futex word until the NIC reports something that nobody polls for, or a
@@ -266,7 +272,9 @@ void Context::service_loop() {
         return;
       }
     }
-    if (!program_polls(now)) driver_->try_progress(now);
+    // Whoever holds the lock posts or makes progress, perhaps preempted by us: spinning here would
+    // keep it from its core.
+    if (!program_polls(now) && !driver_->try_progress(now)) pause_for(kLockBusyNs);
   }
 }
 
@@ -331,13 +339,21 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
 
 int Context::poll_cq(Cq& cq, Completion* out, int max) {
   static thread_local uint32_t empty_polls = 0;
+  static thread_local uint32_t full_polls = 0;
   int taken = cq.poll(out, max);
-  if (taken == 0 && alive()) {
+  // A program that finds a completion at each poll is polling too, and its send queues want to go
+  // on while it works through the completions.
+  const bool looks = taken == 0 || ++full_polls % kFullPollsBeforeTurn == 0;
+  if (!alive()) return taken;
+  SegmentHeader& header = *parts_->header;
+  TimeNs polling_until_ns = 0;
+  if (looks) {
     const TimeNs now = monotonic_ns();
-    parts_->header->last_poll_ns.store(now, std::memory_order_relaxed);
+    polling_until_ns = now + kPollingNs;
+    header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
     if (driver_->turn_due(now)) {
       driver_->try_progress(now);
-      taken = cq.poll(out, max);
+      if (taken == 0) taken = cq.poll(out, max);
     }
   }
   if (taken != 0) {
@@ -345,16 +361,20 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   } else if (++empty_polls >= kEmptyPollsBeforeYield) {
     // There may be fewer cores than busy threads, and one of those is the NIC.
     empty_polls = 0;
+    header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
     sched_yield();
+    header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
   }
   return taken;
 }
 
 int Context::post_send(Qp& qp, const SendRequest& request) {
   if (!alive()) return EIO;
-  const int error = driver_->post_send(&qp, request, monotonic_ns());
-  // A service thread in deep sleep must learn of the new timer.
-  if (driver_->next_deadline_ns() < parts_->service_wakes_ns.load(std::memory_order_relaxed)) {
+  const TimeNs now = monotonic_ns();
+  const int error = driver_->post_send(&qp, request, now);
+  // A service thread in deep sleep must learn of the new timer; one that ticks will.
+  if (std::max(driver_->next_deadline_ns(), now + kMinSleepNs) <
+      parts_->service_wakes_ns.load(std::memory_order_relaxed)) {
     parts_->service_wakes_ns.store(0, std::memory_order_relaxed);
     wake_service();
   }
