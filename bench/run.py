@@ -145,7 +145,7 @@ def run_micro(build, seconds, pattern, results):
 
 def measure_memcpy(build, size):
     """Bytes per second."""
-    output = execute([need(build / "bench" / "e2e" / "memcpy-bw"), "--seconds", MEMCPY_SECONDS,
+    output = execute([need(build / "bench" / "e2e" / "memcpy-bw"), MEMCPY_SECONDS,
                       size], LAB_LIMIT_S)
     return float(output.split()[1])
 

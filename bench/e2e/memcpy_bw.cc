@@ -1,4 +1,4 @@
-// memcpy-bw [--seconds S] SIZE...: how fast one thread copies messages of each size between two
+// memcpy-bw SECONDS SIZE...: how fast one thread copies messages of each size between two
 // buffers that look like perftest's, as "SIZE BYTES_PER_SECOND" lines.
 //
 // Like ib_write_bw, a message as large as a page always has the same address; smaller ones walk
@@ -7,13 +7,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -54,15 +54,26 @@ double measure(std::byte* to, const std::byte* from, size_t bytes, double second
   return static_cast<double>(copies) * static_cast<double>(bytes) / elapsed.count();
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("How fast one thread copies messages between two buffers.");
-  double seconds = 0.2;
-  std::vector<size_t> sizes;
-  app.add_option("--seconds", seconds, "time per size")->check(CLI::PositiveNumber);
-  app.add_option("SIZE", sizes, "message sizes in bytes")
-      ->required()
-      ->check(CLI::Range(size_t{1}, kMaxBytes));
-  CLI11_PARSE(app, argc, argv);
+template <class Number>
+bool parse(std::string_view text, Number min, Number max, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value >= min && value <= max;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double seconds = 0;
+  std::vector<size_t> sizes(argc > 2 ? static_cast<size_t>(argc) - 2 : 0);
+  bool good = !sizes.empty() && parse(argv[1], 1e-6, 60.0, seconds);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    good = parse(argv[2 + i], size_t{1}, kMaxBytes, sizes[i]) && good;
+  if (!good) {
+    fmt::print(stderr,
+               "usage: memcpy-bw SECONDS SIZE...  (time per size, 60 at most; bytes, 1 to {})\n",
+               kMaxBytes);
+    return 2;
+  }
   for (const size_t bytes : sizes) {
     const size_t room = std::max(bytes, kPageBytes);
     std::byte* from = make_buffer(room, 1);
@@ -81,15 +92,4 @@ int run(int argc, char** argv) {
     munmap(to, room);
   }
   return 0;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "memcpy-bw: %s\n", error.what());
-    return 1;
-  }
 }

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ CLANG_FORMAT = "clang-format-14"
 CLANG_TIDY = "clang-tidy-14"
 # clang reads g++'s command lines.
 TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-error"]
+PRECOMPILED = re.compile(r" (-fpch-preprocess|-Winvalid-pch|-include \S+_pch\.h)(?= )")
 NOISE = re.compile(r"\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
 
 
@@ -109,10 +111,18 @@ def cache_directory():
     return path
 
 
-def tidy(build, file):
+def database_for_clang(build, directory):
+    """The build's compile commands without what clang can't read: g++'s precompiled headers."""
+    entries = json.loads((build / "compile_commands.json").read_text())
+    for entry in entries:
+        entry["command"] = PRECOMPILED.sub(" ", entry["command"])
+    (Path(directory) / "compile_commands.json").write_text(json.dumps(entries))
+
+
+def tidy(database, file):
     """(whether it is clean, what clang-tidy says, seconds)."""
     start = time.monotonic()
-    done = subprocess.run([CLANG_TIDY, "-p", str(build), *TIDY_ARGUMENTS, str(file)],
+    done = subprocess.run([CLANG_TIDY, "-p", database, *TIDY_ARGUMENTS, str(file)],
                           capture_output=True, text=True, check=False)
     said = [line for line in (done.stdout + done.stderr).splitlines() if not NOISE.search(line)]
     return done.returncode == 0, said, time.monotonic() - start
@@ -135,8 +145,10 @@ def check_tidy(build, jobs, folders):
         else:
             todo.append((unit, mark))
     print(f"clang-tidy: {passed} files passed before as they are, {len(todo)} to check", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(tidy, build, unit.file): (unit, mark) for unit, mark in todo}
+    with tempfile.TemporaryDirectory(prefix="hostnic-lint-") as database, \
+            concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        database_for_clang(build, database)
+        running = {pool.submit(tidy, database, unit.file): (unit, mark) for unit, mark in todo}
         for done in concurrent.futures.as_completed(running):
             (unit, mark), (clean, said, seconds) = running[done], done.result()
             if clean:

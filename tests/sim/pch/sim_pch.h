@@ -1,0 +1,5 @@
+// Precompiled: what every simulated test includes. No source relies on it; each includes what it
+// uses.
+#include <gtest/gtest.h>
+
+#include "tests/sim/pair.h"
