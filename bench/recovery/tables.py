@@ -48,19 +48,25 @@ def fraction(row):
     return "0" + star(row) if row["completed"] == 0 else f"{row['fraction']:.3f}" + star(row)
 
 
-def completion_times(rows):
-    rows = select(rows, study="single")
+def times(rows, sizes):
+    """p50 and p99 of each policy, a line per size and loss."""
+    titles = ["transfer", "loss", *(f"{policy} {p}" for policy in POLICIES
+                                    for p in ("p50", "p99"))]
     lines = []
-    for size in values(rows, "message_bytes"):
+    for size in sizes:
         for loss in values(rows, "loss_ppm"):
             cells = [one(rows, policy=policy, message_bytes=size, loss_ppm=loss)
                      for policy in POLICIES]
             lines.append([f"{size // KIB} KiB", loss_name(loss),
                           *(microseconds(cell, name) for cell in cells
                             for name in ("p50_ns", "p99_ns"))])
-    titles = ["transfer", "loss", *(f"{policy} {p}" for policy in POLICIES
-                                    for p in ("p50", "p99"))]
-    return ("### One transfer at a time: completion time in us\n\n" + table(titles, lines) +
+    return table(titles, lines)
+
+
+def completion_times(rows):
+    rows = select(rows, study="single")
+    return ("### One transfer at a time: completion time in us\n\n" +
+            times(rows, values(rows, "message_bytes")) +
             "\n`-`: no transfer completed before the connection ended with RETRY_EXC_ERR, or too few "
             "for a p99.\n")
 
@@ -79,18 +85,7 @@ def goodput(rows, study, title):
 
 def latency_under_load(rows, study, title):
     rows = select(rows, study=study)
-    lines = []
-    for loss in values(rows, "loss_ppm"):
-        for size in (64 * KIB, 256 * KIB):
-            cells = [one(rows, policy=policy, message_bytes=size, loss_ppm=loss)
-                     for policy in POLICIES]
-            lines.append([f"{size // KIB} KiB", loss_name(loss),
-                          *(microseconds(cell, name) for cell in cells
-                            for name in ("p50_ns", "p99_ns"))])
-    titles = ["transfer", "loss", *(f"{policy} {p}" for policy in POLICIES
-                                    for p in ("p50", "p99"))]
-    lines.sort(key=lambda line: int(line[0].split()[0]))
-    return f"### {title}: completion time in us\n\n" + table(titles, lines)
+    return (f"### {title}: completion time in us\n\n" + times(rows, (64 * KIB, 256 * KIB)))
 
 
 def overhead(rows):

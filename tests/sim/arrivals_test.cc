@@ -62,17 +62,8 @@ TEST(Arrivals, PacketsOfADeadConnectionMatchNothing) {
   pair.world.impair(1, "rx delay 5ms kind write");
   pair.post(SendOp::kWrite, 1, pair.at(0, 4 * kMtu));
   pair.world.run_for(100 * kMicrosecond);
-  for (Endpoint* end : {pair.near.get(), pair.far.get()}) {
-    ASSERT_EQ(pair.world.modify_state(*end, QpState::kReset), 0);
-    driver::QpAttr attr;
-    attr.state = QpState::kInit;
-    attr.access = kAllAccess;
-    ASSERT_EQ(end->host->driver().modify_qp(end->qp, attr,
-                                            driver::kQpState | driver::kQpPkeyIndex |
-                                                driver::kQpPort | driver::kQpAccessFlags),
-              0);
-    end->settings.psn = 998;
-  }
+  for (Endpoint* end : {pair.near.get(), pair.far.get()}) pair.world.reset_to_init(*end);
+  pair.near->settings.psn = pair.far->settings.psn = 998;
   pair.world.connect(*pair.near, *pair.far);
   pair.world.run_for(10 * kMillisecond);
   EXPECT_EQ(pair.far_counter(Counter::rx_wrong_tag), 4u);

@@ -42,15 +42,8 @@ ExhaustiveBench::ExhaustiveBench(bool with_icrc) : world_(settings_of(with_icrc)
 
 // A new connection between the same queue pairs. First PSNs lie before, at and behind the wrap.
 void ExhaustiveBench::reset(Connection& c) {
-  driver::QpAttr attr;
-  attr.access = kAllAccess;
   for (Endpoint* end : {c.near.get(), c.far.get()}) {
-    world_.modify_state(*end, QpState::kReset);
-    attr.state = QpState::kInit;
-    const int error = end->host->driver().modify_qp(
-        end->qp, attr,
-        driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | driver::kQpAccessFlags);
-    require(error == 0, "modify_qp to INIT");
+    world_.reset_to_init(*end);
     end->settings.psn = (0xfffff9 + static_cast<uint32_t>(runs_ % 9)) & 0xffffff;
   }
   world_.connect(*c.near, *c.far);

@@ -412,16 +412,7 @@ TEST(Rules, Rule3_ResetAndReconnectStartAnew) {
     EXPECT_EQ(pair.sent(10).size(), 10u);
     const auto received = pair.received(11, kMillisecond);
     EXPECT_EQ(received.size(), 10u) << "round " << round;
-    for (Endpoint* end : {pair.near.get(), pair.far.get()}) {
-      ASSERT_EQ(pair.world.modify_state(*end, QpState::kReset), 0);
-      driver::QpAttr attr;
-      attr.state = QpState::kInit;
-      attr.access = kAllAccess;
-      ASSERT_EQ(end->host->driver().modify_qp(end->qp, attr,
-                                              driver::kQpState | driver::kQpPkeyIndex |
-                                                  driver::kQpPort | driver::kQpAccessFlags),
-                0);
-    }
+    for (Endpoint* end : {pair.near.get(), pair.far.get()}) pair.world.reset_to_init(*end);
     pair.world.run_for(kMillisecond);
     pair.world.connect(*pair.near, *pair.far);
   }

@@ -159,14 +159,7 @@ TEST(Unreliable, Rule36_ServicesDoNotMix) {
   auto reliable = pair.world.make_endpoint(1, rc);
   pair.world.to_rtr(*reliable, *pair.near);
   // The UC queue pair sends to the RC one.
-  ASSERT_EQ(pair.world.modify_state(*pair.near, QpState::kReset), 0);
-  driver::QpAttr attr;
-  attr.state = QpState::kInit;
-  attr.access = kAllAccess;
-  ASSERT_EQ(pair.near->host->driver().modify_qp(
-                pair.near->qp, attr,
-                driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | driver::kQpAccessFlags),
-            0);
+  pair.world.reset_to_init(*pair.near);
   pair.world.to_rtr(*pair.near, *reliable);
   pair.world.to_rts(*pair.near);
   pair.post(SendOp::kWrite, 1, pair.at(0, 100));

@@ -179,16 +179,25 @@ std::unique_ptr<Endpoint> World::make_endpoint(uint32_t index, const QpSettings&
   auto made = driver.create_qp(init);
   require(made.has_value(), "create_qp");
   end->qp = *made;
+  to_init(*end);
+  return end;
+}
+
+void World::to_init(Endpoint& a) {
   driver::QpAttr attr;
   attr.state = QpState::kInit;
-  attr.access = settings.access;
-  attr.qkey = settings.qkey;
+  attr.access = a.settings.access;
+  attr.qkey = a.settings.qkey;
   const uint32_t right =
-      settings.type == QpType::kUd ? driver::kQpQkey : uint32_t{driver::kQpAccessFlags};
-  const int error = driver.modify_qp(
-      end->qp, attr, driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | right);
+      a.settings.type == QpType::kUd ? driver::kQpQkey : uint32_t{driver::kQpAccessFlags};
+  const int error = a.host->driver().modify_qp(
+      a.qp, attr, driver::kQpState | driver::kQpPkeyIndex | driver::kQpPort | right);
   require(error == 0, "modify_qp to INIT");
-  return end;
+}
+
+void World::reset_to_init(Endpoint& a) {
+  require(modify_state(a, QpState::kReset) == 0, "modify_qp to RESET");
+  to_init(a);
 }
 
 void World::to_rtr(Endpoint& a, const Endpoint& b) {

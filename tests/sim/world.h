@@ -140,6 +140,10 @@ class World {
   std::unique_ptr<Endpoint> make_endpoint(uint32_t host, const QpSettings& settings = {});
   // RESET to RTS on both sides (or one, `to_rts` of the second false: it stays in RTR).
   void connect(Endpoint& a, Endpoint& b, bool b_to_rts = true);
+  // From RESET, where make_endpoint() and reset_to_init() come by.
+  void to_init(Endpoint& a);
+  // For a new connection of the same queue pair.
+  void reset_to_init(Endpoint& a);
   void to_rtr(Endpoint& a, const Endpoint& b);
   void to_rts(Endpoint& a);
   int modify_state(Endpoint& a, QpState state);

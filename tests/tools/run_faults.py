@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tests of the tests: breaks the transport in one place after the other (protocol/faults.h) and
 requires that the suite notices: first the unit tests, then the simulation's directed tests, then
-exhaustive patterns, then random networks. One line per fault says which check did. With nothing broken all must pass, and the
-programs that users run must contain nothing of it."""
+races of threads, exhaustive patterns, and random networks. One line per fault says which check did.
+With nothing broken all must pass, and the programs that users run must contain nothing of it."""
 
 import argparse
 import concurrent.futures
@@ -20,10 +20,13 @@ VARIABLE = "HOSTNIC_TEST_FAULT"
 SIM = "tests/sim/sim-test"
 # No fault is in these.
 ELSEWHERE = "-QpStateMachine*:QpAttributes*:CqTest*:Neighbours*:FlowTag*"
+# Threads that race for seconds, and are for one fault each.
+RACES = "Copy*:*AtomicsTest*"
 STAGES = [
-    ("unit", [[f"tests/unit/{name}", f"--gtest_filter={ELSEWHERE}"]
+    ("unit", [[f"tests/unit/{name}", f"--gtest_filter={ELSEWHERE}:{RACES}"]
               for name in ("unit-protocol", "unit-driver", "unit-nic")]),
     ("directed", [[SIM, "--gtest_filter=-*Network*:Exhaustive*:DamagedBytes*:Replay*"]]),
+    ("races", [["tests/unit/unit-nic", f"--gtest_filter={RACES}"]]),
     ("exhaustive", [[SIM, "--gtest_filter=Exhaustive*:DamagedBytes*", "--sample", "200"]]),
     ("random", [[SIM, "--gtest_filter=*Network*", "--seeds", "8"]]),
 ]
