@@ -72,7 +72,11 @@ TEST_F(AbiSysfs, RefreshesAShownDevice) {
   tree.show(info);
   info.link_up = 0;
   tree.show(info);
-  EXPECT_EQ(content(tree.device_directory("hnic0") + "/ports/1/state"), "1: DOWN\n");
+  const std::string state = tree.device_directory("hnic0") + "/ports/1/state";
+  EXPECT_EQ(content(state), "1: DOWN\n");
+  struct stat status;
+  ASSERT_EQ(stat(state.c_str(), &status), 0);
+  EXPECT_NE(status.st_mode & S_IWUSR, 0u) << "root may write it in any case, others not";
 }
 
 TEST_F(AbiSysfs, IsPrivateAndGoesWithItsOwner) {

@@ -60,8 +60,9 @@ void remove_abandoned(const std::string& base) {
   }
 }
 
+// Its owner, who need not be root, writes it again when the port changes.
 void write_file(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
   const std::string line = text + "\n";
   [[maybe_unused]] ssize_t written = write(fd, line.data(), line.size());
