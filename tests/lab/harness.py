@@ -65,8 +65,9 @@ def perftest_rows(rows):
         results = []
         for line in client.splitlines():
             fields = line.split()
-            # perftest's own standard deviation is not a number where one sample is far off.
-            if len(fields) >= 4 and all(re.fullmatch(r"-?(\d+(\.\d+)?|nan)", f) for f in fields):
+            # perftest's own standard deviation is not a number where one sample is far off, and all
+            # of a line is infinite where it has measured the CPU's frequency as 0.
+            if len(fields) >= 4 and all(re.fullmatch(r"-?(\d+(\.\d+)?|nan|inf)", f) for f in fields):
                 results.append([float(f) for f in fields])
         if len(results) != rows:
             return f"{len(results)} lines of results, expected {rows}"

@@ -259,6 +259,7 @@ TEST(Errors, Rule35_CqOverflow) {
   for (uint64_t i = 0; i < 400; ++i) pair.post(SendOp::kWrite, i, pair.at(0, 64));
   pair.world.run_for(10 * kMillisecond);
   EXPECT_TRUE(raised(*pair.near, AsyncEvent::kCqErr));
+  EXPECT_TRUE(raised(*pair.near, AsyncEvent::kQpFatal));
   EXPECT_EQ(pair.near->state(), QpState::kErr);
 }
 

@@ -2,9 +2,9 @@
 """All tests of the project, part by part, and one line at the end that sums them up.
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
-NICs of a private hostnicd), hosts (two network namespaces; as root only), sanitize (a build with
-AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again),
-fuzz (each fuzzer for half a minute), faults (a build whose transport can be broken on purpose: the
+NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), hosts (two
+network namespaces; as root only), sanitize (a build with AddressSanitizer and
+UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for half a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy)."""
 
 import argparse
@@ -21,8 +21,8 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "hosts", "sanitize", "fuzz", "faults", "lint"]
-DEFAULT_PARTS = ["unit", "sim", "lab", "hosts"]
+PARTS = ["unit", "sim", "lab", "conformance", "hosts", "sanitize", "fuzz", "faults", "lint"]
+DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "hosts"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify"]
 SANITIZE_BUILD = TOP / "build-sanitize"
@@ -36,7 +36,8 @@ FUZZ_MAX_BYTES = 2048
 FUZZ_RSS_MB = 1024
 
 # Nothing may hang for ever. About three times what two idle cores take.
-LIMIT_S = {"gtest": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200, "faults": 1200}
+LIMIT_S = {"gtest": 300, "conformance": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200,
+           "faults": 1200}
 SANITIZER_SLOWDOWN = 2
 
 SANITIZER_ENVIRONMENT = {
@@ -116,6 +117,13 @@ class Runner:
         self.part("Verbs programs in a lab", lambda: self.runner(
             "lab", "lab/run_lab_tests.py", self.options.build, self.options.selection,
             LIMIT_S["lab"]))
+
+    def conformance(self):
+        build = self.options.build
+        self.part("Verbs semantics in a lab", lambda: run_gtest(
+            self.results, "conformance",
+            [build / "hostnic", "lab", "--", build / "tests/conformance/conformance-test"],
+            LIMIT_S["conformance"]))
 
     def hosts(self):
         self.part("Two hosts over a veth pair", lambda: self.runner(

@@ -138,6 +138,19 @@ TEST_F(AbiAsyncEvents, AboutQueuePairCompletionQueueAndDevice) {
   EXPECT_EQ(ibv_destroy_cq(cq_), 0);
 }
 
+TEST_F(AbiAsyncEvents, AnOverflowIsAboutTheQueueAndNotTheQueuePairThatMetIt) {
+  ibv_qp* qp = create_qp();
+  fake::raise(driver(), driver::AsyncEvent::kCqErr, abi::object_of(qp)->qp,
+              abi::object_of(cq_)->cq.get());
+  ASSERT_TRUE(readable(context_->async_fd));
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, cq_);
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(AbiAsyncEvents, DestroyDropsWhatNobodyFetched) {
   ibv_qp* qp = create_qp();
   raise_on(qp, driver::AsyncEvent::kCommEst);

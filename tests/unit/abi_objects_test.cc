@@ -154,6 +154,15 @@ TEST_F(AbiObjects, CqLimits) {
   EXPECT_FAILS(ibv_resize_cq(large, 0), EINVAL);
 }
 
+TEST_F(AbiObjects, CqModerationIsAccepted) {
+  ibv_modify_cq_attr attr{IBV_CQ_ATTR_MODERATE, {16, 100}};
+  EXPECT_EQ(ibv_modify_cq(cq_, &attr), 0);
+  attr.attr_mask = 0;
+  EXPECT_FAILS(ibv_modify_cq(cq_, &attr), EINVAL);
+  attr.attr_mask = IBV_CQ_ATTR_RESERVED;
+  EXPECT_FAILS(ibv_modify_cq(cq_, &attr), EOPNOTSUPP);
+}
+
 TEST_F(AbiObjects, QpTypesAndLimits) {
   ibv_qp_init_attr init = init_attr(cq_);
   for (ibv_qp_type type :

@@ -36,7 +36,9 @@ About about(ibv_event_type type) {
 void on_event(void* argument, driver::AsyncEvent event, void* qp_user, driver::Cq* cq) {
   auto& context = *static_cast<ContextObject*>(argument);
   uint64_t id = 0;
-  if (qp_user != nullptr) {
+  // A completion queue's event also says which queue pair met it.
+  if (about(static_cast<ibv_event_type>(event)) == About::kQp) {
+    if (qp_user == nullptr) return;
     id = static_cast<QpObject*>(qp_user)->id;
   } else if (cq != nullptr) {
     ObjectLock lock = lock_objects();

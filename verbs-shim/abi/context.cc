@@ -30,6 +30,7 @@ void install_tables(ContextObject& object) {
   object.query_device_ex = query_device_ex;
   object.query_rt_values = query_rt_values;
   object.create_cq_ex = create_cq_ex;
+  object.modify_cq = modify_cq;
   object.create_qp_ex = create_qp_ex;
   object.sz = sizeof(verbs_context);
   object.context.abi_compat = __VERBS_ABI_IS_EXTENDED;

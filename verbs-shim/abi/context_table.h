@@ -13,6 +13,7 @@ void install_tables(ContextObject& context);
 // Implemented where their subject is.
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                            // cq.cc
 int req_notify_cq(ibv_cq* cq, int solicited_only);                         // cq.cc
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);                       // cq.cc
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);  // cq_ex.cc
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);          // post.cc
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);          // post.cc

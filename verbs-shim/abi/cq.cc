@@ -125,6 +125,14 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return 0;
 }
 
+// Event moderation. It says what a program can bear, not what it needs: an event for each arming,
+// as without moderation, is within every count and period.
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (!is_ours(Kind::kCq, cq) || attr->attr_mask == 0) return fail(EINVAL);
+  if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return fail(EOPNOTSUPP);
+  return object_of(cq)->owner->abandoned ? fail(EIO) : 0;
+}
+
 }  // namespace hostnic::abi
 
 using namespace hostnic::abi;

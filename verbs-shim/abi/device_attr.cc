@@ -54,6 +54,7 @@ int fill_device_attr_ex(const DeviceInfo& info, ibv_device_attr_ex* attr, size_t
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+  full.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
   full.phys_port_cnt_ex = 1;
   // A caller with newer headers knows fields that we don't have: they are zero.
   memset(attr, 0, size_bytes);

@@ -286,6 +286,9 @@ void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slo
     log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());
     host_.raise(AsyncEvent::kCqErr, this, &cq);
   }
+  // Nothing can tell the program any more that this queue pair is lost.
+  if (state != QpState::kErr && state != QpState::kReset)
+    host_.raise(AsyncEvent::kQpFatal, this, nullptr);
   go_to_error();
 }
 

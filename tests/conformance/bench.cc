@@ -1,0 +1,322 @@
+#include "tests/conformance/bench.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <thread>
+
+namespace hostnic::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr uint32_t kQkey = 0x11111111;
+constexpr uint32_t kFirstPsn = 0xfffff0;  // every connection crosses the wrap soon
+
+ibv_context* open_device(const char* name) {
+  ibv_device** list = ibv_get_device_list(nullptr);
+  ibv_context* context = nullptr;
+  for (ibv_device** device = list; list != nullptr && *device != nullptr; ++device)
+    if (std::strcmp(ibv_get_device_name(*device), name) == 0) context = ibv_open_device(*device);
+  ibv_free_device_list(list);
+  return context;
+}
+
+}  // namespace
+
+Host::Host(const char* device) : context(open_device(device)) {
+  if (context == nullptr) return;
+  pd = ibv_alloc_pd(context);
+  void* mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return;
+  memory = static_cast<std::byte*>(mapped);
+  mr = ibv_reg_mr(pd, memory, kBytes, kAllAccess);
+}
+
+Host::~Host() {
+  if (mr != nullptr) {
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  }
+  if (pd != nullptr) {
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0) << "something of it is left";
+  }
+  if (context != nullptr) {
+    EXPECT_EQ(ibv_close_device(context), 0);
+  }
+  if (memory != nullptr) munmap(memory, kBytes);
+}
+
+ibv_gid Host::gid() const {
+  ibv_gid gid{};
+  EXPECT_EQ(ibv_query_gid(context, 1, 0, &gid), 0);
+  return gid;
+}
+
+ibv_sge Host::sge(uint32_t length, uint64_t offset) const {
+  return {address(offset), length, mr->lkey};
+}
+
+uint64_t Host::address(uint64_t offset) const {
+  return reinterpret_cast<uint64_t>(memory) + offset;
+}
+
+bool Host::wait_async(ibv_event_type type, ibv_async_event& event,
+                      std::chrono::milliseconds patience) const {
+  const auto give_up = Clock::now() + patience;
+  do {
+    pollfd readable{context->async_fd, POLLIN, 0};
+    if (poll(&readable, 1, 10) <= 0) continue;
+    if (ibv_get_async_event(context, &event) != 0) continue;
+    ibv_ack_async_event(&event);
+    if (event.event_type == type) return true;
+  } while (Clock::now() < give_up);
+  return false;
+}
+
+Endpoint::Endpoint(Host& at, const ConnectOptions& wanted) : host(at), options(wanted) {
+  cq = ibv_create_cq(host.context, options.cq_entries, nullptr, nullptr, 0);
+  if (cq == nullptr) return;
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = options.caps;
+  init.qp_type = options.type;
+  init.sq_sig_all = options.signal_all ? 1 : 0;
+  qp = ibv_create_qp(host.pd, &init);
+  options.caps = init.cap;
+}
+
+Endpoint::~Endpoint() {
+  if (qp != nullptr) {
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  }
+  if (cq != nullptr) {
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  }
+}
+
+ibv_qp_attr Endpoint::init_attributes() const {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = kQkey;
+  attr.qp_access_flags = options.access;
+  return attr;
+}
+
+ibv_qp_attr Endpoint::rtr_attributes(const Endpoint& peer) const {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = options.mtu;
+  attr.dest_qp_num = peer.qp->qp_num;
+  attr.rq_psn = kFirstPsn;
+  attr.max_dest_rd_atomic = options.rd_atomic;
+  attr.min_rnr_timer = options.min_rnr_timer;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.grh.dgid = peer.host.gid();
+  attr.ah_attr.grh.hop_limit = 64;
+  return attr;
+}
+
+ibv_qp_attr Endpoint::rts_attributes() const {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = kFirstPsn;
+  attr.timeout = options.timeout;
+  attr.retry_cnt = options.retry_cnt;
+  attr.rnr_retry = options.rnr_retry;
+  attr.max_rd_atomic = options.rd_atomic;
+  return attr;
+}
+
+int Endpoint::init_mask() const {
+  const int common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  return common | (options.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+}
+
+int Endpoint::rtr_mask() const {
+  if (options.type == IBV_QPT_UD) return IBV_QP_STATE;
+  const int connected =
+      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (options.type == IBV_QPT_UC) return connected;
+  return connected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+}
+
+int Endpoint::rts_mask() const {
+  if (options.type != IBV_QPT_RC) return IBV_QP_STATE | IBV_QP_SQ_PSN;
+  return IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+         IBV_QP_MAX_QP_RD_ATOMIC;
+}
+
+int Endpoint::to_init() {
+  ibv_qp_attr attr = init_attributes();
+  return ibv_modify_qp(qp, &attr, init_mask());
+}
+
+int Endpoint::to_rtr(const Endpoint& peer) {
+  ibv_qp_attr attr = rtr_attributes(peer);
+  return ibv_modify_qp(qp, &attr, rtr_mask());
+}
+
+int Endpoint::to_rts() {
+  ibv_qp_attr attr = rts_attributes();
+  return ibv_modify_qp(qp, &attr, rts_mask());
+}
+
+int Endpoint::to(ibv_qp_state wanted) {
+  ibv_qp_attr attr{};
+  attr.qp_state = wanted;
+  return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+ibv_qp_state Endpoint::state() const {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+  return attr.qp_state;
+}
+
+bool Endpoint::reaches(ibv_qp_state wanted) const {
+  const auto give_up = Clock::now() + kPatience;
+  while (state() != wanted) {
+    if (Clock::now() > give_up) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+int Endpoint::post(ibv_send_wr wr) const {
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(qp, &wr, &bad);
+  if (error != 0) {
+    EXPECT_EQ(bad, &wr);
+  }
+  return error;
+}
+
+int Endpoint::post_receive(uint64_t wr_id, uint32_t length, uint64_t offset) const {
+  ibv_sge sge = host.sge(length, offset);
+  ibv_recv_wr wr{wr_id, nullptr, &sge, length == 0 ? 0 : 1};
+  ibv_recv_wr* bad = nullptr;
+  const int error = ibv_post_recv(qp, &wr, &bad);
+  if (error != 0) {
+    EXPECT_EQ(bad, &wr);
+  }
+  return error;
+}
+
+ibv_wc Endpoint::next() const {
+  const auto give_up = Clock::now() + kPatience;
+  ibv_wc wc{};
+  while (ibv_poll_cq(cq, 1, &wc) == 0) {
+    if (Clock::now() > give_up) {
+      wc.status = static_cast<ibv_wc_status>(-1);
+      break;
+    }
+    std::this_thread::yield();
+  }
+  return wc;
+}
+
+ibv_wc Endpoint::expect(uint64_t wr_id, ibv_wc_status status) const {
+  const ibv_wc wc = next();
+  if (static_cast<int>(wc.status) == -1) {
+    ADD_FAILURE() << "no completion of request " << wr_id;
+    return wc;
+  }
+  EXPECT_EQ(wc.wr_id, wr_id);
+  EXPECT_EQ(wc.status, status) << "of request " << wc.wr_id << ": " << ibv_wc_status_str(wc.status)
+                               << ", not " << ibv_wc_status_str(status);
+  EXPECT_EQ(wc.qp_num, qp->qp_num);
+  return wc;
+}
+
+void Endpoint::expect_nothing() const {
+  std::this_thread::sleep_for(kQuiet);
+  ibv_wc wc{};
+  EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0)
+      << "request " << wc.wr_id << " completed with '" << ibv_wc_status_str(wc.status) << "'";
+}
+
+bool is_atomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+void set_remote(ibv_send_wr& wr, uint64_t address, uint32_t rkey) {
+  if (is_atomic(wr.opcode)) {
+    wr.wr.atomic.remote_addr = address;
+    wr.wr.atomic.rkey = rkey;
+  } else {
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey = rkey;
+  }
+}
+
+ibv_send_wr request(uint64_t wr_id, ibv_wr_opcode opcode, ibv_sge* sge, const Host& far) {
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = opcode;
+  wr.sg_list = sge;
+  wr.num_sge = sge == nullptr ? 0 : 1;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM)
+    set_remote(wr, far.address(), far.mr->rkey);
+  return wr;
+}
+
+std::string name_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+      return "Write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "WriteWithImm";
+    case IBV_WR_SEND:
+      return "Send";
+    case IBV_WR_SEND_WITH_IMM:
+      return "SendWithImm";
+    case IBV_WR_RDMA_READ:
+      return "Read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return "CompareSwap";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return "FetchAdd";
+    default:
+      return "Opcode" + std::to_string(static_cast<int>(opcode));
+  }
+}
+
+std::string name_of(ibv_qp_state state) {
+  static const char* const names[] = {"Reset", "Init", "Rtr", "Rts", "Sqd", "Sqe", "Err"};
+  return state < std::size(names) ? names[state] : "None";
+}
+
+void Conformance::SetUp() {
+  near_host = std::make_unique<Host>("hnic0");
+  far_host = std::make_unique<Host>("hnic1");
+  ASSERT_TRUE(near_host->valid() && far_host->valid())
+      << "needs two NICs: hostnic lab -- conformance-test";
+}
+
+void Conformance::TearDown() {
+  near.reset();
+  far.reset();
+  near_host.reset();
+  far_host.reset();
+}
+
+void Conformance::create(const ConnectOptions& options) {
+  near = std::make_unique<Endpoint>(*near_host, options);
+  far = std::make_unique<Endpoint>(*far_host, options);
+  ASSERT_TRUE(near->valid() && far->valid());
+}
+
+void Conformance::connect(const ConnectOptions& options) {
+  ASSERT_NO_FATAL_FAILURE(create(options));
+  for (Endpoint* one : {near.get(), far.get()}) {
+    ASSERT_EQ(one->to_init(), 0);
+    ASSERT_EQ(one->to_rtr(one == near.get() ? *far : *near), 0);
+    ASSERT_EQ(one->to_rts(), 0);
+  }
+}
+
+}  // namespace hostnic::conformance

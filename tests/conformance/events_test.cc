@@ -1,0 +1,211 @@
+// Completion channels and asynchronous events.
+#include <fcntl.h>
+#include <poll.h>
+
+#include <thread>
+
+#include "tests/conformance/bench.h"
+
+namespace hostnic::conformance {
+namespace {
+
+// Far's receives report to a completion queue with a channel.
+class Channels : public Conformance {
+ protected:
+  void SetUp() override {
+    Conformance::SetUp();
+    if (HasFatalFailure()) return;
+    connect();
+    channel_ = ibv_create_comp_channel(far_host->context);
+    ASSERT_NE(channel_, nullptr);
+    cq_ = ibv_create_cq(far_host->context, 64, this, channel_, 0);
+    ASSERT_NE(cq_, nullptr);
+    // The same queue pair again, on the other completion queue.
+    ASSERT_EQ(ibv_destroy_qp(far->qp), 0);
+    ibv_qp_init_attr init{};
+    init.send_cq = far->cq;
+    init.recv_cq = cq_;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {16, 64, 1, 1, 0};
+    far->qp = ibv_create_qp(far_host->pd, &init);
+    ASSERT_NE(far->qp, nullptr);
+    ASSERT_EQ(near->to_reset(), 0);
+    for (Endpoint* one : {near.get(), far.get()}) {
+      ASSERT_EQ(one->to_init(), 0);
+      ASSERT_EQ(one->to_rtr(one == near.get() ? *far : *near), 0);
+      ASSERT_EQ(one->to_rts(), 0);
+    }
+    for (uint64_t i = 0; i < 20; ++i) ASSERT_EQ(far->post_receive(i, 64), 0);
+  }
+  void TearDown() override {
+    if (far != nullptr && far->qp != nullptr) {
+      EXPECT_EQ(ibv_destroy_qp(far->qp), 0);
+    }
+    if (far != nullptr) far->qp = nullptr;
+    if (cq_ != nullptr) {
+      EXPECT_EQ(ibv_destroy_cq(cq_), 0);
+    }
+    if (channel_ != nullptr) {
+      EXPECT_EQ(ibv_destroy_comp_channel(channel_), 0);
+    }
+    Conformance::TearDown();
+  }
+  void send(bool solicited = false) {
+    ibv_sge sge = near_host->sge(8);
+    ibv_send_wr wr = request(1, IBV_WR_SEND, &sge, *far_host);
+    if (solicited) wr.send_flags |= IBV_SEND_SOLICITED;
+    ASSERT_EQ(near->post(wr), 0);
+    near->expect(1);
+  }
+  bool readable(int patience_ms) {
+    pollfd wanted{channel_->fd, POLLIN, 0};
+    return poll(&wanted, 1, patience_ms) == 1;
+  }
+  bool comes() { return readable(20'000); }
+  bool stays_away() { return !readable(static_cast<int>(kQuiet.count())); }
+  void take_event() {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &context), 0);
+    EXPECT_EQ(cq, cq_);
+    EXPECT_EQ(context, this);
+    ibv_ack_cq_events(cq, 1);
+  }
+
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+};
+
+TEST_F(Channels, NoEventWithoutArming) {
+  send();
+  EXPECT_TRUE(stays_away());
+}
+
+TEST_F(Channels, OneEventForEachArming) {
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 0), 0);
+  send();
+  ASSERT_TRUE(comes());
+  take_event();
+  send();
+  EXPECT_TRUE(stays_away());
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 0), 0);
+  send();
+  ASSERT_TRUE(comes());
+  take_event();
+}
+
+TEST_F(Channels, WhatWasThereBeforeRaisesNothing) {
+  send();
+  ibv_wc wc{};
+  while (ibv_poll_cq(cq_, 1, &wc) == 0) std::this_thread::yield();
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 0), 0);
+  EXPECT_TRUE(stays_away());
+}
+
+TEST_F(Channels, SolicitedOnlyWaitsForASolicitedOne) {
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 1), 0);
+  send();
+  EXPECT_TRUE(stays_away());
+  send(true);
+  ASSERT_TRUE(comes());
+  take_event();
+}
+
+TEST_F(Channels, AnErrorIsSolicited) {
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 1), 0);
+  ASSERT_EQ(far->to(IBV_QPS_ERR), 0);
+  ASSERT_TRUE(comes());
+  take_event();
+}
+
+TEST_F(Channels, NonblockingSaysEagain) {
+  ASSERT_EQ(fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  errno = 0;
+  EXPECT_EQ(ibv_get_cq_event(channel_, &cq, &context), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(Channels, NobodyNeedsToPollForAnEvent) {
+  ASSERT_EQ(ibv_req_notify_cq(cq_, 0), 0);
+  ibv_sge sge = near_host->sge(8);
+  ASSERT_EQ(near->post(request(1, IBV_WR_SEND, &sge, *far_host)), 0);
+  ASSERT_TRUE(comes());
+  take_event();
+  near->expect(1);
+}
+
+// ---- asynchronous events
+
+using AsyncEvents = Conformance;
+
+TEST_F(AsyncEvents, CommEstForWhatArrivesInRtr) {
+  create();
+  for (Endpoint* one : {near.get(), far.get()}) {
+    ASSERT_EQ(one->to_init(), 0);
+    ASSERT_EQ(one->to_rtr(one == near.get() ? *far : *near), 0);
+  }
+  ASSERT_EQ(near->to_rts(), 0);
+  ASSERT_EQ(far->post_receive(1, 8), 0);
+  ibv_sge sge = near_host->sge(8);
+  ASSERT_EQ(near->post(request(2, IBV_WR_SEND, &sge, *far_host)), 0);
+  ibv_async_event event{};
+  ASSERT_TRUE(far_host->wait_async(IBV_EVENT_COMM_EST, event));
+  EXPECT_EQ(event.element.qp, far->qp);
+  far->expect(1);
+  near->expect(2);
+}
+
+TEST_F(AsyncEvents, SqDrainedOnRequest) {
+  connect();
+  ibv_sge sge = near_host->sge(100'000);
+  for (uint64_t i = 0; i < 8; ++i)
+    ASSERT_EQ(near->post(request(i, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  ASSERT_EQ(ibv_modify_qp(near->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+  ibv_async_event event{};
+  ASSERT_TRUE(near_host->wait_async(IBV_EVENT_SQ_DRAINED, event));
+  EXPECT_EQ(event.element.qp, near->qp);
+  ASSERT_EQ(near->to(IBV_QPS_RTS), 0);
+  for (uint64_t i = 0; i < 8; ++i) near->expect(i);
+}
+
+TEST_F(AsyncEvents, NoneWhenTheQueueIsDrainedUnasked) {
+  connect();
+  ASSERT_EQ(near->to(IBV_QPS_SQD), 0);
+  ibv_async_event event{};
+  EXPECT_FALSE(near_host->wait_async(IBV_EVENT_SQ_DRAINED, event, kQuiet));
+}
+
+TEST_F(AsyncEvents, TheRequesterGetsACompletionAndNoEvent) {
+  connect();
+  ibv_sge sge = near_host->sge(8);
+  ibv_send_wr wr = request(1, IBV_WR_RDMA_WRITE, &sge, *far_host);
+  set_remote(wr, far_host->address(), kBadKey);
+  ASSERT_EQ(near->post(wr), 0);
+  near->expect(1, IBV_WC_REM_ACCESS_ERR);
+  ibv_async_event event{};
+  EXPECT_TRUE(far_host->wait_async(IBV_EVENT_QP_ACCESS_ERR, event));
+  EXPECT_FALSE(near_host->wait_async(IBV_EVENT_QP_ACCESS_ERR, event, kQuiet));
+}
+
+TEST_F(AsyncEvents, ModifyingToErrRaisesNone) {
+  connect();
+  ASSERT_EQ(near->to(IBV_QPS_ERR), 0);
+  ibv_async_event event{};
+  EXPECT_FALSE(near_host->wait_async(IBV_EVENT_QP_FATAL, event, kQuiet));
+}
+
+TEST_F(AsyncEvents, NonblockingSaysEagain) {
+  ASSERT_EQ(fcntl(near_host->context->async_fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_async_event event{};
+  errno = 0;
+  EXPECT_EQ(ibv_get_async_event(near_host->context, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+}  // namespace
+}  // namespace hostnic::conformance
