@@ -230,13 +230,14 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t index) {
 }
 
 Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t, uint64_t va,
-                                                                    uint64_t length_bytes, uint64_t,
-                                                                    uint32_t) {
+                                                                    uint64_t length_bytes,
+                                                                    uint64_t iova, uint32_t) {
   if (int error = fake::behaviour().register_error) {
     return Unexpected(ContextError{error, "refused by the test"});
   }
   static uint32_t last_key = 0x1000;
   ++fake::seen().mrs;
+  fake::seen().iova = iova;
   ++last_key;
   return MemoryRegistration{last_key, last_key, va, length_bytes};
 }

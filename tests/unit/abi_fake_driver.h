@@ -27,6 +27,7 @@ struct Seen {
   driver::QpAttr attr;
   uint32_t attr_mask = 0;
   uint32_t mrs = 0, qps = 0;  // existing
+  uint64_t iova = 0;          // of the newest MR
   bool abandoned = false;
 };
 Seen& seen();

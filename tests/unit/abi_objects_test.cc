@@ -281,6 +281,56 @@ TEST_F(AbiMemory, ReregistrationReplacesOrLeavesAlone) {
   EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
 }
 
+TEST_F(AbiMemory, ReregistrationChecksItsArguments) {
+  char buffer[64];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, 64, 0);
+  ASSERT_NE(mr, nullptr);
+  const auto refused = [&](int flags, ibv_pd* pd, void* address, size_t length, int access) {
+    errno = 0;
+    const int code = ibv_rereg_mr(mr, flags, pd, address, length, access);
+    return code == IBV_REREG_MR_ERR_INPUT && errno == EINVAL;
+  };
+  EXPECT_TRUE(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 16, 0));
+  EXPECT_TRUE(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer, 0, 0));
+  EXPECT_TRUE(refused(IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0));
+  EXPECT_TRUE(refused(IBV_REREG_MR_CHANGE_PD, pd_, nullptr, 0, IBV_ACCESS_LOCAL_WRITE))
+      << "access given, and no flag for it";
+  EXPECT_TRUE(refused(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_TRUE(refused(1 << 5, nullptr, nullptr, 0, 0));
+  fake::behaviour().register_error = EIO;
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_CMD)
+      << "a dead device leaves nothing to use";
+  fake::behaviour().register_error = 0;
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+            0);
+}
+
+TEST_F(AbiMemory, ZeroBasedRegionsStartAtZero) {
+  char buffer[64];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_ZERO_BASED);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(fake::seen().iova, 0u);
+  EXPECT_EQ(mr->addr, buffer);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer + 8, 16, 0), 0);
+  EXPECT_EQ(fake::seen().iova, 0u) << "the right stays, so does where it starts";
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  EXPECT_EQ(fake::seen().iova, reinterpret_cast<uintptr_t>(buffer + 8));
+  ASSERT_NE(ibv_reg_mr_iova2(pd_, buffer, 64, 0x1000, IBV_ACCESS_ZERO_BASED), nullptr);
+  EXPECT_EQ(fake::seen().iova, 0u);
+  ASSERT_NE(ibv_reg_mr_iova2(pd_, buffer, 64, 0x1000, 0), nullptr);
+  EXPECT_EQ(fake::seen().iova, 0x1000u);
+}
+
+TEST_F(AbiMemory, AdviceIsNotTaken) {
+  char buffer[64];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, 64, 0);
+  ASSERT_NE(mr, nullptr);
+  ibv_sge sge{reinterpret_cast<uintptr_t>(buffer), 64, mr->lkey};
+  EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);
+}
+
 TEST_F(AbiObjects, AForkedChildHasADeadDevice) {
   ibv_qp* qp = create_qp();
   const pid_t child = fork();

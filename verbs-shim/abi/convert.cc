@@ -357,10 +357,11 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 int to_access(unsigned int access, uint32_t& out) {
   constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
                                  kAccessRemoteAtomic | kAccessRelaxedOrdering;
-  // Memory windows don't exist here, so the right to bind one is harmless; huge pages are a hint.
+  // Memory windows don't exist here, so the right to bind one is harmless; huge pages are a hint;
+  // where a region's addresses start is no right (mr.cc).
   constexpr unsigned int kHarmless =
-      IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
-  constexpr unsigned int kUnsupported = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED;
+      IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+  constexpr unsigned int kUnsupported = IBV_ACCESS_ON_DEMAND;
   if (access & ~(kUsed | kHarmless | kUnsupported)) return EINVAL;
   if (access & kUnsupported) return EOPNOTSUPP;
   out = access & kUsed;

@@ -16,6 +16,11 @@ namespace {
 
 constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
+// The first address that work requests name: of a zero-based region they name offsets.
+uint64_t first_address(uint64_t iova, unsigned int access) {
+  return access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+}
+
 // 0 or an errno value.
 int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
                    unsigned int access, driver::MemoryRegistration& out) {
@@ -25,7 +30,7 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
   if (pd.owner->abandoned) return EIO;
   auto registered = pd.owner->driver->register_memory(
-      pd.handle, reinterpret_cast<uintptr_t>(address), length, iova, flags);
+      pd.handle, reinterpret_cast<uintptr_t>(address), length, first_address(iova, access), flags);
   if (!registered) {
     log_info("ibv_reg_mr(%p, %zu): %s", address, length, registered.error().message.c_str());
     return registered.error().error;
@@ -85,9 +90,18 @@ ibv_mr* register_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, uns
   return mr;
 }
 
+// Whatever was refused, the old registration stays as it was, which is what INPUT says; only on a
+// dead device there is none left to use.
 int rereg_error(int error) {
   errno = error;
-  return IBV_REREG_MR_ERR_INPUT;  // the old registration stays as it was
+  return error == EIO ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT;
+}
+
+// Arguments that contradict each other (ibv_rereg_mr(3)): libibverbs refuses them as well.
+bool valid_rereg(int flags, const void* address, size_t length, int access) {
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return false;
+  if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (address == nullptr || length == 0)) return false;
+  return access == 0 || (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
 }
 
 // Registers anew, then drops the old one: the keys change, as ibv_rereg_mr(3) allows.
@@ -164,7 +178,7 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
     return real.call(mr, flags, pd, address, length, access);
   }
   MrObject* object = object_of(mr);
-  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0) return rereg_error(EINVAL);
+  if (!valid_rereg(flags, address, length, access)) return rereg_error(EINVAL);
   ibv_pd* new_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : object->pd;
   if (!hold_pd(new_pd)) return rereg_error(EINVAL);
   int error = EINVAL;  // a PD of another device
