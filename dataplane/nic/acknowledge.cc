@@ -13,6 +13,14 @@ uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
   return available <= qp.recv_entries ? posted : qp.recv_next_sn;
 }
 
+// Everything before it has been received, for good. Under whole-message a message that is complete
+// may still wait to be placed (rule 8): the base covers what is.
+Psn Nic::Impl::ack_base(const QpContext& qp) const {
+  const Psn placed = qp.requests.window.base();
+  if (settings.policy != wire::Policy::kWholeMessage) return placed;
+  return before(placed, qp.messages.base()) ? placed : qp.messages.base();
+}
+
 void Nic::Impl::send_acks() {
   for (QpContext* qp : ack_list) {
     qp->on_ack_list = false;
@@ -37,9 +45,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   // A NAK is about the front, and so acknowledges all before it.
   if (whole_messages && p.aeth.kind != wire::AckKind::kAck)
     qp.messages.promise(qp.requests.window.base());
-  // A message that is complete may still wait to be placed (rule 8): the base covers what is.
-  const bool placed = !whole_messages || !before(qp.requests.window.base(), qp.messages.base());
-  p.psn = p.sack.base = whole_messages && placed ? qp.messages.base() : qp.requests.window.base();
+  p.psn = p.sack.base = ack_base(qp);
   if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
   p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
   p.sack.has_credit = qp.recv_entries != 0;
@@ -55,7 +61,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   p.sack.word_count = 0;
   if (!whole_messages) {
     p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
-  } else if (placed) {
+  } else if (p.sack.base == qp.messages.base()) {
     p.sack.word_count =
         static_cast<uint8_t>(qp.messages.sack_words(qp.requests.window.end(), words));
   }

@@ -322,8 +322,9 @@ void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
 }
 
 // Nothing in the NIC's queues belongs to the QP any more: what was held or half-sent is dropped,
-// lists forget it.
+// lists forget it. Its connection is over; the peer may not know yet.
 void Nic::Impl::quiesce_qp(QpContext& qp) {
+  remember_departed(qp);
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     drop_slots(*space);
     if (!broken(Fault::placed_range_leaks)) space->placed_ahead.clear(range_pool);

@@ -1,9 +1,9 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), response.cc (READ answers
 // and ACKs arrive), placement.cc (bytes into memory), transmit.cc (descriptors become packets),
-// acknowledge.cc, read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
-// reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
-// impairments.cc.
+// acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc (UC and
+// UD, both directions), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
+// neighbours.cc (ARP), impairments.cc.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "dataplane/nic/departed.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
@@ -141,6 +142,7 @@ struct Nic::Impl final : public impair::PacketOps {
   std::vector<std::unique_ptr<ClientState>> clients;
   uint32_t next_client = 0;
   Neighbours neighbours;
+  DepartedConnections departed;
 
   PlacedRangePool range_pool{kPlacedRangeCapacity};
   struct Free {
@@ -257,9 +259,14 @@ struct Nic::Impl final : public impair::PacketOps {
   // acknowledge.cc
   void send_acks();
   void send_ack(QpContext& qp);
+  Psn ack_base(const QpContext& qp) const;
   uint32_t receives_posted(const QpContext& qp) const;
   void watch_credit(QpContext& qp, uint32_t advertised);
   void credit_posted(QpContext& qp);
+
+  // departed.cc
+  void remember_departed(QpContext& qp);
+  bool answer_departed(const wire::Packet& p);
 
   // read_service.cc
   bool queue_read(QpContext& qp, const wire::Packet& p);

@@ -83,7 +83,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
     const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                          (qp->state != QpState::kErr || (qp->fatal && !answer));
     if (!listens) {
-      counters.add(Counter::rx_unknown_qp);
+      if (!answer_departed(p)) counters.add(Counter::rx_unknown_qp);
     } else if (!answers_to(*qp, p)) {
       counters.add(Counter::rx_wrong_service);
     } else if (qp->type == QpType::kUd) {
@@ -92,7 +92,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
                (flow_tag(p.src_port) !=
                     (answer ? qp->incoming_response_tag : qp->incoming_request_tag) &&
                 !broken(Fault::dead_connection_heard))) {
-      counters.add(Counter::rx_wrong_tag);
+      if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
     } else if (qp->type == QpType::kUc) {
       receive_unreliable(*qp, p, packet);
     } else if (!answer) {
