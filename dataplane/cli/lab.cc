@@ -27,11 +27,6 @@ constexpr int kStopLimitMs = 10'000;
 // "/hostnicd.sock" and EAL's "/dpdk/hostnic-PID/dpdk_telemetry.v2" must fit a socket address.
 constexpr size_t kMaxDirectoryBytes = 56;
 
-int fail(const std::string& line) {
-  fmt::print(stderr, "hostnic lab: {}\n", line);
-  return 1;
-}
-
 // The lab's directory: socket, log, EAL's files. Removed at the end unless it is to be kept.
 class LabDirectory {
  public:
@@ -98,7 +93,7 @@ class LabDaemon {
     const int ready = poll(&watched, 1, kReadyLimitMs);
     if (ready > 0 && read(ready_.get(), &byte, 1) == 1) return std::nullopt;
     if (ready == 0) {
-      fail(fmt::format("hostnicd is not ready after {} s", kReadyLimitMs / 1000));
+      fail("lab", fmt::format("hostnicd is not ready after {} s", kReadyLimitMs / 1000));
       return 1;
     }
     const auto status = wait_child(pid_, kStopLimitMs);
@@ -113,7 +108,7 @@ class LabDaemon {
     kill(pid_, SIGTERM);
     auto status = wait_child(pid_, kStopLimitMs);
     if (!status) {
-      fail("hostnicd does not end, killing it");
+      fail("lab", "hostnicd does not end, killing it");
       kill(pid_, SIGKILL);
       status = wait_child(pid_, kStopLimitMs);
     }
@@ -142,7 +137,8 @@ const LabDirectory* running_directory = nullptr;
 void child_ended(pid_t pid, int status) {
   if (running_daemon == nullptr || pid != running_daemon->pid()) return;
   running_daemon->forget();
-  fail(fmt::format("hostnicd ended while the command ran (exit code {}):", exit_code_of(status)));
+  fail("lab",
+       fmt::format("hostnicd ended while the command ran (exit code {}):", exit_code_of(status)));
   show_log(*running_directory);
 }
 
@@ -150,15 +146,15 @@ void child_ended(pid_t pid, int status) {
 
 int run_lab(const LabOptions& options, const std::vector<std::string>& command) {
   auto program = find_hostnicd();
-  if (!program) return fail(program.error());
+  if (!program) return fail("lab", program.error());
   auto preload = preload_value(getenv("LD_PRELOAD"));
-  if (!preload) return fail(preload.error());
+  if (!preload) return fail("lab", preload.error());
   auto directory = LabDirectory::create();
-  if (!directory) return fail(directory.error());
+  if (!directory) return fail("lab", directory.error());
   block_signals();
   LabDaemon daemon;
   if (!daemon.start(options, *directory, *program))
-    return fail(fmt::format("hostnicd: {}", strerror(errno)));
+    return fail("lab", fmt::format("hostnicd: {}", strerror(errno)));
   if (const auto failed = daemon.wait_ready()) {
     show_log(*directory);
     return *failed;
@@ -175,11 +171,11 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   child.environment.emplace_back(
       "PATH", std::string(path == nullptr ? "/usr/bin:/bin" : path) + ":" + own_directory());
   const pid_t pid = start_child(command, child);
-  if (pid < 0) return fail(fmt::format("fork: {}", strerror(errno)));
+  if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
   running_daemon = nullptr;
   if (const int code = daemon.stop(); code != 0) {
-    fail(fmt::format("hostnicd stopped with exit code {}:", code));
+    fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));
     show_log(*directory);
   }
   if (options.keep_log) {

@@ -6,6 +6,7 @@
 
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/lab.h"
+#include "dataplane/cli/process.h"
 #include "dataplane/cli/run.h"
 #include "protocol/hostif/control_socket.h"
 
@@ -78,11 +79,6 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   add_socket(devices, arguments);
 }
 
-int fail(const char* subcommand, const std::string& line) {
-  fmt::print(stderr, "hostnic {}: {}\n", subcommand, line);
-  return 1;
-}
-
 int show_devices(const Arguments& arguments) {
   auto devices = list_devices(arguments.socket_path);
   if (!devices) return fail("devices", devices.error());
@@ -107,9 +103,9 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (name == "devices") return show_devices(arguments);
   if (name == "ctl") return control(arguments);
   if (arguments.command.empty())
-    return fail(name.c_str(), fmt::format("no command (usage: hostnic {} [OPTIONS] -- COMMAND "
-                                          "[ARGUMENTS])",
-                                          name));
+    return fail(name, fmt::format("no command (usage: hostnic {} [OPTIONS] -- COMMAND "
+                                  "[ARGUMENTS])",
+                                  name));
   return name == "lab"
              ? run_lab(arguments.lab, arguments.command)
              : run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);

@@ -56,6 +56,11 @@ int exec_command(const std::vector<std::string>& command) {
   return error == ENOENT ? 127 : 126;
 }
 
+int fail(const std::string& subcommand, const std::string& line) {
+  fmt::print(stderr, "hostnic {}: {}\n", subcommand, line);
+  return 1;
+}
+
 pid_t start_child(const std::vector<std::string>& command, const ChildOptions& options) {
   const pid_t parent = getpid();
   fflush(nullptr);

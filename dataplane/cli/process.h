@@ -1,4 +1,4 @@
-// Child processes of `hostnic lab`.
+// Child processes of `hostnic`, and how its subcommands fail.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +9,9 @@
 #include <vector>
 
 namespace hostnic::cli {
+
+// Says on stderr what is wrong, in one line. Returns the exit code, 1.
+int fail(const std::string& subcommand, const std::string& line);
 
 struct ChildOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // set in addition

@@ -11,19 +11,10 @@
 #include "dataplane/cli/process.h"
 
 namespace hostnic::cli {
-namespace {
-
-int fail(const std::string& line) {
-  fmt::print(stderr, "hostnic run: {}\n", line);
-  return 1;
-}
-
-}  // namespace
-
 int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
                     const std::vector<std::string>& command) {
   auto present = list_devices(socket_path);
-  if (!present) return fail(present.error());
+  if (!present) return fail("run", present.error());
   std::string names;
   for (const DeviceInfo& device : *present)
     names += (names.empty() ? "" : ", ") + std::string(device.name);
@@ -31,10 +22,10 @@ int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
   for (std::string name; std::getline(wanted, name, ',');) {
     const bool found = std::any_of(present->begin(), present->end(),
                                    [&](const DeviceInfo& device) { return name == device.name; });
-    if (!found) return fail(fmt::format("no device \"{}\" (there are: {})", name, names));
+    if (!found) return fail("run", fmt::format("no device \"{}\" (there are: {})", name, names));
   }
   auto preload = preload_value(getenv("LD_PRELOAD"));
-  if (!preload) return fail(preload.error());
+  if (!preload) return fail("run", preload.error());
   setenv("LD_PRELOAD", preload->c_str(), 1);
   setenv("HOSTNIC_SOCKET", socket_path.c_str(), 1);
   if (devices.empty())

@@ -22,9 +22,13 @@ SUFFIXES = {".c", ".cc", ".h"}
 # Other versions format and warn differently.
 CLANG_FORMAT = "clang-format-14"
 CLANG_TIDY = "clang-tidy-14"
+# Sources that clang-tidy looks at as one: most of its time goes into the headers they share.
+GROUP_SIZE = 10
 # clang reads g++'s command lines.
 TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-error"]
 PRECOMPILED = re.compile(r" (-fpch-preprocess|-Winvalid-pch|-include \S+_pch\.h)(?= )")
+# Of a compile command, what differs between the files of one target: names of inputs and outputs.
+OWN_NAMES = re.compile(r" (-M[QF] \S+|-o \S+|-c \S+)(?= |$)")
 NOISE = re.compile(r"\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
 
 
@@ -63,6 +67,9 @@ class Compilation:
         # The same in every clone.
         self.command = entry["command"].replace(str(TOP), "").replace(
             os.path.relpath(TOP, self.directory), "")
+        # clang can't read g++'s precompiled headers.
+        self.clang_command = PRECOMPILED.sub(" ", entry["command"])
+        self.flags = OWN_NAMES.sub("", self.clang_command)
 
     def key(self, headers, basis):
         digest = hashlib.sha256(basis)
@@ -80,7 +87,8 @@ def compilations(build):
     by_file = {}
     for entry in json.loads(listed.read_text()):
         file = (Path(entry["directory"]) / entry["file"]).resolve()
-        if TOP in file.parents and build not in file.parents and file.exists():
+        ours = TOP in file.parents and build not in file.parents and file.exists()
+        if ours and file.suffix != ".h":  # a precompiled header has its own compilation
             by_file.setdefault(file, Compilation(entry))
     return list(by_file.values())
 
@@ -111,28 +119,61 @@ def cache_directory():
     return path
 
 
-def database_for_clang(build, directory):
-    """The build's compile commands without what clang can't read: g++'s precompiled headers."""
-    entries = json.loads((build / "compile_commands.json").read_text())
-    for entry in entries:
-        entry["command"] = PRECOMPILED.sub(" ", entry["command"])
-    (Path(directory) / "compile_commands.json").write_text(json.dumps(entries))
+class Tidy:
+    """clang-tidy with a compile database of its own in `directory`."""
+
+    def __init__(self, directory, groups):
+        self.directory = Path(directory)
+        self.joint = {}
+        entries = []
+        for number, group in enumerate(groups):
+            for unit in group:
+                entries.append(self.entry(unit, unit.file, unit.clang_command))
+            if len(group) > 1:
+                joint = self.directory / f"joint{number}{group[0].file.suffix}"
+                joint.write_text("".join(f'#include "{unit.file}"  // NOLINT\n' for unit in group))
+                self.joint[group[0]] = joint
+                entries.append(self.entry(group[0], joint, f"{group[0].flags} -c {joint}"))
+        (self.directory / "compile_commands.json").write_text(json.dumps(entries))
+
+    @staticmethod
+    def entry(unit, file, command):
+        return {"directory": str(unit.directory), "file": str(file), "command": command}
+
+    def run(self, file):
+        """(whether it is clean, what clang-tidy says)."""
+        done = subprocess.run([CLANG_TIDY, "-p", self.directory, f"--config-file={TOP}/.clang-tidy",
+                               *TIDY_ARGUMENTS, str(file)], capture_output=True, text=True,
+                              check=False)
+        said = [line for line in (done.stdout + done.stderr).splitlines()
+                if not NOISE.search(line)]
+        return done.returncode == 0, said
+
+    def check(self, group):
+        """[(unit, whether it is clean, what clang-tidy says)] and the seconds that took."""
+        start = time.monotonic()
+        # Sources that don't go together, as two functions of one name, are no mistake.
+        if len(group) > 1 and self.run(self.joint[group[0]])[0]:
+            found = [(unit, True, []) for unit in group]
+        else:
+            found = [(unit, *self.run(unit.file)) for unit in group]
+        return found, time.monotonic() - start
 
 
-def tidy(database, file):
-    """(whether it is clean, what clang-tidy says, seconds)."""
-    start = time.monotonic()
-    done = subprocess.run([CLANG_TIDY, "-p", database, *TIDY_ARGUMENTS, str(file)],
-                          capture_output=True, text=True, check=False)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if not NOISE.search(line)]
-    return done.returncode == 0, said, time.monotonic() - start
+def grouped(units, jobs):
+    """Those that are compiled with the same flags together; enough groups for all jobs."""
+    by_flags = {}
+    for unit in units:
+        by_flags.setdefault(unit.flags, []).append(unit)
+    size = max(1, min(GROUP_SIZE, -(-len(units) // (2 * jobs))))
+    return [same[i:i + size] for same in by_flags.values() for i in range(0, len(same), size)]
 
 
 def check_tidy(build, jobs, folders):
     version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, check=True).stdout
     basis = version + (TOP / ".clang-tidy").read_bytes() + shlex.join(TIDY_ARGUMENTS).encode()
     headers, cache = headers_of(build), cache_directory()
-    passed, todo, good = 0, [], True
+    passed, marks, good = 0, {}, True
     for unit in compilations(build):
         if unit.name.split("/")[0] not in folders:
             continue
@@ -143,24 +184,29 @@ def check_tidy(build, jobs, folders):
             passed += 1
             os.utime(mark)
         else:
-            todo.append((unit, mark))
-    print(f"clang-tidy: {passed} files passed before as they are, {len(todo)} to check", flush=True)
-    with tempfile.TemporaryDirectory(prefix="hostnic-lint-") as database, \
+            marks[unit] = mark
+    print(f"clang-tidy: {passed} files passed before as they are, {len(marks)} to check",
+          flush=True)
+    groups = grouped(marks, jobs)
+    with tempfile.TemporaryDirectory(prefix="hostnic-lint-") as directory, \
             concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        database_for_clang(build, database)
-        running = {pool.submit(tidy, database, unit.file): (unit, mark) for unit, mark in todo}
-        for done in concurrent.futures.as_completed(running):
-            (unit, mark), (clean, said, seconds) = running[done], done.result()
+        tidy = Tidy(directory, groups)
+        for done in concurrent.futures.as_completed(pool.submit(tidy.check, g) for g in groups):
+            found, seconds = done.result()
+            clean = [unit for unit, is_clean, _ in found if is_clean]
             if clean:
-                print(f"  clean {unit.name} ({seconds:.1f})", flush=True)
-                if mark is not None:
-                    mark.touch()
-                continue
-            good = False
-            print(f"FAIL clang-tidy {unit.name} ({seconds:.1f})")
-            print("\n".join(f"     | {line}" for line in said[:40]), flush=True)
+                print(f"  clean ({seconds:.1f} s) {' '.join(unit.name for unit in clean)}",
+                      flush=True)
+            for unit in clean:
+                if marks[unit] is not None:
+                    marks[unit].touch()
+            for unit, is_clean, said in found:
+                if not is_clean:
+                    good = False
+                    print(f"FAIL clang-tidy {unit.name}")
+                    print("\n".join(f"     | {line}" for line in said[:40]), flush=True)
     if good:
-        print(f"ok   clang-tidy of {passed + len(todo)} files")
+        print(f"ok   clang-tidy of {passed + len(marks)} files")
     return good
 
 

@@ -71,14 +71,22 @@ class Runner:
                     if ("sim" in p[1]) == sim and "bench" not in p[1]]
         if not programs:
             self.results.fail(f"{prefix}{'sim' if sim else 'unit'}", "no program in the build")
+        limit_s = LIMIT_S["gtest"] * slowdown
+        more_environment = more_environment or {}
+
+        def run_one(program):
+            name, _, command, environment = program
+            results = Results()
+            run_gtest(results, prefix + name, command, limit_s,
+                      {**environment, **more_environment})
+            return results
+
+        if not sim:
+            self.side_by_side(run_one, programs)
+            return
         for name, _, command, environment in programs:
-            environment = {**environment, **(more_environment or {})}
-            limit_s = LIMIT_S["gtest"] * slowdown
-            if sim:
-                self.simulation(prefix + name, [*command, *self.options.sim_arguments(slowdown)],
-                                limit_s, environment)
-            else:
-                run_gtest(self.results, prefix + name, command, limit_s, environment)
+            self.simulation(prefix + name, [*command, *self.options.sim_arguments(slowdown)],
+                            limit_s, {**environment, **more_environment})
 
     def simulation(self, name, command, limit_s, environment):
         """One thread each: GoogleTest deals the tests out to as many programs as there are CPUs."""

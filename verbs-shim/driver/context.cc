@@ -46,10 +46,6 @@ void pause_for(uint32_t pause_ns) {
   nanosleep(&pause, nullptr);
 }
 
-Unexpected<ContextError> failure(int error, std::string message) {
-  return Unexpected(ContextError{error, std::move(message)});
-}
-
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));

@@ -26,6 +26,9 @@ struct ContextError {
   int error = 0;
   std::string message;
 };
+inline Unexpected<ContextError> failure(int error, std::string message) {
+  return Unexpected(ContextError{error, std::move(message)});
+}
 
 // The devices of the hostnicd behind default_socket_path(), filtered by $HOSTNIC_DEVICE
 // (comma-separated names; unset: all).

@@ -8,10 +8,6 @@
 namespace hostnic::driver {
 namespace {
 
-Unexpected<ContextError> failure(int error, std::string message) {
-  return Unexpected(ContextError{error, std::move(message)});
-}
-
 Unexpected<ContextError> gone() {
   return failure(EIO, "hostnicd closed the connection: see its log");
 }
