@@ -16,7 +16,7 @@ Ipv4Address destination_of(const rte_mbuf* packet) {
 
 impair::PacketInfo Nic::Impl::impairment_info(rte_mbuf* packet) const {
   wire::Packet p;
-  if (parse_packet(packet, p) == wire::ParseError::kNone)
+  if (rx_stage->looks_at_packets() && parse_packet(packet, p) == wire::ParseError::kNone)
     return impair::describe(p, p.src_ip, packet->pkt_len);
   impair::PacketInfo info;
   info.bytes = packet->pkt_len;

@@ -22,11 +22,7 @@ uint32_t Nic::Impl::receive_turn() {
     ++done;
     counters.add(Counter::rx_packets);
     counters.add(Counter::rx_bytes, packet->pkt_len);
-    if (rx_stage) {
-      rx_stage->push(packet, impairment_info(packet), now);
-    } else {
-      receive_packet(packet);
-    }
+    if (!rx_stage || rx_stage->pass(packet, impairment_info(packet), now)) receive_packet(packet);
   };
   while (done < kRxBudget) {
     const uint16_t count = port.receive(burst.data(), kBurst);

@@ -40,6 +40,11 @@ class RuleState {
   // Whether kind, peer, QP and the like fit. Depends on the packet alone.
   bool matches(const PacketInfo& info) const;
 
+  // Whether this rule looks at more of a packet than its size.
+  bool looks_at_packets() const {
+    return rule_.selectors.looks_at_packets() || rule_.trigger.per_qp;
+  }
+
   // Whether a packet that matches is hit. Call once per matching packet: it counts and draws.
   // `elapsed_ns`: since the stage's first packet. `packet_number`: of the stage, from 1.
   bool triggers(const PacketInfo& info, TimeNs elapsed_ns, uint64_t packet_number);

@@ -91,6 +91,10 @@ struct Selectors {
   bool once = false;
   TimeNs from_ns = 0, to_ns = kForever;  // [from, to), since the first packet
   bool operator==(const Selectors&) const = default;
+  // Times are not of the packet.
+  bool looks_at_packets() const {
+    return kinds != kAnyKind || peer || qpn || last_packet || first_attempt || once;
+  }
 };
 
 struct DelayModel {

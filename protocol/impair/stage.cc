@@ -19,6 +19,7 @@ ImpairmentStage::ImpairmentStage(const Spec& spec, uint64_t seed, PacketOps& ops
   for (size_t i = 0; i < rule_count; ++i) {
     rules_.emplace_back(spec.rules[i], Random::mix(seed ^ Random::mix(i + 1)));
     holds_by_distance |= spec.rules[i].distance != 0;
+    looks_at_packets_ |= rules_.back().looks_at_packets();
   }
   holds_.resize(rule_count);
   timed_.reserve(capacity_);
@@ -36,6 +37,14 @@ ImpairmentStage::~ImpairmentStage() {
 }
 
 void ImpairmentStage::push(void* packet, const PacketInfo& info, TimeNs now) {
+  run(packet, info, now, /*may_pass=*/false);
+}
+
+bool ImpairmentStage::pass(void* packet, const PacketInfo& info, TimeNs now) {
+  return run(packet, info, now, /*may_pass=*/true);
+}
+
+bool ImpairmentStage::run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass) {
   now = last_now_ns_ = std::max(now, last_now_ns_);
   if (packet_number_++ == 0) first_packet_ns_ = now;
   ++counters_.seen;
@@ -44,17 +53,32 @@ void ImpairmentStage::push(void* packet, const PacketInfo& info, TimeNs now) {
   Plan plan;
   plan.packet = packet;
   plan.release_ns = now;
-  run_rules(plan, info, now, 0);
+  plan.may_pass = may_pass;
+  const bool passes = run_rules(plan, info, now, 0);
   for (size_t i = 0; i < copy_count_; ++i) {
     run_rules(copies_[i].plan, info, now, copies_[i].next_rule);
   }
+  return passes;
 }
 
-void ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule) {
+// True if the packet goes on at once and is the caller's again.
+bool ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule) {
   for (size_t i = first_rule; i < rules_.size(); ++i) {
-    if (rules_[i].matches(info) && !apply_rule(i, plan, info, now)) return;
+    if (rules_[i].matches(info) && !apply_rule(i, plan, info, now)) return false;
+  }
+  if (goes_on(plan, now)) {
+    note_passed(plan.passes_rules, now, now);
+    return true;
   }
   finish(plan, now);
+  return false;
+}
+
+// Whether nothing is to happen to the packet, and nothing that is due waits in front of it.
+bool ImpairmentStage::goes_on(const Plan& plan, TimeNs now) const {
+  return plan.may_pass && plan.hold_rule == kNone &&
+         plan.release_ns + plan.reorder_delay_ns <= now && !plan.delayed &&
+         (timed_.empty() || timed_.front().release_ns > now);
 }
 
 // False if the packet is gone.
@@ -91,12 +115,14 @@ void ImpairmentStage::apply_duplicate(size_t index, const Plan& plan) {
   copy = {plan, index + 1};
   copy.plan.packet = clone;
   copy.plan.is_copy = true;
+  copy.plan.may_pass = false;
   copy.plan.passes_rules = 0;  // the original counts for the rules it has passed
 }
 
 bool ImpairmentStage::apply_corrupt(RuleState& state, Plan& plan) {
   const uint64_t random = state.random().next();
   if (!detach(plan)) return false;
+  plan.may_pass = false;
   ops_.corrupt(plan.packet, static_cast<uint32_t>(random >> 32),
                static_cast<uint8_t>(1 + (random & 0xffff) % 255));
   ++counters_.corrupted;

@@ -1,13 +1,14 @@
 // The stage that does to packets what a spec says. One per NIC and direction.
 //
-// The owner pushes every packet of that direction in, in arrival order, and pops what is due. All
+// The owner pushes every packet of that direction in (or has it pass, if nothing becomes of it), in
+// arrival order, and pops what is due. All
 // random decisions are made in push() and depend on the seed and on the sequence of PacketInfos
 // alone; only time windows, rate limits and queue overflow look at the clock. The clock is the
 // caller's: CLOCK_MONOTONIC or virtual time.
 //
 // Buffer ownership: push() takes the packet, pop() and drain() give it back, everything else goes
 // to PacketOps::release. Each packet pushed and each copy made leaves exactly once:
-//   seen + duplicated == popped + dropped + rate_dropped + queue_dropped + queued().
+//   seen + duplicated == passed + popped + dropped + rate_dropped + queue_dropped + queued().
 //
 // Threads: one, the owner's.
 // Nothing is allocated after construction.
@@ -91,6 +92,14 @@ class ImpairmentStage {
   // `now`: a time earlier than a previous call's is taken for that one's.
   void push(void* packet, const PacketInfo& info, TimeNs now);
 
+  // As push(), but true if the packet is to go on at once and unchanged, in which case it is still
+  // the caller's: what a later pop() returns comes after it. Most packets of most specs.
+  [[nodiscard]] bool pass(void* packet, const PacketInfo& info, TimeNs now);
+
+  // Whether any rule looks at more of a packet than PacketInfo::bytes. Otherwise the rest of it may
+  // be left out.
+  bool looks_at_packets() const { return looks_at_packets_; }
+
   // Packets that are due at `now`, in the order in which the network delivers them; returns how
   // many. More may be due if `out` came back full.
   size_t pop(std::span<void*> out, TimeNs now);
@@ -120,6 +129,7 @@ class ImpairmentStage {
     uint32_t hold_rule = kNone;     // overtaken by distance
     uint32_t passes_rules = 0;      // bit set of distance rules that this packet counts for
     bool is_copy = false, delayed = false;
+    bool may_pass = false;  // unchanged so far, and pass() asked
   };
   // A duplicate on its way through the rules behind the one that made it.
   struct Copy {
@@ -150,7 +160,8 @@ class ImpairmentStage {
     }
   };
 
-  void run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule);
+  bool run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass);
+  bool run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule);
   bool apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now);
   void apply_duplicate(size_t index, const Plan& plan);
   bool apply_rate(RuleState& state, Plan& plan, const PacketInfo& info, TimeNs now);
@@ -160,6 +171,7 @@ class ImpairmentStage {
   bool detach(Plan& plan);
   void drop(Plan& plan, uint64_t& counter);
   void finish(Plan& plan, TimeNs now);
+  bool goes_on(const Plan& plan, TimeNs now) const;
   void hold(const Plan& plan, TimeNs now);
   void note_passed(uint32_t rules, TimeNs release_ns, TimeNs now);
   void release_front(HoldList& list, TimeNs not_before_ns);
@@ -172,6 +184,7 @@ class ImpairmentStage {
   PacketOps& ops_;
   size_t capacity_;
   std::vector<RuleState> rules_;
+  bool looks_at_packets_ = false;
   std::vector<HoldList> holds_;  // per rule
   std::vector<Held> held_;       // pool of entries
   uint32_t free_held_ = kNone;

@@ -101,6 +101,19 @@ class Network {
       : stage(spec_of(spec), seed, ops, capacity) {}
 
   void push(const PacketInfo& info, TimeNs now) { stage.push(ops.make(next_number++), info, now); }
+  // What comes out at once when a packet comes in: by pass() and pop(), or by push() and pop().
+  std::vector<int> arrive(const PacketInfo& info, bool may_pass) {
+    std::vector<int> out;
+    if (!may_pass) {
+      push(info, clock_ns);
+    } else if (TestPacket* packet = ops.make(next_number++); stage.pass(packet, info, clock_ns)) {
+      EXPECT_FALSE(packet->detached || packet->corrupted);
+      out.push_back(ops.leave(packet)->number);
+      ++passed;
+    }
+    pop_into(out, clock_ns);
+    return out;
+  }
   // Data packets with PSN = number, `gap_ns` apart, each popped as it becomes due.
   std::vector<int> stream(int count, TimeNs gap_ns = 0) {
     std::vector<int> out;
@@ -134,6 +147,7 @@ class Network {
   TestPacketOps ops;
   ImpairmentStage stage;
   int next_number = 0;
+  int passed = 0;
   TimeNs clock_ns = 0;
   TestPacket last_out;
 };
