@@ -38,6 +38,8 @@ sim::WorldSettings world_settings(const Cell& cell) {
   settings.link.gigabits = kLinkGigabits;
   settings.link.queue_packets = kLinkQueuePackets;
   settings.pool_scale = cell.qps == 1 ? 0.25 : 1;
+  // Programs here are never without a core: one limit for all, so that cells compare.
+  settings.sole_queued_bytes_limit = driver::DriverSettings{}.queued_bytes_limit;
   settings.trace = false;
   return settings;
 }

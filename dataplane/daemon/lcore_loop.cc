@@ -145,8 +145,9 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
     rte_pause();
     return;
   }
-  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns) {
+  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !yield_cost_.dear(now_ns)) {
     sched_yield();
+    yield_cost_.took(now_ns, monotonic_now_ns());
     return;
   }
   sleep(now_ns);

@@ -20,6 +20,7 @@
 #include "protocol/expected.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/hostif/unique_fd.h"
+#include "protocol/hostif/yield_cost.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -102,6 +103,7 @@ class LcoreLoop {
   };
 
   LcoreIdle idle_;
+  YieldCost yield_cost_;
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;

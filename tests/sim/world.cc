@@ -61,6 +61,7 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   settings.window = window;
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
+  settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;
   driver_ = std::make_unique<driver::Driver>(*this, channel_->segment_fd(), segment_,
                                              channel_->segment_bytes(), settings);
   require(driver_->error() == 0, "driver");

@@ -55,6 +55,8 @@ struct WorldSettings {
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;
+  // See DriverSettings.
+  uint32_t sole_queued_bytes_limit = driver::DriverSettings{}.sole_queued_bytes_limit;
   bool trace = true;  // remember the last packets, for reports of failures
 };
 

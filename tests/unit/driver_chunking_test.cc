@@ -18,6 +18,11 @@ class Chunking : public testing::TestWithParam<uint32_t> {
                                        nic_.channel().segment_bytes(), settings);
     ASSERT_EQ(driver_->error(), 0);
     cq_ = driver_->create_cq(64, nullptr, nullptr);
+    qp_ = make_qp(sq_psn);
+    next_psn_ = Psn(sq_psn);
+  }
+  // In RTS.
+  Qp* make_qp(uint32_t sq_psn) {
     QpInit init;
     init.send_cq = init.recv_cq = cq_.get();
     init.caps = {.max_send_wr = 16,
@@ -26,8 +31,8 @@ class Chunking : public testing::TestWithParam<uint32_t> {
                  .max_recv_sge = 1,
                  .max_inline_bytes = kMaxInlineBytes};
     auto made = driver_->create_qp(init);
-    ASSERT_TRUE(made);
-    qp_ = *made;
+    EXPECT_TRUE(made);
+    if (!made) return nullptr;
     QpAttr attr;
     attr.path_mtu_bytes = mtu_;
     attr.dest_qpn = 0x10003;
@@ -36,20 +41,20 @@ class Chunking : public testing::TestWithParam<uint32_t> {
     attr.max_rd_atomic = attr.max_dest_rd_atomic = 16;
     attr.timeout = 14;
     attr.retry_cnt = 7;
-    move(attr, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(attr, QpState::kRtr,
+    const auto move = [&](QpState state, uint32_t mask) {
+      attr.state = state;
+      EXPECT_EQ(driver_->modify_qp(*made, attr, mask | kQpState), 0);
+    };
+    move(QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
+    move(QpState::kRtr,
          kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
-    move(attr, QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
-    next_psn_ = Psn(sq_psn);
+    move(QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
+    return *made;
   }
   ~Chunking() override {
     if (qp_ != nullptr) {
       EXPECT_EQ(driver_->destroy_qp(qp_), 0);
     }
-  }
-  void move(QpAttr& attr, QpState state, uint32_t mask) {
-    attr.state = state;
-    ASSERT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
   }
   void progress() {
     std::lock_guard lock(driver_->mutex());
@@ -368,7 +373,7 @@ uint32_t packets_in(const std::vector<Chunk>& chunks, uint32_t mtu) {
 
 TEST_P(Chunking, WindowBeforeAndAfterTheFirstAck) {
   DriverSettings settings;
-  settings.queued_bytes_limit = UINT32_MAX;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
   connect(settings);
   ASSERT_EQ(post_far_more_than_a_window(), 0);
   const auto take_all = [this] {
@@ -400,7 +405,7 @@ TEST_P(Chunking, WindowBeforeAndAfterTheFirstAck) {
 
 TEST_P(Chunking, Rule20_EveryQuarterWindowAsksForAnAck) {
   DriverSettings settings;
-  settings.queued_bytes_limit = UINT32_MAX;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
   connect(settings);
   nic_.acknowledge(next_psn_, kPeerWindow);
   progress();
@@ -433,7 +438,7 @@ TEST_P(Chunking, UnsignalledRequestsAskOnlyWhenTheQueueEnds) {
 
 TEST_P(Chunking, Rule4_ABoundedAmountWaitsInTheNic) {
   DriverSettings settings;
-  settings.queued_bytes_limit = 64 * 1024;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = 64 * 1024;
   connect(settings);
   nic_.acknowledge(next_psn_, kPeerWindow);
   progress();
@@ -455,6 +460,38 @@ TEST_P(Chunking, Rule4_ABoundedAmountWaitsInTheNic) {
     EXPECT_GE(handed_over - transmitted, settings.queued_bytes_limit);
     EXPECT_LT(handed_over - transmitted, settings.queued_bytes_limit + kMaxChunkBytes);
   }
+}
+
+TEST_P(Chunking, Rule4_LessWaitsInTheNicWhileOthersSend) {
+  DriverSettings settings;
+  settings.queued_bytes_limit = 64 * 1024;
+  settings.sole_queued_bytes_limit = 192 * 1024;
+  connect(settings);
+  Qp* other = make_qp(0xfffff0);
+  ASSERT_NE(qp_, nullptr);
+  ASSERT_NE(other, nullptr);
+  nic_.acknowledge(next_psn_, kPeerWindow);
+  progress();
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  uint64_t handed_over = 0;
+  const auto queued_when = [&](uint64_t transmitted_bytes) {
+    nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted_bytes / mtu_));
+    for (int i = 0; i < 20; ++i, progress())
+      for (const Chunk& chunk : nic_.sends())
+        if (chunk.d.length_bytes != 1) handed_over += chunk.d.length_bytes;
+    return handed_over - transmitted_bytes;
+  };
+  EXPECT_EQ(queued_when(0), settings.sole_queued_bytes_limit);
+  const Sge sge{0, 1, 1};
+  const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
+  ASSERT_EQ(driver_->post_send(other, small, now_ns_), 0);
+  EXPECT_EQ(queued_when(96 * 1024), 96u * 1024) << "more than the other's request may wait for";
+  EXPECT_EQ(queued_when(160 * 1024), 32u * 1024 + kMaxChunkBytes);
+  now_ns_ += 20'000'000;
+  EXPECT_EQ(queued_when(192 * 1024),
+            std::min<uint64_t>(settings.sole_queued_bytes_limit, kPeerWindow * mtu_ - 192 * 1024))
+      << "the other is done";
+  EXPECT_EQ(driver_->destroy_qp(other), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Driver, Chunking, testing::ValuesIn(kMtus),

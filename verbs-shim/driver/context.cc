@@ -17,6 +17,7 @@
 #include <cstring>
 #include <thread>
 
+#include "protocol/hostif/yield_cost.h"
 #include "verbs-shim/driver/control_client.h"
 #include "verbs-shim/driver/log.h"
 #include "verbs-shim/memory/memory_registrar.h"
@@ -30,6 +31,8 @@ constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is notice
 constexpr uint64_t kMinSleepNs = 1'000'000;  // the service thread's tick while timers run (rule 34)
 constexpr uint64_t kPollingNs = 50'000;      // a program that polled more recently polls still
 constexpr uint64_t kYieldedNs = 5'000'000;   // ... or has yielded its core, and comes back
+constexpr uint32_t kNapNs = 50'000;          // of a poller that does better not to yield
+constexpr uint64_t kNappingNs = 1'000'000;   // ... which may last so long
 constexpr uint32_t kLockBusyNs = 50'000;     // the service thread stands back when others work
 constexpr uint32_t kEmptyPollsBeforeYield = 16;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
@@ -44,6 +47,22 @@ TimeNs monotonic_ns() {
 void pause_for(uint32_t pause_ns) {
   const timespec pause{0, static_cast<long>(pause_ns)};
   nanosleep(&pause, nullptr);
+}
+
+// A polling program gives its core away for a moment: there may be fewer cores than busy threads,
+// and one of those is the NIC.
+void share_core(SegmentHeader& header, TimeNs polling_until_ns) {
+  static thread_local YieldCost yield_cost;
+  const TimeNs begin_ns = polling_until_ns - kPollingNs;
+  if (yield_cost.dear(begin_ns)) {
+    header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
+    pause_for(kNapNs);
+    return;
+  }
+  header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
+  sched_yield();
+  header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
+  yield_cost.took(begin_ns, monotonic_ns());
 }
 
 template <class T>
@@ -355,11 +374,8 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   if (taken != 0) {
     empty_polls = 0;
   } else if (++empty_polls >= kEmptyPollsBeforeYield) {
-    // There may be fewer cores than busy threads, and one of those is the NIC.
     empty_polls = 0;
-    header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
-    sched_yield();
-    header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
+    share_core(header, polling_until_ns);
   }
   return taken;
 }

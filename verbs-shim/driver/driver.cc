@@ -20,6 +20,8 @@ constexpr uint32_t kMaxWr = 16384;
 // come.
 constexpr uint32_t kMinSendWr = 16;
 constexpr uint32_t kMinCqEntries = 64;
+// A QP counts as sending for so long after it last handed something over.
+constexpr uint64_t kSendingNs = 10'000'000;
 
 }  // namespace
 
@@ -39,6 +41,9 @@ struct Driver::Impl final : QpHost {
   AsyncFn async = nullptr;
   void* async_argument = nullptr;
 
+  uint32_t last_sender = 0;     // cell of the QP that last handed something over
+  TimeNs several_until_ns = 0;  // several do
+
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
@@ -54,6 +59,14 @@ struct Driver::Impl final : QpHost {
     qp.on_ready_list = true;
     ready.push_back(&qp);
     owner.turn_wanted_.store(true, std::memory_order_relaxed);
+  }
+  uint64_t queued_bytes_limit(const Qp& qp, TimeNs now_ns) override {
+    if (qp.cell_index != last_sender) {
+      last_sender = qp.cell_index;
+      several_until_ns = now_ns + kSendingNs;
+    }
+    return now_ns < several_until_ns ? owner.settings_.queued_bytes_limit
+                                     : owner.settings_.sole_queued_bytes_limit;
   }
   void want_timer(Qp& qp) override {
     if (!qp.on_timer_list) {

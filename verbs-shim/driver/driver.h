@@ -45,8 +45,11 @@ struct DriverSettings {
   bool relaxed_ordering = false;  // of the NIC: READs may overtake each other (rule 18)
   uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
   uint64_t min_rto_ns = 4'000'000;
-  uint64_t min_probe_ns = 500'000;           // tail-loss probe
-  uint32_t queued_bytes_limit = 256 * 1024;  // handed to the NIC and not yet transmitted, per QP
+  uint64_t min_probe_ns = 500'000;  // tail-loss probe
+  // Handed to the NIC and not yet transmitted, per QP: while others send as well, and alone. The
+  // second is what keeps the NIC busy when the program is without a core for a moment.
+  uint32_t queued_bytes_limit = 256 * 1024;
+  uint32_t sole_queued_bytes_limit = 4096 * 1024;
 };
 
 struct QpInit {

@@ -29,6 +29,8 @@ class QpHost {
   virtual DriverCounters& counters() = 0;
   virtual void want_issue(
       class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
+  // Of this QP's bytes, how many may wait in the NIC. To be asked when it hands some over.
+  virtual uint64_t queued_bytes_limit(const class Qp& qp, TimeNs now_ns) = 0;
   virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
   // Sends the QP to ERR in the NIC without waiting; Qp::on_nic_error_state() follows.

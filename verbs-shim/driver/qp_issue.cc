@@ -124,8 +124,9 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   // again.
   const int32_t untransmitted =
       distance(Psn(cell().transmitted_psn.load(std::memory_order_acquire)), requests_.next());
-  if (untransmitted > 0 && uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >=
-                               host_.settings().queued_bytes_limit) {
+  const uint64_t limit_bytes = host_.queued_bytes_limit(*this, now_ns);
+  if (untransmitted > 0 &&
+      uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >= limit_bytes) {
     return Issue::kRingFull;
   }
   RingEnd& ring = host_.segment().sends;
