@@ -114,6 +114,11 @@ struct Rule {
   uint64_t rate_bits_per_second = 0;           // kRate
   uint32_t queue_packets = kDefaultRateQueue;  // kRate
   bool operator==(const Rule&) const = default;
+  // "drop P%", whatever the packet and the time.
+  bool is_plain_loss() const {
+    return action == Action::kDrop && trigger.kind == TriggerKind::kUniform &&
+           selectors == Selectors{};
+  }
 };
 
 struct Spec {

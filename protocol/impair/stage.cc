@@ -21,6 +21,7 @@ ImpairmentStage::ImpairmentStage(const Spec& spec, uint64_t seed, PacketOps& ops
     holds_by_distance |= spec.rules[i].distance != 0;
     looks_at_packets_ |= rules_.back().looks_at_packets();
   }
+  plain_loss_ = rule_count == 1 && spec.rules[0].is_plain_loss();
   holds_.resize(rule_count);
   timed_.reserve(capacity_);
   if (!holds_by_distance) return;
@@ -40,14 +41,9 @@ void ImpairmentStage::push(void* packet, const PacketInfo& info, TimeNs now) {
   run(packet, info, now, /*may_pass=*/false);
 }
 
-bool ImpairmentStage::pass(void* packet, const PacketInfo& info, TimeNs now) {
-  return run(packet, info, now, /*may_pass=*/true);
-}
-
 bool ImpairmentStage::run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass) {
-  now = last_now_ns_ = std::max(now, last_now_ns_);
-  if (packet_number_++ == 0) first_packet_ns_ = now;
-  ++counters_.seen;
+  begin_packet(now);
+  now = last_now_ns_;
   flush_held(now);  // whose time came before this packet
   copy_count_ = 0;
   Plan plan;

@@ -94,7 +94,10 @@ class ImpairmentStage {
 
   // As push(), but true if the packet is to go on at once and unchanged, in which case it is still
   // the caller's: what a later pop() returns comes after it. Most packets of most specs.
-  [[nodiscard]] bool pass(void* packet, const PacketInfo& info, TimeNs now);
+  [[nodiscard]] bool pass(void* packet, const PacketInfo& info, TimeNs now) {
+    if (plain_loss_ && queued_ == 0) return pass_plain_loss(packet, now);
+    return run(packet, info, now, /*may_pass=*/true);
+  }
 
   // Whether any rule looks at more of a packet than PacketInfo::bytes. Otherwise the rest of it may
   // be left out.
@@ -160,6 +163,19 @@ class ImpairmentStage {
     }
   };
 
+  bool pass_plain_loss(void* packet, TimeNs now) {
+    begin_packet(now);
+    RuleState& rule = rules_.front();
+    if (!rule.random().chance(rule.rule().trigger.probability_ppb)) return true;
+    ops_.release(packet);
+    ++counters_.dropped;
+    return false;
+  }
+  void begin_packet(TimeNs now) {
+    last_now_ns_ = now > last_now_ns_ ? now : last_now_ns_;
+    if (packet_number_++ == 0) first_packet_ns_ = last_now_ns_;
+    ++counters_.seen;
+  }
   bool run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass);
   bool run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule);
   bool apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now);
@@ -185,6 +201,7 @@ class ImpairmentStage {
   size_t capacity_;
   std::vector<RuleState> rules_;
   bool looks_at_packets_ = false;
+  bool plain_loss_ = false;      // one rule, "drop P%": what most users ask for
   std::vector<HoldList> holds_;  // per rule
   std::vector<Held> held_;       // pool of entries
   uint32_t free_held_ = kNone;

@@ -427,7 +427,8 @@ TEST(ImpairStage, LooksAtPacketsOnlyIfARuleDoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Specs, ImpairConservation,
-    testing::Values("drop 10%; duplicate 10%; corrupt 5%; reorder 10% distance 5",
+    testing::Values("drop 10%", "drop 10% from 5ms to 50ms",
+                    "drop 10%; duplicate 10%; corrupt 5%; reorder 10% distance 5",
                     "drop 10%; duplicate 10%; reorder 20% distance 5; corrupt 5%; delay 50us",
                     "duplicate 50%; duplicate 50%; duplicate 50%; reorder 50% distance 64",
                     "reorder 30% distance 3 qpn 1; reorder 30% distance 9; reorder 10% delay 1ms",
