@@ -91,7 +91,8 @@ const std::array<Key<HostnicdConfig>, 6> kHostnicdKeys{{
 const std::array<Key<Limits>, 3> kLimitsKeys{{
     {"max_qps", kInteger,
      [](Limits& limits, const Value& value) {
-       return set_integer(limits.max_qps, "max_qps", value, 16, 65536);
+       // A QPN has 16 bits for the index, and the first 16 stay free.
+       return set_integer(limits.max_qps, "max_qps", value, 16, 65520);
      }},
     {"max_mrs", kInteger,
      [](Limits& limits, const Value& value) {

@@ -33,6 +33,8 @@ FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/unit-protocol", "tests/unit/un
 # Each; as many at a time as there are CPUs.
 FUZZ_S = 30
 FUZZ_MAX_BYTES = 2048
+# 65,536 registrations, about as long as all other cases together.
+LONG_CONFORMANCE = "Limits.AllPromisedMemoryRegions"
 FUZZ_RSS_MB = 1024
 
 # Nothing may hang for ever. About three times what two idle cores take.
@@ -130,7 +132,8 @@ class Runner:
         build = self.options.build
         self.part("Verbs semantics in a lab", lambda: run_gtest(
             self.results, "conformance",
-            [build / "hostnic", "lab", "--", build / "tests/conformance/conformance-test"],
+            [build / "hostnic", "lab", "--", build / "tests/conformance/conformance-test",
+             f"--gtest_filter=-{'' if self.options.selection == '--full' else LONG_CONFORMANCE}"],
             LIMIT_S["conformance"]))
 
     def hosts(self):
