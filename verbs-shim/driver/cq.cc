@@ -52,6 +52,11 @@ int Cq::resize(uint32_t entries) {
   return 0;
 }
 
+uint32_t Cq::entries() const {
+  std::lock_guard lock(mutex_);
+  return capacity_;
+}
+
 bool Cq::push(const Completion& completion, bool solicited,
               std::shared_ptr<std::atomic<uint32_t>> slot_counter, uint32_t slots) {
   std::lock_guard lock(mutex_);

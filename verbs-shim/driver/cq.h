@@ -36,7 +36,7 @@ class Cq {
   void arm(Arm arm);
   // Any thread. 0 or EINVAL when more completions are queued than fit.
   int resize(uint32_t entries);
-  uint32_t entries() const { return capacity_; }
+  uint32_t entries() const;
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   // Driver lock held. False: overflow; the queue is then dead and nothing more is delivered
@@ -61,7 +61,7 @@ class Cq {
   };
   void disarm();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Entry> ring_;
   uint32_t capacity_;
   uint32_t head_ = 0;
