@@ -6,7 +6,7 @@
 namespace hostnic {
 
 // Absolute number of receives posted, as the driver says; never more than fit behind what has
-// completed.
+// completed. With a shared receive queue: the end of the completion ring's room.
 uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
   const uint32_t posted = qp.cell->recv_posted.load(std::memory_order_acquire);
   const auto available = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, posted));
@@ -48,7 +48,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   p.psn = p.sack.base = ack_base(qp);
   if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
   p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
-  p.sack.has_credit = qp.recv_entries != 0;
+  p.sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   p.sack.recv_sn_limit = receives_posted(qp);
   if (broken(Fault::credit_one_too_many)) ++p.sack.recv_sn_limit;
   p.sack.trigger_valid = qp.trigger_valid;
@@ -70,7 +70,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   qp.trigger_valid = false;
   qp.trigger_duplicate = false;
   qp.unacknowledged = 0;
-  if (qp.takes_receives) watch_credit(qp, p.sack.recv_sn_limit);
+  if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, p.sack.recv_sn_limit);
 
   // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
   // (rule 33).

@@ -26,8 +26,19 @@ void clear_cell(QpCell& cell) {
   cell.transmitted_psn.store(0, std::memory_order_relaxed);
   cell.recv_completed.store(0, std::memory_order_relaxed);
   cell.credit_watched.store(0, std::memory_order_relaxed);
+  cell.recv_bound.store(0, std::memory_order_relaxed);
   std::fill(std::begin(cell.sack), std::end(cell.sack), 0);
   std::fill(std::begin(cell.response_bitmap), std::end(cell.response_bitmap), 0);
+}
+
+// False: the shared receive queue can't be where the command says.
+bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
+  if (command.srq_offset % alignof(SrqHeader) != 0 || command.recv_entries == 0) return false;
+  std::byte* at = channel.arena_at(command.srq_offset, srq_bytes(command.recv_entries));
+  if (at == nullptr) return false;
+  qp.srq = reinterpret_cast<SrqHeader*>(at);
+  qp.srq_queue = reinterpret_cast<const std::atomic<uint32_t>*>(at + sizeof(SrqHeader));
+  return true;
 }
 
 bool valid_mtu(uint32_t bytes) {
@@ -152,6 +163,7 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
       channel.arena_at(command.landing_offset, command.landing_entries * sizeof(LandingSlot)));
   if (qp->recv_slots == nullptr || qp->recv_completions == nullptr || qp->landing == nullptr)
     return EINVAL;
+  if (command.srq_offset != 0 && !use_shared_queue(*qp, channel, command)) return EINVAL;
 
   uint32_t index;
   if (qps.size() < kFirstIndex) qps.resize(kFirstIndex);
@@ -171,6 +183,7 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   qp->cell = &channel.cell(command.cell_index);
   clear_cell(*qp->cell);  // of whoever had it before
   qp->pd = command.pd;
+  qp->recv_pd = command.recv_pd;
   qp->recv_entries = entries;
   qp->recv_max_sge = command.recv_max_sge;
   qp->landing_entries = command.landing_entries;
@@ -252,7 +265,7 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   if (settings.policy == wire::Policy::kWholeMessage)
     qp.messages.reset(Psn(qp.rq_psn), settings.window);
   qp.responses.window.reset(Psn(0), settings.window);
-  qp.recv_next_sn = 0;
+  qp.recv_next_sn = qp.recv_bound_sn = 0;
   qp.takes_receives = qp.comm_established = false;
   qp.fatal = false;
   qp.msn = 0;

@@ -1,9 +1,10 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
-// packet arrives), request.cc (a request is judged, placed, executed), response.cc (READ answers
-// and ACKs arrive), placement.cc (bytes into memory), transmit.cc (descriptors become packets),
-// acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc (UC and
-// UD, both directions), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
-// neighbours.cc (ARP), impairments.cc.
+// packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
+// receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
+// (bytes into memory), transmit.cc (descriptors become packets), acknowledge.cc, departed.cc (ACKs
+// of ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
+// reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
+// impairments.cc.
 #pragma once
 
 #include <array>
@@ -185,7 +186,21 @@ struct Nic::Impl final : public impair::PacketOps {
                        bool ahead);
   Verdict execute_read(QpContext& qp, const wire::Packet& p);
   Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
-  Verdict check_receive(QpContext& qp, uint32_t sn);
+  void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
+  void slide_requests(QpContext& qp);
+  void slide_later(QpContext& qp);
+  bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
+  Slot release_slot(ReceiveSpace& space, Psn psn);
+  void drop_slots(ReceiveSpace& space);
+  void owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate);
+  void owe_plain_ack(QpContext& qp);
+  uint32_t slide_turn();
+
+  // receive_queue.cc
+  // Whether receive `sn` has been posted; one of a shared queue is bound then. `ahead`: of the
+  // front.
+  Verdict check_receive(QpContext& qp, uint32_t sn, bool ahead);
+  bool bind_receives(QpContext& qp, uint32_t sn, bool ahead);
   // A receive work request, copied out of shared memory.
   struct PostedReceive {
     std::array<Sge, kMaxSge> sges;
@@ -195,18 +210,9 @@ struct Nic::Impl final : public impair::PacketOps {
   };
   // False: the slot holds nothing that a driver would have written.
   static bool load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive);
-  void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
-  void slide_requests(QpContext& qp);
-  void slide_later(QpContext& qp);
   static void write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
   void publish_receive(QpContext& qp, uint32_t sn);
   void complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
-  bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
-  Slot release_slot(ReceiveSpace& space, Psn psn);
-  void drop_slots(ReceiveSpace& space);
-  void owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate);
-  void owe_plain_ack(QpContext& qp);
-  uint32_t slide_turn();
 
   // response.cc
   void receive_ack(QpContext& qp, const wire::Packet& p);
@@ -241,8 +247,8 @@ struct Nic::Impl final : public impair::PacketOps {
   // placement.cc
   MemoryRegionEntry* remote_region(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,
                                    uint32_t access);
-  MemoryRegionEntry* local_region(QpContext& qp, uint32_t key, uint64_t addr, uint64_t length_bytes,
-                                  uint32_t access);
+  MemoryRegionEntry* local_region(QpContext& qp, uint32_t pd, uint32_t key, uint64_t addr,
+                                  uint64_t length_bytes, uint32_t access);
   struct PlaceRequest {
     ReceiveSpace& space;
     Psn psn;
@@ -252,8 +258,9 @@ struct Nic::Impl final : public impair::PacketOps {
   enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                     std::span<const std::byte> bytes);
-  PlaceResult scatter(QpContext& qp, const PlaceRequest& request, std::span<const Sge> sges,
-                      uint64_t offset, std::span<const std::byte> bytes, LocalError& error);
+  PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,
+                      std::span<const Sge> sges, uint64_t offset, std::span<const std::byte> bytes,
+                      LocalError& error);
   bool fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out, uint32_t length_bytes);
 
   // acknowledge.cc

@@ -21,11 +21,11 @@ MemoryRegionEntry* check_bounds(MemoryRegionEntry* region, uint64_t iova, uint64
 
 }  // namespace
 
-MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t key, uint64_t addr,
+MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t pd, uint32_t key, uint64_t addr,
                                            uint64_t length_bytes, uint32_t access) {
   MemoryRegionEntry* region = mrs.find(key);
   if (region == nullptr || region->client_id != qp.client->settings().client_id ||
-      (region->pd != qp.pd && !broken(Fault::domain_not_checked)))
+      (region->pd != pd && !broken(Fault::domain_not_checked)))
     return nullptr;
   return check_bounds(region, addr, length_bytes, access);
 }
@@ -33,7 +33,7 @@ MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t key, uint64_t
 MemoryRegionEntry* Nic::Impl::remote_region(QpContext& qp, uint32_t key, uint64_t va,
                                             uint64_t length_bytes, uint32_t access) {
   if ((qp.access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
-  return local_region(qp, key, va, length_bytes, access);
+  return local_region(qp, qp.pd, key, va, length_bytes, access);
 }
 
 Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegionEntry& region,
@@ -88,8 +88,8 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
   return memory_gone ? PlaceResult::kMemoryGone : PlaceResult::kDone;
 }
 
-// Places bytes of a message at `offset` into a scatter list of the QP's own memory.
-Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, const PlaceRequest& request,
+// Places bytes of a message at `offset` into a scatter list of memory of domain `pd`.
+Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,
                                           std::span<const Sge> sges, uint64_t offset,
                                           std::span<const std::byte> bytes, LocalError& error) {
   for (const Sge& sge : sges) {
@@ -100,7 +100,7 @@ Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, const PlaceRequest& req
     }
     const uint64_t part = std::min<uint64_t>(bytes.size(), sge.length_bytes - offset);
     MemoryRegionEntry* region =
-        local_region(qp, sge.lkey, sge.addr, sge.length_bytes, kAccessLocalWrite);
+        local_region(qp, pd, sge.lkey, sge.addr, sge.length_bytes, kAccessLocalWrite);
     if (region == nullptr) {
       error = LocalError::kProtection;
       return PlaceResult::kDone;

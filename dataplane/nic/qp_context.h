@@ -84,12 +84,16 @@ struct QpContext {
   QpCell* cell = nullptr;
   uint32_t cell_index = 0;
   uint32_t pd = 0;
+  uint32_t recv_pd = 0;  // of what receives name
 
   // Segment arrays, bounds-checked when the QP was created.
   std::byte* recv_slots = nullptr;
   RecvCompletion* recv_completions = nullptr;
   LandingSlot* landing = nullptr;
   uint32_t recv_entries = 0, recv_max_sge = 0, landing_entries = 0;
+  // Shared receive queue, or null: receives are then bound to SNs as messages arrive (rule 13).
+  SrqHeader* srq = nullptr;
+  const std::atomic<uint32_t>* srq_queue = nullptr;
 
   // Connection, from kModifyQp.
   uint32_t dest_qpn = 0;
@@ -115,7 +119,8 @@ struct QpContext {
 
   // Responder.
   ReceiveSpace requests;
-  uint32_t recv_next_sn = 0;  // receive SN that completes next
+  uint32_t recv_next_sn = 0;   // receive SN that completes next
+  uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after

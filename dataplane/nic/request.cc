@@ -185,9 +185,11 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   if (consumes_receive) {
     const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
     // Checked here also for packets that will be held: at the front a held packet can't answer RNR
-    // any more. A receive of the QP's own queue is bound by its number, however early (rule 13).
-    if (serial_distance(qp.recv_next_sn, sn) < 0 || check_receive(qp, sn).kind != Verdict::kDone)
+    // any more (rule 13).
+    if (serial_distance(qp.recv_next_sn, sn) < 0 ||
+        check_receive(qp, sn, /*ahead=*/true).kind != Verdict::kDone) {
       return false;
+    }
   }
   if (must_hold(p)) {
     if (!hold(qp.requests, p, packet)) return false;
@@ -278,8 +280,8 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
     qp.takes_receives = true;
     if (p.recv_sn != qp.recv_next_sn)
       return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-    if (const Verdict verdict = check_receive(qp, p.recv_sn); verdict.kind != Verdict::kDone)
-      return verdict;
+    const Verdict verdict = check_receive(qp, p.recv_sn, ahead);
+    if (verdict.kind != Verdict::kDone) return verdict;
   }
   if (!payload.empty()) {
     MemoryRegionEntry* region =
@@ -306,35 +308,14 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
   return {};
 }
 
-// Whether receive `sn` has been posted.
-Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn) {
-  if (qp.recv_entries == 0 || serial_distance(sn, receives_posted(qp)) <= 0) {
-    return {.kind = Verdict::kRnr, .recv_status = std::nullopt, .sn = sn};
-  }
-  return {};
-}
-
-// The slot is shared memory: copy, then look.
-bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive) {
-  const auto* shared = reinterpret_cast<const RecvSlot*>(
-      qp.recv_slots + size_t{sn & (qp.recv_entries - 1)} * recv_slot_bytes(qp.recv_max_sge));
-  receive.sge_count = shared->sge_count;
-  if (receive.sge_count > qp.recv_max_sge || shared->sn != sn) return false;
-  receive.capacity_bytes = 0;
-  for (uint32_t i = 0; i < receive.sge_count; ++i) {
-    receive.sges[i] = shared->sge[i];
-    receive.capacity_bytes += receive.sges[i].length_bytes;
-  }
-  return true;
-}
-
 Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
                                 std::span<const std::byte> payload, bool ahead) {
   const uint32_t sn = p.reth.key;
   qp.takes_receives = true;
   if (!ahead && sn != qp.recv_next_sn)
     return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-  if (const Verdict verdict = check_receive(qp, sn); verdict.kind != Verdict::kDone) return verdict;
+  if (const Verdict verdict = check_receive(qp, sn, ahead); verdict.kind != Verdict::kDone)
+    return verdict;
 
   PostedReceive receive;
   if (!load_receive(qp, sn, receive)) {
@@ -345,7 +326,8 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   }
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
-  const PlaceResult result = scatter(qp, request, receive.list(), p.reth.va, payload, error);
+  const PlaceResult result =
+      scatter(qp, qp.recv_pd, request, receive.list(), p.reth.va, payload, error);
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
   if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
@@ -450,32 +432,6 @@ void Nic::Impl::slide_later(QpContext& qp) {
   if (qp.on_slide_list) return;
   qp.on_slide_list = true;
   slide_next.push_back(&qp);
-}
-
-// Ahead of the front, too: nobody reads it before it is published.
-void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
-                              RecvStatus status) {
-  RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
-  completion = {.sn = sn,
-                .status = static_cast<uint32_t>(status),
-                .byte_len = end.byte_len,
-                .imm_data = end.imm_data,
-                .flags = end.flags,
-                .src_qpn = end.src_qpn,
-                .reserved = {}};
-}
-
-void Nic::Impl::publish_receive(QpContext& qp, uint32_t sn) {
-  qp.recv_next_sn = sn + 1;
-  qp.cell->recv_completed.store(sn + 1, std::memory_order_release);
-  report(qp);
-}
-
-void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
-                                 RecvStatus status) {
-  if (qp.recv_entries == 0) return;
-  write_receive(qp, sn, end, status);
-  publish_receive(qp, sn);
 }
 
 }  // namespace hostnic

@@ -163,7 +163,7 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
   std::copy_n(shared.sge, sge_count, sges.begin());
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.responses, p.psn, ahead, !p.more};
-  switch (scatter(qp, request, {sges.data(), sge_count}, p.reth.va, payload, error)) {
+  switch (scatter(qp, qp.pd, request, {sges.data(), sge_count}, p.reth.va, payload, error)) {
     case PlaceResult::kNoRoom:
       retry = true;
       break;

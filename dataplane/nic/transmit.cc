@@ -226,7 +226,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
   if (!seals && reliable && progress.sge_index < progress.sge_count) {
     const Sge& sge = progress.sges[progress.sge_index];
     if (sge.length_bytes - progress.sge_offset >= part) {
-      MemoryRegionEntry* region = local_region(qp, sge.lkey, sge.addr, sge.length_bytes, 0);
+      MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
       const std::byte* payload =
           region == nullptr ? nullptr
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
@@ -296,7 +296,7 @@ rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const
       offset = 0;
       continue;
     }
-    MemoryRegionEntry* region = local_region(qp, sge.lkey, sge.addr, sge.length_bytes, 0);
+    MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
     if (region == nullptr || !fetch(*region, sge.addr + offset, out, bytes))
       error = LocalError::kProtection;
     out += bytes;

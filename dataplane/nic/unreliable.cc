@@ -140,7 +140,7 @@ bool Nic::Impl::place_unreliable(QpContext& qp, const wire::Packet& p,
     return false;
   }
   const bool takes_receive = !message.is_write || wire::opcode_info(p.opcode).has_imm;
-  if (takes_receive && check_receive(qp, qp.recv_next_sn).kind != Verdict::kDone) {
+  if (takes_receive && check_receive(qp, qp.recv_next_sn, /*ahead=*/false).kind != Verdict::kDone) {
     counters.add(Counter::rx_no_receive);
     return false;
   }
@@ -169,7 +169,7 @@ bool Nic::Impl::place_uc_send(QpContext& qp, const wire::Packet& p,
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, /*ahead=*/false, /*tail=*/false};
   const PlaceResult result =
-      scatter(qp, request, receive.list(), qp.message.offset_bytes, payload, error);
+      scatter(qp, qp.recv_pd, request, receive.list(), qp.message.offset_bytes, payload, error);
   if (error == LocalError::kNone && result == PlaceResult::kDone) return true;
   fail_receive(qp, sn, RecvStatus::kProtectionError);
   return false;
@@ -197,7 +197,7 @@ void Nic::Impl::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf*
     return;
   }
   const uint32_t sn = qp.recv_next_sn;
-  if (check_receive(qp, sn).kind != Verdict::kDone) {
+  if (check_receive(qp, sn, /*ahead=*/false).kind != Verdict::kDone) {
     counters.add(Counter::rx_no_receive);
     return;
   }
@@ -216,9 +216,10 @@ void Nic::Impl::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf*
               wire::kIpv4Bytes);
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, /*ahead=*/false, /*tail=*/false};
-  PlaceResult result = scatter(qp, request, receive.list(), 0, grh, error);
+  PlaceResult result = scatter(qp, qp.recv_pd, request, receive.list(), 0, grh, error);
   if (error == LocalError::kNone && result == PlaceResult::kDone)
-    result = scatter(qp, request, receive.list(), kGrhBytes, payload_of(packet, p), error);
+    result =
+        scatter(qp, qp.recv_pd, request, receive.list(), kGrhBytes, payload_of(packet, p), error);
   if (error != LocalError::kNone || result != PlaceResult::kDone) {
     fail_receive(qp, sn, RecvStatus::kProtectionError);
     return;

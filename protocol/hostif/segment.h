@@ -3,9 +3,9 @@
 // used.
 //
 // Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
-// cells | arena. The arena belongs to the driver, which places receive queues, their completion
-// rings and READ landing lists in it and names them by offset in kCreateQp; the NIC bounds-checks
-// every offset once, when the QP is created.
+// cells | arena. The arena belongs to the driver, which places receive queues (QPs' own and
+// shared), completion rings and READ landing lists in it and names them by offset in kCreateQp; the
+// NIC bounds-checks every offset once, when the QP is created.
 //
 //   part                         driver (client)                NIC (hostnicd)
 //   header: magic .. sizes       reads                          writes once
@@ -16,7 +16,8 @@
 //   QpCell: nic part             reads (seqlock), clears dirty  writes
 //   QpCell: driver part          writes                         reads (untrusted)
 //   receive queue, landing list  writes                         reads (untrusted, checked per use)
-//   receive completion ring      reads                          writes
+//   receive completion ring      reads                          writes (and reads back, untrusted)
+//   SrqHeader, index queue       writes (as marked)             reads (untrusted), writes `taken`
 //
 // The NIC never relies on anything it can read here: a value that makes no sense costs the client
 // its connection.
@@ -31,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 4;
+inline constexpr uint32_t kHostAbiVersion = 5;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -155,20 +156,25 @@ struct QpCell {
       recv_completed;  // outside the seqlock: receive completions written, absolute
   std::atomic<uint32_t> credit_watched;  // outside the seqlock: the peer waits for receives; a post
                                          // must ring the doorbell
-  uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond base_psn
+  std::atomic<uint32_t> recv_bound;  // outside the seqlock: receives taken from the shared receive
+                                     // queue, absolute; their completion slots name them
+  uint64_t sack[kBitmapWords];       // bit psn % kWindowLimit: received beyond base_psn
   uint64_t response_bitmap[kBitmapWords];  // the same for responses
 
   // --- Driver part.
-  alignas(64) std::atomic<uint32_t> recv_posted;  // receives posted, absolute (credit)
+  // Receives posted, absolute (credit). With a shared receive queue: how far the completion ring
+  // may be written, which is its length beyond what the driver has read.
+  alignas(64) std::atomic<uint32_t> recv_posted;
 };
 static_assert(sizeof(QpCell) % 64 == 0);
 
 // ---- arena objects
 // -------------------------------------------------------------------------------------------------
 
-// Receive queue slot, at index SN % entries. Stride is recv_slot_bytes(max_sge).
+// Receive queue slot, at index SN % entries; in a shared queue wherever the driver has room. Stride
+// is recv_slot_bytes(max_sge).
 struct RecvSlot {
-  uint32_t sn;
+  uint32_t sn;  // shared queue: the slot's own index
   uint32_t sge_count;
   uint64_t reserved;
   Sge sge[];
@@ -189,11 +195,25 @@ struct RecvCompletion {
   uint32_t status;  // RecvStatus
   uint32_t byte_len;
   uint32_t imm_data;
-  uint32_t flags;    // RecvFlag
-  uint32_t src_qpn;  // UD
-  uint32_t reserved[2];
+  uint32_t flags;      // RecvFlag
+  uint32_t src_qpn;    // UD
+  uint32_t wqe_index;  // shared receive queue: the slot; valid once QpCell::recv_bound passed SN
+  uint32_t reserved;
 };
 static_assert(sizeof(RecvCompletion) == 32);
+
+// A shared receive queue: a table of RecvSlots, and a queue of indices into it in the order in
+// which they were posted. All QPs that use it are one NIC's and served by one lcore, which takes
+// from the queue; the slots come back in any order, as messages complete. The index queue follows
+// the header: uint32_t, position % entries.
+struct SrqHeader {
+  // Written by the driver.
+  alignas(64) std::atomic<uint32_t> posted;  // absolute
+  std::atomic<uint32_t> limit;  // armed: report when fewer than that are left; 0: not armed
+  // Written by the NIC.
+  alignas(64) std::atomic<uint32_t> taken;  // absolute
+};
+constexpr uint64_t srq_bytes(uint32_t entries) { return sizeof(SrqHeader) + 4 * uint64_t{entries}; }
 // What every UD receive starts with: 20 bytes that nobody defines (zeros here), then the IPv4
 // header (InfiniBand annex A17.4.5.2).
 inline constexpr uint32_t kGrhBytes = 40;

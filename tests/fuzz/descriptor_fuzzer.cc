@@ -232,7 +232,11 @@ class Hostile {
                          .landing_offset = some_offset(),
                          .recv_entries = 1u << input_.below(8),
                          .recv_max_sge = static_cast<uint16_t>(input_.below(18)),
-                         .landing_entries = static_cast<uint16_t>(1u << input_.below(5))};
+                         .landing_entries = static_cast<uint16_t>(1u << input_.below(5)),
+                         .type = QpType::kRc,
+                         .recv_pd = kHostilePd};
+    // A shared queue, whose words any other block of the arena may be, scribbles included.
+    if (input_.below(4) == 0) command.create_qp.srq_offset = some_offset();
     if (input_.below(16) == 0) command.create_qp.recv_entries = input_.take<uint32_t>();
     if (input_.below(16) == 0) command.create_qp.landing_entries = input_.take<uint16_t>();
     map_.commands.enqueue_bulk(&command, 1);

@@ -15,6 +15,7 @@ from harness import (  # noqa: E402
     run_cases, select, verify_is_ok)
 from command_cases import refused_cases, running_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
+from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
@@ -125,6 +126,14 @@ class Maker:
                               ["-c" if pingpong else "-F", *arguments],
                               pingpong_is_ok if pingpong else perftest_rows(rows), 180,
                               quick and place == "two NICs")
+
+    def add_shared_receive_queues(self):
+        for program, name, arguments, rows, quick, loses in SHARED_RECEIVE:
+            for network in ([], ["--loss", "1%"]) if loses else ([],):
+                pingpong = rows == 0
+                self.add_pair(f"{program} {name}", network, "two NICs", program,
+                              ["-c" if pingpong else "-F", *arguments],
+                              pingpong_is_ok if pingpong else perftest_rows(rows), 180, quick)
 
     def add_one_line(self):
         """Two hosts as the README shows them: the client is there before the server listens."""
@@ -244,6 +253,7 @@ def main():
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()
+    maker.add_shared_receive_queues()
     maker.add_one_line()
     maker.add_data_checks()
     maker.add_large_regions()

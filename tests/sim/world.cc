@@ -66,8 +66,8 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
                                              channel_->segment_bytes(), settings);
   require(driver_->error() == 0, "driver");
   driver_->set_async_handler(
-      [](void* self, driver::AsyncEvent event, void* qp_user, driver::Cq*) {
-        static_cast<Host*>(self)->events.push_back({event, qp_user});
+      [](void* self, driver::AsyncEvent event, void* user, driver::Cq*) {
+        static_cast<Host*>(self)->events.push_back({event, user});
       },
       this);
 }
@@ -174,6 +174,7 @@ std::unique_ptr<Endpoint> World::make_endpoint(uint32_t index, const QpSettings&
   init.pd = settings.pd;
   init.send_cq = end->send_cq.get();
   init.recv_cq = end->recv_cq.get();
+  init.srq = settings.srq;
   init.caps = settings.caps;
   init.signal_all = settings.signal_all;
   init.user = end.get();

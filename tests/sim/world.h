@@ -67,7 +67,7 @@ class World;
 
 struct Event {
   driver::AsyncEvent event;
-  void* qp_user;
+  void* user;  // of the object that it is about
 };
 
 class Host final : public driver::NicLink {
@@ -103,6 +103,7 @@ class Host final : public driver::NicLink {
 
 struct QpSettings {
   QpType type = QpType::kRc;
+  driver::Srq* srq = nullptr;
   uint32_t qkey = 0x11111111;  // UD
   driver::QpCaps caps{.max_send_wr = 64,
                       .max_recv_wr = 64,

@@ -271,7 +271,10 @@ TEST(AbiDeviceAttr, AdvertisesTheLimits) {
   EXPECT_EQ(attr.phys_port_cnt, 1);
   EXPECT_EQ(attr.atomic_cap, IBV_ATOMIC_HCA);
   EXPECT_GE(attr.max_cqe, 262'144);
-  EXPECT_EQ(attr.max_srq, 0);
+  EXPECT_GT(attr.max_srq, 0);
+  EXPECT_EQ(attr.max_srq_wr, 16384);
+  EXPECT_EQ(attr.max_srq_sge, 16);
+  EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0u);
 }
 
 TEST(AbiDeviceAttr, ServesOlderAndNewerStructures) {

@@ -43,6 +43,13 @@ class Qp {
   static void raise(Driver& driver, AsyncEvent event, Qp* qp, Cq* cq);
 };
 
+class Srq {
+ public:
+  SrqInit init;
+  std::deque<uint64_t> receives;
+  uint32_t limit = 0;
+};
+
 struct Driver::Impl {
   std::map<uint32_t, std::unique_ptr<Qp>> qps;
   AsyncFn async = nullptr;
@@ -103,6 +110,37 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   caps = qp->init.caps;
 }
 
+Expected<Srq*, int> Driver::create_srq(const SrqInit& init) {
+  if (int error = fake::behaviour().create_srq_error) return Unexpected(error);
+  ++fake::seen().srqs;
+  return new Srq{init, {}, 0};
+}
+
+int Driver::destroy_srq(Srq* srq) {
+  delete srq;
+  --fake::seen().srqs;
+  return 0;
+}
+
+int Driver::arm_srq(Srq* srq, uint32_t limit) {
+  if (limit > srq->init.max_wr) return EINVAL;
+  srq->limit = limit;
+  if (limit > srq->receives.size() && limit != 0) {
+    srq->limit = 0;
+    impl_->async(impl_->async_argument, AsyncEvent::kSrqLimitReached, srq->init.user, nullptr);
+  }
+  return 0;
+}
+
+uint32_t Driver::srq_limit(Srq* srq) { return srq->limit; }
+
+int Driver::post_srq_recv(Srq* srq, const RecvRequest& request) {
+  if (request.sges.size() > srq->init.max_sge) return EINVAL;
+  if (srq->receives.size() == srq->init.max_wr) return ENOMEM;
+  srq->receives.push_back(request.wr_id);
+  return 0;
+}
+
 uint32_t Driver::free_send_slots(Qp* qp) {
   if (fake::behaviour().send_slots_free) return fake::behaviour().send_slots_free;
   return qp->init.caps.max_send_wr - (qp->posted - qp->freed_slots->load());
@@ -154,10 +192,15 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
   const bool datagram = qp->init.type == QpType::kUd;
   const auto peer = impl_->qps.find(datagram ? request.ud.qpn : qp->attr.dest_qpn);
   const bool sends = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
-  if (sends && peer != impl_->qps.end() && !peer->second->receives.empty()) {
+  std::deque<uint64_t>* receives = nullptr;
+  if (sends && peer != impl_->qps.end()) {
+    Srq* srq = peer->second->init.srq;
+    receives = srq != nullptr ? &srq->receives : &peer->second->receives;
+  }
+  if (receives != nullptr && !receives->empty()) {
     Completion done;
-    done.wr_id = peer->second->receives.front();
-    peer->second->receives.pop_front();
+    done.wr_id = receives->front();
+    receives->pop_front();
     done.opcode = WcOpcode::kRecv;
     done.byte_len = bytes;
     done.qpn = peer->first;
@@ -253,6 +296,9 @@ int Context::post_send(Qp& qp, const SendRequest& request) {
 }
 int Context::post_recv(Qp& qp, const RecvRequest& request) {
   return driver_->post_recv(&qp, request);
+}
+int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
+  return driver_->post_srq_recv(&srq, request);
 }
 void Context::abandon_after_fork() {
   fake::seen().abandoned = true;

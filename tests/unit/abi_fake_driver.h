@@ -14,6 +14,7 @@ struct Behaviour {
   int register_error = 0;        // of register_memory()
   int post_error = 0;            // of post_send()
   int modify_error = 0;          // of modify_qp()
+  int create_srq_error = 0;      // of create_srq()
   uint32_t send_slots_free = 0;  // 0: what the queue really has
 };
 Behaviour& behaviour();
@@ -26,8 +27,8 @@ struct Seen {
   std::vector<uint8_t> inline_bytes;
   driver::QpAttr attr;
   uint32_t attr_mask = 0;
-  uint32_t mrs = 0, qps = 0;  // existing
-  uint64_t iova = 0;          // of the newest MR
+  uint32_t mrs = 0, qps = 0, srqs = 0;  // existing
+  uint64_t iova = 0;                    // of the newest MR
   bool abandoned = false;
 };
 Seen& seen();

@@ -33,6 +33,7 @@ class AbiTest : public testing::Test {
     ibv_free_device_list(list_);
     EXPECT_EQ(fake::seen().qps, 0u);
     EXPECT_EQ(fake::seen().mrs, 0u);
+    EXPECT_EQ(fake::seen().srqs, 0u);
   }
 
   static ibv_qp_init_attr init_attr(ibv_cq* cq) {

@@ -14,7 +14,7 @@ constexpr uint64_t kIdMask = (uint64_t{1} << kTypeShift) - 1;
 
 constexpr uint64_t make_record(uint64_t type, uint64_t id) { return type << kTypeShift | id; }
 
-enum class About { kQp, kCq, kDevice };
+enum class About { kQp, kCq, kSrq, kDevice };
 
 About about(ibv_event_type type) {
   switch (type) {
@@ -27,19 +27,24 @@ About about(ibv_event_type type) {
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       return About::kQp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return About::kSrq;
     default:
       return About::kDevice;
   }
 }
 
 // Driver lock held.
-void on_event(void* argument, driver::AsyncEvent event, void* qp_user, driver::Cq* cq) {
+void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* cq) {
   auto& context = *static_cast<ContextObject*>(argument);
   uint64_t id = 0;
   // A completion queue's event also says which queue pair met it.
   if (about(static_cast<ibv_event_type>(event)) == About::kQp) {
-    if (qp_user == nullptr) return;
-    id = static_cast<QpObject*>(qp_user)->id;
+    if (user == nullptr) return;
+    id = static_cast<QpObject*>(user)->id;
+  } else if (event == driver::AsyncEvent::kSrqLimitReached) {
+    id = static_cast<SrqObject*>(user)->id;
   } else if (cq != nullptr) {
     ObjectLock lock = lock_objects();
     const auto found = context.cq_ids.find(cq);
@@ -68,6 +73,13 @@ bool deliver(uint64_t record, ibv_async_event& event) {
       if (cq == nullptr) return false;
       ++cq->async_events_taken;
       event.element.cq = public_of(cq);
+      return true;
+    }
+    case About::kSrq: {
+      auto* srq = object_of(static_cast<ibv_srq*>(find_object(Kind::kSrq, id)));
+      if (srq == nullptr) return false;
+      ++srq->async_events_taken;
+      event.element.srq = srq;
       return true;
     }
     case About::kDevice:
@@ -119,6 +131,7 @@ HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {
   static const RealVerb<void(ibv_async_event*)> real("ibv_ack_async_event", "IBVERBS_1.1");
   QpObject* qp = nullptr;
   CqObject* cq = nullptr;
+  SrqObject* srq = nullptr;
   const About what = about(event->event_type);
   {
     // Known and not live: ibv_destroy_* may be waiting for just this.
@@ -127,12 +140,16 @@ HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {
       qp = object_of(event->element.qp);
     } else if (what == About::kCq && is_known(Kind::kCq, event->element.cq)) {
       cq = object_of(event->element.cq);
+    } else if (what == About::kSrq && is_known(Kind::kSrq, event->element.srq)) {
+      srq = object_of(event->element.srq);
     }
   }
   if (qp != nullptr) {
     acknowledge(qp->qp_base, qp->qp_base.events_completed);
   } else if (cq != nullptr) {
     acknowledge(*cq, cq->async_events_completed);
+  } else if (srq != nullptr) {
+    acknowledge(*srq, srq->events_completed);
   } else {
     real.foreign(event);
   }

@@ -81,6 +81,7 @@ void destroy_all(Kind kind, ContextObject& context, Destroy destroy) {
 void close_context(ContextObject* object) {
   // Users before what they use. In a forked child only our own half may be freed.
   destroy_all<QpObject>(Kind::kQp, *object, destroy_qp_object);
+  destroy_all<SrqObject>(Kind::kSrq, *object, destroy_srq_object);
   destroy_all<CqObject>(Kind::kCq, *object, destroy_cq_object);
   destroy_all<ChannelObject>(Kind::kChannel, *object, destroy_channel_object);
   destroy_all<MrObject>(Kind::kMr, *object, [](MrObject& mr) {

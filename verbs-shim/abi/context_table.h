@@ -21,16 +21,17 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);     // qp
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr,
                size_t size_bytes);  // query.cc
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
-                    ibv_device_attr_ex* attr, size_t size_bytes);  // query.cc
-int query_rt_values(ibv_context* context, ibv_values_ex* values);  // query.cc
-// Memory windows and shared receive queues: EOPNOTSUPP. unsupported.cc
+                    ibv_device_attr_ex* attr, size_t size_bytes);        // query.cc
+int query_rt_values(ibv_context* context, ibv_values_ex* values);        // query.cc
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);  // post.cc
+// Memory windows: EOPNOTSUPP. unsupported.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int dealloc_mw(ibv_mw* mw);
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 
 // Destroys what the program left behind when it closes the device.
 void destroy_qp_object(QpObject& qp);                 // qp.cc
+void destroy_srq_object(SrqObject& srq);              // srq.cc
 void destroy_cq_object(CqObject& cq);                 // cq.cc
 int deregister_mr_object(MrObject& mr);               // mr.cc
 void destroy_channel_object(ChannelObject& channel);  // channel.cc

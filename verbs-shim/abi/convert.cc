@@ -74,6 +74,8 @@ static_assert(same(AsyncEvent::kQpAccessErr, IBV_EVENT_QP_ACCESS_ERR));
 static_assert(same(AsyncEvent::kCommEst, IBV_EVENT_COMM_EST));
 static_assert(same(AsyncEvent::kSqDrained, IBV_EVENT_SQ_DRAINED));
 static_assert(same(AsyncEvent::kDeviceFatal, IBV_EVENT_DEVICE_FATAL));
+static_assert(same(AsyncEvent::kSrqLimitReached, IBV_EVENT_SRQ_LIMIT_REACHED));
+static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED));
 
 constexpr uint8_t kWidth1x = 1, kWidth4x = 2;
 constexpr uint8_t kSpeedSdr = 1, kSpeedQdr = 4, kSpeedEdr = 32, kSpeedHdr = 64, kSpeedNdr = 128;

@@ -42,6 +42,9 @@ void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
   attr.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * info.max_qps);
   attr.atomic_cap = info.atomic_on_host ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA;
   attr.max_ah = kMaxAhs;
+  attr.max_srq = kMaxSrqs;
+  attr.max_srq_wr = kMaxSrqWr;
+  attr.max_srq_sge = kMaxSge;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = kLocalAckDelay;
   attr.phys_port_cnt = 1;

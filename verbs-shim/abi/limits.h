@@ -9,6 +9,8 @@
 namespace hostnic::abi {
 
 inline constexpr uint32_t kMaxQpWr = 16384;
+inline constexpr uint32_t kMaxSrqs = 16384;
+inline constexpr uint32_t kMaxSrqWr = 16384;
 inline constexpr uint32_t kMaxCqe = 1'048'575;  // libfabric's rxm asks for 262,144
 inline constexpr uint32_t kMaxCqs = 65536;
 inline constexpr uint32_t kMaxPds = 65536;

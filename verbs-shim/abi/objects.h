@@ -36,7 +36,7 @@ struct ObjectBase {
 };
 
 struct PdObject : ibv_pd, ObjectBase {
-  uint32_t users = 0;  // [registry] MRs, QPs and AHs
+  uint32_t users = 0;  // [registry] MRs, SRQs, QPs and AHs
 };
 
 struct MrObject : ibv_mr, ObjectBase {
@@ -60,6 +60,13 @@ struct CqObject : ibv_cq_ex, ObjectBase {
   driver::Completion current;
   uint64_t current_time_ns = 0;
   uint64_t wc_flags = 0;
+};
+
+struct SrqObject : ibv_srq, ObjectBase {
+  driver::Srq* srq = nullptr;
+  uint32_t max_wr = 0, max_sge = 0;
+  uint32_t qps = 0;                 // [registry]
+  uint32_t async_events_taken = 0;  // [registry]
 };
 
 struct QpObject : ibv_qp_ex, ObjectBase {
@@ -91,7 +98,7 @@ struct ContextObject : verbs_context, ObjectBase {
   // In a forked child: nothing of the driver may be touched, its locks may be held by threads that
   // don't exist here.
   std::atomic<bool> abandoned{false};
-  uint32_t pds = 0, cqs = 0, ahs = 0;                      // [registry] for the advertised limits
+  uint32_t pds = 0, cqs = 0, srqs = 0, ahs = 0;            // [registry] for the advertised limits
   std::unordered_map<const driver::Cq*, uint64_t> cq_ids;  // [registry]
 };
 
@@ -105,6 +112,7 @@ inline ChannelObject* object_of(ibv_comp_channel* channel) {
 }
 inline CqObject* object_of(ibv_cq_ex* cq) { return static_cast<CqObject*>(cq); }
 inline CqObject* object_of(ibv_cq* cq) { return object_of(reinterpret_cast<ibv_cq_ex*>(cq)); }
+inline SrqObject* object_of(ibv_srq* srq) { return static_cast<SrqObject*>(srq); }
 inline QpObject* object_of(ibv_qp_ex* qp) { return static_cast<QpObject*>(qp); }
 inline QpObject* object_of(ibv_qp* qp) { return object_of(reinterpret_cast<ibv_qp_ex*>(qp)); }
 inline AhObject* object_of(ibv_ah* ah) { return static_cast<AhObject*>(ah); }

@@ -1,4 +1,5 @@
-// Posting by list: ibv_post_send and ibv_post_recv. (The builder is send_builder.cc.)
+// Posting by list: ibv_post_send, ibv_post_recv, ibv_post_srq_recv. (The builder is
+// send_builder.cc.)
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/registry.h"
@@ -26,20 +27,37 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return 0;
 }
 
-int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  QpObject& object = *object_of(qp);
-  driver::Context& context = *object.owner->driver;
+namespace {
+
+template <typename Post>
+int post_receives(ibv_recv_wr* wr, ibv_recv_wr** bad_wr, Post post) {
   SgeBuffer sges;  // not zeroed
   for (; wr != nullptr; wr = wr->next) {
     driver::RecvRequest request;
     int error = to_recv_request(*wr, sges, request);
-    if (error == 0) error = context.post_recv(*object.qp, request);
+    if (error == 0) error = post(request);
     if (error != 0) {
       *bad_wr = wr;
       return fail(error);
     }
   }
   return 0;
+}
+
+}  // namespace
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  QpObject& object = *object_of(qp);
+  return post_receives(wr, bad_wr, [&](const driver::RecvRequest& request) {
+    return object.owner->driver->post_recv(*object.qp, request);
+  });
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  SrqObject& object = *object_of(srq);
+  return post_receives(wr, bad_wr, [&](const driver::RecvRequest& request) {
+    return object.owner->driver->post_srq_recv(*object.srq, request);
+  });
 }
 
 }  // namespace hostnic::abi

@@ -15,27 +15,32 @@ namespace {
 
 // 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
-  if (!qp_type(attr.qp_type) || attr.srq != nullptr) return EOPNOTSUPP;
+  if (!qp_type(attr.qp_type)) return EOPNOTSUPP;
   if (!is_live_in(Kind::kPd, pd, &context)) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return EINVAL;
   const ibv_qp_cap& cap = attr.cap;
-  if (cap.max_send_wr > kMaxQpWr || cap.max_recv_wr > kMaxQpWr) return EINVAL;
-  if (cap.max_send_sge > kMaxSge || cap.max_recv_sge > kMaxSge) return EINVAL;
+  if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge) return EINVAL;
+  if (attr.srq != nullptr) {  // with it the limits for receives don't matter (man ibv_create_qp)
+    if (!is_live_in(Kind::kSrq, attr.srq, &context)) return EINVAL;
+  } else if (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge) {
+    return EINVAL;
+  }
   if (cap.max_inline_data > kMaxInlineBytes) return EINVAL;
   return context.abandoned ? EIO : 0;
 }
 
-void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, int change) {
+void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq, int change) {
   object_of(pd)->users += change;
   object_of(send_cq)->qps += change;
   object_of(recv_cq)->qps += change;
+  if (srq != nullptr) object_of(srq)->qps += change;
 }
 
 int hold(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   ObjectLock lock = lock_objects();
   if (int error = check(context, pd, attr)) return error;
-  count_users(pd, attr.send_cq, attr.recv_cq, +1);
+  count_users(pd, attr.send_cq, attr.recv_cq, attr.srq, +1);
   return 0;
 }
 
@@ -46,6 +51,7 @@ void fill_public_fields(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& att
   base.pd = pd;
   base.send_cq = attr.send_cq;
   base.recv_cq = attr.recv_cq;
+  base.srq = attr.srq;
   base.handle = static_cast<uint32_t>(qp.id);
   base.qp_num = driver::qpn_of(*qp.qp);
   base.state = IBV_QPS_RESET;
@@ -64,6 +70,7 @@ QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr
   init.pd = pd->handle;
   init.send_cq = object_of(attr.send_cq)->cq.get();
   init.recv_cq = object_of(attr.recv_cq)->cq.get();
+  init.srq = attr.srq != nullptr ? object_of(attr.srq)->srq : nullptr;
   init.caps = to_qp_caps(attr.cap);
   init.signal_all = qp->signal_all;
   init.user = qp.get();
@@ -87,7 +94,7 @@ QpObject* create_qp(ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   if (qp == nullptr) {
     const int error = errno;
     ObjectLock lock = lock_objects();
-    count_users(pd, attr.send_cq, attr.recv_cq, -1);
+    count_users(pd, attr.send_cq, attr.recv_cq, attr.srq, -1);
     errno = error;
   }
   return qp;
@@ -207,6 +214,7 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
   init->qp_context = qp->qp_context;
   init->send_cq = qp->send_cq;
   init->recv_cq = qp->recv_cq;
+  init->srq = qp->srq;
   init->cap = attr->cap;
   init->qp_type = qp->qp_type;
   init->sq_sig_all = object->signal_all;
@@ -236,7 +244,7 @@ HOSTNIC_VERB int ibv_destroy_qp(ibv_qp* qp) {
   {
     ObjectLock lock = lock_objects();
     remove_object(qp);
-    count_users(qp->pd, qp->send_cq, qp->recv_cq, -1);
+    count_users(qp->pd, qp->send_cq, qp->recv_cq, qp->srq, -1);
   }
   destroy_qp_object(*object);
   return 0;

@@ -1,6 +1,5 @@
-// What this device does not have, refused cleanly: shared receive queues, memory windows,
-// multicast, objects imported from other processes, enhanced connection establishment. Functions on
-// objects that we never create (ibv_destroy_srq, ...) are the real library's.
+// What this device does not have, refused cleanly: memory windows, multicast, objects imported from
+// other processes, enhanced connection establishment.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -12,21 +11,9 @@ ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EOPNOTSUPP); }
 int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail(EOPNOTSUPP); }
 int dealloc_mw(ibv_mw*) { return fail(EOPNOTSUPP); }
 
-int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  *bad_wr = wr;
-  return fail(EOPNOTSUPP);
-}
-
 }  // namespace hostnic::abi
 
 using namespace hostnic::abi;
-
-HOSTNIC_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  static const RealVerb<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)> real("ibv_create_srq",
-                                                                    "IBVERBS_1.1");
-  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
-  return real.foreign(pd, attr);
-}
 
 HOSTNIC_VERB int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",

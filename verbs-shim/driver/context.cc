@@ -398,6 +398,11 @@ int Context::post_recv(Qp& qp, const RecvRequest& request) {
   return driver_->post_recv(&qp, request);
 }
 
+int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
+  if (!alive()) return EIO;
+  return driver_->post_srq_recv(&srq, request);
+}
+
 void Context::abandon_after_fork() {
   alive_.store(false, std::memory_order_release);
   if (parts_ == nullptr) return;

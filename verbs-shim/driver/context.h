@@ -64,6 +64,7 @@ class Context final : private NicLink {
   int poll_cq(Cq& cq, Completion* out, int max);
   int post_send(Qp& qp, const SendRequest& request);
   int post_recv(Qp& qp, const RecvRequest& request);
+  int post_srq_recv(Srq& srq, const RecvRequest& request);
 
   // False once hostnicd died or dropped this client, or in a forked child: every call then fails
   // with EIO.

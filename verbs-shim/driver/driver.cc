@@ -14,7 +14,6 @@ namespace hostnic::driver {
 namespace {
 
 constexpr uint32_t kMetaBurst = 64;
-constexpr uint32_t kMaxWr = 16384;
 // The least that is granted. Programs with a queue of one (perftest's latency tests with events)
 // post again as soon as the peer has answered, which under loss is before its acknowledgement has
 // come.
@@ -22,6 +21,10 @@ constexpr uint32_t kMinSendWr = 16;
 constexpr uint32_t kMinCqEntries = 64;
 // A QP counts as sending for so long after it last handed something over.
 constexpr uint64_t kSendingNs = 10'000'000;
+
+uint64_t own_receives_bytes(const QpInit& init) {
+  return uint64_t{Qp::recv_entries_for(init)} * recv_slot_bytes(init.caps.max_recv_sge);
+}
 
 }  // namespace
 
@@ -33,6 +36,7 @@ struct Driver::Impl final : QpHost {
   SegmentMap map;
   std::vector<std::unique_ptr<Qp>> qps;  // by cell
   std::vector<uint32_t> free_cells;
+  std::vector<std::unique_ptr<Srq>> srqs;
   uint32_t next_cell = 0;
   std::vector<Qp*> ready, ready_next, timers;
   bool must_kick = false;
@@ -78,6 +82,10 @@ struct Driver::Impl final : QpHost {
   void raise(AsyncEvent event, Qp* qp, Cq* cq) override {
     if (async != nullptr) async(async_argument, event, qp == nullptr ? nullptr : qp->init.user, cq);
   }
+  void srq_taken(Srq& srq) override {
+    if (srq.limit_reached() && async != nullptr)
+      async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
+  }
   void published() override { must_kick = true; }
   void move_nic_to_error(Qp& qp) override;
 
@@ -98,6 +106,7 @@ struct Driver::Impl final : QpHost {
   Qp* find(uint32_t qpn);
   ModifyQpCommand command_for(const Qp& qp, QpState state) const;
   Expected<Qp*, int> make_qp(const QpInit& init);
+  void take_back_receives(Qp& qp);
   void forget(Qp& qp);
 
   bool map_valid = false;
@@ -215,6 +224,7 @@ ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {
 Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   QpInit init = wanted;
   init.caps.max_send_wr = std::max(init.caps.max_send_wr, kMinSendWr);
+  if (init.srq != nullptr) init.caps.max_recv_wr = init.caps.max_recv_sge = 0;
   const QpCaps& caps = init.caps;
   if (init.send_cq == nullptr || init.recv_cq == nullptr) return Unexpected(EINVAL);
   if (caps.max_send_wr > kMaxWr || caps.max_recv_wr > kMaxWr || caps.max_send_sge > kMaxSge ||
@@ -230,15 +240,15 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   } else {
     return Unexpected(ENOMEM);
   }
-  const uint32_t entries = Qp::recv_entries_for(caps.max_recv_wr);
-  const uint64_t recv = map.allocate(uint64_t{entries} * recv_slot_bytes(caps.max_recv_sge));
+  const uint32_t entries = Qp::recv_entries_for(init);
+  const uint64_t recv =
+      init.srq != nullptr ? init.srq->slots_offset : map.allocate(own_receives_bytes(init));
   const uint64_t completions = map.allocate(entries * sizeof(RecvCompletion));
   const uint64_t landing = map.allocate(kLandingEntries * sizeof(LandingSlot));
   auto qp = std::make_unique<Qp>(*this, init, cell, recv, completions, landing);
   int error = recv == 0 || completions == 0 || landing == 0 ? ENOMEM : 0;
   CommandResponse response{};
   if (error == 0) {
-    map.cell(cell).recv_posted.store(0, std::memory_order_relaxed);
     Command command{};
     command.kind = CommandKind::kCreateQp;
     command.create_qp = {.cell_index = cell,
@@ -246,10 +256,13 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
                          .recv_queue_offset = recv,
                          .recv_completion_offset = completions,
                          .landing_offset = landing,
+                         .srq_offset = init.srq != nullptr ? init.srq->queue_offset : 0,
                          .recv_entries = entries,
-                         .recv_max_sge = static_cast<uint16_t>(caps.max_recv_sge),
+                         .recv_max_sge = static_cast<uint16_t>(
+                             init.srq != nullptr ? init.srq->init.max_sge : caps.max_recv_sge),
                          .landing_entries = kLandingEntries,
-                         .type = init.type};
+                         .type = init.type,
+                         .recv_pd = init.srq != nullptr ? init.srq->init.pd : init.pd};
     error = execute(command, response);
   }
   if (error != 0) {
@@ -259,6 +272,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   qp->qpn = response.qpn;
   init.send_cq->users.fetch_add(1);
   init.recv_cq->users.fetch_add(1);
+  if (init.srq != nullptr) ++init.srq->users;
   Qp* made = qp.get();
   qps[cell] = std::move(qp);
   return made;
@@ -266,10 +280,8 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
 
 // Gives back the segment memory and the cell.
 void Driver::Impl::forget(Qp& qp) {
-  const QpCaps& caps = qp.init.caps;
-  const uint32_t entries = Qp::recv_entries_for(caps.max_recv_wr);
-  map.release(qp.recv_offset, uint64_t{entries} * recv_slot_bytes(caps.max_recv_sge));
-  map.release(qp.recv_completion_offset, entries * sizeof(RecvCompletion));
+  if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
+  map.release(qp.recv_completion_offset, Qp::recv_entries_for(qp.init) * sizeof(RecvCompletion));
   map.release(qp.landing_offset, kLandingEntries * sizeof(LandingSlot));
   free_cells.push_back(qp.cell_index);
   std::erase(ready, &qp);
@@ -294,10 +306,23 @@ int Driver::destroy_qp(Qp* qp) {
   qp->init.recv_cq->remove_qp(qp->qpn);
   qp->init.send_cq->users.fetch_sub(1);
   qp->init.recv_cq->users.fetch_sub(1);
+  qp->give_back_receives();
+  if (qp->init.srq != nullptr) --qp->init.srq->users;
   std::erase_if(impl_->error_moves, [qp](const auto& move) { return move.second == qp->qpn; });
   impl_->forget(*qp);
   impl_->qps[qp->cell_index].reset();
   return 0;
+}
+
+// On the way to RESET, where the cell forgets: in ERR the NIC takes no more from the shared queue,
+// and the cell still says what it took.
+void Driver::Impl::take_back_receives(Qp& qp) {
+  Command command{};
+  command.kind = CommandKind::kModifyQp;
+  command.modify_qp = command_for(qp, QpState::kErr);
+  CommandResponse response{};
+  execute(command, response);
+  qp.give_back_receives();
 }
 
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
@@ -310,6 +335,7 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   apply_attributes(qp->attr, attr, mask);
   const QpState to = (mask & kQpState) != 0 ? attr.state : qp->state;
   if (to == QpState::kErr && qp->state == QpState::kErr) return 0;
+  if (to == QpState::kReset && qp->init.srq != nullptr) impl_->take_back_receives(*qp);
   Command command{};
   command.kind = CommandKind::kModifyQp;
   command.modify_qp = impl_->command_for(*qp, to);
@@ -339,6 +365,30 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   attr = qp->attr;
   attr.state = attr.cur_state = qp->state;
   caps = qp->init.caps;
+}
+
+// ---- shared receive queues
+
+Expected<Srq*, int> Driver::create_srq(const SrqInit& init) {
+  std::lock_guard lock(mutex_);
+  auto made = Srq::create(impl_->map, init);
+  if (!made) return Unexpected(made.error());
+  return impl_->srqs.emplace_back(std::move(*made)).get();
+}
+
+int Driver::destroy_srq(Srq* srq) {
+  std::lock_guard lock(mutex_);
+  if (srq->users != 0) return EBUSY;
+  std::erase_if(impl_->srqs, [srq](const auto& one) { return one.get() == srq; });
+  return 0;
+}
+
+int Driver::arm_srq(Srq* srq, uint32_t limit) {
+  std::lock_guard lock(mutex_);
+  if (limit > srq->init.max_wr) return EINVAL;
+  srq->arm(limit);
+  impl_->srq_taken(*srq);
+  return 0;
 }
 
 QpGauges Driver::gauges(Qp* qp) {
@@ -454,9 +504,5 @@ DriverCounters Driver::counters() {
   std::lock_guard lock(mutex_);
   return impl_->totals;
 }
-
-uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
-uint32_t packets_in_flight(const Qp& qp) { return qp.packets_in_flight(); }
-uint32_t congestion_window(const Qp& qp) { return qp.congestion_window(); }
 
 }  // namespace hostnic::driver

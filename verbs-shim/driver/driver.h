@@ -23,6 +23,7 @@ namespace hostnic::driver {
 
 class Qp;
 class SegmentMap;
+class Srq;
 class Arena;
 
 // The edges of the driver: how to reach the other side of the segment.
@@ -52,11 +53,18 @@ struct DriverSettings {
   uint32_t sole_queued_bytes_limit = 4096 * 1024;
 };
 
+struct SrqInit {
+  uint32_t pd = 0;  // of the memory that its receives name
+  uint32_t max_wr = 0, max_sge = 0;
+  void* user = nullptr;  // the ABI layer's object, for events
+};
+
 struct QpInit {
   QpType type = QpType::kRc;
   uint32_t pd = 0;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;  // then the caps for receives are without meaning
   QpCaps caps;
   bool signal_all = false;
   void* user = nullptr;  // the ABI layer's object, for events
@@ -80,7 +88,8 @@ struct QpGauges {
 
 class Driver {
  public:
-  using AsyncFn = void (*)(void* argument, AsyncEvent event, void* qp_user, Cq* cq);
+  // `user`: of the queue pair or shared receive queue that the event is about.
+  using AsyncFn = void (*)(void* argument, AsyncEvent event, void* user, Cq* cq);
 
   // `segment_fd` and `header`: the mapped client segment. Throws nothing; check valid().
   Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segment_bytes,
@@ -93,6 +102,15 @@ class Driver {
 
   std::unique_ptr<Cq> create_cq(uint32_t entries, Cq::EventFn event,
                                 void* argument);  // [any thread]
+  // [locks] EINVAL for sizes beyond the limits, ENOMEM when the arena is used up.
+  Expected<Srq*, int> create_srq(const SrqInit& init);
+  int destroy_srq(Srq* srq);  // [locks] EBUSY while queue pairs use it
+  // [locks] Arms the limit event; 0 disarms. EINVAL above the queue's length. Below the limit
+  // already, the event comes at once.
+  int arm_srq(Srq* srq, uint32_t limit);
+  uint32_t srq_limit(Srq* srq);                             // [locks] 0: not armed
+  int post_srq_recv(Srq* srq, const RecvRequest& request);  // [locks] 0, EINVAL, ENOMEM
+
   // [locks] EINVAL for caps beyond the limits, ENOMEM when QPs or arena are used up.
   Expected<Qp*, int> create_qp(const QpInit& init);
   // [locks] Waits until the NIC has let go of the QP.

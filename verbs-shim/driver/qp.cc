@@ -32,8 +32,9 @@ WcOpcode wc_opcode(SendOp op) {
 
 }  // namespace
 
-uint32_t Qp::recv_entries_for(uint32_t max_recv_wr) {
-  return max_recv_wr == 0 ? 0 : std::bit_ceil(max_recv_wr);
+uint32_t Qp::recv_entries_for(const QpInit& init) {
+  if (init.srq != nullptr) return init.srq->entries();
+  return init.caps.max_recv_wr == 0 ? 0 : std::bit_ceil(init.caps.max_recv_wr);
 }
 
 Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64_t recv_completion,
@@ -50,8 +51,10 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
   wqe_mask_ = slots - 1;
   sges_.resize(size_t{slots} * init.caps.max_send_sge);
   inline_bytes_.resize(size_t{slots} * init.caps.max_inline_bytes);
-  recv_entries_ = recv_entries_for(init.caps.max_recv_wr);
-  recv_wr_ids_.resize(recv_entries_);
+  recv_entries_ = recv_entries_for(init);
+  if (init.srq == nullptr) recv_wr_ids_.resize(recv_entries_);
+  this->cell().recv_posted.store(0, std::memory_order_relaxed);
+  move_ring_end();
   // No attribute says so for datagrams: the port's.
   if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
 }
@@ -137,7 +140,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
 }
 
 int Qp::post_recv(const RecvRequest& request) {
-  if (state == QpState::kReset) return EINVAL;
+  if (state == QpState::kReset || init.srq != nullptr) return EINVAL;
   if (request.sges.size() > init.caps.max_recv_sge) return EINVAL;
   if (recv_posted_ - recv_taken_ >= init.caps.max_recv_wr) return ENOMEM;
   const uint32_t sn = recv_posted_;
@@ -186,7 +189,8 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       unreported_ = 0;
       recv_posted_ = recv_taken_ = 0;
       cell().recv_posted.store(0, std::memory_order_release);
-      failed_ = flushing_ = false;
+      move_ring_end();
+      failed_ = flushing_ = last_wqe_said_ = false;
       deadline_ns_ = UINT64_MAX;
       break;
     case QpState::kRtr:
@@ -248,16 +252,61 @@ void Qp::flush_sends(VendorError why) {
 void Qp::flush(VendorError why) {
   take_receives(cell().recv_completed.load(std::memory_order_acquire));
   flush_sends(why);
-  for (; recv_taken_ != recv_posted_; ++recv_taken_) {
-    Completion completion;
-    completion.wr_id = recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
-    completion.status = WcStatus::kWrFlushErr;
-    completion.opcode = WcOpcode::kRecv;
-    completion.qpn = qpn;
-    completion.vendor = why;
-    push(*init.recv_cq, completion, false, 0);
+  if (init.srq != nullptr) {
+    flush_shared_receives(why);
+  } else {
+    for (; recv_taken_ != recv_posted_; ++recv_taken_)
+      flush_receive(recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)], why);
   }
   deadline_ns_ = UINT64_MAX;
+}
+
+void Qp::flush_receive(uint64_t wr_id, VendorError why) {
+  Completion completion;
+  completion.wr_id = wr_id;
+  completion.status = WcStatus::kWrFlushErr;
+  completion.opcode = WcOpcode::kRecv;
+  completion.qpn = qpn;
+  completion.vendor = why;
+  push(*init.recv_cq, completion, false, 0);
+}
+
+// What the NIC took for messages that will not end now. What nobody took stays in the queue, for
+// the other queue pairs (rule 13).
+void Qp::flush_shared_receives(VendorError why) {
+  for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_) {
+    const uint32_t index = recv_completion(recv_taken_).wqe_index;
+    flush_receive(init.srq->wr_id(index), why);
+    init.srq->give_back(index);
+  }
+  host_.srq_taken(*init.srq);
+  if (!std::exchange(last_wqe_said_, true))
+    host_.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
+}
+
+void Qp::give_back_receives() {
+  if (init.srq == nullptr) return;
+  for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_)
+    init.srq->give_back(recv_completion(recv_taken_).wqe_index);
+}
+
+// Absolute number of receives that the NIC took from the shared queue.
+uint32_t Qp::bound_receives() {
+  const uint32_t bound = cell().recv_bound.load(std::memory_order_acquire);
+  return bound - recv_taken_ <= recv_entries_ ? bound : recv_taken_;
+}
+
+RecvCompletion& Qp::recv_completion(uint32_t sn) {
+  return reinterpret_cast<RecvCompletion*>(
+      host_.segment().at(recv_completion_offset))[sn & (recv_entries_ - 1)];
+}
+
+// With a shared queue there is nothing to post here; the NIC may write as much of the ring as has
+// been read.
+void Qp::move_ring_end() {
+  if (init.srq == nullptr) return;
+  recv_posted_ = recv_taken_ + recv_entries_;
+  cell().recv_posted.store(recv_posted_, std::memory_order_release);
 }
 
 // The completion of one request, in its turn. Unsignalled successes are only counted.
@@ -316,5 +365,9 @@ void Qp::on_nic_error_state() {
   flushing_ = true;
   flush(VendorError::kFlushed);
 }
+
+uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
+uint32_t packets_in_flight(const Qp& qp) { return qp.packets_in_flight(); }
+uint32_t congestion_window(const Qp& qp) { return qp.congestion_window(); }
 
 }  // namespace hostnic::driver

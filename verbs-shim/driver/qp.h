@@ -12,6 +12,7 @@
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp_state.h"
 #include "verbs-shim/driver/segment_map.h"
+#include "verbs-shim/driver/srq.h"
 
 namespace hostnic::driver {
 
@@ -33,6 +34,7 @@ class QpHost {
   virtual uint64_t queued_bytes_limit(const class Qp& qp, TimeNs now_ns) = 0;
   virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
+  virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
   // Sends the QP to ERR in the NIC without waiting; Qp::on_nic_error_state() follows.
   virtual void move_nic_to_error(class Qp& qp) = 0;
   virtual void published() = 0;  // descriptors went into a ring: kick before unlocking
@@ -56,7 +58,11 @@ class Qp {
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
   uint32_t congestion_window() const { return request_congestion_.psns(); }
   Psn next_request_psn() const { return requests_.next(); }
-  static uint32_t recv_entries_for(uint32_t max_recv_wr);
+  // Slots of the receive queue and its completion ring; with a shared queue, of the ring alone.
+  static uint32_t recv_entries_for(const QpInit& init);
+  // The NIC has let go of the QP and it will be forgotten: what it took of the shared receive queue
+  // is the queue's again.
+  void give_back_receives();
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
   void issue(TimeNs now_ns);
@@ -121,6 +127,11 @@ class Qp {
   // qp.cc
   int check_service(const SendRequest& request) const;
   void flush_sends(VendorError why);
+  void flush_receive(uint64_t wr_id, VendorError why);
+  void flush_shared_receives(VendorError why);
+  void move_ring_end();
+  uint32_t bound_receives();
+  RecvCompletion& recv_completion(uint32_t sn);
   void start_connection(TimeNs now_ns);
   void start_sends(Psn first, TimeNs now_ns);
   void notify_credit();
@@ -238,7 +249,8 @@ class Qp {
   // Receive queue.
   std::vector<uint64_t> recv_wr_ids_;
   uint32_t recv_entries_ = 0;
-  uint32_t recv_posted_ = 0, recv_taken_ = 0;
+  uint32_t recv_posted_ = 0, recv_taken_ = 0;  // shared queue: recv_posted is the ring's end
+  bool last_wqe_said_ = false;
 };
 
 }  // namespace hostnic::driver

@@ -67,13 +67,12 @@ void Qp::on_report(TimeNs now_ns) {
 void Qp::take_receives(uint32_t completed) {
   if (recv_entries_ == 0) return;
   if (serial_distance(completed, recv_posted_) < 0) return;
-  const auto* ring =
-      reinterpret_cast<const RecvCompletion*>(host_.segment().at(recv_completion_offset));
   bool failed = false;
   while (serial_distance(recv_taken_, completed) > 0) {
-    const RecvCompletion& received = ring[recv_taken_ & (recv_entries_ - 1)];
+    const RecvCompletion& received = recv_completion(recv_taken_);
     Completion completion;
-    completion.wr_id = recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
+    completion.wr_id = init.srq != nullptr ? init.srq->wr_id(received.wqe_index)
+                                           : recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
     completion.status = status_of_receive(received.status);
     completion.opcode =
         (received.flags & kRecvIsWriteImm) != 0 ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv;
@@ -94,7 +93,12 @@ void Qp::take_receives(uint32_t completed) {
                     : "key, address or protection domain of a buffer");
     }
     ++recv_taken_;
+    if (init.srq != nullptr) init.srq->give_back(received.wqe_index);
     push(*init.recv_cq, completion, (received.flags & kRecvSolicited) != 0, 0);
+  }
+  if (init.srq != nullptr) {
+    move_ring_end();
+    host_.srq_taken(*init.srq);
   }
   if (failed) go_to_error();
 }

@@ -10,6 +10,8 @@
 
 namespace hostnic::driver {
 
+inline constexpr uint32_t kMaxWr = 16384;  // of a queue
+
 enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours reports
   kSuccess = 0,
   kLocLenErr = 1,
@@ -149,6 +151,8 @@ enum class AsyncEvent : uint32_t {  // ibv_event_type
   kCommEst = 4,
   kSqDrained = 5,
   kDeviceFatal = 8,
+  kSrqLimitReached = 15,
+  kQpLastWqeReached = 16,
 };
 
 }  // namespace hostnic::driver

@@ -1,0 +1,95 @@
+// Posted receives: found by number in a queue pair's own queue, taken from a shared one as messages
+// arrive, completed in order (TRANSPORT.md rules 13, 21).
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+namespace {
+
+// What one queue pair may take from a shared queue while its front is missing.
+constexpr uint32_t kSharedAhead = 16;
+
+}  // namespace
+
+Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
+  const bool there = qp.srq != nullptr
+                         ? bind_receives(qp, sn, ahead)
+                         : qp.recv_entries != 0 && serial_distance(sn, receives_posted(qp)) > 0;
+  if (there) return {};
+  return {.kind = Verdict::kRnr, .recv_status = std::nullopt, .sn = sn};
+}
+
+// Takes from the shared queue what is missing up to `sn`, all or nothing. What is bound stays
+// bound: the completion's slot names it from now on, for the driver to give it back if the message
+// never ends.
+bool Nic::Impl::bind_receives(QpContext& qp, uint32_t sn, bool ahead) {
+  const int32_t missing = serial_distance(qp.recv_bound_sn, sn) + 1;
+  if (missing <= 0) return true;
+  const auto wanted = static_cast<uint32_t>(missing);
+  // A driver that polls has room: its ring is as long as the queue.
+  if (serial_distance(sn, receives_posted(qp)) <= 0) return false;
+  SrqHeader& srq = *qp.srq;
+  const uint32_t taken = srq.taken.load(std::memory_order_relaxed);
+  const uint32_t posted = srq.posted.load(std::memory_order_acquire);
+  const auto available = static_cast<uint32_t>(serial_distance(taken, posted));
+  if (available > qp.recv_entries || available < wanted) return false;
+  // Ahead of its front a queue pair leaves enough for the others.
+  if (ahead && (serial_distance(qp.recv_next_sn, sn) > static_cast<int32_t>(kSharedAhead) ||
+                available - wanted < qp.recv_entries / 4)) {
+    return false;
+  }
+  const uint32_t mask = qp.recv_entries - 1;
+  for (uint32_t i = 0; i < wanted; ++i) {
+    qp.recv_completions[(qp.recv_bound_sn + i) & mask].wqe_index =
+        qp.srq_queue[(taken + i) & mask].load(std::memory_order_relaxed);
+  }
+  srq.taken.store(taken + wanted, std::memory_order_release);
+  qp.recv_bound_sn += wanted;
+  qp.cell->recv_bound.store(qp.recv_bound_sn, std::memory_order_release);
+  if (available - wanted < srq.limit.load(std::memory_order_relaxed)) report(qp);
+  return true;
+}
+
+// The slot is shared memory: copy, then look.
+bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive) {
+  const uint32_t mask = qp.recv_entries - 1;
+  const uint32_t name = qp.srq != nullptr ? qp.recv_completions[sn & mask].wqe_index : sn;
+  const auto* shared = reinterpret_cast<const RecvSlot*>(
+      qp.recv_slots + size_t{name & mask} * recv_slot_bytes(qp.recv_max_sge));
+  receive.sge_count = shared->sge_count;
+  if (receive.sge_count > qp.recv_max_sge || shared->sn != name) return false;
+  receive.capacity_bytes = 0;
+  for (uint32_t i = 0; i < receive.sge_count; ++i) {
+    receive.sges[i] = shared->sge[i];
+    receive.capacity_bytes += receive.sges[i].length_bytes;
+  }
+  return true;
+}
+
+// Ahead of the front, too: nobody reads it before it is published.
+void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
+                              RecvStatus status) {
+  RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
+  completion = {.sn = sn,
+                .status = static_cast<uint32_t>(status),
+                .byte_len = end.byte_len,
+                .imm_data = end.imm_data,
+                .flags = end.flags,
+                .src_qpn = end.src_qpn,
+                .wqe_index = completion.wqe_index,
+                .reserved = 0};
+}
+
+void Nic::Impl::publish_receive(QpContext& qp, uint32_t sn) {
+  qp.recv_next_sn = sn + 1;
+  qp.cell->recv_completed.store(sn + 1, std::memory_order_release);
+  report(qp);
+}
+
+void Nic::Impl::complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
+                                 RecvStatus status) {
+  if (qp.recv_entries == 0) return;
+  write_receive(qp, sn, end, status);
+  publish_receive(qp, sn);
+}
+
+}  // namespace hostnic
