@@ -79,6 +79,7 @@ Endpoint::Endpoint(Host& at, const ConnectOptions& wanted) : host(at), options(w
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
   init.cap = options.caps;
+  init.srq = options.srq;
   init.qp_type = options.type;
   init.sq_sig_all = options.signal_all ? 1 : 0;
   qp = ibv_create_qp(host.pd, &init);
@@ -238,6 +239,14 @@ void Endpoint::expect_nothing() const {
       << "request " << wc.wr_id << " completed with '" << ibv_wc_status_str(wc.status) << "'";
 }
 
+void connect_endpoints(Endpoint& a, Endpoint& b) {
+  for (Endpoint* one : {&a, &b}) {
+    ASSERT_EQ(one->to_init(), 0);
+    ASSERT_EQ(one->to_rtr(one == &a ? b : a), 0);
+    ASSERT_EQ(one->to_rts(), 0);
+  }
+}
+
 bool is_atomic(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -312,11 +321,7 @@ void Conformance::create(const ConnectOptions& options) {
 
 void Conformance::connect(const ConnectOptions& options) {
   ASSERT_NO_FATAL_FAILURE(create(options));
-  for (Endpoint* one : {near.get(), far.get()}) {
-    ASSERT_EQ(one->to_init(), 0);
-    ASSERT_EQ(one->to_rtr(one == near.get() ? *far : *near), 0);
-    ASSERT_EQ(one->to_rts(), 0);
-  }
+  connect_endpoints(*near, *far);
 }
 
 }  // namespace hostnic::conformance

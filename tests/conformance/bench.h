@@ -39,6 +39,7 @@ struct ConnectOptions {
                   .max_inline_data = 64};
   int cq_entries = 256;
   bool signal_all = false;
+  ibv_srq* srq = nullptr;  // of the endpoint's host
 };
 
 // One NIC: its context, a protection domain, and memory that is registered with all rights.
@@ -109,6 +110,9 @@ class Endpoint {
   ibv_cq* cq = nullptr;
   ibv_qp* qp = nullptr;
 };
+
+// From RESET as far as RTS, both.
+void connect_endpoints(Endpoint& a, Endpoint& b);
 
 // A signalled request from the start of near's memory to the start of far's.
 ibv_send_wr request(uint64_t wr_id, ibv_wr_opcode opcode, ibv_sge* sge, const Host& far);

@@ -128,12 +128,17 @@ class Maker:
                               quick and place == "two NICs")
 
     def add_shared_receive_queues(self):
+        where = [(place, network) for place in PLACES for network in ([], ["--loss", "1%"])]
         for program, name, arguments, rows, quick, loses in SHARED_RECEIVE:
-            for network in ([], ["--loss", "1%"]) if loses else ([],):
+            for place, network in where:
+                if network and not loses:
+                    continue
                 pingpong = rows == 0
-                self.add_pair(f"{program} {name}", network, "two NICs", program,
+                self.add_pair(f"{program} {name}", network, place, program,
                               ["-c" if pingpong else "-F", *arguments],
-                              pingpong_is_ok if pingpong else perftest_rows(rows), 180, quick)
+                              pingpong_is_ok if pingpong else perftest_rows(rows), 180,
+                              quick and place == "two NICs",
+                              slow=rows == ALL_SIZES and place == "one NIC")
 
     def add_one_line(self):
         """Two hosts as the README shows them: the client is there before the server listens."""

@@ -6,6 +6,7 @@ SHARED_RECEIVE = [
     ("ibv_srq_pingpong", "by GID, MTU 4096", ["-g", "0", "-m", "4096"], 0, False, True),
     ("ibv_srq_pingpong", "events", ["-e"], 0, True, True),
     ("ibv_srq_pingpong", "1 byte", ["-s", "1"], 0, False, True),
+    ("ibv_srq_pingpong", "odd size, events", ["-s", "12345", "-e"], 0, False, True),
     ("ibv_srq_pingpong", "64 KiB, 3 QPs", ["-s", "65536", "-q", "3"], 0, False, True),
     ("ibv_srq_pingpong", "short queue", ["-r", "20", "-q", "4"], 0, False, True),
     ("ib_send_bw", "SRQ, 4 QPs", ["--use-srq", "-q", "4", "-n", "200"], 1, True, True),
