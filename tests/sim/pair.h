@@ -7,6 +7,19 @@
 
 namespace hostnic::sim {
 
+// Runs until `count` completions have come out of a queue (all there are, if fewer come).
+inline std::vector<driver::Completion> take_completions(World& world, Endpoint& end, driver::Cq& cq,
+                                                        size_t count, uint64_t limit_ns) {
+  std::vector<driver::Completion> all;
+  world.run_until(
+      [&] {
+        for (auto& c : end.poll(cq)) all.push_back(c);
+        return all.size() >= count;
+      },
+      limit_ns, /*idle_is_a_bug=*/false);
+  return all;
+}
+
 class Pair {
  public:
   explicit Pair(const QpSettings& qp = {}, const WorldSettings& settings = {},
@@ -59,17 +72,9 @@ class Pair {
     return far->post_recv({.wr_id = wr_id, .sges = {&sge, 1}});
   }
 
-  // Runs until `count` completions have come out of a queue (all there are, if fewer come).
   std::vector<driver::Completion> take(Endpoint& end, driver::Cq& cq, size_t count,
                                        uint64_t limit_ns = kLimitNs) {
-    std::vector<driver::Completion> all;
-    world.run_until(
-        [&] {
-          for (auto& c : end.poll(cq)) all.push_back(c);
-          return all.size() >= count;
-        },
-        limit_ns, /*idle_is_a_bug=*/false);
-    return all;
+    return take_completions(world, end, cq, count, limit_ns);
   }
   std::vector<driver::Completion> sent(size_t count, uint64_t limit_ns = kLimitNs) {
     return take(*near, *near->send_cq, count, limit_ns);

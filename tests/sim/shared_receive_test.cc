@@ -59,22 +59,11 @@ class SharedReceives {
     const Sge sge{local.address(offset), bytes, lkey};
     return near[qp]->post_send(Pair::request(SendOp::kSend, wr_id, sge, 0, 0));
   }
-  std::vector<Completion> take(Endpoint& end, driver::Cq& cq, size_t count,
-                               uint64_t limit_ns = 2 * kSecond) {
-    std::vector<Completion> all;
-    world.run_until(
-        [&] {
-          for (auto& c : end.poll(cq)) all.push_back(c);
-          return all.size() >= count;
-        },
-        limit_ns, /*idle_is_a_bug=*/false);
-    return all;
-  }
   std::vector<Completion> received(uint32_t qp, size_t count, uint64_t limit_ns = 2 * kSecond) {
-    return take(*far[qp], *far[qp]->recv_cq, count, limit_ns);
+    return take_completions(world, *far[qp], *far[qp]->recv_cq, count, limit_ns);
   }
   std::vector<Completion> sent(uint32_t qp, size_t count) {
-    return take(*near[qp], *near[qp]->send_cq, count);
+    return take_completions(world, *near[qp], *near[qp]->send_cq, count, 2 * kSecond);
   }
   // wr_id of the one receive that completes, successfully; -1.
   int64_t received_one(uint32_t qp) {
