@@ -34,7 +34,7 @@ inline constexpr std::string_view kWirePort = "wire";
 
 struct Limits {
   uint32_t max_qps = 16384;   // per NIC; 16 to 65520
-  uint32_t max_mrs = 65536;   // in all; 16 to 1048576
+  uint32_t max_mrs = 65536;   // in all; 16 to 524286
   uint32_t max_clients = 64;  // processes; 1 to 256
   bool operator==(const Limits&) const = default;
 };

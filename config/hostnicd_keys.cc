@@ -96,7 +96,7 @@ const std::array<Key<Limits>, 3> kLimitsKeys{{
      }},
     {"max_mrs", kInteger,
      [](Limits& limits, const Value& value) {
-       return set_integer(limits.max_mrs, "max_mrs", value, 16, 1048576);
+       return set_integer(limits.max_mrs, "max_mrs", value, 16, 524286);
      }},
     {"max_clients", kInteger,
      [](Limits& limits, const Value& value) {

@@ -224,6 +224,11 @@ void Daemon::quiesce() {
   for (auto& lcore : lcores_) lcore->run_on([] {});
 }
 
+bool Daemon::region_has_windows(uint32_t key, uint32_t client_id) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.has_windows(key, client_id);
+}
+
 bool Daemon::invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id) {
   bool all = true;
   {

@@ -91,6 +91,8 @@ class Daemon {
 
   // -- MR table [any thread].
   uint32_t add_region(MrTable::Init init);
+  // Whether memory windows are bound to this region of the client's.
+  bool region_has_windows(uint32_t key, uint32_t client_id);
   // Nobody finds the keys any more when this returns, but packets may still refer to the memory.
   // False: one is no key of this client.
   bool invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id);

@@ -231,12 +231,14 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
 
 bool ClientSession::handle_deregister(const DeregisterMr& call) {
   const std::vector<uint32_t> keys = {call.lkey};
+  if (daemon_.region_has_windows(call.lkey, info_.client_id))
+    return refuse({EBUSY, "memory windows are bound to the region"});
   if (!daemon_.invalidate_regions(keys, info_.client_id))
     return refuse({EINVAL, "no memory region of this client has that key"});
   if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
     // The memory is out of use but can't be given back. It stays mapped until the session ends.
     lingering_keys_.push_back(call.lkey);
-    return refuse({EBUSY, "packets still refer to the memory (are the NICs stopped?)"});
+    return refuse({ETIMEDOUT, "packets still refer to the memory (are the NICs stopped?)"});
   }
   const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
   int64_t mapped = 0, mem_fd = 0;

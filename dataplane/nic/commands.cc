@@ -100,6 +100,18 @@ void Nic::Impl::handle_command(ClientState& client, const Command& command) {
         return;
       }
       break;
+    case CommandKind::kCreateWindow:
+      response.error = create_window(client, command.create_window, response.window_key);
+      break;
+    case CommandKind::kDestroyWindow:
+      response.error = destroy_window(client, command.destroy_window);
+      break;
+    case CommandKind::kBindWindow:
+      response.error = bind_window(client, command.bind_window);
+      break;
+    case CommandKind::kInvalidateWindow:
+      response.error = invalidate_window(client, command.invalidate_window);
+      break;
     default:
       drop_client(client, DropReason::kBadCommand);
       return;
@@ -326,6 +338,7 @@ wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
 
 void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
   quiesce_qp(qp);
+  unbind_windows_of(qp);
   const uint32_t qpn = qp.qpn;
   std::erase(client.qpns, qpn);
   const uint32_t index = qpn & 0xffff;

@@ -4,7 +4,7 @@
 // (bytes into memory), transmit.cc (descriptors become packets), acknowledge.cc, departed.cc (ACKs
 // of ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
 // reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
-// impairments.cc.
+// impairments.cc, windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
+#include "dataplane/nic/window_table.h"
 #include "protocol/impair/stage.h"
 #include "protocol/wire/arp.h"
 #include "protocol/wire/icrc.h"
@@ -144,6 +145,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t next_client = 0;
   Neighbours neighbours;
   DepartedConnections departed;
+  WindowTable windows;
 
   PlacedRangePool range_pool{kPlacedRangeCapacity};
   struct Free {
@@ -245,8 +247,14 @@ struct Nic::Impl final : public impair::PacketOps {
   void restart_unreliable(QpContext& qp, Psn next);
 
   // placement.cc
-  MemoryRegionEntry* remote_region(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,
-                                   uint32_t access);
+  // Memory that a peer names, by the key of a region or of a window: the region, if it may have it,
+  // and where in it.
+  struct RemoteRange {
+    MemoryRegionEntry* region = nullptr;
+    uint64_t iova = 0;
+  };
+  RemoteRange remote_range(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,
+                           uint32_t access);
   MemoryRegionEntry* local_region(QpContext& qp, uint32_t pd, uint32_t key, uint64_t addr,
                                   uint64_t length_bytes, uint32_t access);
   struct PlaceRequest {
@@ -262,6 +270,18 @@ struct Nic::Impl final : public impair::PacketOps {
                       std::span<const Sge> sges, uint64_t offset, std::span<const std::byte> bytes,
                       LocalError& error);
   bool fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out, uint32_t length_bytes);
+
+  // windows.cc
+  int create_window(ClientState& client, const CreateWindowCommand& command, uint32_t& key);
+  int destroy_window(ClientState& client, const DestroyWindowCommand& command);
+  int bind_window(ClientState& client, const BindWindowCommand& command);
+  int invalidate_window(ClientState& client, const InvalidateWindowCommand& command);
+  void unbind(MemoryWindow& window);
+  MemoryWindow* invalidatable(const QpContext& qp, uint32_t key);
+  RemoteRange window_range(QpContext& qp, uint32_t key, uint64_t va, uint64_t length_bytes,
+                           uint32_t access);
+  void unbind_windows_of(const QpContext& qp);
+  void drop_windows_of(uint32_t client_id);
 
   // acknowledge.cc
   void send_acks();

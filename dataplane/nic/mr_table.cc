@@ -7,7 +7,7 @@
 namespace hostnic {
 
 MrTable::MrTable(uint32_t capacity)
-    : capacity_(std::min(capacity, (1u << (32 - kTagBits)) - 2) + 1),
+    : capacity_(std::min(capacity, (1u << (31 - kTagBits)) - 2) + 1),
       entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)) {
   for (uint32_t i = 1; i < capacity_; ++i) free_.push_back(i);  // index 0 would make key 0 possible
   if (getrandom(&random_state_, sizeof(random_state_), 0) != sizeof(random_state_)) {
@@ -33,6 +33,7 @@ uint32_t MrTable::add(Init init) {
   entry.mem_fd = init.mem_fd;
   entry.client_gone = init.client_gone;
   entry.pieces = std::move(init.pieces);
+  entry.windows_bound.store(0, std::memory_order_relaxed);
   const uint32_t key = index << kTagBits | tag;
   entry.pending_key = key;
   entry.key.store(key, std::memory_order_release);

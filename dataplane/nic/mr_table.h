@@ -33,13 +33,15 @@ struct MemoryRegionEntry {
   int mem_fd = -1;
   std::atomic<bool>* client_gone =
       nullptr;  // set when a mem fd transfer finds the client's address space gone
-  std::vector<MappedPiece> pieces;     // sorted by va
-  std::atomic<uint32_t> mbufs_out{0};  // packets whose payload lies in this memory
+  std::vector<MappedPiece> pieces;         // sorted by va
+  std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
+  std::atomic<uint32_t> windows_bound{0};  // while not 0, the client may not deregister it
 };
 
 class MrTable {
  public:
-  // `capacity` regions at most, up to 2^20 - 1.
+  // `capacity` regions at most, up to 2^19 - 2: the keys with the top bit set are windows'
+  // (descriptors.h).
   explicit MrTable(uint32_t capacity);
 
   struct Init {
@@ -57,6 +59,12 @@ class MrTable {
   bool invalidate(uint32_t key, uint32_t client_id);
   // Control thread, after quiescence. The pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
+  // Whether memory windows are bound to this region of the client's.
+  bool has_windows(uint32_t key, uint32_t client_id) {
+    const MemoryRegionEntry* entry = find(key);
+    return entry != nullptr && entry->client_id == client_id &&
+           entry->windows_bound.load(std::memory_order_acquire) != 0;
+  }
   // Whether packets still refer to it.
   bool referenced(uint32_t key) const;
   std::vector<uint32_t> keys_of(uint32_t client_id) const;  // control thread

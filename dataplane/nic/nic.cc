@@ -147,6 +147,7 @@ void Nic::detach(ClientChannel* client) {
   if (it == nic.clients.end()) return;
   const std::vector<uint32_t> qpns = (*it)->qpns;
   for (const uint32_t qpn : qpns) nic.destroy_qp(**it, *nic.find_qp(qpn));
+  nic.drop_windows_of(client->settings().client_id);
   client->nic_state = nullptr;
   nic.clients.erase(it);
   nic.next_client = 0;

@@ -30,10 +30,11 @@ MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t pd, uint32_t 
   return check_bounds(region, addr, length_bytes, access);
 }
 
-MemoryRegionEntry* Nic::Impl::remote_region(QpContext& qp, uint32_t key, uint64_t va,
-                                            uint64_t length_bytes, uint32_t access) {
-  if ((qp.access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
-  return local_region(qp, qp.pd, key, va, length_bytes, access);
+Nic::Impl::RemoteRange Nic::Impl::remote_range(QpContext& qp, uint32_t key, uint64_t va,
+                                               uint64_t length_bytes, uint32_t access) {
+  if ((qp.access & access) != access && !broken(Fault::rights_not_checked)) return {};
+  if ((key & kWindowKeyBit) != 0) return window_range(qp, key, va, length_bytes, access);
+  return {local_region(qp, qp.pd, key, va, length_bytes, access), va};
 }
 
 Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegionEntry& region,

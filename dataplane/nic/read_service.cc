@@ -75,8 +75,8 @@ uint32_t Nic::Impl::serve_reads() {
 bool Nic::Impl::serve_read_packet(QpContext& qp, ReadJob& job) {
   const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - job.sent_bytes);
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
-  MemoryRegionEntry* region = remote_region(qp, job.rkey, job.va + offset, part, kAccessRemoteRead);
-  if (region == nullptr) {
+  const RemoteRange range = remote_range(qp, job.rkey, job.va + offset, part, kAccessRemoteRead);
+  if (range.region == nullptr) {
     job.sent_bytes = job.request.length_bytes;
     return true;
   }
@@ -101,7 +101,7 @@ bool Nic::Impl::serve_read_packet(QpContext& qp, ReadJob& job) {
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(qp.response_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
-  if (!fetch(*region, p.reth.va + job.va, frame + header_bytes, part)) {
+  if (!fetch(*range.region, range.iova, frame + header_bytes, part)) {
     rte_pktmbuf_free(packet);
     job.sent_bytes = job.request.length_bytes;
     return true;

@@ -11,7 +11,9 @@ namespace {
 using Place = ReceiveWindow::Place;
 using wire::Opcode;
 
-bool is_send(Opcode opcode) { return opcode == Opcode::kSend || opcode == Opcode::kSendImm; }
+bool is_send(Opcode opcode) {
+  return opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kSendInv;
+}
 bool is_atomic(Opcode opcode) {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
 }
@@ -41,6 +43,10 @@ ReceiveEnd receive_end_of(const wire::Packet& p) {
   if (p.opcode == Opcode::kWriteImm) end.flags |= kRecvHasImm | kRecvIsWriteImm;
   if (p.opcode == Opcode::kSendImm) end.flags |= kRecvHasImm;
   end.imm_data = p.imm_data;
+  if (p.opcode == Opcode::kSendInv) {
+    end.flags |= kRecvHasInv;
+    end.imm_data = p.invalidate_rkey;
+  }
   return end;
 }
 
@@ -164,6 +170,7 @@ bool Nic::Impl::must_hold(const wire::Packet& p) const {
     case Opcode::kCompareSwap:
     case Opcode::kFetchAdd:
     case Opcode::kWriteImm:
+    case Opcode::kSendInv:
       return true;
     case Opcode::kWriteOnly: {
       if (settings.ordering == Ordering::kStrict) return true;
@@ -264,6 +271,7 @@ Verdict Nic::Impl::execute(QpContext& qp, const wire::Packet& p, std::span<const
       return execute_write(qp, p, payload, ahead);
     case Opcode::kSend:
     case Opcode::kSendImm:
+    case Opcode::kSendInv:
       return execute_send(qp, p, payload, ahead);
     case Opcode::kReadRequest:
       return execute_read(qp, p);
@@ -284,9 +292,9 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
     if (verdict.kind != Verdict::kDone) return verdict;
   }
   if (!payload.empty()) {
-    MemoryRegionEntry* region =
-        remote_region(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
-    if (region == nullptr) {
+    const RemoteRange range =
+        remote_range(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
+    if (range.region == nullptr) {
       Verdict verdict = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
       if (consumes_receive) {
         verdict.recv_status = RecvStatus::kAccessError;
@@ -295,7 +303,7 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
       return verdict;
     }
     const PlaceRequest request{qp.requests, p.psn, ahead, !p.more};
-    switch (place(request, *region, p.reth.va, payload)) {
+    switch (place(request, *range.region, range.iova, payload)) {
       case PlaceResult::kDone:
         break;
       case PlaceResult::kNoRoom:
@@ -324,6 +332,15 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   if (p.reth.length_bytes > receive.capacity_bytes) {
     return fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn);
   }
+  MemoryWindow* invalidated = nullptr;
+  if (p.opcode == Opcode::kSendInv) {  // never ahead: what precedes it may use the window
+    invalidated = invalidatable(qp, p.invalidate_rkey);
+    if (invalidated == nullptr) {
+      Verdict verdict = fatal_receive(wire::NakCode::kRemoteAccess, RecvStatus::kAccessError, sn);
+      verdict.event |= kEventAccessError;
+      return verdict;
+    }
+  }
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
   const PlaceResult result =
@@ -331,6 +348,7 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
   if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
+  if (invalidated != nullptr) unbind(*invalidated);
   if ((!ahead || broken(Fault::receive_completes_early)) && !p.more)
     complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
   return {};
@@ -339,7 +357,7 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
 Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
   // A zero-byte READ succeeds whatever its key (VERBS.md).
   if (p.reth.length_bytes != 0) {
-    if (remote_region(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead) ==
+    if (remote_range(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead).region ==
         nullptr) {
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
     }
@@ -351,12 +369,12 @@ Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
 
 Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-  MemoryRegionEntry* region = remote_region(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
-  if (region == nullptr) return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+  const RemoteRange range = remote_range(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
+  if (range.region == nullptr) return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
                                   p.atomic.compare};
   uint64_t before = 0;
-  switch (execute_atomic_on(*region, p.atomic.va, operation, before)) {
+  switch (execute_atomic_on(*range.region, range.iova, operation, before)) {
     case AtomicResult::kDone:
       break;
     case AtomicResult::kBusy:

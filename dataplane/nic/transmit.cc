@@ -17,7 +17,7 @@ bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendI
 
 // What the client may never hand over, whatever the state of its QPs.
 bool plausible(const SendDescriptor& d) {
-  if (d.op < SendOp::kWrite || d.op > SendOp::kCreditNotify) return false;
+  if (d.op < SendOp::kWrite || d.op > SendOp::kSendInv) return false;
   if (d.op == SendOp::kCreditNotify) return d.extra_elements == 0;
   if (d.length_bytes > kMaxChunkBytes) return false;
   if (is_read_or_atomic(d.op)) return d.extra_elements == 0;
@@ -198,19 +198,22 @@ rte_mbuf* Nic::Impl::build_sent_small(QpContext& qp, const SendDescriptor& d, co
 rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
                                        uint32_t part) {
   const SendDescriptor& d = progress.descriptor;
-  const bool with_imm = has_imm(d.op) && !p.more;
+  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
   if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
     p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
     p.reth = {d.va + progress.sent_bytes, d.key, part};
     p.recv_sn = d.recv_sn;
     p.message_bytes = d.message_bytes;
   } else {
-    p.opcode = with_imm ? wire::Opcode::kSendImm : wire::Opcode::kSend;
+    p.opcode = with_imm   ? wire::Opcode::kSendImm
+               : with_inv ? wire::Opcode::kSendInv
+                          : wire::Opcode::kSend;
     p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
   }
   const bool reliable = qp.type == QpType::kRc;
   if (!reliable) set_unreliable_opcode(qp, d, p);
   p.imm_data = with_imm ? d.imm_data : 0;
+  p.invalidate_rkey = with_inv ? d.imm_data : 0;
   if ((d.flags & kSendInline) != 0) {
     return build_sent_small(qp, d, p, {progress.extra.data() + progress.sent_bytes, part},
                             pools.data);

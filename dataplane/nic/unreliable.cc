@@ -183,9 +183,12 @@ bool Nic::Impl::place_uc_write(QpContext& qp, const wire::Packet& p,
   // meanwhile.
   const uint64_t va = message.va + message.offset_bytes;
   const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
-  MemoryRegionEntry* region = remote_region(qp, message.key, va, checked_bytes, kAccessRemoteWrite);
+  const RemoteRange range = remote_range(qp, message.key, va, checked_bytes, kAccessRemoteWrite);
   const PlaceRequest request{qp.requests, p.psn, /*ahead=*/false, /*tail=*/!p.more};
-  if (region != nullptr && place(request, *region, va, payload) == PlaceResult::kDone) return true;
+  if (range.region != nullptr &&
+      place(request, *range.region, range.iova, payload) == PlaceResult::kDone) {
+    return true;
+  }
   counters.add(Counter::uc_access_refused);
   return false;
 }

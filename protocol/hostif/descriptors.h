@@ -24,6 +24,10 @@ enum class SendOp : uint8_t {
   kFetchAdd,
   // No packet of its own: receives were posted to a QP whose cell says credit_watched.
   kCreditNotify,
+  kSendInv,
+  // Work requests that are commands to the NIC: never in a ring.
+  kBindWindow,
+  kLocalInvalidate,
 };
 
 enum SendFlag : uint8_t {
@@ -51,7 +55,7 @@ struct SendDescriptor {
   uint32_t key;  // rkey; SEND: receive SN; UD: Q_Key
   uint32_t message_bytes;  // SEND: whole message; READ: whole READ
   union {
-    uint32_t imm_data;
+    uint32_t imm_data;        // SEND_INV: the key to invalidate
     uint32_t keep_until_psn;  // READ, atomic: when `epoch` is new, response PSNs from here on are
                               // forgotten before it leaves
   };
@@ -91,10 +95,20 @@ struct RingElement {
 
 // ---- command and response ring
 
-enum class CommandKind : uint32_t { kCreateQp = 1, kModifyQp, kDestroyQp };
+enum class CommandKind : uint32_t {
+  kCreateQp = 1,
+  kModifyQp,
+  kDestroyQp,
+  kCreateWindow,
+  kDestroyWindow,
+  kBindWindow,
+  kInvalidateWindow,
+};
 
 // The verbs' values.
 enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
+
+enum class WindowType : uint32_t { k1 = 1, k2 = 2 };
 
 // QP states in the verbs' order, so that the ABI layer can cast.
 enum class QpState : uint32_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
@@ -105,6 +119,7 @@ enum AccessFlag : uint32_t {  // the verbs' values
   kAccessRemoteRead = 4,
   kAccessRemoteAtomic = 8,
   kAccessMwBind = 16,
+  kAccessZeroBased = 32,
   kAccessOnDemand = 64,
   kAccessRelaxedOrdering = 1u << 20,
 };
@@ -145,6 +160,38 @@ struct DestroyQpCommand {
   uint32_t qpn;
 };
 
+// Memory windows. Key: 1 | index, 12 bits | tag, 19 bits. The NIC makes the first one; a bind says
+// what it is from then on: another tag for type 1, another low byte (the program's) for type 2.
+inline constexpr uint32_t kWindowKeyBit = 1u << 31;
+inline constexpr uint32_t kWindowTagBits = 19;
+inline constexpr uint32_t kWindowTagMask = (1u << kWindowTagBits) - 1;
+inline constexpr uint32_t kWindowUserMask = 0xff;
+inline constexpr uint32_t kMaxWindows = 1u << (31 - kWindowTagBits);
+
+struct CreateWindowCommand {
+  uint32_t pd;
+  WindowType type;
+};
+
+struct DestroyWindowCommand {
+  uint32_t key;  // any that it ever had
+};
+
+// The binding that was ends. Length 0, type 1 only: and that is all.
+struct BindWindowCommand {
+  uint32_t qpn;
+  uint32_t key;  // from now on
+  uint32_t mr_key;
+  uint32_t access;  // AccessFlag
+  uint64_t va;      // in the region's addresses
+  uint64_t length_bytes;
+};
+
+struct InvalidateWindowCommand {
+  uint32_t qpn;
+  uint32_t key;
+};
+
 struct Command {
   CommandKind kind;
   uint32_t correlation;
@@ -152,6 +199,10 @@ struct Command {
     CreateQpCommand create_qp;
     ModifyQpCommand modify_qp;
     DestroyQpCommand destroy_qp;
+    CreateWindowCommand create_window;
+    DestroyWindowCommand destroy_window;
+    BindWindowCommand bind_window;
+    InvalidateWindowCommand invalidate_window;
     std::byte padding[56];
   };
 };
@@ -161,7 +212,8 @@ struct CommandResponse {
   uint32_t correlation;
   int32_t error;  // errno value, 0 on success
   uint32_t qpn;
-  uint32_t reserved[13];
+  uint32_t window_key;
+  uint32_t reserved[12];
 };
 static_assert(sizeof(CommandResponse) == 64);
 

@@ -186,7 +186,8 @@ enum RecvFlag : uint32_t {
   kRecvHasImm = 1,
   kRecvSolicited = 2,
   kRecvIsWriteImm = 4,
-  kRecvHasGrh = 8,  // UD: 40 bytes of the receive are the network header's place
+  kRecvHasInv = 16,  // `imm_data` is the key of the window that the SEND invalidated
+  kRecvHasGrh = 8,   // UD: 40 bytes of the receive are the network header's place
 };
 
 // Receive completion, at index SN % entries, valid once QpCell::recv_completed passed SN.

@@ -19,6 +19,7 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
       return PacketKind::kWrite;
     case wire::Opcode::kSend:
     case wire::Opcode::kSendImm:
+    case wire::Opcode::kSendInv:
     case wire::Opcode::kUcSendFirst:
     case wire::Opcode::kUcSendMiddle:
     case wire::Opcode::kUcSendLast:

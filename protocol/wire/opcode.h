@@ -8,6 +8,7 @@
 #include "protocol/wire/aeth.h"
 #include "protocol/wire/atomic_eth.h"
 #include "protocol/wire/deth.h"
+#include "protocol/wire/ieth.h"
 #include "protocol/wire/immdt.h"
 #include "protocol/wire/native.h"
 #include "protocol/wire/reth.h"
@@ -41,6 +42,7 @@ enum class Opcode : uint8_t {
   kFetchAdd = 0xc6,
   kAtomicResponse = 0xc7,
   kAck = 0xc8,
+  kSendInv = 0xc9,
 };
 
 // The service that a queue pair must be of to take part.
@@ -65,6 +67,7 @@ struct OpcodeInfo {
   Service service = Service::kReliable;
   bool has_deth = false;
   bool cont = false, more = false;  // as Packet's
+  bool has_ieth = false;
 };
 
 // In the order of the enumeration. The columns are OpcodeInfo's.
@@ -110,6 +113,9 @@ inline constexpr OpcodeInfo kOpcodes[] = {
     {Opcode::kFetchAdd,       "FETCH_ADD",         1,  0,   1,   0,   0,  0,   1,   0,  1,   0,   0},
     {Opcode::kAtomicResponse, "ATOMIC_RESPONSE",   0,  1,   1,   1,   0,  0,   0,   1,  0,   0,   1},
     {Opcode::kAck,            "ACK",               0,  0,   1,   0,   0,  0,   0,   0,  0,   1,   0},
+    //                                                         service            deth cont more ieth
+    {Opcode::kSendInv,        "SEND_INV",          1,  0,   1,   1,   0,  0,   0,   0,  0,   0,   1,
+                                                               Service::kReliable,   0,  0,  0,   1},
     // clang-format on
 };
 inline constexpr size_t kOpcodeCount = sizeof kOpcodes / sizeof kOpcodes[0];
@@ -124,7 +130,8 @@ inline constexpr auto kExtensionBytes = [] {
         info.has_neth * kNethBytes + info.has_deth * kDethBytes + info.has_reth * kRethBytes +
         info.has_imm * kImmDtBytes + info.has_recv_eth * kRecvEthBytes +
         info.has_read_eth * kReadEthBytes + info.has_resp_eth * kRespEthBytes +
-        info.has_atomic_eth * kAtomicEthBytes + info.has_ack * (kAethBytes + kSackEthBytes));
+        info.has_atomic_eth * kAtomicEthBytes + info.has_ieth * kIethBytes +
+        info.has_ack * (kAethBytes + kSackEthBytes));
   }
   return bytes;
 }();
@@ -177,5 +184,6 @@ static_assert(extension_bytes(opcode_info(Opcode::kWriteImm)) == 32);
 static_assert(extension_bytes(opcode_info(Opcode::kReadRequest)) == 36);
 static_assert(extension_bytes(opcode_info(Opcode::kCompareSwap)) == 48);
 static_assert(extension_bytes(opcode_info(Opcode::kAck)) == 28);
+static_assert(extension_bytes(opcode_info(Opcode::kSendInv)) == 24);
 
 }  // namespace hostnic::wire

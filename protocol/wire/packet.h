@@ -9,6 +9,7 @@
 //   kSend            NETH 4, RETH 16                    va = offset in message, key = recv SN,
 //                                                       length = message
 //   kSendImm         NETH 4, RETH 16, ImmDt 4           last packet of a SEND_WITH_IMM
+//   kSendInv         NETH 4, RETH 16, IETH 4            last packet of a SEND_WITH_INV
 //   kReadRequest     NETH 4, RETH 16, ReadETH 16        RETH: source address, rkey, length of the
 //                                                       whole READ; ReadETH: the range wanted of it
 //   kReadResponse    NETH 4, RETH 16, RespETH 4         va = offset, key = read number,
@@ -64,9 +65,10 @@ struct Packet {
   Qpn src_qpn{};      // native opcodes and UD; parse() sets 0 for the others
   uint32_t qkey = 0;  // UD only
   Reth reth;
-  uint32_t imm_data = 0;       // as the application gave it: network order bytes, uninterpreted
-  uint32_t recv_sn = 0;        // kWriteImm only (SENDs carry it in reth.key)
-  uint32_t message_bytes = 0;  // kWriteImm only: length of the whole message (SENDs: reth.length)
+  uint32_t imm_data = 0;         // as the application gave it: network order bytes, uninterpreted
+  uint32_t invalidate_rkey = 0;  // kSendInv only
+  uint32_t recv_sn = 0;          // kWriteImm only (SENDs carry it in reth.key)
+  uint32_t message_bytes = 0;    // kWriteImm only: length of the whole message (SENDs: reth.length)
   ReadEth read;
   uint8_t response_epoch = 0;
   AtomicEth atomic;

@@ -82,6 +82,10 @@ void put_extensions(const Packet& packet, std::span<const uint64_t> sack_words, 
       out.put<kRethBytes>(packet.reth);
       out.put<kImmDtBytes>(ImmDt{packet.imm_data});
       break;
+    case Opcode::kSendInv:
+      out.put<kRethBytes>(packet.reth);
+      out.put<kIethBytes>(Ieth{packet.invalidate_rkey});
+      break;
     case Opcode::kReadRequest:
       out.put<kRethBytes>(packet.reth);
       out.put<kReadEthBytes>(packet.read);

@@ -133,6 +133,10 @@ void read_extensions(Cursor cursor, Packet& out) {
       out.reth = cursor.take<RethView>().read();
       out.imm_data = cursor.take<ImmDtView>().imm_data();
       break;
+    case Opcode::kSendInv:
+      out.reth = cursor.take<RethView>().read();
+      out.invalidate_rkey = cursor.take<IethView>().rkey();
+      break;
     case Opcode::kReadRequest:
       out.reth = cursor.take<RethView>().read();
       out.read = cursor.take<ReadEthView>().read();
@@ -174,6 +178,7 @@ ParseError check_agreement(const Packet& packet) {
       return packet.reth.length_bytes == packet.payload_bytes ? ParseError::kNone
                                                               : ParseError::kBadLength;
     case Opcode::kSendImm:
+    case Opcode::kSendInv:
       if (packet.more) return ParseError::kBadField;
       [[fallthrough]];
     case Opcode::kSend:

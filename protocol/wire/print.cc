@@ -70,9 +70,12 @@ std::string operation(const Packet& packet) {
              to_string(ImmDt{packet.imm_data});
     case Opcode::kSend:
     case Opcode::kSendImm:
+    case Opcode::kSendInv:
       return line(" sn %u offset %" PRIu64 " of %u len %u", reth.key, reth.va, reth.length_bytes,
                   packet.payload_bytes) +
-             (packet.opcode == Opcode::kSendImm ? " " + to_string(ImmDt{packet.imm_data}) : "");
+             (packet.opcode == Opcode::kSendImm   ? " " + to_string(ImmDt{packet.imm_data})
+              : packet.opcode == Opcode::kSendInv ? " " + to_string(Ieth{packet.invalidate_rkey})
+                                                  : "");
     case Opcode::kReadRequest:
       return " " + to_string(reth) + " " + to_string(packet.read);
     case Opcode::kReadResponse:
@@ -167,6 +170,8 @@ std::string to_string(const ImmDt& header) {
   std::memcpy(bytes, &header.imm_data, sizeof bytes);
   return line("imm 0x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3]);
 }
+
+std::string to_string(const Ieth& header) { return line("invalidates 0x%x", header.rkey); }
 
 std::string to_string(const AtomicEth& header) {
   return line("va 0x%" PRIx64 " rkey 0x%x swap-or-add 0x%" PRIx64 " compare 0x%" PRIx64, header.va,

@@ -122,8 +122,7 @@ TEST(AbiSendRequest, RefusesWhatItCantExpress) {
   SgeBuffer sges;
   driver::SendRequest request;
   ibv_send_wr wr{};
-  for (ibv_wr_opcode opcode : {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV, IBV_WR_TSO,
-                               static_cast<ibv_wr_opcode>(14)}) {
+  for (ibv_wr_opcode opcode : {IBV_WR_TSO, IBV_WR_DRIVER1, static_cast<ibv_wr_opcode>(14)}) {
     wr.opcode = opcode;
     EXPECT_EQ(to_send_request(wr, sges, request), EINVAL) << opcode;
   }
@@ -254,7 +253,8 @@ TEST(AbiAccess, KeepsRightsDropsHintsRefusesTheRest) {
                           IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED,
                       out),
             0);
-  EXPECT_EQ(out, uint32_t{kAccessLocalWrite} | kAccessRemoteWrite | kAccessRelaxedOrdering);
+  EXPECT_EQ(out, uint32_t{kAccessLocalWrite} | kAccessRemoteWrite | kAccessMwBind |
+                     kAccessRelaxedOrdering);
   EXPECT_EQ(to_access(1u << 25, out), 0) << "an optional flag of a later rdma-core";
   EXPECT_EQ(to_access(IBV_ACCESS_ON_DEMAND, out), EOPNOTSUPP);
   EXPECT_EQ(to_access(1u << 10, out), EINVAL);
@@ -275,6 +275,10 @@ TEST(AbiDeviceAttr, AdvertisesTheLimits) {
   EXPECT_EQ(attr.max_srq_wr, 16384);
   EXPECT_EQ(attr.max_srq_sge, 16);
   EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0u);
+  EXPECT_EQ(attr.max_mw, 4096);
+  EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW, 0u);
+  EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B, 0u);
+  EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A, 0u) << "one or the other";
 }
 
 TEST(AbiDeviceAttr, ServesOlderAndNewerStructures) {

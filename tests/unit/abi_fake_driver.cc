@@ -141,6 +141,15 @@ int Driver::post_srq_recv(Srq* srq, const RecvRequest& request) {
   return 0;
 }
 
+Expected<uint32_t, int> Driver::create_window(uint32_t, WindowType) {
+  if (int error = fake::behaviour().window_error) return Unexpected(error);
+  return kWindowKeyBit | ++fake::seen().windows << kWindowTagBits | 0x12345;
+}
+int Driver::destroy_window(uint32_t) {
+  --fake::seen().windows;
+  return 0;
+}
+
 uint32_t Driver::free_send_slots(Qp* qp) {
   if (fake::behaviour().send_slots_free) return fake::behaviour().send_slots_free;
   return qp->init.caps.max_send_wr - (qp->posted - qp->freed_slots->load());
@@ -152,7 +161,12 @@ WcOpcode completed_opcode(SendOp op) {
   switch (op) {
     case SendOp::kSend:
     case SendOp::kSendImm:
+    case SendOp::kSendInv:
       return WcOpcode::kSend;
+    case SendOp::kBindWindow:
+      return WcOpcode::kBindMw;
+    case SendOp::kLocalInvalidate:
+      return WcOpcode::kLocalInv;
     case SendOp::kRead:
       return WcOpcode::kRdmaRead;
     case SendOp::kCompareSwap:
@@ -191,7 +205,8 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
   for (const Sge& sge : request.sges) bytes += sge.length_bytes;
   const bool datagram = qp->init.type == QpType::kUd;
   const auto peer = impl_->qps.find(datagram ? request.ud.qpn : qp->attr.dest_qpn);
-  const bool sends = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
+  const bool sends = request.op == SendOp::kSend || request.op == SendOp::kSendImm ||
+                     request.op == SendOp::kSendInv;
   std::deque<uint64_t>* receives = nullptr;
   if (sends && peer != impl_->qps.end()) {
     Srq* srq = peer->second->init.srq;
@@ -207,6 +222,7 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
     done.src_qpn = qp->qpn;
     done.imm_data = request.imm_data;
     if (request.op == SendOp::kSendImm) done.flags = kWcWithImm;
+    if (request.op == SendOp::kSendInv) done.flags = kWcWithInv;
     if (datagram) done.flags |= kWcGrh;
     peer->second->init.recv_cq->push(done, request.solicited, nullptr, 0);
   }
@@ -286,6 +302,7 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t, ui
 }
 
 int Context::deregister_memory(const MemoryRegistration&) {
+  if (int error = fake::behaviour().deregister_error) return error;
   --fake::seen().mrs;
   return 0;
 }

@@ -12,6 +12,8 @@ namespace hostnic::fake {
 struct Behaviour {
   bool no_hostnicd = false;      // list_devices() fails
   int register_error = 0;        // of register_memory()
+  int deregister_error = 0;      // of deregister_memory()
+  int window_error = 0;          // of create_window()
   int post_error = 0;            // of post_send()
   int modify_error = 0;          // of modify_qp()
   int create_srq_error = 0;      // of create_srq()
@@ -27,8 +29,8 @@ struct Seen {
   std::vector<uint8_t> inline_bytes;
   driver::QpAttr attr;
   uint32_t attr_mask = 0;
-  uint32_t mrs = 0, qps = 0, srqs = 0;  // existing
-  uint64_t iova = 0;                    // of the newest MR
+  uint32_t mrs = 0, qps = 0, srqs = 0, windows = 0;  // existing
+  uint64_t iova = 0;                                 // of the newest MR
   bool abandoned = false;
 };
 Seen& seen();

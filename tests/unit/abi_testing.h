@@ -34,6 +34,7 @@ class AbiTest : public testing::Test {
     EXPECT_EQ(fake::seen().qps, 0u);
     EXPECT_EQ(fake::seen().mrs, 0u);
     EXPECT_EQ(fake::seen().srqs, 0u);
+    EXPECT_EQ(fake::seen().windows, 0u);
   }
 
   static ibv_qp_init_attr init_attr(ibv_cq* cq) {

@@ -87,7 +87,7 @@ lcores = "2,4-5"
 huge = "require"
 lend_userfaultfd = true
 seed = 9223372036854775807
-limits = { max_qps = 16, max_mrs = 1048576, max_clients = 256 }
+limits = { max_qps = 16, max_mrs = 524286, max_clients = 256 }
 )");
   EXPECT_EQ(config.hostnicd.socket_path, "/tmp/h.sock");
   EXPECT_EQ(config.hostnicd.idle, Idle::kPoll);
@@ -96,7 +96,7 @@ limits = { max_qps = 16, max_mrs = 1048576, max_clients = 256 }
   EXPECT_EQ(config.hostnicd.huge, HugePages::kRequire);
   EXPECT_TRUE(config.hostnicd.lend_userfaultfd);
   EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
-  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 1048576, 256}));
+  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 256}));
   EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
   EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
 }

@@ -1,4 +1,4 @@
-// The NIC's small tables: neighbours, flow tags, memory regions.
+// The NIC's small tables: neighbours, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,6 +7,7 @@
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/mr_table.h"
 #include "dataplane/nic/neighbours.h"
+#include "dataplane/nic/window_table.h"
 #include "protocol/hostif/descriptors.h"
 
 namespace hostnic {
@@ -272,6 +273,73 @@ TEST(MrTable, ReferencedWhilePacketsAreOut) {
   entry->mbufs_out.fetch_sub(2);
   EXPECT_FALSE(table.referenced(key));
   EXPECT_FALSE(table.referenced(0xfffff000));
+}
+
+TEST(MrTable, WindowsHoldARegionOfTheOwners) {
+  MrTable table(4);
+  const uint32_t key = table.add(region(1));
+  EXPECT_FALSE(table.has_windows(key, 1));
+  table.find(key)->windows_bound.fetch_add(1);
+  EXPECT_TRUE(table.has_windows(key, 1));
+  EXPECT_FALSE(table.has_windows(key, 2));
+  table.invalidate(key, 1);
+  table.reclaim(key);
+  const uint32_t next = table.add(region(1));
+  EXPECT_FALSE(table.has_windows(next, 1)) << "whoever comes after it";
+}
+
+// ---- memory windows
+
+TEST(WindowTable, KeysAreNoRegionsAndNotGuessed) {
+  WindowTable table;
+  MrTable regions(1u << 20);
+  std::set<uint32_t> keys, steps;
+  uint32_t before = 0;
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t key = table.add(1, 1, WindowType::k2);
+    ASSERT_NE(key & kWindowKeyBit, 0u);
+    EXPECT_EQ(regions.find(key), nullptr);
+    keys.insert(key);
+    steps.insert(key - before);
+    before = key;
+  }
+  EXPECT_EQ(keys.size(), 64u);
+  EXPECT_GT(steps.size(), 32u) << "in equal steps";
+  EXPECT_LT(regions.capacity(), 1u << 19) << "region keys never have the windows' bit";
+}
+
+TEST(WindowTable, FindsByTheVeryKeyOwnersByAny) {
+  WindowTable table;
+  const uint32_t key = table.add(1, 7, WindowType::k1);
+  ASSERT_NE(table.find(key), nullptr);
+  EXPECT_EQ(table.find(key)->pd, 7u);
+  EXPECT_FALSE(table.find(key)->bound);
+  EXPECT_EQ(table.find(key ^ 1), nullptr);
+  EXPECT_EQ(table.find(0), nullptr);
+  EXPECT_EQ(table.find(key & ~kWindowKeyBit), nullptr);
+  EXPECT_EQ(table.find(0xffffffff), nullptr);
+  EXPECT_EQ(table.find_own(key ^ 1, 1), table.find(key));
+  EXPECT_EQ(table.find_own(key, 2), nullptr) << "another client's";
+  EXPECT_EQ(table.find_own(0xffffffff, 1), nullptr);
+  table.remove(*table.find(key));
+  EXPECT_EQ(table.find(key), nullptr);
+  EXPECT_EQ(table.find_own(key, 1), nullptr);
+  EXPECT_EQ(table.find_own(key, 0), nullptr) << "nobody's is no client's";
+}
+
+TEST(WindowTable, FullRefusesUntilOneGoes) {
+  WindowTable table;
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < kMaxWindows; ++i) {
+    const uint32_t key = table.add(1, 1, WindowType::k1);
+    ASSERT_NE(key, 0u);
+    if (i == 0) first = key;
+  }
+  EXPECT_EQ(table.add(1, 1, WindowType::k1), 0u);
+  table.remove(*table.find(first));
+  const uint32_t again = table.add(1, 1, WindowType::k1);
+  EXPECT_EQ((again ^ first) & ~kWindowTagMask, 0u);
+  EXPECT_EQ(table.add(1, 1, WindowType::k1), 0u);
 }
 
 }  // namespace

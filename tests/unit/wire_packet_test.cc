@@ -34,6 +34,7 @@ void expect_same(const Packet& a, const Packet& b) {
   EXPECT_EQ(a.qkey, b.qkey);
   EXPECT_EQ(a.reth, b.reth);
   EXPECT_EQ(a.imm_data, b.imm_data);
+  EXPECT_EQ(a.invalidate_rkey, b.invalidate_rkey);
   EXPECT_EQ(a.recv_sn, b.recv_sn);
   EXPECT_EQ(a.message_bytes, b.message_bytes);
   EXPECT_EQ(a.read, b.read);
@@ -292,6 +293,7 @@ TEST(PacketErrors, TransportHeaders) {
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 8, 0x06), ParseError::kBadField) << "policy 3";
   EXPECT_EQ(parse_changed(Opcode::kSendImm, kBth + 8, 0x20), ParseError::kBadField) << "more";
   EXPECT_EQ(parse_changed(Opcode::kWriteImm, kBth + 8, 0x20), ParseError::kBadField) << "more";
+  EXPECT_EQ(parse_changed(Opcode::kSendInv, kBth + 8, 0x20), ParseError::kBadField) << "more";
   EXPECT_EQ(parse_changed(Opcode::kWriteOnly, kBth + 8, 0x20), ParseError::kNone) << "more";
   EXPECT_EQ(parse_changed(Opcode::kAck, kExtensions + 4, 0x40), ParseError::kBadField) << "AETH";
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 1, 0x20), ParseError::kBadLength) << "pad";
@@ -322,7 +324,7 @@ TEST(PacketErrors, EveryOtherOpcodeIsUnknown) {
               ParseError::kUnknownOpcode);
     EXPECT_STREQ(to_string(Opcode{static_cast<uint8_t>(opcode)}), "unknown opcode");
   }
-  EXPECT_EQ(known, 24u);
+  EXPECT_EQ(known, 25u);
 }
 
 ParseError parse_of(const Packet& p, bool has_icrc = false) {
@@ -422,6 +424,9 @@ TEST(PacketPrinter, NamesWhatEachOpcodeCarries) {
              "0x01020304");
   expect_end(Opcode::kSendImm,
              "SEND_IMM psn 16777214 sn 2578103244 offset 65536 of 65540 len 4 imm 0x01020304");
+  expect_end(Opcode::kSendInv,
+             "SEND_INV psn 16777214 sn 2578103244 offset 65536 of 65540 len 4 invalidates "
+             "0xb5b6b7b8");
   expect_end(Opcode::kReadRequest,
              "READ psn 16777214 va 0x1122334455667788 rkey 0x99aabbcc len 1903326068 read "
              "825373492 response-psn 4276803 epoch 81 range 1633837924+4096");

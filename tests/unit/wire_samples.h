@@ -47,11 +47,12 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
   p.payload_bytes = opcode == Opcode::kAtomicResponse ? 8 : info.has_payload ? payload_bytes : 0;
   if (info.has_reth) p.reth = {0x1122334455667788, 0x99aabbcc, p.payload_bytes};
   if (opcode == Opcode::kUcWriteFirst) p.reth.length_bytes += 0x20000;
-  if (opcode == Opcode::kSend || opcode == Opcode::kSendImm) {
+  if (opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kSendInv) {
     p.reth.va = 0x10000;
     p.reth.length_bytes = 0x10000u + p.payload_bytes;
   }
   if (info.has_imm) p.imm_data = 0xa1b2c3d4;
+  if (info.has_ieth) p.invalidate_rkey = 0xb5b6b7b8;
   if (info.has_recv_eth) {
     p.recv_sn = 0xe1e2e3e4;
     p.message_bytes = 0xf1f2f3f4;

@@ -84,6 +84,10 @@ void close_context(ContextObject* object) {
   destroy_all<SrqObject>(Kind::kSrq, *object, destroy_srq_object);
   destroy_all<CqObject>(Kind::kCq, *object, destroy_cq_object);
   destroy_all<ChannelObject>(Kind::kChannel, *object, destroy_channel_object);
+  destroy_all<MwObject>(Kind::kMw, *object, [](MwObject& mw) {
+    destroy_mw_object(mw);
+    delete &mw;
+  });
   destroy_all<MrObject>(Kind::kMr, *object, [](MrObject& mr) {
     deregister_mr_object(mr);
     delete &mr;

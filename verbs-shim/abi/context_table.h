@@ -24,16 +24,16 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
                     ibv_device_attr_ex* attr, size_t size_bytes);        // query.cc
 int query_rt_values(ibv_context* context, ibv_values_ex* values);        // query.cc
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);  // post.cc
-// Memory windows: EOPNOTSUPP. unsupported.cc
-ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
-int dealloc_mw(ibv_mw* mw);
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);                          // mw.cc
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);                  // mw.cc
+int dealloc_mw(ibv_mw* mw);                                              // mw.cc
 
 // Destroys what the program left behind when it closes the device.
 void destroy_qp_object(QpObject& qp);                 // qp.cc
 void destroy_srq_object(SrqObject& srq);              // srq.cc
 void destroy_cq_object(CqObject& cq);                 // cq.cc
 int deregister_mr_object(MrObject& mr);               // mr.cc
+void destroy_mw_object(MwObject& mw);                 // mw.cc
 void destroy_channel_object(ChannelObject& channel);  // channel.cc
 
 }  // namespace hostnic::abi

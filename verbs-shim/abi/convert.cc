@@ -23,6 +23,7 @@ static_assert(same(WcStatus::kSuccess, IBV_WC_SUCCESS));
 static_assert(same(WcStatus::kLocLenErr, IBV_WC_LOC_LEN_ERR));
 static_assert(same(WcStatus::kLocProtErr, IBV_WC_LOC_PROT_ERR));
 static_assert(same(WcStatus::kWrFlushErr, IBV_WC_WR_FLUSH_ERR));
+static_assert(same(WcStatus::kMwBindErr, IBV_WC_MW_BIND_ERR));
 static_assert(same(WcStatus::kLocAccessErr, IBV_WC_LOC_ACCESS_ERR));
 static_assert(same(WcStatus::kRemInvReqErr, IBV_WC_REM_INV_REQ_ERR));
 static_assert(same(WcStatus::kRemAccessErr, IBV_WC_REM_ACCESS_ERR));
@@ -35,9 +36,12 @@ static_assert(same(WcOpcode::kRdmaWrite, IBV_WC_RDMA_WRITE));
 static_assert(same(WcOpcode::kRdmaRead, IBV_WC_RDMA_READ));
 static_assert(same(WcOpcode::kCompSwap, IBV_WC_COMP_SWAP));
 static_assert(same(WcOpcode::kFetchAdd, IBV_WC_FETCH_ADD));
+static_assert(same(WcOpcode::kBindMw, IBV_WC_BIND_MW));
+static_assert(same(WcOpcode::kLocalInv, IBV_WC_LOCAL_INV));
 static_assert(same(WcOpcode::kRecv, IBV_WC_RECV));
 static_assert(same(WcOpcode::kRecvRdmaWithImm, IBV_WC_RECV_RDMA_WITH_IMM));
 static_assert(same(driver::kWcWithImm, IBV_WC_WITH_IMM));
+static_assert(same(driver::kWcWithInv, IBV_WC_WITH_INV));
 static_assert(same(QpType::kRc, IBV_QPT_RC) && same(QpType::kUc, IBV_QPT_UC));
 static_assert(same(QpType::kUd, IBV_QPT_UD) && sizeof(ibv_grh) == kGrhBytes);
 static_assert(same(QpState::kReset, IBV_QPS_RESET) && same(QpState::kInit, IBV_QPS_INIT));
@@ -48,6 +52,9 @@ static_assert(same(kAccessLocalWrite, IBV_ACCESS_LOCAL_WRITE));
 static_assert(same(kAccessRemoteWrite, IBV_ACCESS_REMOTE_WRITE));
 static_assert(same(kAccessRemoteRead, IBV_ACCESS_REMOTE_READ));
 static_assert(same(kAccessRemoteAtomic, IBV_ACCESS_REMOTE_ATOMIC));
+static_assert(same(kAccessMwBind, IBV_ACCESS_MW_BIND));
+static_assert(same(kAccessZeroBased, IBV_ACCESS_ZERO_BASED));
+static_assert(same(WindowType::k1, IBV_MW_TYPE_1) && same(WindowType::k2, IBV_MW_TYPE_2));
 static_assert(same(kAccessRelaxedOrdering, IBV_ACCESS_RELAXED_ORDERING));
 static_assert(same(driver::kQpState, IBV_QP_STATE));
 static_assert(same(driver::kQpCurState, IBV_QP_CUR_STATE));
@@ -106,6 +113,12 @@ std::optional<SendOp> send_op(ibv_wr_opcode opcode) {
       return SendOp::kSend;
     case IBV_WR_SEND_WITH_IMM:
       return SendOp::kSendImm;
+    case IBV_WR_SEND_WITH_INV:
+      return SendOp::kSendInv;
+    case IBV_WR_BIND_MW:
+      return SendOp::kBindWindow;
+    case IBV_WR_LOCAL_INV:
+      return SendOp::kLocalInvalidate;
     case IBV_WR_RDMA_READ:
       return SendOp::kRead;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -225,21 +238,26 @@ const LinkRate& link_rate(uint32_t speed_mbps) {
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request) {
   const std::optional<SendOp> op = send_op(wr.opcode);
   if (!op) return EINVAL;
-  if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
+  const bool local = *op == SendOp::kBindWindow || *op == SendOp::kLocalInvalidate;
+  if (!local) {
+    if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
+    request.sges = {sges.data(), static_cast<size_t>(wr.num_sge)};
+  }
   request.wr_id = wr.wr_id;
   request.op = *op;
   request.signalled = wr.send_flags & IBV_SEND_SIGNALED;
   request.solicited = wr.send_flags & IBV_SEND_SOLICITED;
   request.fence = wr.send_flags & IBV_SEND_FENCE;
-  request.inline_data = wr.send_flags & IBV_SEND_INLINE;
-  request.sges = {sges.data(), static_cast<size_t>(wr.num_sge)};
-  request.imm_data = wr.imm_data;
-  if (is_atomic(*op)) {
+  request.inline_data = !local && (wr.send_flags & IBV_SEND_INLINE) != 0;
+  request.imm_data = wr.imm_data;  // or the key to invalidate: a union
+  if (*op == SendOp::kLocalInvalidate) {
+    request.rkey = wr.invalidate_rkey;
+  } else if (is_atomic(*op)) {
     request.remote_va = wr.wr.atomic.remote_addr;
     request.rkey = wr.wr.atomic.rkey;
     request.compare_add = wr.wr.atomic.compare_add;
     request.swap = wr.wr.atomic.swap;
-  } else if (*op != SendOp::kSend && *op != SendOp::kSendImm) {
+  } else if (*op == SendOp::kWrite || *op == SendOp::kWriteImm || *op == SendOp::kRead) {
     request.remote_va = wr.wr.rdma.remote_addr;
     request.rkey = wr.wr.rdma.rkey;
   }
@@ -358,11 +376,10 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 
 int to_access(unsigned int access, uint32_t& out) {
   constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
-                                 kAccessRemoteAtomic | kAccessRelaxedOrdering;
-  // Memory windows don't exist here, so the right to bind one is harmless; huge pages are a hint;
-  // where a region's addresses start is no right (mr.cc).
+                                 kAccessRemoteAtomic | kAccessMwBind | kAccessRelaxedOrdering;
+  // Huge pages are a hint; where a region's addresses start is no right (mr.cc).
   constexpr unsigned int kHarmless =
-      IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+      IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
   constexpr unsigned int kUnsupported = IBV_ACCESS_ON_DEMAND;
   if (access & ~(kUsed | kHarmless | kUnsupported)) return EINVAL;
   if (access & kUnsupported) return EOPNOTSUPP;

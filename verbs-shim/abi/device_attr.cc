@@ -29,13 +29,15 @@ void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
   attr.page_size_cap = ~uint64_t{0xfff};
   attr.max_qp = static_cast<int>(info.max_qps);
   attr.max_qp_wr = kMaxQpWr;
-  attr.device_cap_flags =
-      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT;
+  attr.device_cap_flags = IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW |
+                          IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_sge = kMaxSge;
   attr.max_sge_rd = kMaxSge;
   attr.max_cq = kMaxCqs;
   attr.max_cqe = kMaxCqe;
   attr.max_mr = static_cast<int>(info.max_mrs);
+  attr.max_mw = kMaxWindows;
   attr.max_pd = kMaxPds;
   attr.max_qp_rd_atom = kMaxRdAtomic;
   attr.max_qp_init_rd_atom = kMaxRdAtomic;

@@ -116,7 +116,10 @@ int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_
   const unsigned int wanted =
       flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned int>(access) : mr.access;
   if (int error = register_range(pd, to, bytes, iova, wanted, registration)) return error;
-  mr.owner->driver->deregister_memory(mr.registration);
+  if (mr.owner->driver->deregister_memory(mr.registration) == EBUSY) {  // windows are bound to it
+    mr.owner->driver->deregister_memory(registration);
+    return EBUSY;
+  }
   mr.registration = registration;
   mr.iova = iova;
   mr.access = wanted;
@@ -196,13 +199,21 @@ HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
   {
     ObjectLock lock = lock_objects();
     claimed = claim(Kind::kMr, mr, [] { return false; });
-    if (claimed == 0) remove_object(mr);
   }
   if (claimed == kNotOurs) return real.foreign(mr);
   if (claimed != 0) return fail(claimed);
   MrObject* object = object_of(mr);
-  // Whatever hostnicd says (it may be gone), nothing of it is left here.
-  if (int error = deregister_mr_object(*object)) log_debug("ibv_dereg_mr: error %d", error);
+  const int error = deregister_mr_object(*object);
+  {
+    ObjectLock lock = lock_objects();
+    if (error == EBUSY) {  // memory windows are bound to it
+      unclaim(mr);
+      return fail(EBUSY);
+    }
+    remove_object(mr);
+  }
+  // Whatever else hostnicd says (it may be gone), nothing of it is left here.
+  if (error != 0) log_debug("ibv_dereg_mr: error %d", error);
   release_pd(object->pd);
   delete object;
   return 0;

@@ -36,13 +36,17 @@ struct ObjectBase {
 };
 
 struct PdObject : ibv_pd, ObjectBase {
-  uint32_t users = 0;  // [registry] MRs, SRQs, QPs and AHs
+  uint32_t users = 0;  // [registry] MRs, MWs, SRQs, QPs and AHs
 };
 
 struct MrObject : ibv_mr, ObjectBase {
   driver::MemoryRegistration registration;
   uint64_t iova = 0;  // as asked for, for ibv_rereg_mr
   unsigned int access = 0;
+};
+
+struct MwObject : ibv_mw, ObjectBase {
+  uint32_t made_key = 0;  // the first rkey: its window is the NIC's name for this object
 };
 
 struct ChannelObject : ibv_comp_channel, ObjectBase {
@@ -89,6 +93,11 @@ struct AhObject : ibv_ah, ObjectBase {
 // handle that was destroyed is the program's own fault: the data path takes no lock to find out.
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
 
+// A bind of `mw`, which is of this `type`, as a request. EINVAL: a handle is none; EPERM: of
+// another protection domain.
+int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
+            const ibv_mw_bind_info& info, driver::SendRequest& request);
+
 // The public verbs_context comes last in rdma-core's own structures and first in ours: programs
 // only go from ibv_context to verbs_context (verbs_get_ctx).
 struct ContextObject : verbs_context, ObjectBase {
@@ -107,6 +116,7 @@ inline ContextObject* object_of(ibv_context* context) {
 }
 inline PdObject* object_of(ibv_pd* pd) { return static_cast<PdObject*>(pd); }
 inline MrObject* object_of(ibv_mr* mr) { return static_cast<MrObject*>(mr); }
+inline MwObject* object_of(ibv_mw* mw) { return static_cast<MwObject*>(mw); }
 inline ChannelObject* object_of(ibv_comp_channel* channel) {
   return static_cast<ChannelObject*>(channel);
 }

@@ -18,6 +18,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       const auto& ud = wr->wr.ud;
       error = to_datagram(*qp, ud.ah, ud.remote_qpn, ud.remote_qkey, request.ud);
     }
+    if (wr->opcode == IBV_WR_BIND_MW && error == 0) {
+      const auto& bind = wr->bind_mw;
+      error = to_bind(*qp, bind.mw, IBV_MW_TYPE_2, bind.rkey, bind.bind_info, request);
+    }
     if (error == 0) error = context.post_send(*object.qp, request);
     if (error != 0) {
       *bad_wr = wr;

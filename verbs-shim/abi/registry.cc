@@ -94,6 +94,11 @@ int claim(Kind kind, void* object, const std::function<bool()>& busy) {
   return 0;
 }
 
+void unclaim(void* object) {
+  if (const auto found = registry().objects.find(object); found != registry().objects.end())
+    found->second.dying = false;
+}
+
 bool is_ours(Kind kind, const void* object) {
   ObjectLock lock = lock_objects();
   return is_live(kind, object);

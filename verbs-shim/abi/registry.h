@@ -13,7 +13,7 @@
 
 namespace hostnic::abi {
 
-enum class Kind : uint8_t { kContext, kPd, kMr, kChannel, kCq, kSrq, kQp, kAh };
+enum class Kind : uint8_t { kContext, kPd, kMr, kChannel, kCq, kSrq, kQp, kAh, kMw };
 
 using ObjectLock = std::unique_lock<std::mutex>;
 // One lock for all control-path bookkeeping of the process; the data path never takes it.
@@ -43,6 +43,9 @@ constexpr int kNotOurs = -1;
 // destroy or a new use is refused. 0, EBUSY when `busy` says that it is referenced, kNotOurs.
 // `object` stays known until remove_object().
 int claim(Kind kind, void* object, const std::function<bool()>& busy);
+
+// After a claim: the object can't be destroyed after all, and is live again.
+void unclaim(void* object);
 
 // Takes the lock and asks is_live().
 bool is_ours(Kind kind, const void* object);

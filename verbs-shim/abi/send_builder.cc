@@ -30,7 +30,9 @@ driver::SendRequest& SendBuilder::begin(SendOp op, uint64_t wr_id, unsigned int 
   scratch_.fence = flags & IBV_SEND_FENCE;
   const bool reads = op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd;
   const bool sends = op == SendOp::kSend || op == SendOp::kSendImm;
-  if ((type_ == QpType::kUc && reads) || (type_ == QpType::kUd && !sends)) refuse(EINVAL);
+  const bool invalidates = op == SendOp::kSendInv;  // at the peer
+  if ((type_ == QpType::kUc && (reads || invalidates)) || (type_ == QpType::kUd && !sends))
+    refuse(EINVAL);
   if (pending_.size() >= caps_.max_send_wr) refuse(ENOMEM);
   if (error_ != 0) return scratch_;
   try {
@@ -160,6 +162,16 @@ void wr_send_imm(ibv_qp_ex* qp, __be32 imm_data) {
   begin(qp, SendOp::kSendImm).imm_data = imm_data;
 }
 
+void wr_send_inv(ibv_qp_ex* qp, uint32_t rkey) { begin(qp, SendOp::kSendInv).imm_data = rkey; }
+
+void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) { begin(qp, SendOp::kLocalInvalidate).rkey = rkey; }
+
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
+  driver::SendRequest& request = begin(qp, SendOp::kBindWindow);
+  const int error = to_bind(qp->qp_base, mw, IBV_MW_TYPE_2, rkey, *info, request);
+  if (error != 0) object_of(qp)->builder.refuse(error);
+}
+
 void wr_atomic_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_va, uint64_t compare,
                        uint64_t swap) {
   driver::SendRequest& request = begin(qp, SendOp::kCompareSwap);
@@ -223,29 +235,30 @@ void unsupported(ibv_qp_ex* qp, Arguments...) {
 uint64_t send_ops_of(QpType type) {
   constexpr uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   constexpr uint64_t kWrites = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  constexpr uint64_t kWindows = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
   constexpr uint64_t kReads = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                               IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   switch (type) {
     case QpType::kUd:
       return kSends;
     case QpType::kUc:
-      return kSends | kWrites;
+      return kSends | kWrites | kWindows;
     default:
-      return kSends | kWrites | kReads;
+      return kSends | kWrites | kReads | kWindows | IBV_QP_EX_WITH_SEND_WITH_INV;
   }
 }
 
 void install_send_builder(ibv_qp_ex& qp) {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
-  qp.wr_bind_mw = unsupported<ibv_mw*, uint32_t, const ibv_mw_bind_info*>;
-  qp.wr_local_inv = unsupported<uint32_t>;
+  qp.wr_bind_mw = wr_bind_mw;
+  qp.wr_local_inv = wr_local_inv;
   qp.wr_rdma_read = wr_rdma_read;
   qp.wr_rdma_write = wr_rdma_write;
   qp.wr_rdma_write_imm = wr_rdma_write_imm;
   qp.wr_send = wr_send;
   qp.wr_send_imm = wr_send_imm;
-  qp.wr_send_inv = unsupported<uint32_t>;
+  qp.wr_send_inv = wr_send_inv;
   qp.wr_send_tso = unsupported<void*, uint16_t, uint16_t>;
   qp.wr_set_ud_addr = wr_set_ud_addr;
   qp.wr_set_xrc_srqn = unsupported<uint32_t>;

@@ -1,17 +1,11 @@
-// What this device does not have, refused cleanly: memory windows, multicast, objects imported from
-// other processes, enhanced connection establishment.
+// What this device does not have, refused cleanly: multicast, objects imported from other
+// processes, enhanced connection establishment.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 
-namespace hostnic::abi {
-
-ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EOPNOTSUPP); }
-int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail(EOPNOTSUPP); }
-int dealloc_mw(ibv_mw*) { return fail(EOPNOTSUPP); }
-
-}  // namespace hostnic::abi
+namespace hostnic::abi {}  // namespace hostnic::abi
 
 using namespace hostnic::abi;
 

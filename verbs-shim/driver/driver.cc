@@ -1,14 +1,13 @@
-// Queue pairs of one context, commands to the NIC, and the turn that handles reports and timers.
+// Queue pairs of one context, and the turn that handles reports and timers.
 #include "verbs-shim/driver/driver.h"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <unordered_map>
 
+#include "verbs-shim/driver/impl.h"
 #include "verbs-shim/driver/log.h"
-#include "verbs-shim/driver/qp.h"
 
 namespace hostnic::driver {
 namespace {
@@ -19,98 +18,12 @@ constexpr uint32_t kMetaBurst = 64;
 // come.
 constexpr uint32_t kMinSendWr = 16;
 constexpr uint32_t kMinCqEntries = 64;
-// A QP counts as sending for so long after it last handed something over.
-constexpr uint64_t kSendingNs = 10'000'000;
 
 uint64_t own_receives_bytes(const QpInit& init) {
   return uint64_t{Qp::recv_entries_for(init)} * recv_slot_bytes(init.caps.max_recv_sge);
 }
 
 }  // namespace
-
-struct Driver::Impl final : QpHost {
-  Impl(Driver& driver, NicLink& nic_link) : owner(driver), link(nic_link) {}
-
-  Driver& owner;
-  NicLink& link;
-  SegmentMap map;
-  std::vector<std::unique_ptr<Qp>> qps;  // by cell
-  std::vector<uint32_t> free_cells;
-  std::vector<std::unique_ptr<Srq>> srqs;
-  uint32_t next_cell = 0;
-  std::vector<Qp*> ready, ready_next, timers;
-  bool must_kick = false;
-  std::atomic<bool> dead{false};
-  DriverCounters totals;
-  AsyncFn async = nullptr;
-  void* async_argument = nullptr;
-
-  uint32_t last_sender = 0;     // cell of the QP that last handed something over
-  TimeNs several_until_ns = 0;  // several do
-
-  uint32_t next_correlation = 1;
-  uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
-  CommandResponse awaited_response{};
-  std::unordered_map<uint32_t, uint32_t> error_moves;  // correlation -> QPN going to ERR
-  std::vector<uint32_t> unsent_error_moves;            // QPNs whose command found the ring full
-
-  // QpHost
-  SegmentMap& segment() override { return map; }
-  const DriverSettings& settings() const override { return owner.settings_; }
-  DriverCounters& counters() override { return totals; }
-  void want_issue(Qp& qp) override {
-    if (qp.on_ready_list) return;
-    qp.on_ready_list = true;
-    ready.push_back(&qp);
-    owner.turn_wanted_.store(true, std::memory_order_relaxed);
-  }
-  uint64_t queued_bytes_limit(const Qp& qp, TimeNs now_ns) override {
-    if (qp.cell_index != last_sender) {
-      last_sender = qp.cell_index;
-      several_until_ns = now_ns + kSendingNs;
-    }
-    return now_ns < several_until_ns ? owner.settings_.queued_bytes_limit
-                                     : owner.settings_.sole_queued_bytes_limit;
-  }
-  void want_timer(Qp& qp) override {
-    if (!qp.on_timer_list) {
-      qp.on_timer_list = true;
-      timers.push_back(&qp);
-    }
-    lower_deadline(qp.deadline_ns());
-  }
-  void raise(AsyncEvent event, Qp* qp, Cq* cq) override {
-    if (async != nullptr) async(async_argument, event, qp == nullptr ? nullptr : qp->init.user, cq);
-  }
-  void srq_taken(Srq& srq) override {
-    if (srq.limit_reached() && async != nullptr)
-      async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
-  }
-  void published() override { must_kick = true; }
-  void move_nic_to_error(Qp& qp) override;
-
-  void lower_deadline(TimeNs deadline_ns) {
-    if (deadline_ns < owner.next_deadline_ns_.load(std::memory_order_relaxed)) {
-      owner.next_deadline_ns_.store(deadline_ns, std::memory_order_release);
-      if (map_valid) map.header().next_deadline_ns.store(deadline_ns, std::memory_order_relaxed);
-    }
-  }
-  void kick_if_needed() {
-    if (std::exchange(must_kick, false)) link.kick();
-  }
-  int execute(Command& command, CommandResponse& response);
-  void take_responses();
-  void take_reports(TimeNs now_ns);
-  void run_timers(TimeNs now_ns);
-  void run_ready(TimeNs now_ns);
-  Qp* find(uint32_t qpn);
-  ModifyQpCommand command_for(const Qp& qp, QpState state) const;
-  Expected<Qp*, int> make_qp(const QpInit& init);
-  void take_back_receives(Qp& qp);
-  void forget(Qp& qp);
-
-  bool map_valid = false;
-};
 
 Driver::Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segment_bytes,
                const DriverSettings& settings)
@@ -134,89 +47,6 @@ std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void*
   auto cq = std::make_unique<Cq>(std::max(entries, kMinCqEntries), event, argument);
   cq->armed_total = &impl_->map.header().armed_cqs;
   return cq;
-}
-
-// ---- commands
-
-// Publishes a command and waits for its answer. 0 or errno; EIO when the NIC is gone.
-int Driver::Impl::execute(Command& command, CommandResponse& response) {
-  if (dead.load(std::memory_order_acquire)) return EIO;
-  command.correlation = next_correlation++;
-  awaited = command.correlation;
-  while (!map.commands.enqueue_bulk(&command, 1)) {
-    if (dead.load(std::memory_order_acquire)) return EIO;
-    link.kick();
-    link.wait_for_response();
-    take_responses();
-  }
-  must_kick = false;
-  link.kick();
-  for (take_responses(); awaited != 0; take_responses()) {
-    if (dead.load(std::memory_order_acquire)) return EIO;
-    link.wait_for_response();
-  }
-  response = awaited_response;
-  return response.error;
-}
-
-void Driver::Impl::take_responses() {
-  CommandResponse response;
-  while (map.responses.dequeue_burst(&response, 1) == 1) {
-    if (response.correlation == awaited) {
-      awaited = 0;
-      awaited_response = response;
-      continue;
-    }
-    const auto it = error_moves.find(response.correlation);
-    if (it == error_moves.end()) continue;
-    Qp* qp = find(it->second);
-    error_moves.erase(it);
-    if (qp != nullptr) qp->on_nic_error_state();
-  }
-}
-
-void Driver::Impl::move_nic_to_error(Qp& qp) {
-  if (dead.load(std::memory_order_acquire)) {
-    qp.on_nic_error_state();
-    return;
-  }
-  Command command{};
-  command.kind = CommandKind::kModifyQp;
-  command.correlation = next_correlation++;
-  command.modify_qp = command_for(qp, QpState::kErr);
-  if (!map.commands.enqueue_bulk(&command, 1)) {
-    unsent_error_moves.push_back(qp.qpn);
-    want_issue(qp);
-    return;
-  }
-  error_moves[command.correlation] = qp.qpn;
-  must_kick = true;
-}
-
-Qp* Driver::Impl::find(uint32_t qpn) {
-  for (auto& qp : qps) {
-    if (qp != nullptr && qp->qpn == qpn) return qp.get();
-  }
-  return nullptr;
-}
-
-ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {
-  const QpAttr& attr = qp.attr;
-  return {.qpn = qp.qpn,
-          .state = state,
-          .dest_qpn = attr.dest_qpn,
-          .dest_ip = raw(attr.dest_ip),
-          .sq_psn = attr.sq_psn,
-          .rq_psn = attr.rq_psn,
-          .access = attr.access,
-          .path_mtu_bytes = static_cast<uint16_t>(attr.path_mtu_bytes),
-          .max_dest_rd_atomic = attr.max_dest_rd_atomic,
-          .min_rnr_timer = attr.min_rnr_timer,
-          .traffic_class = attr.traffic_class,
-          .hop_limit = attr.hop_limit,
-          .restart_sends = 0,
-          .reserved = 0,
-          .qkey = attr.qkey};
 }
 
 // ---- queue pairs
@@ -309,6 +139,8 @@ int Driver::destroy_qp(Qp* qp) {
   qp->give_back_receives();
   if (qp->init.srq != nullptr) --qp->init.srq->users;
   std::erase_if(impl_->error_moves, [qp](const auto& move) { return move.second == qp->qpn; });
+  std::erase_if(impl_->window_commands,
+                [qp](const auto& asked) { return asked.second == qp->qpn; });
   impl_->forget(*qp);
   impl_->qps[qp->cell_index].reset();
   return 0;

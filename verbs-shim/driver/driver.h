@@ -119,7 +119,11 @@ class Driver {
   // docs/verbs.md.
   int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
-  QpGauges gauges(Qp* qp);                            // [locks]
+  // [locks] The key of a new memory window, not bound to anything.
+  Expected<uint32_t, int> create_window(uint32_t pd, WindowType type);
+  // [locks] `key`: any that it ever had. Unbinds it.
+  int destroy_window(uint32_t key);
+  QpGauges gauges(Qp* qp);  // [locks]
 
   // [locks] 0, EINVAL (state, operation not of this service, too many SGEs, inline too long, no
   // address), ENOMEM (send queue full). Issues what may go now.

@@ -25,6 +25,10 @@ WcOpcode wc_opcode(SendOp op) {
       return WcOpcode::kCompSwap;
     case SendOp::kFetchAdd:
       return WcOpcode::kFetchAdd;
+    case SendOp::kBindWindow:
+      return WcOpcode::kBindMw;
+    case SendOp::kLocalInvalidate:
+      return WcOpcode::kLocalInv;
     default:
       return WcOpcode::kSend;
   }
@@ -67,7 +71,7 @@ uint32_t Qp::packets_for(uint32_t bytes) const {
 // What the service does not have (InfiniBand table 35).
 int Qp::check_service(const SendRequest& request) const {
   if (is_reliable()) return 0;
-  if (is_read_or_atomic(request.op)) return EINVAL;
+  if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv) return EINVAL;
   if (init.type == QpType::kUc) return 0;
   const bool send = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
   return send && raw(request.ud.ip) != 0 ? 0 : EINVAL;
@@ -108,6 +112,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
        .compare_add = request.compare_add,
        .swap = request.swap,
        .ud = request.ud,
+       .binding = request.binding,
        .first_psn = {},
        .psn_count = 1,
        .issued_psns = 0,

@@ -37,6 +37,8 @@ class QpHost {
   virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
   // Sends the QP to ERR in the NIC without waiting; Qp::on_nic_error_state() follows.
   virtual void move_nic_to_error(class Qp& qp) = 0;
+  // Hands a bind or an invalidation to the NIC; Qp::on_window_answer() follows. False: no room now.
+  virtual bool send_window_command(class Qp& qp, Command& command) = 0;
   virtual void published() = 0;  // descriptors went into a ring: kick before unlocking
 };
 
@@ -71,6 +73,7 @@ class Qp {
   void on_report(TimeNs now_ns);
   void on_nic_error_state();
   void take_receives(uint32_t completed);
+  void on_window_answer(int error, TimeNs now_ns);
 
   // -- qp_timers.cc
   TimeNs deadline_ns() const { return deadline_ns_; }
@@ -99,6 +102,7 @@ class Qp {
     uint32_t rkey, imm_data;
     uint64_t compare_add, swap;
     UdAddress ud;
+    WindowBinding binding;
     Psn first_psn;
     uint32_t psn_count, issued_psns;
     uint32_t recv_sn;  // or read number
@@ -109,8 +113,13 @@ class Qp {
 
   Wqe& wqe(uint32_t index) { return wqes_[index & wqe_mask_]; }
   const Wqe& wqe(uint32_t index) const { return wqes_[index & wqe_mask_]; }
-  static bool consumes_receive(SendOp op) {
-    return op == SendOp::kSend || op == SendOp::kSendImm || op == SendOp::kWriteImm;
+  static bool consumes_receive(SendOp op) { return is_send(op) || op == SendOp::kWriteImm; }
+  static bool is_send(SendOp op) {
+    return op == SendOp::kSend || op == SendOp::kSendImm || op == SendOp::kSendInv;
+  }
+  // A request without packets: binds or invalidates a window in the own NIC.
+  static bool is_local(SendOp op) {
+    return op == SendOp::kBindWindow || op == SendOp::kLocalInvalidate;
   }
   static bool is_read_or_atomic(SendOp op) {
     return op >= SendOp::kRead && op <= SendOp::kFetchAdd;
@@ -150,6 +159,7 @@ class Qp {
   uint32_t response_room() const;
   uint32_t chunk_packets() const;
   Issue issue_chunk(TimeNs now_ns);
+  Issue issue_local(uint32_t index);
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
   uint8_t attempt_of_rest(const Wqe& w) const;
   void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,

@@ -49,7 +49,7 @@ void Qp::note_transmitted() {
 
 // Whether a request that is next in the queue may be handed over now (rules 2, 14).
 bool Qp::may_start(const Wqe& w) const {
-  if (too_long(w)) return false;
+  if (too_long(w) || is_local(w.op)) return false;
   if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
   if (is_read_or_atomic(w.op) &&
       reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries) &&
@@ -114,6 +114,7 @@ uint32_t Qp::chunk_packets() const { return kMaxChunkBytes / attr.path_mtu_bytes
 Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   const uint32_t index = issue_;
   Wqe& w = wqe(index);
+  if (is_local(w.op)) return issue_local(index);
   const uint32_t room = window_room();
   if (too_long(w)) {
     fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
@@ -155,6 +156,31 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt);
   if (w.issued_psns == w.psn_count) ++issue_;
   return Issue::kDone;
+}
+
+// Binds and invalidations take no PSN. They start when all before them is complete, and nothing
+// after them starts before the NIC has answered: then order needs no rules of its own.
+Qp::Issue Qp::issue_local(uint32_t index) {
+  Wqe& w = wqe(index);
+  if (w.started || head_ != index) return Issue::kWaits;
+  Command command{};
+  if (w.op == SendOp::kBindWindow) {
+    command.kind = CommandKind::kBindWindow;
+    command.bind_window = {.qpn = qpn,
+                           .key = w.rkey,
+                           .mr_key = w.binding.mr_key,
+                           .access = w.binding.access,
+                           .va = w.remote_va,
+                           .length_bytes = w.binding.length_bytes};
+  } else {
+    command.kind = CommandKind::kInvalidateWindow;
+    command.invalidate_window = {.qpn = qpn, .key = w.rkey};
+  }
+  if (!host_.send_window_command(*this, command)) return Issue::kRingFull;
+  w.started = true;
+  w.first_psn = requests_.next();
+  w.psn_count = 0;
+  return Issue::kWaits;
 }
 
 // Under the whole-message policy the receiver counts a message's packets of one attempt: the rest
@@ -211,7 +237,7 @@ void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count
     d.dest_ip = raw(w.ud.ip);
     d.traffic_class = w.ud.traffic_class;
     d.hop_limit = w.ud.hop_limit;
-  } else if (w.op == SendOp::kSend || w.op == SendOp::kSendImm) {
+  } else if (is_send(w.op)) {
     d.va = offset;
     d.key = w.recv_sn;
   } else {

@@ -79,6 +79,10 @@ void Qp::take_receives(uint32_t completed) {
     completion.byte_len = received.byte_len;
     completion.imm_data = (received.flags & kRecvHasImm) != 0 ? received.imm_data : 0;
     completion.flags = (received.flags & kRecvHasImm) != 0 ? uint32_t{kWcWithImm} : 0;
+    if ((received.flags & kRecvHasInv) != 0) {
+      completion.imm_data = received.imm_data;
+      completion.flags |= kWcWithInv;
+    }
     if ((received.flags & kRecvHasGrh) != 0) completion.flags |= kWcGrh;
     completion.qpn = qpn;
     completion.src_qpn = init.type == QpType::kUd ? received.src_qpn : attr.dest_qpn;
@@ -101,6 +105,19 @@ void Qp::take_receives(uint32_t completed) {
     host_.srq_taken(*init.srq);
   }
   if (failed) go_to_error();
+}
+
+// Errors of the NIC's are the request's: nothing was changed.
+void Qp::on_window_answer(int error, TimeNs now_ns) {
+  if (state != QpState::kRts && state != QpState::kSqd) return;  // it was flushed meanwhile
+  if (head_ == tail_ || !is_local(wqe(head_).op) || !wqe(head_).started) return;
+  if (error != 0) {
+    fail(head_, WcStatus::kMwBindErr, VendorError::kWindow);
+  } else {
+    ++issue_;
+  }
+  complete(now_ns);
+  if (state == QpState::kRts || state == QpState::kSqd) host_.want_issue(*this);
 }
 
 void Qp::take_events(const CellNews& news) {
@@ -305,6 +322,11 @@ void Qp::log_failure(const Wqe& w) {
     case VendorError::kPeerOperation:
       reason = "the peer's own receive buffer is bad";
       break;
+    case VendorError::kWindow:
+      reason =
+          "no such window or region, bounds, protection domain or rights wrong, or a bound type 2 "
+          "window";
+      break;
     case VendorError::kReceiverNotReady:
       reason = "the peer posted no receive within rnr_retry";
       break;
@@ -361,7 +383,9 @@ void Qp::complete(TimeNs) {
     }
     return;
   }
-  if (state == QpState::kSqd && notify_drained && (head_ == issue_ || !wqe(head_).started)) {
+  const bool with_nic = head_ != tail_ && is_local(wqe(head_).op) && wqe(head_).started;
+  if (state == QpState::kSqd && notify_drained && !with_nic &&
+      (head_ == issue_ || !wqe(head_).started)) {
     notify_drained = false;
     host_.raise(AsyncEvent::kSqDrained, this, nullptr);
   }

@@ -17,6 +17,7 @@ enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours 
   kLocLenErr = 1,
   kLocProtErr = 4,
   kWrFlushErr = 5,
+  kMwBindErr = 6,
   kLocAccessErr = 8,
   kRemInvReqErr = 9,
   kRemAccessErr = 10,
@@ -31,10 +32,12 @@ enum class WcOpcode : uint32_t {  // ibv_wc_opcode
   kRdmaRead,
   kCompSwap,
   kFetchAdd,
+  kBindMw,
+  kLocalInv,
   kRecv = 128,
   kRecvRdmaWithImm = 129,
 };
-enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2 };  // ibv_wc_flags
+enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2, kWcWithInv = 8 };  // ibv_wc_flags
 
 // Why, beyond the status: goes to vendor_err and into the debug log.
 enum class VendorError : uint32_t {
@@ -47,6 +50,7 @@ enum class VendorError : uint32_t {
   kPeerOperation = 6,
   kNoAnswer = 7,
   kReceiverNotReady = 8,
+  kWindow = 9,
   kQpModifiedToError = 11,
 };
 
@@ -55,7 +59,7 @@ struct Completion {
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
   uint32_t byte_len = 0;
-  uint32_t imm_data = 0;  // as the peer gave it
+  uint32_t imm_data = 0;  // as the peer gave it; kWcWithInv: the key that it invalidated
   uint32_t flags = 0;     // WcFlag
   uint32_t qpn = 0;
   uint32_t src_qpn = 0;
@@ -70,6 +74,14 @@ struct UdAddress {
   uint32_t qkey = 0;
 };
 
+// What a memory window is bound to: part of a region. Its first address and the window's key are
+// the request's remote_va and rkey.
+struct WindowBinding {
+  uint64_t length_bytes = 0;
+  uint32_t mr_key = 0;
+  uint32_t access = 0;  // AccessFlag
+};
+
 // One work request. `sges` need not outlive the call, except the memory they name (unless inline).
 struct SendRequest {
   uint64_t wr_id = 0;
@@ -80,11 +92,12 @@ struct SendRequest {
   bool inline_data = false;
   std::span<const Sge> sges;
   uint64_t remote_va = 0;
-  uint32_t rkey = 0;
-  uint32_t imm_data = 0;
+  uint32_t rkey = 0;      // kLocalInvalidate: of the window
+  uint32_t imm_data = 0;  // kSendInv: the key to invalidate
   uint64_t compare_add = 0;
   uint64_t swap = 0;
-  UdAddress ud;  // UD only
+  UdAddress ud;           // UD only
+  WindowBinding binding;  // kBindWindow only
 };
 
 struct RecvRequest {

@@ -79,6 +79,7 @@ ibv_mtu to_mtu(uint32_t bytes) {
 void Destroy::operator()(ibv_context* x) const { note("ibv_close_device", ibv_close_device(x)); }
 void Destroy::operator()(ibv_pd* x) const { note("ibv_dealloc_pd", ibv_dealloc_pd(x)); }
 void Destroy::operator()(ibv_mr* x) const { note("ibv_dereg_mr", ibv_dereg_mr(x)); }
+void Destroy::operator()(ibv_mw* x) const { note("ibv_dealloc_mw", ibv_dealloc_mw(x)); }
 void Destroy::operator()(ibv_cq* x) const { note("ibv_destroy_cq", ibv_destroy_cq(x)); }
 void Destroy::operator()(ibv_qp* x) const { note("ibv_destroy_qp", ibv_destroy_qp(x)); }
 void Destroy::operator()(ibv_comp_channel* x) const {

@@ -18,6 +18,7 @@ struct Destroy {
   void operator()(ibv_context* x) const;
   void operator()(ibv_pd* x) const;
   void operator()(ibv_mr* x) const;
+  void operator()(ibv_mw* x) const;
   void operator()(ibv_cq* x) const;
   void operator()(ibv_qp* x) const;
   void operator()(ibv_comp_channel* x) const;

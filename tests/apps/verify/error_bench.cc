@@ -17,7 +17,7 @@ constexpr size_t kBufferBytes = 256u << 10;
 constexpr auto kCompletionPatience = std::chrono::seconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(50);
 constexpr int kAccessAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 constexpr uint32_t kFirstPsn = 0xfffffe;  // wraps early
 
 using Clock = std::chrono::steady_clock;
@@ -169,7 +169,7 @@ void ErrorBench::expect_async(ibv_event_type type) {
 ErrorTotals run_error_cases(const Device& device, Channel& channel, uint32_t side,
                             Watchdog& watchdog) {
   std::vector<ErrorCase> cases;
-  for (auto* make : {protection_cases, retry_cases, queue_cases, state_cases})
+  for (auto* make : {protection_cases, retry_cases, queue_cases, state_cases, window_cases})
     for (ErrorCase& one : make()) cases.push_back(std::move(one));
   ErrorTotals totals;
   for (const ErrorCase& one : cases) {

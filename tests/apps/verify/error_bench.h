@@ -42,6 +42,7 @@ struct ErrorBench {
   Owned<ibv_mr> mr, local_only;
   Owned<ibv_cq> cq;
   Owned<ibv_qp> qp;
+  Owned<ibv_mw> mw;  // for cases that need one
   PeerBuffer peer;
 
   std::byte* buffer() const { return memory->bytes().data(); }
@@ -69,6 +70,7 @@ std::vector<ErrorCase> protection_cases();
 std::vector<ErrorCase> retry_cases();
 std::vector<ErrorCase> queue_cases();
 std::vector<ErrorCase> state_cases();
+std::vector<ErrorCase> window_cases();
 
 struct ErrorTotals {
   unsigned passed = 0, failed = 0;

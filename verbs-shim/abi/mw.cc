@@ -1,0 +1,112 @@
+// Memory windows. What a bind asks for is checked by the NIC when its turn in the send queue comes
+// (IBV_WC_MW_BIND_ERR); only handles that are none are refused here.
+#include <sys/random.h>
+
+#include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
+#include "verbs-shim/abi/registry.h"
+
+namespace hostnic::abi {
+namespace {
+
+constexpr unsigned int kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+
+// Another key of the same type 1 window, which nobody can tell from the old one.
+uint32_t another_key(uint32_t key) {
+  uint32_t tag = 0;
+  if (getrandom(&tag, sizeof tag, GRND_NONBLOCK) < 0) tag = key + 1;
+  if (((tag ^ key) & kWindowTagMask) == 0) ++tag;
+  return (key & ~kWindowTagMask) | (tag & kWindowTagMask);
+}
+
+ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
+  auto mw = std::make_unique<MwObject>();
+  ContextObject* owner = object_of(pd)->owner;
+  if (owner->abandoned || !owner->driver->alive()) return fail_null(EIO);
+  const auto key = owner->driver->driver().create_window(pd->handle, static_cast<WindowType>(type));
+  if (!key) return fail_null(key.error());
+  mw->id = next_object_id();
+  mw->owner = owner;
+  mw->context = pd->context;
+  mw->pd = pd;
+  mw->rkey = mw->made_key = *key;
+  mw->handle = static_cast<uint32_t>(mw->id);
+  mw->type = type;
+  ObjectLock lock = lock_objects();
+  add_object(Kind::kMw, mw.get(), *mw);
+  return mw.release();
+}
+
+}  // namespace
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
+  {
+    ObjectLock lock = lock_objects();
+    if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
+    ++object_of(pd)->users;
+  }
+  ibv_mw* mw = without_exceptions([&] { return create(pd, type); });
+  if (mw == nullptr) {
+    const int error = errno;
+    ObjectLock lock = lock_objects();
+    --object_of(pd)->users;
+    errno = error;
+  }
+  return mw;
+}
+
+void destroy_mw_object(MwObject& mw) {
+  if (mw.owner->abandoned || !mw.owner->driver->alive()) return;
+  static_cast<void>(mw.owner->driver->driver().destroy_window(mw.made_key));
+}
+
+int dealloc_mw(ibv_mw* mw) {
+  {
+    ObjectLock lock = lock_objects();
+    if (int claimed = claim(Kind::kMw, mw, [] { return false; }); claimed != 0) return fail(EINVAL);
+    remove_object(mw);
+  }
+  MwObject* object = object_of(mw);
+  destroy_mw_object(*object);
+  ObjectLock lock = lock_objects();
+  --object_of(object->pd)->users;
+  delete object;
+  return 0;
+}
+
+int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
+            const ibv_mw_bind_info& info, driver::SendRequest& request) {
+  if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
+  if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) return EINVAL;
+  ObjectLock lock = lock_objects();
+  const ContextObject* owner = object_of(qp.context);
+  if (!is_live_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
+  if (info.mr != nullptr && !is_live_in(Kind::kMr, info.mr, owner)) return EINVAL;
+  if (mw->pd != qp.pd || (info.mr != nullptr && info.mr->pd != mw->pd)) return EPERM;
+  request.op = SendOp::kBindWindow;
+  request.rkey = rkey;
+  request.remote_va = info.addr;
+  request.binding = {.length_bytes = info.length,
+                     .mr_key = info.mr == nullptr ? 0 : info.mr->lkey,
+                     .access = info.mw_access_flags};
+  return 0;
+}
+
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  if (!is_ours(Kind::kQp, qp) || !is_ours(Kind::kMw, mw)) return fail(EINVAL);
+  driver::SendRequest request;
+  const uint32_t key = another_key(mw->rkey);
+  if (int error = to_bind(*qp, mw, IBV_MW_TYPE_1, key, bind->bind_info, request))
+    return fail(error);
+  request.wr_id = bind->wr_id;
+  request.signalled = bind->send_flags & IBV_SEND_SIGNALED;
+  request.fence = bind->send_flags & IBV_SEND_FENCE;
+  QpObject& object = *object_of(qp);
+  if (int error = object.owner->driver->post_send(*object.qp, request)) return fail(error);
+  mw->rkey = key;
+  return 0;
+}
+
+}  // namespace hostnic::abi

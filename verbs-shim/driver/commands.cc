@@ -1,0 +1,131 @@
+// Commands to the NIC: those that are waited for, those whose answer somebody meets later.
+#include <cerrno>
+
+#include "verbs-shim/driver/impl.h"
+
+namespace hostnic::driver {
+
+// Publishes a command and waits for its answer. 0 or errno; EIO when the NIC is gone.
+int Driver::Impl::execute(Command& command, CommandResponse& response) {
+  if (dead.load(std::memory_order_acquire)) return EIO;
+  command.correlation = next_correlation++;
+  awaited = command.correlation;
+  while (!map.commands.enqueue_bulk(&command, 1)) {
+    if (dead.load(std::memory_order_acquire)) return EIO;
+    link.kick();
+    link.wait_for_response();
+    take_responses();
+  }
+  must_kick = false;
+  link.kick();
+  for (take_responses(); awaited != 0; take_responses()) {
+    if (dead.load(std::memory_order_acquire)) return EIO;
+    link.wait_for_response();
+  }
+  response = awaited_response;
+  return response.error;
+}
+
+void Driver::Impl::take_responses() {
+  CommandResponse response;
+  while (map.responses.dequeue_burst(&response, 1) == 1) {
+    if (response.correlation == awaited) {
+      awaited = 0;
+      awaited_response = response;
+      continue;
+    }
+    if (const auto asked = window_commands.find(response.correlation);
+        asked != window_commands.end()) {
+      Qp* qp = find(asked->second);
+      window_commands.erase(asked);
+      if (qp != nullptr) qp->on_window_answer(response.error, owner.last_now_ns_);
+      continue;
+    }
+    const auto it = error_moves.find(response.correlation);
+    if (it == error_moves.end()) continue;
+    Qp* qp = find(it->second);
+    error_moves.erase(it);
+    if (qp != nullptr) qp->on_nic_error_state();
+  }
+}
+
+void Driver::Impl::move_nic_to_error(Qp& qp) {
+  if (dead.load(std::memory_order_acquire)) {
+    qp.on_nic_error_state();
+    return;
+  }
+  Command command{};
+  command.kind = CommandKind::kModifyQp;
+  command.correlation = next_correlation++;
+  command.modify_qp = command_for(qp, QpState::kErr);
+  if (!map.commands.enqueue_bulk(&command, 1)) {
+    unsent_error_moves.push_back(qp.qpn);
+    want_issue(qp);
+    return;
+  }
+  error_moves[command.correlation] = qp.qpn;
+  must_kick = true;
+}
+
+bool Driver::Impl::send_window_command(Qp& qp, Command& command) {
+  // On a dead device everything is flushed soon.
+  if (dead.load(std::memory_order_acquire)) return true;
+  command.correlation = next_correlation++;
+  if (!map.commands.enqueue_bulk(&command, 1)) return false;
+  window_commands[command.correlation] = qp.qpn;
+  must_kick = true;
+  return true;
+}
+
+Qp* Driver::Impl::find(uint32_t qpn) {
+  for (auto& qp : qps) {
+    if (qp != nullptr && qp->qpn == qpn) return qp.get();
+  }
+  return nullptr;
+}
+
+ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {
+  const QpAttr& attr = qp.attr;
+  return {.qpn = qp.qpn,
+          .state = state,
+          .dest_qpn = attr.dest_qpn,
+          .dest_ip = raw(attr.dest_ip),
+          .sq_psn = attr.sq_psn,
+          .rq_psn = attr.rq_psn,
+          .access = attr.access,
+          .path_mtu_bytes = static_cast<uint16_t>(attr.path_mtu_bytes),
+          .max_dest_rd_atomic = attr.max_dest_rd_atomic,
+          .min_rnr_timer = attr.min_rnr_timer,
+          .traffic_class = attr.traffic_class,
+          .hop_limit = attr.hop_limit,
+          .restart_sends = 0,
+          .reserved = 0,
+          .qkey = attr.qkey};
+}
+
+// ---- memory windows
+
+Expected<uint32_t, int> Driver::create_window(uint32_t pd, WindowType type) {
+  std::lock_guard lock(mutex_);
+  Command command{};
+  command.kind = CommandKind::kCreateWindow;
+  command.create_window = {.pd = pd, .type = type};
+  CommandResponse response{};
+  const int error = impl_->execute(command, response);
+  impl_->kick_if_needed();
+  if (error != 0) return Unexpected(error);
+  return response.window_key;
+}
+
+int Driver::destroy_window(uint32_t key) {
+  std::lock_guard lock(mutex_);
+  Command command{};
+  command.kind = CommandKind::kDestroyWindow;
+  command.destroy_window.key = key;
+  CommandResponse response{};
+  const int error = impl_->execute(command, response);
+  impl_->kick_if_needed();
+  return error;
+}
+
+}  // namespace hostnic::driver
