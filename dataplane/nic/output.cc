@@ -45,7 +45,8 @@ bool Nic::Impl::has_room_for_ack(int peer) const {
 
 void Nic::Impl::emit(rte_mbuf* packet, int peer, const wire::Packet& p) {
   packet->port = static_cast<uint16_t>(peer);
-  if (!tx_stage || tx_stage->pass(packet, impairment_info(packet, p), now)) enqueue(packet, peer);
+  if (!tx_stage || tx_stage->pass(packet, now, [&] { return impairment_info(packet, p); }))
+    enqueue(packet, peer);
 }
 
 void Nic::Impl::enqueue(rte_mbuf* packet, int peer) {

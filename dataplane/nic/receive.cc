@@ -22,7 +22,8 @@ uint32_t Nic::Impl::receive_turn() {
     ++done;
     counters.add(Counter::rx_packets);
     counters.add(Counter::rx_bytes, packet->pkt_len);
-    if (!rx_stage || rx_stage->pass(packet, impairment_info(packet), now)) receive_packet(packet);
+    if (!rx_stage || rx_stage->pass(packet, now, [&] { return impairment_info(packet); }))
+      receive_packet(packet);
   };
   while (done < kRxBudget) {
     const uint16_t count = port.receive(burst.data(), kBurst);

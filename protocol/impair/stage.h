@@ -94,9 +94,11 @@ class ImpairmentStage {
 
   // As push(), but true if the packet is to go on at once and unchanged, in which case it is still
   // the caller's: what a later pop() returns comes after it. Most packets of most specs.
-  [[nodiscard]] bool pass(void* packet, const PacketInfo& info, TimeNs now) {
+  // `describe()`, the PacketInfo, is called only if it matters.
+  template <class Describe>
+  [[nodiscard]] bool pass(void* packet, TimeNs now, Describe&& describe) {
     if (plain_loss_ && queued_ == 0) return pass_plain_loss(packet, now);
-    return run(packet, info, now, /*may_pass=*/true);
+    return run(packet, describe(), now, /*may_pass=*/true);
   }
 
   // Whether any rule looks at more of a packet than PacketInfo::bytes. Otherwise the rest of it may

@@ -106,7 +106,8 @@ class Network {
     std::vector<int> out;
     if (!may_pass) {
       push(info, clock_ns);
-    } else if (TestPacket* packet = ops.make(next_number++); stage.pass(packet, info, clock_ns)) {
+    } else if (TestPacket* packet = ops.make(next_number++);
+               stage.pass(packet, clock_ns, [&] { return info; })) {
       EXPECT_FALSE(packet->detached || packet->corrupted);
       out.push_back(ops.leave(packet)->number);
       ++passed;
