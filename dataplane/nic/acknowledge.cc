@@ -5,6 +5,13 @@
 
 namespace hostnic {
 
+namespace {
+
+// AETH: the credit is not there (InfiniBand 9.7.5.1.2). Ours is in SackETH.
+constexpr uint8_t kNoAethCredit = 31;
+
+}  // namespace
+
 // Absolute number of receives posted, as the driver says; never more than fit behind what has
 // completed. With a shared receive queue: the end of the completion ring's room.
 uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
@@ -31,23 +38,32 @@ void Nic::Impl::send_acks() {
   ack_next.clear();
 }
 
-void Nic::Impl::send_ack(QpContext& qp) {
+// An ACK that says: everything before `base` has been received. The rest is the caller's.
+wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
+                                 uint32_t msn) const {
   wire::Packet p;
   p.opcode = wire::Opcode::kAck;
-  p.dest_qpn = Qpn{qp.dest_qpn};
-  p.src_qpn = Qpn{qp.qpn};
+  p.dest_qpn = Qpn{dest_qpn};
+  p.src_qpn = Qpn{src_qpn};
   p.policy = settings.policy;
-  p.aeth.kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
-  p.aeth.code = qp.fatal ? static_cast<uint8_t>(qp.fatal_code)
-                         : (qp.ack_kind == wire::AckKind::kRnrNak ? qp.min_rnr_timer : uint8_t{31});
-  p.aeth.msn = qp.msn & 0xffffff;
+  p.aeth.kind = wire::AckKind::kAck;
+  p.aeth.code = kNoAethCredit;
+  p.aeth.msn = msn & 0xffffff;
+  p.psn = p.sack.base = base;
+  p.sack.highest_acceptable = base + (settings.window - 1);
+  return p;
+}
+
+void Nic::Impl::send_ack(QpContext& qp) {
+  const wire::AckKind kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
   // A NAK is about the front, and so acknowledges all before it.
-  if (whole_messages && p.aeth.kind != wire::AckKind::kAck)
-    qp.messages.promise(qp.requests.window.base());
-  p.psn = p.sack.base = ack_base(qp);
+  if (whole_messages && kind != wire::AckKind::kAck) qp.messages.promise(qp.requests.window.base());
+  wire::Packet p = make_ack(qp.dest_qpn, qp.qpn, ack_base(qp), qp.msn);
+  p.aeth.kind = kind;
+  if (kind == wire::AckKind::kNak) p.aeth.code = static_cast<uint8_t>(qp.fatal_code);
+  if (kind == wire::AckKind::kRnrNak) p.aeth.code = qp.min_rnr_timer;
   if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
-  p.sack.highest_acceptable = p.sack.base + (qp.requests.window.window() - 1);
   p.sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   p.sack.recv_sn_limit = receives_posted(qp);
   if (broken(Fault::credit_one_too_many)) ++p.sack.recv_sn_limit;

@@ -18,7 +18,6 @@ void Nic::Impl::remember_departed(QpContext& qp) {
                 .incoming_request_tag = qp.incoming_request_tag,
                 .response_flow = qp.response_flow,
                 .base = ack_base(qp),
-                .window = qp.requests.window.window(),
                 .msn = qp.msn,
                 .recv_sn_limit = qp.recv_next_sn,
                 .until_ns = now + DepartedConnections::kRememberNs,
@@ -38,16 +37,7 @@ bool Nic::Impl::answer_departed(const wire::Packet& p) {
   if (c->answered_ns == now) return true;
   c->answered_ns = now;
 
-  wire::Packet ack;
-  ack.opcode = wire::Opcode::kAck;
-  ack.dest_qpn = Qpn{c->dest_qpn};
-  ack.src_qpn = Qpn{c->qpn};
-  ack.policy = settings.policy;
-  ack.aeth.kind = wire::AckKind::kAck;
-  ack.aeth.code = 31;
-  ack.aeth.msn = c->msn & 0xffffff;
-  ack.psn = ack.sack.base = c->base;
-  ack.sack.highest_acceptable = c->base + (c->window - 1);
+  wire::Packet ack = make_ack(c->dest_qpn, c->qpn, c->base, c->msn);
   ack.sack.has_credit = true;
   ack.sack.recv_sn_limit = c->recv_sn_limit;
   rte_mbuf* packet = has_room_for_ack(c->peer)

@@ -26,7 +26,6 @@ struct DepartedConnection {
   uint16_t incoming_request_tag = 0;  // which connection of that QPN
   wire::FlowTemplate response_flow;
   Psn base;  // everything before it was received
-  uint32_t window = 0;
   uint32_t msn = 0;
   uint32_t recv_sn_limit = 0;  // the peer's credit: what was used up
   uint64_t until_ns = 0;

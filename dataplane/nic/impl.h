@@ -287,6 +287,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void send_acks();
   void send_ack(QpContext& qp);
   Psn ack_base(const QpContext& qp) const;
+  wire::Packet make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base, uint32_t msn) const;
   uint32_t receives_posted(const QpContext& qp) const;
   void watch_credit(QpContext& qp, uint32_t advertised);
   void credit_posted(QpContext& qp);
