@@ -51,10 +51,10 @@ void pause_for(uint32_t pause_ns) {
 
 // A polling program gives its core away for a moment: there may be fewer cores than busy threads,
 // and one of those is the NIC.
-void share_core(SegmentHeader& header, TimeNs polling_until_ns) {
+void share_core(SegmentHeader& header, TimeNs now_ns) {
   static thread_local YieldCost yield_cost;
-  const TimeNs begin_ns = polling_until_ns - kPollingNs;
-  if (yield_cost.dear(begin_ns)) {
+  const TimeNs polling_until_ns = now_ns + kPollingNs;
+  if (yield_cost.dear(now_ns)) {
     header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
     pause_for(kNapNs);
     return;
@@ -62,7 +62,7 @@ void share_core(SegmentHeader& header, TimeNs polling_until_ns) {
   header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
   sched_yield();
   header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
-  yield_cost.took(begin_ns, monotonic_ns());
+  yield_cost.took(now_ns, monotonic_ns());
 }
 
 template <class T>
@@ -361,11 +361,10 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   const bool looks = taken == 0 || ++full_polls % kFullPollsBeforeTurn == 0;
   if (!alive()) return taken;
   SegmentHeader& header = *parts_->header;
-  TimeNs polling_until_ns = 0;
+  TimeNs now = 0;
   if (looks) {
-    const TimeNs now = monotonic_ns();
-    polling_until_ns = now + kPollingNs;
-    header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
+    now = monotonic_ns();
+    header.polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
     if (driver_->turn_due(now)) {
       driver_->try_progress(now);
       if (taken == 0) taken = cq.poll(out, max);
@@ -375,7 +374,7 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
     empty_polls = 0;
   } else if (++empty_polls >= kEmptyPollsBeforeYield) {
     empty_polls = 0;
-    share_core(header, polling_until_ns);
+    share_core(header, now);
   }
   return taken;
 }
