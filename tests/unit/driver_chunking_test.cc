@@ -1,114 +1,19 @@
 // How work requests become descriptors: every byte once, every PSN once, at all alignments of
-// message and scatter list against every path MTU; and how much is handed over at a time.
+// message and scatter list against every path MTU.
 #include <random>
 
-#include "tests/unit/driver_fake_nic.h"
+#include "tests/unit/driver_bench.h"
 
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kPeerWindow = 1024;
-constexpr uint32_t kMtus[] = {256, 512, 1024, 2048, 4096};
-
-class Chunking : public testing::TestWithParam<uint32_t> {
+class Chunking : public DriverBench {
  protected:
-  void connect(const DriverSettings& settings = {}, uint32_t sq_psn = 0xfffff0) {
-    mtu_ = GetParam();
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().segment_fd(), nic_.segment(),
-                                       nic_.channel().segment_bytes(), settings);
-    ASSERT_EQ(driver_->error(), 0);
-    cq_ = driver_->create_cq(64, nullptr, nullptr);
-    qp_ = make_qp(sq_psn);
-    next_psn_ = Psn(sq_psn);
-  }
-  // In RTS.
-  Qp* make_qp(uint32_t sq_psn) {
-    QpInit init;
-    init.send_cq = init.recv_cq = cq_.get();
-    init.caps = {.max_send_wr = 16,
-                 .max_recv_wr = 1,
-                 .max_send_sge = kMaxSge,
-                 .max_recv_sge = 1,
-                 .max_inline_bytes = kMaxInlineBytes};
-    auto made = driver_->create_qp(init);
-    EXPECT_TRUE(made);
-    if (!made) return nullptr;
-    QpAttr attr;
-    attr.path_mtu_bytes = mtu_;
-    attr.dest_qpn = 0x10003;
-    attr.dest_ip = Ipv4Address{0x0a000002};
-    attr.sq_psn = sq_psn;
-    attr.max_rd_atomic = attr.max_dest_rd_atomic = 16;
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    const auto move = [&](QpState state, uint32_t mask) {
-      attr.state = state;
-      EXPECT_EQ(driver_->modify_qp(*made, attr, mask | kQpState), 0);
-    };
-    move(QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(QpState::kRtr,
-         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
-    move(QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
-    return *made;
-  }
-  ~Chunking() override {
-    if (qp_ != nullptr) {
-      EXPECT_EQ(driver_->destroy_qp(qp_), 0);
-    }
-  }
-  void progress() {
-    std::lock_guard lock(driver_->mutex());
-    driver_->progress(now_ns_ += 1000);
-  }
-  int post(const SendRequest& request) { return driver_->post_send(qp_, request, now_ns_); }
-  int post_far_more_than_a_window() {
-    const Sge sge{0, 1u << 26, 1};
-    SendRequest request;
-    request.op = SendOp::kWrite;
-    request.sges = {&sge, 1};
-    return post(request);
-  }
-  void acknowledge_all() {
-    nic_.transmitted(next_psn_);
-    nic_.acknowledge(next_psn_, kPeerWindow);
-    progress();
-  }
-  // What is posted after this waits in the driver until acknowledge_all().
-  void fill_window() {
-    const Sge sge{0, kInitialWindow * mtu_, 1};
-    SendRequest request;
-    request.op = SendOp::kWrite;
-    request.sges = {&sge, 1};
-    ASSERT_EQ(post(request), 0);
-    for (int turn = 0; turn < 16; ++turn) {
-      for (const Chunk& chunk : nic_.sends()) next_psn_ += chunk.d.length_bytes / mtu_;
-      nic_.transmitted(next_psn_);
-      progress();
-    }
-    ASSERT_EQ(next_psn_, Psn(0xfffff0) + kInitialWindow);
-  }
-  bool completed(uint64_t wr_id) {
-    Completion completion;
-    if (cq_->poll(&completion, 1) != 1) return false;
-    EXPECT_EQ(completion.wr_id, wr_id);
-    EXPECT_EQ(completion.status, WcStatus::kSuccess);
-    return true;
-  }
-
   // Posts one request, lets the fake NIC take and acknowledge all of it, and checks that its
   // descriptors are the message.
   void check_message(SendRequest request);
   void check_chunk(const Chunk& chunk, const SendRequest& request, uint32_t length,
                    uint32_t offset);
-
-  FakeNic nic_;
-  std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Cq> cq_;
-  Qp* qp_ = nullptr;
-  uint32_t mtu_ = 0;
-  TimeNs now_ns_ = 1'000'000;
-  Psn next_psn_;
-  uint32_t next_recv_sn_ = 0;
 };
 
 uint32_t total(std::span<const Sge> sges) {
@@ -218,16 +123,6 @@ void Chunking::check_message(SendRequest request) {
     ASSERT_TRUE(same(joined(covered), joined(request.sges))) << length << " bytes";
   }
   if (request.op != SendOp::kWrite) ++next_recv_sn_;
-}
-
-SendRequest request_of(SendOp op, std::span<const Sge> sges) {
-  SendRequest request;
-  request.op = op;
-  request.sges = sges;
-  request.remote_va = 0x7000'0000'0123;
-  request.rkey = 0xabc123;
-  request.imm_data = 0x11223344;
-  return request;
 }
 
 TEST_P(Chunking, Rule4_ChunksOfAllSizesAreAtMost64KiB) {
@@ -360,138 +255,6 @@ TEST_P(Chunking, ReadsArePulledOnceInOrder) {
     ASSERT_EQ(offset, length);
     ++read_number;
   }
-}
-
-// ---- how much at a time
-
-uint32_t packets_in(const std::vector<Chunk>& chunks, uint32_t mtu) {
-  uint32_t packets = 0;
-  for (const Chunk& chunk : chunks)
-    packets += chunk.d.length_bytes == 0 ? 1 : (chunk.d.length_bytes + mtu - 1) / mtu;
-  return packets;
-}
-
-TEST_P(Chunking, WindowBeforeAndAfterTheFirstAck) {
-  DriverSettings settings;
-  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
-  connect(settings);
-  ASSERT_EQ(post_far_more_than_a_window(), 0);
-  const auto take_all = [this] {
-    std::vector<Chunk> chunks, more;
-    do {
-      progress();
-      more = nic_.sends();
-      chunks.insert(chunks.end(), more.begin(), more.end());
-    } while (!more.empty());
-    return chunks;
-  };
-  std::vector<Chunk> chunks = take_all();
-  EXPECT_EQ(packets_in(chunks, mtu_), kInitialWindow) << "before the first ACK";
-  EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0) << "the packet after which it pauses";
-  next_psn_ += kInitialWindow;
-  for (const uint32_t peer_window : {1u, 7u, 64u, 1024u}) {
-    nic_.transmitted(next_psn_);
-    nic_.acknowledge(next_psn_, peer_window);
-    chunks = take_all();
-    EXPECT_EQ(packets_in(chunks, mtu_), peer_window);
-    EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0);
-    next_psn_ += peer_window;
-  }
-  // A peer that would take more than our own window.
-  nic_.transmitted(next_psn_);
-  nic_.acknowledge(next_psn_, kWindowLimit);
-  EXPECT_EQ(packets_in(take_all(), mtu_), settings.window);
-}
-
-TEST_P(Chunking, Rule20_EveryQuarterWindowAsksForAnAck) {
-  DriverSettings settings;
-  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
-  connect(settings);
-  nic_.acknowledge(next_psn_, kPeerWindow);
-  progress();
-  ASSERT_EQ(post_far_more_than_a_window(), 0);
-  uint32_t unasked = 0, asked = 0;
-  for (int turn = 0; turn < 40; ++turn) {
-    for (const Chunk& chunk : nic_.sends()) {
-      unasked += packets_in({chunk}, mtu_);
-      EXPECT_LE(unasked, settings.window / 4);
-      if ((chunk.d.flags & kSendAckRequest) == 0) continue;
-      unasked = 0;
-      ++asked;
-    }
-    progress();
-  }
-  EXPECT_EQ(asked, 4u);
-}
-
-TEST_P(Chunking, UnsignalledRequestsAskOnlyWhenTheQueueEnds) {
-  connect();
-  ASSERT_NO_FATAL_FAILURE(fill_window());
-  const Sge sge{0, 1, 1};
-  for (int i = 0; i < 8; ++i) ASSERT_EQ(post(request_of(SendOp::kWrite, {&sge, 1})), 0);
-  ASSERT_TRUE(nic_.sends().empty());
-  acknowledge_all();
-  const std::vector<Chunk> chunks = nic_.sends();
-  ASSERT_EQ(chunks.size(), 8u);
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ((chunks[i].d.flags & kSendAckRequest) != 0, i == 7) << i;
-}
-
-TEST_P(Chunking, Rule4_ABoundedAmountWaitsInTheNic) {
-  DriverSettings settings;
-  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = 64 * 1024;
-  connect(settings);
-  nic_.acknowledge(next_psn_, kPeerWindow);
-  progress();
-  ASSERT_EQ(post_far_more_than_a_window(), 0);
-  uint64_t handed_over = 0, transmitted = 0;
-  const auto take_all = [&] {
-    for (int i = 0; i < 20; ++i, progress()) {
-      for (const Chunk& chunk : nic_.sends()) handed_over += chunk.d.length_bytes;
-    }
-  };
-  take_all();
-  EXPECT_GE(handed_over, std::min<uint64_t>(settings.queued_bytes_limit, kPeerWindow * mtu_));
-  EXPECT_LT(handed_over, settings.queued_bytes_limit + kMaxChunkBytes);
-  EXPECT_TRUE(driver_->turn_wanted()) << "nobody reports transmission: it must look again";
-  for (const uint32_t packets : {1u, 10u, 16u}) {
-    transmitted += uint64_t{packets} * mtu_;
-    nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted / mtu_));
-    take_all();
-    EXPECT_GE(handed_over - transmitted, settings.queued_bytes_limit);
-    EXPECT_LT(handed_over - transmitted, settings.queued_bytes_limit + kMaxChunkBytes);
-  }
-}
-
-TEST_P(Chunking, Rule4_LessWaitsInTheNicWhileOthersSend) {
-  DriverSettings settings;
-  settings.queued_bytes_limit = 64 * 1024;
-  settings.sole_queued_bytes_limit = 192 * 1024;
-  connect(settings);
-  Qp* other = make_qp(0xfffff0);
-  ASSERT_NE(qp_, nullptr);
-  ASSERT_NE(other, nullptr);
-  nic_.acknowledge(next_psn_, kPeerWindow);
-  progress();
-  ASSERT_EQ(post_far_more_than_a_window(), 0);
-  uint64_t handed_over = 0;
-  const auto queued_when = [&](uint64_t transmitted_bytes) {
-    nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted_bytes / mtu_));
-    for (int i = 0; i < 20; ++i, progress())
-      for (const Chunk& chunk : nic_.sends())
-        if (chunk.d.length_bytes != 1) handed_over += chunk.d.length_bytes;
-    return handed_over - transmitted_bytes;
-  };
-  EXPECT_EQ(queued_when(0), settings.sole_queued_bytes_limit);
-  const Sge sge{0, 1, 1};
-  const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
-  ASSERT_EQ(driver_->post_send(other, small, now_ns_), 0);
-  EXPECT_EQ(queued_when(96 * 1024), 96u * 1024) << "more than the other's request may wait for";
-  EXPECT_EQ(queued_when(160 * 1024), 32u * 1024 + kMaxChunkBytes);
-  now_ns_ += 20'000'000;
-  EXPECT_EQ(queued_when(192 * 1024),
-            std::min<uint64_t>(settings.sole_queued_bytes_limit, kPeerWindow * mtu_ - 192 * 1024))
-      << "the other is done";
-  EXPECT_EQ(driver_->destroy_qp(other), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Driver, Chunking, testing::ValuesIn(kMtus),

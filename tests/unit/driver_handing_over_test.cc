@@ -1,0 +1,144 @@
+// How much of the posted work is handed to the NIC at a time: windows, the bound on what waits
+// there, and when an ACK is asked for.
+#include "tests/unit/driver_bench.h"
+
+namespace hostnic::driver {
+namespace {
+
+class HandingOver : public DriverBench {};
+
+uint32_t packets_in(const std::vector<Chunk>& chunks, uint32_t mtu) {
+  uint32_t packets = 0;
+  for (const Chunk& chunk : chunks)
+    packets += chunk.d.length_bytes == 0 ? 1 : (chunk.d.length_bytes + mtu - 1) / mtu;
+  return packets;
+}
+
+TEST_P(HandingOver, WindowBeforeAndAfterTheFirstAck) {
+  DriverSettings settings;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
+  connect(settings);
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  const auto take_all = [this] {
+    std::vector<Chunk> chunks, more;
+    do {
+      progress();
+      more = nic_.sends();
+      chunks.insert(chunks.end(), more.begin(), more.end());
+    } while (!more.empty());
+    return chunks;
+  };
+  std::vector<Chunk> chunks = take_all();
+  EXPECT_EQ(packets_in(chunks, mtu_), kInitialWindow) << "before the first ACK";
+  EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0) << "the packet after which it pauses";
+  next_psn_ += kInitialWindow;
+  for (const uint32_t peer_window : {1u, 7u, 64u, 1024u}) {
+    nic_.transmitted(next_psn_);
+    nic_.acknowledge(next_psn_, peer_window);
+    chunks = take_all();
+    EXPECT_EQ(packets_in(chunks, mtu_), peer_window);
+    EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0);
+    next_psn_ += peer_window;
+  }
+  // A peer that would take more than our own window.
+  nic_.transmitted(next_psn_);
+  nic_.acknowledge(next_psn_, kWindowLimit);
+  EXPECT_EQ(packets_in(take_all(), mtu_), settings.window);
+}
+
+TEST_P(HandingOver, Rule20_EveryQuarterWindowAsksForAnAck) {
+  DriverSettings settings;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = UINT32_MAX;
+  connect(settings);
+  nic_.acknowledge(next_psn_, kPeerWindow);
+  progress();
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  uint32_t unasked = 0, asked = 0;
+  for (int turn = 0; turn < 40; ++turn) {
+    for (const Chunk& chunk : nic_.sends()) {
+      unasked += packets_in({chunk}, mtu_);
+      EXPECT_LE(unasked, settings.window / 4);
+      if ((chunk.d.flags & kSendAckRequest) == 0) continue;
+      unasked = 0;
+      ++asked;
+    }
+    progress();
+  }
+  EXPECT_EQ(asked, 4u);
+}
+
+TEST_P(HandingOver, UnsignalledRequestsAskOnlyWhenTheQueueEnds) {
+  connect();
+  ASSERT_NO_FATAL_FAILURE(fill_window());
+  const Sge sge{0, 1, 1};
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(post(request_of(SendOp::kWrite, {&sge, 1})), 0);
+  ASSERT_TRUE(nic_.sends().empty());
+  acknowledge_all();
+  const std::vector<Chunk> chunks = nic_.sends();
+  ASSERT_EQ(chunks.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ((chunks[i].d.flags & kSendAckRequest) != 0, i == 7) << i;
+}
+
+TEST_P(HandingOver, Rule4_ABoundedAmountWaitsInTheNic) {
+  DriverSettings settings;
+  settings.queued_bytes_limit = settings.sole_queued_bytes_limit = 64 * 1024;
+  connect(settings);
+  nic_.acknowledge(next_psn_, kPeerWindow);
+  progress();
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  uint64_t handed_over = 0, transmitted = 0;
+  const auto take_all = [&] {
+    for (int i = 0; i < 20; ++i, progress()) {
+      for (const Chunk& chunk : nic_.sends()) handed_over += chunk.d.length_bytes;
+    }
+  };
+  take_all();
+  EXPECT_GE(handed_over, std::min<uint64_t>(settings.queued_bytes_limit, kPeerWindow * mtu_));
+  EXPECT_LT(handed_over, settings.queued_bytes_limit + kMaxChunkBytes);
+  EXPECT_TRUE(driver_->turn_wanted()) << "nobody reports transmission: it must look again";
+  for (const uint32_t packets : {1u, 10u, 16u}) {
+    transmitted += uint64_t{packets} * mtu_;
+    nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted / mtu_));
+    take_all();
+    EXPECT_GE(handed_over - transmitted, settings.queued_bytes_limit);
+    EXPECT_LT(handed_over - transmitted, settings.queued_bytes_limit + kMaxChunkBytes);
+  }
+}
+
+TEST_P(HandingOver, Rule4_LessWaitsInTheNicWhileOthersSend) {
+  DriverSettings settings;
+  settings.queued_bytes_limit = 64 * 1024;
+  settings.sole_queued_bytes_limit = 192 * 1024;
+  connect(settings);
+  Qp* other = make_qp(0xfffff0);
+  ASSERT_NE(qp_, nullptr);
+  ASSERT_NE(other, nullptr);
+  nic_.acknowledge(next_psn_, kPeerWindow);
+  progress();
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  uint64_t handed_over = 0;
+  const auto queued_when = [&](uint64_t transmitted_bytes) {
+    nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted_bytes / mtu_));
+    for (int i = 0; i < 20; ++i, progress())
+      for (const Chunk& chunk : nic_.sends())
+        if (chunk.d.length_bytes != 1) handed_over += chunk.d.length_bytes;
+    return handed_over - transmitted_bytes;
+  };
+  EXPECT_EQ(queued_when(0), settings.sole_queued_bytes_limit);
+  const Sge sge{0, 1, 1};
+  const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
+  ASSERT_EQ(driver_->post_send(other, small, now_ns_), 0);
+  EXPECT_EQ(queued_when(96 * 1024), 96u * 1024) << "more than the other's request may wait for";
+  EXPECT_EQ(queued_when(160 * 1024), 32u * 1024 + kMaxChunkBytes);
+  now_ns_ += 20'000'000;
+  EXPECT_EQ(queued_when(192 * 1024),
+            std::min<uint64_t>(settings.sole_queued_bytes_limit, kPeerWindow * mtu_ - 192 * 1024))
+      << "the other is done";
+  EXPECT_EQ(driver_->destroy_qp(other), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Driver, HandingOver, testing::ValuesIn(kMtus),
+                         [](const auto& info) { return "Mtu" + std::to_string(info.param); });
+
+}  // namespace
+}  // namespace hostnic::driver
