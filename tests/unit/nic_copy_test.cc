@@ -16,14 +16,14 @@ using Copy = void (*)(std::byte*, const std::byte*, size_t);
 constexpr Copy kCopies[] = {copy_to_memory, copy_from_memory, copy_tail_to_memory};
 
 TEST(Copy, EveryByteAtEveryAlignmentAndNoOther) {
-  constexpr size_t kGuard = 32, kLongest = 300;
+  constexpr size_t kGuard = 32, kLongest = 700;
   alignas(64) std::array<std::byte, kLongest + 64> from;
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256 + 1);
   alignas(64) std::array<std::byte, kLongest + 64 + 2 * kGuard> to;
   for (const Copy copy : kCopies) {
-    for (size_t to_at = kGuard; to_at < kGuard + 16; ++to_at) {
+    for (size_t to_at = kGuard; to_at < kGuard + 32; ++to_at) {
       for (size_t from_at = 0; from_at < 16; ++from_at) {
-        for (size_t length = 0; length <= kLongest; length += length < 140 ? 1 : 7) {
+        for (size_t length = 0; length <= kLongest; length += length < 140 ? 1 : 43) {
           to.fill(std::byte{0});
           copy(to.data() + to_at, from.data() + from_at, length);
           for (size_t i = 0; i < to.size(); ++i) {
