@@ -7,6 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "dataplane/nic/borrowed_payload.h"
+
 namespace hostnic::bench {
 namespace {
 
@@ -24,7 +26,7 @@ Ipv4Address address_of(uint32_t index) { return Ipv4Address{0x0a000001u + index}
 }  // namespace
 
 uint16_t NullPort::transmit(uint16_t, rte_mbuf** packets, uint16_t count) {
-  rte_pktmbuf_free_bulk(packets, count);
+  for (uint16_t i = 0; i < count; ++i) release_packet(packets[i]);
   transmitted_ += count;
   return count;
 }

@@ -22,7 +22,6 @@ class NullPort : public Port {
   uint16_t transmit(uint16_t, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t) const override { return 0; }
   bool is_wire() const override { return true; }
-  bool takes_external_buffers() const override { return true; }
   bool backlog() const override { return false; }
   std::string describe() const override { return "none"; }
 

@@ -7,6 +7,7 @@
 
 #include "bench/micro/nic_bench.h"
 #include "bench/micro/report.h"
+#include "dataplane/nic/borrowed_payload.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::bench {
@@ -35,9 +36,8 @@ class CaptureRelease {
   explicit CaptureRelease(CapturePort& port) : port_(port) {}
   ~CaptureRelease() {
     for (rte_mbuf* packet : port_.packets) {
-      for (rte_mbuf* segment = packet; segment != nullptr; segment = segment->next)
-        rte_mbuf_refcnt_set(segment, 1);
-      rte_pktmbuf_free(packet);
+      rte_mbuf_refcnt_set(packet, 1);
+      release_packet(packet);
     }
   }
   CaptureRelease(const CaptureRelease&) = delete;
@@ -73,8 +73,7 @@ class ReplayPort final : public NullPort {
         rte_pktmbuf_mtod(packet, std::byte*) + wire::kFlowBytes + wire::bth_offset::kPsn,
         Psn(static_cast<uint32_t>(psn)).value());
     // One reference for the NIC to free, one that stays ours.
-    for (rte_mbuf* segment = packet; segment != nullptr; segment = segment->next)
-      rte_mbuf_refcnt_set(segment, 2);
+    rte_mbuf_refcnt_set(packet, 2);
     return packet;
   }
 

@@ -142,12 +142,7 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(port_id_, &info))
     return Unexpected(fmt::format("{}: port {}: {}", name, devargs_, rte_strerror(-error)));
-  // External buffers are only safe where the driver was tried with them (HOST.md, "Ports"): a
-  // driver that lacks multi-segment transmission sends wrong bytes without a word.
-  multi_segment_ =
-      is_af_packet(devargs_) && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
   rte_eth_conf conf{};
-  if (multi_segment_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   rx_pool_ = rte_pktmbuf_pool_create((name + "_rx").c_str(), kRxBuffers, 256, 0,
                                      kBufferRoomBytes + RTE_PKTMBUF_HEADROOM,
                                      rte_eth_dev_socket_id(port_id_));

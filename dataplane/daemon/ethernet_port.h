@@ -52,7 +52,6 @@ class EthernetPort : public Port {
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t) const override { return 0; }
   bool is_wire() const override { return false; }
-  bool takes_external_buffers() const override { return multi_segment_; }
   bool backlog() const override { return full_bursts_ >= 4; }
   std::string describe() const override;
 
@@ -66,7 +65,6 @@ class EthernetPort : public Port {
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};
   uint32_t mtu_bytes_ = 0;
-  bool multi_segment_ = false;
   // Receive bursts in a row that came back full: ethdev has no cheap queue length for all drivers.
   uint32_t full_bursts_ = 0;
 };

@@ -5,6 +5,8 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
+#include "dataplane/nic/borrowed_payload.h"
+
 namespace hostnic {
 
 class WirePort : public Port {
@@ -34,7 +36,6 @@ class WirePort : public Port {
     return -1;
   }
   bool is_wire() const override { return true; }
-  bool takes_external_buffers() const override { return true; }
   bool backlog() const override {
     return rte_ring_count(wire_.rings_[self_]) > kWireRingPackets / 2;
   }
@@ -106,8 +107,7 @@ VirtualWire::~VirtualWire() {
   ports_.clear();
   for (rte_ring* ring : rings_) {
     void* packet = nullptr;
-    while (rte_ring_sc_dequeue(ring, &packet) == 0)
-      rte_pktmbuf_free(static_cast<rte_mbuf*>(packet));
+    while (rte_ring_sc_dequeue(ring, &packet) == 0) release_packet(static_cast<rte_mbuf*>(packet));
     rte_ring_free(ring);
   }
 }

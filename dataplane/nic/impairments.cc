@@ -34,10 +34,10 @@ void* Nic::Impl::clone(void* packet) {
 // Nothing that waits may reference memory that its owner can change (rule 31).
 void* Nic::Impl::detach(void* packet) {
   auto* original = static_cast<rte_mbuf*>(packet);
-  if (original->nb_segs == 1) return original;
+  if (borrowed_payload(original) == nullptr) return original;
   rte_mbuf* copy = copy_packet(original, pools.hold);
   if (copy != nullptr) copy->port = original->port;
-  rte_pktmbuf_free(original);
+  release_packet(original, payload_references);
   return copy;
 }
 
@@ -53,7 +53,9 @@ void Nic::Impl::corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) 
   bytes[kFirst + byte_selector % (mbuf->data_len - kFirst)] ^= xor_mask;
 }
 
-void Nic::Impl::release(void* packet) { rte_pktmbuf_free(static_cast<rte_mbuf*>(packet)); }
+void Nic::Impl::release(void* packet) {
+  release_packet(static_cast<rte_mbuf*>(packet), payload_references);
+}
 
 void Nic::Impl::run_rx_stage() {
   std::array<void*, kBurst> due;

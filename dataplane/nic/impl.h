@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/departed.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
@@ -23,12 +24,14 @@
 #include "protocol/impair/stage.h"
 #include "protocol/wire/arp.h"
 #include "protocol/wire/icrc.h"
+#include "protocol/wire/packet_row.h"
 
 namespace hostnic {
 
 inline constexpr uint32_t kBurst = 32;
 inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
-inline constexpr uint32_t kTxBudget = 128;  // packets built per client and turn
+inline constexpr uint32_t kTxBudget = 32;   // packets per client, ring and turn: few, so that what
+                                            // they need is still in the cache when they arrive
 inline constexpr uint32_t kSlideBudget =
     64;                                    // PSNs per QP and turn that the base may pass (rule 8)
 inline constexpr uint32_t kAckEvery = 64;  // packets accepted without an ACK at most (rule 20)
@@ -36,6 +39,8 @@ inline constexpr uint32_t kReadJobs = 1024;
 // Of an output queue, for ACKs and atomics alone: data that a slow port holds up never starves
 // them.
 inline constexpr uint32_t kAckReserve = 16;
+inline constexpr uint32_t kOutputRoom =
+    2 * kBurst - kAckReserve;  // data packets that may wait in one
 inline constexpr uint32_t kLoopbackCapacity = 512;
 inline constexpr uint32_t kMaxClients = 256;
 inline constexpr uint32_t kPlacedRangeCapacity = 65536;
@@ -43,14 +48,14 @@ inline constexpr uint32_t kSlotBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
 inline constexpr int kLoopbackPeer = kMaxPeers;  // in mbuf::port and QpContext::peer
 
-// The dynamic mbuf flag "ends in pad and ICRC". Registered once per process.
-uint64_t icrc_flag();
-
+inline std::span<const std::byte> first_segment_of(rte_mbuf* packet) {
+  return {rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len};
+}
 // The headers of a received packet.
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
 // Of one that waits in a slot: they were valid, or it would not be there.
 wire::Packet held_headers(rte_mbuf* packet);
-// Payload of a received packet: contiguous, in the first or in the second segment.
+// Payload of a received packet: contiguous, behind the headers or borrowed.
 std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers);
 // A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no
 // buffer.
@@ -165,11 +170,13 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t loopback_head = 0, loopback_count = 0;
 
   std::unique_ptr<impair::ImpairmentStage> rx_stage, tx_stage;
+  PayloadReferences payload_references;
+  wire::RowParser received;
 
   // receive.cc
   uint32_t receive_turn();
   void receive_packet(rte_mbuf* packet);  // takes it
-  bool admit(rte_mbuf* packet, wire::Packet& headers);
+  bool admit(rte_mbuf* packet);
   QpContext* find_qp(uint32_t qpn) const;
   void receive_arp(std::span<const std::byte> frame);
 
@@ -241,7 +248,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void fail_receive(QpContext& qp, uint32_t sn, RecvStatus status);
   bool may_send_unreliable(const QpContext& qp, const SendDescriptor& d) const;
-  void set_unreliable_opcode(QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
+  void set_unreliable_opcode(const QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
   void settle_unreliable(QpContext& qp, Psn next);
   void restart_unreliable(QpContext& qp, Psn next);
@@ -310,18 +317,22 @@ struct Nic::Impl final : public impair::PacketOps {
                          uint32_t budget);
   bool take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
+  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
+  static void set_request(const SendDescriptor& d, wire::Packet& p);
+  void set_data(const QpContext& qp, const SendProgress& progress, wire::Packet& p) const;
   bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
-  rte_mbuf* build_request(QpContext& qp, const SendDescriptor& d, wire::Packet& p);
+  uint32_t send_row(QpContext& qp, SendProgress& progress, uint32_t budget);
+  static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
+  bool may_borrow(const QpContext& qp) const;
   rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                              std::span<const std::byte> payload, rte_mempool* pool);
-  rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
-                              uint32_t part);
-  rte_mbuf* build_external(QpContext& qp, SendProgress& progress, const wire::Packet& p,
-                           MemoryRegionEntry& region, const std::byte* payload);
+  rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p);
+  rte_mbuf* build_borrowing(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                            MemoryRegionEntry& region, const std::byte* payload);
   rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                            uint32_t part);
   void fail_send(QpContext& qp, Psn psn, LocalError error);
-  void note_transmitted(QpContext& qp, const wire::Packet& p, bool retransmit);
+  void note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets, bool retransmit);
 
   // output.cc
   bool has_room(int peer) const;

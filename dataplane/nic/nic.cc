@@ -52,9 +52,11 @@ Nic::Impl::~Impl() {
   for (auto& qp : qps) {
     if (qp != nullptr) quiesce_qp(*qp);
   }
-  for (OutputQueue& queue : outputs) rte_pktmbuf_free_bulk(queue.packets.data(), queue.count);
+  for (OutputQueue& queue : outputs) {
+    for (uint32_t i = 0; i < queue.count; ++i) release_packet(queue.packets[i], payload_references);
+  }
   for (; loopback_count != 0; --loopback_count) {
-    rte_pktmbuf_free(loopback[loopback_head]);
+    release_packet(loopback[loopback_head], payload_references);
     loopback_head = (loopback_head + 1) % kLoopbackCapacity;
   }
 }

@@ -42,16 +42,13 @@ struct NicSettings {
 
 // Packet buffers. Shared by the NICs of one lcore.
 struct MbufPools {
-  rte_mempool* header = nullptr;  // headers of packets whose payload rides as an external buffer
+  rte_mempool* header = nullptr;  // headers of packets whose payload is borrowed, and of small ones
   rte_mempool* data =
       nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
-  rte_mempool* external = nullptr;  // no room of their own; private area of kExternalPrivateBytes
-  rte_mempool* control = nullptr;   // ACKs, ARP: small and never starved by data
-  rte_mempool* resend = nullptr;    // whole packets, for retransmissions when the others are empty
-  rte_mempool* hold = nullptr;      // copies of packets held, delayed or corrupted
+  rte_mempool* control = nullptr;  // ACKs, ARP: small and never starved by data
+  rte_mempool* resend = nullptr;   // whole packets, for retransmissions when the others are empty
+  rte_mempool* hold = nullptr;     // copies of packets held, delayed or corrupted
 };
-// Private bytes that an `external` mbuf needs (its rte_mbuf_ext_shared_info).
-inline constexpr uint16_t kExternalPrivateBytes = 64;
 // Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
 // about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
 MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,

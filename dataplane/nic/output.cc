@@ -36,7 +36,7 @@ void finish_icrc(std::byte* frame, const wire::Packet& headers) {
 
 bool Nic::Impl::has_room(int peer) const {
   if (tx_stage) return outputs[static_cast<size_t>(peer)].count < kBurst;
-  return outputs[static_cast<size_t>(peer)].count < outputs[0].packets.size() - kAckReserve;
+  return outputs[static_cast<size_t>(peer)].count < kOutputRoom;
 }
 
 bool Nic::Impl::has_room_for_ack(int peer) const {
@@ -53,7 +53,7 @@ void Nic::Impl::enqueue(rte_mbuf* packet, int peer) {
   OutputQueue& queue = outputs[static_cast<size_t>(peer)];
   if (queue.count == queue.packets.size()) {
     // Only packets that an impairment stage lets go in a crowd get here.
-    rte_pktmbuf_free(packet);
+    release_packet(packet, payload_references);
     return;
   }
   queue.packets[queue.count++] = packet;

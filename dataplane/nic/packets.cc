@@ -2,6 +2,7 @@
 // an ICRC.
 #include <rte_errno.h>
 #include <rte_mbuf_dyn.h>
+#include <rte_string_fns.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,19 +11,16 @@
 
 namespace hostnic {
 
-uint64_t icrc_flag() {
-  static const uint64_t flag = [] {
-    const rte_mbuf_dynflag description = {.name = "hostnic_icrc", .flags = 0};
-    const int bit = rte_mbuf_dynflag_register(&description);
-    return bit < 0 ? uint64_t{0} : uint64_t{1} << bit;
-  }();
-  return flag;
+uint64_t register_mbuf_flag(const char* name) {
+  rte_mbuf_dynflag description{};
+  rte_strscpy(description.name, name, sizeof(description.name));
+  const int bit = rte_mbuf_dynflag_register(&description);
+  return bit < 0 ? uint64_t{0} : uint64_t{1} << bit;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
-  const std::span<const std::byte> first(rte_pktmbuf_mtod(packet, const std::byte*),
-                                         packet->data_len);
-  return wire::parse(first, packet->pkt_len, (packet->ol_flags & icrc_flag()) != 0, headers);
+  return wire::parse(first_segment_of(packet), packet->pkt_len,
+                     (packet->ol_flags & icrc_flag()) != 0, headers);
 }
 
 wire::Packet held_headers(rte_mbuf* packet) {
@@ -32,11 +30,11 @@ wire::Packet held_headers(rte_mbuf* packet) {
 }
 
 std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
-  if (packet->nb_segs == 1) {
-    return {rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
-            headers.payload_bytes};
-  }
-  return {rte_pktmbuf_mtod(packet->next, const std::byte*), headers.payload_bytes};
+  const BorrowedPayload* borrowed = borrowed_payload(packet);
+  return {borrowed != nullptr
+              ? borrowed->bytes
+              : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
+          headers.payload_bytes};
 }
 
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
@@ -47,10 +45,9 @@ rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
     return nullptr;
   }
   auto* out = rte_pktmbuf_mtod(copy, std::byte*);
-  for (rte_mbuf* segment = packet; segment != nullptr; segment = segment->next) {
-    std::memcpy(out, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
-    out += segment->data_len;
-  }
+  std::memcpy(out, rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len);
+  if (const BorrowedPayload* borrowed = borrowed_payload(packet); borrowed != nullptr)
+    std::memcpy(out + packet->data_len, borrowed->bytes, packet->pkt_len - packet->data_len);
   copy->data_len = static_cast<uint16_t>(packet->pkt_len);
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;
@@ -100,15 +97,14 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
   const uint32_t packet_room =
       RTE_PKTMBUF_HEADROOM + mtu_bytes + static_cast<uint32_t>(wire::kMaxHeaderBytes) + 64;
   MbufPools pools;
-  pools.header = make_pool(name_prefix + "_header", 16383 * scale, 0, kSmallRoom, socket);
-  pools.external =
-      make_pool(name_prefix + "_external", 16383 * scale, kExternalPrivateBytes, 0, socket);
+  pools.header =
+      make_pool(name_prefix + "_header", 16383 * scale, kBorrowedPayloadBytes, kSmallRoom, socket);
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
   pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
   pools.resend = make_pool(name_prefix + "_resend", 1023 * scale, 0, packet_room, socket);
   pools.hold = make_pool(name_prefix + "_hold", 8191 * scale, 0, packet_room, socket);
-  if (pools.header == nullptr || pools.external == nullptr || pools.data == nullptr ||
-      pools.control == nullptr || pools.resend == nullptr || pools.hold == nullptr) {
+  if (pools.header == nullptr || pools.data == nullptr || pools.control == nullptr ||
+      pools.resend == nullptr || pools.hold == nullptr) {
     const int error = rte_errno;
     free_mbuf_pools(pools);
     rte_errno = error;
@@ -117,8 +113,7 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
 }
 
 void free_mbuf_pools(MbufPools& pools) {
-  for (rte_mempool* pool :
-       {pools.header, pools.external, pools.data, pools.control, pools.resend, pools.hold})
+  for (rte_mempool* pool : {pools.header, pools.data, pools.control, pools.resend, pools.hold})
     rte_mempool_free(pool);
   pools = {};
 }

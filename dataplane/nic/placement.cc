@@ -40,15 +40,8 @@ Nic::Impl::RemoteRange Nic::Impl::remote_range(QpContext& qp, uint32_t key, uint
 Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegionEntry& region,
                                         uint64_t iova, std::span<const std::byte> bytes) {
   const uint64_t addr = iova + region.va_delta;
-  // All ranges are remembered before the first byte is written, or none.
-  if (request.ahead) {
-    if (range_pool.available() < region.pieces.size()) return PlaceResult::kNoRoom;
-    for_each_piece(region, addr, bytes.size(),
-                   [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                     return request.space.placed_ahead.add(range_pool, request.psn, piece.space_id,
-                                                           piece.space_offset + offset, part);
-                   });
-  }
+  // All ranges are remembered, or nothing is written.
+  if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNoRoom;
   const std::byte* from = bytes.data();
   bool memory_gone = false;
   const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
@@ -83,6 +76,9 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
                          });
                      counters.add(Counter::late_bytes_skipped, skipped);
                    }
+                   if (request.ahead)
+                     request.space.placed_ahead.add(range_pool, request.psn, piece.space_id,
+                                                    piece.space_offset + offset, part);
                    from += part;
                    return !memory_gone;
                  });

@@ -22,12 +22,9 @@ class Port {
   // The in-process wire: which NIC has this address (host order), or -1. Ethernet ports answer 0:
   // the MAC decides.
   virtual int peer_of(uint32_t ip) const = 0;
-  // True on the in-process wire: packets carry no pad and ICRC, payload may ride as an external
-  // buffer over client memory, MAC addresses need no ARP.
+  // True on the in-process wire: packets carry no pad and ICRC, payload may be borrowed from
+  // client memory (borrowed_payload.h), MAC addresses need no ARP.
   virtual bool is_wire() const = 0;
-  // Whether transmit takes packets of several segments and external buffers (needs
-  // TX_OFFLOAD_MULTI_SEGS and a try; HOST.md).
-  virtual bool takes_external_buffers() const = 0;
   // True when the receive side is more than half full: ACKs then carry a congestion mark. Cheap.
   virtual bool backlog() const = 0;
   virtual std::string describe() const = 0;

@@ -4,6 +4,7 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -49,6 +50,14 @@ struct ReceiveSpace {
   uint32_t held_packets = 0;  // of them: packets
 
   Slot& slot(Psn psn) { return slots[psn.value() & (window.window() - 1)]; }
+  // Passes PSNs that have been received, up to `limit`, while nothing waits in any slot. Returns
+  // how many.
+  uint32_t pass_without_slots(uint32_t limit) {
+    if (slots != nullptr) return 0;
+    const uint32_t run = std::min(window.front_run(), limit);
+    window.advance_over(run);
+    return run;
+  }
   Slot waiting(Psn psn) { return slots == nullptr ? Slot() : slot(psn); }
 };
 

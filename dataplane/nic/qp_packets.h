@@ -25,12 +25,13 @@ class QpPackets {
   }
   ~QpPackets() { drop(count_, kHolder); }
 
-  // The QP's lcore: a packet will refer to the memory, until packet_gone() on any lcore.
-  Count* add_packet() {
-    count_->fetch_add(1, std::memory_order_relaxed);
+  // The QP's lcore: that many packets will refer to the memory, until packets_gone() on any lcore.
+  Count* add_packets(uint32_t packets) {
+    count_->fetch_add(packets, std::memory_order_relaxed);
     return count_;
   }
-  static void packet_gone(Count* count) { drop(count, 1); }
+  static void packets_gone(Count* count, uint32_t packets) { drop(count, packets); }
+  Count* count() const { return count_; }
   bool any_out() const { return count_->load(std::memory_order_acquire) % kHolder != 0; }
 
  private:

@@ -42,28 +42,31 @@ uint32_t Nic::Impl::receive_turn() {
     take(packet);
   }
   if (rx_stage) run_rx_stage();
+  payload_references.give_back();
   return done;
 }
 
-bool Nic::Impl::admit(rte_mbuf* packet, wire::Packet& headers) {
-  switch (parse_packet(packet, headers)) {
+// Parses it into `received`, and says whether it is for us.
+bool Nic::Impl::admit(rte_mbuf* packet) {
+  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
+  switch (received.parse(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
       break;
     case wire::ParseError::kNotIpv4:
     case wire::ParseError::kNotRoce:
-      receive_arp({rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len});
+      receive_arp(first_segment_of(packet));
       counters.add(Counter::rx_not_ours);
       return false;
     default:
       counters.add(Counter::rx_parse_error);
       return false;
   }
+  const wire::Packet& headers = received.packet();
   if (headers.dst_ip != settings.ip) {
     counters.add(Counter::rx_not_ours);
     return false;
   }
-  if ((packet->ol_flags & icrc_flag()) != 0 && !icrc_valid(packet, headers) &&
-      !broken(Fault::icrc_not_checked)) {
+  if (has_icrc && !icrc_valid(packet, headers) && !broken(Fault::icrc_not_checked)) {
     counters.add(Counter::rx_icrc_error);
     return false;
   }
@@ -71,8 +74,8 @@ bool Nic::Impl::admit(rte_mbuf* packet, wire::Packet& headers) {
 }
 
 void Nic::Impl::receive_packet(rte_mbuf* packet) {
-  wire::Packet p;
-  if (admit(packet, p)) {
+  const wire::Packet& p = received.packet();
+  if (admit(packet)) {
     QpContext* qp = find_qp(raw(p.dest_qpn));
     const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
                         p.opcode == wire::Opcode::kAtomicResponse;
@@ -101,7 +104,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
     }
   }
   if (broken(Fault::resent_packet_leaks) && p.attempt != 0) return;
-  rte_pktmbuf_free(packet);
+  release_packet(packet, payload_references);
 }
 
 void Nic::Impl::receive_arp(std::span<const std::byte> frame) {

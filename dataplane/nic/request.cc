@@ -42,7 +42,7 @@ ReceiveEnd receive_end_of(const wire::Packet& p) {
   if (p.solicited) end.flags |= kRecvSolicited;
   if (p.opcode == Opcode::kWriteImm) end.flags |= kRecvHasImm | kRecvIsWriteImm;
   if (p.opcode == Opcode::kSendImm) end.flags |= kRecvHasImm;
-  end.imm_data = p.imm_data;
+  if ((end.flags & kRecvHasImm) != 0) end.imm_data = p.imm_data;
   if (p.opcode == Opcode::kSendInv) {
     end.flags |= kRecvHasInv;
     end.imm_data = p.invalidate_rkey;
@@ -416,6 +416,10 @@ void Nic::Impl::slide_requests(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kSlideBudget;
   while (space.window.front_received() && budget-- != 0 && !qp.fatal) {
+    if (const uint32_t passed = space.pass_without_slots(budget + 1); passed != 0) {
+      budget -= passed - 1;
+      continue;
+    }
     const Psn psn = space.window.base();
     const Slot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {

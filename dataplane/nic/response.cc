@@ -179,6 +179,10 @@ void Nic::Impl::slide_responses(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
   uint32_t budget = kSlideBudget;
   while (space.window.front_received() && budget-- != 0) {
+    if (const uint32_t passed = space.pass_without_slots(budget + 1); passed != 0) {
+      budget -= passed - 1;
+      continue;
+    }
     const Psn psn = space.window.base();
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = held_headers(packet);

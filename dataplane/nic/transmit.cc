@@ -1,6 +1,7 @@
-// Descriptors become packets. The payload of the in-process wire is not copied: it rides as an
-// external buffer over the mapped memory region (rule 31 says when it must not).
+// Descriptors become packets. The payload of the in-process wire is not copied but borrowed from
+// the mapped memory region (rule 31 says when it must not).
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "dataplane/nic/impl.h"
@@ -25,22 +26,6 @@ bool plausible(const SendDescriptor& d) {
   return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
 }
 
-// In the private area of the mbuf that refers to the payload.
-struct ExternalPayload {
-  rte_mbuf_ext_shared_info shared;
-  MemoryRegionEntry* region;
-  QpPackets::Count* packets;
-};
-static_assert(sizeof(ExternalPayload) <= kExternalPrivateBytes);
-
-// Gives up a packet's references. May run on another NIC's lcore.
-void payload_released(void*, void* opaque) {
-  const auto& payload = *static_cast<const ExternalPayload*>(opaque);
-  QpPackets::packet_gone(payload.packets);
-  if (broken(Fault::region_count_leaks)) return;
-  payload.region->mbufs_out.fetch_sub(1, std::memory_order_release);
-}
-
 }  // namespace
 
 uint32_t Nic::Impl::transmit_turn() {
@@ -50,6 +35,7 @@ uint32_t Nic::Impl::transmit_turn() {
     built += transmit_client(*clients[(next_client + i) % count]);
   }
   if (count != 0) next_client = (next_client + 1) % count;
+  payload_references.give_back();
   return built;
 }
 
@@ -66,9 +52,17 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, RingEnd& ring, SendProgre
   uint32_t done = 0;
   while (done < budget) {
     if (!progress.active && !take_descriptor(client, ring, progress)) break;
-    ++done;
-    if (!progress.active) continue;
+    if (!progress.active) {
+      ++done;
+      continue;
+    }
     QpContext* qp = find_qp(progress.descriptor.qpn);
+    if (qp != nullptr) {
+      const uint32_t row = send_row(*qp, progress, budget - done);
+      done += row;
+      if (row != 0) continue;
+    }
+    ++done;
     bool blocked = false;
     if (qp == nullptr || !send_one_packet(*qp, progress, blocked)) {
       if (blocked) break;
@@ -131,16 +125,16 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   return true;
 }
 
-// False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
-bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked) {
+// The headers of the next packet.
+wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& progress) const {
   const SendDescriptor& d = progress.descriptor;
-  const bool answered = is_read_or_atomic(d.op);
   wire::Packet p;
   p.dest_qpn = Qpn{qp.dest_qpn};
   p.src_qpn = Qpn{qp.qpn};
   p.policy = settings.policy;
   p.attempt = d.attempt & 3;
   p.psn = Psn(d.psn + progress.sent_packets);
+  const bool answered = is_read_or_atomic(d.op);
   const uint32_t rest = d.length_bytes - progress.sent_bytes;
   const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
   const bool last = answered || part == rest;
@@ -149,28 +143,15 @@ bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blo
   p.ack_request = last && (d.flags & kSendAckRequest) != 0;
   p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
   p.payload_bytes = static_cast<uint16_t>(part);
-  if (!(qp.type == QpType::kUd ? prepare_datagram(qp, d) : prepare_flows(qp))) {
-    counters.add(Counter::tx_unresolved);
-  } else if (!has_room(qp.peer)) {
-    blocked = true;
-    return false;
+  if (answered) {
+    set_request(d, p);
   } else {
-    rte_mbuf* packet =
-        answered ? build_request(qp, d, p) : build_data_packet(qp, progress, p, part);
-    if (packet == nullptr) {
-      blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
-      if (blocked) counters.add(Counter::tx_no_buffer);
-      return false;
-    }
-    emit(packet, qp.peer, p);
+    set_data(qp, progress, p);
   }
-  note_transmitted(qp, p, (d.flags & kSendRetransmit) != 0);
-  progress.sent_bytes += part;
-  ++progress.sent_packets;
-  return !last;
+  return p;
 }
 
-rte_mbuf* Nic::Impl::build_request(QpContext& qp, const SendDescriptor& d, wire::Packet& p) {
+void Nic::Impl::set_request(const SendDescriptor& d, wire::Packet& p) {
   p.read = {d.recv_sn, Psn(d.first_response_psn), d.epoch, 0, d.length_bytes};
   if (d.op == SendOp::kRead) {
     p.opcode = wire::Opcode::kReadRequest;
@@ -180,7 +161,99 @@ rte_mbuf* Nic::Impl::build_request(QpContext& qp, const SendDescriptor& d, wire:
     p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
     p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
   }
-  return build_sent_small(qp, d, p, {}, pools.header);
+}
+
+void Nic::Impl::set_data(const QpContext& qp, const SendProgress& progress, wire::Packet& p) const {
+  const SendDescriptor& d = progress.descriptor;
+  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
+  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
+    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
+    p.reth = {d.va + progress.sent_bytes, d.key, p.payload_bytes};
+    p.recv_sn = d.recv_sn;
+    p.message_bytes = d.message_bytes;
+  } else {
+    p.opcode = with_imm   ? wire::Opcode::kSendImm
+               : with_inv ? wire::Opcode::kSendInv
+                          : wire::Opcode::kSend;
+    p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
+  }
+  if (qp.type != QpType::kRc) set_unreliable_opcode(qp, d, p);
+  p.imm_data = with_imm ? d.imm_data : 0;
+  p.invalidate_rkey = with_inv ? d.imm_data : 0;
+}
+
+// False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
+bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked) {
+  const SendDescriptor& d = progress.descriptor;
+  const wire::Packet p = next_packet(qp, progress);
+  if (!(qp.type == QpType::kUd ? prepare_datagram(qp, d) : prepare_flows(qp))) {
+    counters.add(Counter::tx_unresolved);
+  } else if (!has_room(qp.peer)) {
+    blocked = true;
+    return false;
+  } else {
+    rte_mbuf* packet = is_read_or_atomic(d.op) ? build_sent_small(qp, d, p, {}, pools.header)
+                                               : build_data_packet(qp, progress, p);
+    if (packet == nullptr) {
+      blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
+      if (blocked) counters.add(Counter::tx_no_buffer);
+      return false;
+    }
+    emit(packet, qp.peer, p);
+  }
+  note_transmitted(qp, p, 1, (d.flags & kSendRetransmit) != 0);
+  return note_progress(progress, 1, p.payload_bytes);
+}
+
+// False: that was all of the descriptor.
+bool Nic::Impl::note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes) {
+  progress.sent_bytes += bytes;
+  progress.sent_packets += packets;
+  return !is_read_or_atomic(progress.descriptor.op) &&
+         progress.sent_bytes != progress.descriptor.length_bytes;
+}
+
+// The packets in the middle of a message differ in PSN and address only: the headers are built once
+// and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
+uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  OutputQueue& queue = outputs[static_cast<size_t>(qp.peer)];
+  if (progress.sent_packets == 0 || (d.flags & kSendInline) != 0 || !may_borrow(qp) || tx_stage ||
+      progress.sge_index >= progress.sge_count || queue.count >= kOutputRoom)
+    return 0;
+  const Sge& sge = progress.sges[progress.sge_index];
+  // Path MTUs are powers of two.
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
+  const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
+  const uint32_t count = std::min({budget, kOutputRoom - queue.count, in_sge, before_last});
+  if (count < 2) return 0;
+  MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
+  const std::byte* payload =
+      region == nullptr
+          ? nullptr
+          : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
+  rte_mbuf** const row = queue.packets.data() + queue.count;
+  if (payload == nullptr || !prepare_flows(qp) ||
+      rte_pktmbuf_alloc_bulk(pools.header, row, count) != 0)
+    return 0;
+  wire::Packet p = next_packet(qp, progress);
+  alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
+  const auto header_bytes =
+      static_cast<uint32_t>(wire::build(qp.request_flow, p, false, {}, headers));
+  payload_references.take(*region, qp.packets, count);
+  for (uint32_t i = 0; i < count; ++i, payload += p.payload_bytes) {
+    if (i != 0) wire::step(p, headers);
+    std::memcpy(rte_pktmbuf_mtod(row[i], std::byte*), headers.data(), wire::kMaxRowHeaderBytes);
+    lend_payload(*row[i], header_bytes, p.payload_bytes, {payload, region, qp.packets.count()});
+    row[i]->port = static_cast<uint16_t>(qp.peer);
+  }
+  queue.count += count;
+  if (queue.count >= kBurst) flush(qp.peer);
+  note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
+  progress.sge_offset += count << mtu_shift;
+  note_progress(progress, count, count << mtu_shift);
+  return count;
 }
 
 // Retransmissions have buffers of their own to fall back on: data that waits for them to be
@@ -193,27 +266,11 @@ rte_mbuf* Nic::Impl::build_sent_small(QpContext& qp, const SendDescriptor& d, co
   return packet;
 }
 
-// Fills in the data opcodes' headers and attaches or copies the payload. Null: no buffer, or the
-// send failed (qp.send_failed).
-rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wire::Packet& p,
-                                       uint32_t part) {
+// Attaches or copies the payload. Null: no buffer, or the send failed (qp.send_failed).
+rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
+                                       const wire::Packet& p) {
   const SendDescriptor& d = progress.descriptor;
-  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
-  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
-    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
-    p.reth = {d.va + progress.sent_bytes, d.key, part};
-    p.recv_sn = d.recv_sn;
-    p.message_bytes = d.message_bytes;
-  } else {
-    p.opcode = with_imm   ? wire::Opcode::kSendImm
-               : with_inv ? wire::Opcode::kSendInv
-                          : wire::Opcode::kSend;
-    p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
-  }
-  const bool reliable = qp.type == QpType::kRc;
-  if (!reliable) set_unreliable_opcode(qp, d, p);
-  p.imm_data = with_imm ? d.imm_data : 0;
-  p.invalidate_rkey = with_inv ? d.imm_data : 0;
+  const uint32_t part = p.payload_bytes;
   if ((d.flags & kSendInline) != 0) {
     return build_sent_small(qp, d, p, {progress.extra.data() + progress.sent_bytes, part},
                             pools.data);
@@ -224,9 +281,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
     ++progress.sge_index;
     progress.sge_offset = 0;
   }
-  // Unreliable sends complete, and their memory is the program's again, before the peer has taken
-  // the packet: these are copied (rule 31).
-  if (!seals && reliable && progress.sge_index < progress.sge_count) {
+  if (may_borrow(qp) && progress.sge_index < progress.sge_count) {
     const Sge& sge = progress.sges[progress.sge_index];
     if (sge.length_bytes - progress.sge_offset >= part) {
       MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
@@ -234,7 +289,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
           region == nullptr ? nullptr
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
       if (payload != nullptr) {
-        rte_mbuf* packet = build_external(qp, progress, p, *region, payload);
+        rte_mbuf* packet = build_borrowing(qp, progress, p, *region, payload);
         if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
       }
     }
@@ -242,36 +297,21 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress, wi
   return build_gathered(qp, progress, p, part);
 }
 
-// Header in one mbuf, payload as an external buffer in a second. No copy.
-rte_mbuf* Nic::Impl::build_external(QpContext& qp, SendProgress& progress, const wire::Packet& p,
-                                    MemoryRegionEntry& region, const std::byte* payload) {
-  rte_mbuf* head = rte_pktmbuf_alloc(pools.header);
-  rte_mbuf* body = head == nullptr ? nullptr : rte_pktmbuf_alloc(pools.external);
-  if (body == nullptr) {
-    rte_pktmbuf_free(head);
-    return nullptr;
-  }
-  const size_t header_bytes = wire::build(
-      qp.request_flow, p, false, {}, {rte_pktmbuf_mtod(head, std::byte*), wire::kMaxHeaderBytes});
-  // The shared info lives in the mbuf's own private area with a count of one: DPDK's 16-bit count
-  // could not count the packets of a whole region (rule 31).
-  auto* info = static_cast<ExternalPayload*>(rte_mbuf_to_priv(body));
-  info->shared.free_cb = payload_released;
-  info->shared.fcb_opaque = info;
-  rte_mbuf_ext_refcnt_set(&info->shared, 1);
-  info->region = &region;
-  info->packets = qp.packets.add_packet();
-  region.mbufs_out.fetch_add(1, std::memory_order_relaxed);
-  rte_pktmbuf_attach_extbuf(body, const_cast<std::byte*>(payload), RTE_BAD_IOVA, p.payload_bytes,
-                            &info->shared);
-  body->data_len = p.payload_bytes;
-  body->pkt_len = p.payload_bytes;
-  head->data_len = static_cast<uint16_t>(header_bytes);
-  head->pkt_len = static_cast<uint32_t>(header_bytes) + p.payload_bytes;
-  head->next = body;
-  head->nb_segs = 2;
+// Unreliable sends complete, and their memory is the program's again, before the peer has taken the
+// packet: these are copied (rule 31).
+bool Nic::Impl::may_borrow(const QpContext& qp) const { return !seals && qp.type == QpType::kRc; }
+
+// Headers, and where the payload lies. No copy.
+rte_mbuf* Nic::Impl::build_borrowing(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                                     MemoryRegionEntry& region, const std::byte* payload) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
+  if (packet == nullptr) return nullptr;
+  const std::span<std::byte> frame(rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes);
+  const size_t header_bytes = wire::build(qp.request_flow, p, false, {}, frame);
+  payload_references.take(region, qp.packets, 1);
+  lend_payload(*packet, header_bytes, p.payload_bytes, {payload, &region, qp.packets.count()});
   progress.sge_offset += p.payload_bytes;
-  return head;
+  return packet;
 }
 
 // Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
@@ -330,8 +370,10 @@ void Nic::Impl::fail_send(QpContext& qp, Psn psn, LocalError error) {
   report(qp);
 }
 
-void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, bool retransmit) {
-  if (retransmit) counters.add(Counter::retransmitted_packets);
+// `packets` of them, the last one is `p`.
+void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets,
+                                 bool retransmit) {
+  if (retransmit) counters.add(Counter::retransmitted_packets, packets);
   const Psn next = p.psn + 1;
   if (distance(qp.transmitted, next) > 0) {
     qp.transmitted = next;

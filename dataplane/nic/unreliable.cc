@@ -244,7 +244,7 @@ bool Nic::Impl::may_send_unreliable(const QpContext& qp, const SendDescriptor& d
   return whole && send && d.length_bytes <= qp.mtu_bytes;
 }
 
-void Nic::Impl::set_unreliable_opcode(QpContext& qp, const SendDescriptor& d,
+void Nic::Impl::set_unreliable_opcode(const QpContext& qp, const SendDescriptor& d,
                                       wire::Packet& p) const {
   if (qp.type == QpType::kUc) {
     p.opcode = uc_opcode(d.op, p.cont, p.more);

@@ -3,6 +3,7 @@
 // never shifts memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -22,6 +23,14 @@ class PsnBits {
   }
   void set(Psn psn) { words_[word(psn)] |= uint64_t{1} << bit(psn); }
   void clear(Psn psn) { words_[word(psn)] &= ~(uint64_t{1} << bit(psn)); }
+  // 1 to 64 bits from `from` on.
+  void clear_run(Psn from, uint32_t run) {
+    const uint64_t mask = ~uint64_t{0} >> (64 - run);
+    const uint32_t shift = bit(from);
+    const uint32_t first = word(from);
+    words_[first] &= ~(mask << shift);
+    if (shift != 0) words_[(first + 1) % kBitmapWords] &= ~(mask >> (64 - shift));
+  }
   void reset() { words_ = {}; }
   // 64 bits starting at `from`: bit k is from + k.
   uint64_t extract(Psn from) const {
@@ -96,6 +105,20 @@ class ReceiveWindow {
     --ahead_;
     base_ += 1;
     if (span_ != 0) --span_;
+  }
+  // How many PSNs from the front on have been received in a row, up to 64; advance_over() passes
+  // that many at once.
+  uint32_t front_run() const {
+    if (broken(Fault::slide_too_far) || broken(Fault::bitmap_bit_ignored))
+      return front_received() ? 1 : 0;
+    return ahead_ == 0 ? 0 : static_cast<uint32_t>(std::countr_one(bits_.extract(base_)));
+  }
+  void advance_over(uint32_t run) {
+    if (run == 0) return;
+    bits_.clear_run(base_, run);
+    ahead_ -= run;
+    base_ += run;
+    span_ -= std::min(span_, run);
   }
   // The front arrived in order and nothing was ahead: the common case, without touching the bitmap.
   void accept_in_order() {

@@ -129,6 +129,10 @@ const char* to_string(ParseError error);
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
+// Whether the packet's lengths (and, of a SEND, offset) agree with each other: the part of
+// parse()'s judgement that looks at the values of extension headers.
+bool lengths_agree(const Packet& packet);
+
 // Ethernet, IPv4 and UDP with everything constant for one connection filled in; lengths and IP
 // checksum are patched per packet.
 struct FlowTemplate {

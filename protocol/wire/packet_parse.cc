@@ -202,6 +202,8 @@ ParseError check_agreement(const Packet& packet) {
 
 }  // namespace
 
+bool lengths_agree(const Packet& packet) { return check_agreement(packet) == ParseError::kNone; }
+
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out) {
   const auto bytes = first_segment.first(std::min(first_segment.size(), packet_bytes));

@@ -82,8 +82,8 @@ std::map<PoolKind, MbufPools>& unused_pools() {
 
 }  // namespace
 
-std::array<rte_mempool*, 6> all_of(const MbufPools& pools) {
-  return {pools.header, pools.data, pools.external, pools.control, pools.resend, pools.hold};
+std::array<rte_mempool*, 5> all_of(const MbufPools& pools) {
+  return {pools.header, pools.data, pools.control, pools.resend, pools.hold};
 }
 
 MbufPools take_pools(uint32_t mtu_bytes, double scale) {

@@ -41,7 +41,7 @@ class Memory {
 // Packet pools, used again when they have all their buffers.
 MbufPools take_pools(uint32_t mtu_bytes, double scale);
 void give_pools(uint32_t mtu_bytes, double scale, MbufPools& pools);
-std::array<rte_mempool*, 6> all_of(const MbufPools& pools);
+std::array<rte_mempool*, 5> all_of(const MbufPools& pools);
 
 // Gives back pools and memory that are kept for the next world. Before EAL ends.
 void free_unused();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "dataplane/nic/borrowed_payload.h"
 #include "tests/sim/pair.h"
 #include "tests/sim/recorder.h"
 
@@ -256,7 +257,7 @@ TEST(Rules, Rule33_AcksThatFindNoBufferAreNotSent) {
   pair.world.run_for(100 * kMicrosecond);
   EXPECT_GE(pair.far_counter(Counter::acks_dropped), 1u);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 100));
-  for (rte_mbuf* packet : taken) rte_pktmbuf_free(packet);
+  for (rte_mbuf* packet : taken) release_packet(packet);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << "the probe brings the ACK";
 }
 

@@ -1,6 +1,7 @@
 // TRANSPORT.md rules 27, 30 and 33: how much is sent, what is repeated, and out of which buffers.
 #include <gtest/gtest.h>
 
+#include "dataplane/nic/borrowed_payload.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {
@@ -149,7 +150,7 @@ TEST(Rules, Rule33_RetransmissionsHaveBuffersOfTheirOwn) {
     while (rte_mbuf* packet = rte_pktmbuf_alloc(pool)) taken.push_back(packet);
   }
   // Give back what one packet needs, and lose it.
-  rte_pktmbuf_free(taken.front());
+  release_packet(taken.front());
   pair.world.impair(1, "rx drop nth 1 kind write");
   pair.post(SendOp::kWrite, 1, pair.at(0, 100));
   pair.world.run_for(10 * kMicrosecond);
@@ -158,7 +159,7 @@ TEST(Rules, Rule33_RetransmissionsHaveBuffersOfTheirOwn) {
   while (rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header)) taken.push_back(packet);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 100));
-  for (rte_mbuf* packet : taken) rte_pktmbuf_free(packet);
+  for (rte_mbuf* packet : taken) release_packet(packet);
 }
 
 // A message that is complete is not promised before it is placed, which takes several turns.

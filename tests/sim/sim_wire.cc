@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/impl.h"
 
 namespace hostnic::sim {
@@ -41,7 +42,6 @@ class SimWire::SimPort final : public Port {
     return -1;
   }
   bool is_wire() const override { return wire_.settings_.is_wire; }
-  bool takes_external_buffers() const override { return wire_.settings_.is_wire; }
   bool backlog() const override {
     return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
   }
@@ -54,15 +54,15 @@ class SimWire::SimPort final : public Port {
     const auto* mac = rte_pktmbuf_mtod(packet, const uint8_t*);
     if ((mac[0] & 1) == 0) {
       if (mac[5] >= wire_.queues_.size() || !wire_.deliver(self_, mac[5], packet))
-        rte_pktmbuf_free(packet);
+        release_packet(packet);
       return true;
     }
     for (uint32_t host = 0; host < wire_.queues_.size(); ++host) {
       if (host == self_) continue;
       rte_mbuf* copy = copy_packet(packet, packet->pool);
-      if (copy != nullptr && !wire_.deliver(self_, host, copy)) rte_pktmbuf_free(copy);
+      if (copy != nullptr && !wire_.deliver(self_, host, copy)) release_packet(copy);
     }
-    rte_pktmbuf_free(packet);
+    release_packet(packet);
     return true;
   }
 
@@ -78,7 +78,7 @@ SimWire::SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace)
 
 SimWire::~SimWire() {
   for (auto& queue : queues_)
-    for (const InFlight& in_flight : queue) rte_pktmbuf_free(in_flight.packet);
+    for (const InFlight& in_flight : queue) release_packet(in_flight.packet);
 }
 
 Port& SimWire::port(uint32_t host) { return *ports_[host]; }
@@ -100,7 +100,7 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   const Fate fate = judge_ ? fate_of(to, packet) : Fate{};
   if (cut_[to] || cut_[from] || fate.drop) {
     if (fate.drop) trace_.note(now_ns_, "  dropped");
-    rte_pktmbuf_free(packet);
+    release_packet(packet);
     return true;
   }
   const auto busy_ns = static_cast<uint64_t>(packet->pkt_len * 8 / settings_.gigabits);

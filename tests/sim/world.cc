@@ -399,7 +399,7 @@ void World::check_at_rest() {
     }
   }
   const auto all = all_of(pools_);
-  static constexpr std::array kNames = {"header", "data", "external", "control", "resend", "hold"};
+  static constexpr std::array kNames = {"header", "data", "control", "resend", "hold"};
   static_assert(kNames.size() == std::tuple_size_v<decltype(all)>);
   for (size_t i = 0; i < all.size(); ++i) {
     if (const unsigned out = rte_mempool_in_use_count(all[i]); out != 0)

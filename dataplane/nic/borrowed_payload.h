@@ -1,0 +1,115 @@
+// On the in-process wire a packet's payload stays where it is, in the memory that its work request
+// names. Such a packet is one mbuf: the headers in its buffer (data_len), and in its private area
+// where the payload lies; pkt_len counts both. DPDK's way, an external buffer in a second mbuf,
+// costs another mbuf and its cache lines per packet.
+//
+// The memory and the queue pair count the packets that refer to them (TRANSPORT.md rules 31, 32),
+// so these packets are freed by release_packet(), never by rte_pktmbuf_free() alone.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/qp_packets.h"
+
+namespace hostnic {
+
+struct BorrowedPayload {
+  const std::byte* bytes;
+  MemoryRegionEntry* region;
+  QpPackets::Count* packets;
+};
+// The private area of every buffer that may carry one.
+inline constexpr uint16_t kBorrowedPayloadBytes = 32;
+static_assert(sizeof(BorrowedPayload) <= kBorrowedPayloadBytes);
+
+// Dynamic mbuf flags, registered once per process: "its payload is borrowed", and "it ends in pad
+// and ICRC". EAL must be up.
+uint64_t register_mbuf_flag(const char* name);
+inline uint64_t borrowed_flag() {
+  static const uint64_t flag = register_mbuf_flag("hostnic_borrowed");
+  return flag;
+}
+inline uint64_t icrc_flag() {
+  static const uint64_t flag = register_mbuf_flag("hostnic_icrc");
+  return flag;
+}
+
+// Null: the payload follows the headers.
+inline const BorrowedPayload* borrowed_payload(rte_mbuf* packet) {
+  if ((packet->ol_flags & borrowed_flag()) == 0) return nullptr;
+  return static_cast<const BorrowedPayload*>(rte_mbuf_to_priv(packet));
+}
+
+// Makes a packet that holds nothing but headers one that borrows its payload.
+inline void lend_payload(rte_mbuf& packet, size_t header_bytes, uint32_t payload_bytes,
+                         const BorrowedPayload& payload) {
+  *static_cast<BorrowedPayload*>(rte_mbuf_to_priv(&packet)) = payload;
+  packet.ol_flags |= borrowed_flag();
+  packet.data_len = static_cast<uint16_t>(header_bytes);
+  packet.pkt_len = static_cast<uint32_t>(header_bytes) + payload_bytes;
+}
+
+// References of packets to memory and queue pair, a stock of them for one lcore. Taking and giving
+// back are locked instructions, so they are done for many packets at a time: take() and put() move
+// a reference between the stock and a packet. give_back() at the end of each turn: what is in stock
+// counts as packets on their way.
+class PayloadReferences {
+ public:
+  static constexpr uint32_t kStock = 64;
+
+  PayloadReferences() = default;
+  PayloadReferences(const PayloadReferences&) = delete;
+  PayloadReferences& operator=(const PayloadReferences&) = delete;
+  ~PayloadReferences() { give_back(); }
+
+  // `count` <= kStock.
+  void take(MemoryRegionEntry& region, QpPackets& packets, uint32_t count) {
+    if (count_ < count || region_ != &region || packets_ != packets.count()) {
+      give_back();
+      region_ = &region;
+      packets_ = packets.add_packets(kStock);
+      region.mbufs_out.fetch_add(kStock, std::memory_order_relaxed);
+      count_ = kStock;
+    }
+    count_ -= count;
+  }
+  void put(const BorrowedPayload& payload) {
+    if (region_ != payload.region || packets_ != payload.packets) {
+      give_back();
+      region_ = payload.region;
+      packets_ = payload.packets;
+    }
+    ++count_;
+  }
+  void give_back() {
+    const uint32_t count = std::exchange(count_, 0);
+    if (count == 0) return;
+    QpPackets::packets_gone(packets_, count);
+    if (!broken(Fault::region_count_leaks))
+      region_->mbufs_out.fetch_sub(count, std::memory_order_release);
+  }
+
+ private:
+  MemoryRegionEntry* region_ = nullptr;
+  QpPackets::Count* packets_ = nullptr;
+  uint32_t count_ = 0;
+};
+
+// Frees any packet, on any lcore. Its references go into `stock`.
+inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
+  if (const BorrowedPayload* payload = borrowed_payload(packet);
+      payload != nullptr && rte_mbuf_refcnt_read(packet) == 1)
+    stock.put(*payload);
+  rte_pktmbuf_free(packet);
+}
+inline void release_packet(rte_mbuf* packet) {
+  PayloadReferences stock;
+  release_packet(packet, stock);
+}
+
+}  // namespace hostnic
