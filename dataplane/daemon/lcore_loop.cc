@@ -23,6 +23,8 @@ static_assert(sizeof(DoorbellPage) <= kPageBytes);
 // Empty turns before the loop offers its core to others. A client that answers within that time
 // keeps its latency; on a machine with fewer cores than busy threads the client needs the core.
 constexpr uint32_t kTurnsBeforeYield = 8;
+// How often the loop asks itself whether it is busy.
+constexpr uint64_t kLoadPeriodNs = 250'000;
 
 std::string errno_line(const char* what) { return fmt::format("{}: {}", what, strerror(errno)); }
 
@@ -125,7 +127,9 @@ void LcoreLoop::run() {
     if (tasks_waiting_.load(std::memory_order_acquire)) run_tasks();
     const TimeNs now_ns = monotonic_now_ns();
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (turn(now_ns) != 0) {
+    const bool worked = turn(now_ns) != 0;
+    note_load(now_ns, worked);
+    if (worked) {
       empty_turns_ = 0;
       idle_since_ns_ = now_ns;
       tick_ns_ = idle_.min_tick_ns;
@@ -134,6 +138,20 @@ void LcoreLoop::run() {
     }
   }
   run_tasks();
+}
+
+// Tells pollers where they are in the way: only while turns with work take most of the time.
+// Programs that exchange small messages leave much of it, and do better on a core each.
+void LcoreLoop::note_load(TimeNs now_ns, bool worked) {
+  if (last_turn_worked_) busy_ns_ += now_ns - last_turn_ns_;
+  last_turn_ns_ = now_ns;
+  last_turn_worked_ = worked;
+  if (now_ns - load_since_ns_ < kLoadPeriodNs) return;
+  const bool busy = 2 * busy_ns_ > now_ns - load_since_ns_;
+  load_since_ns_ = now_ns;
+  busy_ns_ = 0;
+  page_->busy_cpu.store(busy ? static_cast<uint32_t>(sched_getcpu() + 1) : 0,
+                        std::memory_order_relaxed);
 }
 
 void LcoreLoop::idle_turn(TimeNs now_ns) {

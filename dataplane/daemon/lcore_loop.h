@@ -92,6 +92,7 @@ class LcoreLoop {
   explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle) {}
   uint32_t turn(TimeNs now_ns);
   void run_tasks();
+  void note_load(TimeNs now_ns, bool worked);
   void idle_turn(TimeNs now_ns);
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
@@ -116,6 +117,9 @@ class LcoreLoop {
   uint32_t empty_turns_ = 0;
   TimeNs idle_since_ns_ = 0;
   uint64_t tick_ns_ = 0;
+  TimeNs last_turn_ns_ = 0, load_since_ns_ = 0;
+  uint64_t busy_ns_ = 0;  // of turns with work, since load_since_ns_
+  bool last_turn_worked_ = false;
 };
 
 }  // namespace hostnic

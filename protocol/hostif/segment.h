@@ -97,9 +97,10 @@ struct SegmentHeader {
 };
 
 // One page per lcore, mapped read-only by every client it serves: whether a doorbell (eventfd
-// write) is needed.
+// write) is needed, and which processor a busy lcore runs on.
 struct DoorbellPage {
   alignas(64) std::atomic<uint32_t> lcore_sleeping;
+  std::atomic<uint32_t> busy_cpu;  // number of the processor + 1; 0: not busy, or not known
 };
 
 // ---- QP cell

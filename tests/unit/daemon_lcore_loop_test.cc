@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -25,7 +26,7 @@ class FakeNic : public Pollable {
     const uint32_t waiting = published.load(std::memory_order_acquire);
     const uint32_t work = waiting - done.load(std::memory_order_relaxed);
     done.store(waiting, std::memory_order_release);
-    return work;
+    return always_works ? work + 1 : work;
   }
   TimeNs next_deadline_ns() const override { return deadline_ns.load(); }
   bool work_waiting() override { return published.load() != done.load(); }
@@ -34,7 +35,7 @@ class FakeNic : public Pollable {
   std::atomic<uint32_t> published{0}, done{0};
   std::atomic<uint64_t> polls{0};
   std::atomic<TimeNs> deadline_ns{UINT64_MAX};
-  std::atomic<bool> inside{false};
+  std::atomic<bool> inside{false}, always_works{false};
   int spins = 0;
   bool tick = false;
 };
@@ -208,6 +209,27 @@ TEST_F(LcoreLoopTest, StoppedNicsAreLeftAloneButTasksRun) {
   EXPECT_EQ(nic_.polls.load(), polls);
   loop_->set_handling(true);
   EXPECT_TRUE(eventually([&] { return nic_.done.load() == 1; }));
+}
+
+TEST_F(LcoreLoopTest, TheDoorbellPageSaysWhereABusyLcoreRuns) {
+  start();
+  void* page = mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, loop_->doorbell_fd(), 0);
+  ASSERT_NE(page, MAP_FAILED);
+  const auto busy_cpu = [page] {
+    return static_cast<const DoorbellPage*>(page)->busy_cpu.load(std::memory_order_relaxed);
+  };
+  EXPECT_EQ(busy_cpu(), 0u);
+  nic_.always_works = true;
+  loop_->ring();
+  EXPECT_TRUE(eventually([&] { return busy_cpu() != 0; }));
+  EXPECT_LE(busy_cpu(), static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_CONF)));
+  nic_.always_works = false;
+  // It says no more once there is work now and then.
+  EXPECT_TRUE(eventually([&] {
+    loop_->ring();
+    return busy_cpu() == 0;
+  }));
+  munmap(page, sizeof(DoorbellPage));
 }
 
 TEST_F(LcoreLoopTest, ClientsCanReadTheDoorbellPageAndNotWriteIt) {

@@ -10,15 +10,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
-#include "protocol/hostif/yield_cost.h"
 #include "verbs-shim/driver/control_client.h"
+#include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/driver/log.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
@@ -29,41 +28,10 @@ using memory::MemoryRegistrar;
 
 constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is noticed within
 constexpr uint64_t kMinSleepNs = 1'000'000;  // the service thread's tick while timers run (rule 34)
-constexpr uint64_t kPollingNs = 50'000;      // a program that polled more recently polls still
-constexpr uint64_t kYieldedNs = 5'000'000;   // ... or has yielded its core, and comes back
-constexpr uint32_t kNapNs = 50'000;          // of a poller that does better not to yield
-constexpr uint64_t kNappingNs = 1'000'000;   // ... which may last so long
 constexpr uint32_t kLockBusyNs = 50'000;     // the service thread stands back when others work
 constexpr uint32_t kEmptyPollsBeforeYield = 16;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
-
-TimeNs monotonic_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-void pause_for(uint32_t pause_ns) {
-  const timespec pause{0, static_cast<long>(pause_ns)};
-  nanosleep(&pause, nullptr);
-}
-
-// A polling program gives its core away for a moment: there may be fewer cores than busy threads,
-// and one of those is the NIC.
-void share_core(SegmentHeader& header, TimeNs now_ns) {
-  static thread_local YieldCost yield_cost;
-  const TimeNs polling_until_ns = now_ns + kPollingNs;
-  if (yield_cost.dear(now_ns)) {
-    header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
-    pause_for(kNapNs);
-    return;
-  }
-  header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
-  sched_yield();
-  header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
-  yield_cost.took(now_ns, monotonic_ns());
-}
 
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -374,7 +342,7 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
     empty_polls = 0;
   } else if (++empty_polls >= kEmptyPollsBeforeYield) {
     empty_polls = 0;
-    share_core(header, now);
+    share_core(header, *parts_->doorbell, now);
   }
   return taken;
 }

@@ -1,0 +1,71 @@
+// Pollers and the lcore share few cores.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <memory>
+#include <vector>
+
+#include "verbs-shim/driver/core_sharing.h"
+
+namespace hostnic::driver {
+namespace {
+
+class CoreSharing : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before_), &before_), 0);
+    if (CPU_COUNT(&before_) < 2) GTEST_SKIP() << "needs two processors";
+  }
+  void TearDown() override { sched_setaffinity(0, sizeof(before_), &before_); }
+
+  void share() { share_core(*header_, doorbell_, now_ns_ += 10'000'000); }
+  static std::vector<int> allowed() {
+    cpu_set_t set;
+    std::vector<int> cpus;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    return cpus;
+  }
+
+  cpu_set_t before_;
+  std::unique_ptr<SegmentHeader> header_ = std::make_unique<SegmentHeader>();
+  DoorbellPage doorbell_{};
+  // Later than any test before: the thread remembers when it moved.
+  static inline TimeNs now_ns_ = monotonic_ns();
+};
+
+TEST_F(CoreSharing, APollerLeavesTheCoreOfABusyLcore) {
+  const auto cpus = allowed();
+  // The kernel may move us by itself, so one attempt proves nothing.
+  int moves = 0;
+  for (int attempt = 0; attempt < 200 && moves < 5; ++attempt) {
+    const int cpu = sched_getcpu();
+    doorbell_.busy_cpu.store(static_cast<uint32_t>(cpu) + 1);
+    share();
+    if (sched_getcpu() != cpu) ++moves;
+    ASSERT_EQ(allowed(), cpus);
+  }
+  EXPECT_EQ(moves, 5);
+}
+
+TEST_F(CoreSharing, APollerThatMayRunNowhereElseStays) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(allowed().back(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  const auto cpus = allowed();
+  doorbell_.busy_cpu.store(static_cast<uint32_t>(cpus[0]) + 1);
+  share();
+  EXPECT_EQ(allowed(), cpus);
+  EXPECT_EQ(sched_getcpu(), cpus[0]);
+  now_ns_ += 1'000'000'000;  // by when it looks for a way out again
+}
+
+TEST_F(CoreSharing, WhileAPollerYieldsItIsKnownToComeBack) {
+  share();
+  EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs);
+}
+
+}  // namespace
+}  // namespace hostnic::driver

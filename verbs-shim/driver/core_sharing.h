@@ -1,0 +1,23 @@
+// What a thread does with its core while it polls in vain. There may be fewer cores than busy
+// threads, and one of those is the NIC's lcore, which does all the work that pollers wait for.
+#pragma once
+
+#include "protocol/hostif/segment.h"
+#include "protocol/types.h"
+
+namespace hostnic::driver {
+
+// A program that polled more recently than this polls still.
+inline constexpr uint64_t kPollingNs = 50'000;
+
+// CLOCK_MONOTONIC.
+TimeNs monotonic_ns();
+void pause_for(uint32_t pause_ns);
+
+// The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core for
+// another one if it may use one: two pollers share a core well, each yielding to the other, and a
+// poller and a busy lcore don't. The thread's affinity is as before when this returns.
+// `polling_until_ns` of the header says meanwhile that the program comes back.
+void share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns);
+
+}  // namespace hostnic::driver
