@@ -43,6 +43,25 @@ def refused_cases(build, scratch):
         yield Case(f"refuses {name}", ["sh", "-c", line], 30, True, output_has(pattern))
 
 
+# What `ibv_devinfo -v` must say of each device, and what it must not.
+DEVICE = [
+    r"hca_id:\s+hnic0(.|\n)*hca_id:\s+hnic1", r"transport:\s+InfiniBand", r"fw_ver:\s+\d+\.\d+",
+    r"node_guid:\s+(?!0000:0000:0000:0000)[0-9a-f:]{19}", r"phys_port_cnt:\s+1\b", r"max_qp:\s+16384",
+    r"max_mr:\s+65536", r"max_srq:\s+[1-9]", r"max_mw:\s+[1-9]", r"atomic_cap:\s+ATOMIC_HCA",
+    r"completion.timestamp_mask:\s+0xf+", r"hca_core_clock:\s+1000000kHZ", r"state:\s+PORT_ACTIVE",
+    r"active_mtu:\s+4096", r"link_layer:\s+Ethernet", r"active_width:\s+4X", r"gid_tbl_len:\s+1\b",
+    r"GID\[\s*0\]:\s+::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2", r"phys_state:\s+LINK_UP"]
+STRANGE = r"[Uu]nknown|invalid|\(null\)"
+
+
+def devices_are_sane(output):
+    for pattern in DEVICE:
+        if not re.search(pattern, output):
+            return f"the output does not match {pattern!r}"
+    strange = re.search(STRANGE, output)
+    return f"the output says '{strange.group(0)}'" if strange else None
+
+
 def transfer(port, options="-s 65536 -n 500"):
     """Two hosts in one line. The status is the client's, after the server has ended."""
     command = f"ib_write_bw -F {options} -p {port}"
@@ -62,6 +81,12 @@ def running_cases(maker):
                 "hostnic ctl 'set impair all rx drop 2%' && " + transfer(maker.next_port()) +
                 "hostnic ctl 'set impair all rx none' && hostnic ctl 'show impair'",
                 no_trouble_and(r"hnic0 rx none"))
+    yield shell("ibv_devinfo -v", [], "ibv_devinfo -v", devices_are_sane)
+    yield shell("ibv_devices, ibv_devinfo with its options", [],
+                "ibv_devices && ibv_devinfo -l && ibv_devinfo -d hnic1 -i 1 && ibv_devinfo && "
+                "! ibv_devinfo -d hnic9 && ! ibv_devinfo -d hnic0 -i 2",
+                output_has(r"hnic0\s+[0-9a-f]{16}\n\s*hnic1\s+[0-9a-f]{16}\n(.|\n)*2 HCAs? found:"
+                           r"\s+hnic0\s+hnic1\s+hca_id:\s+hnic1(.|\n)*hca_id:\s+hnic0(.|\n)*hnic1"))
     # The server is ended in the middle; its queue pairs and memory go, and others are served.
     yield shell("a killed program leaves nothing behind", [],
                 f"hostnic run --device hnic0 -- ib_write_bw -F -D 30 -p {maker.next_port()} & victim=$!; "

@@ -11,8 +11,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import (  # noqa: E402
-    Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
+    HERE, Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
+from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from command_cases import refused_cases, running_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
@@ -140,6 +141,14 @@ class Maker:
                               quick and place == "two NICs",
                               slow=rows == ALL_SIZES and place == "one NIC")
 
+    def add_pingpong_options(self):
+        """All pairs of a program in one lab; in CI and quickly, those of the richest program."""
+        for program in sorted(PINGPONG_OPTIONS):
+            inside = [sys.executable, HERE / "pingpong_options.py", "--build", self.build, program]
+            self.cases.append(Case(f"{program}, each option [two NICs, clean]",
+                                   self.lab([], inside), 300, False,
+                                   slow=program != "ibv_rc_pingpong"))
+
     def add_one_line(self):
         """Two hosts as the README shows them: the client is there before the server listens."""
         port = self.next_port()
@@ -259,6 +268,7 @@ def main():
     maker.add_stock_programs()
     maker.add_unreliable_services()
     maker.add_shared_receive_queues()
+    maker.add_pingpong_options()
     maker.add_one_line()
     maker.add_data_checks()
     maker.add_large_regions()
