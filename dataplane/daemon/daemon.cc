@@ -186,7 +186,7 @@ DeviceInfo Daemon::device_info(const NicUnit& unit) const {
   info.prefix_length = settings.prefix_length;
   info.mtu_bytes = settings.mtu_bytes;
   memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
-  info.link_up = unit.ethernet == nullptr || unit.ethernet->link_up();
+  info.link_up = port_up(unit);
   info.on_wire = unit.ethernet == nullptr;
   info.speed_mbps = unit.ethernet == nullptr ? kWireSpeedMbps : unit.ethernet->speed_mbps();
   info.window = settings.window;
@@ -199,6 +199,10 @@ DeviceInfo Daemon::device_info(const NicUnit& unit) const {
   info.node_guid = guid_of(settings.mac);
   copy_text(info.port, unit.plan.port.empty() ? "virtual wire" : unit.plan.port);
   return info;
+}
+
+bool Daemon::port_up(const NicUnit& unit) const {
+  return unit.lcore->handling() && (unit.ethernet == nullptr || unit.ethernet->link_up());
 }
 
 void Daemon::set_handling(bool on) {

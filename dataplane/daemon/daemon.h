@@ -81,6 +81,8 @@ class Daemon {
   // Null: no NIC of this name.
   NicUnit* find_nic(std::string_view name);
   DeviceInfo device_info(const NicUnit& unit) const;  // [any thread]
+  // Whether its port carries packets: it has a link, and NICs are not stopped. [any thread]
+  bool port_up(const NicUnit& unit) const;
 
   // Starts the lcores' loops.
   Expected<void, std::string> launch();

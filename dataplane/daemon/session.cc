@@ -18,7 +18,8 @@
 namespace hostnic {
 namespace {
 
-// How often a session looks whether the NIC has given its client up; everything else wakes it.
+// How often a session looks whether the NIC has given its client up, and whether the port is up;
+// everything else wakes it.
 constexpr int kLookIntervalMs = 100;
 // Packets leave the wire within loop turns. Longer only if NICs are stopped at the prompt.
 constexpr std::chrono::milliseconds kReferenceLimit{10'000};
@@ -115,6 +116,7 @@ Expected<void, ControlError> ClientSession::attach() {
   auto channel = ClientChannel::create(settings);
   if (!channel) return fail(ENOMEM, channel.error());
   channel_ = std::move(*channel);
+  channel_->header().port_down.store(daemon_.port_up(*unit_) ? 0 : 1, std::memory_order_relaxed);
   memory_ = std::make_unique<ClientMemory>(window_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return fail(error, fmt::format("watching the doorbell: {}", strerror(error)));
@@ -171,10 +173,21 @@ const char* ClientSession::wait_for_request() {
     if (dropped != DropReason::kNone) return to_string(dropped);
     if (channel_->memory_gone.load(std::memory_order_acquire))
       return "cut off memory that it had registered";
+    tell_port_state();
     if (ready <= 0) continue;
     if (watched[1].revents != 0) return "ended";
     if (watched[0].revents != 0) return nullptr;
   }
+}
+
+// The driver makes IBV_EVENT_PORT_ERR and PORT_ACTIVE of it.
+void ClientSession::tell_port_state() {
+  auto& port_down = channel_->header().port_down;
+  const uint32_t down = daemon_.port_up(*unit_) ? 0 : 1;
+  // Compared with what the client can write; whatever it wrote concerns itself only.
+  if (port_down.load(std::memory_order_relaxed) == down) return;
+  port_down.store(down, std::memory_order_release);
+  channel_->wake_driver();
 }
 
 bool ClientSession::refuse(const ControlError& error) {

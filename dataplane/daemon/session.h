@@ -44,6 +44,7 @@ class ClientSession {
   bool send_open_reply();
   void serve();
   const char* wait_for_request();
+  void tell_port_state();
   bool handle(ControlDatagram& datagram);
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);

@@ -41,7 +41,7 @@ class ClientChannel {
 
   RingEnd commands, responses, sends, urgent, metas;
 
-  // The driver's service thread is asleep and should look (futex wake; cannot block). Lcore.
+  // The driver's service thread is asleep and should look (futex wake; cannot block). Any thread.
   void wake_driver();
   // Set by the lcore when the client broke a rule, or by memory code when its address space is
   // gone. The control thread then closes the connection with a log line.

@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 5;
+inline constexpr uint32_t kHostAbiVersion = 6;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -90,6 +90,7 @@ struct SegmentHeader {
   // Written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
   std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason
+  std::atomic<uint32_t> port_down;                // no link, or the NICs were stopped at the prompt
   std::atomic<uint64_t> nic_turn_ns;  // when the NIC last served this client: a NIC that gets no
                                       // CPU time is no lost packet
 

@@ -317,6 +317,7 @@ int Context::post_recv(Qp& qp, const RecvRequest& request) {
 int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
   return driver_->post_srq_recv(&srq, request);
 }
+bool Context::port_up() const { return !fake::behaviour().port_down; }
 void Context::abandon_after_fork() {
   fake::seen().abandoned = true;
   alive_ = false;

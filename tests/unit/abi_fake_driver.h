@@ -10,7 +10,8 @@ namespace hostnic::fake {
 
 // What the next calls do. Reset it in the fixture.
 struct Behaviour {
-  bool no_hostnicd = false;      // list_devices() fails
+  bool no_hostnicd = false;  // list_devices() fails
+  bool port_down = false;
   int register_error = 0;        // of register_memory()
   int deregister_error = 0;      // of deregister_memory()
   int window_error = 0;          // of create_window()

@@ -18,6 +18,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
   ah->owner = object_of(pd)->owner;
+  if (is_unusable(*ah->owner)) return fail_null(EIO);
   if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
   if (int error = to_ud_address(attr, ah->owner->driver->device().ip, ah->path))
     return fail_null(error);

@@ -81,6 +81,8 @@ static_assert(same(AsyncEvent::kQpAccessErr, IBV_EVENT_QP_ACCESS_ERR));
 static_assert(same(AsyncEvent::kCommEst, IBV_EVENT_COMM_EST));
 static_assert(same(AsyncEvent::kSqDrained, IBV_EVENT_SQ_DRAINED));
 static_assert(same(AsyncEvent::kDeviceFatal, IBV_EVENT_DEVICE_FATAL));
+static_assert(same(AsyncEvent::kPortActive, IBV_EVENT_PORT_ACTIVE));
+static_assert(same(AsyncEvent::kPortErr, IBV_EVENT_PORT_ERR));
 static_assert(same(AsyncEvent::kSrqLimitReached, IBV_EVENT_SRQ_LIMIT_REACHED));
 static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED));
 

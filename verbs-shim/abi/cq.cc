@@ -26,7 +26,7 @@ int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
   if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return EINVAL;
   if (context.cqs == kMaxCqs) return ENOMEM;
-  return context.abandoned ? EIO : 0;
+  return is_unusable(context) ? EIO : 0;
 }
 
 // Room for the queue and a hold on the channel, before the driver is asked.
@@ -159,7 +159,7 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
   if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
   CqObject* object = object_of(cq);
-  if (object->owner->abandoned) return fail(EIO);
+  if (is_unusable(*object->owner)) return fail(EIO);
   try {
     if (int error = object->cq->resize(static_cast<uint32_t>(cqe))) return fail(error);
   } catch (const std::bad_alloc&) {

@@ -28,7 +28,7 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
   if (int error = to_access(access, flags)) return error;
   if (length == 0 || length > kMaxMrBytes) return EINVAL;
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
-  if (pd.owner->abandoned) return EIO;
+  if (is_unusable(*pd.owner)) return EIO;
   auto registered = pd.owner->driver->register_memory(
       pd.handle, reinterpret_cast<uintptr_t>(address), length, first_address(iova, access), flags);
   if (!registered) {

@@ -23,7 +23,7 @@ uint32_t another_key(uint32_t key) {
 ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
   auto mw = std::make_unique<MwObject>();
   ContextObject* owner = object_of(pd)->owner;
-  if (owner->abandoned || !owner->driver->alive()) return fail_null(EIO);
+  if (is_unusable(*owner)) return fail_null(EIO);
   const auto key = owner->driver->driver().create_window(pd->handle, static_cast<WindowType>(type));
   if (!key) return fail_null(key.error());
   mw->id = next_object_id();

@@ -111,6 +111,11 @@ struct ContextObject : verbs_context, ObjectBase {
   std::unordered_map<const driver::Cq*, uint64_t> cq_ids;  // [registry]
 };
 
+// Nothing can be created or changed any more: hostnicd is gone, or this is a forked child.
+inline bool is_unusable(const ContextObject& context) {
+  return context.abandoned || !context.driver->alive();
+}
+
 inline ContextObject* object_of(ibv_context* context) {
   return static_cast<ContextObject*>(verbs_get_ctx(context));
 }

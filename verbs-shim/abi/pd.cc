@@ -15,6 +15,7 @@ ibv_pd* create(ibv_context* context) {
   pd->context = context;
   pd->handle = static_cast<uint32_t>(pd->id);
   ObjectLock lock = lock_objects();
+  if (is_unusable(*pd->owner)) return fail_null(EIO);
   if (pd->owner->pds == kMaxPds) return fail_null(ENOMEM);
   ++pd->owner->pds;
   add_object(Kind::kPd, pd.get(), *pd);

@@ -27,7 +27,7 @@ int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
     return EINVAL;
   }
   if (cap.max_inline_data > kMaxInlineBytes) return EINVAL;
-  return context.abandoned ? EIO : 0;
+  return is_unusable(context) ? EIO : 0;
 }
 
 void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq, int change) {
@@ -180,7 +180,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   static const RealVerb<int(ibv_qp*, ibv_qp_attr*, int)> real("ibv_modify_qp", "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask);
   QpObject* object = object_of(qp);
-  if (object->owner->abandoned) return fail(EIO);
+  if (is_unusable(*object->owner)) return fail(EIO);
   driver::QpAttr wanted;
   driver::Context& context = *object->owner->driver;
   const auto bits = static_cast<uint32_t>(mask);
@@ -204,7 +204,7 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
                                                                                  "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask, init);
   QpObject* object = object_of(qp);
-  if (object->owner->abandoned) return fail(EIO);
+  if (is_unusable(*object->owner)) return fail(EIO);
   driver::QpAttr now;
   driver::QpCaps caps;
   object->owner->driver->driver().query_qp(object->qp, now, caps);

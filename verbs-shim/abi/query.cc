@@ -21,6 +21,12 @@ namespace {
 
 const DeviceInfo& opened_info(ibv_context* context) { return object_of(context)->driver->device(); }
 
+// hostnicd is gone. In a forked child, whose device is dead too, questions are still answered.
+bool is_dead(ibv_context* context) {
+  const ContextObject& object = *object_of(context);
+  return !object.abandoned && !object.driver->alive();
+}
+
 bool gid_exists(uint32_t port, uint32_t index) {
   return port == kPortNumber && index < static_cast<uint32_t>(kGidTableLength);
 }
@@ -38,13 +44,17 @@ ibv_gid_entry gid_entry(const DeviceInfo& info) {
 }  // namespace
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size_bytes) {
-  const int error = fill_port_attr(opened_info(context), port, attr, size_bytes);
+  if (is_dead(context)) return fail(EIO);
+  DeviceInfo info = opened_info(context);
+  info.link_up = object_of(context)->driver->port_up() ? 1 : 0;
+  const int error = fill_port_attr(info, port, attr, size_bytes);
   return error == 0 ? 0 : fail(error);
 }
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, size_t size_bytes) {
   if (input != nullptr && input->comp_mask != 0) return fail(EINVAL);
+  if (is_dead(context)) return fail(EIO);
   const int error = fill_device_attr_ex(opened_info(context), attr, size_bytes);
   return error == 0 ? 0 : fail(error);
 }
@@ -70,6 +80,7 @@ HOSTNIC_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   static const RealVerb<int(ibv_context*, ibv_device_attr*)> real("ibv_query_device",
                                                                   "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, attr);
+  if (is_dead(context)) return fail(EIO);
   fill_device_attr(opened_info(context), *attr);
   return 0;
 }

@@ -17,7 +17,7 @@ int reserve(ContextObject& context, ibv_pd* pd, const ibv_srq_attr& attr) {
   if (!is_live(Kind::kPd, pd)) return EINVAL;
   if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return EINVAL;
   if (context.srqs == kMaxSrqs) return ENOMEM;
-  if (context.abandoned) return EIO;
+  if (is_unusable(context)) return EIO;
   ++object_of(pd)->users;
   ++context.srqs;
   return 0;
@@ -105,7 +105,7 @@ HOSTNIC_VERB int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   static const RealVerb<int(ibv_srq*, ibv_srq_attr*, int)> real("ibv_modify_srq", "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr, mask);
   SrqObject* object = object_of(srq);
-  if (object->owner->abandoned) return fail(EIO);
+  if (is_unusable(*object->owner)) return fail(EIO);
   if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) return fail(EINVAL);
   if (mask & IBV_SRQ_MAX_WR) return fail(EOPNOTSUPP);  // IBV_DEVICE_SRQ_RESIZE is not advertised
   if (!(mask & IBV_SRQ_LIMIT)) return 0;
@@ -117,7 +117,7 @@ HOSTNIC_VERB int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   static const RealVerb<int(ibv_srq*, ibv_srq_attr*)> real("ibv_query_srq", "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr);
   SrqObject* object = object_of(srq);
-  if (object->owner->abandoned) return fail(EIO);
+  if (is_unusable(*object->owner)) return fail(EIO);
   *attr = {.max_wr = object->max_wr,
            .max_sge = object->max_sge,
            .srq_limit = object->owner->driver->driver().srq_limit(object->srq)};

@@ -224,11 +224,25 @@ bool Context::program_polls(TimeNs now_ns) const {
          now_ns < header.polling_until_ns.load(std::memory_order_relaxed);
 }
 
+bool Context::port_up() const {
+  if (!alive()) return device_.link_up != 0;
+  return parts_->header->port_down.load(std::memory_order_acquire) == 0;
+}
+
+void Context::tell_port_changes(bool& was_up) {
+  const bool up = parts_->header->port_down.load(std::memory_order_acquire) == 0;
+  if (up == was_up) return;
+  was_up = up;
+  log_info("%s: port %s", device_.name, up ? "active" : "down");
+  driver_->port_changed(up);
+}
+
 // Sleeps on the segment's futex word until the NIC reports something that nobody polls for, or a
 // timer is due.
 void Context::service_loop() {
   Parts& p = *parts_;
   TimeNs look_at_socket_ns = 0;
+  bool port_was_up = device_.link_up != 0;
   while (!p.stop.load(std::memory_order_acquire)) {
     const uint32_t seen = p.header->driver_wake.load(std::memory_order_acquire);
     TimeNs now = monotonic_ns();
@@ -250,11 +264,13 @@ void Context::service_loop() {
       look_at_socket_ns = now + kLookAtSocketNs;
       if (p.control.closed() || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
         log_warn("hostnicd is gone or dropped this client: %s is dead", device_.name);
-        driver_->device_fatal();
+        // First: whoever reads the event finds every call refused.
         alive_.store(false, std::memory_order_release);
+        driver_->device_fatal();
         return;
       }
     }
+    tell_port_changes(port_was_up);
     // Whoever holds the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep it from its core.
     if (!program_polls(now) && !driver_->try_progress(now)) pause_for(kLockBusyNs);

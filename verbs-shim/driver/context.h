@@ -69,6 +69,9 @@ class Context final : private NicLink {
   // False once hostnicd died or dropped this client, or in a forked child: every call then fails
   // with EIO.
   bool alive() const { return alive_.load(std::memory_order_acquire); }
+  // Whether the device's port carries packets. Of a dead device it is what was so when it was
+  // opened.
+  bool port_up() const;
   // In a forked child: forget descriptors and threads without touching the parent's session.
   void abandon_after_fork();
 
@@ -82,6 +85,7 @@ class Context final : private NicLink {
       const memory::Registration& registration, const RegisterMrRequest& request);
   int start_service();
   void wake_service();
+  void tell_port_changes(bool& was_up);
   bool program_polls(TimeNs now_ns) const;
   void service_loop();
 

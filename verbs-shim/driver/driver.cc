@@ -332,6 +332,11 @@ void Driver::device_fatal() {
   impl_->raise(AsyncEvent::kDeviceFatal, nullptr, nullptr);
 }
 
+void Driver::port_changed(bool up) {
+  std::lock_guard lock(mutex_);
+  impl_->raise(up ? AsyncEvent::kPortActive : AsyncEvent::kPortErr, nullptr, nullptr);
+}
+
 DriverCounters Driver::counters() {
   std::lock_guard lock(mutex_);
   return impl_->totals;

@@ -150,6 +150,8 @@ class Driver {
     return turn_wanted() || now_ns >= next_deadline_ns() || reports_waiting();
   }
 
+  // Raises PORT_ACTIVE or PORT_ERR. [locks]
+  void port_changed(bool up);
   // The NIC is gone: everything outstanding is flushed, DEVICE_FATAL raised once. [locks]
   void device_fatal();
 

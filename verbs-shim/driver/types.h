@@ -164,6 +164,8 @@ enum class AsyncEvent : uint32_t {  // ibv_event_type
   kCommEst = 4,
   kSqDrained = 5,
   kDeviceFatal = 8,
+  kPortActive = 9,
+  kPortErr = 10,
   kSrqLimitReached = 15,
   kQpLastWqeReached = 16,
 };
