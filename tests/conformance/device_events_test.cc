@@ -91,6 +91,9 @@ void DeviceFatal::nothing_can_be_made() {
   qp.qp_type = IBV_QPT_RC;
   qp.cap = {1, 1, 1, 1, 0};
   makes_none("create_qp", ibv_create_qp(pd, &qp));
+  makes_none("create_comp_channel", ibv_create_comp_channel(context));
+  ibv_td_init_attr td{};
+  makes_none("alloc_td", ibv_alloc_td(context, &td));
   ibv_srq_init_attr srq{nullptr, {.max_wr = 10, .max_sge = 1, .srq_limit = 0}};
   makes_none("create_srq", ibv_create_srq(pd, &srq));
   makes_none("reg_mr", ibv_reg_mr(pd, near_host->bytes().data(), 4096, IBV_ACCESS_LOCAL_WRITE));
@@ -112,6 +115,11 @@ void DeviceFatal::nothing_can_be_changed() {
   refuses("query_qp", ibv_query_qp(near->qp, &attr, IBV_QP_STATE, &init));
   refuses("resize_cq", ibv_resize_cq(near->cq, 500));
   refuses("req_notify_cq", ibv_req_notify_cq(near->cq, 0));
+  ibv_modify_cq_attr moderation{IBV_CQ_ATTR_MODERATE, {1, 1}};
+  refuses("modify_cq", ibv_modify_cq(near->cq, &moderation));
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  refuses("query_rt_values_ex", ibv_query_rt_values_ex(near_host->context, &values));
   ibv_device_attr device{};
   refuses("query_device", ibv_query_device(near_host->context, &device));
   ibv_device_attr_ex extended{};

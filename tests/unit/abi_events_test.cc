@@ -138,6 +138,24 @@ TEST_F(AbiAsyncEvents, AboutQueuePairCompletionQueueAndDevice) {
   EXPECT_EQ(ibv_destroy_cq(cq_), 0);
 }
 
+TEST_F(AbiAsyncEvents, AboutThePort) {
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
+  for (const bool up : {false, true}) {
+    fake::behaviour().port_down = !up;
+    fake::raise(driver(), up ? driver::AsyncEvent::kPortActive : driver::AsyncEvent::kPortErr,
+                nullptr, nullptr);
+    ibv_async_event event;
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    EXPECT_EQ(event.element.port_num, 1);
+    ibv_ack_async_event(&event);
+    ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+    EXPECT_EQ(port.state, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+  }
+}
+
 TEST_F(AbiAsyncEvents, AnOverflowIsAboutTheQueueAndNotTheQueuePairThatMetIt) {
   ibv_qp* qp = create_qp();
   fake::raise(driver(), driver::AsyncEvent::kCqErr, abi::object_of(qp)->qp,

@@ -184,8 +184,36 @@ TEST_F(AbiObjects, ImportsAreRefused) {
   EXPECT_NULL(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), EOPNOTSUPP);
   EXPECT_NULL(ibv_import_pd(context_, 1), EOPNOTSUPP);
   EXPECT_NULL(ibv_import_device(context_->cmd_fd), EOPNOTSUPP);
-  ibv_td_init_attr td{};
-  EXPECT_NULL(ibv_alloc_td(context_, &td), EOPNOTSUPP);
+}
+
+TEST_F(AbiObjects, ParentDomainsHoldWhatTheyExtend) {
+  ibv_td_init_attr td_attr{};
+  ibv_td* td = ibv_alloc_td(context_, &td_attr);
+  ASSERT_NE(td, nullptr);
+  ibv_parent_domain_init_attr attr{};
+  attr.pd = pd_;
+  attr.td = td;
+  ibv_pd* parent = ibv_alloc_parent_domain(context_, &attr);
+  ASSERT_NE(parent, nullptr);
+  EXPECT_EQ(parent->handle, pd_->handle) << "to the NIC it is the same domain";
+  EXPECT_FAILS(ibv_dealloc_td(td), EBUSY);
+  EXPECT_FAILS(ibv_dealloc_pd(pd_), EBUSY);
+  ibv_cq_init_attr_ex cq_attr{};
+  cq_attr.cqe = 4;
+  cq_attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+  cq_attr.parent_domain = parent;
+  ibv_cq_ex* cq = ibv_create_cq_ex(context_, &cq_attr);
+  ASSERT_NE(cq, nullptr);
+  EXPECT_FAILS(ibv_dealloc_pd(parent), EBUSY);
+  EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+  cq_attr.parent_domain = pd_;
+  EXPECT_NULL(ibv_create_cq_ex(context_, &cq_attr), EINVAL);
+  EXPECT_EQ(ibv_dealloc_pd(parent), 0);
+  EXPECT_EQ(ibv_dealloc_td(td), 0);
+  // What a program leaves goes with the context.
+  attr.td = nullptr;
+  EXPECT_NE(ibv_alloc_parent_domain(context_, &attr), nullptr);
+  EXPECT_NE(ibv_alloc_td(context_, &td_attr), nullptr);
 }
 
 TEST_F(AbiObjects, QpStateFollowsModifyAndQuery) {

@@ -14,6 +14,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ah->id = next_object_id();
   ah->context = pd->context;
   ah->pd = pd;
+  ah->protection = pd->handle;
   ah->handle = static_cast<uint32_t>(ah->id);
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
@@ -34,7 +35,7 @@ namespace hostnic::abi {
 
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
   constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
-  if (ah == nullptr || ah->pd != qp.pd || qpn > 0xffffff) return EINVAL;
+  if (ah == nullptr || object_of(ah)->protection != qp.pd->handle || qpn > 0xffffff) return EINVAL;
   out = object_of(ah)->path;
   out.qpn = qpn;
   const QpObject& object = *object_of(&qp);

@@ -9,6 +9,7 @@ namespace {
 
 ibv_comp_channel* create_channel(ibv_context* context) {
   auto channel = std::make_unique<ChannelObject>();
+  if (is_unusable(*object_of(context))) return fail_null(EIO);
   if (int error = channel->events.open()) return fail_null(error);
   channel->id = next_object_id();
   channel->owner = object_of(context);

@@ -31,6 +31,9 @@ void install_tables(ContextObject& object) {
   object.query_rt_values = query_rt_values;
   object.create_cq_ex = create_cq_ex;
   object.modify_cq = modify_cq;
+  object.alloc_td = alloc_td;
+  object.dealloc_td = dealloc_td;
+  object.alloc_parent_domain = alloc_parent_domain;
   object.create_qp_ex = create_qp_ex;
   object.sz = sizeof(verbs_context);
   object.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -94,6 +97,7 @@ void close_context(ContextObject* object) {
   });
   destroy_all<AhObject>(Kind::kAh, *object, [](AhObject& ah) { delete &ah; });
   destroy_all<PdObject>(Kind::kPd, *object, [](PdObject& pd) { delete &pd; });
+  destroy_all<TdObject>(Kind::kTd, *object, [](TdObject& td) { delete &td; });
   if (object->abandoned) static_cast<void>(object->driver.release());
   object->driver.reset();
   pthread_mutex_destroy(&object->context.mutex);

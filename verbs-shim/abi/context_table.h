@@ -11,13 +11,16 @@ namespace hostnic::abi {
 void install_tables(ContextObject& context);
 
 // Implemented where their subject is.
-int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                            // cq.cc
-int req_notify_cq(ibv_cq* cq, int solicited_only);                         // cq.cc
-int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);                       // cq.cc
-ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);  // cq_ex.cc
-int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);          // post.cc
-int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);          // post.cc
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);     // qp.cc
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                                        // cq.cc
+int req_notify_cq(ibv_cq* cq, int solicited_only);                                     // cq.cc
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);                                   // cq.cc
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);              // cq_ex.cc
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);                        // pd.cc
+int dealloc_td(ibv_td* td);                                                            // pd.cc
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);  // pd.cc
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);                      // post.cc
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);                      // post.cc
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);                 // qp.cc
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr,
                size_t size_bytes);  // query.cc
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,

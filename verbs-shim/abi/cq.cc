@@ -20,11 +20,20 @@ void on_completion_event(void* argument) {
   if (cq->channel_object != nullptr) cq->channel_object->events.push(cq->id);
 }
 
+// The parent domain that the queue is to be of, or null.
+PdObject* parent_domain_of(const ibv_cq_init_attr_ex& attr) {
+  return attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? object_of(attr.parent_domain) : nullptr;
+}
+
 // 0, or why the queue can't be created.
 int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (attr.cqe == 0 || attr.cqe > kMaxCqe) return EINVAL;
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
   if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return EINVAL;
+  if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+    if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return EINVAL;
+    if (parent_domain_of(attr)->extended == nullptr) return EINVAL;  // it is a plain one
+  }
   if (context.cqs == kMaxCqs) return ENOMEM;
   return is_unusable(context) ? EIO : 0;
 }
@@ -35,13 +44,15 @@ int reserve(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (int error = check(context, attr)) return error;
   ++context.cqs;
   if (attr.channel != nullptr) ++attr.channel->refcnt;
+  if (PdObject* parent = parent_domain_of(attr)) ++parent->users;
   return 0;
 }
 
-void unreserve(ContextObject& context, ibv_comp_channel* channel) {
+void unreserve(ContextObject& context, ibv_comp_channel* channel, PdObject* parent) {
   ObjectLock lock = lock_objects();
   --context.cqs;
   if (channel != nullptr) --channel->refcnt;
+  if (parent != nullptr) --parent->users;
 }
 
 CqObject* create_reserved(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
@@ -51,6 +62,7 @@ CqObject* create_reserved(ContextObject& context, const ibv_cq_init_attr_ex& att
   cq->context = public_of(&context);
   cq->channel = attr.channel;
   cq->channel_object = attr.channel != nullptr ? object_of(attr.channel) : nullptr;
+  cq->parent_domain = parent_domain_of(attr);
   cq->cq_context = attr.cq_context;
   cq->handle = static_cast<uint32_t>(cq->id);
   cq->wc_flags = attr.wc_flags;
@@ -86,7 +98,7 @@ CqObject* create_cq_object(ContextObject& context, const ibv_cq_init_attr_ex& at
   CqObject* cq = without_exceptions([&] { return create_reserved(context, attr); });
   if (cq == nullptr) {
     const int error = errno;
-    unreserve(context, attr.channel);
+    unreserve(context, attr.channel, parent_domain_of(attr));
     errno = error;
   }
   return cq;
@@ -129,8 +141,9 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 // as without moderation, is within every count and period.
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
   if (!is_ours(Kind::kCq, cq) || attr->attr_mask == 0) return fail(EINVAL);
+  if (is_unusable(*object_of(cq)->owner)) return fail(EIO);
   if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return fail(EOPNOTSUPP);
-  return object_of(cq)->owner->abandoned ? fail(EIO) : 0;
+  return 0;
 }
 
 }  // namespace hostnic::abi
@@ -189,9 +202,8 @@ HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
   {
     ObjectLock lock = lock_objects();
     remove_object(cq);
-    --object->owner->cqs;
-    if (object->channel != nullptr) --object->channel->refcnt;
   }
+  unreserve(*object->owner, object->channel, object->parent_domain);
   destroy_cq_object(*object);
   return 0;
 }

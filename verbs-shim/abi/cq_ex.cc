@@ -96,9 +96,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   if (!is_ours(Kind::kContext, context)) return fail_null(EINVAL);
   if (attr->wc_flags & ~kSupportedWcFlags) return fail_null(EOPNOTSUPP);
   if ((attr->wc_flags & kTimestamps) == kTimestamps) return fail_null(EOPNOTSUPP);  // one clock
-  if (attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) {
-    return fail_null(EOPNOTSUPP);  // parent domains
-  }
+  constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  if (attr->comp_mask & ~kKnown) return fail_null(EOPNOTSUPP);
   const uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
   if (flags & ~static_cast<uint32_t>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
     return fail_null(EOPNOTSUPP);

@@ -84,7 +84,8 @@ int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
   const ContextObject* owner = object_of(qp.context);
   if (!is_live_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
   if (info.mr != nullptr && !is_live_in(Kind::kMr, info.mr, owner)) return EINVAL;
-  if (mw->pd != qp.pd || (info.mr != nullptr && info.mr->pd != mw->pd)) return EPERM;
+  if (!same_protection(mw->pd, qp.pd)) return EPERM;
+  if (info.mr != nullptr && !same_protection(info.mr->pd, mw->pd)) return EPERM;
   request.op = SendOp::kBindWindow;
   request.rkey = rkey;
   request.remote_va = info.addr;

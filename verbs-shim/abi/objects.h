@@ -35,9 +35,23 @@ struct ObjectBase {
   ContextObject* owner = nullptr;
 };
 
-struct PdObject : ibv_pd, ObjectBase {
-  uint32_t users = 0;  // [registry] MRs, MWs, SRQs, QPs and AHs
+// Says that only one thread at a time uses what is in it. All calls are safe here without it.
+struct TdObject : ibv_td, ObjectBase {
+  uint32_t users = 0;  // [registry] parent domains
 };
+
+// A protection domain, or a parent domain: another name of one, which shares its handle.
+struct PdObject : ibv_pd, ObjectBase {
+  uint32_t users = 0;  // [registry] MRs, MWs, SRQs, QPs, AHs, CQs and parent domains
+  // Of a parent domain only.
+  PdObject* extended = nullptr;
+  TdObject* thread_domain = nullptr;
+};
+
+// Whether both are, or extend, the same protection domain.
+inline bool same_protection(const ibv_pd* one, const ibv_pd* other) {
+  return one == other || (one->handle == other->handle && one->context == other->context);
+}
 
 struct MrObject : ibv_mr, ObjectBase {
   driver::MemoryRegistration registration;
@@ -56,6 +70,7 @@ struct ChannelObject : ibv_comp_channel, ObjectBase {
 struct CqObject : ibv_cq_ex, ObjectBase {
   std::unique_ptr<driver::Cq> cq;
   ChannelObject* channel_object = nullptr;
+  PdObject* parent_domain = nullptr;
   uint32_t qps = 0;                // [registry]
   uint32_t comp_events_taken = 0;  // [registry] what ibv_destroy_cq waits for
   uint32_t async_events_taken = 0;
@@ -86,6 +101,8 @@ struct QpObject : ibv_qp_ex, ObjectBase {
 
 struct AhObject : ibv_ah, ObjectBase {
   driver::UdAddress path;  // without QPN and Q_Key
+  // The domain's handle: the data path follows no pointer of a handle that may be none.
+  uint32_t protection = 0;
 };
 
 // Where a datagram goes that `ah`, `qpn` and `qkey` of a work request name, in `out`. EINVAL: the
@@ -119,6 +136,7 @@ inline bool is_unusable(const ContextObject& context) {
 inline ContextObject* object_of(ibv_context* context) {
   return static_cast<ContextObject*>(verbs_get_ctx(context));
 }
+inline TdObject* object_of(ibv_td* td) { return static_cast<TdObject*>(td); }
 inline PdObject* object_of(ibv_pd* pd) { return static_cast<PdObject*>(pd); }
 inline MrObject* object_of(ibv_mr* mr) { return static_cast<MrObject*>(mr); }
 inline MwObject* object_of(ibv_mw* mw) { return static_cast<MwObject*>(mw); }

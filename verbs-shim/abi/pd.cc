@@ -1,4 +1,5 @@
-// Protection domains.
+// Protection domains, thread domains, and parent domains, which extend the first by the second.
+#include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -22,7 +23,73 @@ ibv_pd* create(ibv_context* context) {
   return pd.release();
 }
 
+// 0, or why there can't be such a parent domain. [registry]
+int check(const ContextObject& context, const ibv_parent_domain_init_attr& attr) {
+  constexpr uint32_t kKnown =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (attr.comp_mask & ~kKnown) return EINVAL;
+  // Queues are in memory that hostnicd made, and nobody else could.
+  if (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) return EOPNOTSUPP;
+  if (!is_live_in(Kind::kPd, attr.pd, &context)) return EINVAL;
+  if (attr.td != nullptr && !is_live_in(Kind::kTd, attr.td, &context)) return EINVAL;
+  if (is_unusable(context)) return EIO;
+  return context.pds == kMaxPds ? ENOMEM : 0;
+}
+
+ibv_pd* extend(ContextObject& context, const ibv_parent_domain_init_attr& attr) {
+  auto pd = std::make_unique<PdObject>();
+  ObjectLock lock = lock_objects();
+  if (int error = check(context, attr)) return fail_null(error);
+  pd->id = next_object_id();
+  pd->owner = &context;
+  pd->context = public_of(&context);
+  pd->handle = attr.pd->handle;
+  pd->extended = object_of(attr.pd);
+  pd->thread_domain = attr.td != nullptr ? object_of(attr.td) : nullptr;
+  add_object(Kind::kPd, pd.get(), *pd);
+  ++context.pds;
+  ++pd->extended->users;
+  if (pd->thread_domain != nullptr) ++pd->thread_domain->users;
+  return pd.release();
+}
+
+ibv_td* create_thread_domain(ContextObject& context) {
+  auto td = std::make_unique<TdObject>();
+  td->id = next_object_id();
+  td->owner = &context;
+  td->context = public_of(&context);
+  ObjectLock lock = lock_objects();
+  if (is_unusable(context)) return fail_null(EIO);
+  add_object(Kind::kTd, td.get(), *td);
+  return td.release();
+}
+
 }  // namespace
+
+namespace hostnic::abi {
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  if (!is_ours(Kind::kContext, context) || attr->comp_mask != 0) return fail_null(EINVAL);
+  return without_exceptions([&] { return create_thread_domain(*object_of(context)); });
+}
+
+int dealloc_td(ibv_td* td) {
+  {
+    ObjectLock lock = lock_objects();
+    const int claimed = claim(Kind::kTd, td, [td] { return object_of(td)->users != 0; });
+    if (claimed != 0) return fail(claimed == kNotOurs ? EINVAL : claimed);
+    remove_object(td);
+  }
+  delete object_of(td);
+  return 0;
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  if (!is_ours(Kind::kContext, context)) return fail_null(EINVAL);
+  return without_exceptions([&] { return extend(*object_of(context), *attr); });
+}
+
+}  // namespace hostnic::abi
 
 HOSTNIC_VERB ibv_pd* ibv_alloc_pd(ibv_context* context) {
   static const RealVerb<ibv_pd*(ibv_context*)> real("ibv_alloc_pd", "IBVERBS_1.1");
@@ -37,8 +104,11 @@ HOSTNIC_VERB int ibv_dealloc_pd(ibv_pd* pd) {
     ObjectLock lock = lock_objects();
     claimed = claim(Kind::kPd, pd, [pd] { return object_of(pd)->users != 0; });
     if (claimed == 0) {
+      PdObject* object = object_of(pd);
       remove_object(pd);
-      --object_of(pd)->owner->pds;
+      --object->owner->pds;
+      if (object->extended != nullptr) --object->extended->users;
+      if (object->thread_domain != nullptr) --object->thread_domain->users;
     }
   }
   if (claimed == kNotOurs) return real.foreign(pd);

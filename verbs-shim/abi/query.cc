@@ -59,7 +59,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   return error == 0 ? 0 : fail(error);
 }
 
-int query_rt_values(ibv_context*, ibv_values_ex* values) {
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  if (is_dead(context)) return fail(EIO);
   if (values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) return fail(EINVAL);
   if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) {
     // As hardware providers do: the whole counter is in tv_nsec. It ticks in nanoseconds, like

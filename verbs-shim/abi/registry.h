@@ -13,7 +13,7 @@
 
 namespace hostnic::abi {
 
-enum class Kind : uint8_t { kContext, kPd, kMr, kChannel, kCq, kSrq, kQp, kAh, kMw };
+enum class Kind : uint8_t { kContext, kPd, kMr, kChannel, kCq, kSrq, kQp, kAh, kMw, kTd };
 
 using ObjectLock = std::unique_lock<std::mutex>;
 // One lock for all control-path bookkeeping of the process; the data path never takes it.
