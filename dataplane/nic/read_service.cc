@@ -47,7 +47,8 @@ uint32_t Nic::Impl::serve_reads() {
   while (read_count != 0 && built < kTxBudget) {
     ReadJob& job = read_jobs[read_head];
     QpContext* qp = find_qp(job.qpn);
-    bool finished = qp == nullptr || qp->state < QpState::kRtr || qp->state == QpState::kErr ||
+    bool finished = qp == nullptr || qp->state < QpState::kRtr ||
+                    (qp->state == QpState::kErr && !qp->fatal) ||
                     static_cast<int8_t>(job.request.epoch - qp->read_epoch) < 0;
     while (!finished && built < kTxBudget) {
       if (!prepare_flows(*qp)) {

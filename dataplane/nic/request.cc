@@ -77,8 +77,14 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
   if (unlikely(congestion_experienced(p))) qp.congestion_seen = true;
   const Place where = window.classify(p.psn);
   if (unlikely(qp.fatal)) {
-    // Repeat the NAK for whatever is not settled yet (rule 28).
-    if (where != Place::kOld && !broken(Fault::fatal_nak_said_once)) owe_ack(qp, p, false);
+    // Repeat the NAK for whatever is not settled yet (rule 28). READs and atomics that executed
+    // before are answered to their end.
+    if (where == Place::kOld) {
+      const bool answered = p.opcode == Opcode::kReadRequest || is_atomic(p.opcode);
+      if (answered && !broken(Fault::reads_end_with_a_nak)) receive_old_request(qp, p);
+    } else if (!broken(Fault::fatal_nak_said_once)) {
+      owe_ack(qp, p, false);
+    }
     return;
   }
   if (unlikely(p.policy != settings.policy) && !broken(Fault::policy_not_checked)) {
@@ -143,7 +149,7 @@ void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
       const Verdict verdict = execute_read(qp, p);
       // A key that was good when the READ executed and is no longer: an error of the READ's PSN,
       // which the base has passed. Say so at the front, which is where the requester listens.
-      if (verdict.kind == Verdict::kFatal) refuse(qp, p, verdict);
+      if (verdict.kind == Verdict::kFatal && !qp.fatal) refuse(qp, p, verdict);
     }
     if (p.ack_request) owe_ack(qp, p, false);
     return;

@@ -206,6 +206,21 @@ TEST(Errors, Rule28_EarlierRequestsCompleteFirst) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 8 * kMtu));
 }
 
+// A READ's data is pulled after it has executed, also when what came behind it was refused.
+TEST(Errors, Rule28_AnEarlierReadIsAnsweredToItsEnd) {
+  Pair pair;
+  pair.world.impair(0, "rx drop first 5 kind read-response");
+  pair.post(SendOp::kRead, 1, pair.at(0, 16 * kMtu), 32 * kMtu);
+  pair.post(SendOp::kFetchAdd, 2, pair.at(17 * kMtu, 8), 64 * kMtu + 4);
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 1u);
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[1].wr_id, 2u);
+  EXPECT_EQ(done[1].status, WcStatus::kRemInvReqErr);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 32 * kMtu, 16 * kMtu));
+}
+
 TEST(Errors, Rule28_LocalErrorWaitsForEarlierRequests) {
   Pair pair;
   pair.world.impair(1, "rx drop to 20ms");

@@ -196,6 +196,27 @@ TEST_F(Recovery, NothingIsIssuedBehindAFailure) {
   }
 }
 
+// Rule 28: the peer refuses the first packet of a request of which only the start is issued, and
+// acknowledges all before it with the same words.
+TEST_F(Recovery, ANakOfAPartlyIssuedRequestIsNotOfAnEarlierOne) {
+  ASSERT_EQ(post(SendOp::kWrite, 1), 0);
+  ASSERT_EQ(post(SendOp::kSend, 2, 4 * kInitialWindow), 0);
+  EXPECT_FALSE(handed_over().empty());
+  ASSERT_EQ(next_, at(kInitialWindow)) << "the rest waits";
+  report(at(1), [](QpCell& cell) {
+    constexpr uint32_t kFatal = 3, kInvalidRequest = 1;
+    cell.nak = make_nak(kFatal, kInvalidRequest);
+    cell.nak_psn = at(1).value();
+    ++cell.nak_count;
+  });
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 1u);
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[1].wr_id, 2u);
+  EXPECT_EQ(done[1].status, WcStatus::kRemInvReqErr);
+}
+
 // Rule 21: the NIC reports while the driver is reading the cell. Cleared before it reads, the dirty
 // flag lets the NIC make a new report; cleared after, what it wrote meanwhile would stay unseen.
 TEST_F(Recovery, NewsWhileTheCellIsReadMakesANewReport) {

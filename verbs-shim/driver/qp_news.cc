@@ -263,11 +263,13 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
   rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
-// Which request a fatal NAK at `psn` is about: the one with that PSN, or, when all PSNs are
-// acknowledged, the oldest READ whose next range was refused.
+// Which request a fatal NAK at `psn` is about: the one with that PSN (perhaps the one of which only
+// a part is issued yet), or, when all PSNs are acknowledged, the oldest READ whose next range was
+// refused.
 uint32_t Qp::index_refused(Psn psn) const {
+  if (distance(psn, requests_.next()) <= 0 && head_ != issue_) return head_;
   const uint32_t index = find_by_psn(psn);
-  if (index == issue_ && head_ != issue_) return head_;
+  if (broken(Fault::nak_hits_the_oldest) && index == issue_) return head_;
   return index;
 }
 
