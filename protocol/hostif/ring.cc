@@ -65,7 +65,10 @@ int RingEnd::dequeue_burst(void* out, uint32_t max) {
   if (produced - ring_->cons.head > ring_->capacity) return -1;
   ring_->prod.tail = produced;
   const unsigned count = rte_ring_sc_dequeue_burst_elem(ring_, out, element_bytes_, max, nullptr);
-  if (count != 0) indices_->consumer.store(ring_->cons.tail, std::memory_order_release);
+  if (count != 0) {
+    taken_.store(ring_->cons.tail, std::memory_order_relaxed);
+    indices_->consumer.store(ring_->cons.tail, std::memory_order_release);
+  }
   return static_cast<int>(count);
 }
 

@@ -17,6 +17,7 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -24,7 +25,7 @@
 
 namespace hostnic {
 
-// One side of one ring. Not thread-safe: each side serialises its own calls.
+// One side of one ring. Not thread-safe: each side serialises its own calls, but for empty().
 class RingEnd {
  public:
   RingEnd() = default;
@@ -43,9 +44,10 @@ class RingEnd {
   uint32_t free_count();
   // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
   int dequeue_burst(void* out, uint32_t max);
-  // Consumer: whether something is there (one load).
+  // Consumer, any thread: whether something is there, or was when it was taken just now.
   bool empty() const {
-    return indices_->producer.load(std::memory_order_acquire) == ring_->cons.head;
+    return indices_->producer.load(std::memory_order_acquire) ==
+           taken_.load(std::memory_order_relaxed);
   }
   // Consumer: where the producer stands now, and whether all before such a position has been taken.
   uint32_t produced() const { return indices_->producer.load(std::memory_order_acquire); }
@@ -59,6 +61,8 @@ class RingEnd {
 
  private:
   rte_ring* ring_ = nullptr;
+  // The private consumer position once more, for threads that only look.
+  std::atomic<uint32_t> taken_{0};
   RingIndices* indices_ = nullptr;
   uint32_t element_bytes_ = 0;
   void* mapping_ = nullptr;
