@@ -17,6 +17,7 @@ from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from command_cases import refused_cases, running_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
+from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
@@ -263,7 +264,7 @@ class Maker:
 def main():
     options = parse(__doc__)
     if not options.list:
-        require_programs(options.build, PROGRAMS)
+        require_programs(options.build, [*PROGRAMS, STRESS])
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()
@@ -275,6 +276,7 @@ def main():
     maker.add_operations()
     maker.add_error_checks()
     maker.add_policies()
+    maker.cases += stress_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

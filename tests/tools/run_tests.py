@@ -5,12 +5,14 @@ The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (v
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), hosts (two
 network namespaces; as root only), sanitize (a build with AddressSanitizer and
 UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for half a minute), faults (a build whose transport can be broken on purpose: the
-suite must notice each time), lint (format and clang-tidy)."""
+suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
+driver half with ThreadSanitizer)."""
 
 import argparse
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,10 +24,14 @@ TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
 PARTS = ["unit", "sim", "lab", "conformance", "hosts", "sanitize", "fuzz", "faults", "lint"]
+# Only when asked for: too long for CI.
+MORE_PARTS = ["tsan"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "hosts"]
 
-PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify"]
+PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify",
+            "tests/apps/hostnic-stress"]
 SANITIZE_BUILD = TOP / "build-sanitize"
+TSAN_BUILD = TOP / "build-tsan"
 FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/unit-protocol", "tests/unit/unit-driver",
@@ -41,7 +47,8 @@ FUZZ_RSS_MB = 1024
 
 # Nothing may hang for ever. About three times what two idle cores take.
 LIMIT_S = {"gtest": 300, "conformance": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200,
-           "faults": 1200}
+           "faults": 1200, "tsan": 600}
+TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
 SANITIZER_ENVIRONMENT = {
@@ -190,6 +197,29 @@ class Runner:
             "sanitize lab", "lab/run_lab_tests.py", SANITIZE_BUILD, "--quick",
             LIMIT_S["lab"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT))
 
+    def tsan(self):
+        """The driver half with its program; hostnicd's half is another process, and ordinary."""
+        def work():
+            if not (self.configure(
+                    "tsan", TSAN_BUILD, "-Db_sanitize=thread", "-Db_lundef=false",
+                    "-Doptimization=1", "-Ddebug=false", "-Dcpp_args=-g1 -fno-var-tracking",
+                    "-Dc_args=-g1", "-Dwerror=false") and
+                    self.build_in("tsan", TSAN_BUILD,
+                                  ["libhostnic-verbs.so", "tests/apps/hostnic-stress"])):
+                return
+            lab = TSAN_BUILD / "lab"
+            lab.mkdir(exist_ok=True)
+            for program in ("hostnic", "hostnicd"):
+                shutil.copy2(self.options.build / program, lab)
+            (lab / "libhostnic-verbs.so").unlink(missing_ok=True)
+            (lab / "libhostnic-verbs.so").symlink_to(TSAN_BUILD / "libhostnic-verbs.so")
+            run_check(self.results, "tsan: hostnic-stress",
+                      [lab / "hostnic", "lab", "--seed", 1, "--loss", "0.5%", "--",
+                       TSAN_BUILD / "tests/apps/hostnic-stress", *TSAN_STRESS], LIMIT_S["tsan"],
+                      {"TSAN_OPTIONS": f"suppressions={TESTS / 'tools' / 'tsan.supp'}:"
+                                       "second_deadlock_stack=1"})
+        self.part("Threads under ThreadSanitizer", work)
+
     def fuzz(self):
         def work():
             if not (self.configure(
@@ -256,7 +286,7 @@ def parse():
     what.add_argument("--all", action="store_true",
                       help="every part, as CI does; lab and hosts without long cases that resemble "
                            "others")
-    what.add_argument("--only", metavar="PART,...", help=f"only these of {','.join(PARTS)}")
+    what.add_argument("--only", metavar="PART,...", help=f"only these of {','.join(PARTS + MORE_PARTS)}")
     parser.add_argument("--quick", action="store_true",
                         help="a representative part of lab and hosts")
     options = parser.parse_args()
@@ -268,8 +298,8 @@ def parse():
     if options.only is not None:
         options.parts = options.only.split(",")
         for part in options.parts:
-            if part not in PARTS:
-                parser.error(f"no part '{part}' (there are: {', '.join(PARTS)})")
+            if part not in PARTS + MORE_PARTS:
+                parser.error(f"no part '{part}' (there are: {', '.join(PARTS + MORE_PARTS)})")
     options.build = options.build.resolve()
     return options
 
