@@ -45,7 +45,13 @@ int from_own_descriptors(const Area& area) {
       const char* name = entry->d_name;
       if (std::from_chars(name, name + std::strlen(name), fd).ec != std::errc{} || fd == directory)
         continue;
-      if (leads_to(fd, area) && access_suffices(fd, area)) found = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+      if (!leads_to(fd, area) || !access_suffices(fd, area)) continue;
+      found = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+      // Another thread may have closed it in between, and its number may be of another file.
+      if (found >= 0 && !(leads_to(found, area) && access_suffices(found, area))) {
+        close(found);
+        found = -1;
+      }
     }
   }
   close(directory);

@@ -17,14 +17,6 @@
 namespace hostnic::stress {
 namespace {
 
-// ThreadSanitizer does not see mmap and munmap, which the preloaded library defines: it would take
-// what threads do with an address one after the other for a race.
-#ifdef __SANITIZE_THREAD__
-constexpr bool kOnlyHeap = true;
-#else
-constexpr bool kOnlyHeap = false;
-#endif
-
 // Objects that several threads hold go where the last one lets go, and must go without complaint.
 void destroyed(int error, const char* what) {
   if (error != 0) die(fmt::format("{} of what nothing refers to: {}", what, strerror(error)));
@@ -41,10 +33,10 @@ Pd::~Pd() { destroyed(ibv_dealloc_pd(pd), "ibv_dealloc_pd"); }
 
 Memory::Memory(size_t length_bytes, Rng& rng) : size_(length_bytes) {
   const uint64_t choice = rng.below(10);
-  if (choice < 2 || kOnlyHeap) {
-    // Somewhere in pages that others use as well, or whole pages.
-    const size_t alignment = choice < 2 ? 64 : 4096;
-    heap_ = must(std::aligned_alloc(alignment, (length_bytes / alignment + 1) * alignment),
+  if (choice < 2) {
+    // Somewhere in pages that others use as well.
+    constexpr size_t kAlignment = 64;
+    heap_ = must(std::aligned_alloc(kAlignment, (length_bytes / kAlignment + 1) * kAlignment),
                  "aligned_alloc");
     data_ = static_cast<std::byte*>(heap_);
     return;
