@@ -137,6 +137,8 @@ def run_case(case):
 def add_options(parser):
     parser.add_argument("--build", default=REPOSITORY / "build", type=Path,
                         help="build directory (default: %(default)s)")
+    parser.add_argument("--apps", type=Path, metavar="DIR",
+                        help="build directory of hostnic-verify and hostnic-stress, if another")
     parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
     parser.add_argument("--list", action="store_true", help="print the names and leave")
     parser.add_argument("--jobs", type=int, default=1, choices=[1],
@@ -226,4 +228,5 @@ def parse(description, extra=None):
         extra(parser)
     options = parser.parse_args()
     options.build = options.build.resolve()
+    options.apps = (getattr(options, "apps", None) or options.build).resolve()
     return options

@@ -20,7 +20,7 @@ from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
-PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", VERIFY]
+PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so"]
 FIRST_PORT = 19000
 
 ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
@@ -72,6 +72,7 @@ PLACES = {"two NICs": ("hnic0", "hnic1"), "one NIC": ("hnic0", "hnic0")}
 class Maker:
     def __init__(self, options):
         self.build = options.build
+        self.apps = options.apps
         self.seed = options.seed
         self.port = FIRST_PORT
         self.cases = []
@@ -161,7 +162,7 @@ class Maker:
 
     def verify_command(self, arguments, place):
         server, client = PLACES[place]
-        return [self.build / VERIFY, "--both", "--device", server, "--peer-device", client,
+        return [self.apps / VERIFY, "--both", "--device", server, "--peer-device", client,
                 "--seed", self.seed, "--timeout-seconds", "30", *arguments]
 
     def add_verify(self, name, network, arguments, place="two NICs", memory=None, quick=False,
@@ -251,10 +252,10 @@ class Maker:
     def copy_for_nobody(self):
         home = Path(tempfile.mkdtemp(prefix="hostnic-nobody-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
-        for program in PROGRAMS:
+        for build, program in [*((self.build, p) for p in PROGRAMS), (self.apps, VERIFY)]:
             target = home / program
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.build / program, target)
+            shutil.copy(build / program, target)
         for path in [home, *home.rglob("*")]:
             shutil.chown(path, "nobody", "nogroup")
             path.chmod(0o755)
@@ -264,7 +265,8 @@ class Maker:
 def main():
     options = parse(__doc__)
     if not options.list:
-        require_programs(options.build, [*PROGRAMS, STRESS])
+        require_programs(options.build, PROGRAMS)
+        require_programs(options.apps, [VERIFY, STRESS])
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()

@@ -28,7 +28,7 @@ def stress_is_ok(output):
 
 def stress_cases(maker):
     for name, lab_arguments, arguments in SHORT:
-        program = " ".join(map(str, [maker.build / STRESS, "--seed", maker.seed, *arguments]))
+        program = " ".join(map(str, [maker.apps / STRESS, "--seed", maker.seed, *arguments]))
         yield Case(f"hostnic-stress {name}",
                    maker.lab(lab_arguments, ["sh", "-c", f"{program} || exit 1; {NOTHING_LEFT}"]),
                    180, True, stress_is_ok)

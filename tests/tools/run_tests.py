@@ -28,8 +28,7 @@ PARTS = ["unit", "sim", "lab", "conformance", "hosts", "sanitize", "fuzz", "faul
 MORE_PARTS = ["tsan"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "hosts"]
 
-PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so", "tests/apps/hostnic-verify",
-            "tests/apps/hostnic-stress"]
+PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 TSAN_BUILD = TOP / "build-tsan"
 FUZZ_BUILD = TOP / "build-fuzz"
@@ -78,8 +77,10 @@ class Runner:
         self.durations.append((title, time.monotonic() - start))
 
     def gtests(self, build, sim, prefix="", slowdown=1, more_environment=None):
+        # The test programs' own tests are no tests of the product.
+        passed_over = {"bench"} if build == self.options.build else {"bench", "integration"}
         programs = [p for p in gtest_programs(build)
-                    if ("sim" in p[1]) == sim and "bench" not in p[1]]
+                    if ("sim" in p[1]) == sim and not passed_over.intersection(p[1])]
         if not programs:
             self.results.fail(f"{prefix}{'sim' if sim else 'unit'}", "no program in the build")
         limit_s = LIMIT_S["gtest"] * slowdown
@@ -121,8 +122,8 @@ class Runner:
             if "bench" in suites:
                 run_check(self.results, name, command, LIMIT_S["gtest"], environment)
 
-    def runner(self, name, script, build, selection, limit_s, environment=None):
-        command = [sys.executable, TESTS / script, "--build", build, selection]
+    def runner(self, name, script, build, selection, limit_s, environment=None, more=()):
+        command = [sys.executable, TESTS / script, "--build", build, selection, *more]
         run_runner(self.results, name, command, limit_s, environment)
 
     def unit(self):
@@ -177,7 +178,7 @@ class Runner:
             return False
         tests = [Path(command[0]).relative_to(SANITIZE_BUILD)
                  for _, suites, command, _ in gtest_programs(SANITIZE_BUILD)
-                 if "bench" not in suites]
+                 if not {"bench", "integration"}.intersection(suites)]
         return self.build_in("sanitize", SANITIZE_BUILD, [*PROGRAMS, *tests])
 
     def sanitize(self):
@@ -195,7 +196,8 @@ class Runner:
                 SANITIZE_BUILD, sim, "sanitize ", SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT))
         self.part("Verbs programs in a lab with sanitizers", lambda: self.runner(
             "sanitize lab", "lab/run_lab_tests.py", SANITIZE_BUILD, "--quick",
-            LIMIT_S["lab"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT))
+            LIMIT_S["lab"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT,
+            ["--apps", self.options.build]))
 
     def tsan(self):
         """The driver half with its program; hostnicd's half is another process, and ordinary."""
