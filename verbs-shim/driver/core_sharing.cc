@@ -11,8 +11,8 @@ namespace {
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
 constexpr uint32_t kNapNs = 50'000;         // of a poller that does better not to yield
 constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
-// Between attempts to leave a busy lcore's core. The kernel may bring us back: it counts threads, and
-// two here and one there is as good for it as the other way round.
+// Between attempts to leave a busy lcore's core. The kernel may bring us back: it counts threads,
+// and two here and one there is as good for it as the other way round.
 constexpr uint64_t kBetweenMovesNs = 5'000'000;
 constexpr uint64_t kNowhereToGoNs = 1'000'000'000;
 
