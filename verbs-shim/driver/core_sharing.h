@@ -14,9 +14,9 @@ inline constexpr uint64_t kPollingNs = 50'000;
 TimeNs monotonic_ns();
 void pause_for(uint32_t pause_ns);
 
-// The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core for
-// another one if it may use one: two pollers share a core well, each yielding to the other, and a
-// poller and a busy lcore don't. The thread's affinity is as before when this returns.
+// The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core
+// for another one if it may use one: two pollers share a core well, each yielding to the other, and
+// a poller and a busy lcore don't. The thread's affinity is as before when this returns.
 // `polling_until_ns` of the header says meanwhile that the program comes back.
 void share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns);
 
