@@ -242,7 +242,8 @@ class Maker:
             home = self.copy_for_nobody()
             case.environment = {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
             copied = Maker.__new__(Maker)
-            copied.build, copied.seed = home, self.seed
+            copied.build = copied.apps = home
+            copied.seed = self.seed
             case.command = [
                 "setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups",
                 "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--",

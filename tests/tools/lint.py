@@ -26,7 +26,9 @@ CLANG_TIDY = "clang-tidy-14"
 GROUP_SIZE = 10
 # clang reads g++'s command lines.
 TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-error"]
-PRECOMPILED = re.compile(r" (-fpch-preprocess|-Winvalid-pch|-include \S+_pch\.h)(?= )")
+# What only g++ understands: its precompiled headers among others.
+GCC_ONLY = re.compile(
+    r" (-fpch-preprocess|-Winvalid-pch|-include \S+_pch\.h|-mmemset-strategy=\S+)(?= )")
 # Of a compile command, what differs between the files of one target: names of inputs and outputs.
 OWN_NAMES = re.compile(r" (-M[QF] \S+|-o \S+|-c \S+)(?= |$)")
 NOISE = re.compile(r"\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter")
@@ -67,8 +69,7 @@ class Compilation:
         # The same in every clone.
         self.command = entry["command"].replace(str(TOP), "").replace(
             os.path.relpath(TOP, self.directory), "")
-        # clang can't read g++'s precompiled headers.
-        self.clang_command = PRECOMPILED.sub(" ", entry["command"])
+        self.clang_command = GCC_ONLY.sub(" ", entry["command"])
         self.flags = OWN_NAMES.sub("", self.clang_command)
 
     def key(self, headers, basis):
