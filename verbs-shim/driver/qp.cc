@@ -121,8 +121,10 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
        .response_count = 0};
   const size_t slot = tail_ & wqe_mask_;
   if (request.inline_data) {
-    std::byte* out = &inline_bytes_[slot * init.caps.max_inline_bytes];
+    // There is none where no inline bytes are granted, and nothing to copy then.
+    std::byte* out = inline_bytes_.data() + slot * init.caps.max_inline_bytes;
     for (const Sge& sge : request.sges) {
+      if (sge.length_bytes == 0) continue;
       std::memcpy(out, reinterpret_cast<const void*>(sge.addr), sge.length_bytes);
       out += sge.length_bytes;
     }
