@@ -241,6 +241,7 @@ uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t bud
   alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
   const auto header_bytes =
       static_cast<uint32_t>(wire::build(qp.request_flow, p, false, {}, headers));
+  static_assert(kOutputRoom <= PayloadReferences::kStock);
   payload_references.take(*region, qp.packets, count);
   for (uint32_t i = 0; i < count; ++i, payload += p.payload_bytes) {
     if (i != 0) wire::step(p, headers);
