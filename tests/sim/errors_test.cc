@@ -232,6 +232,35 @@ TEST(Errors, Rule28_LocalErrorWaitsForEarlierRequests) {
   EXPECT_EQ(done[1].status, WcStatus::kLocProtErr);
 }
 
+// What the own NIC refused is never transmitted: that must not look like a NIC that is behind.
+TEST(Errors, Rule28_LocalErrorWaitsForAnAnswerThatIsLost) {
+  for (const SendOp op : {SendOp::kRead, SendOp::kFetchAdd}) {
+    Pair pair;
+    pair.world.impair(0, "rx drop first 1 kind read-response");
+    pair.post(op, 1, pair.at(0, 8), 64 * kMtu);
+    pair.post(SendOp::kWrite, 2, bad_local(pair));
+    const auto done = pair.sent(2);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+    EXPECT_EQ(done[1].status, WcStatus::kLocProtErr);
+    EXPECT_TRUE(equal(pair.local, 0, pair.remote, 64 * kMtu, op == SendOp::kRead ? 8 : 0));
+  }
+}
+
+TEST(Errors, Rule28_LocalErrorAfterAReadThatNobodyAnswers) {
+  QpSettings qp;
+  qp.timeout = 10;
+  qp.retry_cnt = 1;
+  Pair pair(qp);
+  pair.world.impair(0, "rx drop kind read-response");
+  pair.post(SendOp::kRead, 1, pair.at(0, 8));
+  pair.post(SendOp::kWrite, 2, bad_local(pair));
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, WcStatus::kRetryExcErr);
+  EXPECT_EQ(done[1].status, WcStatus::kWrFlushErr);
+}
+
 TEST(Errors, Rule28_LostNakIsRepeated) {
   Pair pair;
   pair.world.impair(0, "rx drop first 3 kind ack");

@@ -197,6 +197,7 @@ class Qp {
   uint64_t silence_limit_ns() const;
   bool waits_for_peer() const;
   TimeNs quiet_since_ns() const;
+  bool front_refused() const;
   void charge_silence(TimeNs now_ns);
   void on_timeout();
   void on_probe();

@@ -83,6 +83,12 @@ void Qp::update_deadline(TimeNs) {
   if (deadline_ns_ != UINT64_MAX) host_.want_timer(*this);
 }
 
+// The own NIC refused the front request (its lkey, say) and will never transmit it: what is waited
+// for are the answers of READs and atomics before it.
+bool Qp::front_refused() const {
+  return failed_ && serial_distance(failed_index_, find_by_psn(requests_.una())) >= 0;
+}
+
 // Time without progress of the front. Not charged while the NIC has not even transmitted the front
 // (rule 25), and at most one timeout per evaluation: a process that was stopped must not find its
 // connections failed (rule 25).
@@ -101,7 +107,7 @@ void Qp::charge_silence(TimeNs now_ns) {
   evaluated_ns_ = now_ns;
   const Psn transmitted(cell().transmitted_psn.load(std::memory_order_acquire));
   if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted) <= 0 &&
-      !broken(Fault::silence_while_queued)) {
+      !front_refused() && !broken(Fault::silence_while_queued)) {
     progress_ns_ = now_ns;
     return;
   }
