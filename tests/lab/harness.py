@@ -1,6 +1,7 @@
 """What the test runners share: cases, time limits, one line of output per case."""
 
 import argparse
+import concurrent.futures
 import dataclasses
 import os
 import re
@@ -112,6 +113,9 @@ def stop_group(process):
         pass
 
 
+running = set()  # the processes of cases, to be stopped when the run is
+
+
 def run_case(case):
     """(None or the reason of the failure, output, seconds)."""
     start = time.monotonic()
@@ -120,6 +124,7 @@ def run_case(case):
             [str(word) for word in case.command], stdin=subprocess.DEVNULL, stdout=out,
             stderr=subprocess.STDOUT, env={**os.environ, **case.environment},
             start_new_session=True)
+        running.add(process)
         reason = None
         try:
             status = process.wait(case.limit_s)
@@ -129,6 +134,7 @@ def run_case(case):
             reason = f"not done after {case.limit_s} s"
         finally:
             stop_group(process)
+            running.discard(process)
         out.seek(0)
         output = out.read().decode(errors="replace")
     return reason or case.check(output), output, time.monotonic() - start
@@ -141,8 +147,6 @@ def add_options(parser):
                         help="build directory of hostnic-verify and hostnic-stress, if another")
     parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
     parser.add_argument("--list", action="store_true", help="print the names and leave")
-    parser.add_argument("--jobs", type=int, default=1, choices=[1],
-                        help="cases run one at a time: they measure time limits on few cores")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a representative part")
     size.add_argument("--ci", action="store_true",
@@ -177,37 +181,42 @@ def remove_left_directories():
             pass  # it lives, and is somebody else's
 
 
-def run_cases(cases):
+def run_cases(cases, jobs=1):
     """Exit status for main()."""
+    counts = {"ok": 0, "FAIL": 0, "skip": 0}
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
-        return run_each(cases)
+        for future in concurrent.futures.as_completed([pool.submit(run_one, c) for c in cases]):
+            outcome, text = future.result()
+            counts[outcome] += 1
+            print(text, flush=True)
     finally:
+        # Interrupted: those that run are stopped, the rest is not begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            stop_group(process)
+        pool.shutdown()
         remove_left_directories()
-
-
-def run_each(cases):
-    passed = failed = skipped = 0
-    for case in cases:
-        if case.skip is not None:
-            print(f"skip {case.name}: {case.skip}", flush=True)
-            skipped += 1
-            continue
-        reason, output, seconds = run_case(case)
-        if reason is None:
-            print(f"ok   {case.name} ({seconds:.1f})", flush=True)
-            passed += 1
-            continue
-        failed += 1
-        print(f"FAIL {case.name} ({seconds:.1f}): {reason}")
-        for line in output.rstrip().splitlines()[-TAIL_LINES:]:
-            print(f"     | {line}")
-        print("     again: " + " ".join(
-            [f"{k}={v}" for k, v in case.environment.items()] + quoted(case.command)), flush=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    if passed + failed + skipped == 0:
+    print(f"{counts['ok']} passed, {counts['FAIL']} failed"
+          + (f", {counts['skip']} skipped" if counts["skip"] else ""))
+    if not cases:
         print("no case matches", file=sys.stderr)
         return 1
-    return 1 if failed else 0
+    return 1 if counts["FAIL"] else 0
+
+
+def run_one(case):
+    """(ok, FAIL or skip; what to print)."""
+    if case.skip is not None:
+        return "skip", f"skip {case.name}: {case.skip}"
+    reason, output, seconds = run_case(case)
+    if reason is None:
+        return "ok", f"ok   {case.name} ({seconds:.1f})"
+    again = [f"{k}={v}" for k, v in case.environment.items()] + quoted(case.command)
+    return "FAIL", "\n".join([
+        f"FAIL {case.name} ({seconds:.1f}): {reason}",
+        *(f"     | {line}" for line in output.rstrip().splitlines()[-TAIL_LINES:]),
+        "     again: " + " ".join(again)])
 
 
 def quoted(command):

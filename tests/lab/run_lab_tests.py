@@ -263,8 +263,15 @@ class Maker:
         return home
 
 
+def add_options(parser):
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
+                        help="run N cases at a time (default: as many as CPUs)")
+
+
 def main():
-    options = parse(__doc__)
+    options = parse(__doc__, add_options)
+    if options.jobs < 1:
+        sys.exit(f"--jobs: {options.jobs} is too few: at least 1")
     if not options.list:
         require_programs(options.build, PROGRAMS)
         require_programs(options.apps, [VERIFY, STRESS])
@@ -287,7 +294,7 @@ def main():
     if options.list:
         print("\n".join(case.name for case in cases))
         return 0
-    return run_cases(cases)
+    return run_cases(cases, options.jobs)
 
 
 if __name__ == "__main__":
