@@ -4,7 +4,7 @@
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), hosts (two
 network namespaces; as root only), sanitize (a build with AddressSanitizer and
-UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for half a minute), faults (a build whose transport can be broken on purpose: the
+UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
 
@@ -36,7 +36,7 @@ FAULTS_BUILD = TOP / "build-faults"
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/unit-protocol", "tests/unit/unit-driver",
                 "tests/unit/unit-nic"]
 # Each; as many at a time as there are CPUs.
-FUZZ_S = 30
+FUZZ_S = 15
 FUZZ_MAX_BYTES = 2048
 # 65,536 registrations, about as long as all other cases together.
 LONG_CONFORMANCE = "Limits.AllPromisedMemoryRegions"

@@ -1,0 +1,6 @@
+// Precompiled: what most of the daemon includes. No source relies on it; each includes what it
+// uses.
+#include <fmt/format.h>
+
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/daemon.h"

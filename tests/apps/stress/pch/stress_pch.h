@@ -1,0 +1,6 @@
+// Precompiled: what every part of hostnic-stress includes. No source relies on it; each includes what it
+// uses.
+#include <fmt/format.h>
+
+#include "tests/apps/stress/common.h"
+#include "tests/apps/stress/connection.h"

@@ -1,0 +1,5 @@
+// Precompiled: what most of hostnic-verify includes. No source relies on it; each includes what it
+// uses.
+#include <fmt/format.h>
+
+#include "tests/apps/verify/session.h"
