@@ -62,6 +62,7 @@ namespace hostnic {
   X(no_tail_loss_probe, "24: the tail-loss probe sends nothing")                             \
   X(rto_never_fires, "24: the retransmission timeout never comes")                           \
   X(silence_while_queued, "25: silence is charged for what still queues in the NIC")         \
+  X(refused_front_queues, "25: what the own NIC refused counts as still queued in it")       \
   X(retries_never_end, "26: a dead peer is asked for ever")                                  \
   X(marks_ignored, "27: congestion marks change nothing")                                    \
   X(losses_shrink_window, "27: a lost packet shrinks the congestion window")                 \

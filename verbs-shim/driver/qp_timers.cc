@@ -86,7 +86,8 @@ void Qp::update_deadline(TimeNs) {
 // The own NIC refused the front request (its lkey, say) and will never transmit it: what is waited
 // for are the answers of READs and atomics before it.
 bool Qp::front_refused() const {
-  return failed_ && serial_distance(failed_index_, find_by_psn(requests_.una())) >= 0;
+  return failed_ && !broken(Fault::refused_front_queues) &&
+         serial_distance(failed_index_, find_by_psn(requests_.una())) >= 0;
 }
 
 // Time without progress of the front. Not charged while the NIC has not even transmitted the front
