@@ -80,6 +80,7 @@ namespace hostnic {
   X(flush_out_of_order, "28: the last request flushes first")                                \
   X(fatal_nak_said_once, "28: a fatal NAK is not repeated")                                  \
   X(nak_hits_the_oldest, "28: a NAK of a partly issued request is taken for the oldest's")   \
+  X(nak_hits_the_front, "28: a NAK of a READ that is acknowledged is taken for the front's") \
   X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")         \
   X(wake_up_lost, "21: the driver clears the dirty flag after it has read the cell")         \
   /* Buffers */                                                                              \

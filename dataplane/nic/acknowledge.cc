@@ -72,7 +72,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   p.sack.trigger_attempt = qp.trigger_attempt;
   p.sack.trigger_duplicate = qp.trigger_duplicate;
   p.sack.congestion_mark = port.backlog() || std::exchange(qp.congestion_seen, false);
-  p.sack.nak_sn = qp.rnr_sn;
+  p.sack.nak_sn = kind == wire::AckKind::kNak ? qp.fatal_psn.value() : qp.rnr_sn;
   std::array<uint64_t, kBitmapWords> words;
   p.sack.word_count = 0;
   if (!whole_messages) {

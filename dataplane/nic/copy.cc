@@ -9,21 +9,37 @@ size_t leave_to_caller(std::byte*, const std::byte*, size_t) { return 0; }
 #if defined(__x86_64__)
 
 using Widest = long long __attribute__((vector_size(32), may_alias));
-using UnalignedWidest = long long __attribute__((vector_size(32), may_alias, aligned(1)));
 
-// `To` or `From` is volatile: the watched side, as in copy.h.
-template <class To, class From>
-__attribute__((target("avx2,tune=haswell"))) size_t move_avx2(std::byte* to, const std::byte* from,
-                                                              size_t length_bytes) {
+// Volatile on the watched side, as in copy.h; the other may lie anywhere, which memcpy says. All is
+// loaded before anything is stored: the loads of a block then overlap.
+__attribute__((target("avx2,tune=haswell"))) size_t store_avx2(std::byte* to, const std::byte* from,
+                                                               size_t length_bytes) {
   const size_t moved = length_bytes & ~(kBlock - 1);
   for (const std::byte* end = from + moved; from != end; from += kBlock, to += kBlock) {
-    auto* out = reinterpret_cast<To*>(to);
-    auto* in = reinterpret_cast<From*>(from);
-    const Widest a = in[0], b = in[1], c = in[2], d = in[3];
+    auto* out = reinterpret_cast<volatile Widest*>(to);
+    Widest a, b, c, d;
+    std::memcpy(&a, from, sizeof(Widest));
+    std::memcpy(&b, from + sizeof(Widest), sizeof(Widest));
+    std::memcpy(&c, from + 2 * sizeof(Widest), sizeof(Widest));
+    std::memcpy(&d, from + 3 * sizeof(Widest), sizeof(Widest));
     out[0] = a;
     out[1] = b;
     out[2] = c;
     out[3] = d;
+  }
+  return moved;
+}
+
+__attribute__((target("avx2,tune=haswell"))) size_t load_avx2(std::byte* to, const std::byte* from,
+                                                              size_t length_bytes) {
+  const size_t moved = length_bytes & ~(kBlock - 1);
+  for (const std::byte* end = from + moved; from != end; from += kBlock, to += kBlock) {
+    auto* in = reinterpret_cast<const volatile Widest*>(from);
+    const Widest a = in[0], b = in[1], c = in[2], d = in[3];
+    std::memcpy(to, &a, sizeof(Widest));
+    std::memcpy(to + sizeof(Widest), &b, sizeof(Widest));
+    std::memcpy(to + 2 * sizeof(Widest), &c, sizeof(Widest));
+    std::memcpy(to + 3 * sizeof(Widest), &d, sizeof(Widest));
   }
   return moved;
 }
@@ -35,10 +51,8 @@ bool has_avx2() {
 
 }  // namespace
 
-const MoveBlocks store_blocks =
-    has_avx2() ? move_avx2<volatile Widest, const UnalignedWidest> : leave_to_caller;
-const MoveBlocks load_blocks =
-    has_avx2() ? move_avx2<UnalignedWidest, const volatile Widest> : leave_to_caller;
+const MoveBlocks store_blocks = has_avx2() ? store_avx2 : leave_to_caller;
+const MoveBlocks load_blocks = has_avx2() ? load_avx2 : leave_to_caller;
 
 #else
 

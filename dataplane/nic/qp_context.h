@@ -135,6 +135,7 @@ struct QpContext {
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
                        // the front
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
+  Psn fatal_psn;  // what was refused: the front, or a READ before it whose key was revoked
   uint32_t msn = 0;
   struct AtomicRecord {
     bool valid = false;

@@ -148,8 +148,9 @@ void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
     if (p.read.length_bytes != 0) {
       const Verdict verdict = execute_read(qp, p);
       // A key that was good when the READ executed and is no longer: an error of the READ's PSN,
-      // which the base has passed. Say so at the front, which is where the requester listens.
-      if (verdict.kind == Verdict::kFatal && !qp.fatal) refuse(qp, p, verdict);
+      // which the base has passed. The NAK goes with the front, and names the READ.
+      if (verdict.kind == Verdict::kFatal && (!qp.fatal || before(p.psn, qp.fatal_psn)))
+        refuse(qp, p, verdict);
     }
     if (p.ack_request) owe_ack(qp, p, false);
     return;
@@ -409,6 +410,7 @@ void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verd
     case Verdict::kFatal:
       qp.fatal = true;
       qp.fatal_code = verdict.code;
+      qp.fatal_psn = p.psn;
       counters.add(Counter::nak_sent);
       if (verdict.recv_status) complete_receive(qp, verdict.sn, {}, *verdict.recv_status);
       publish_event(qp, verdict.event | (verdict.recv_status ? uint32_t{kEventRecvError} : 0));

@@ -131,7 +131,7 @@ struct QpCell {
   uint32_t has_credit;
   uint32_t nak;  // make_nak; stays until the base passes nak_psn
   uint32_t nak_psn;
-  uint32_t nak_sn;
+  uint32_t nak_sn;     // RNR: the receive SN that is missing; else: the PSN that was refused
   uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
   uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
   uint32_t rtt_ns;     // latest sample

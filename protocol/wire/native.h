@@ -137,7 +137,8 @@ struct Sack {
                                    // attempt is not 0
   bool has_credit = false;
   bool congestion_mark = false;  // receive backlog beyond half, or ECN seen
-  uint32_t nak_sn = 0;           // receive SN that an RNR NAK names
+  uint32_t nak_sn = 0;           // an RNR NAK: the receive SN that is missing; any other: the
+                                 // PSN that was refused
   uint8_t word_count = 0;        // bitmap words that follow, at most kMaxSackWords
   bool operator==(const Sack&) const = default;
 };

@@ -261,6 +261,22 @@ TEST(Errors, Rule28_LocalErrorAfterAReadThatNobodyAnswers) {
   EXPECT_EQ(done[1].status, WcStatus::kWrFlushErr);
 }
 
+// The READ is acknowledged and the WRITE behind it in flight when the READ's next range is refused.
+TEST(Errors, Rule28_ARevokedReadFailsAndNotWhatIsInFlight) {
+  Pair pair;
+  pair.world.impair(0, "rx drop from 0s to 3ms kind read-response");
+  pair.world.impair(1, "rx drop kind write");
+  pair.post(SendOp::kRead, 1, pair.at(0, 512 * 1024));
+  pair.post(SendOp::kWrite, 2, pair.at(0, 64));
+  pair.world.run_for(kMillisecond);
+  pair.far->host->remove_mr(pair.rkey);
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 1u);
+  EXPECT_EQ(done[0].status, WcStatus::kRemAccessErr);
+  EXPECT_EQ(done[1].status, WcStatus::kWrFlushErr);
+}
+
 TEST(Errors, Rule28_LostNakIsRepeated) {
   Pair pair;
   pair.world.impair(0, "rx drop first 3 kind ack");

@@ -184,7 +184,7 @@ class Qp {
   void take_errors(const CellNews& news);
   void take_events(const CellNews& news);
   void note_progress(TimeNs now_ns);
-  uint32_t index_refused(Psn psn) const;
+  uint32_t index_refused(Psn front, Psn refused) const;
   void end_rnr_wait(bool counted);
   void fail(uint32_t index, WcStatus status, VendorError vendor);
   void log_failure(const Wqe& w);

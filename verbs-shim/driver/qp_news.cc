@@ -243,7 +243,7 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
   const uint32_t kind = news.nak >> 8, code = news.nak & 0xff;
   if (kind != kNakKindRnr) {
     const Cause cause = cause_of_nak(code);
-    fail(index_refused(Psn(news.nak_psn)), cause.status, cause.vendor);
+    fail(index_refused(Psn(news.nak_psn), Psn(news.nak_sn)), cause.status, cause.vendor);
     return;
   }
   // Rule 15. NAKs that arrive while waiting, or about something already acknowledged, are old.
@@ -263,12 +263,17 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
   rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
-// Which request a fatal NAK at `psn` is about: the one with that PSN (perhaps the one of which only
-// a part is issued yet), or, when all PSNs are acknowledged, the oldest READ whose next range was
-// refused.
-uint32_t Qp::index_refused(Psn psn) const {
-  if (distance(psn, requests_.next()) <= 0 && head_ != issue_) return head_;
-  const uint32_t index = find_by_psn(psn);
+// Which request a fatal NAK is about. The peer names what it refused: a READ that is acknowledged
+// and still pulls its ranges, or what is at the front. That may be a request of which only a part
+// is issued yet; and when all PSNs are acknowledged it can only be the oldest READ.
+uint32_t Qp::index_refused(Psn front, Psn refused) const {
+  if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
+    const uint32_t read = find_by_psn(refused);
+    if (read != issue_ && wqe(read).op == SendOp::kRead && wqe(read).first_psn == refused)
+      return read;
+  }
+  if (distance(front, requests_.next()) <= 0 && head_ != issue_) return head_;
+  const uint32_t index = find_by_psn(front);
   if (broken(Fault::nak_hits_the_oldest) && index == issue_) return head_;
   return index;
 }

@@ -1,3 +1,3 @@
-// Precompiled: what every part of the driver includes. No source relies on it; each includes what it
-// uses.
+// Precompiled: what every part of the driver includes. No source relies on it; each includes what
+// it uses.
 #include "verbs-shim/driver/impl.h"

@@ -1,5 +1,5 @@
-// Precompiled: what every part of hostnic-stress includes. No source relies on it; each includes what it
-// uses.
+// Precompiled: what every part of hostnic-stress includes. No source relies on it; each includes
+// what it uses.
 #include <fmt/format.h>
 
 #include "tests/apps/stress/common.h"
