@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <net/if.h>
+#include <netpacket/packet.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -12,7 +13,7 @@
 
 #include <algorithm>
 
-#include "protocol/hostif/unique_fd.h"
+#include "dataplane/daemon/log.h"
 
 namespace hostnic {
 namespace {
@@ -48,6 +49,18 @@ Expected<uint32_t, std::string> interface_mtu(const std::string& interface) {
 std::string with_geometry(const std::string& devargs) {
   if (!is_af_packet(devargs) || devargs_value(devargs, "framesz")) return devargs;
   return devargs + "," + kAfPacketGeometry;
+}
+
+// Has the interface take frames to all groups as long as the socket is open. None: errno says why.
+UniqueFd take_groups_from(const std::string& interface) {
+  UniqueFd membership(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  packet_mreq wanted{};
+  wanted.mr_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
+  wanted.mr_type = PACKET_MR_ALLMULTI;
+  if (!membership ||
+      setsockopt(membership.get(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof wanted) != 0)
+    return {};
+  return membership;
 }
 
 }  // namespace
@@ -111,6 +124,7 @@ Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
   std::unique_ptr<EthernetPort> port(new EthernetPort);
   if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
   if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
+  port->take_groups(name);
   rte_ether_addr own{};
   rte_eth_macaddr_get(port->port_id_, &own);
   memcpy(port->mac_.data(), own.addr_bytes, port->mac_.size());
@@ -175,6 +189,20 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
     mtu_bytes_ = mtu;
   }
   return {};
+}
+
+// DPDK's drivers for interfaces can't ask for it. Without it everything else works.
+void EthernetPort::take_groups(const std::string& name) {
+  int error = 0;
+  if (const auto interface = interface_of(devargs_)) {
+    group_membership_ = take_groups_from(*interface);
+    error = group_membership_ ? 0 : errno;
+  } else {
+    error = -rte_eth_allmulticast_enable(port_id_);
+  }
+  if (error != 0)
+    log_line("{}: multicast may not arrive: port {} can't be told to take it: {}", name, devargs_,
+             strerror(error));
 }
 
 EthernetPort::~EthernetPort() {

@@ -9,6 +9,7 @@
 
 #include "dataplane/nic/port.h"
 #include "protocol/expected.h"
+#include "protocol/hostif/unique_fd.h"
 #include "protocol/wire/ethernet.h"
 
 namespace hostnic {
@@ -51,6 +52,7 @@ class EthernetPort : public Port {
   uint16_t receive(rte_mbuf** packets, uint16_t max) override;
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t) const override { return 0; }
+  int peers() const override { return 1; }
   bool is_wire() const override { return false; }
   bool backlog() const override { return full_bursts_ >= 4; }
   std::string describe() const override;
@@ -59,8 +61,10 @@ class EthernetPort : public Port {
   EthernetPort() = default;
   Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
   Expected<void, std::string> configure(const std::string& name);
+  void take_groups(const std::string& name);
 
   std::string devargs_, device_;
+  UniqueFd group_membership_;  // has the interface take multicast
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};

@@ -35,6 +35,7 @@ class WirePort : public Port {
       if (raw(wire_.members_[i].ip) == ip) return static_cast<int>(i);
     return -1;
   }
+  int peers() const override { return static_cast<int>(wire_.members_.size()); }
   bool is_wire() const override { return true; }
   bool backlog() const override {
     return rte_ring_count(wire_.rings_[self_]) > kWireRingPackets / 2;

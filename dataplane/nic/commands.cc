@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -111,6 +112,12 @@ void Nic::Impl::handle_command(ClientState& client, const Command& command) {
       break;
     case CommandKind::kInvalidateWindow:
       response.error = invalidate_window(client, command.invalidate_window);
+      break;
+    case CommandKind::kAttachGroup:
+      response.error = attach_group(client, command.group);
+      break;
+    case CommandKind::kDetachGroup:
+      response.error = detach_group(client, command.group);
       break;
     default:
       drop_client(client, DropReason::kBadCommand);
@@ -324,8 +331,10 @@ Ipv4Address Nic::Impl::next_hop(Ipv4Address destination) const {
 }
 
 // On the in-process wire and the loopback nobody looks at MAC addresses; captures look right all
-// the same.
+// the same. Those of groups count on Ethernet, too.
 wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
+  if (wire::is_multicast(Ipv4Address{qp.dest_ip}))
+    return wire::multicast_mac(Ipv4Address{qp.dest_ip});
   if (qp.peer == kLoopbackPeer) return settings.mac;
   const uint32_t ip = qp.dest_ip;
   return {0x02,
@@ -339,11 +348,13 @@ wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
 void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
   quiesce_qp(qp);
   unbind_windows_of(qp);
+  groups.forget(qp);
   const uint32_t qpn = qp.qpn;
   std::erase(client.qpns, qpn);
   const uint32_t index = qpn & 0xffff;
   qps[index].reset();
-  generations[index] = generations[index] == 255 ? 1 : generations[index] + 1;
+  // Never 255: the last index would get wire::kMulticastQpn.
+  generations[index] = generations[index] == 254 ? 1 : generations[index] + 1;
   free_indices.push_back(index);
 }
 

@@ -2,9 +2,9 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), acknowledge.cc, departed.cc (ACKs
-// of ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), commands.cc,
-// reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
-// impairments.cc, windows.cc (memory windows).
+// of ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc
+// (UD to groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
+// neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 
 #include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/departed.h"
+#include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
@@ -60,6 +61,8 @@ std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& head
 // A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no
 // buffer.
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
+// The same into an empty buffer. False: it does not fit.
+bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy);
 // Gives a packet of one segment without ICRC its pad and ICRC.
 void seal_in_place(rte_mbuf* packet);
 bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
@@ -151,6 +154,7 @@ struct Nic::Impl final : public impair::PacketOps {
   Neighbours neighbours;
   DepartedConnections departed;
   WindowTable windows;
+  MulticastGroups groups;
 
   PlacedRangePool range_pool{kPlacedRangeCapacity};
   struct Free {
@@ -177,6 +181,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t receive_turn();
   void receive_packet(rte_mbuf* packet);  // takes it
   bool admit(rte_mbuf* packet);
+  bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   QpContext* find_qp(uint32_t qpn) const;
   void receive_arp(std::span<const std::byte> frame);
 
@@ -253,6 +258,13 @@ struct Nic::Impl final : public impair::PacketOps {
   void settle_unreliable(QpContext& qp, Psn next);
   void restart_unreliable(QpContext& qp, Psn next);
 
+  // multicast.cc
+  int attach_group(ClientState& client, const GroupCommand& command);
+  int detach_group(ClientState& client, const GroupCommand& command);
+  void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
+                          rte_mbuf* packet);
+  bool send_to_group(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool& blocked);
+
   // placement.cc
   // Memory that a peer names, by the key of a region or of a window: the region, if it may have it,
   // and where in it.
@@ -324,6 +336,8 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t send_row(QpContext& qp, SendProgress& progress, uint32_t budget);
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
   bool may_borrow(const QpContext& qp) const;
+  rte_mbuf* build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                         bool& blocked);
   rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                              std::span<const std::byte> payload, rte_mempool* pool);
   rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p);

@@ -39,11 +39,13 @@ std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& head
 
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
   rte_mbuf* copy = rte_pktmbuf_alloc(pool);
-  if (copy == nullptr) return nullptr;
-  if (packet->pkt_len > rte_pktmbuf_tailroom(copy)) {
-    rte_pktmbuf_free(copy);
-    return nullptr;
-  }
+  if (copy == nullptr || copy_packet_into(packet, copy)) return copy;
+  rte_pktmbuf_free(copy);
+  return nullptr;
+}
+
+bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
+  if (packet->pkt_len > rte_pktmbuf_tailroom(copy)) return false;
   auto* out = rte_pktmbuf_mtod(copy, std::byte*);
   std::memcpy(out, rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len);
   if (const BorrowedPayload* borrowed = borrowed_payload(packet); borrowed != nullptr)
@@ -52,7 +54,7 @@ rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;
   copy->ol_flags |= packet->ol_flags & icrc_flag();
-  return copy;
+  return true;
 }
 
 void seal_in_place(rte_mbuf* packet) {

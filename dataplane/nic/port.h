@@ -22,6 +22,9 @@ class Port {
   // The in-process wire: which NIC has this address (host order), or -1. Ethernet ports answer 0:
   // the MAC decides.
   virtual int peer_of(uint32_t ip) const = 0;
+  // The in-process wire: how many NICs it joins, this one included; peers are numbered from 0.
+  // Ethernet ports answer 1.
+  virtual int peers() const = 0;
   // True on the in-process wire: packets carry no pad and ICRC, payload may be borrowed from
   // client memory (borrowed_payload.h), MAC addresses need no ARP.
   virtual bool is_wire() const = 0;

@@ -46,7 +46,14 @@ uint32_t Nic::Impl::receive_turn() {
   return done;
 }
 
-// Parses it into `received`, and says whether it is for us.
+bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
+  if (icrc_valid(packet, headers) || broken(Fault::icrc_not_checked)) return true;
+  counters.add(Counter::rx_icrc_error);
+  return false;
+}
+
+// Parses it into `received`, and says whether it is for the queue pair whose number it has. What is
+// for a group's members they have got then.
 bool Nic::Impl::admit(rte_mbuf* packet) {
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
   switch (received.parse(first_segment_of(packet), packet->pkt_len, has_icrc)) {
@@ -63,14 +70,15 @@ bool Nic::Impl::admit(rte_mbuf* packet) {
   }
   const wire::Packet& headers = received.packet();
   if (headers.dst_ip != settings.ip) {
-    counters.add(Counter::rx_not_ours);
+    const std::span<QpContext* const> members = groups.members(headers.dst_ip);
+    if (members.empty()) {
+      counters.add(Counter::rx_not_ours);
+    } else if (!has_icrc || passes_icrc(packet, headers)) {
+      receive_from_group(members, headers, packet);
+    }
     return false;
   }
-  if (has_icrc && !icrc_valid(packet, headers) && !broken(Fault::icrc_not_checked)) {
-    counters.add(Counter::rx_icrc_error);
-    return false;
-  }
-  return true;
+  return !has_icrc || passes_icrc(packet, headers);
 }
 
 void Nic::Impl::receive_packet(rte_mbuf* packet) {

@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/region_access.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -188,21 +189,31 @@ bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blo
   const wire::Packet p = next_packet(qp, progress);
   if (!(qp.type == QpType::kUd ? prepare_datagram(qp, d) : prepare_flows(qp))) {
     counters.add(Counter::tx_unresolved);
+  } else if (qp.type == QpType::kUd && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
+    if (!send_to_group(qp, progress, p, blocked)) return false;
   } else if (!has_room(qp.peer)) {
     blocked = true;
     return false;
   } else {
-    rte_mbuf* packet = is_read_or_atomic(d.op) ? build_sent_small(qp, d, p, {}, pools.header)
-                                               : build_data_packet(qp, progress, p);
-    if (packet == nullptr) {
-      blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
-      if (blocked) counters.add(Counter::tx_no_buffer);
-      return false;
-    }
+    rte_mbuf* packet = build_packet(qp, progress, p, blocked);
+    if (packet == nullptr) return false;
     emit(packet, qp.peer, p);
   }
   note_transmitted(qp, p, 1, (d.flags & kSendRetransmit) != 0);
   return note_progress(progress, 1, p.payload_bytes);
+}
+
+// Null: `blocked` by missing buffers, or the send failed.
+rte_mbuf* Nic::Impl::build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                                  bool& blocked) {
+  const SendDescriptor& d = progress.descriptor;
+  rte_mbuf* packet = is_read_or_atomic(d.op) ? build_sent_small(qp, d, p, {}, pools.header)
+                                             : build_data_packet(qp, progress, p);
+  if (packet == nullptr) {
+    blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
+    if (blocked) counters.add(Counter::tx_no_buffer);
+  }
+  return packet;
 }
 
 // False: that was all of the descriptor.

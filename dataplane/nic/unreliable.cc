@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -262,7 +263,9 @@ bool Nic::Impl::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
     qp.dest_ip = d.dest_ip;
     qp.flows_made_for = 0;
     qp.neighbour = -1;
-    if (qp.dest_ip == raw(settings.ip)) {
+    if (wire::is_multicast(Ipv4Address{qp.dest_ip})) {
+      qp.peer = 0;  // and all others (send_to_group)
+    } else if (qp.dest_ip == raw(settings.ip)) {
       qp.peer = kLoopbackPeer;
     } else if (port.is_wire()) {
       const int peer = port.peer_of(qp.dest_ip);

@@ -103,6 +103,8 @@ enum class CommandKind : uint32_t {
   kDestroyWindow,
   kBindWindow,
   kInvalidateWindow,
+  kAttachGroup,
+  kDetachGroup,
 };
 
 // The verbs' values.
@@ -192,6 +194,17 @@ struct InvalidateWindowCommand {
   uint32_t key;
 };
 
+// Multicast groups: so many in a NIC, and so many of its queue pairs in each. Every member costs a
+// copy of every packet, made by the lcore that serves all others meanwhile.
+inline constexpr uint32_t kMaxGroups = 256;
+inline constexpr uint32_t kMaxGroupMembers = 64;
+
+// A datagram queue pair becomes a member of a group (which it may be already), or is none any more.
+struct GroupCommand {
+  uint32_t qpn;
+  uint32_t group_ip;
+};
+
 struct Command {
   CommandKind kind;
   uint32_t correlation;
@@ -203,6 +216,7 @@ struct Command {
     DestroyWindowCommand destroy_window;
     BindWindowCommand bind_window;
     InvalidateWindowCommand invalidate_window;
+    GroupCommand group;
     std::byte padding[56];
   };
 };

@@ -122,21 +122,6 @@ TEST_F(Devices, OnDemandPaging) {
   refuses("advice", ibv_advise_mr(near_host->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
 }
 
-TEST_F(Devices, Multicast) {
-  const ibv_device_attr attr = device().orig_attr;
-  EXPECT_EQ(attr.max_mcast_grp, 0);
-  EXPECT_EQ(attr.max_mcast_qp_attach, 0);
-  EXPECT_EQ(attr.max_total_mcast_qp_attach, 0);
-  ConnectOptions options;
-  options.type = IBV_QPT_UD;
-  create(options);
-  ibv_gid group{};
-  group.raw[0] = 0xff;
-  group.raw[1] = 0x0e;
-  refuses("attach", ibv_attach_mcast(near->qp, &group, 0));
-  refuses("detach", ibv_detach_mcast(near->qp, &group, 0));
-}
-
 TEST_F(Devices, OtherTypesOfQueuePairs) {
   EXPECT_EQ(device().orig_attr.device_cap_flags & IBV_DEVICE_XRC, 0u);
   create();

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from harness import (  # noqa: E402
     Case, pair, parse, perftest_rows, require_programs, run_cases, select, verify_is_ok)
+from unreliable_cases import MULTICAST_GID  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 FIRST_PORT = 19500
@@ -179,6 +180,8 @@ def cases_over(cable, ports, seed):
     perftest("ib_read_bw", "ib_read_bw", ["-n", "200"], 1, True)
     perftest("ib_read_bw", "ib_read_bw all sizes", ["-a", "-n", "20"], 23, False,
              slow=cable.mtu != MTUS[0])
+    perftest("ib_send_bw", "ib_send_bw UD multicast",
+             ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1, True)
     verify("all operations", ["--qps", 2, "--max-bytes", "2m"], True)
     verify("small messages, events", ["--qps", 4, "--max-bytes", "8k", "--ops", 100, "--events"],
            False)

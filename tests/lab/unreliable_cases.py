@@ -2,6 +2,9 @@
 repeat, so a lost message ends such a program. Receives are posted ahead for all iterations, for
 without one a message is lost, too."""
 
+# ::ffff:239.1.2.3, as perftest reads it.
+MULTICAST_GID = "0:0:0:0:0:0:0:0:0:0:255:255:239:1:2:3"
+
 # Program, variant, options, lines of results (0: a pingpong), in the quick run.
 UNRELIABLE = [
     ("ibv_uc_pingpong", "plain", [], 0, True),
@@ -21,4 +24,7 @@ UNRELIABLE = [
      False),
     ("ib_send_lat", "UD", ["-c", "UD", "-n", "100"], 1, False),
     ("ib_send_lat", "UD, events", ["-c", "UD", "-n", "100", "-e"], 1, False),
+    # One way perftest wants GIDs of the same kind on both sides: an IPv4 group, as the client's own is.
+    ("ib_send_bw", "UD multicast", ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "500", "-r", "512"], 1, True),
+    ("ib_send_lat", "UD multicast", ["-c", "UD", "-g", "-n", "100"], 1, False),
 ]

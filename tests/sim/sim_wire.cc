@@ -41,6 +41,9 @@ class SimWire::SimPort final : public Port {
       if (raw(address_of(host)) == ip) return static_cast<int>(host);
     return -1;
   }
+  int peers() const override {
+    return wire_.settings_.is_wire ? static_cast<int>(wire_.queues_.size()) : 1;
+  }
   bool is_wire() const override { return wire_.settings_.is_wire; }
   bool backlog() const override {
     return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;

@@ -1,7 +1,9 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <initializer_list>
 
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/device_attr.h"
@@ -38,6 +40,56 @@ TEST(AbiGid, OthersHaveNoAddress) {
   link_local.raw[15] = 1;
   EXPECT_FALSE(ip_from_gid(link_local));
   EXPECT_FALSE(ip_from_gid(ibv_gid{}));
+}
+
+ibv_gid gid_of(std::initializer_list<uint8_t> front, std::initializer_list<uint8_t> back = {}) {
+  ibv_gid gid{};
+  std::ranges::copy(front, gid.raw);
+  std::ranges::copy(back, gid.raw + sizeof gid.raw - back.size());
+  return gid;
+}
+
+TEST(AbiGroup, Ipv4GroupsAreThemselves) {
+  for (const uint32_t ip : {0xe0000001u, 0xef010203u, 0xefffffffu}) {
+    EXPECT_EQ(group_from_gid(gid_from_ip(ip)), Ipv4Address{ip});
+    ibv_gid encoded = gid_from_ip(ip);
+    encoded.raw[0] = 0xff;
+    encoded.raw[1] = 0x0e;
+    EXPECT_EQ(group_from_gid(encoded), Ipv4Address{ip}) << "as RoCEv1 writes it";
+  }
+}
+
+// Both ends compute it, maybe with other versions: these numbers stay as they are.
+TEST(AbiGroup, OthersHaveOneByHash) {
+  const ibv_gid perftest_servers = gid_of({0xff, 1, 0, 0, 0, 2, 0xc9, 0x85}),
+                perftest_clients = gid_of({0xff, 1, 0, 0, 0, 2, 0xc9, 0x85}, {1});
+  EXPECT_EQ(group_from_gid(perftest_servers), Ipv4Address{0xef45f85c});
+  EXPECT_EQ(group_from_gid(perftest_clients), Ipv4Address{0xef45f6ca});
+  EXPECT_EQ(group_from_gid(gid_of({0xff, 0x0e}, {0xff, 0xff, 10, 0, 0, 1})),
+            Ipv4Address{0xefaa546c})
+      << "encodes a host";
+}
+
+TEST(AbiGroup, HostsAreNone) {
+  EXPECT_FALSE(group_from_gid(gid_from_ip(kOwnIp)));
+  EXPECT_FALSE(group_from_gid(gid_from_ip(0xdfffffff)));
+  EXPECT_FALSE(group_from_gid(gid_from_ip(0xf0000000)));
+  EXPECT_FALSE(group_from_gid(ibv_gid{}));
+  EXPECT_FALSE(group_from_gid(gid_of({0xfe, 0x80}, {1})));
+}
+
+TEST(AbiGroup, OnlyDatagramsGoThere) {
+  ibv_qp_attr attr{};
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.is_global = 1;
+  for (const ibv_gid& gid : {gid_from_ip(0xef010203), gid_of({0xff, 0x12}, {7})}) {
+    attr.ah_attr.grh.dgid = gid;
+    driver::UdAddress path;
+    ASSERT_EQ(to_ud_address(attr.ah_attr, kOwnIp, path), 0);
+    EXPECT_EQ(path.ip, group_from_gid(gid));
+    driver::QpAttr out;
+    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL) << "no peer of a connection";
+  }
 }
 
 TEST(AbiAddress, GidWinsOverLid) {

@@ -2,6 +2,8 @@
 // queue pair may post.
 #include <arpa/inet.h>
 
+#include <vector>
+
 #include "tests/unit/abi_testing.h"
 
 namespace hostnic {
@@ -190,10 +192,77 @@ TEST_F(AbiDatagram, OperationsThatAServiceDoesNotHave) {
   EXPECT_EQ(ibv_wr_complete(ex), EINVAL) << "connected";
 }
 
-TEST_F(AbiDatagram, MulticastIsRefused) {
-  const ibv_gid gid{};
-  EXPECT_EQ(ibv_attach_mcast(qp_, &gid, 0), EOPNOTSUPP);
-  EXPECT_EQ(ibv_detach_mcast(qp_, &gid, 0), EOPNOTSUPP);
+TEST_F(AbiDatagram, GroupsAreAttachedAndDetached) {
+  const ibv_gid group = abi::gid_from_ip(0xef010203), other = abi::gid_from_ip(0xef010204);
+  ASSERT_EQ(ibv_attach_mcast(qp_, &group, 0), 0);
+  EXPECT_EQ(fake::seen().groups, std::vector{Ipv4Address{0xef010203}});
+  EXPECT_EQ(ibv_attach_mcast(qp_, &group, 0), 0) << "again";
+  ASSERT_EQ(ibv_attach_mcast(qp_, &other, 0), 0);
+  EXPECT_EQ(ibv_destroy_qp(qp_), EBUSY);
+  EXPECT_EQ(errno, EBUSY);
+  EXPECT_EQ(ibv_detach_mcast(qp_, &group, 0), 0);
+  EXPECT_EQ(fake::seen().groups, std::vector{Ipv4Address{0xef010204}});
+  errno = 0;
+  EXPECT_EQ(ibv_detach_mcast(qp_, &group, 0), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_destroy_qp(qp_), EBUSY) << "of the other group";
+  EXPECT_EQ(ibv_detach_mcast(qp_, &other, 0), 0);
+  EXPECT_EQ(ibv_destroy_qp(qp_), 0);
+}
+
+TEST_F(AbiDatagram, GroupsThatAreNone) {
+  const ibv_gid host = abi::gid_from_ip(kPeerIp), none{}, group = abi::gid_from_ip(0xef010203);
+  EXPECT_EQ(ibv_attach_mcast(qp_, &host, 0), EINVAL);
+  EXPECT_EQ(ibv_attach_mcast(qp_, &none, 0), EINVAL);
+  EXPECT_EQ(ibv_detach_mcast(qp_, &none, 0), EINVAL);
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    ibv_qp* qp = create(type);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(ibv_attach_mcast(qp, &group, 0), EINVAL) << type;
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  }
+  EXPECT_TRUE(fake::seen().groups.empty());
+  fake::behaviour().group_error = ENOMEM;
+  errno = 0;
+  EXPECT_EQ(ibv_attach_mcast(qp_, &group, 0), ENOMEM);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(ibv_detach_mcast(qp_, &group, 0), EINVAL) << "it never was";
+  EXPECT_EQ(ibv_destroy_qp(qp_), 0);
+}
+
+TEST_F(AbiDatagram, GroupsOfADeadDeviceAreNoObstacle) {
+  const ibv_gid group = abi::gid_from_ip(0xef010203);
+  ASSERT_EQ(ibv_attach_mcast(qp_, &group, 0), 0);
+  fake::behaviour().group_error = EIO;
+  EXPECT_EQ(ibv_attach_mcast(qp_, &group, 0), EIO);
+  EXPECT_EQ(ibv_detach_mcast(qp_, &group, 0), 0);
+  EXPECT_EQ(ibv_destroy_qp(qp_), 0);
+}
+
+TEST_F(AbiDatagram, SendsGoToGroups) {
+  ibv_ah_attr attr = attr_to(0xef010203);
+  ibv_ah* ah = ibv_create_ah(pd_, &attr);
+  ASSERT_NE(ah, nullptr);
+  ASSERT_EQ(post(to(ah, 0xffffff, 1)), 0);
+  EXPECT_EQ(fake::seen().send.ud.ip, Ipv4Address{0xef010203});
+  EXPECT_EQ(fake::seen().send.ud.qpn, 0xffffffu);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  attr.grh.dgid = {};
+  attr.grh.dgid.raw[0] = 0xff;
+  ah = ibv_create_ah(pd_, &attr);
+  ASSERT_NE(ah, nullptr);
+  ASSERT_EQ(post(to(ah, 0xffffff, 1)), 0);
+  EXPECT_EQ(fake::seen().send.ud.ip, abi::group_from_gid(attr.grh.dgid));
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+TEST_F(AbiDatagram, TheWayBackFromAGroupLeadsToTheSender) {
+  ibv_wc wc{};
+  wc.wc_flags = IBV_WC_GRH;
+  ibv_grh grh = grh_from(kPeerIp, 0xef010203);
+  ibv_ah_attr attr;
+  ASSERT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr), 0);
+  EXPECT_EQ(abi::ip_from_gid(attr.grh.dgid), Ipv4Address{kPeerIp});
 }
 
 }  // namespace

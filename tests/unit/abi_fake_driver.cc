@@ -150,6 +150,16 @@ int Driver::destroy_window(uint32_t) {
   return 0;
 }
 
+int Driver::attach_group(Qp*, Ipv4Address group) {
+  if (int error = fake::behaviour().group_error) return error;
+  fake::seen().groups.push_back(group);
+  return 0;
+}
+int Driver::detach_group(Qp*, Ipv4Address group) {
+  std::erase(fake::seen().groups, group);
+  return fake::behaviour().group_error;
+}
+
 uint32_t Driver::free_send_slots(Qp* qp) {
   if (fake::behaviour().send_slots_free) return fake::behaviour().send_slots_free;
   return qp->init.caps.max_send_wr - (qp->posted - qp->freed_slots->load());

@@ -15,6 +15,7 @@ struct Behaviour {
   int register_error = 0;        // of register_memory()
   int deregister_error = 0;      // of deregister_memory()
   int window_error = 0;          // of create_window()
+  int group_error = 0;           // of attach_group() and detach_group()
   int post_error = 0;            // of post_send()
   int modify_error = 0;          // of modify_qp()
   int create_srq_error = 0;      // of create_srq()
@@ -32,6 +33,7 @@ struct Seen {
   uint32_t attr_mask = 0;
   uint32_t mrs = 0, qps = 0, srqs = 0, windows = 0;  // existing
   uint64_t iova = 0;                                 // of the newest MR
+  std::vector<Ipv4Address> groups;                   // attached to, in order
   bool abandoned = false;
 };
 Seen& seen();

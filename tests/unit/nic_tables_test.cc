@@ -1,14 +1,18 @@
-// The NIC's small tables: neighbours, flow tags, memory regions, memory windows.
+// The NIC's small tables: neighbours, multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
+#include "dataplane/nic/qp_context.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -86,6 +90,54 @@ TEST(Neighbours, ZeroMacResolves) {
   const int index = table.find_or_add(ip(1));
   table.learn(ip(1), wire::MacAddress{}, 0);
   EXPECT_EQ(table.entry(index).generation, 1u);
+}
+
+// ---- multicast groups
+
+constexpr Ipv4Address group(uint32_t last) { return Ipv4Address{0xef000000 + last}; }
+
+TEST(MulticastGroups, HaveMacAddressesOfTheirOwn) {
+  EXPECT_EQ(wire::multicast_mac(Ipv4Address{0xef010203}), (wire::MacAddress{1, 0, 0x5e, 1, 2, 3}));
+  EXPECT_EQ(wire::multicast_mac(Ipv4Address{0xe0ff00fe}),
+            (wire::MacAddress{1, 0, 0x5e, 0x7f, 0, 0xfe}));
+}
+
+TEST(MulticastGroups, MembersAreThereOnce) {
+  MulticastGroups table;
+  QpContext one, two;
+  EXPECT_TRUE(table.members(group(5)).empty());
+  ASSERT_EQ(table.add(group(5), one), 0);
+  ASSERT_EQ(table.add(group(1), two), 0);
+  ASSERT_EQ(table.add(group(9), two), 0);
+  ASSERT_EQ(table.add(group(5), two), 0);
+  ASSERT_EQ(table.add(group(5), one), 0);
+  ASSERT_EQ(table.members(group(5)).size(), 2u);
+  EXPECT_EQ(table.members(group(5))[0], &one);
+  EXPECT_EQ(table.members(group(5))[1], &two);
+  EXPECT_EQ(table.members(group(1)).size(), 1u);
+  EXPECT_TRUE(table.members(group(4)).empty());
+  EXPECT_TRUE(table.members(group(10)).empty());
+  EXPECT_TRUE(table.remove(group(5), one));
+  EXPECT_FALSE(table.remove(group(5), one));
+  EXPECT_FALSE(table.remove(group(4), one));
+  EXPECT_EQ(table.members(group(5)).size(), 1u);
+  table.forget(two);
+  for (const uint32_t last : {1, 5, 9}) EXPECT_TRUE(table.members(group(last)).empty());
+}
+
+TEST(MulticastGroups, Limits) {
+  MulticastGroups table;
+  std::vector<QpContext> qps(kMaxGroupMembers + 1);
+  for (uint32_t i = 0; i < kMaxGroupMembers; ++i) ASSERT_EQ(table.add(group(0), qps[i]), 0);
+  EXPECT_EQ(table.add(group(0), qps.back()), ENOMEM);
+  EXPECT_EQ(table.add(group(0), qps[0]), 0) << "a member already";
+  EXPECT_EQ(table.members(group(0)).size(), kMaxGroupMembers);
+  for (uint32_t i = 1; i < kMaxGroups; ++i) ASSERT_EQ(table.add(group(i), qps.back()), 0);
+  EXPECT_EQ(table.add(group(kMaxGroups), qps[0]), ENOMEM);
+  EXPECT_EQ(table.add(group(7), qps[0]), 0);
+  table.forget(qps.back());
+  EXPECT_EQ(table.members(group(7)).size(), 1u);
+  EXPECT_EQ(table.add(group(kMaxGroups), qps[0]), 0) << "groups without members are none";
 }
 
 // ---- flow tags

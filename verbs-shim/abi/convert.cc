@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/wire/multicast.h"
 #include "verbs-shim/abi/limits.h"
 
 namespace hostnic::abi {
@@ -141,6 +142,7 @@ constexpr uint8_t kHopLimit = 64;
 int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& out) {
   driver::UdAddress path;
   if (int error = to_ud_address(av, device.ip, path)) return error;
+  if (wire::is_multicast(path.ip)) return EINVAL;  // nobody is connected to a group
   out.dest_ip = path.ip;
   out.is_global = av.is_global != 0;
   out.service_level = av.sl;
@@ -170,6 +172,19 @@ std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid) {
   return Ipv4Address{be32toh(network_order)};
 }
 
+std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
+  constexpr uint8_t kEncoded[12] = {0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  ibv_gid mapped = gid;
+  if (memcmp(gid.raw, kEncoded, sizeof kEncoded) == 0) mapped.raw[0] = mapped.raw[1] = 0;
+  if (const auto ip = ip_from_gid(mapped); ip && wire::is_multicast(*ip)) return ip;
+  if (gid.raw[0] != 0xff) return std::nullopt;
+  // FNV-1a, folded to 24 bits.
+  uint32_t hash = 0x811c9dc5;
+  for (const uint8_t byte : gid.raw) hash = (hash ^ byte) * 0x01000193;
+  constexpr uint32_t kOrganizationLocal = 239u << 24;  // RFC 2365
+  return Ipv4Address{kOrganizationLocal | ((hash >> 24 ^ hash) & 0xffffff)};
+}
+
 uint16_t lid_from_ip(uint32_t ip) { return static_cast<uint16_t>(ip); }
 
 std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip) {
@@ -186,7 +201,8 @@ std::optional<QpType> qp_type(ibv_qp_type type) {
 int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out) {
   if (av.port_num != kPortNumber) return EINVAL;
   if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
-  const std::optional<Ipv4Address> ip = destination_ip(av, own_ip);
+  std::optional<Ipv4Address> ip = destination_ip(av, own_ip);
+  if (!ip && av.is_global) ip = group_from_gid(av.grh.dgid);
   if (!ip || raw(*ip) == 0) return EINVAL;
   out.ip = *ip;
   if (!av.is_global) return 0;
@@ -206,7 +222,8 @@ int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t 
   uint32_t source, destination;
   memcpy(&source, ip + 12, sizeof source);
   memcpy(&destination, ip + 16, sizeof destination);
-  if (ip[0] != kVersion4FiveWords || be32toh(destination) != own_ip) return EINVAL;
+  const Ipv4Address to{be32toh(destination)};
+  if (ip[0] != kVersion4FiveWords || (raw(to) != own_ip && !wire::is_multicast(to))) return EINVAL;
   out = {};
   out.port_num = port;
   out.dlid = wc.slid;

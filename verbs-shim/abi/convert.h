@@ -19,6 +19,11 @@ namespace hostnic::abi {
 ibv_gid gid_from_ip(uint32_t ip);
 // The IPv4 address in an IPv4-mapped GID; nothing for any other GID.
 std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
+// The group that a GID names, as an IPv4 address; nothing if it names none. IPv4-mapped GIDs of
+// 224.0.0.0/4 (RoCEv2's way) and ff0e::ffff:a.b.c.d (RoCEv1's) are that address. All others that
+// start with ff get one in 239.0.0.0/8, made of a hash of the GID: the same everywhere, and
+// another GID's by accident only.
+std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid);
 // RoCE has no LIDs. Programs that know nothing else (ibv_rc_pingpong without -g, qperf) get the low
 // half of the IPv4 address as one, so that they work between NICs of one /16 network.
 uint16_t lid_from_ip(uint32_t ip);
@@ -28,11 +33,11 @@ std::optional<QpType> qp_type(ibv_qp_type type);
 // nothing reachable (no GRH and no LID, a GID that is not IPv4-mapped).
 std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip);
 
-// The path of an address handle; QPN and Q_Key come with each work request. EINVAL: a port or GID
-// index that does not exist, an unreachable address.
+// The path of an address handle, to a host or a group; QPN and Q_Key come with each work request.
+// EINVAL: a port or GID index that does not exist, an unreachable address.
 int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out);
-// The way back to where a datagram came from: `grh` is the receive's first 40 bytes. EINVAL: none
-// there, not IPv4, or not for us.
+// The way back to where a datagram came from, its sender also if it came through a group: `grh` is
+// the receive's first 40 bytes. EINVAL: none there, not IPv4, or not for us.
 int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
                    ibv_ah_attr& out);
 

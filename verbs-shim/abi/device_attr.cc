@@ -43,6 +43,9 @@ void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
   attr.max_qp_init_rd_atom = kMaxRdAtomic;
   attr.max_res_rd_atom = static_cast<int>(kMaxRdAtomic * info.max_qps);
   attr.atomic_cap = info.atomic_on_host ? IBV_ATOMIC_GLOB : IBV_ATOMIC_HCA;
+  attr.max_mcast_grp = kMaxGroups;
+  attr.max_mcast_qp_attach = kMaxGroupMembers;
+  attr.max_total_mcast_qp_attach = kMaxGroups * kMaxGroupMembers;
   attr.max_ah = kMaxAhs;
   attr.max_srq = kMaxSrqs;
   attr.max_srq_wr = kMaxSrqWr;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "verbs-shim/abi/event_queue.h"
 #include "verbs-shim/abi/send_builder.h"
@@ -96,6 +97,7 @@ struct QpObject : ibv_qp_ex, ObjectBase {
   uint32_t async_events_taken = 0;  // [registry]
   // UD: as last set. Q_Keys of work requests with the top bit set stand for it.
   std::atomic<uint32_t> qkey{0};
+  std::vector<Ipv4Address> groups;  // [registry] attached to: it can't be destroyed
   SendBuilder builder;
 };
 

@@ -233,7 +233,7 @@ HOSTNIC_VERB int ibv_destroy_qp(ibv_qp* qp) {
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();
-    claimed = claim(Kind::kQp, qp, [] { return false; });
+    claimed = claim(Kind::kQp, qp, [qp] { return !object_of(qp)->groups.empty(); });
   }
   if (claimed == kNotOurs) return real.foreign(qp);
   if (claimed != 0) return fail(claimed);

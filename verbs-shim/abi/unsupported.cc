@@ -1,5 +1,5 @@
-// What this device does not have, refused cleanly: multicast, objects imported from other
-// processes, enhanced connection establishment.
+// What this device does not have, refused cleanly: objects imported from other processes, enhanced
+// connection establishment.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -8,20 +8,6 @@
 namespace hostnic::abi {}  // namespace hostnic::abi
 
 using namespace hostnic::abi;
-
-HOSTNIC_VERB int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",
-                                                                     "IBVERBS_1.1");
-  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
-  return real.foreign(qp, gid, lid);
-}
-
-HOSTNIC_VERB int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_detach_mcast",
-                                                                     "IBVERBS_1.1");
-  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
-  return real.foreign(qp, gid, lid);
-}
 
 HOSTNIC_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr,
                                              uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {

@@ -128,4 +128,26 @@ int Driver::destroy_window(uint32_t key) {
   return error;
 }
 
+// ---- multicast groups
+
+int Driver::Impl::change_group(CommandKind kind, const Qp& qp, Ipv4Address group) {
+  Command command{};
+  command.kind = kind;
+  command.group = {.qpn = qp.qpn, .group_ip = raw(group)};
+  CommandResponse response{};
+  const int error = execute(command, response);
+  kick_if_needed();
+  return error;
+}
+
+int Driver::attach_group(Qp* qp, Ipv4Address group) {
+  std::lock_guard lock(mutex_);
+  return impl_->change_group(CommandKind::kAttachGroup, *qp, group);
+}
+
+int Driver::detach_group(Qp* qp, Ipv4Address group) {
+  std::lock_guard lock(mutex_);
+  return impl_->change_group(CommandKind::kDetachGroup, *qp, group);
+}
+
 }  // namespace hostnic::driver

@@ -123,6 +123,11 @@ class Driver {
   Expected<uint32_t, int> create_window(uint32_t pd, WindowType type);
   // [locks] `key`: any that it ever had. Unbinds it.
   int destroy_window(uint32_t key);
+  // [locks] A datagram queue pair receives what is sent to the group, once however often it is
+  // attached, or no more. EINVAL: not a datagram queue pair, no group, not attached; ENOMEM: too
+  // many groups in the NIC, or too many of its queue pairs in this one.
+  int attach_group(Qp* qp, Ipv4Address group);
+  int detach_group(Qp* qp, Ipv4Address group);
   QpGauges gauges(Qp* qp);  // [locks]
 
   // [locks] 0, EINVAL (state, operation not of this service, too many SGEs, inline too long, no

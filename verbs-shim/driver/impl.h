@@ -88,6 +88,7 @@ struct Driver::Impl final : QpHost {
     if (std::exchange(must_kick, false)) link.kick();
   }
   int execute(Command& command, CommandResponse& response);
+  int change_group(CommandKind kind, const Qp& qp, Ipv4Address group);
   void take_responses();
   void take_reports(TimeNs now_ns);
   void run_timers(TimeNs now_ns);

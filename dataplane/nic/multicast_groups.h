@@ -1,0 +1,67 @@
+// Which queue pairs of a NIC are members of which multicast groups. Bounded; owned by the NIC's
+// lcore alone.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "protocol/hostif/descriptors.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+struct QpContext;
+
+class MulticastGroups {
+ public:
+  // 0, also when it is a member already; ENOMEM: no room for another group, or member of this one.
+  int add(Ipv4Address ip, QpContext& qp) {
+    auto group = find(ip);
+    if (group == groups_.end() || group->ip != ip) {
+      if (groups_.size() == kMaxGroups) return ENOMEM;
+      group = groups_.insert(group, Group{ip, {}});
+    }
+    if (std::ranges::find(group->members, &qp) != group->members.end()) return 0;
+    if (group->members.size() == kMaxGroupMembers) return ENOMEM;
+    group->members.push_back(&qp);
+    return 0;
+  }
+
+  // False: it is not a member.
+  bool remove(Ipv4Address ip, QpContext& qp) {
+    const auto group = find(ip);
+    if (group == groups_.end() || group->ip != ip || std::erase(group->members, &qp) == 0)
+      return false;
+    if (group->members.empty()) groups_.erase(group);
+    return true;
+  }
+
+  void forget(QpContext& qp) {
+    for (Group& group : groups_) std::erase(group.members, &qp);
+    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
+  }
+
+  // Empty for what is no group, or one without members here.
+  std::span<QpContext* const> members(Ipv4Address ip) const {
+    const auto group = std::ranges::lower_bound(groups_, ip, {}, &Group::ip);
+    if (group == groups_.end() || group->ip != ip) return {};
+    return group->members;
+  }
+
+ private:
+  struct Group {
+    Ipv4Address ip;
+    std::vector<QpContext*> members;  // never none
+  };
+
+  std::vector<Group>::iterator find(Ipv4Address ip) {
+    return std::ranges::lower_bound(groups_, ip, {}, &Group::ip);
+  }
+
+  std::vector<Group> groups_;  // by address
+};
+
+}  // namespace hostnic
