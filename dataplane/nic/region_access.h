@@ -8,6 +8,7 @@
 
 #include "dataplane/memory/mem_fd.h"
 #include "dataplane/nic/mr_table.h"
+#include "protocol/hostif/descriptors.h"
 
 namespace hostnic {
 
@@ -43,6 +44,24 @@ inline bool read_through(MemoryRegionEntry& region, VirtualAddress va, std::span
 inline bool write_through(MemoryRegionEntry& region, VirtualAddress va,
                           std::span<const std::byte> bytes) {
   return good_transfer(region, write_client(region.mem_fd, va, bytes));
+}
+
+// Whether there is memory at the addresses of a range of an on-demand region; that of other regions
+// was there when they were registered. One system call per page, so not of a long range's end: who
+// misses that asks again for the rest.
+inline bool is_present(MemoryRegionEntry& region, uint64_t iova, uint64_t length_bytes) {
+  constexpr uint64_t kPageBytes = 4096, kMostPages = 64;
+  if ((region.access & kAccessOnDemand) == 0) return true;
+  return for_each_piece(
+      region, iova + region.va_delta, std::min(length_bytes, kMostPages * kPageBytes),
+      [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+        if (piece.host != nullptr) return true;
+        const VirtualAddress end = piece.va + offset + part;
+        std::byte byte{};
+        for (VirtualAddress at = piece.va + offset; at < end; at = (at | (kPageBytes - 1)) + 1)
+          if (!read_through(region, at, {&byte, 1})) return false;
+        return true;
+      });
 }
 
 // Null where the range is not mapped in one piece.

@@ -4,6 +4,7 @@
 
 #include "dataplane/nic/atomics.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/region_access.h"
 
 namespace hostnic {
 namespace {
@@ -34,6 +35,15 @@ Verdict verdict_of(LocalError error, uint32_t sn) {
   return error == LocalError::kLength
              ? fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn)
              : fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
+}
+
+Verdict write_refused(const wire::Packet& p) {
+  Verdict verdict = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+  if (p.opcode == Opcode::kWriteImm) {
+    verdict.recv_status = RecvStatus::kAccessError;
+    verdict.sn = p.recv_sn;
+  }
+  return verdict;
 }
 
 ReceiveEnd receive_end_of(const wire::Packet& p) {
@@ -301,14 +311,7 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
   if (!payload.empty()) {
     const RemoteRange range =
         remote_range(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
-    if (range.region == nullptr) {
-      Verdict verdict = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-      if (consumes_receive) {
-        verdict.recv_status = RecvStatus::kAccessError;
-        verdict.sn = p.recv_sn;
-      }
-      return verdict;
-    }
+    if (range.region == nullptr) return write_refused(p);
     const PlaceRequest request{qp.requests, p.psn, ahead, !p.more};
     switch (place(request, *range.region, range.iova, payload)) {
       case PlaceResult::kDone:
@@ -316,7 +319,7 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
       case PlaceResult::kNoRoom:
         return {.kind = Verdict::kRetry};
       case PlaceResult::kMemoryGone:
-        return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+        return write_refused(p);
     }
   }
   if (consumes_receive) complete_receive(qp, p.recv_sn, receive_end_of(p), RecvStatus::kSuccess);
@@ -364,8 +367,12 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
 Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
   // A zero-byte READ succeeds whatever its key (VERBS.md).
   if (p.reth.length_bytes != 0) {
-    if (remote_range(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead).region ==
-        nullptr) {
+    const RemoteRange range =
+        remote_range(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead);
+    // On demand, memory may be missing, and the answers can't say so any more. What is pulled later
+    // is looked at then.
+    if (range.region == nullptr ||
+        !is_present(*range.region, range.iova + p.read.offset_bytes, p.read.length_bytes)) {
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
     }
     // A pull that finds no room is not answered: the requester pulls again.
@@ -377,7 +384,9 @@ Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
 Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   const RemoteRange range = remote_range(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
-  if (range.region == nullptr) return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+  // On demand, nothing would be atomic with the CPU's (IBV_ODP_SUPPORT_ATOMIC is not advertised).
+  if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0)
+    return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
                                   p.atomic.compare};
   uint64_t before = 0;
@@ -387,7 +396,7 @@ Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
     case AtomicResult::kBusy:
       return {.kind = Verdict::kRetry};
     case AtomicResult::kMemoryGone:
-      return fatal(wire::NakCode::kRemoteOperational, kEventRequestError);
+      return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   }
   counters.add(Counter::atomics_executed);
   qp.atomics[qp.atomic_next] = {true, p.psn, before};

@@ -16,7 +16,7 @@ from harness import TAIL_LINES, Case, pair, pingpong_is_ok, quoted, run_case  # 
 FIRST_PORT = 23000
 LIMIT_S = 60
 
-NO_ODP = r"The device isn't ODP capable|does not support ODP|ODP.*not support"
+NO_IMPLICIT_ODP = r"The device doesn't support implicit ODP"
 # Name, options of both sides, and the line with which the program may leave instead of working.
 EVERY = [
     ("plain", [], None),
@@ -47,9 +47,10 @@ CONNECTED = [
 OPTIONS = {
     "ibv_rc_pingpong": [
         *EVERY, *CONNECTED,
-        ("-o", ["-o"], NO_ODP),
-        ("-O", ["-O"], NO_ODP),
-        ("-o -P", ["-o", "-P"], NO_ODP),
+        ("-o -c", ["-o", "-c"], None),
+        ("-o -c -e -N -s 100000", ["-o", "-c", "-e", "-N", "-s", "100000"], None),
+        ("-O", ["-O"], NO_IMPLICIT_ODP),
+        ("-o -P -c", ["-o", "-P", "-c"], None),
         ("-t", ["-t"], None),
         ("-j", ["-j"], r"doesn't support dm|device memory"),
         ("-N", ["-N"], None),
@@ -64,7 +65,8 @@ OPTIONS = {
         ("-q 1", ["-q", "1"], None),
         ("-q 5", ["-q", "5"], None),
         ("-q 1024", ["-q", "1024"], r"num_qp 1024 > 1024|rx_depth|[Uu]sage"),
-        ("-o", ["-o"], NO_ODP),
+        ("-o", ["-o"], None),
+        ("-o -c -q 5", ["-o", "-c", "-q", "5"], None),
     ],
 }
 # Not here: -t with -e. The program takes an event whose completion it has polled already for an

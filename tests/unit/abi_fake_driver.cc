@@ -300,13 +300,15 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t index) {
 
 Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t, uint64_t va,
                                                                     uint64_t length_bytes,
-                                                                    uint64_t iova, uint32_t) {
+                                                                    uint64_t iova,
+                                                                    uint32_t access) {
   if (int error = fake::behaviour().register_error) {
     return Unexpected(ContextError{error, "refused by the test"});
   }
   static uint32_t last_key = 0x1000;
   ++fake::seen().mrs;
   fake::seen().iova = iova;
+  fake::seen().access = access;
   ++last_key;
   return MemoryRegistration{last_key, last_key, va, length_bytes};
 }
@@ -315,6 +317,11 @@ int Context::deregister_memory(const MemoryRegistration&) {
   if (int error = fake::behaviour().deregister_error) return error;
   --fake::seen().mrs;
   return 0;
+}
+
+int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
+  fake::seen().prefetches.push_back({va, length_bytes, for_writing});
+  return fake::behaviour().prefetch_error;
 }
 
 int Context::poll_cq(Cq& cq, Completion* out, int max) { return cq.poll(out, max); }

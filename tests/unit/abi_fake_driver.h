@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "verbs-shim/driver/driver.h"
 
@@ -14,6 +15,7 @@ struct Behaviour {
   bool port_down = false;
   int register_error = 0;        // of register_memory()
   int deregister_error = 0;      // of deregister_memory()
+  int prefetch_error = 0;        // of prefetch()
   int window_error = 0;          // of create_window()
   int group_error = 0;           // of attach_group() and detach_group()
   int post_error = 0;            // of post_send()
@@ -33,6 +35,13 @@ struct Seen {
   uint32_t attr_mask = 0;
   uint32_t mrs = 0, qps = 0, srqs = 0, windows = 0;  // existing
   uint64_t iova = 0;                                 // of the newest MR
+  uint32_t access = 0;                               // of the newest MR
+  struct Prefetch {
+    uint64_t va = 0, length_bytes = 0;
+    bool for_writing = false;
+    bool operator==(const Prefetch&) const = default;
+  };
+  std::vector<Prefetch> prefetches;
   std::vector<Ipv4Address> groups;                   // attached to, in order
   bool abandoned = false;
 };

@@ -273,7 +273,6 @@ TEST_F(AbiMemory, AccessRules) {
   char buffer[64];
   EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_WRITE), EINVAL);
   EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
-  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
   EXPECT_NULL(ibv_reg_mr(pd_, buffer, 0, 0), EINVAL);
   ibv_mr* mr = ibv_reg_mr_iova(pd_, buffer, 64, 0x1000, IBV_ACCESS_REMOTE_READ);
   ASSERT_NE(mr, nullptr);
@@ -346,14 +345,6 @@ TEST_F(AbiMemory, ZeroBasedRegionsStartAtZero) {
   EXPECT_EQ(fake::seen().iova, 0u);
   ASSERT_NE(ibv_reg_mr_iova2(pd_, buffer, 64, 0x1000, 0), nullptr);
   EXPECT_EQ(fake::seen().iova, 0x1000u);
-}
-
-TEST_F(AbiMemory, AdviceIsNotTaken) {
-  char buffer[64];
-  ibv_mr* mr = ibv_reg_mr(pd_, buffer, 64, 0);
-  ASSERT_NE(mr, nullptr);
-  ibv_sge sge{reinterpret_cast<uintptr_t>(buffer), 64, mr->lkey};
-  EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);
 }
 
 TEST_F(AbiObjects, AForkedChildHasADeadDevice) {

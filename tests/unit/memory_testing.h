@@ -73,8 +73,9 @@ class Nic {
   };
 
   // Registers on both sides. Failures end up in `error`.
-  bool add(uint64_t va, uint64_t length, Mr& mr, bool need_write = true) {
-    auto registration = memory::MemoryRegistrar::process().add(va, length, need_write);
+  bool add(uint64_t va, uint64_t length, Mr& mr, bool need_write = true,
+           memory::Paging paging = memory::Paging::kAsMapped) {
+    auto registration = memory::MemoryRegistrar::process().add(va, length, need_write, paging);
     if (!registration) {
       error = registration.error().message;
       error_number = registration.error().error;
@@ -91,6 +92,9 @@ class Nic {
     }
     mr = {va, length, *pieces, registration->regions};
     return true;
+  }
+  bool add_on_demand(uint64_t va, uint64_t length, Mr& mr, bool need_write = true) {
+    return add(va, length, mr, need_write, memory::Paging::kOnDemand);
   }
   void remove(const Mr& mr) {
     memory_.unmap(mr.pieces);

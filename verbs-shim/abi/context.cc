@@ -26,6 +26,7 @@ void install_tables(ContextObject& object) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   // What stays null is refused with EOPNOTSUPP by libibverbs' inline functions.
+  object.advise_mr = advise_mr;
   object.query_port = query_port;
   object.query_device_ex = query_device_ex;
   object.query_rt_values = query_rt_values;

@@ -11,6 +11,8 @@ namespace hostnic::abi {
 void install_tables(ContextObject& context);
 
 // Implemented where their subject is.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
+              uint32_t count);                                                         // advise.cc
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                                        // cq.cc
 int req_notify_cq(ibv_cq* cq, int solicited_only);                                     // cq.cc
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);                                   // cq.cc

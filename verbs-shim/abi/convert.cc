@@ -395,13 +395,12 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 
 int to_access(unsigned int access, uint32_t& out) {
   constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
-                                 kAccessRemoteAtomic | kAccessMwBind | kAccessRelaxedOrdering;
+                                 kAccessRemoteAtomic | kAccessMwBind | kAccessOnDemand |
+                                 kAccessRelaxedOrdering;
   // Huge pages are a hint; where a region's addresses start is no right (mr.cc).
   constexpr unsigned int kHarmless =
       IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
-  constexpr unsigned int kUnsupported = IBV_ACCESS_ON_DEMAND;
-  if (access & ~(kUsed | kHarmless | kUnsupported)) return EINVAL;
-  if (access & kUnsupported) return EOPNOTSUPP;
+  if (access & ~(kUsed | kHarmless)) return EINVAL;
   out = access & kUsed;
   return 0;
 }

@@ -18,6 +18,19 @@ constexpr uint8_t kPhysLinkUp = 5, kPhysPolling = 2;
 constexpr uint8_t kLocalAckDelay = 15;  // 4.096 us * 2^15 = 134 ms: a busy laptop's worst
 constexpr uint8_t kSubnetTimeout = 18;
 
+// Regions of given bounds only, and no atomics: what is reached on demand is not mapped in
+// hostnicd, where alone they would be atomic with the CPU's.
+ibv_odp_caps on_demand_caps() {
+  constexpr uint32_t kMessages =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  ibv_odp_caps caps{};
+  caps.general_caps = IBV_ODP_SUPPORT;
+  caps.per_transport_caps.rc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
+  caps.per_transport_caps.ud_odp_caps = kMessages;
+  return caps;
+}
+
 }  // namespace
 
 void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
@@ -59,6 +72,7 @@ int fill_device_attr_ex(const DeviceInfo& info, ibv_device_attr_ex* attr, size_t
   if (size_bytes < sizeof attr->orig_attr) return EINVAL;
   ibv_device_attr_ex full{};
   fill_device_attr(info, full.orig_attr);
+  full.odp_caps = on_demand_caps();
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: timestamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags;

@@ -16,16 +16,15 @@ namespace {
 
 constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
-// The first address that work requests name: of a zero-based region they name offsets.
-uint64_t first_address(uint64_t iova, unsigned int access) {
-  return access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
-}
-
 // 0 or an errno value.
 int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
                    unsigned int access, driver::MemoryRegistration& out) {
   uint32_t flags = 0;
   if (int error = to_access(access, flags)) return error;
+  if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
+    log_info("ibv_reg_mr: on-demand regions need bounds: the whole address space is not supported");
+    return EOPNOTSUPP;
+  }
   if (length == 0 || length > kMaxMrBytes) return EINVAL;
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
   if (is_unusable(*pd.owner)) return EIO;
@@ -120,11 +119,14 @@ int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_
     mr.owner->driver->deregister_memory(registration);
     return EBUSY;
   }
-  mr.registration = registration;
-  mr.iova = iova;
-  mr.access = wanted;
   ibv_pd* old_pd = mr.pd;
-  set_public_fields(mr, new_pd, to, bytes);
+  {
+    ObjectLock lock = lock_objects();
+    mr.registration = registration;
+    mr.iova = iova;
+    mr.access = wanted;
+    set_public_fields(mr, new_pd, to, bytes);
+  }
   release_pd(old_pd);
   return 0;
 }

@@ -56,9 +56,14 @@ inline bool same_protection(const ibv_pd* one, const ibv_pd* other) {
 
 struct MrObject : ibv_mr, ObjectBase {
   driver::MemoryRegistration registration;
-  uint64_t iova = 0;  // as asked for, for ibv_rereg_mr
-  unsigned int access = 0;
+  uint64_t iova = 0;        // [registry] as asked for, for ibv_rereg_mr
+  unsigned int access = 0;  // [registry]
 };
+
+// The first address that work requests name: of a zero-based region they name offsets.
+inline uint64_t first_address(uint64_t iova, unsigned int access) {
+  return access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+}
 
 struct MwObject : ibv_mw, ObjectBase {
   uint32_t made_key = 0;  // the first rkey: its window is the NIC's name for this object

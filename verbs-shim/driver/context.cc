@@ -287,8 +287,10 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t pd,
     return failure(EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE");
   }
   MemoryRegistrar& registrar = MemoryRegistrar::process();
+  const memory::Paging paging =
+      (access & kAccessOnDemand) != 0 ? memory::Paging::kOnDemand : memory::Paging::kAsMapped;
   auto added =
-      registrar.add(va, length_bytes, (access & (kAccessLocalWrite | kRemoteWriting)) != 0);
+      registrar.add(va, length_bytes, (access & (kAccessLocalWrite | kRemoteWriting)) != 0, paging);
   if (!added) return failure(added.error().error, added.error().message);
   auto answer =
       send_registration(*added, {.va = va,
@@ -334,6 +336,10 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
   }
   MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
   return 0;
+}
+
+int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
+  return memory::prefetch(va, length_bytes, for_writing);
 }
 
 int Context::poll_cq(Cq& cq, Completion* out, int max) {

@@ -58,6 +58,9 @@ class Context final : private NicLink {
                                                              uint64_t length_bytes, uint64_t iova,
                                                              uint32_t access);
   int deregister_memory(const MemoryRegistration& registration);
+  // Makes the pages of this process's memory present. 0, or EFAULT: not all of it is mapped, or not
+  // for such an access.
+  int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
 
   // Any thread; called by ibv_poll_cq's path: drives the protocol without blocking (try-lock) and
   // fills `out`. Long runs of empty polls yield the CPU.

@@ -324,7 +324,7 @@ void Qp::log_failure(const Wqe& w) {
       reason = "the peer calls it invalid: receive too small, or a misaligned atomic";
       break;
     case VendorError::kPeerAccess:
-      reason = "the peer refuses the rkey, the bounds or the access right";
+      reason = "the peer refuses the rkey, the bounds or the access right, or has no memory there";
       break;
     case VendorError::kPeerOperation:
       reason = "the peer's own receive buffer is bad";

@@ -35,6 +35,7 @@ class MemoryRegistrar::Critical {
 struct MemoryRegistrar::Request {
   uint64_t va = 0, length_bytes = 0;
   bool need_write = false;
+  Paging paging = Paging::kAsMapped;
   uint64_t first = 0, last = 0;            // its pages, head and tail included
   uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
   uint64_t stack_low = 0, stack_high = 0;  // what this thread's frames may occupy

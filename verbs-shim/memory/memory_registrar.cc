@@ -151,7 +151,7 @@ bool MemoryRegistrar::can_migrate() const {
 }
 
 Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_bytes,
-                                                   bool need_write) try {
+                                                   bool need_write, Paging paging) try {
   if (length_bytes == 0) return Unexpected(Error{EINVAL, "memory region: length is 0"});
   if (va + length_bytes < va || page_up(va + length_bytes) < va)
     return Unexpected(Error{EINVAL, "memory region: address + length wraps around"});
@@ -160,6 +160,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.va = va;
   request.length_bytes = length_bytes;
   request.need_write = need_write;
+  request.paging = paging;
   request.first = request.pinned_end = page_down(va);
   request.last = page_up(va + length_bytes);
   request.stack_low = page_down(frame - kStackMargin);
@@ -191,9 +192,14 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
 }
 
 Failure MemoryRegistrar::check_access(const Request& request) {
+  const bool on_demand = request.paging == Paging::kOnDemand;
   uint64_t at = request.first;
   const char* wrong = nullptr;
   for (const Area& area : request.areas) {
+    if (on_demand) {
+      at = std::max(at, area.start);
+      if (area.prot == PROT_NONE) continue;
+    }
     if (area.start > at) break;
     if ((area.prot & PROT_READ) == 0)
       wrong = "not readable";
@@ -202,7 +208,7 @@ Failure MemoryRegistrar::check_access(const Request& request) {
     if (wrong != nullptr) break;
     at = area.end;
   }
-  if (wrong == nullptr && at < request.last) wrong = "not mapped";
+  if (wrong == nullptr && at < request.last && !on_demand) wrong = "not mapped";
   if (wrong == nullptr) return {};
   return failure(EFAULT, "0x%llx is %s", static_cast<unsigned long long>(at), wrong);
 }
@@ -212,9 +218,13 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   if (!read_areas(request.first, request.last, request.areas))
     return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
   if (Failure failed = check_access(request)) return failed;
-  request.process = process_memory();
-  if (request.process.locked_kb != 0) mark_locked(request.areas);
-  pin(request);
+  if (request.paging == Paging::kOnDemand) {
+    pin_on_demand(request);
+  } else {
+    request.process = process_memory();
+    if (request.process.locked_kb != 0) mark_locked(request.areas);
+    pin(request);
+  }
   if (Failure failed = describe(request, described)) return failed;
   for (const MemoryRegion& region : described.regions) {
     uint64_t& counter = region.kind == RegionKind::kWindow ? counters_.window_bytes

@@ -54,6 +54,14 @@ struct Failure {
 
 enum class MemoryMode { kAuto, kMemFd, kWindow, kFile };
 
+// Which memory a registration means: what is mapped when it is made, or, on demand, what is mapped
+// when it is accessed. The latter only the mem fd can tell, whatever HOSTNIC_MEMORY says.
+enum class Paging : uint8_t { kAsMapped, kOnDemand };
+
+// Makes the pages of [va, va + length_bytes) present. EFAULT: not all of it is mapped, or not for
+// such an access. Succeeds without doing anything where the kernel can't (before Linux 5.14).
+int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
+
 struct MemoryCounters {
   // Bytes registered since the start, by the way they are reached.
   uint64_t window_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
@@ -86,8 +94,9 @@ class MemoryRegistrar {
   // Registers [va, va + length_bytes), again and overlapping as one likes. EINVAL: empty or wraps
   // around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM; other
   // errno values when no way works. May take long (about 1 s per GiB); other threads may use the
-  // memory meanwhile.
-  Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write);
+  // memory meanwhile. On demand, what is not mapped, or reserved with PROT_NONE, is no error.
+  Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write,
+                                    Paging paging = Paging::kAsMapped);
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
   void remove(uint64_t va, uint64_t length_bytes);
   // Optional, after hostnicd answered the registration: makes huge pages of 2 MiB and more. Takes
@@ -130,6 +139,7 @@ class MemoryRegistrar {
 
   // placement.cc: where pages go
   void pin(Request& request);
+  void pin_on_demand(Request& request);
   void pin_area(Request& request, const Area& area, uint64_t start, uint64_t end);
   void pin_new(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);

@@ -53,6 +53,17 @@ void append(RawVector<MemoryRegion>& regions, const MemoryRegion& region) {
 
 }  // namespace
 
+int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
+  const int error = populate(page_down(va), page_up(va + length_bytes), for_writing);
+  const int advice = for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  // EINVAL also says that the kernel does not know the advice, which it then does for no memory at
+  // all.
+  const bool unknown =
+      error == EINVAL && raw_madvise(pointer(page_down(va)), 0, advice) != 0 && errno == EINVAL;
+  if (error == 0 || error == EAGAIN || error == EINTR || unknown) return 0;
+  return EFAULT;
+}
+
 bool MemoryRegistrar::is_window(const Area& area) const {
   return area.shared && area.offset == area.start && window_inode_ != 0 &&
          area.same_file_as(window_major_, window_minor_, window_inode_);
@@ -65,6 +76,26 @@ void MemoryRegistrar::pin(Request& request) {
     pin_area(request, area, start, end);
   }
   update_bounds();
+}
+
+// Counts the pages in the table, also those that are not mapped: nothing here may migrate now or
+// later, since a transfer by the mem fd that met the migration would fail.
+void MemoryRegistrar::pin_on_demand(Request& request) {
+  table_.split_at(request.first);
+  table_.split_at(request.last);
+  while (request.pinned_end < request.last) {
+    const uint64_t at = request.pinned_end;
+    const auto range = table_.first_after(at);
+    if (range == table_.end() || range->first > at) {
+      const uint64_t gap_end =
+          range == table_.end() ? request.last : std::min(request.last, range->first);
+      table_.insert(at, {gap_end, 1, PagePlace::kInPlace});
+      request.pinned_end = gap_end;
+    } else {
+      range->second.registrations++;
+      request.pinned_end = range->second.end;
+    }
+  }
 }
 
 // Counts [start, end) in the table; what is there for the first time may migrate.
@@ -159,6 +190,11 @@ void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start
 }
 
 Failure MemoryRegistrar::describe(const Request& request, Described& described) {
+  const MemoryRegion whole{request.va, request.length_bytes, RegionKind::kMemFd, 0, 0};
+  if (request.paging == Paging::kOnDemand) {
+    described.regions.push_back(whole);
+    return {};
+  }
   for (const Area& area : request.areas) {
     uint64_t at = std::max(area.start, request.first);
     const uint64_t area_end = std::min(area.end, request.last);
@@ -174,7 +210,7 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
   // A patchwork. The mem fd reaches all of it.
   described.regions.clear();
   described.files.clear();
-  described.regions.push_back({request.va, request.length_bytes, RegionKind::kMemFd, 0, 0});
+  described.regions.push_back(whole);
   return {};
 }
 

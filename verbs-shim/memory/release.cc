@@ -111,7 +111,11 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
 int MemoryRegistrar::munmap(void* at, size_t length_bytes) try {
   const Critical critical(*this);
   const int result = raw_munmap(at, length_bytes);
-  if (result == 0) lose(address(at), address(at) + page_up(length_bytes));
+  if (result == 0) {
+    const uint64_t start = address(at), end = start + page_up(length_bytes);
+    lose(start, end);
+    table_.join(start, end);  // on demand, memory comes and goes while it is registered
+  }
   return result;
 } catch (...) {
   return 0;  // unmapped; what the table has wrong, the next look at /proc/self/maps puts right
@@ -122,7 +126,9 @@ void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int f
   const Critical critical(*this);
   void* result = raw_mmap(at, length_bytes, prot, flags, fd, offset);
   if (result != MAP_FAILED) try {
-      lose(address(at), address(at) + page_up(length_bytes));
+      const uint64_t start = address(at), end = start + page_up(length_bytes);
+      lose(start, end);
+      table_.join(start, end);
     } catch (...) {  // as in munmap
     }
   return result;
