@@ -42,7 +42,7 @@ struct Seen {
     bool operator==(const Prefetch&) const = default;
   };
   std::vector<Prefetch> prefetches;
-  std::vector<Ipv4Address> groups;                   // attached to, in order
+  std::vector<Ipv4Address> groups;  // attached to, in order
   bool abandoned = false;
 };
 Seen& seen();
