@@ -10,7 +10,6 @@ namespace hostnic::conformance {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kFirstPsn = 0xfffff0;  // every connection crosses the wrap soon
 
 ibv_context* open_device(const char* name) {

@@ -25,6 +25,8 @@ inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 // Nobody's key, but for a chance of one in four thousand million.
 inline constexpr uint32_t kBadKey = 0x7fbadbad;
+inline constexpr uint32_t kQkey = 0x11111111;  // of every datagram Endpoint
+inline constexpr uint32_t kGrhBytes = 40;      // before a datagram, in its receive
 
 // How two queue pairs are made and connected.
 struct ConnectOptions {

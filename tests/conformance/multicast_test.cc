@@ -14,8 +14,6 @@
 namespace hostnic::conformance {
 namespace {
 
-constexpr uint32_t kGrhBytes = 40;
-constexpr uint32_t kQkey = 0x11111111;  // as Endpoint sets it
 constexpr uint32_t kMulticastQpn = 0xffffff;
 
 ibv_gid gid_of(const char* text) {

@@ -9,9 +9,6 @@
 namespace hostnic::conformance {
 namespace {
 
-constexpr uint32_t kGrhBytes = 40;
-constexpr uint32_t kQkey = 0x11111111;  // as Endpoint sets it
-
 class Datagrams : public Conformance {
  protected:
   void SetUp() override {
