@@ -50,6 +50,8 @@ namespace hostnic {
   /* READs and atomics */                                                                    \
   X(duplicate_atomic_executed, "19: a duplicate atomic executes again")                      \
   X(atomic_not_replayed, "19: a duplicate atomic is not answered")                           \
+  X(atomic_overtakes_reads, "18: an atomic executes before READs ahead of it have read")     \
+  X(answer_overtakes_answers, "18: a READ reads before the READs ahead of it have")          \
   X(answers_not_pulled_again, "17: lost READ answers are not pulled again")                  \
   X(epoch_not_renewed, "18: later READs keep what they read before an earlier one")          \
   X(epoch_not_checked, "18: answers of any epoch count")                                     \

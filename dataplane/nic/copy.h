@@ -118,4 +118,32 @@ inline void copy_tail_to_memory(std::byte* to, const std::byte* from, size_t len
   copy_to_memory(to + head, from + head, length_bytes - head);
 }
 
+// From memory that programs write into memory that programs watch. Where both lie alike towards
+// kBlockAlign one move does; else units would be whole on one side only, and the bytes go by a
+// buffer. `tail`: as copy_tail_to_memory().
+inline void copy_between_memories(std::byte* to, const std::byte* from, size_t length_bytes,
+                                  bool tail) {
+  namespace d = copy_detail;
+  const auto place = [&](const std::byte* bytes, size_t part) {
+    if (tail && part == length_bytes) {
+      copy_tail_to_memory(to, bytes, part);
+    } else {
+      copy_to_memory(to, bytes, part);
+    }
+    to += part;
+  };
+  if ((d::address_of(to) - d::address_of(from)) % d::kBlockAlign == 0) {
+    place(from, length_bytes);
+    return;
+  }
+  alignas(d::kBlockAlign) std::byte buffer[4096];
+  while (length_bytes != 0) {
+    const size_t part = std::min(length_bytes, sizeof(buffer));
+    copy_from_memory(buffer, from, part);
+    place(buffer, part);
+    from += part;
+    length_bytes -= part;
+  }
+}
+
 }  // namespace hostnic

@@ -1,10 +1,11 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
-// (bytes into memory), transmit.cc (descriptors become packets), acknowledge.cc, departed.cc (ACKs
-// of ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc
-// (UD to groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
-// neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
+// (bytes into memory), transmit.cc (descriptors become packets), rows.cc (several packets at a
+// time), acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc
+// (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc (towards the
+// driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc, windows.cc (memory
+// windows).
 #pragma once
 
 #include <array>
@@ -200,6 +201,7 @@ struct Nic::Impl final : public impair::PacketOps {
                        bool ahead);
   Verdict execute_read(QpContext& qp, const wire::Packet& p);
   Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
+  bool reads_unanswered(const QpContext& qp) const;
   void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
   void slide_requests(QpContext& qp);
   void slide_later(QpContext& qp);
@@ -279,8 +281,9 @@ struct Nic::Impl final : public impair::PacketOps {
   struct PlaceRequest {
     ReceiveSpace& space;
     Psn psn;
-    bool ahead;  // remember the range
-    bool tail;   // last bytes of a message: the final word is stored last
+    bool ahead;            // remember the range
+    bool tail;             // last bytes of a message: the final word is stored last
+    bool watched = false;  // the bytes may lie in memory that a program writes to
   };
   enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
@@ -319,7 +322,11 @@ struct Nic::Impl final : public impair::PacketOps {
   bool queue_read(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
   uint32_t serve_reads();
-  bool serve_read_packet(QpContext& qp, ReadJob& job);
+  wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
+  uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
+  rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
+                         bool& lost);
+  uint32_t serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
   // transmit.cc
@@ -341,12 +348,22 @@ struct Nic::Impl final : public impair::PacketOps {
   rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                              std::span<const std::byte> payload, rte_mempool* pool);
   rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p);
-  rte_mbuf* build_borrowing(QpContext& qp, SendProgress& progress, const wire::Packet& p,
-                            MemoryRegionEntry& region, const std::byte* payload);
   rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                            uint32_t part);
   void fail_send(QpContext& qp, Psn psn, LocalError error);
   void note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets, bool retransmit);
+
+  // rows.cc
+  struct MappedPayload {
+    const std::byte* bytes;
+    MemoryRegionEntry* region;
+    QpPackets* packets;  // which count it
+  };
+  uint32_t row_room(int peer) const;
+  bool emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,
+                const MappedPayload& payload, uint32_t count);
+  rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
+                            const MappedPayload& payload);
 
   // output.cc
   bool has_room(int peer) const;

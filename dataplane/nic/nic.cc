@@ -74,6 +74,7 @@ uint32_t Nic::poll(TimeNs now_ns) {
   work += nic.command_turn();
   work += nic.transmit_turn();
   work += nic.serve_reads();
+  nic.payload_references.give_back();
   work += nic.ask_neighbours();
   if (nic.tx_stage) nic.run_tx_stage();
   nic.flush_all();
@@ -88,8 +89,10 @@ uint32_t Nic::Impl::slide_turn() {
   for (QpContext* qp : slide_list) {
     qp->on_slide_list = false;
     if (qp->requests.window.front_received() && !qp->fatal) {
+      // An atomic at the front may have to wait for many turns.
+      const Psn before = qp->requests.window.base();
       slide_requests(*qp);
-      owe_plain_ack(*qp);
+      if (qp->requests.window.base() != before || qp->fatal) owe_plain_ack(*qp);
     }
     if (qp->responses.window.front_received()) {
       slide_responses(*qp);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
 
 namespace hostnic {
@@ -49,7 +50,7 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   auto* out = rte_pktmbuf_mtod(copy, std::byte*);
   std::memcpy(out, rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len);
   if (const BorrowedPayload* borrowed = borrowed_payload(packet); borrowed != nullptr)
-    std::memcpy(out + packet->data_len, borrowed->bytes, packet->pkt_len - packet->data_len);
+    copy_from_memory(out + packet->data_len, borrowed->bytes, packet->pkt_len - packet->data_len);
   copy->data_len = static_cast<uint16_t>(packet->pkt_len);
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;

@@ -51,7 +51,9 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
       memory_gone |= !write_through(region, piece.va + offset, {source, part});
     } else {
       counters.add(Counter::bytes_copied_mapped, part);
-      if (tail) {
+      if (request.watched) {
+        copy_between_memories(piece.host + offset, source, part, tail);
+      } else if (tail) {
         copy_tail_to_memory(piece.host + offset, source, part);
       } else {
         copy_to_memory(piece.host + offset, source, part);

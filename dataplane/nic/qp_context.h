@@ -146,6 +146,7 @@ struct QpContext {
   uint32_t atomic_next = 0;
   uint8_t read_epoch = 0;  // newest in which the peer has pulled
   uint32_t read_jobs = 0;  // answers that wait to be sent
+  QpPackets answers;       // that borrow memory and have not been placed yet
   // The ACK owed at the end of this burst.
   bool ack_owed = false;
   bool on_ack_list = false;

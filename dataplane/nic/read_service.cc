@@ -1,8 +1,16 @@
 // READs and atomics at their target: answered by the NIC from the mapped memory, without the
 // target's process (rules 16..19).
+//
+// On the virtual wire answers are not copied but borrow the memory, so what they say is read when
+// they are placed (or first delayed, held or copied), one after the other. For the requester that
+// is as good as when they were sent, as long as no later answer is read earlier: what can't be
+// borrowed, and what an atomic does, waits until no borrowed answer of the queue pair is out (rules
+// 18, 31).
 #include <algorithm>
+#include <bit>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/region_access.h"
 
 namespace hostnic {
 
@@ -56,11 +64,11 @@ uint32_t Nic::Impl::serve_reads() {
         break;
       }
       if (!has_room(qp->peer)) return built;
-      if (!(job.is_atomic ? send_atomic_response(*qp, job.request, job.atomic_result)
-                          : serve_read_packet(*qp, job))) {
-        return built;
-      }
-      ++built;
+      const uint32_t sent = job.is_atomic
+                                ? send_atomic_response(*qp, job.request, job.atomic_result)
+                                : serve_read(*qp, job, kTxBudget - built);
+      if (sent == 0) return built;
+      built += sent;
       finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
     }
     if (!finished) break;
@@ -71,16 +79,10 @@ uint32_t Nic::Impl::serve_reads() {
   return built;
 }
 
-// One packet of a range. False: no buffer now. A key that went bad meanwhile ends the job silently;
-// the next pull is refused.
-bool Nic::Impl::serve_read_packet(QpContext& qp, ReadJob& job) {
-  const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - job.sent_bytes);
+// The headers of a range's next packet.
+wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) const {
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
-  const RemoteRange range = remote_range(qp, job.rkey, job.va + offset, part, kAccessRemoteRead);
-  if (range.region == nullptr) {
-    job.sent_bytes = job.request.length_bytes;
-    return true;
-  }
+  const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - job.sent_bytes);
   wire::Packet p;
   p.opcode = wire::Opcode::kReadResponse;
   p.dest_qpn = Qpn{qp.dest_qpn};
@@ -92,25 +94,77 @@ bool Nic::Impl::serve_read_packet(QpContext& qp, ReadJob& job) {
   p.more = offset + part < job.total_bytes;
   p.policy = settings.policy;
   p.payload_bytes = static_cast<uint16_t>(part);
+  return p;
+}
+
+// Packets of a range, at most `budget`. Returns how many; 0: no buffer now, or not its turn. A key
+// that went bad meanwhile ends the job silently; the next pull is refused.
+uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
+  if (const uint32_t row = serve_read_row(qp, job, budget); row != 0) return row;
+  const wire::Packet p = next_answer(qp, job);
+  const RemoteRange range =
+      remote_range(qp, job.rkey, job.va + p.reth.va, p.payload_bytes, kAccessRemoteRead);
+  bool lost = range.region == nullptr;
+  rte_mbuf* packet = lost ? nullptr : build_answer(qp, p, range, lost);
+  if (lost) {
+    job.sent_bytes = job.request.length_bytes;
+    return 1;
+  }
+  if (packet == nullptr) return 0;
+  job.sent_bytes += p.payload_bytes;
+  emit(packet, qp.peer, p);
+  return 1;
+}
+
+// Borrowed where the memory is mapped, else copied. Null: `lost` is the memory, or not now.
+rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
+                                  bool& lost) {
+  const std::byte* payload =
+      seals ? nullptr : mapped_address(*range.region, range.iova, p.payload_bytes);
+  if (payload != nullptr) {
+    rte_mbuf* packet = build_borrowing(qp.response_flow, p, {payload, range.region, &qp.answers});
+    if (packet == nullptr) counters.add(Counter::tx_no_buffer);
+    return packet;
+  }
+  // What is copied here is read now, what was borrowed before perhaps not yet.
+  if (qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
   rte_mbuf* packet = rte_pktmbuf_alloc(pools.data);
   if (packet == nullptr) {
     counters.add(Counter::tx_no_buffer);
-    return false;
+    return nullptr;
   }
-  // Copied here, not referenced: the answer is what memory held when the request was served (rule
-  // 31).
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(qp.response_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
-  if (!fetch(*range.region, range.iova, frame + header_bytes, part)) {
+  if (!fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes)) {
     rte_pktmbuf_free(packet);
-    job.sent_bytes = job.request.length_bytes;
-    return true;
+    lost = true;
+    return nullptr;
   }
   finish_linear(packet, p, header_bytes);
-  job.sent_bytes += part;
-  emit(packet, qp.peer, p);
-  return true;
+  return packet;
+}
+
+// Whole packets in the middle of a READ. Returns how many have left, 0 where nothing of that kind
+// comes next.
+uint32_t Nic::Impl::serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget) {
+  const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
+  if (offset == 0) return 0;
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint64_t before_last = (job.total_bytes - offset - 1) >> mtu_shift;
+  const uint32_t in_range = (job.request.length_bytes - job.sent_bytes) >> mtu_shift;
+  const auto count =
+      static_cast<uint32_t>(std::min<uint64_t>({budget, row_room(qp.peer), in_range, before_last}));
+  if (count < 2) return 0;
+  const uint32_t bytes = count << mtu_shift;
+  const RemoteRange range = remote_range(qp, job.rkey, job.va + offset, bytes, kAccessRemoteRead);
+  const std::byte* payload =
+      range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
+  if (payload == nullptr) return 0;
+  wire::Packet p = next_answer(qp, job);
+  if (!emit_row(qp, qp.response_flow, p, {payload, range.region, &qp.answers}, count)) return 0;
+  job.sent_bytes += bytes;
+  return count;
 }
 
 // False: no room or no buffer now.

@@ -105,6 +105,13 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
   }
   switch (where) {
     case Place::kFront: {
+      if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
+        if (hold(qp.requests, p, packet)) {
+          window.set(p.psn);
+          slide_later(qp);
+        }
+        return;
+      }
       const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
       if (unlikely(verdict.kind != Verdict::kDone)) {
         refuse(qp, p, verdict);
@@ -381,7 +388,13 @@ Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
   return {};
 }
 
+// READs before an atomic read before it (InfiniBand 10.8.3.3).
+bool Nic::Impl::reads_unanswered(const QpContext& qp) const {
+  return (qp.read_jobs != 0 || qp.answers.any_out()) && !broken(Fault::atomic_overtakes_reads);
+}
+
 Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
+  if (reads_unanswered(qp)) return {.kind = Verdict::kRetry};
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   const RemoteRange range = remote_range(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
   // On demand, nothing would be atomic with the CPU's (IBV_ODP_SUPPORT_ATOMIC is not advertised).

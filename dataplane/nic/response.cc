@@ -162,7 +162,8 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
   std::array<Sge, kMaxSge> sges;
   std::copy_n(shared.sge, sge_count, sges.begin());
   LocalError error = LocalError::kNone;
-  const PlaceRequest request{qp.responses, p.psn, ahead, !p.more};
+  const PlaceRequest request{
+      .space = qp.responses, .psn = p.psn, .ahead = ahead, .tail = !p.more, .watched = true};
   switch (scatter(qp, qp.pd, request, {sges.data(), sge_count}, p.reth.va, payload, error)) {
     case PlaceResult::kNoRoom:
       retry = true;

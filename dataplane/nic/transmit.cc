@@ -36,7 +36,6 @@ uint32_t Nic::Impl::transmit_turn() {
     built += transmit_client(*clients[(next_client + i) % count]);
   }
   if (count != 0) next_client = (next_client + 1) % count;
-  payload_references.give_back();
   return built;
 }
 
@@ -228,40 +227,24 @@ bool Nic::Impl::note_progress(SendProgress& progress, uint32_t packets, uint32_t
 // and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
 uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
-  OutputQueue& queue = outputs[static_cast<size_t>(qp.peer)];
-  if (progress.sent_packets == 0 || (d.flags & kSendInline) != 0 || !may_borrow(qp) || tx_stage ||
-      progress.sge_index >= progress.sge_count || queue.count >= kOutputRoom)
+  if (progress.sent_packets == 0 || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
+      progress.sge_index >= progress.sge_count)
     return 0;
   const Sge& sge = progress.sges[progress.sge_index];
   // Path MTUs are powers of two.
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
   const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
-  const uint32_t count = std::min({budget, kOutputRoom - queue.count, in_sge, before_last});
+  const uint32_t count = std::min({budget, row_room(qp.peer), in_sge, before_last});
   if (count < 2) return 0;
   MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
   const std::byte* payload =
       region == nullptr
           ? nullptr
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
-  rte_mbuf** const row = queue.packets.data() + queue.count;
-  if (payload == nullptr || !prepare_flows(qp) ||
-      rte_pktmbuf_alloc_bulk(pools.header, row, count) != 0)
-    return 0;
+  if (payload == nullptr || !prepare_flows(qp)) return 0;
   wire::Packet p = next_packet(qp, progress);
-  alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
-  const auto header_bytes =
-      static_cast<uint32_t>(wire::build(qp.request_flow, p, false, {}, headers));
-  static_assert(kOutputRoom <= PayloadReferences::kStock);
-  payload_references.take(*region, qp.packets, count);
-  for (uint32_t i = 0; i < count; ++i, payload += p.payload_bytes) {
-    if (i != 0) wire::step(p, headers);
-    std::memcpy(rte_pktmbuf_mtod(row[i], std::byte*), headers.data(), wire::kMaxRowHeaderBytes);
-    lend_payload(*row[i], header_bytes, p.payload_bytes, {payload, region, qp.packets.count()});
-    row[i]->port = static_cast<uint16_t>(qp.peer);
-  }
-  queue.count += count;
-  if (queue.count >= kBurst) flush(qp.peer);
+  if (!emit_row(qp, qp.request_flow, p, {payload, region, &qp.packets}, count)) return 0;
   note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += count << mtu_shift;
   note_progress(progress, count, count << mtu_shift);
@@ -301,7 +284,8 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
           region == nullptr ? nullptr
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
       if (payload != nullptr) {
-        rte_mbuf* packet = build_borrowing(qp, progress, p, *region, payload);
+        rte_mbuf* packet = build_borrowing(qp.request_flow, p, {payload, region, &qp.packets});
+        if (packet != nullptr) progress.sge_offset += part;
         if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
       }
     }
@@ -312,19 +296,6 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
 // Unreliable sends complete, and their memory is the program's again, before the peer has taken the
 // packet: these are copied (rule 31).
 bool Nic::Impl::may_borrow(const QpContext& qp) const { return !seals && qp.type == QpType::kRc; }
-
-// Headers, and where the payload lies. No copy.
-rte_mbuf* Nic::Impl::build_borrowing(QpContext& qp, SendProgress& progress, const wire::Packet& p,
-                                     MemoryRegionEntry& region, const std::byte* payload) {
-  rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
-  if (packet == nullptr) return nullptr;
-  const std::span<std::byte> frame(rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes);
-  const size_t header_bytes = wire::build(qp.request_flow, p, false, {}, frame);
-  payload_references.take(region, qp.packets, 1);
-  lend_payload(*packet, header_bytes, p.payload_bytes, {payload, &region, qp.packets.count()});
-  progress.sge_offset += p.payload_bytes;
-  return packet;
-}
 
 // Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
 rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,

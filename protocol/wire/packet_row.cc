@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kPsn = kFlowBytes + bth_offset::kPsn;
 
 size_t reth_offset_of(Opcode opcode) {
-  return kFlowBytes + kBthBytes + (opcode == Opcode::kSend ? kNethBytes : 0);
+  return kFlowBytes + kBthBytes + (opcode == Opcode::kWriteOnly ? 0 : kNethBytes);
 }
 
 template <typename Word>
@@ -31,7 +31,7 @@ uint64_t front_difference(const std::byte* a, const std::byte* b) {
 }  // namespace
 
 void step(Packet& packet, std::span<std::byte> headers) {
-  assert(packet.opcode == Opcode::kWriteOnly || packet.opcode == Opcode::kSend);
+  assert(comes_in_rows(packet.opcode));
   assert(packet.cont && packet.more && !packet.ack_request);
   assert(headers.size() >= header_bytes(packet));
   packet.psn += 1;
@@ -51,6 +51,8 @@ bool RowParser::continues_row(std::span<const std::byte> first_segment, size_t p
   if (reth != kFlowBytes + kBthBytes)
     different |= difference<uint32_t>(a + kFlowBytes + kBthBytes, b + kFlowBytes + kBthBytes);
   different |= difference<uint64_t>(a + reth + reth_offset::kKey, b + reth + reth_offset::kKey);
+  if (packet_.opcode == Opcode::kReadResponse)
+    different |= difference<uint32_t>(a + reth + kRethBytes, b + reth + kRethBytes);
   return different == 0;
 }
 
@@ -64,8 +66,7 @@ ParseError RowParser::parse(std::span<const std::byte> first_segment, size_t pac
   }
   header_bytes_ = 0;
   const ParseError error = wire::parse(first_segment, packet_bytes, has_icrc, packet_);
-  if (error == ParseError::kNone &&
-      (packet_.opcode == Opcode::kWriteOnly || packet_.opcode == Opcode::kSend)) {
+  if (error == ParseError::kNone && comes_in_rows(packet_.opcode)) {
     header_bytes_ = packet_.header_bytes;
     packet_bytes_ = packet_bytes;
     has_icrc_ = has_icrc;

@@ -11,12 +11,16 @@
 
 namespace hostnic::wire {
 
-// Upper bound of the headers of packets that come in rows: kWriteOnly and kSend.
-inline constexpr size_t kMaxRowHeaderBytes = kFlowBytes + kBthBytes + kNethBytes + kRethBytes;
+// Packets that come in rows: kWriteOnly, kSend and kReadResponse; upper bound of their headers.
+constexpr bool comes_in_rows(Opcode opcode) {
+  return opcode == Opcode::kWriteOnly || opcode == Opcode::kSend || opcode == Opcode::kReadResponse;
+}
+inline constexpr size_t kMaxRowHeaderBytes =
+    kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kRespEthBytes;
 
-// From the headers of a kWriteOnly or kSend packet in the middle of its message, as build() wrote
-// them, to those of the packet behind it, which carries as many bytes: PSN and RETH address move
-// on, in `packet` and in `headers`.
+// From the headers of such a packet in the middle of its message, as build() wrote them, to those
+// of the packet behind it, which carries as many bytes: PSN and RETH address move on, in `packet`
+// and in `headers`.
 void step(Packet& packet, std::span<std::byte> headers);
 
 // parse() for a row of packets.

@@ -63,17 +63,68 @@ TEST(Rules, Rule31_SealedPacketsAreCopies) {
   EXPECT_EQ(pair.far_counter(Counter::rx_icrc_error), 0u);
 }
 
-TEST(Rules, Rule31_ReadAnswersAreCopies) {
-  Pair pair({}, slow_wire(false));
-  std::memset(pair.remote.data(), 1, kMtu);
-  pair.post(SendOp::kRead, 1, pair.at(0, 100));
-  pair.world.run_for(150 * kMicrosecond);  // the request has arrived, the answer has not
+// What a READ says is read when its answers are placed: as good as any moment before it completes.
+TEST(Rules, Rule31_ReadAnswersBorrowAndAreReadWhenPlaced) {
+  for (const uint32_t bytes : {100u, 5 * kMtu + 100}) {
+    Pair pair({}, slow_wire(false));
+    std::memset(pair.remote.data(), 1, bytes);
+    pair.post(SendOp::kRead, 1, pair.at(0, bytes));
+    pair.world.run_for(150 * kMicrosecond);  // the request has arrived, the answer has not
+    ASSERT_EQ(pair.far_counter(Counter::read_requests_served), 1u);
+    EXPECT_TRUE(pair.world.mrs().referenced(pair.rkey));
+    std::memset(pair.remote.data(), 2, bytes);
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    EXPECT_EQ(pair.local.data()[0], 2);
+    EXPECT_EQ(pair.local.data()[bytes - 1], 2);
+    EXPECT_FALSE(pair.world.mrs().referenced(pair.rkey));
+  }
+}
+
+TEST(Rules, Rule31_SealedReadAnswersAreCopies) {
+  Pair pair({}, slow_wire(true));
+  std::memset(pair.remote.data(), 1, 3 * kMtu);
+  pair.post(SendOp::kRead, 1, pair.at(0, 3 * kMtu));
+  pair.world.run_for(150 * kMicrosecond);
   ASSERT_EQ(pair.far_counter(Counter::read_requests_served), 1u);
   EXPECT_FALSE(pair.world.mrs().referenced(pair.rkey));
-  std::memset(pair.remote.data(), 2, kMtu);
+  std::memset(pair.remote.data(), 2, 3 * kMtu);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_EQ(pair.local.data()[0], 1);
-  EXPECT_EQ(pair.local.data()[99], 1);
+  EXPECT_EQ(pair.local.data()[3 * kMtu - 1], 1);
+}
+
+// A program that reads a lock, then data, then the lock again must not see an older lock than data.
+TEST(Rules, Rule18_ReadsAreReadInOrderWhereverTheirMemoryLies) {
+  Pair pair({}, slow_wire(false));
+  Memory lock(kMtu);
+  const uint32_t lock_key = pair.far->host->add_mr(lock, kAllAccess, Reach::kMemFd);
+  std::memset(lock.data(), 1, 8);
+  std::memset(pair.remote.data(), 1, 4 * kMtu);
+  pair.post(SendOp::kRead, 1, pair.at(0, 4 * kMtu));
+  pair.post_to(SendOp::kRead, 2, pair.at(8 * kMtu, 8), lock.address(0), lock_key);
+  pair.world.run_for(150 * kMicrosecond);
+  ASSERT_EQ(pair.far_counter(Counter::read_requests_served), 2u);
+  std::memset(lock.data(), 2, 8);
+  std::memset(pair.remote.data(), 2, 4 * kMtu);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_EQ(pair.local.data()[3 * kMtu], 2);
+  EXPECT_EQ(pair.local.data()[8 * kMtu], 2);
+}
+
+// A lock that protects what a READ reads may be released by an atomic behind it.
+TEST(Rules, Rule18_AnAtomicExecutesAfterTheReadsBeforeIt) {
+  for (const bool icrc : {false, true}) {
+    Pair pair({}, slow_wire(icrc));
+    std::memset(pair.remote.data(), 0, 8 * kMtu);
+    pair.post(SendOp::kRead, 1, pair.at(0, 8 * kMtu));
+    pair.post(SendOp::kFetchAdd, 2, pair.at(8 * kMtu, 8), 7 * kMtu);
+    const auto done = pair.sent(2);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_EQ(done[1].status, WcStatus::kSuccess);
+    EXPECT_EQ(pair.local.data()[7 * kMtu], 0) << "read after the addition";
+    EXPECT_EQ(pair.remote.data()[7 * kMtu], 1);
+    EXPECT_EQ(pair.near_counter(Counter::retransmitted_packets), 0u);
+  }
 }
 
 TEST(Rules, Rule31_DelayedPacketsAreCopies) {

@@ -324,7 +324,8 @@ void World::check_bounds() {
     const uint32_t window = host->nic().settings().window;
     const bool good = g.held_packets <= g.hold_limit && g.held_packets <= g.slots &&
                       g.slots <= uint64_t{g.slot_blocks} * window && g.slot_blocks <= 2 * g.qps &&
-                      g.received_ahead < window && g.read_jobs <= g.read_jobs_limit &&
+                      // As many as the window has: an atomic at the front may wait there.
+                      g.received_ahead <= window && g.read_jobs <= g.read_jobs_limit &&
                       g.loopback <= g.loopback_limit && g.output_packets <= 2 * kBurst &&
                       g.longest_list <= g.qps &&
                       g.impaired_packets <= 2 * impair::ImpairmentStage::kDefaultCapacity;

@@ -10,7 +10,7 @@ namespace {
 
 using samples::Bytes;
 
-constexpr Opcode kRowOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend};
+constexpr Opcode kRowOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse};
 
 Packet middle_of_row(Opcode opcode) {
   Packet packet = samples::packet(opcode, 256);

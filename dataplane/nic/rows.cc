@@ -1,0 +1,56 @@
+// Rows: packets in the middle of one message, whose payload lies in one piece of mapped memory.
+// They differ in PSN and RETH address only, so their headers are built once and patched for each,
+// and they go to the output queue without a look at each other's flags.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+#include "protocol/wire/packet_row.h"
+
+namespace hostnic {
+
+// How many packets of a row may leave now, towards `peer`.
+uint32_t Nic::Impl::row_room(int peer) const {
+  const uint32_t queued = outputs[static_cast<size_t>(peer)].count;
+  return tx_stage || seals || queued >= kOutputRoom ? 0 : kOutputRoom - queued;
+}
+
+// `count` packets, at least one and at most row_room(), like `p`, which is the first of them and
+// then the last. False: no buffers.
+bool Nic::Impl::emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,
+                         const MappedPayload& payload, uint32_t count) {
+  OutputQueue& queue = outputs[static_cast<size_t>(qp.peer)];
+  rte_mbuf** const row = queue.packets.data() + queue.count;
+  if (rte_pktmbuf_alloc_bulk(pools.header, row, count) != 0) return false;
+  alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
+  const auto header_bytes = static_cast<uint32_t>(wire::build(flow, p, false, {}, headers));
+  static_assert(kOutputRoom <= PayloadReferences::kStock);
+  payload_references.take(*payload.region, *payload.packets, count);
+  const std::byte* bytes = payload.bytes;
+  for (uint32_t i = 0; i < count; ++i, bytes += p.payload_bytes) {
+    if (i != 0) wire::step(p, headers);
+    std::memcpy(rte_pktmbuf_mtod(row[i], std::byte*), headers.data(), wire::kMaxRowHeaderBytes);
+    lend_payload(*row[i], header_bytes, p.payload_bytes,
+                 {bytes, payload.region, payload.packets->count()});
+    row[i]->port = static_cast<uint16_t>(qp.peer);
+  }
+  queue.count += count;
+  if (queue.count >= kBurst) flush(qp.peer);
+  return true;
+}
+
+// One packet: headers, and where the payload lies. No copy. Null: no buffer.
+rte_mbuf* Nic::Impl::build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
+                                     const MappedPayload& payload) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
+  if (packet == nullptr) return nullptr;
+  const std::span<std::byte> frame(rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes);
+  const size_t header_bytes = wire::build(flow, p, false, {}, frame);
+  payload_references.take(*payload.region, *payload.packets, 1);
+  lend_payload(*packet, header_bytes, p.payload_bytes,
+               {payload.bytes, payload.region, payload.packets->count()});
+  return packet;
+}
+
+}  // namespace hostnic
