@@ -26,6 +26,7 @@ enum class HugePages : uint8_t { kAuto, kNever, kRequire };
 enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
 // auto: on real ports only; the in-process wire does not corrupt.
 enum class Icrc : uint8_t { kAuto, kAlways };
+enum class Segmentation : uint8_t { kAuto, kOff };
 
 inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
 inline constexpr size_t kMaxNameBytes = 15;         // of a NIC, as the kernel's interfaces
@@ -65,6 +66,7 @@ struct NicConfig {
   Ordering ordering = Ordering::kTail;
   std::optional<Idle> idle;  // default: hostnicd's
   Icrc icrc = Icrc::kAuto;
+  Segmentation segmentation = Segmentation::kAuto;
   impair::Spec impair_rx, impair_tx;
 
   bool on_wire() const { return port == kWirePort; }

@@ -146,7 +146,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 14> kNicKeys{{
+const std::array<Key<NicDraft>, 15> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -178,6 +178,11 @@ const std::array<Key<NicDraft>, 14> kNicKeys{{
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.icrc, "icrc", value,
                          {{"auto", Icrc::kAuto}, {"always", Icrc::kAlways}});
+     }},
+    {"segmentation", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.segmentation, "segmentation", value,
+                         {{"auto", Segmentation::kAuto}, {"off", Segmentation::kOff}});
      }},
     {"impair_rx", kString,
      [](NicDraft& draft, const Value& value) {

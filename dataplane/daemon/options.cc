@@ -27,6 +27,7 @@ struct RawOptions {
   std::string loss;
   std::string seed;
   std::string idle;
+  std::string segmentation;
   uint64_t idle_us = 0;
   std::string lcores;
   std::string commands_file;
@@ -57,6 +58,9 @@ void declare_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--seed", raw.seed, "seed of all impairments (default 1), or `random`");
   app.add_option("--idle", raw.idle, "adaptive: sleep when there is nothing to do; poll: never")
       ->check(CLI::IsMember({"adaptive", "poll"}));
+  app.add_option("--segmentation", raw.segmentation,
+                 "auto: the virtual wire may carry several packets as one buffer; off: never")
+      ->check(CLI::IsMember({"auto", "off"}));
   app.add_option("--idle-us", raw.idle_us, "microseconds without work before an lcore sleeps")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--lcores", raw.lcores,
@@ -146,6 +150,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;
+  settings.segmentation = nic.segmentation == config::Segmentation::kAuto;
   plan.port = nic.on_wire() ? std::string() : nic.port;
   // Where no address is given the configuration derives one from the IP address; an Ethernet port
   // then keeps its own.
@@ -234,6 +239,9 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   }
   if (!raw.idle.empty()) poll = raw.idle == "poll";
   plan.idle.policy = poll ? IdlePolicy::kPoll : IdlePolicy::kAdaptive;
+  if (!raw.segmentation.empty()) {
+    for (NicPlan& nic : plan.nics) nic.settings.segmentation = raw.segmentation == "auto";
+  }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
   plan.seed = common.seed;
   plan.max_mrs = common.limits.max_mrs;

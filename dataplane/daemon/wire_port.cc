@@ -5,7 +5,7 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
-#include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/unit.h"
 
 namespace hostnic {
 
@@ -19,11 +19,18 @@ class WirePort : public Port {
   }
 
   uint16_t receive(rte_mbuf** packets, uint16_t max) override {
-    return rte_eth_rx_burst(port_id_, 0, packets, max);
+    const uint16_t count = rte_eth_rx_burst(port_id_, 0, packets, max);
+    if (count != 0) wire_.add_queued(self_, -static_cast<int64_t>(packets_in_all(packets, count)));
+    return count;
   }
 
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override {
+    // Counted before: what is sent is the receiver's.
+    const uint64_t offered = packets_in_all(packets, count);
+    wire_.add_queued(peer, static_cast<int64_t>(offered));
     const uint16_t sent = rte_eth_tx_burst(port_id_, peer, packets, count);
+    if (sent != count)
+      wire_.add_queued(peer, -static_cast<int64_t>(packets_in_all(packets + sent, count - sent)));
     LcoreLoop* const other = wire_.members_[peer].lcore;
     // An lcore that sends to itself is awake.
     if (sent != 0 && other != wire_.members_[self_].lcore) other->ring();
@@ -37,20 +44,40 @@ class WirePort : public Port {
   }
   int peers() const override { return static_cast<int>(wire_.members_.size()); }
   bool is_wire() const override { return true; }
+  bool carries_units() const override { return true; }
   bool backlog() const override {
-    return rte_ring_count(wire_.rings_[self_]) > kWireRingPackets / 2;
+    return wire_.queued_[self_].load(std::memory_order_relaxed) > kWireRingPackets / 2;
   }
   std::string describe() const override {
     return fmt::format("virtual wire, {} NICs (net_ring port {})", wire_.members_.size(), port_id_);
   }
 
  private:
+  static uint64_t packets_in_all(rte_mbuf** packets, uint32_t count) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < count; ++i) all += packets_in(packets[i]);
+    return all;
+  }
+
   VirtualWire& wire_;
   uint32_t self_;
   uint16_t port_id_;
 };
 
-VirtualWire::VirtualWire(std::vector<WireMember> members) : members_(std::move(members)) {}
+VirtualWire::VirtualWire(std::vector<WireMember> members)
+    : members_(std::move(members)), queued_(members_.size()) {
+  for (const WireMember& member : members_)
+    one_lcore_ = one_lcore_ && member.lcore == members_[0].lcore;
+}
+
+void VirtualWire::add_queued(uint32_t member, int64_t packets) {
+  std::atomic<int64_t>& queued = queued_[member];
+  if (one_lcore_) {
+    queued.store(queued.load(std::memory_order_relaxed) + packets, std::memory_order_relaxed);
+  } else {
+    queued.fetch_add(packets, std::memory_order_relaxed);
+  }
+}
 
 Expected<std::unique_ptr<VirtualWire>, std::string> VirtualWire::create(
     std::vector<WireMember> members, rte_mempool* rx_pool) {
@@ -64,11 +91,8 @@ Expected<std::unique_ptr<VirtualWire>, std::string> VirtualWire::create(
 }
 
 Expected<void, std::string> VirtualWire::make_rings() {
-  bool one_lcore = true;
-  for (const WireMember& member : members_)
-    one_lcore = one_lcore && member.lcore == members_[0].lcore;
   // One NIC receives from a ring; all NICs send to it, each from its lcore.
-  const unsigned flags = RING_F_SC_DEQ | (one_lcore ? RING_F_SP_ENQ : 0);
+  const unsigned flags = RING_F_SC_DEQ | (one_lcore_ ? RING_F_SP_ENQ : 0);
   for (const WireMember& member : members_) {
     const std::string name = "wire_" + member.nic_name;
     rte_ring* ring = rte_ring_create(name.c_str(), kWireRingPackets, SOCKET_ID_ANY, flags);

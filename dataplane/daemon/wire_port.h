@@ -7,6 +7,7 @@
 
 #include <rte_ring.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -49,8 +50,13 @@ class VirtualWire {
   Expected<void, std::string> make_rings();
   Expected<void, std::string> make_ports(rte_mempool* rx_pool);
 
+  void add_queued(uint32_t member, int64_t packets);
+
   std::vector<WireMember> members_;
   std::vector<rte_ring*> rings_;
+  bool one_lcore_ = true;  // serves them all
+  // Packets on their way to each member: those of a unit count one by one.
+  std::vector<std::atomic<int64_t>> queued_;
   std::vector<std::unique_ptr<WirePort>> ports_;
 };
 

@@ -22,16 +22,24 @@ struct BorrowedPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
   QpPackets::Count* packets;
+  // Of a unit only (unit.h).
+  uint16_t followers = 0;           // packets behind the one that the headers are of
+  uint16_t last_payload_bytes = 0;  // of the last of them; the others carry as much as the first
+  bool last_more = false, last_ack_request = false, last_solicited = false;
 };
 // The private area of every buffer that may carry one.
 inline constexpr uint16_t kBorrowedPayloadBytes = 32;
 static_assert(sizeof(BorrowedPayload) <= kBorrowedPayloadBytes);
 
-// Dynamic mbuf flags, registered once per process: "its payload is borrowed", and "it ends in pad
-// and ICRC". EAL must be up.
+// Dynamic mbuf flags, registered once per process: "its payload is borrowed", "it is a unit of
+// several packets", and "it ends in pad and ICRC". EAL must be up.
 uint64_t register_mbuf_flag(const char* name);
 inline uint64_t borrowed_flag() {
   static const uint64_t flag = register_mbuf_flag("hostnic_borrowed");
+  return flag;
+}
+inline uint64_t unit_flag() {
+  static const uint64_t flag = register_mbuf_flag("hostnic_unit");
   return flag;
 }
 inline uint64_t icrc_flag() {
@@ -77,6 +85,15 @@ class PayloadReferences {
       count_ = kStock;
     }
     count_ -= count;
+  }
+  // For another packet with payload of one that exists.
+  void take_again(const BorrowedPayload& payload) {
+    if (region_ == payload.region && packets_ == payload.packets && count_ != 0) {
+      --count_;
+      return;
+    }
+    QpPackets::packets_added(payload.packets, 1);
+    payload.region->mbufs_out.fetch_add(1, std::memory_order_relaxed);
   }
   void put(const BorrowedPayload& payload) {
     if (region_ != payload.region || packets_ != payload.packets) {

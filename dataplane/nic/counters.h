@@ -49,6 +49,8 @@ namespace hostnic {
   X(rx_parse_error, "packets that are no valid RoCEv2")                          \
   X(rx_icrc_error, "packets with a wrong ICRC")                                  \
   X(rx_not_ours, "packets for another address or protocol")                      \
+  X(tx_units, "units: several packets handed over as one buffer")                \
+  X(rx_no_buffer, "packets of units lost for want of buffers to impair them in") \
   X(tx_no_buffer, "times the transmitter waited for packet buffers")             \
   X(tx_unresolved, "packets dropped because the peer's address is not resolved") \
   X(descriptors, "send descriptors taken")                                       \

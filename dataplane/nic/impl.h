@@ -1,11 +1,11 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
-// (bytes into memory), transmit.cc (descriptors become packets), rows.cc (several packets at a
-// time), acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc
-// (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc (towards the
-// driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc, windows.cc (memory
-// windows).
+// (bytes into memory), transmit.cc (descriptors become packets), rows.cc and units.cc (several
+// packets at a time), acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc,
+// unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
+// (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
+// windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -22,6 +22,7 @@
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
+#include "dataplane/nic/unit.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/impair/stage.h"
 #include "protocol/wire/arp.h"
@@ -180,7 +181,10 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // receive.cc
   uint32_t receive_turn();
-  void receive_packet(rte_mbuf* packet);  // takes it
+  void receive_impaired(rte_mbuf* packet);  // these two take it
+  void receive_packet(rte_mbuf* packet);
+  void judge_packet(rte_mbuf* packet);
+  bool from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const;
   bool admit(rte_mbuf* packet);
   bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   QpContext* find_qp(uint32_t qpn) const;
@@ -322,7 +326,7 @@ struct Nic::Impl final : public impair::PacketOps {
   bool queue_read(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
   uint32_t serve_reads();
-  wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
+  wire::Packet next_answer(const QpContext& qp, const ReadJob& job, uint32_t behind = 0) const;
   uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
@@ -336,10 +340,13 @@ struct Nic::Impl final : public impair::PacketOps {
                          uint32_t budget);
   bool take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
-  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
+  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress,
+                           uint32_t behind = 0) const;
   static void set_request(const SendDescriptor& d, wire::Packet& p);
-  void set_data(const QpContext& qp, const SendProgress& progress, wire::Packet& p) const;
+  void set_data(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
+                wire::Packet& p) const;
   bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
+  uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t send_row(QpContext& qp, SendProgress& progress, uint32_t budget);
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
   bool may_borrow(const QpContext& qp) const;
@@ -364,6 +371,20 @@ struct Nic::Impl final : public impair::PacketOps {
                 const MappedPayload& payload, uint32_t count);
   rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
                             const MappedPayload& payload);
+
+  // units.cc
+  bool sends_units(int peer) const;
+  const char* why_no_units() const;
+  bool emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
+                 const wire::Packet& last, const MappedPayload& payload);
+  uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
+  uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
+  bool receive_unit(rte_mbuf* unit);
+  bool receive_request_unit(QpContext& qp, const wire::Packet& first,
+                            const BorrowedPayload& payload);
+  bool receive_response_unit(QpContext& qp, const wire::Packet& first,
+                             const BorrowedPayload& payload);
+  void receive_apart(rte_mbuf* unit);
 
   // output.cc
   bool has_room(int peer) const;

@@ -193,11 +193,13 @@ std::string Nic::describe() const {
   const Impl& nic = *impl_;
   size_t qps = 0;
   for (const auto& qp : nic.qps) qps += qp != nullptr ? 1 : 0;
-  return fmt::format("{} {}/{} mtu {} window {} policy {} icrc {} clients {} qps {} port {}",
-                     nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
-                     nic.settings.mtu_bytes, nic.settings.window,
-                     wire::to_string(nic.settings.policy), nic.seals ? "on" : "off",
-                     nic.clients.size(), qps, nic.port.describe());
+  const char* const no_units = nic.why_no_units();
+  const std::string units = no_units == nullptr ? "on" : fmt::format("off ({})", no_units);
+  return fmt::format(
+      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
+      nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
+      nic.settings.mtu_bytes, nic.settings.window, wire::to_string(nic.settings.policy),
+      nic.seals ? "on" : "off", units, nic.clients.size(), qps, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps() const {

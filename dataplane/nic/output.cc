@@ -65,13 +65,18 @@ void Nic::Impl::flush(int peer) {
   uint32_t sent = 0;
   if (peer == kLoopbackPeer) {
     while (sent < queue.count && loopback_count < kLoopbackCapacity) {
-      counters.add(Counter::tx_bytes, queue.packets[sent]->pkt_len);
+      counters.add(Counter::tx_bytes, wire_bytes_of(queue.packets[sent]));
+      counters.add(Counter::tx_packets, packets_in(queue.packets[sent]));
       loopback[(loopback_head + loopback_count++) % kLoopbackCapacity] = queue.packets[sent++];
     }
   } else {
     uint64_t bytes[2 * kBurst + 1];
-    bytes[0] = 0;
-    for (uint32_t i = 0; i < queue.count; ++i) bytes[i + 1] = bytes[i] + queue.packets[i]->pkt_len;
+    uint32_t packets[2 * kBurst + 1];
+    bytes[0] = packets[0] = 0;
+    for (uint32_t i = 0; i < queue.count; ++i) {
+      bytes[i + 1] = bytes[i] + wire_bytes_of(queue.packets[i]);
+      packets[i + 1] = packets[i] + packets_in(queue.packets[i]);
+    }
     while (sent < queue.count) {
       const uint16_t n = port.transmit(static_cast<uint16_t>(peer), queue.packets.data() + sent,
                                        static_cast<uint16_t>(queue.count - sent));
@@ -79,8 +84,8 @@ void Nic::Impl::flush(int peer) {
       sent += n;
     }
     counters.add(Counter::tx_bytes, bytes[sent]);
+    counters.add(Counter::tx_packets, packets[sent]);
   }
-  counters.add(Counter::tx_packets, sent);
   std::copy(queue.packets.begin() + sent, queue.packets.begin() + queue.count,
             queue.packets.begin());
   queue.count -= sent;

@@ -63,11 +63,8 @@ void seal_in_place(rte_mbuf* packet) {
   wire::Packet p;
   if (wire::parse({frame, packet->data_len}, packet->pkt_len, false, p) != wire::ParseError::kNone)
     return;
-  wire::MacAddress destination, source;
-  std::memcpy(destination.data(), frame, destination.size());
-  std::memcpy(source.data(), frame + destination.size(), source.size());
-  const auto flow = wire::make_flow_template(source, destination, p.src_ip, p.dst_ip, p.src_port,
-                                             p.traffic_class, 64);
+  const auto flow =
+      wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
   std::array<uint64_t, wire::kMaxSackWords> words;
   for (size_t i = 0; p.opcode == wire::Opcode::kAck && i < p.sack.word_count; ++i)
     words[i] = wire::sack_word(p, i);

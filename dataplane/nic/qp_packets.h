@@ -30,6 +30,10 @@ class QpPackets {
     count_->fetch_add(packets, std::memory_order_relaxed);
     return count_;
   }
+  // Any lcore, while one refers to it.
+  static void packets_added(Count* count, uint32_t packets) {
+    count->fetch_add(packets, std::memory_order_relaxed);
+  }
   static void packets_gone(Count* count, uint32_t packets) { drop(count, packets); }
   Count* count() const { return count_; }
   bool any_out() const { return count_->load(std::memory_order_acquire) % kHolder != 0; }

@@ -79,15 +79,17 @@ uint32_t Nic::Impl::serve_reads() {
   return built;
 }
 
-// The headers of a range's next packet.
-wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) const {
-  const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
-  const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - job.sent_bytes);
+// The headers of a range's next packet, or of one behind it.
+wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job,
+                                    uint32_t behind) const {
+  const uint32_t sent_bytes = job.sent_bytes + behind * qp.mtu_bytes;
+  const uint64_t offset = uint64_t{job.request.offset_bytes} + sent_bytes;
+  const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - sent_bytes);
   wire::Packet p;
   p.opcode = wire::Opcode::kReadResponse;
   p.dest_qpn = Qpn{qp.dest_qpn};
   p.src_qpn = Qpn{qp.qpn};
-  p.psn = job.request.first_response_psn + job.sent_bytes / qp.mtu_bytes;
+  p.psn = job.request.first_response_psn + sent_bytes / qp.mtu_bytes;
   p.reth = {offset, job.request.read_number, part};
   p.response_epoch = job.request.epoch;
   p.cont = offset != 0;
@@ -100,7 +102,10 @@ wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) con
 // Packets of a range, at most `budget`. Returns how many; 0: no buffer now, or not its turn. A key
 // that went bad meanwhile ends the job silently; the next pull is refused.
 uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
-  if (const uint32_t row = serve_read_row(qp, job, budget); row != 0) return row;
+  if (const uint32_t several =
+          sends_units(qp.peer) ? serve_read_unit(qp, job, budget) : serve_read_row(qp, job, budget);
+      several != 0)
+    return several;
   const wire::Packet p = next_answer(qp, job);
   const RemoteRange range =
       remote_range(qp, job.rkey, job.va + p.reth.va, p.payload_bytes, kAccessRemoteRead);

@@ -19,11 +19,15 @@ uint32_t Nic::Impl::receive_turn() {
   std::array<rte_mbuf*, kBurst> burst;
   const bool from_ethernet = !port.is_wire();
   const auto take = [&](rte_mbuf* packet) {
-    ++done;
-    counters.add(Counter::rx_packets);
-    counters.add(Counter::rx_bytes, packet->pkt_len);
-    if (!rx_stage || rx_stage->pass(packet, now, [&] { return impairment_info(packet); }))
+    const uint32_t packets = packets_in(packet);
+    done += packets;
+    counters.add(Counter::rx_packets, packets);
+    counters.add(Counter::rx_bytes, wire_bytes_of(packet));
+    if (!rx_stage) {
       receive_packet(packet);
+    } else {
+      receive_apart(packet);
+    }
   };
   while (done < kRxBudget) {
     const uint16_t count = port.receive(burst.data(), kBurst);
@@ -44,6 +48,10 @@ uint32_t Nic::Impl::receive_turn() {
   if (rx_stage) run_rx_stage();
   payload_references.give_back();
   return done;
+}
+
+void Nic::Impl::receive_impaired(rte_mbuf* packet) {
+  if (rx_stage->pass(packet, now, [&] { return impairment_info(packet); })) receive_packet(packet);
 }
 
 bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
@@ -82,6 +90,23 @@ bool Nic::Impl::admit(rte_mbuf* packet) {
 }
 
 void Nic::Impl::receive_packet(rte_mbuf* packet) {
+  if (!is_unit(packet) || !receive_unit(packet)) {
+    do {
+      judge_packet(packet);
+    } while (step_unit(packet));
+  }
+  if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
+  release_packet(packet, payload_references);
+}
+
+// Whether it is of the connection that its queue pair has now.
+bool Nic::Impl::from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const {
+  return raw(p.src_ip) == qp.dest_ip &&
+         (flow_tag(p.src_port) == (answer ? qp.incoming_response_tag : qp.incoming_request_tag) ||
+          broken(Fault::dead_connection_heard));
+}
+
+void Nic::Impl::judge_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   if (admit(packet)) {
     QpContext* qp = find_qp(raw(p.dest_qpn));
@@ -96,10 +121,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
       counters.add(Counter::rx_wrong_service);
     } else if (qp->type == QpType::kUd) {
       receive_datagram(*qp, p, packet);
-    } else if (raw(p.src_ip) != qp->dest_ip ||
-               (flow_tag(p.src_port) !=
-                    (answer ? qp->incoming_response_tag : qp->incoming_request_tag) &&
-                !broken(Fault::dead_connection_heard))) {
+    } else if (!from_peer_of(*qp, p, answer)) {
       if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
     } else if (qp->type == QpType::kUc) {
       receive_unreliable(*qp, p, packet);
@@ -111,8 +133,6 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
       receive_response(*qp, p, packet);
     }
   }
-  if (broken(Fault::resent_packet_leaks) && p.attempt != 0) return;
-  release_packet(packet, payload_references);
 }
 
 void Nic::Impl::receive_arp(std::span<const std::byte> frame) {

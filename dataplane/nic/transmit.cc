@@ -58,9 +58,9 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, RingEnd& ring, SendProgre
     }
     QpContext* qp = find_qp(progress.descriptor.qpn);
     if (qp != nullptr) {
-      const uint32_t row = send_row(*qp, progress, budget - done);
-      done += row;
-      if (row != 0) continue;
+      const uint32_t several = send_several(*qp, progress, budget - done);
+      done += several;
+      if (several != 0) continue;
     }
     ++done;
     bool blocked = false;
@@ -125,20 +125,23 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   return true;
 }
 
-// The headers of the next packet.
-wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& progress) const {
+// The headers of the next packet, or of one behind it.
+wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& progress,
+                                    uint32_t behind) const {
   const SendDescriptor& d = progress.descriptor;
+  const uint32_t sent_packets = progress.sent_packets + behind;
+  const uint32_t sent_bytes = progress.sent_bytes + behind * qp.mtu_bytes;
   wire::Packet p;
   p.dest_qpn = Qpn{qp.dest_qpn};
   p.src_qpn = Qpn{qp.qpn};
   p.policy = settings.policy;
   p.attempt = d.attempt & 3;
-  p.psn = Psn(d.psn + progress.sent_packets);
+  p.psn = Psn(d.psn + sent_packets);
   const bool answered = is_read_or_atomic(d.op);
-  const uint32_t rest = d.length_bytes - progress.sent_bytes;
+  const uint32_t rest = d.length_bytes - sent_bytes;
   const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
   const bool last = answered || part == rest;
-  p.cont = (d.flags & kSendCont) != 0 || progress.sent_packets != 0;
+  p.cont = (d.flags & kSendCont) != 0 || sent_packets != 0;
   p.more = (d.flags & kSendMore) != 0 || !last;
   p.ack_request = last && (d.flags & kSendAckRequest) != 0;
   p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
@@ -146,7 +149,7 @@ wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& pro
   if (answered) {
     set_request(d, p);
   } else {
-    set_data(qp, progress, p);
+    set_data(qp, d, sent_bytes, p);
   }
   return p;
 }
@@ -163,19 +166,19 @@ void Nic::Impl::set_request(const SendDescriptor& d, wire::Packet& p) {
   }
 }
 
-void Nic::Impl::set_data(const QpContext& qp, const SendProgress& progress, wire::Packet& p) const {
-  const SendDescriptor& d = progress.descriptor;
+void Nic::Impl::set_data(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
+                         wire::Packet& p) const {
   const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
   if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
     p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
-    p.reth = {d.va + progress.sent_bytes, d.key, p.payload_bytes};
+    p.reth = {d.va + sent_bytes, d.key, p.payload_bytes};
     p.recv_sn = d.recv_sn;
     p.message_bytes = d.message_bytes;
   } else {
     p.opcode = with_imm   ? wire::Opcode::kSendImm
                : with_inv ? wire::Opcode::kSendInv
                           : wire::Opcode::kSend;
-    p.reth = {d.va + progress.sent_bytes, d.key, d.message_bytes};
+    p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
   }
   if (qp.type != QpType::kRc) set_unreliable_opcode(qp, d, p);
   p.imm_data = with_imm ? d.imm_data : 0;
@@ -223,13 +226,22 @@ bool Nic::Impl::note_progress(SendProgress& progress, uint32_t packets, uint32_t
          progress.sent_bytes != progress.descriptor.length_bytes;
 }
 
+// The next packets of a chunk, more than one of them, if its payload can be borrowed. Returns what
+// of the budget they took, 0 where nothing of that kind comes next.
+uint32_t Nic::Impl::send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  if (is_read_or_atomic(d.op) || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
+      progress.sge_index >= progress.sge_count ||
+      outputs[static_cast<size_t>(qp.peer)].count >= kOutputRoom)
+    return 0;
+  return sends_units(qp.peer) ? send_unit(qp, progress, budget) : send_row(qp, progress, budget);
+}
+
 // The packets in the middle of a message differ in PSN and address only: the headers are built once
 // and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
 uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
-  if (progress.sent_packets == 0 || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
-      progress.sge_index >= progress.sge_count)
-    return 0;
+  if (progress.sent_packets == 0) return 0;
   const Sge& sge = progress.sges[progress.sge_index];
   // Path MTUs are powers of two.
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);

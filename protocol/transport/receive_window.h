@@ -120,10 +120,11 @@ class ReceiveWindow {
     base_ += run;
     span_ -= std::min(span_, run);
   }
-  // The front arrived in order and nothing was ahead: the common case, without touching the bitmap.
-  void accept_in_order() {
-    base_ += 1;
-    if (span_ != 0) --span_;
+  // The front, or more, arrived in order and nothing was ahead: the common case, without touching
+  // the bitmap.
+  void accept_in_order(uint32_t packets = 1) {
+    base_ += packets;
+    span_ -= std::min(span_, packets);
   }
 
   // READ responses of an older epoch: everything from `psn` on counts as not received (rule 18).

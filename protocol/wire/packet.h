@@ -142,6 +142,9 @@ FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Addr
                                 Ipv4Address dst_ip, uint16_t src_port, uint8_t traffic_class,
                                 uint8_t hop_limit = kDefaultHopLimit);
 
+// The template that the headers of a packet that build() made came from.
+FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers);
+
 // Bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
 size_t header_bytes(const Packet& packet);
 

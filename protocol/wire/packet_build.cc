@@ -130,6 +130,17 @@ FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Addr
   return flow;
 }
 
+FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers) {
+  FlowTemplate flow;
+  std::memcpy(flow.bytes.data(), headers.data(), kFlowBytes);
+  const uint16_t checksum = load_be16(headers.data() + kIpChecksumOffset);
+  const uint16_t total = load_be16(headers.data() + kIpTotalLengthOffset);
+  store_be16(flow.bytes.data() + kIpTotalLengthOffset, 0);
+  store_be16(flow.bytes.data() + kIpChecksumOffset, update_checksum(checksum, total, 0));
+  store_be16(flow.bytes.data() + kUdpLengthOffset, 0);
+  return flow;
+}
+
 size_t header_bytes(const Packet& packet) {
   const OpcodeInfo& info = opcode_info(packet.opcode);
   const size_t bitmap_bytes = info.has_ack ? packet.sack.word_count * kSackWordBytes : 0;

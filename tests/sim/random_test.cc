@@ -71,7 +71,9 @@ WorldSettings random_world(Random& random, const Profile& profile) {
   s.windows.clear();
   for (uint32_t i = 0; i < s.hosts; ++i)
     s.windows.push_back(kWindows[random.below(std::size(kWindows))]);
-  const uint64_t wire = random.below(4);  // half without ICRC, a quarter with, a quarter Ethernet
+  // A quarter with segmentation offload, without, with ICRC, and on Ethernet.
+  const uint64_t wire = random.below(4);
+  s.segmentation = wire == 0;
   s.link.is_wire = wire != 3;
   s.always_icrc = wire == 2;
   s.link.gigabits = random.percent(30) ? 1 : 100;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/unit.h"
 
 namespace hostnic::sim {
 
@@ -45,6 +45,10 @@ class SimWire::SimPort final : public Port {
     return wire_.settings_.is_wire ? static_cast<int>(wire_.queues_.size()) : 1;
   }
   bool is_wire() const override { return wire_.settings_.is_wire; }
+  // Judges and taps look at packets one by one.
+  bool carries_units() const override {
+    return wire_.settings_.is_wire && !wire_.judge_ && !wire_.tap_;
+  }
   bool backlog() const override {
     return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
   }
@@ -99,6 +103,8 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   auto& queue = queues_[to];
   if (queue.size() >= settings_.queue_packets) return false;
   trace_.packet(now_ns_, packet, has_icrc(packet));
+  if (is_unit(packet))
+    trace_.note(now_ns_, fmt::format("  and the {} behind it", packets_in(packet) - 1));
   if (tap_) tap_(from, to, packet);
   const Fate fate = judge_ ? fate_of(to, packet) : Fate{};
   if (cut_[to] || cut_[from] || fate.drop) {
@@ -106,7 +112,8 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
     release_packet(packet);
     return true;
   }
-  const auto busy_ns = static_cast<uint64_t>(packet->pkt_len * 8 / settings_.gigabits);
+  const auto busy_ns =
+      static_cast<uint64_t>(static_cast<double>(wire_bytes_of(packet) * 8) / settings_.gigabits);
   link_free_ns_[from] = std::max(link_free_ns_[from], now_ns_) + busy_ns;
   TimeNs arrival_ns = link_free_ns_[from] + settings_.delay_ns;
   // Several senders share the receiver's link: first come, first served.

@@ -45,6 +45,7 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   nic.ordering = s.ordering;
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
+  nic.segmentation = s.segmentation;
   nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
   auto channel = ClientChannel::create(
       {.client_id = index + 1, .max_qps = 64, .arena_bytes = 16 << 20, .program = "sim", .pid = 0});

@@ -58,6 +58,7 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   EXPECT_EQ(nic.policy, wire::Policy::kSelective);
   EXPECT_EQ(nic.ordering, Ordering::kTail);
   EXPECT_EQ(nic.icrc, Icrc::kAuto);
+  EXPECT_EQ(nic.segmentation, Segmentation::kAuto);
   EXPECT_EQ(nic.idle, std::nullopt);
   EXPECT_TRUE(nic.impair_rx.rules.empty());
 }
@@ -116,6 +117,7 @@ policy = "go-back-n"
 ordering = "strict"
 idle = "poll"
 icrc = "always"
+segmentation = "off"
 impair_rx = "rx drop 1%"
 impair_tx = "delay 1ms"
 )");
@@ -135,6 +137,7 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.ordering, Ordering::kStrict);
   EXPECT_EQ(nic.idle, Idle::kPoll);
   EXPECT_EQ(nic.icrc, Icrc::kAlways);
+  EXPECT_EQ(nic.segmentation, Segmentation::kOff);
   EXPECT_EQ(impair::to_string(nic.impair_rx), "drop 1%");
   EXPECT_EQ(impair::to_string(nic.impair_tx), "delay 1ms");
 }
@@ -225,6 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "test.toml:2:10: policy is \"gbn\" (use one of: selective, go-back-n, whole-m"},
         Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},
         Malformed{"[[nic]]\nidle = 'no'", "test.toml:2:8: idle is \"no\""},
+        Malformed{"[[nic]]\nsegmentation = 'on'", "test.toml:2:16: segmentation is \"on\""},
         Malformed{"[[nic]]\nicrc = 'never'", "test.toml:2:8: icrc is \"never\""},
         Malformed{"[[nic]]\nport = 'net_tap0'", "test.toml:1:1: hnic0 on port net_tap0 has no ip"},
         Malformed{"[[nic]]\n\n[[nic]]\nname = 'hnic0'", "test.toml:3:1: two NICs are named hnic0"},

@@ -1,0 +1,34 @@
+// Segmentation offload of the in-process wire. While nobody needs packets one by one (impairments,
+// ICRC, an Ethernet port), several packets of one message travel as one buffer, a unit, and are
+// placed by one copy: what the kernel's loopback does with GSO. They keep their PSNs, and all that
+// is counted, acknowledged or completed is what it would be for the packets.
+//
+// A unit is its first packet, headers and all, with more payload behind the borrowed one. Whoever
+// wants the others turns it into them, one after the other.
+#pragma once
+
+#include "dataplane/nic/borrowed_payload.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+inline bool is_unit(const rte_mbuf* packet) { return (packet->ol_flags & unit_flag()) != 0; }
+
+// How many packets a buffer stands for, and their bytes on the wire, headers included.
+inline uint32_t packets_in(rte_mbuf* packet) {
+  return is_unit(packet) ? 1u + borrowed_payload(packet)->followers : 1u;
+}
+inline uint64_t wire_bytes_of(rte_mbuf* packet) {
+  if (!is_unit(packet)) return packet->pkt_len;
+  const BorrowedPayload& payload = *borrowed_payload(packet);
+  return uint64_t{packet->pkt_len} * payload.followers + packet->data_len +
+         payload.last_payload_bytes;
+}
+
+// Makes a packet with followers of one that borrows its payload. `last`: the headers of the last
+// follower; those between are like the first, but cont and more.
+void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last);
+// Turns a unit into its second packet and those behind it. False: there is none.
+bool step_unit(rte_mbuf* packet);
+
+}  // namespace hostnic

@@ -1,0 +1,225 @@
+// Units (unit.h): made, taken at once where everything is in order, and taken apart elsewhere.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "dataplane/nic/impl.h"
+#include "dataplane/nic/region_access.h"
+#include "dataplane/nic/unit.h"
+
+namespace hostnic {
+namespace {
+
+// What packets of units are for a turn's budget: they cost little but their bytes' copy.
+constexpr uint32_t kUnitPacketsPerTurnPacket = 2;
+uint32_t turn_packets(uint32_t unit_packets) {
+  return (unit_packets + kUnitPacketsPerTurnPacket - 1) / kUnitPacketsPerTurnPacket;
+}
+
+BorrowedPayload& payload_in(rte_mbuf& packet) {
+  return *static_cast<BorrowedPayload*>(rte_mbuf_to_priv(&packet));
+}
+
+// The headers of a packet that is all packets of a unit: the first's, but for what the last says.
+wire::Packet whole_of(const wire::Packet& first, const BorrowedPayload& payload) {
+  wire::Packet whole = first;
+  whole.more = payload.last_more;
+  whole.ack_request = payload.last_ack_request;
+  whole.solicited = payload.last_solicited;
+  return whole;
+}
+
+std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPayload& payload) {
+  return {payload.bytes,
+          size_t{first.payload_bytes} * payload.followers + payload.last_payload_bytes};
+}
+
+}  // namespace
+
+void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last) {
+  BorrowedPayload& payload = payload_in(packet);
+  payload.followers = static_cast<uint16_t>(followers);
+  payload.last_payload_bytes = last.payload_bytes;
+  payload.last_more = last.more;
+  payload.last_ack_request = last.ack_request;
+  payload.last_solicited = last.solicited;
+  packet.ol_flags |= unit_flag();
+}
+
+bool step_unit(rte_mbuf* packet) {
+  if (!is_unit(packet)) return false;
+  BorrowedPayload& payload = payload_in(*packet);
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  wire::Packet p = held_headers(packet);
+  payload.bytes += p.payload_bytes;
+  p.psn += 1;
+  p.reth.va += p.payload_bytes;
+  p.cont = true;
+  if (--payload.followers == 0) {
+    packet->ol_flags &= ~unit_flag();
+    p = whole_of(p, payload);
+    p.payload_bytes = payload.last_payload_bytes;
+    if (p.opcode != wire::Opcode::kSend) p.reth.length_bytes = p.payload_bytes;
+  }
+  const auto flow =
+      wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
+  wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
+  packet->pkt_len = uint32_t{packet->data_len} + p.payload_bytes;
+  return true;
+}
+
+// Whether packets towards `peer` may leave in units.
+bool Nic::Impl::sends_units(int peer) const {
+  return settings.segmentation && !seals && !tx_stage &&
+         (peer == kLoopbackPeer || port.carries_units());
+}
+
+// Why not, for people; null: they do.
+const char* Nic::Impl::why_no_units() const {
+  if (!settings.segmentation) return "as configured";
+  if (!port.carries_units()) return "the port sends packets";
+  if (seals) return "ICRC";
+  return tx_stage ? "impairments" : nullptr;
+}
+
+// The packets from `first` to `last`, one at least between or they are neighbours. False: no
+// buffer.
+bool Nic::Impl::emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
+                          const wire::Packet& last, const MappedPayload& payload) {
+  rte_mbuf* packet = build_borrowing(flow, first, payload);
+  if (packet == nullptr) return false;
+  make_unit(*packet, static_cast<uint32_t>(distance(first.psn, last.psn)), last);
+  packet->port = static_cast<uint16_t>(qp.peer);
+  counters.add(Counter::tx_units);
+  enqueue(packet, qp.peer);
+  return true;
+}
+
+// As much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn allow.
+// Returns how many of these it took, 0 where a unit can't be made.
+uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  const Sge& sge = progress.sges[progress.sge_index];
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t rest = d.length_bytes - progress.sent_bytes;
+  const uint32_t in_sge = sge.length_bytes - progress.sge_offset;
+  uint32_t count = in_sge >> mtu_shift;
+  // Immediate data and a key to invalidate need a header that only the last packet has.
+  const bool ends_plainly =
+      d.op == SendOp::kWrite || d.op == SendOp::kSend || (d.flags & kSendMore);
+  if (in_sge >= rest)
+    count = ends_plainly ? (rest + qp.mtu_bytes - 1) >> mtu_shift : (rest - 1) >> mtu_shift;
+  count = std::min(count, budget * kUnitPacketsPerTurnPacket);
+  if (count < 2) return 0;
+  const uint32_t bytes = std::min(rest, count << mtu_shift);
+  MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
+  const std::byte* payload =
+      region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
+  if (payload == nullptr || !prepare_flows(qp)) return 0;
+  const wire::Packet first = next_packet(qp, progress);
+  const wire::Packet last = next_packet(qp, progress, count - 1);
+  if (!emit_unit(qp, qp.request_flow, first, last, {payload, region, &qp.packets})) return 0;
+  note_transmitted(qp, last, count, (d.flags & kSendRetransmit) != 0);
+  progress.sge_offset += bytes;
+  progress.active = note_progress(progress, count, bytes);
+  return turn_packets(count);
+}
+
+// The same of a READ's range.
+uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget) {
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t rest = job.request.length_bytes - job.sent_bytes;
+  const uint32_t count =
+      std::min((rest + qp.mtu_bytes - 1) >> mtu_shift, budget * kUnitPacketsPerTurnPacket);
+  if (count < 2) return 0;
+  const uint32_t bytes = std::min(rest, count << mtu_shift);
+  const wire::Packet first = next_answer(qp, job);
+  const RemoteRange range =
+      remote_range(qp, job.rkey, job.va + first.reth.va, bytes, kAccessRemoteRead);
+  const std::byte* payload =
+      range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
+  if (payload == nullptr) return 0;
+  const wire::Packet last = next_answer(qp, job, count - 1);
+  if (!emit_unit(qp, qp.response_flow, first, last, {payload, range.region, &qp.answers})) return 0;
+  job.sent_bytes += bytes;
+  return turn_packets(count);
+}
+
+// Takes all packets of a unit at once, where each would be the next one expected. False: nothing
+// has happened.
+bool Nic::Impl::receive_unit(rte_mbuf* unit) {
+  if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
+    return false;
+  const wire::Packet& first = received.packet();
+  QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
+  if (qp == nullptr || qp->type != QpType::kRc || qp->state < QpState::kRtr ||
+      qp->state == QpState::kErr)
+    return false;
+  const bool answer = first.opcode == wire::Opcode::kReadResponse;
+  if (!from_peer_of(*qp, first, answer)) return false;
+  const BorrowedPayload& payload = *borrowed_payload(unit);
+  return answer ? receive_response_unit(*qp, first, payload)
+                : receive_request_unit(*qp, first, payload);
+}
+
+bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
+                                     const BorrowedPayload& payload) {
+  ReceiveWindow& window = qp.requests.window;
+  if (!qp.comm_established || qp.fatal || first.policy != settings.policy || window.has_hole() ||
+      window.classify(first.psn) != ReceiveWindow::Place::kFront)
+    return false;
+  wire::Packet whole = whole_of(first, payload);
+  if (execute(qp, whole, bytes_of(first, payload), /*ahead=*/false).kind != Verdict::kDone)
+    return false;
+  const uint32_t packets = 1u + payload.followers;
+  window.accept_in_order(packets);
+  if (!whole.more) ++qp.msn;
+  if (settings.policy == wire::Policy::kWholeMessage) {
+    for (uint32_t i = 0; i < packets; ++i)
+      qp.messages.note(first.psn + i, i != 0 || first.cont, i + 1 != packets || whole.more,
+                       first.attempt);
+  }
+  whole.psn = first.psn + (packets - 1);
+  qp.unacknowledged += packets;
+  if (whole.ack_request || qp.unacknowledged >= kAckEvery) owe_ack(qp, whole, false);
+  return true;
+}
+
+bool Nic::Impl::receive_response_unit(QpContext& qp, const wire::Packet& first,
+                                      const BorrowedPayload& payload) {
+  ReceiveWindow& window = qp.responses.window;
+  if (first.response_epoch != qp.epoch || window.has_hole() ||
+      window.classify(first.psn) != ReceiveWindow::Place::kFront)
+    return false;
+  bool retry = false;
+  const LocalError error = place_response(qp, whole_of(first, payload), bytes_of(first, payload),
+                                          /*ahead=*/false, retry);
+  if (retry || error != LocalError::kNone) return false;
+  window.accept_in_order(1u + payload.followers);
+  report_responses(qp);
+  return true;
+}
+
+// For impairments on arrival: each packet of a unit as a buffer of its own. One that finds none is
+// lost, as on a network.
+void Nic::Impl::receive_apart(rte_mbuf* unit) {
+  bool more = true;
+  while (more && is_unit(unit)) {
+    if (rte_mbuf* single = rte_pktmbuf_alloc(pools.header); single != nullptr) {
+      const BorrowedPayload& payload = *borrowed_payload(unit);
+      std::memcpy(rte_pktmbuf_mtod(single, std::byte*), rte_pktmbuf_mtod(unit, std::byte*),
+                  unit->data_len);
+      payload_references.take_again(payload);
+      lend_payload(*single, unit->data_len, unit->pkt_len - unit->data_len,
+                   {payload.bytes, payload.region, payload.packets});
+      single->port = unit->port;
+      receive_impaired(single);
+    } else {
+      counters.add(Counter::rx_no_buffer);
+    }
+    more = step_unit(unit);
+  }
+  receive_impaired(unit);
+}
+
+}  // namespace hostnic
