@@ -11,7 +11,7 @@ namespace hostnic {
 namespace {
 
 // What packets of units are for a turn's budget: they cost little but their bytes' copy.
-constexpr uint32_t kUnitPacketsPerTurnPacket = 2;
+constexpr uint32_t kUnitPacketsPerTurnPacket = 4;
 uint32_t turn_packets(uint32_t unit_packets) {
   return (unit_packets + kUnitPacketsPerTurnPacket - 1) / kUnitPacketsPerTurnPacket;
 }
