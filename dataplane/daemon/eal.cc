@@ -119,14 +119,14 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
     arguments.push_back(fmt::format("--file-prefix=hostnic-{}", getpid()));
   // The ICRC's AVX-512 path (33 GB/s against 3 to 13) needs to be asked for.
   if (!given(plan.eal, {"--force-max-simd-bitwidth"}))
-    arguments.push_back("--force-max-simd-bitwidth=512");
-  if (!given(plan.eal, {"--log-level"})) arguments.push_back("--log-level=error");
+    arguments.emplace_back("--force-max-simd-bitwidth=512");
+  if (!given(plan.eal, {"--log-level"})) arguments.emplace_back("--log-level=error");
   // A port such as 0000:01:00.0 needs the PCI bus; scanning it costs start-up time else.
   const bool pci = std::any_of(plan.nics.begin(), plan.nics.end(), [](const NicPlan& nic) {
     return !nic.port.empty() && nic.port.find(':') < nic.port.find(',');
   });
   if (!pci && !given(plan.eal, {"--no-pci", "-a", "--allow", "-b", "--block"}))
-    arguments.push_back("--no-pci");
+    arguments.emplace_back("--no-pci");
   if (auto added = add_memory_arguments(plan, arguments); !added) return Unexpected(added.error());
   arguments.insert(arguments.end(), plan.eal.begin(), plan.eal.end());
   return arguments;
