@@ -15,15 +15,14 @@ namespace {
 constexpr uint32_t kPd = 1;
 constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite;
 constexpr uint32_t kMaxQps = 16;
-constexpr double kPoolScale = 0.25;
 
 void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
 
-Ipv4Address address_of(uint32_t index) { return Ipv4Address{0x0a000001u + index}; }
-
 }  // namespace
+
+Ipv4Address address_of(uint32_t index) { return Ipv4Address{0x0a000001u + index}; }
 
 uint16_t NullPort::transmit(uint16_t, rte_mbuf** packets, uint16_t count) {
   for (uint16_t i = 0; i < count; ++i) release_packet(packets[i]);
@@ -44,16 +43,19 @@ Buffer::~Buffer() { munmap(data_, bytes_); }
 NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& settings)
     : memory_(memory) {
   static uint32_t number = 0;
-  pools_ =
-      create_mbuf_pools(fmt::format("bench{}", number++), kMtuBytes, kPoolScale, SOCKET_ID_ANY);
-  require(pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
+  if (settings.pools == nullptr) {
+    own_pools_ =
+        create_mbuf_pools(fmt::format("bench{}", number++), kMtuBytes, kPoolScale, SOCKET_ID_ANY);
+    require(own_pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
+  }
   NicSettings nic;
   nic.index = settings.index;
   nic.ip = address_of(settings.index);
   nic.mtu_bytes = kMtuBytes;
   nic.max_qps = kMaxQps;
   nic.always_icrc = settings.sealed;
-  nic_ = std::make_unique<Nic>(nic, mrs_, pools_, port);
+  nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
+                               port);
   auto channel = ClientChannel::create(
       {.client_id = 1, .max_qps = kMaxQps, .arena_bytes = 1 << 20, .program = "bench", .pid = 0});
   require(channel.has_value(), "client segment");
@@ -91,7 +93,7 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
 NicBench::~NicBench() {
   nic_->detach(channel_.get());
   nic_.reset();
-  free_mbuf_pools(pools_);
+  if (own_pools_.header != nullptr) free_mbuf_pools(own_pools_);
 }
 
 CommandResponse NicBench::execute(Command command) {
@@ -118,8 +120,8 @@ void NicBench::connect(uint32_t peer_index, uint32_t peer_qpn, uint32_t path_mtu
   }
 }
 
-bool NicBench::post_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
-                          uint32_t peer_key) {
+SendDescriptor NicBench::make_write(Psn psn, uint64_t at, uint32_t length_bytes,
+                                    uint64_t peer_address, uint32_t peer_key) const {
   SendDescriptor d{};
   d.op = SendOp::kWrite;
   d.flags = kSendAckRequest;
@@ -131,7 +133,15 @@ bool NicBench::post_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t 
   d.message_bytes = length_bytes;
   d.sge_count = 1;
   d.sge0 = {memory_.address() + at, length_bytes, key_};
-  return segment_.sends.enqueue_bulk(&d, 1);
+  return d;
+}
+
+uint32_t NicBench::take_reports() {
+  MetaReport report;
+  uint32_t taken = 0;
+  for (; segment_.metas.dequeue_burst(&report, 1) == 1; ++taken)
+    segment_.cell(report.cell_index).dirty.exchange(0);
+  return taken;
 }
 
 }  // namespace hostnic::bench

@@ -1,9 +1,10 @@
-// A real NIC with one client segment, one QP and one memory region, on a port that has no wire. The
-// benchmark plays the driver.
+// A real NIC with one client segment, one QP and one memory region, on any port. The benchmark
+// plays the driver.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dataplane/nic/nic.h"
@@ -12,6 +13,9 @@
 namespace hostnic::bench {
 
 inline constexpr uint32_t kMtuBytes = 4096;
+inline constexpr double kPoolScale = 0.25;
+
+Ipv4Address address_of(uint32_t index);
 
 // Takes everything that is sent and forgets it.
 class NullPort : public Port {
@@ -48,7 +52,8 @@ class Buffer {
 
 struct NicBenchSettings {
   uint32_t index = 0;
-  bool sealed = false;  // packets carry an ICRC: payload is copied into them
+  bool sealed = false;               // packets carry an ICRC: payload is copied into them
+  const MbufPools* pools = nullptr;  // shared with other NICs; null: its own
 };
 
 // Throws std::runtime_error when something can't be set up.
@@ -64,9 +69,18 @@ class NicBench {
   uint32_t qpn() const { return qpn_; }
   uint32_t key() const { return key_; }  // of the memory, local and remote
   // One chunk of a WRITE that is a message of its own, from offset `at` of our memory to the same
-  // offset of the peer's. False: the send ring is full.
-  bool post_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
-                  uint32_t peer_key);
+  // offset of the peer's, and wants an ACK.
+  SendDescriptor make_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
+                            uint32_t peer_key) const;
+  // False: no room for all of them in the send ring.
+  bool post(std::span<const SendDescriptor> descriptors) {
+    return segment_.sends.enqueue_bulk(descriptors.data(),
+                                       static_cast<uint32_t>(descriptors.size()));
+  }
+  // Takes reports as a driver does. How many there were.
+  uint32_t take_reports();
+  // Of our requests: all before it have been acknowledged.
+  Psn acknowledged() { return Psn(segment_.cell(0).base_psn); }
   void poll() { nic_->poll(now_ns_ += 1000); }
   uint64_t counter(Counter counter) const { return nic_->counters().get(counter); }
 
@@ -74,7 +88,7 @@ class NicBench {
   CommandResponse execute(Command command);
 
   const Buffer& memory_;
-  MbufPools pools_;
+  MbufPools own_pools_;
   MrTable mrs_{16};
   std::unique_ptr<ClientChannel> channel_;
   driver::SegmentMap segment_;

@@ -101,8 +101,8 @@ void run(benchmark::State& state, bool reordered) {
   sender.connect(1, receiver.qpn(), path_mtu_bytes);
   receiver.connect(0, sender.qpn(), path_mtu_bytes);
   for (uint32_t psn = 0; psn < kPackets; psn += message_packets)
-    sender.post_write(Psn(psn), uint64_t{psn} * packet_bytes, message_bytes, target.address(),
-                      receiver.key());
+    sender.post({{sender.make_write(Psn(psn), uint64_t{psn} * packet_bytes, message_bytes,
+                                    target.address(), receiver.key())}});
   for (uint32_t i = 0; i < kPackets && capture.packets.size() < kPackets; ++i) sender.poll();
   if (capture.packets.size() != kPackets) {
     state.SkipWithError("the packets to receive could not be made");

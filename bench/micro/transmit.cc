@@ -21,7 +21,7 @@ void run(benchmark::State& state, bool sealed) {
   uint64_t at = 0, expected = port.transmitted();
   for (auto _ : state) {
     for (uint32_t i = 0; i < kMessagesPerTurn; ++i) {
-      if (!nic.post_write(psn, at, message_bytes, memory.address(), nic.key())) {
+      if (!nic.post({{nic.make_write(psn, at, message_bytes, memory.address(), nic.key())}})) {
         state.SkipWithError("the send ring is full");
         return;
       }
