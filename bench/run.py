@@ -131,7 +131,7 @@ def run_micro(build, seconds, pattern, results):
         raise BenchError(f"no benchmark is called \"{pattern}\"")
     shown, kept = [], []
     for row in csv.DictReader(lines[first:]):
-        name = row["name"].removesuffix("/real_time")
+        name = row["name"].removesuffix("/real_time").removesuffix("/manual_time")
         if not row["per_op"]:
             shown.append([name, row["label"] or "-", "-"])
             continue

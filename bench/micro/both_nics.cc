@@ -112,7 +112,7 @@ void run(benchmark::State& state, bool sealed) {
   const uint64_t source = writes[0].sge0.addr, target = writes[0].va;
   Psn psn;
   uint64_t at = 0;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     for (SendDescriptor& d : writes) {
       d.psn = psn.value();
       d.sge0.addr = source + at;
@@ -133,10 +133,10 @@ void run(benchmark::State& state, bool sealed) {
 
 // As between the NICs of one hostnicd: payload is copied once, from memory to memory.
 void nic_both(benchmark::State& state) { run(state, false); }
-BENCHMARK(nic_both)->Arg(64)->Arg(4096)->Arg(65536);
+HOSTNIC_BENCHMARK(nic_both)->Arg(64)->Arg(4096)->Arg(65536);
 // Packets as on Ethernet: payload copied into them, ICRC made and checked.
 void nic_both_icrc(benchmark::State& state) { run(state, true); }
-BENCHMARK(nic_both_icrc)->Arg(64)->Arg(4096)->Arg(65536);
+HOSTNIC_BENCHMARK(nic_both_icrc)->Arg(64)->Arg(4096)->Arg(65536);
 
 }  // namespace
 }  // namespace hostnic::bench

@@ -68,7 +68,7 @@ void icrc_dpdk(benchmark::State& state, rte_net_crc_alg algorithm) {
   Sample sample(payload_bytes);
   rte_net_crc_set_alg(algorithm);
   const uint32_t expected = wire::icrc_reference({sample.ip(), sample.bytes});
-  for (auto _ : state)
+  for (auto _ : measured(state))
     benchmark::DoNotOptimize(wire::icrc_in_place(sample.ip(), sample.bytes, dpdk_crc));
   // Computed anew: DoNotOptimize() may change a variable that it is given (g++, constraint "+m,r").
   if (wire::icrc_in_place(sample.ip(), sample.bytes, dpdk_crc) != expected)
@@ -80,13 +80,14 @@ void icrc_dpdk(benchmark::State& state, rte_net_crc_alg algorithm) {
 void icrc_reference(benchmark::State& state) {
   const auto payload_bytes = static_cast<size_t>(state.range(0));
   Sample sample(payload_bytes);
-  for (auto _ : state) benchmark::DoNotOptimize(wire::icrc_reference({sample.ip(), sample.bytes}));
+  for (auto _ : measured(state))
+    benchmark::DoNotOptimize(wire::icrc_reference({sample.ip(), sample.bytes}));
   report(state, state.iterations(), state.iterations() * payload_bytes);
 }
-BENCHMARK(icrc_reference)->RangeMultiplier(4)->Range(64, 4096);
+HOSTNIC_BENCHMARK(icrc_reference)->RangeMultiplier(4)->Range(64, 4096);
 
 void icrc_scalar(benchmark::State& state) { icrc_dpdk(state, RTE_NET_CRC_SCALAR); }
-BENCHMARK(icrc_scalar)->RangeMultiplier(4)->Range(64, 4096);
+HOSTNIC_BENCHMARK(icrc_scalar)->RangeMultiplier(4)->Range(64, 4096);
 
 // What a CPU does not have is reported as skipped, not as a failure.
 void icrc_if_available(benchmark::State& state, rte_net_crc_alg algorithm) {
@@ -95,17 +96,17 @@ void icrc_if_available(benchmark::State& state, rte_net_crc_alg algorithm) {
     return;
   }
   state.SetLabel("not on this CPU");
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
   }
 }
 #if defined(RTE_ARCH_X86)
 void icrc_sse42(benchmark::State& state) { icrc_if_available(state, RTE_NET_CRC_SSE42); }
-BENCHMARK(icrc_sse42)->RangeMultiplier(4)->Range(64, 4096);
+HOSTNIC_BENCHMARK(icrc_sse42)->RangeMultiplier(4)->Range(64, 4096);
 void icrc_avx512(benchmark::State& state) { icrc_if_available(state, RTE_NET_CRC_AVX512); }
-BENCHMARK(icrc_avx512)->RangeMultiplier(4)->Range(64, 4096);
+HOSTNIC_BENCHMARK(icrc_avx512)->RangeMultiplier(4)->Range(64, 4096);
 #elif defined(RTE_ARCH_ARM64)
 void icrc_neon(benchmark::State& state) { icrc_if_available(state, RTE_NET_CRC_NEON); }
-BENCHMARK(icrc_neon)->RangeMultiplier(4)->Range(64, 4096);
+HOSTNIC_BENCHMARK(icrc_neon)->RangeMultiplier(4)->Range(64, 4096);
 #endif
 
 }  // namespace

@@ -110,7 +110,7 @@ void run(benchmark::State& state, bool reordered) {
   }
 
   uint64_t packets = 0;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     replay.offer(kTurnPackets);
     receiver.poll();
     packets += kTurnPackets;
@@ -124,8 +124,8 @@ void run(benchmark::State& state, bool reordered) {
 
 void placement_in_order(benchmark::State& state) { run(state, false); }
 void placement_reordered(benchmark::State& state) { run(state, true); }
-BENCHMARK(placement_in_order)->Arg(64)->Arg(1024)->Arg(4096);
-BENCHMARK(placement_reordered)->Arg(64)->Arg(1024)->Arg(4096);
+HOSTNIC_BENCHMARK(placement_in_order)->Arg(64)->Arg(1024)->Arg(4096);
+HOSTNIC_BENCHMARK(placement_reordered)->Arg(64)->Arg(1024)->Arg(4096);
 
 }  // namespace
 }  // namespace hostnic::bench

@@ -12,7 +12,7 @@ void window_in_order(benchmark::State& state) {
   ReceiveWindow window;
   window.reset(Psn(0), kWindow);
   Psn psn;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     if (window.classify(psn) != ReceiveWindow::Place::kFront) {
       state.SkipWithError("the next PSN is not at the front");
       return;
@@ -23,14 +23,14 @@ void window_in_order(benchmark::State& state) {
   }
   report(state, state.iterations());
 }
-BENCHMARK(window_in_order);
+HOSTNIC_BENCHMARK(window_in_order);
 
 // All but the first of `range` PSNs arrive, then the first: the base slides over all of them.
 void window_hole_and_slide(benchmark::State& state) {
   const auto count = static_cast<uint32_t>(state.range(0));
   ReceiveWindow window;
   window.reset(Psn(0), kWindow);
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     const Psn base = window.base();
     for (uint32_t i = 1; i < count; ++i) {
       if (window.classify(base + i) == ReceiveWindow::Place::kAhead) window.set(base + i);
@@ -44,7 +44,7 @@ void window_hole_and_slide(benchmark::State& state) {
   }
   report(state, state.iterations() * count);
 }
-BENCHMARK(window_hole_and_slide)->Arg(2)->Arg(64)->Arg(1024);
+HOSTNIC_BENCHMARK(window_hole_and_slide)->Arg(2)->Arg(64)->Arg(1024);
 
 // The bitmap of an ACK when every second of `range` PSNs is missing.
 void window_sack_words(benchmark::State& state) {
@@ -53,7 +53,7 @@ void window_sack_words(benchmark::State& state) {
   window.reset(Psn(7), kWindowLimit);  // not a multiple of 64
   for (uint32_t i = 1; i < span; i += 2) window.set(Psn(7) + i);
   std::array<uint64_t, kBitmapWords> words{};
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     if (window.sack_words(words) != span / 64) {
       state.SkipWithError("the bitmap has another size than its span");
       return;
@@ -62,7 +62,7 @@ void window_sack_words(benchmark::State& state) {
   }
   report(state, state.iterations(), state.iterations() * span / 8);
 }
-BENCHMARK(window_sack_words)->Arg(64)->Arg(1024)->Arg(4096);
+HOSTNIC_BENCHMARK(window_sack_words)->Arg(64)->Arg(1024)->Arg(4096);
 
 }  // namespace
 }  // namespace hostnic::bench

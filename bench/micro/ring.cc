@@ -147,7 +147,7 @@ void ring_one_thread(benchmark::State& state) {
   const auto count = static_cast<uint32_t>(state.range(0));
   Ring ring;
   Burst in{}, out;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     ring.producer.enqueue_bulk(in.data(), count);
     if (ring.consumer.dequeue_burst(out.data(), count) != static_cast<int>(count)) {
       state.SkipWithError("not everything came out again");
@@ -158,7 +158,7 @@ void ring_one_thread(benchmark::State& state) {
   const uint64_t elements = state.iterations() * count;
   report(state, elements, elements * sizeof(RingElement));
 }
-BENCHMARK(ring_one_thread)->Arg(1)->Arg(8)->Arg(32);
+HOSTNIC_BENCHMARK(ring_one_thread)->Arg(1)->Arg(8)->Arg(32);
 
 }  // namespace
 }  // namespace hostnic::bench

@@ -16,7 +16,7 @@ void tracker_clean(benchmark::State& state) {
   tracker.reset(Psn(0), kWindow);
   const PsnBits nothing;
   TimeNs now_ns = 1;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     tracker.on_first_send(count, now_ns);
     now_ns += kRttNs;
     if (tracker.on_news(tracker.next(), nothing) != count || tracker.in_flight() != 0) {
@@ -27,7 +27,7 @@ void tracker_clean(benchmark::State& state) {
   }
   report(state, state.iterations() * count);
 }
-BENCHMARK(tracker_clean)->Arg(1)->Arg(16)->Arg(64);
+HOSTNIC_BENCHMARK(tracker_clean)->Arg(1)->Arg(16)->Arg(64);
 
 // `range` PSNs leave, all but the first arrive, the first is found lost and sent again.
 void tracker_loss(benchmark::State& state) {
@@ -36,7 +36,7 @@ void tracker_loss(benchmark::State& state) {
   tracker.reset(Psn(0), kWindow);
   PsnBits bits;
   TimeNs now_ns = 1;
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     const Psn base = tracker.next();
     tracker.on_first_send(count, now_ns);
     for (uint32_t i = 1; i < count; ++i) bits.set(base + i);
@@ -56,7 +56,7 @@ void tracker_loss(benchmark::State& state) {
   }
   report(state, state.iterations() * count);
 }
-BENCHMARK(tracker_loss)->Arg(16)->Arg(64)->Arg(1024);
+HOSTNIC_BENCHMARK(tracker_loss)->Arg(16)->Arg(64)->Arg(1024);
 
 }  // namespace
 }  // namespace hostnic::bench

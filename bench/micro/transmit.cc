@@ -19,7 +19,7 @@ void run(benchmark::State& state, bool sealed) {
   nic.connect(1, 0x10010, kMtuBytes);
   Psn psn;
   uint64_t at = 0, expected = port.transmitted();
-  for (auto _ : state) {
+  for (auto _ : measured(state)) {
     for (uint32_t i = 0; i < kMessagesPerTurn; ++i) {
       if (!nic.post({{nic.make_write(psn, at, message_bytes, memory.address(), nic.key())}})) {
         state.SkipWithError("the send ring is full");
@@ -44,8 +44,8 @@ void run(benchmark::State& state, bool sealed) {
 void packetiser_wire(benchmark::State& state) { run(state, false); }
 // As on Ethernet: the payload is copied behind the headers, and the ICRC made.
 void packetiser_icrc(benchmark::State& state) { run(state, true); }
-BENCHMARK(packetiser_wire)->Arg(64)->Arg(4096)->Arg(65536);
-BENCHMARK(packetiser_icrc)->Arg(64)->Arg(4096)->Arg(65536);
+HOSTNIC_BENCHMARK(packetiser_wire)->Arg(64)->Arg(4096)->Arg(65536);
+HOSTNIC_BENCHMARK(packetiser_icrc)->Arg(64)->Arg(4096)->Arg(65536);
 
 }  // namespace
 }  // namespace hostnic::bench
