@@ -54,6 +54,7 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   nic.mtu_bytes = kMtuBytes;
   nic.max_qps = kMaxQps;
   nic.always_icrc = settings.sealed;
+  nic.segmentation = settings.segmentation;
   nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
                                port);
   auto channel = ClientChannel::create(

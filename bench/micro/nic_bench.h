@@ -53,6 +53,7 @@ class Buffer {
 struct NicBenchSettings {
   uint32_t index = 0;
   bool sealed = false;               // packets carry an ICRC: payload is copied into them
+  bool segmentation = false;         // offload, where the port carries units
   const MbufPools* pools = nullptr;  // shared with other NICs; null: its own
 };
 
