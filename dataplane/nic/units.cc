@@ -165,7 +165,9 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
 bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
                                      const BorrowedPayload& payload) {
   ReceiveWindow& window = qp.requests.window;
-  if (!qp.comm_established || qp.fatal || first.policy != settings.policy || window.has_hole() ||
+  // What the first packet in RTR causes is the packet's business.
+  const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
+  if (!quiet || qp.fatal || first.policy != settings.policy || window.has_hole() ||
       window.classify(first.psn) != ReceiveWindow::Place::kFront)
     return false;
   wire::Packet whole = whole_of(first, payload);
