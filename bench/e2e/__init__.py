@@ -1,0 +1,1 @@
+"""The end-to-end benchmarks: what `./run bench` measures beside the parts of the data path."""
