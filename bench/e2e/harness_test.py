@@ -30,10 +30,12 @@ FI = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfe
 64k     2k      =2k      250m        0.09s   3050.07      21.49       0.05
 """
 TESTPMD = """
-  ---------------------- Forward statistics for port 0  ----------------------
-  RX-packets: 1200000        RX-dropped: 0             RX-total: 1200000
-  TX-packets: 0              TX-dropped: 0             TX-total: 0
-  ----------------------------------------------------------------------------
+  RX-packets: 100        RX-missed: 0          RX-bytes:  109800
+  Throughput (since last show)
+  Rx-pps:           99          Rx-bps:       869616
+  RX-packets: 77221      RX-missed: 0          RX-bytes:  84788658
+  Rx-pps:        77202          Rx-bps:    685561752
+  Rx-pps:         1000          Rx-bps:            0
 """
 
 
@@ -54,7 +56,7 @@ class Parsers(unittest.TestCase):
         self.assertEqual(parsers.fi_pingpong(FI), (3050.07e6, 21.49))
         self.assertEqual(parsers.pairs_latency("latency_us 0.650 13.775\n"), (0.65, 13.775))
         self.assertEqual(parsers.pairs_bandwidth("bytes_per_second 12\n"), 12)
-        self.assertEqual(parsers.testpmd_received(TESTPMD), 1200000)
+        self.assertEqual(parsers.testpmd_rate(TESTPMD, 1098), 77202)
 
     def test_nothing_found_is_an_error(self):
         for parse in (lambda text: parsers.perftest_bandwidth(text, 65536),
@@ -62,13 +64,15 @@ class Parsers(unittest.TestCase):
                       lambda text: parsers.memcpy_rate(text, 64), parsers.ucx, parsers.ucx_latency,
                       lambda text: parsers.ucx_bandwidth(text, 8), parsers.iperf3,
                       parsers.fi_pingpong, parsers.pairs_latency, parsers.pairs_bandwidth,
-                      parsers.testpmd_received):
+                      lambda text: parsers.testpmd_rate(text, 1098)):
             for text in ("", "Failed to modify QP\n", "iterations,a\nx\n", "{}", "latency_us ?\n",
                          "latency_us 0 0\n", " 8 1000 0.0 0.0 0.0\n"):
                 with self.assertRaises(parsers.NoResult, msg=f"{parse} of {text!r}"):
                     parse(text)
 
     def test_another_size_is_not_taken(self):
+        with self.assertRaises(parsers.NoResult):
+            parsers.testpmd_rate(TESTPMD, 4170)
         with self.assertRaises(parsers.NoResult):
             parsers.perftest_bandwidth(BANDWIDTH, 4096)
 

@@ -39,9 +39,10 @@ def ip(*arguments):
 class Host:
     """One end: a namespace, its interface, and the hostnicd on it."""
 
-    def __init__(self, build, directory, number):
+    def __init__(self, build, directory, number, driver):
         self.build = build
         self.number = number
+        self.driver = driver
         self.namespace = f"hostnic-test-{os.getpid()}-{number}"
         self.interface = f"veth{number}"
         self.address = f"10.0.0.{number + 1}"
@@ -65,7 +66,7 @@ class Host:
         ip("-n", self.namespace, "link", "set", self.interface, "up")
 
     def start_daemon(self):
-        nic = f"port=net_af_packet0,iface={self.interface},ip={self.address}/24"
+        nic = f"port={self.driver}0,iface={self.interface},ip={self.address}/24"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 self.inside(self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
@@ -103,10 +104,10 @@ class Host:
 class Cable:
     """Both hosts and the veth pair of one MTU. Always taken down, whatever happens."""
 
-    def __init__(self, build, mtu):
+    def __init__(self, build, mtu, driver="net_af_packet"):
         self.mtu = mtu
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hosts-"))
-        self.hosts = [Host(build, self.directory, number) for number in (0, 1)]
+        self.hosts = [Host(build, self.directory, number, driver) for number in (0, 1)]
         self.made = []
 
     def set_up(self):
