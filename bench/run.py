@@ -106,7 +106,9 @@ def parse_options():
 
 def make_bench(options):
     return Bench(
-        build=options.build.resolve(), results=programs.TOP / "bench-results", quick=options.quick,
+        build=options.build.resolve(), quick=options.quick,
+        # What is measured in a hurry is not for the report.
+        results=programs.TOP / "bench-results" / ("quick" if options.quick else ""),
         repetitions=options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS),
         chosen_sizes=options.sizes, segmentation=options.segmentation,
         micro_seconds=options.min_time or (QUICK_MICRO_SECONDS if options.quick

@@ -8,7 +8,7 @@ import time
 from typing import Callable
 
 from e2e.parsers import NoResult
-from e2e.programs import Unavailable
+from e2e.programs import Unavailable, measured
 
 CSV_TITLES = ["x_name", "x", "series", "unit", "median", "min", "max", "runs", "error"]
 RATIO = "ratio"
@@ -207,9 +207,10 @@ class Sheet:
     def write(self, directory):
         if not self.values:
             return
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{self.name}.csv"
         with open(path, "w", newline="", encoding="utf-8") as file:
+            file.write(f"# {self.title}\n# {measured()}\n")
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(CSV_TITLES)
             writer.writerows(self.rows())

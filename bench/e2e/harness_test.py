@@ -129,9 +129,11 @@ class Sheets(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             self.sheet.write(Path(directory))
             lines = (Path(directory) / "test.csv").read_text(encoding="utf-8").splitlines()
-        self.assertEqual(lines, ["x_name,x,series,unit,median,min,max,runs,error",
-                                 "message,64,ours,B/s,2,1,3,3,0", "message,64,theirs,B/s,2,2,2,3,0",
-                                 "message,64,ours / theirs,ratio,1,0.5,1.5,3,0"])
+        self.assertEqual(lines[0], "# a test")
+        self.assertEqual(lines[2:], ["x_name,x,series,unit,median,min,max,runs,error",
+                                     "message,64,ours,B/s,2,1,3,3,0",
+                                     "message,64,theirs,B/s,2,2,2,3,0",
+                                     "message,64,ours / theirs,ratio,1,0.5,1.5,3,0"])
 
 
 if __name__ == "__main__":

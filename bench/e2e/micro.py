@@ -3,14 +3,14 @@
 import csv
 
 from e2e.figures import print_table, si
-from e2e.programs import BenchError, Unavailable, execute, need
+from e2e.programs import BenchError, Unavailable, execute, measured, need
 
 LIMIT_S = 600
 
 
 def run(bench):
     program = need(bench.build / "bench" / "micro" / "hostnic-micro-bench")
-    bench.results.mkdir(exist_ok=True)
+    bench.results.mkdir(parents=True, exist_ok=True)
     raw = bench.results / "micro-google.csv"
     print("per operation: packet, PSN, element or round trip\n", flush=True)
     try:
@@ -42,6 +42,7 @@ def run(bench):
 
 def write_csv(path, rows):
     with open(path, "w", newline="", encoding="utf-8") as file:
+        file.write(f"# the parts of the data path\n# {measured()}\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["benchmark", "ns_per_operation", "bytes_per_second"])
         writer.writerows(rows)

@@ -1,5 +1,6 @@
 """Runs the programs that are measured, and says where and on what."""
 
+import datetime
 import os
 import shutil
 import signal
@@ -36,17 +37,31 @@ def stock(name, package):
     return name
 
 
-def machine():
-    """One line about where this was measured, and how busy that was."""
+def processors():
     model = "unknown CPU"
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs"
+
+
+def measured():
+    """One line about when and where: for what is kept."""
+    commit = "?"
+    if shutil.which("git") is not None:
+        done = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"],
+                              capture_output=True, text=True, check=False)
+        commit = done.stdout.strip() or "?"
+    return f"{datetime.date.today().isoformat()}, {commit}, {processors()}"
+
+
+def machine():
+    """One line about where this is measured, and how busy that is."""
     load = os.getloadavg()[0]
     cpus = len(os.sched_getaffinity(0))
-    text = f"{model}, {cpus} CPUs, load {load:.1f}"
+    text = f"{processors()}, load {load:.1f}"
     if load > cpus / 2:
         text += ": BUSY, the numbers are too low and vary"
     return text

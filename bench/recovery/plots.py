@@ -1,52 +1,12 @@
 """The study's plots, by gnuplot."""
 
-import subprocess
+import sys
+from pathlib import Path
 
 from tables import KIB, MIN_FOR_P99, POLICIES, loss_name, one, select, values
 
-LOGARITHMIC = "set logscale y\nset yrange [*:*]"
-FROM_ZERO = "unset logscale y\nset yrange [0:*]"
-FRACTION = "unset logscale y\nset yrange [0:1.05]"
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"]
-
-
-class Panel:
-    """Lines over named places on the x axis. None: no point."""
-
-    def __init__(self, title, x_label, x_names, y_label, y_scale, key="top left"):
-        self.title, self.x_label, self.y_label = title, x_label, y_label
-        self.x_names, self.y_scale, self.key = x_names, y_scale, key
-        self.lines = []
-
-    def add(self, name, points, dashed=False, colour=None):
-        self.lines.append((name, points, dashed, len(self.lines) if colour is None else colour))
-
-    def script(self, number):
-        blocks, curves = [], []
-        for i, (name, points, dashed, colour) in enumerate(self.lines):
-            block = f"$p{number}_{i}"
-            data = "\n".join(f"{x} {'NaN' if y is None else f'{y:.5g}'}"
-                             for x, y in enumerate(points))
-            blocks.append(f"{block} << EOD\n{data}\nEOD\n")
-            curves.append(f"{block} using 1:2 with linespoints lw 1.6 ps 0.4 pt 7 "
-                          f"dt {2 if dashed else 1} lc rgb '{COLOURS[colour]}' title '{name}'")
-        ticks = ", ".join(f"'{name}' {i}" for i, name in enumerate(self.x_names))
-        return (f"{''.join(blocks)}{self.y_scale}\nset title '{self.title}'\nset key {self.key}\n"
-                f"set xlabel '{self.x_label}'\nset ylabel '{self.y_label}'\n"
-                f"set xtics rotate by -45 ({ticks})\nset xrange [-0.3:{len(self.x_names) - 0.7}]\n"
-                f"plot {', '.join(curves)}\n")
-
-
-def draw(path, panels, columns):
-    rows = -(-len(panels) // columns)
-    script = (f"set terminal svg size {440 * columns},{340 * rows} font 'sans,11' "
-              f"background '#ffffff'\nset output '{path.name}'\n"
-              "set grid ytics lc rgb '#dddddd'\nset key samplen 2 font ',9'\n"
-              f"set multiplot layout {rows},{columns}\n" +
-              "".join(panel.script(i) for i, panel in enumerate(panels)) +
-              "unset multiplot\n")
-    subprocess.run(["gnuplot"], input=script, text=True, cwd=path.parent, check=True,
-                   timeout=60)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from gnuplot import FRACTION, FROM_ZERO, LOGARITHMIC, Panel, draw  # noqa: E402
 
 
 def microseconds(cell, name):
