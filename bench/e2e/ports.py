@@ -99,7 +99,7 @@ def hostnic_rate(cable, ib_mtu):
         port = free_port()
         command = [stock("ib_write_bw", "perftest"), "-F", "-N", "--report_gbits",
                    "-s", MESSAGE_BYTES, "-n", MESSAGES, "-p", port]
-        output = run_pair(port, server.run(*command), client.run(*command, server.address),
+        output = run_pair(port, server.run(*command), client.run(*command, server.exchange_address),
                           limit_s=PAIR_LIMIT_S)
         return parsers.perftest_bandwidth(output, MESSAGE_BYTES)[1] * (MESSAGE_BYTES // ib_mtu)
     except (RuntimeError, Unavailable) as error:

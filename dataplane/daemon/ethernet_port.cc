@@ -24,8 +24,16 @@ constexpr unsigned kRxBuffers = 8192 - 1;
 // net_af_packet wants a receive buffer as large as its frames.
 constexpr const char* kAfPacketGeometry = "framesz=8192,blocksz=65536,framecnt=2048";
 constexpr uint16_t kBufferRoomBytes = 9216;
+// net_af_xdp's buffers, with mempool and mbuf headers, must fit a page each. Interfaces with an XDP
+// program take no larger frames either.
+constexpr uint16_t kAfXdpRoomBytes = 3584;
 
 bool is_af_packet(const std::string& devargs) { return devargs.starts_with("net_af_packet"); }
+bool is_af_xdp(const std::string& devargs) { return devargs.starts_with("net_af_xdp"); }
+
+uint16_t buffer_room_bytes(const std::string& devargs) {
+  return is_af_xdp(devargs) ? kAfXdpRoomBytes : kBufferRoomBytes;
+}
 
 // The kernel's interface behind a port that has one.
 std::optional<std::string> interface_of(const std::string& devargs) {
@@ -158,7 +166,7 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
     return Unexpected(fmt::format("{}: port {}: {}", name, devargs_, rte_strerror(-error)));
   rte_eth_conf conf{};
   rx_pool_ = rte_pktmbuf_pool_create((name + "_rx").c_str(), kRxBuffers, 256, 0,
-                                     kBufferRoomBytes + RTE_PKTMBUF_HEADROOM,
+                                     buffer_room_bytes(devargs_) + RTE_PKTMBUF_HEADROOM,
                                      rte_eth_dev_socket_id(port_id_));
   if (rx_pool_ == nullptr)
     return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name,

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Two hosts: two network namespaces joined by a veth pair, a hostnicd in each on its end of the
-pair (net_af_packet), stock programs and hostnic-verify between them. Needs root; without it, or
-where namespaces are not permitted, all cases are skipped."""
+pair (net_af_packet, then net_af_xdp), stock programs and hostnic-verify between them. Needs root;
+without it, or where namespaces are not permitted, all cases are skipped."""
 
 import atexit
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,10 @@ from unreliable_cases import MULTICAST_GID  # noqa: E402
 VERIFY = Path("tests/apps/hostnic-verify")
 FIRST_PORT = 19500
 START_PATIENCE_S = 20
-MTUS = (1500, 9000)
+AF_XDP_DRIVER = "net_af_xdp"
+AF_XDP = 44  # not in Python's socket module
+# Driver and MTU of the interface. A veth with an XDP program takes no jumbo frames.
+CABLES = (("net_af_packet", 1500), ("net_af_packet", 9000), (AF_XDP_DRIVER, 1500))
 # A second user of net_af_packet's rings needs little; both fit beside other tests.
 MEMORY_MIB = 256
 
@@ -46,6 +50,11 @@ class Host:
         self.namespace = f"hostnic-test-{os.getpid()}-{number}"
         self.interface = f"veth{number}"
         self.address = f"10.0.0.{number + 1}"
+        # How perftest's own exchange, TCP through the kernel, gets here: on the same cable. With
+        # net_af_xdp the kernel gets nothing of what arrives there, so it needs another.
+        shared = driver != AF_XDP_DRIVER
+        self.exchange_interface = self.interface if shared else f"exchange{number}"
+        self.exchange_address = self.address if shared else f"10.1.0.{number + 1}"
         self.socket = directory / f"hostnicd{number}.sock"
         self.log = directory / f"hostnicd{number}.log"
         self.runtime = directory / f"run{number}"
@@ -60,8 +69,9 @@ class Host:
 
     def set_up_interface(self, mtu):
         ip("-n", self.namespace, "link", "set", "lo", "up")
-        # perftest's own exchange is TCP through the kernel: the same address, the same cable.
-        ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", self.interface)
+        ip("-n", self.namespace, "addr", "add", f"{self.exchange_address}/24", "dev",
+           self.exchange_interface)
+        ip("-n", self.namespace, "link", "set", self.exchange_interface, "up")
         ip("-n", self.namespace, "link", "set", self.interface, "mtu", mtu)
         ip("-n", self.namespace, "link", "set", self.interface, "up")
 
@@ -102,10 +112,11 @@ class Host:
 
 
 class Cable:
-    """Both hosts and the veth pair of one MTU. Always taken down, whatever happens."""
+    """Both hosts and the veth pair of one driver and MTU. Always taken down, whatever happens."""
 
-    def __init__(self, build, mtu, driver="net_af_packet"):
-        self.mtu = mtu
+    def __init__(self, build, mtu, driver):
+        self.mtu, self.driver = mtu, driver
+        self.name = f"{driver.removeprefix('net_')}, MTU {mtu}"
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hosts-"))
         self.hosts = [Host(build, self.directory, number, driver) for number in (0, 1)]
         self.made = []
@@ -114,9 +125,16 @@ class Cable:
         for host in self.hosts:
             ip("netns", "add", host.namespace)
             self.made.append(host.namespace)
+        if self.driver == AF_XDP_DRIVER:
+            try:
+                socket.socket(AF_XDP, socket.SOCK_RAW).close()
+            except OSError as error:
+                raise CannotRun(f"no XDP sockets: {error.strerror}") from None
         first, second = self.hosts
-        ip("link", "add", first.interface, "netns", first.namespace, "type", "veth", "peer", "name",
-           second.interface, "netns", second.namespace)
+        for ends in {(first.interface, second.interface),
+                     (first.exchange_interface, second.exchange_interface)}:
+            ip("link", "add", ends[0], "netns", first.namespace, "type", "veth", "peer", "name",
+               ends[1], "netns", second.namespace)
         for host in self.hosts:
             host.set_up_interface(self.mtu)
 
@@ -154,7 +172,7 @@ class Ports:
 
 def cases_over(cable, ports, seed):
     server, client = cable.hosts
-    name = f"[veth, MTU {cable.mtu}]"
+    name = f"[veth, {cable.name}]"
     cases = []
 
     def perftest(program, title, arguments, rows, quick, slow=False):
@@ -162,7 +180,7 @@ def cases_over(cable, ports, seed):
         command = [program, "-F", *arguments, "-p", str(port)]
         cases.append(Case(
             f"{title} {name}",
-            pair(port, server.run(*command), client.run(*command, server.address)), 180, quick,
+            pair(port, server.run(*command), client.run(*command, server.exchange_address)), 180, quick,
             perftest_rows(rows), slow=slow))
 
     def verify(title, arguments, quick):
@@ -171,7 +189,7 @@ def cases_over(cable, ports, seed):
         cases.append(Case(
             f"hostnic-verify {title} {name}",
             pair(port, server.run(cable.verify, "--listen", port, *common),
-                 client.run(cable.verify, "--connect", f"{server.address}:{port}", *common)), 180,
+                 client.run(cable.verify, "--connect", f"{server.exchange_address}:{port}", *common)), 180,
             quick, verify_is_ok))
 
     perftest("ib_write_bw", "ib_write_bw all sizes", ["-a", "-n", "20"], 23, True)
@@ -180,7 +198,7 @@ def cases_over(cable, ports, seed):
     perftest("ib_send_lat", "ib_send_lat all sizes", ["-a", "-n", "20"], 23, False, slow=True)
     perftest("ib_read_bw", "ib_read_bw", ["-n", "200"], 1, True)
     perftest("ib_read_bw", "ib_read_bw all sizes", ["-a", "-n", "20"], 23, False,
-             slow=cable.mtu != MTUS[0])
+             slow=cable.mtu != 1500)
     perftest("ib_send_bw", "ib_send_bw UD multicast",
              ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1, True)
     verify("all operations", ["--qps", 2, "--max-bytes", "2m"], True)
@@ -201,7 +219,7 @@ def run_over(cable, cases):
         try:
             cable.start_daemons()
         except RuntimeError as error:
-            print(f"FAIL start of both hostnicds [MTU {cable.mtu}]: {error}\n{cable.logs()}")
+            print(f"FAIL start of both hostnicds [{cable.name}]: {error}\n{cable.logs()}")
             print(f"0 passed, {len(cases)} failed")
             return 1
         status = run_cases(cases)
@@ -220,8 +238,8 @@ def main():
     for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(which, lambda number, _: sys.exit(128 + number))
     ports, status = Ports(), 0
-    for mtu in MTUS:
-        cable = Cable(options.build, mtu)
+    for driver, mtu in CABLES:
+        cable = Cable(options.build, mtu, driver)
         atexit.register(cable.take_down)
         cable.verify = options.build / VERIFY
         cases = select(cases_over(cable, ports, options.seed), options)
