@@ -19,8 +19,8 @@ BANDWIDTH = """
  2          1000             0.00               0.00   \t\t   0.150000
 """
 LATENCY = """
- #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec] 99%
- 8       20000          3.72           2477.92      6.86     \t       9.33        \t42.36  \t\t54.52  \t\t61.81
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
+ 8       20000          3.72           2477.92      6.86     \t   9.33    \t42.36  \t54.52  \t61.81
 """
 UCX = """iterations,99.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
 20000,7.106,5.694,5.694,1.34,1.34,175611,175611

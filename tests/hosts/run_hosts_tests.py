@@ -189,8 +189,8 @@ def cases_over(cable, ports, seed):
         cases.append(Case(
             f"hostnic-verify {title} {name}",
             pair(port, server.run(cable.verify, "--listen", port, *common),
-                 client.run(cable.verify, "--connect", f"{server.exchange_address}:{port}", *common)), 180,
-            quick, verify_is_ok))
+                 client.run(cable.verify, "--connect", f"{server.exchange_address}:{port}",
+                            *common)), 180, quick, verify_is_ok))
 
     perftest("ib_write_bw", "ib_write_bw all sizes", ["-a", "-n", "20"], 23, True)
     perftest("ib_send_lat", "ib_send_lat", ["-n", "500"], 1, True)
