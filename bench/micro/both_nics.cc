@@ -49,7 +49,7 @@ class BothNics {
     receiver_.poll();
     return true;
   }
-  uint64_t units() const { return sender_.counter(Counter::tx_units); }
+  uint64_t units() const { return receiver_.counter(Counter::rx_units); }
   // Until everything has been acknowledged; whether that is so, and the bytes are there.
   bool finish(Psn end, uint64_t bytes) {
     settle();

@@ -158,8 +158,11 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
   if (!from_peer_of(*qp, first, answer)) return false;
   const BorrowedPayload& payload = *borrowed_payload(unit);
-  return answer ? receive_response_unit(*qp, first, payload)
-                : receive_request_unit(*qp, first, payload);
+  if (!(answer ? receive_response_unit(*qp, first, payload)
+               : receive_request_unit(*qp, first, payload)))
+    return false;
+  counters.add(Counter::rx_units);
+  return true;
 }
 
 bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,

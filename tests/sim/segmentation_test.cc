@@ -94,6 +94,8 @@ class SegmentationTraffic : public testing::TestWithParam<uint32_t> {
     pair.world.check_at_rest();
     EXPECT_FALSE(pair.world.failed()) << pair.world.report();
     EXPECT_EQ(pair.world.sum(Counter::tx_units) != 0, segmentation);
+    // Every one of them: both sides were in RTS before the first.
+    EXPECT_EQ(pair.world.sum(Counter::rx_units), pair.world.sum(Counter::tx_units));
     Effect effect = effect_of(pair);
     effect.done = done;
     return effect;
