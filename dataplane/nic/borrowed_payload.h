@@ -9,6 +9,7 @@
 
 #include <rte_mbuf.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -115,6 +116,28 @@ class PayloadReferences {
   MemoryRegionEntry* region_ = nullptr;
   QpPackets::Count* packets_ = nullptr;
   uint32_t count_ = 0;
+};
+
+// Frees packets many at a time. One lcore; flush() at the end of each turn.
+class SpentPackets {
+ public:
+  SpentPackets() = default;
+  SpentPackets(const SpentPackets&) = delete;
+  SpentPackets& operator=(const SpentPackets&) = delete;
+  ~SpentPackets() { flush(); }
+  void add(rte_mbuf* packet) {
+    packets_[count_++] = packet;
+    if (count_ == packets_.size()) flush();
+  }
+  void flush() {
+    if (count_ == 0) return;
+    rte_pktmbuf_free_bulk(packets_.data(), count_);
+    count_ = 0;
+  }
+
+ private:
+  uint32_t count_ = 0;
+  std::array<rte_mbuf*, 32> packets_;
 };
 
 // Frees any packet, on any lcore. Its references go into `stock`.

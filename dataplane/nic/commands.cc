@@ -142,9 +142,10 @@ uint32_t Nic::Impl::answer_deferred(ClientState& client) {
   ClientChannel& channel = *client.channel;
   uint32_t answered = 0, kept = 0;
   for (const DeferredAnswer& answer : client.deferred) {
-    const bool referenced = answer.packets.any_out() ||
-                            !channel.sends.taken_until(answer.sends_until) ||
-                            !channel.urgent.taken_until(answer.urgent_until);
+    const bool referenced =
+        answer.packets.any_out() ||
+        !channel.sends.taken_until(answer.sends_until, client.sends.waiting()) ||
+        !channel.urgent.taken_until(answer.urgent_until, client.urgents.waiting());
     if (referenced && now < answer.answer_by_ns) {
       client.deferred[kept++] = answer;
       continue;

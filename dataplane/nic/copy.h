@@ -34,6 +34,11 @@ extern const MoveBlocks store_blocks, load_blocks;
 
 inline uintptr_t address_of(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
+// Small messages: nothing but units, and not many.
+inline bool in_few_units(const void* watched, size_t length_bytes) {
+  return length_bytes <= 64 && (address_of(watched) | length_bytes) % sizeof(Unit) == 0;
+}
+
 // Volatile on the watched side: the compiler neither splits nor merges the access, and does not
 // take the loop for a memcpy.
 template <class Piece>
@@ -88,6 +93,14 @@ inline void move_blocks(MoveBlocks move, std::byte*& to, const std::byte*& from,
 // Into memory that programs watch.
 inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   namespace d = copy_detail;
+  if (d::in_few_units(to, length_bytes)) {
+    for (size_t at = 0; at < length_bytes; at += sizeof(d::Unit)) {
+      d::Unit unit;
+      std::memcpy(&unit, from + at, sizeof(unit));
+      *reinterpret_cast<volatile d::Unit*>(to + at) = unit;
+    }
+    return;
+  }
   d::in_units(
       to, length_bytes, [&] { d::store<std::byte>(to, from, length_bytes); },
       [&] { d::store<d::Unit>(to, from, length_bytes); },
@@ -98,6 +111,13 @@ inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_b
 // Out of memory that programs write.
 inline void copy_from_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   namespace d = copy_detail;
+  if (d::in_few_units(from, length_bytes)) {
+    for (size_t at = 0; at < length_bytes; at += sizeof(d::Unit)) {
+      const d::Unit unit = *reinterpret_cast<const volatile d::Unit*>(from + at);
+      std::memcpy(to + at, &unit, sizeof(unit));
+    }
+    return;
+  }
   d::in_units(
       from, length_bytes, [&] { d::load<std::byte>(to, from, length_bytes); },
       [&] { d::load<d::Unit>(to, from, length_bytes); },

@@ -1,11 +1,11 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
-// (bytes into memory), transmit.cc (descriptors become packets), rows.cc and units.cc (several
-// packets at a time), acknowledge.cc, departed.cc (ACKs of ended connections), read_service.cc,
-// unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
-// (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
-// windows.cc (memory windows).
+// (bytes into memory), transmit.cc (descriptors become packets), singles.cc, rows.cc and units.cc
+// (several packets at a time), acknowledge.cc, departed.cc (ACKs of ended connections),
+// read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups),
+// commands.cc, reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
+// impairments.cc, windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 
 #include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/departed.h"
+#include "dataplane/nic/descriptor_queue.h"
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
@@ -59,7 +60,13 @@ wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
 // Of one that waits in a slot: they were valid, or it would not be there.
 wire::Packet held_headers(rte_mbuf* packet);
 // Payload of a received packet: contiguous, behind the headers or borrowed.
-std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers);
+inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
+  const BorrowedPayload* borrowed = borrowed_payload(packet);
+  return {borrowed != nullptr
+              ? borrowed->bytes
+              : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
+          headers.payload_bytes};
+}
 // A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no
 // buffer.
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
@@ -123,6 +130,7 @@ struct DeferredAnswer {
 
 struct ClientState {
   ClientChannel* channel = nullptr;
+  DescriptorQueue urgents, sends;
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;
   bool answered = false;            // a command response was written in this turn
@@ -177,6 +185,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   std::unique_ptr<impair::ImpairmentStage> rx_stage, tx_stage;
   PayloadReferences payload_references;
+  SpentPackets spent;
   wire::RowParser received;
 
   // receive.cc
@@ -187,7 +196,12 @@ struct Nic::Impl final : public impair::PacketOps {
   bool from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const;
   bool admit(rte_mbuf* packet);
   bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
-  QpContext* find_qp(uint32_t qpn) const;
+  QpContext* find_qp(uint32_t qpn) const {
+    const uint32_t index = qpn & 0xffff;
+    if (index >= qps.size()) return nullptr;
+    QpContext* qp = qps[index].get();
+    return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+  }
   void receive_arp(std::span<const std::byte> frame);
 
   // request.cc
@@ -290,6 +304,8 @@ struct Nic::Impl final : public impair::PacketOps {
     bool watched = false;  // the bytes may lie in memory that a program writes to
   };
   enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
+  static void put_bytes(const PlaceRequest& request, std::byte* to,
+                        std::span<const std::byte> bytes, bool tail);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                     std::span<const std::byte> bytes);
   PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,
@@ -336,9 +352,14 @@ struct Nic::Impl final : public impair::PacketOps {
   // transmit.cc
   uint32_t transmit_turn();
   uint32_t transmit_client(ClientState& client);
-  uint32_t transmit_ring(ClientState& client, RingEnd& ring, SendProgress& progress,
-                         uint32_t budget);
-  bool take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress);
+  // One of a client's two rings, and what has become of it.
+  struct SendSource {
+    RingEnd& ring;
+    DescriptorQueue& queue;
+    SendProgress& progress;
+  };
+  uint32_t transmit_ring(ClientState& client, const SendSource& source, uint32_t budget);
+  bool take_descriptor(ClientState& client, const SendSource& source);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
   wire::Packet next_packet(const QpContext& qp, const SendProgress& progress,
                            uint32_t behind = 0) const;
@@ -371,6 +392,14 @@ struct Nic::Impl final : public impair::PacketOps {
                 const MappedPayload& payload, uint32_t count);
   rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
                             const MappedPayload& payload);
+
+  // singles.cc
+  uint32_t send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget);
+  const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
+                                  const DescriptorQueue& queue, MemoryRegionEntry*& region);
+  rte_mbuf* build_single(QpContext& qp, std::span<const std::byte> headers,
+                         const std::byte* payload, uint32_t payload_bytes,
+                         MemoryRegionEntry* region);
 
   // units.cc
   bool sends_units(int peer) const;

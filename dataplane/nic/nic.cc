@@ -126,8 +126,9 @@ bool Nic::work_waiting() {
     ClientChannel& channel = *client->channel;
     if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
     if (!client->deferred.empty()) return true;  // nobody tells when another lcore frees a packet
-    if (client->urgent.active || client->normal.active || !channel.commands.empty() ||
-        !channel.sends.empty() || !channel.urgent.empty()) {
+    if (client->urgent.active || client->normal.active || !client->sends.empty() ||
+        !client->urgents.empty() || !channel.commands.empty() || !channel.sends.empty() ||
+        !channel.urgent.empty()) {
       return true;
     }
   }

@@ -70,12 +70,11 @@ void Nic::Impl::flush(int peer) {
       loopback[(loopback_head + loopback_count++) % kLoopbackCapacity] = queue.packets[sent++];
     }
   } else {
-    uint64_t bytes[2 * kBurst + 1];
-    uint32_t packets[2 * kBurst + 1];
-    bytes[0] = packets[0] = 0;
+    // Before they leave: then they are the port's.
+    uint64_t bytes = 0, packets = 0;
     for (uint32_t i = 0; i < queue.count; ++i) {
-      bytes[i + 1] = bytes[i] + wire_bytes_of(queue.packets[i]);
-      packets[i + 1] = packets[i] + packets_in(queue.packets[i]);
+      bytes += wire_bytes_of(queue.packets[i]);
+      packets += packets_in(queue.packets[i]);
     }
     while (sent < queue.count) {
       const uint16_t n = port.transmit(static_cast<uint16_t>(peer), queue.packets.data() + sent,
@@ -83,8 +82,12 @@ void Nic::Impl::flush(int peer) {
       if (n == 0) break;
       sent += n;
     }
-    counters.add(Counter::tx_bytes, bytes[sent]);
-    counters.add(Counter::tx_packets, packets[sent]);
+    for (uint32_t i = sent; i < queue.count; ++i) {
+      bytes -= wire_bytes_of(queue.packets[i]);
+      packets -= packets_in(queue.packets[i]);
+    }
+    counters.add(Counter::tx_bytes, bytes);
+    counters.add(Counter::tx_packets, packets);
   }
   std::copy(queue.packets.begin() + sent, queue.packets.begin() + queue.count,
             queue.packets.begin());

@@ -30,14 +30,6 @@ wire::Packet held_headers(rte_mbuf* packet) {
   return headers;
 }
 
-std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
-  const BorrowedPayload* borrowed = borrowed_payload(packet);
-  return {borrowed != nullptr
-              ? borrowed->bytes
-              : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
-          headers.payload_bytes};
-}
-
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
   rte_mbuf* copy = rte_pktmbuf_alloc(pool);
   if (copy == nullptr || copy_packet_into(packet, copy)) return copy;

@@ -37,9 +37,31 @@ Nic::Impl::RemoteRange Nic::Impl::remote_range(QpContext& qp, uint32_t key, uint
   return {local_region(qp, qp.pd, key, va, length_bytes, access), va};
 }
 
+void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
+                          std::span<const std::byte> bytes, bool tail) {
+  if (request.watched) {
+    copy_between_memories(to, bytes.data(), bytes.size(), tail);
+  } else if (tail) {
+    copy_tail_to_memory(to, bytes.data(), bytes.size());
+  } else {
+    copy_to_memory(to, bytes.data(), bytes.size());
+  }
+}
+
 Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegionEntry& region,
                                         uint64_t iova, std::span<const std::byte> bytes) {
   const uint64_t addr = iova + region.va_delta;
+  // Nearly always: in order, into memory that is mapped in one piece.
+  if (!request.ahead && request.space.placed_ahead.empty() && region.pieces.size() == 1) {
+    const MappedPiece& piece = region.pieces.front();
+    const uint64_t offset = addr - piece.va;
+    if (piece.host != nullptr && offset <= piece.length_bytes &&
+        bytes.size() <= piece.length_bytes - offset) {
+      counters.add(Counter::bytes_copied_mapped, bytes.size());
+      put_bytes(request, piece.host + offset, bytes, request.tail);
+      return PlaceResult::kDone;
+    }
+  }
   // All ranges are remembered, or nothing is written.
   if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNoRoom;
   const std::byte* from = bytes.data();
@@ -51,13 +73,7 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
       memory_gone |= !write_through(region, piece.va + offset, {source, part});
     } else {
       counters.add(Counter::bytes_copied_mapped, part);
-      if (request.watched) {
-        copy_between_memories(piece.host + offset, source, part, tail);
-      } else if (tail) {
-        copy_tail_to_memory(piece.host + offset, source, part);
-      } else {
-        copy_to_memory(piece.host + offset, source, part);
-      }
+      put_bytes(request, piece.host + offset, {source, part}, tail);
     }
   };
   // Later PSNs may have written here already, also when this one is ahead of the front itself.

@@ -7,22 +7,14 @@
 
 namespace hostnic {
 
-QpContext* Nic::Impl::find_qp(uint32_t qpn) const {
-  const uint32_t index = qpn & 0xffff;
-  if (index >= qps.size()) return nullptr;
-  QpContext* qp = qps[index].get();
-  return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
-}
-
 uint32_t Nic::Impl::receive_turn() {
   uint32_t done = 0;
+  uint64_t bytes = 0;
   std::array<rte_mbuf*, kBurst> burst;
   const bool from_ethernet = !port.is_wire();
   const auto take = [&](rte_mbuf* packet) {
-    const uint32_t packets = packets_in(packet);
-    done += packets;
-    counters.add(Counter::rx_packets, packets);
-    counters.add(Counter::rx_bytes, wire_bytes_of(packet));
+    done += packets_in(packet);
+    bytes += wire_bytes_of(packet);
     if (!rx_stage) {
       receive_packet(packet);
     } else {
@@ -45,7 +37,10 @@ uint32_t Nic::Impl::receive_turn() {
     --loopback_count;
     take(packet);
   }
+  counters.add(Counter::rx_packets, done);
+  counters.add(Counter::rx_bytes, bytes);
   if (rx_stage) run_rx_stage();
+  spent.flush();
   payload_references.give_back();
   return done;
 }
@@ -93,10 +88,13 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
   if (!is_unit(packet) || !receive_unit(packet)) {
     do {
       judge_packet(packet);
-    } while (step_unit(packet));
+    } while (is_unit(packet) && step_unit(packet));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
-  release_packet(packet, payload_references);
+  if (const BorrowedPayload* payload = borrowed_payload(packet);
+      payload != nullptr && rte_mbuf_refcnt_read(packet) == 1)
+    payload_references.put(*payload);
+  spent.add(packet);
 }
 
 // Whether it is of the connection that its queue pair has now.

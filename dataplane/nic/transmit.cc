@@ -41,20 +41,27 @@ uint32_t Nic::Impl::transmit_turn() {
 
 uint32_t Nic::Impl::transmit_client(ClientState& client) {
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return 0;
-  const uint32_t urgent = transmit_ring(client, client.channel->urgent, client.urgent, kTxBudget);
+  ClientChannel& channel = *client.channel;
+  const uint32_t urgent =
+      transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, kTxBudget);
   // A chunk in the middle of the normal ring's turn never holds up retransmissions: the rings keep
   // separate progress.
-  return urgent + transmit_ring(client, client.channel->sends, client.normal, kTxBudget);
+  return urgent + transmit_ring(client, {channel.sends, client.sends, client.normal}, kTxBudget);
 }
 
-uint32_t Nic::Impl::transmit_ring(ClientState& client, RingEnd& ring, SendProgress& progress,
-                                  uint32_t budget) {
+uint32_t Nic::Impl::transmit_ring(ClientState& client, const SendSource& source, uint32_t budget) {
+  SendProgress& progress = source.progress;
   uint32_t done = 0;
   while (done < budget) {
-    if (!progress.active && !take_descriptor(client, ring, progress)) break;
     if (!progress.active) {
-      ++done;
-      continue;
+      const uint32_t singles = send_singles(client, source.queue, budget - done);
+      done += singles;
+      if (singles != 0) continue;
+      if (!take_descriptor(client, source)) break;
+      if (!progress.active) {
+        ++done;
+        continue;
+      }
     }
     QpContext* qp = find_qp(progress.descriptor.qpn);
     if (qp != nullptr) {
@@ -74,21 +81,24 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, RingEnd& ring, SendProgre
 
 // Takes the next descriptor and its continuation elements. False: the ring is empty, or the client
 // was dropped.
-bool Nic::Impl::take_descriptor(ClientState& client, RingEnd& ring, SendProgress& progress) {
+bool Nic::Impl::take_descriptor(ClientState& client, const SendSource& source) {
+  SendProgress& progress = source.progress;
   SendDescriptor& d = progress.descriptor;
-  const int taken = ring.dequeue_burst(&d, 1);
-  if (taken == 0) return false;
+  bool bad_position = false;
+  if (!source.queue.fetch(source.ring, 1, bad_position)) {
+    if (bad_position) drop_client(client, DropReason::kRingPosition);
+    return false;
+  }
   counters.add(Counter::descriptors);
-  if (taken < 0) {
-    drop_client(client, DropReason::kRingPosition);
-    return false;
-  }
+  d = source.queue.front();
   if (d.extra_elements > kMaxExtraElements || !plausible(d) ||
-      (d.extra_elements != 0 &&
-       ring.dequeue_burst(progress.extra.data(), d.extra_elements) != d.extra_elements)) {
-    drop_client(client, DropReason::kBadDescriptor);
+      !source.queue.fetch(source.ring, 1u + d.extra_elements, bad_position)) {
+    drop_client(client, bad_position ? DropReason::kRingPosition : DropReason::kBadDescriptor);
     return false;
   }
+  std::memcpy(progress.extra.data(), source.queue.behind_front(),
+              d.extra_elements * sizeof(RingElement));
+  source.queue.pop(1u + d.extra_elements);
   QpContext* qp = find_qp(d.qpn);
   if (qp == nullptr || qp->client != client.channel) {
     counters.add(Counter::descriptors_discarded);

@@ -1,8 +1,11 @@
 #include "protocol/hostif/ring.h"
 
 #include <errno.h>
+#include <rte_ring_peek_zc.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <cstring>
 
 namespace hostnic {
 namespace {
@@ -45,8 +48,15 @@ int RingEnd::map(int segment_fd, uint64_t offset, uint32_t entries, uint32_t ele
 
 bool RingEnd::enqueue_bulk(const void* elements, uint32_t count) {
   if (free_count() < count) return false;
-  if (rte_ring_sp_enqueue_bulk_elem(ring_, elements, element_bytes_, count, nullptr) != count)
+  rte_ring_zc_data place{};
+  if (rte_ring_enqueue_zc_bulk_elem_start(ring_, element_bytes_, count, &place, nullptr) != count)
     return false;
+  const auto* from = static_cast<const std::byte*>(elements);
+  const size_t first_bytes = size_t{place.n1} * element_bytes_;
+  std::memcpy(place.ptr1, from, first_bytes);
+  if (place.ptr2 != nullptr)
+    std::memcpy(place.ptr2, from + first_bytes, size_t{count} * element_bytes_ - first_bytes);
+  rte_ring_enqueue_zc_elem_finish(ring_, count);
   indices_->producer.store(ring_->prod.tail, std::memory_order_release);
   return true;
 }
@@ -64,8 +74,16 @@ int RingEnd::dequeue_burst(void* out, uint32_t max) {
   const uint32_t produced = indices_->producer.load(std::memory_order_acquire);
   if (produced - ring_->cons.head > ring_->capacity) return -1;
   ring_->prod.tail = produced;
-  const unsigned count = rte_ring_sc_dequeue_burst_elem(ring_, out, element_bytes_, max, nullptr);
+  rte_ring_zc_data place{};
+  const unsigned count =
+      rte_ring_dequeue_zc_burst_elem_start(ring_, element_bytes_, max, &place, nullptr);
   if (count != 0) {
+    auto* to = static_cast<std::byte*>(out);
+    const size_t first_bytes = size_t{place.n1} * element_bytes_;
+    std::memcpy(to, place.ptr1, first_bytes);
+    if (place.ptr2 != nullptr)
+      std::memcpy(to + first_bytes, place.ptr2, size_t{count} * element_bytes_ - first_bytes);
+    rte_ring_dequeue_zc_elem_finish(ring_, count);
     taken_.store(ring_->cons.tail, std::memory_order_relaxed);
     indices_->consumer.store(ring_->cons.tail, std::memory_order_release);
   }

@@ -49,10 +49,11 @@ class RingEnd {
     return indices_->producer.load(std::memory_order_acquire) ==
            taken_.load(std::memory_order_relaxed);
   }
-  // Consumer: where the producer stands now, and whether all before such a position has been taken.
+  // Consumer: where the producer stands now, and whether all before such a position has been taken,
+  // but for the `waiting` elements taken last.
   uint32_t produced() const { return indices_->producer.load(std::memory_order_acquire); }
-  bool taken_until(uint32_t position) const {
-    return static_cast<int32_t>(ring_->cons.head - position) >= 0;
+  bool taken_until(uint32_t position, uint32_t waiting = 0) const {
+    return static_cast<int32_t>(ring_->cons.head - waiting - position) >= 0;
   }
   // Producer: true when the peer has consumed all that was enqueued.
   bool drained() const {

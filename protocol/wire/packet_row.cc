@@ -40,6 +40,22 @@ void step(Packet& packet, std::span<std::byte> headers) {
   store_be64(headers.data() + reth_offset_of(packet.opcode), packet.reth.va);
 }
 
+void restep(const Packet& packet, std::span<std::byte> headers) {
+  assert(packet.opcode == Opcode::kWriteOnly || packet.opcode == Opcode::kSend);
+  assert(headers.size() >= header_bytes(packet));
+  const unsigned flags = packet.solicited * bth_bit::kSolicited;
+  const unsigned native = packet.ack_request * bth_bit::kAckRequest | packet.cont * bth_bit::kCont |
+                          packet.more * bth_bit::kMore |
+                          (packet.attempt & 3u) << bth_bit::kAttemptShift |
+                          static_cast<unsigned>(packet.policy) << bth_bit::kPolicyShift;
+  std::byte* const bth = headers.data() + kFlowBytes;
+  const auto pad = load_u8(bth + bth_offset::kFlags) & ~unsigned{bth_bit::kSolicited};
+  store_u8(bth + bth_offset::kFlags, static_cast<uint8_t>(pad | flags));
+  store_be32(bth + bth_offset::kAckRequest, native << 24 | packet.psn.value());
+  emit(packet.reth, std::span<std::byte, kRethBytes>(headers.data() + reth_offset_of(packet.opcode),
+                                                     kRethBytes));
+}
+
 bool RowParser::continues_row(std::span<const std::byte> first_segment, size_t packet_bytes,
                               bool has_icrc) const {
   if (header_bytes_ == 0 || packet_bytes != packet_bytes_ || has_icrc != has_icrc_ ||
@@ -62,7 +78,8 @@ ParseError RowParser::parse(std::span<const std::byte> first_segment, size_t pac
     packet_.psn = Psn(load_be24(first_segment.data() + kPsn));
     packet_.reth.va = load_be64(first_segment.data() + reth_offset_of(packet_.opcode));
     // Of what parse() looks at, these two can only contradict a SEND's length.
-    return lengths_agree(packet_) ? ParseError::kNone : ParseError::kBadLength;
+    return packet_.opcode != Opcode::kSend || lengths_agree(packet_) ? ParseError::kNone
+                                                                     : ParseError::kBadLength;
   }
   header_bytes_ = 0;
   const ParseError error = wire::parse(first_segment, packet_bytes, has_icrc, packet_);

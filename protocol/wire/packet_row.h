@@ -23,6 +23,10 @@ inline constexpr size_t kMaxRowHeaderBytes =
 // and in `headers`.
 void step(Packet& packet, std::span<std::byte> headers);
 
+// From the headers of a kWriteOnly or kSend packet, as build() wrote them, to those of another one
+// of the same flow, opcode and payload size: PSN, flags and RETH, as `packet` says.
+void restep(const Packet& packet, std::span<std::byte> headers);
+
 // parse() for a row of packets.
 class RowParser {
  public:

@@ -44,7 +44,7 @@ TEST(Rules, Rule31_RegionsCountThePacketsThatReferToThem) {
   Pair pair({}, slow_wire(false));
   ASSERT_EQ(pair.post_receive(1, 512 * 1024, kMtu), 0);
   pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
-  pair.post(SendOp::kSend, 2, pair.at(0, 100));
+  pair.post(SendOp::kSend, 2, pair.at(0, 1000));
   pair.world.run_for(50 * kMicrosecond);
   EXPECT_EQ(pair.world.mrs().find(pair.lkey)->mbufs_out.load(), 4u);
   EXPECT_EQ(pair.sent(2).size(), 2u);

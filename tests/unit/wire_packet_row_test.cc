@@ -107,6 +107,29 @@ TEST(PacketRow, TheSegmentMayEndBehindTheHeaders) {
   }
 }
 
+TEST(PacketRow, RestepsAreWhatBuildMakes) {
+  for (const Opcode opcode : {Opcode::kWriteOnly, Opcode::kSend}) {
+    const Packet first = samples::packet(opcode, 64);
+    Bytes headers(header_bytes(first));
+    build(samples::flow(), first, false, {}, headers);
+    for (unsigned bits = 0; bits < 64; ++bits) {
+      Packet next = first;
+      next.psn += 0xfffff0 + bits;
+      next.solicited = (bits & 1) != 0;
+      next.ack_request = (bits & 2) != 0;
+      next.cont = (bits & 4) != 0;
+      next.attempt = bits >> 3 & 3;
+      next.policy = (bits & 32) != 0 ? Policy::kWholeMessage : Policy::kSelective;
+      next.reth.va += 0x123456789a * bits;
+      next.reth.key ^= bits << 20;
+      restep(next, headers);
+      Bytes built(headers.size());
+      build(samples::flow(), next, false, {}, built);
+      ASSERT_EQ(headers, built) << to_string(opcode) << " bits " << bits;
+    }
+  }
+}
+
 TEST(PacketRow, StepsAreWhatBuildMakes) {
   for (const Opcode opcode : kRowOpcodes) {
     Packet packet = middle_of_row(opcode);

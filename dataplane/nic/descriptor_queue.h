@@ -1,0 +1,51 @@
+// Descriptors that a NIC has taken out of a client's ring but not looked at: many are copied out of
+// shared memory at a time. Owned by the NIC's lcore.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/ring.h"
+
+namespace hostnic {
+
+class DescriptorQueue {
+ public:
+  // A descriptor and all that may follow it always fit.
+  static constexpr uint32_t kCapacity = 64;
+  static_assert(kCapacity > kMaxExtraElements);
+
+  bool empty() const { return begin_ == end_; }
+  uint32_t waiting() const { return end_ - begin_; }
+  // The descriptor in front. Not when empty().
+  SendDescriptor front() const {
+    SendDescriptor descriptor;
+    std::memcpy(&descriptor, &elements_[begin_], sizeof(descriptor));
+    return descriptor;
+  }
+  // The elements behind it; as many as waiting() says, less one.
+  const RingElement* behind_front() const { return &elements_[begin_ + 1]; }
+  void pop(uint32_t elements) { begin_ += elements; }
+
+  // Makes the front and `elements` in all available. False: they are not in the ring. Sets `bad`
+  // when the producer's position is impossible.
+  bool fetch(RingEnd& ring, uint32_t elements, bool& bad) {
+    if (waiting() >= elements) return true;
+    std::copy(elements_.begin() + begin_, elements_.begin() + end_, elements_.begin());
+    end_ -= begin_;
+    begin_ = 0;
+    const int taken = ring.dequeue_burst(&elements_[end_], kCapacity - end_);
+    bad = taken < 0;
+    if (taken > 0) end_ += static_cast<uint32_t>(taken);
+    return waiting() >= elements;
+  }
+
+ private:
+  uint32_t begin_ = 0, end_ = 0;
+  std::array<RingElement, kCapacity> elements_;
+};
+
+}  // namespace hostnic
