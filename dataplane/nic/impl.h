@@ -306,6 +306,8 @@ struct Nic::Impl final : public impair::PacketOps {
   enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
   static void put_bytes(const PlaceRequest& request, std::byte* to,
                         std::span<const std::byte> bytes, bool tail);
+  bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+                     std::span<const std::byte> bytes);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                     std::span<const std::byte> bytes);
   PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,

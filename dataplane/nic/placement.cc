@@ -1,5 +1,7 @@
 // Bytes between packets and application memory: copied where the memory is mapped, through the
 // client's mem fd elsewhere.
+#include "dataplane/nic/placement.h"
+
 #include <algorithm>
 
 #include "dataplane/nic/copy.h"
@@ -7,61 +9,10 @@
 #include "dataplane/nic/region_access.h"
 
 namespace hostnic {
-namespace {
-
-MemoryRegionEntry* check_bounds(MemoryRegionEntry* region, uint64_t iova, uint64_t length_bytes,
-                                uint32_t access) {
-  if (region == nullptr) return nullptr;
-  if ((region->access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
-  const uint64_t offset = iova - region->iova;
-  if (broken(Fault::bounds_not_checked)) return region;
-  if (offset > region->length_bytes || length_bytes > region->length_bytes - offset) return nullptr;
-  return region;
-}
-
-}  // namespace
-
-MemoryRegionEntry* Nic::Impl::local_region(QpContext& qp, uint32_t pd, uint32_t key, uint64_t addr,
-                                           uint64_t length_bytes, uint32_t access) {
-  MemoryRegionEntry* region = mrs.find(key);
-  if (region == nullptr || region->client_id != qp.client->settings().client_id ||
-      (region->pd != pd && !broken(Fault::domain_not_checked)))
-    return nullptr;
-  return check_bounds(region, addr, length_bytes, access);
-}
-
-Nic::Impl::RemoteRange Nic::Impl::remote_range(QpContext& qp, uint32_t key, uint64_t va,
-                                               uint64_t length_bytes, uint32_t access) {
-  if ((qp.access & access) != access && !broken(Fault::rights_not_checked)) return {};
-  if ((key & kWindowKeyBit) != 0) return window_range(qp, key, va, length_bytes, access);
-  return {local_region(qp, qp.pd, key, va, length_bytes, access), va};
-}
-
-void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
-                          std::span<const std::byte> bytes, bool tail) {
-  if (request.watched) {
-    copy_between_memories(to, bytes.data(), bytes.size(), tail);
-  } else if (tail) {
-    copy_tail_to_memory(to, bytes.data(), bytes.size());
-  } else {
-    copy_to_memory(to, bytes.data(), bytes.size());
-  }
-}
-
 Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegionEntry& region,
                                         uint64_t iova, std::span<const std::byte> bytes) {
+  if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
   const uint64_t addr = iova + region.va_delta;
-  // Nearly always: in order, into memory that is mapped in one piece.
-  if (!request.ahead && request.space.placed_ahead.empty() && region.pieces.size() == 1) {
-    const MappedPiece& piece = region.pieces.front();
-    const uint64_t offset = addr - piece.va;
-    if (piece.host != nullptr && offset <= piece.length_bytes &&
-        bytes.size() <= piece.length_bytes - offset) {
-      counters.add(Counter::bytes_copied_mapped, bytes.size());
-      put_bytes(request, piece.host + offset, bytes, request.tail);
-      return PlaceResult::kDone;
-    }
-  }
   // All ranges are remembered, or nothing is written.
   if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNoRoom;
   const std::byte* from = bytes.data();

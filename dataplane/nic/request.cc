@@ -4,6 +4,7 @@
 
 #include "dataplane/nic/atomics.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
 
 namespace hostnic {
@@ -320,7 +321,9 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
         remote_range(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
     if (range.region == nullptr) return write_refused(p);
     const PlaceRequest request{qp.requests, p.psn, ahead, !p.more};
-    switch (place(request, *range.region, range.iova, payload)) {
+    switch (place_at_once(request, *range.region, range.iova, payload)
+                ? PlaceResult::kDone
+                : place(request, *range.region, range.iova, payload)) {
       case PlaceResult::kDone:
         break;
       case PlaceResult::kNoRoom:

@@ -4,6 +4,7 @@
 
 #include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
 #include "protocol/wire/packet_row.h"
 

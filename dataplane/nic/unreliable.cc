@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/placement.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {

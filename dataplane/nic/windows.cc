@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/placement.h"
 
 namespace hostnic {
 namespace {
