@@ -33,6 +33,7 @@ class NicOnLcore : public Pollable {
   TimeNs next_deadline_ns() const override { return nic_.next_deadline_ns(); }
   bool work_waiting() override { return nic_.work_waiting(); }
   bool needs_tick() const override { return !wire_; }
+  bool delivered_to(uint32_t cpu) override { return nic_.delivered_to(cpu); }
 
  private:
   Nic& nic_;

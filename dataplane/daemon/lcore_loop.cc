@@ -154,16 +154,26 @@ void LcoreLoop::note_load(TimeNs now_ns, bool worked) {
                         std::memory_order_relaxed);
 }
 
+// Whether the program that goes on now would do so on this processor. Others are as likely to hand
+// over work at once, which then finds the lcore awake.
+bool LcoreLoop::in_the_way() {
+  const int cpu = sched_getcpu();
+  bool delivered = false;
+  for (Pollable* nic : nics_) delivered |= nic->delivered_to(static_cast<uint32_t>(cpu));
+  return delivered;
+}
+
 void LcoreLoop::idle_turn(TimeNs now_ns) {
   if (idle_.policy == IdlePolicy::kPoll && handling()) {
     rte_pause();
     return;
   }
-  if (++empty_turns_ < kTurnsBeforeYield) {
+  const bool dear = yield_cost_.dear(now_ns);
+  if (++empty_turns_ < kTurnsBeforeYield && !(dear && empty_turns_ == 1 && in_the_way())) {
     rte_pause();
     return;
   }
-  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !yield_cost_.dear(now_ns)) {
+  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !dear) {
     sched_yield();
     yield_cost_.took(now_ns, monotonic_now_ns());
     return;

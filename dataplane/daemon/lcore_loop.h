@@ -35,6 +35,7 @@ class Pollable {
   // True when packets arrive without anybody ringing: the loop then looks at least every
   // LcoreIdle::max_tick_ns.
   virtual bool needs_tick() const = 0;
+  virtual bool delivered_to(uint32_t cpu) = 0;
 };
 
 enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
@@ -94,6 +95,7 @@ class LcoreLoop {
   void run_tasks();
   void note_load(TimeNs now_ns, bool worked);
   void idle_turn(TimeNs now_ns);
+  bool in_the_way();
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
   bool something_waits(TimeNs now_ns);
@@ -104,7 +106,8 @@ class LcoreLoop {
   };
 
   LcoreIdle idle_;
-  YieldCost yield_cost_;
+  // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
+  YieldCost yield_cost_{800'000'000};
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;

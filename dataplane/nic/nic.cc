@@ -135,6 +135,15 @@ bool Nic::work_waiting() {
   return false;
 }
 
+bool Nic::delivered_to(uint32_t cpu) {
+  bool delivered = false;
+  for (const auto& client : impl_->clients) {
+    if (!std::exchange(client->data_arrived, false)) continue;
+    delivered |= client->channel->header().program_cpu.load(std::memory_order_relaxed) == cpu + 1;
+  }
+  return delivered;
+}
+
 int Nic::attach(ClientChannel* client) {
   Impl& nic = *impl_;
   if (nic.clients.size() >= kMaxClients) return ENOMEM;

@@ -91,6 +91,10 @@ class Nic {
   // before this is called.)
   bool work_waiting();
 
+  // Whether data has arrived since it was last asked for a program that handed us work on that
+  // processor.
+  bool delivered_to(uint32_t cpu);
+
   // ENOMEM when there are too many clients.
   int attach(ClientChannel* client);
   // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.

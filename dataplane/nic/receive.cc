@@ -124,10 +124,12 @@ void Nic::Impl::judge_packet(rte_mbuf* packet) {
     } else if (qp->type == QpType::kUc) {
       receive_unreliable(*qp, p, packet);
     } else if (!answer) {
+      state_of(*qp->client).data_arrived = true;
       receive_request(*qp, p, packet);
     } else if (p.opcode == wire::Opcode::kAck) {
       receive_ack(*qp, p);
     } else {
+      state_of(*qp->client).data_arrived = true;
       receive_response(*qp, p, packet);
     }
   }

@@ -157,6 +157,7 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
       qp->state == QpState::kErr)
     return false;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
+  state_of(*qp->client).data_arrived = true;
   if (!from_peer_of(*qp, first, answer)) return false;
   const BorrowedPayload& payload = *borrowed_payload(unit);
   if (!(answer ? receive_response_unit(*qp, first, payload)

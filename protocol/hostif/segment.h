@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 7;
+inline constexpr uint32_t kHostAbiVersion = 8;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -87,6 +87,7 @@ struct SegmentHeader {
   std::atomic<uint64_t> next_deadline_ns;  // when the driver's next timer is due; 0: none
   std::atomic<uint32_t> armed_cqs;         // completion queues waiting for an event
   std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
+  std::atomic<uint32_t> program_cpu;  // where work was last handed over: processor + 1; 0: nowhere
   // Written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
   std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason

@@ -6,24 +6,36 @@
 // tells which it is, but how long a yield took does. One object per thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace hostnic {
 
 class YieldCost {
  public:
+  static constexpr uint64_t kRememberNs = 50'000'000;
+  // A dear yield is remembered for kRememberNs, and where one follows another, twice as long each
+  // time, at most so long.
+  explicit YieldCost(uint64_t remember_at_most_ns = kRememberNs)
+      : remember_at_most_ns_(remember_at_most_ns) {}
+
   // A yield that began and ended then.
   void took(uint64_t begin_ns, uint64_t end_ns) {
-    if (end_ns - begin_ns > kDearNs) dear_until_ns_ = end_ns + kRememberNs;
+    if (end_ns - begin_ns <= kDearNs) {
+      remember_ns_ = kRememberNs;
+      return;
+    }
+    dear_until_ns_ = end_ns + remember_ns_;
+    // The stranger is still there: the next attempt is as dear.
+    remember_ns_ = std::min(2 * remember_ns_, remember_at_most_ns_);
   }
   // Rather sleep a little: who wakes up is let in soon.
   bool dear(uint64_t now_ns) const { return now_ns < dear_until_ns_; }
 
  private:
   static constexpr uint64_t kDearNs = 300'000;
-  static constexpr uint64_t kRememberNs = 50'000'000;
 
-  uint64_t dear_until_ns_ = 0;
+  uint64_t remember_at_most_ns_, dear_until_ns_ = 0, remember_ns_ = kRememberNs;
 };
 
 }  // namespace hostnic

@@ -215,5 +215,27 @@ TEST(Rules, Rule34_ASleepingDriverIsWokenAtOnceOrAfter50Us) {
   EXPECT_LT(polled, 60'000u);
 }
 
+// The lcore asks whether it is in the way of the program that goes on now.
+TEST(Rules, DataForAProgramOfAProcessorIsToldOnce) {
+  Pair pair;
+  Nic& nic = pair.far->host->nic();
+  pair.far->host->channel().header().program_cpu = 5 + 1;
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(nic.delivered_to(5));
+  EXPECT_FALSE(nic.delivered_to(5)) << "nothing has come since";
+  pair.post(SendOp::kWrite, 2, pair.at(0, 3 * 4096));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_FALSE(nic.delivered_to(4));
+  pair.near->host->channel().header().program_cpu = 5 + 1;
+  pair.near->host->nic().delivered_to(5);
+  pair.post(SendOp::kWrite, 3, pair.at(0, 100));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_FALSE(pair.near->host->nic().delivered_to(5)) << "an ACK is no data";
+  pair.post(SendOp::kRead, 4, pair.at(0, 100));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(pair.near->host->nic().delivered_to(5));
+}
+
 }  // namespace
 }  // namespace hostnic::sim

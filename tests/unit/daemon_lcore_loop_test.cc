@@ -31,6 +31,7 @@ class FakeNic : public Pollable {
   TimeNs next_deadline_ns() const override { return deadline_ns.load(); }
   bool work_waiting() override { return published.load() != done.load(); }
   bool needs_tick() const override { return tick; }
+  bool delivered_to(uint32_t) override { return false; }
 
   std::atomic<uint32_t> published{0}, done{0};
   std::atomic<uint64_t> polls{0};

@@ -24,5 +24,19 @@ TEST(YieldCost, ALostTimeSliceIsRememberedForAWhile) {
   EXPECT_FALSE(cost.dear(64 * kMs));
 }
 
+TEST(YieldCost, AStrangerThatStaysIsRememberedLonger) {
+  YieldCost cost(180 * kMs);
+  uint64_t now = 10 * kMs;
+  for (const uint64_t remembered : {50, 100, 180, 180}) {
+    cost.took(now, now + 3 * kMs);
+    now += 3 * kMs + remembered * kMs;
+    EXPECT_TRUE(cost.dear(now - 1));
+    EXPECT_FALSE(cost.dear(now)) << remembered;
+  }
+  cost.took(now, now + 1);  // it has gone
+  cost.took(now, now + 3 * kMs);
+  EXPECT_FALSE(cost.dear(now + 53 * kMs));
+}
+
 }  // namespace
 }  // namespace hostnic

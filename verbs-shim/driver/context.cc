@@ -202,6 +202,10 @@ void Context::wake_service() {
 }
 
 void Context::kick() {
+  std::atomic<uint32_t>& program_cpu = parts_->header->program_cpu;
+  const auto cpu = static_cast<uint32_t>(sched_getcpu() + 1);
+  if (program_cpu.load(std::memory_order_relaxed) != cpu)
+    program_cpu.store(cpu, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
     eventfd_write(parts_->doorbell_fd.get(), 1);
