@@ -2,17 +2,15 @@
 
 #include <errno.h>
 #include <fmt/format.h>
-#include <net/if.h>
-#include <netpacket/packet.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 
+#include "dataplane/daemon/kernel_interface.h"
 #include "dataplane/daemon/log.h"
 
 namespace hostnic {
@@ -42,33 +40,9 @@ std::optional<std::string> interface_of(const std::string& devargs) {
   return std::nullopt;
 }
 
-Expected<uint32_t, std::string> interface_mtu(const std::string& interface) {
-  UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  if (interface.size() >= IFNAMSIZ)
-    return Unexpected(fmt::format("\"{}\" is no interface name: it is too long", interface));
-  memcpy(request.ifr_name, interface.data(), interface.size());
-  if (!socket_fd || ioctl(socket_fd.get(), SIOCGIFMTU, &request) != 0)
-    return Unexpected(fmt::format("interface {}: {}; `ip link` lists those there are", interface,
-                                  strerror(errno)));
-  return static_cast<uint32_t>(request.ifr_mtu);
-}
-
 std::string with_geometry(const std::string& devargs) {
   if (!is_af_packet(devargs) || devargs_value(devargs, "framesz")) return devargs;
   return devargs + "," + kAfPacketGeometry;
-}
-
-// Has the interface take frames to all groups as long as the socket is open. None: errno says why.
-UniqueFd take_groups_from(const std::string& interface) {
-  UniqueFd membership(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-  packet_mreq wanted{};
-  wanted.mr_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
-  wanted.mr_type = PACKET_MR_ALLMULTI;
-  if (!membership ||
-      setsockopt(membership.get(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof wanted) != 0)
-    return {};
-  return membership;
 }
 
 }  // namespace
@@ -133,6 +107,7 @@ Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
   if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
   if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
   port->take_groups(name);
+  port->silence_kernel(name);
   rte_ether_addr own{};
   rte_eth_macaddr_get(port->port_id_, &own);
   memcpy(port->mac_.data(), own.addr_bytes, port->mac_.size());
@@ -211,6 +186,16 @@ void EthernetPort::take_groups(const std::string& name) {
   if (error != 0)
     log_line("{}: multicast may not arrive: port {} can't be told to take it: {}", name, devargs_,
              strerror(error));
+}
+
+// net_af_packet leaves the kernel a copy of each packet; net_af_xdp doesn't.
+void EthernetPort::silence_kernel(const std::string& name) {
+  const auto interface = interface_of(devargs_);
+  if (!interface || is_af_xdp(devargs_)) return;
+  kernel_silence_ = silence_roce_of(*interface);
+  if (!kernel_silence_)
+    log_line("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}", name,
+             *interface, strerror(errno));
 }
 
 EthernetPort::~EthernetPort() {

@@ -62,9 +62,11 @@ class EthernetPort : public Port {
   Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
   Expected<void, std::string> configure(const std::string& name);
   void take_groups(const std::string& name);
+  void silence_kernel(const std::string& name);
 
   std::string devargs_, device_;
   UniqueFd group_membership_;  // has the interface take multicast
+  UniqueFd kernel_silence_;    // keeps the kernel from answering our packets
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};

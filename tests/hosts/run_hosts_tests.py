@@ -92,6 +92,12 @@ class Host:
                 raise RuntimeError(f"hostnicd made no socket within {START_PATIENCE_S} s")
             time.sleep(0.05)
 
+    def unreachables_sent(self):
+        snmp = subprocess.run(self.inside("cat", "/proc/net/snmp"), capture_output=True, text=True,
+                              check=True).stdout
+        names, values = (line.split() for line in snmp.splitlines() if line.startswith("Icmp:"))
+        return int(dict(zip(names, values))["OutDestUnreachs"])
+
     def stop_daemon(self):
         """None, or what went wrong with it."""
         process, self.process = self.process, None
@@ -144,6 +150,12 @@ class Cable:
 
     def stop_daemons(self):
         return [problem for host in self.hosts if (problem := host.stop_daemon()) is not None]
+
+    def kernels_answers(self):
+        """What the kernel had to say to packets that were for hostnicd."""
+        answered = [(host.namespace, host.unreachables_sent()) for host in self.hosts]
+        return [f"the kernel in {name} answered {count} packets with ICMP unreachable"
+                for name, count in answered if count != 0]
 
     def logs(self):
         lines = []
@@ -223,7 +235,7 @@ def run_over(cable, cases):
             print(f"0 passed, {len(cases)} failed")
             return 1
         status = run_cases(cases)
-        problems = cable.stop_daemons()
+        problems = cable.kernels_answers() + cable.stop_daemons()
         for problem in problems:
             print(f"FAIL {problem}")
         if status != 0 or problems:

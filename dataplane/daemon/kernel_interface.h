@@ -1,0 +1,25 @@
+// What hostnicd asks of the kernel about the network interface behind a port (net_af_packet,
+// net_af_xdp), beside what DPDK's drivers ask.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/unique_fd.h"
+
+namespace hostnic {
+
+// Error: one line.
+Expected<uint32_t, std::string> interface_mtu(const std::string& interface);
+
+// Has the interface take frames to all groups as long as the socket is open. None: errno says why.
+UniqueFd take_groups_from(const std::string& interface);
+
+// As long as the socket is open, the kernel's own IP drops RoCE packets that arrive on the
+// interface without a word. Else it tells their sender that nobody listens (ICMP port unreachable):
+// for nothing, and looking for the way there costs more than all else it does with such a packet.
+// None: errno says why.
+UniqueFd silence_roce_of(const std::string& interface);
+
+}  // namespace hostnic
