@@ -90,7 +90,7 @@ Expected<void, std::string> Daemon::open_ethernet_ports() {
     if (unit.plan.port.empty()) continue;
     std::optional<wire::MacAddress> mac;
     if (unit.plan.mac_given) mac = settings.mac;
-    auto port = EthernetPort::open(settings.name, unit.plan.port, mac);
+    auto port = EthernetPort::open(settings.name, unit.plan.port, settings.ip, mac);
     if (!port) return Unexpected(port.error());
     unit.ethernet = std::move(*port);
     unit.port = unit.ethernet.get();

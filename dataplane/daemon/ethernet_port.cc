@@ -101,13 +101,13 @@ Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
 }
 
 Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
-    const std::string& name, const std::string& devargs,
+    const std::string& name, const std::string& devargs, Ipv4Address ip,
     const std::optional<wire::MacAddress>& mac) {
   std::unique_ptr<EthernetPort> port(new EthernetPort);
   if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
   if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
   port->take_groups(name);
-  port->silence_kernel(name);
+  port->silence_kernel(name, ip);
   rte_ether_addr own{};
   rte_eth_macaddr_get(port->port_id_, &own);
   memcpy(port->mac_.data(), own.addr_bytes, port->mac_.size());
@@ -189,10 +189,11 @@ void EthernetPort::take_groups(const std::string& name) {
 }
 
 // net_af_packet leaves the kernel a copy of each packet; net_af_xdp doesn't.
-void EthernetPort::silence_kernel(const std::string& name) {
+void EthernetPort::silence_kernel(const std::string& name, Ipv4Address ip) {
   const auto interface = interface_of(devargs_);
   if (!interface || is_af_xdp(devargs_)) return;
-  kernel_silence_ = silence_roce_of(*interface);
+  kernel_silence_ = end_roce_before_ip(*interface, ip);
+  if (!kernel_silence_) kernel_silence_ = silence_roce_of(*interface);
   if (!kernel_silence_)
     log_line("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}", name,
              *interface, strerror(errno));

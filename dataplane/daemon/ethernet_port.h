@@ -10,6 +10,7 @@
 #include "dataplane/nic/port.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
+#include "protocol/types.h"
 #include "protocol/wire/ethernet.h"
 
 namespace hostnic {
@@ -38,9 +39,10 @@ Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
 class EthernetPort : public Port {
  public:
   // EAL must be up. Probes, configures and starts the port. `name` names the NIC in errors and the
-  // packet pool. `mac`: an address other than the port's own (the port then turns promiscuous).
+  // packet pool. `ip`: the NIC's. `mac`: an address other than the port's own (the port then turns
+  // promiscuous).
   static Expected<std::unique_ptr<EthernetPort>, std::string> open(
-      const std::string& name, const std::string& devargs,
+      const std::string& name, const std::string& devargs, Ipv4Address ip,
       const std::optional<wire::MacAddress>& mac);
   ~EthernetPort() override;
 
@@ -62,7 +64,7 @@ class EthernetPort : public Port {
   Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
   Expected<void, std::string> configure(const std::string& name);
   void take_groups(const std::string& name);
-  void silence_kernel(const std::string& name);
+  void silence_kernel(const std::string& name, Ipv4Address ip);
 
   std::string devargs_, device_;
   UniqueFd group_membership_;  // has the interface take multicast

@@ -2,17 +2,74 @@
 
 #include <errno.h>
 #include <fmt/format.h>
+#include <linux/bpf.h>
 #include <linux/filter.h>
+#include <net/ethernet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <iterator>
 
 #include "protocol/wire/udp.h"
 
 namespace hostnic {
+namespace {
+
+// <linux/bpf.h> as Debian 12 has it is older. tcx: programs that look at a packet between packet
+// sockets and IP.
+constexpr uint32_t kBpfTcxIngress = 46;
+constexpr int32_t kTcxNext = -1;
+constexpr int32_t kTcxDrop = 2;
+
+long bpf(int command, bpf_attr& attributes) {
+  return syscall(SYS_bpf, command, &attributes, sizeof attributes);
+}
+
+constexpr bpf_insn instruction(int code, uint8_t to, uint8_t from, int16_t jump, int32_t value) {
+  return {static_cast<uint8_t>(code), to, from, jump, value};
+}
+
+// Register 0 = the packet's bytes there, in host order; the program ends if it has none.
+constexpr bpf_insn load(int width, int32_t packet_byte) {
+  return instruction(BPF_LD | BPF_ABS | width, 0, 0, 0, packet_byte);
+}
+
+UniqueFd load_roce_dropper(Ipv4Address address) {
+  constexpr int kDiffers = BPF_JMP32 | BPF_JNE | BPF_K;
+  const bpf_insn program[] = {
+      instruction(BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_6, BPF_REG_1, 0, 0),  // loads want it there
+      load(BPF_H, 12),  // the protocol above Ethernet
+      instruction(kDiffers, 0, 0, 12, ETHERTYPE_IP),
+      load(BPF_B, 14),  // version, and a header without options
+      instruction(kDiffers, 0, 0, 10, 0x45),
+      load(BPF_H, 20),  // where in its packet a fragment lies
+      instruction(BPF_JMP32 | BPF_JSET | BPF_K, 0, 0, 8, 0x1fff),
+      load(BPF_B, 23),
+      instruction(kDiffers, 0, 0, 6, IPPROTO_UDP),
+      load(BPF_W, 30),
+      instruction(kDiffers, 0, 0, 4, static_cast<int32_t>(raw(address))),
+      load(BPF_H, 36),
+      instruction(kDiffers, 0, 0, 2, wire::kRoceUdpPort),
+      instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, kTcxDrop),
+      instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+      instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, kTcxNext),
+      instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
+  bpf_attr attributes{};
+  attributes.prog_type = BPF_PROG_TYPE_SCHED_CLS;
+  attributes.expected_attach_type = static_cast<bpf_attach_type>(kBpfTcxIngress);
+  attributes.insns = reinterpret_cast<uintptr_t>(program);
+  attributes.insn_cnt = std::size(program);
+  attributes.license = reinterpret_cast<uintptr_t>("");
+  return UniqueFd(static_cast<int>(bpf(BPF_PROG_LOAD, attributes)));
+}
+
+}  // namespace
 
 Expected<uint32_t, std::string> interface_mtu(const std::string& interface) {
   UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -53,6 +110,16 @@ UniqueFd silence_roce_of(const std::string& interface) {
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return {};
   return listener;
+}
+
+UniqueFd end_roce_before_ip(const std::string& interface, Ipv4Address address) {
+  const UniqueFd program = load_roce_dropper(address);
+  if (!program) return {};
+  bpf_attr attributes{};
+  attributes.link_create.prog_fd = static_cast<uint32_t>(program.get());
+  attributes.link_create.target_ifindex = if_nametoindex(interface.c_str());
+  attributes.link_create.attach_type = kBpfTcxIngress;
+  return UniqueFd(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
 }
 
 }  // namespace hostnic

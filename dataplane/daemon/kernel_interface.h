@@ -7,6 +7,7 @@
 
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
+#include "protocol/types.h"
 
 namespace hostnic {
 
@@ -21,5 +22,10 @@ UniqueFd take_groups_from(const std::string& interface);
 // for nothing, and looking for the way there costs more than all else it does with such a packet.
 // None: errno says why.
 UniqueFd silence_roce_of(const std::string& interface);
+
+// As long as the descriptor is open, RoCE packets to this address that arrive on the interface end
+// before the kernel's IP, behind packet sockets such as net_af_packet's. None (errno says why): a
+// kernel before 6.6, or no CAP_NET_ADMIN and CAP_BPF.
+UniqueFd end_roce_before_ip(const std::string& interface, Ipv4Address address);
 
 }  // namespace hostnic

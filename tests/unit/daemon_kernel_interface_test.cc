@@ -2,8 +2,11 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#include <string>
 
 #include "dataplane/daemon/kernel_interface.h"
 #include "protocol/wire/udp.h"
@@ -47,6 +50,57 @@ TEST(KernelInterface, NicsThatShareAnInterfaceBothSilenceTheKernel) {
 TEST(KernelInterface, SilenceNeedsAnInterface) {
   EXPECT_FALSE(silence_roce_of("no-such-if"));
   EXPECT_EQ(errno, ENODEV);
+}
+
+// A UDP socket on an address of the loopback interface that no other test uses.
+class Listener {
+ public:
+  Listener(uint32_t ip, uint16_t port) {
+    const int yes = 1;
+    setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    address_.sin_family = AF_INET;
+    address_.sin_port = htons(port);
+    address_.sin_addr.s_addr = htonl(ip);
+    bound_ = bind(socket_.get(), reinterpret_cast<sockaddr*>(&address_), sizeof address_) == 0;
+  }
+  bool bound() const { return bound_; }
+  void send(const char* text) const {
+    const UniqueFd sender(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sendto(sender.get(), text, strlen(text), 0, reinterpret_cast<const sockaddr*>(&address_),
+           sizeof address_);
+  }
+  // What arrived first, or comes within five seconds.
+  std::string next() const {
+    char text[16] = "";
+    pollfd readable{socket_.get(), POLLIN, 0};
+    poll(&readable, 1, 5000);
+    const ssize_t bytes = recv(socket_.get(), text, sizeof text, MSG_DONTWAIT);
+    return bytes < 0 ? "nothing" : std::string(text, static_cast<size_t>(bytes));
+  }
+
+ private:
+  UniqueFd socket_{socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in address_{};
+  bool bound_ = false;
+};
+
+// Addresses with the highest bit set would be signed somewhere; the loopback interface has none.
+constexpr uint32_t kNicIp = 0x7f2f5b01, kOtherIp = 0x7f2f5b02;
+
+TEST(KernelInterface, RocePacketsToTheNicEndBeforeIpAndNoOthersDo) {
+  const Listener nic(kNicIp, wire::kRoceUdpPort), other_port(kNicIp, wire::kRoceUdpPort + 1),
+      other_address(kOtherIp, wire::kRoceUdpPort);
+  ASSERT_TRUE(nic.bound() && other_port.bound() && other_address.bound());
+  UniqueFd end = end_roce_before_ip("lo", Ipv4Address{kNicIp});
+  if (!end) GTEST_SKIP() << "no tcx programs for us: " << strerror(errno);
+  nic.send("dropped");
+  other_port.send("port");
+  other_address.send("address");
+  EXPECT_EQ(other_port.next(), "port");
+  EXPECT_EQ(other_address.next(), "address");
+  end.reset();
+  nic.send("let pass");
+  EXPECT_EQ(nic.next(), "let pass");
 }
 
 }  // namespace
