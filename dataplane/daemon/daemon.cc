@@ -94,6 +94,9 @@ Expected<void, std::string> Daemon::open_ethernet_ports() {
     if (!port) return Unexpected(port.error());
     unit.ethernet = std::move(*port);
     unit.port = unit.ethernet.get();
+    for (const UniqueFd& socket : unit.ethernet->sockets())
+      if (const int error = unit.lcore->watch(socket.get()))
+        return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
     settings.mac = unit.ethernet->mac();
     auto mtu = choose_ib_mtu(settings.name, unit.plan.port, settings.mtu_bytes,
                              unit.ethernet->ethernet_mtu_bytes());
@@ -122,7 +125,8 @@ Expected<void, std::string> Daemon::make_nics() {
   for (NicUnit& unit : nics_) {
     unit.nic =
         std::make_unique<Nic>(unit.plan.settings, mrs_, pools_[unit.lcore_number], *unit.port);
-    unit.on_lcore = std::make_unique<NicOnLcore>(*unit.nic, unit.ethernet == nullptr);
+    const bool rings = unit.ethernet == nullptr || unit.ethernet->announces_packets();
+    unit.on_lcore = std::make_unique<NicOnLcore>(*unit.nic, rings);
     unit.lcore->add(unit.on_lcore.get());
     const NicSettings& settings = unit.plan.settings;
     for (const bool receive_side : {true, false}) {

@@ -1,6 +1,7 @@
 #include "dataplane/daemon/ethernet_port.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
@@ -104,8 +105,10 @@ Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
     const std::string& name, const std::string& devargs, Ipv4Address ip,
     const std::optional<wire::MacAddress>& mac) {
   std::unique_ptr<EthernetPort> port(new EthernetPort);
+  const std::vector<int> sockets_before = packet_sockets();
   if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
   if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
+  port->find_sockets(sockets_before);
   port->take_groups(name);
   port->silence_kernel(name, ip);
   rte_ether_addr own{};
@@ -174,6 +177,17 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
   return {};
 }
 
+// The kernel's interfaces announce packets at the driver's sockets, which it keeps to itself: they
+// are those that this process has now and had not before.
+void EthernetPort::find_sockets(const std::vector<int>& sockets_before) {
+  if (!interface_of(devargs_)) return;
+  for (const int fd : packet_sockets())
+    if (std::find(sockets_before.begin(), sockets_before.end(), fd) == sockets_before.end())
+      sockets_.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+bool EthernetPort::announces_packets() const { return is_af_packet(devargs_) && !sockets_.empty(); }
+
 // DPDK's drivers for interfaces can't ask for it. Without it everything else works.
 void EthernetPort::take_groups(const std::string& name) {
   int error = 0;
@@ -200,6 +214,7 @@ void EthernetPort::silence_kernel(const std::string& name, Ipv4Address ip) {
 }
 
 EthernetPort::~EthernetPort() {
+  sockets_.clear();  // the driver's are then the last ones
   if (port_id_ != UINT16_MAX) {
     rte_eth_dev_stop(port_id_);
     rte_eth_dev_close(port_id_);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dataplane/nic/port.h"
 #include "protocol/expected.h"
@@ -50,6 +51,10 @@ class EthernetPort : public Port {
   uint32_t ethernet_mtu_bytes() const { return mtu_bytes_; }
   bool link_up() const;
   uint32_t speed_mbps() const;  // 0: unknown
+  // Descriptors that become readable when packets arrive; none: unknown.
+  const std::vector<UniqueFd>& sockets() const { return sockets_; }
+  // Whether they surely do. net_af_xdp's may not where interrupts are deferred.
+  bool announces_packets() const;
 
   uint16_t receive(rte_mbuf** packets, uint16_t max) override;
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
@@ -63,12 +68,14 @@ class EthernetPort : public Port {
   EthernetPort() = default;
   Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
   Expected<void, std::string> configure(const std::string& name);
+  void find_sockets(const std::vector<int>& sockets_before);
   void take_groups(const std::string& name);
   void silence_kernel(const std::string& name, Ipv4Address ip);
 
   std::string devargs_, device_;
   UniqueFd group_membership_;  // has the interface take multicast
   UniqueFd kernel_silence_;    // keeps the kernel from answering our packets
+  std::vector<UniqueFd> sockets_;
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};

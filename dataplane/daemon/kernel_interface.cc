@@ -1,5 +1,6 @@
 #include "dataplane/daemon/kernel_interface.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fmt/format.h>
 #include <linux/bpf.h>
@@ -8,6 +9,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include <iterator>
+#include <memory>
 
 #include "protocol/wire/udp.h"
 
@@ -120,6 +123,21 @@ UniqueFd end_roce_before_ip(const std::string& interface, Ipv4Address address) {
   attributes.link_create.target_ifindex = if_nametoindex(interface.c_str());
   attributes.link_create.attach_type = kBpfTcxIngress;
   return UniqueFd(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
+}
+
+std::vector<int> packet_sockets() {
+  std::vector<int> sockets;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open_files(opendir("/proc/self/fd"), closedir);
+  if (open_files == nullptr) return sockets;
+  while (const dirent* entry = readdir(open_files.get())) {
+    const int fd = atoi(entry->d_name);
+    int family = AF_UNSPEC;
+    socklen_t bytes = sizeof family;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 &&
+        (family == AF_PACKET || family == AF_XDP))
+      sockets.push_back(fd);
+  }
+  return sockets;
 }
 
 }  // namespace hostnic

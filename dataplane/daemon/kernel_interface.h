@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
@@ -27,5 +28,8 @@ UniqueFd silence_roce_of(const std::string& interface);
 // before the kernel's IP, behind packet sockets such as net_af_packet's. None (errno says why): a
 // kernel before 6.6, or no CAP_NET_ADMIN and CAP_BPF.
 UniqueFd end_roce_before_ip(const std::string& interface, Ipv4Address address);
+
+// The process's packet and XDP sockets: drivers don't name theirs.
+std::vector<int> packet_sockets();
 
 }  // namespace hostnic

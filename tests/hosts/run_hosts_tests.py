@@ -28,6 +28,8 @@ AF_XDP = 44  # not in Python's socket module
 CABLES = (("net_af_packet", 1500), ("net_af_packet", 9000), (AF_XDP_DRIVER, 1500))
 # A second user of net_af_packet's rings needs little; both fit beside other tests.
 MEMORY_MIB = 256
+# Of all its threads; looking every millisecond would be a thousand.
+MAX_IDLE_WAKEUPS = 300
 
 
 class CannotRun(Exception):
@@ -98,6 +100,11 @@ class Host:
         names, values = (line.split() for line in snmp.splitlines() if line.startswith("Icmp:"))
         return int(dict(zip(names, values))["OutDestUnreachs"])
 
+    def wakeups(self):
+        return sum(int(line.split()[1]) for task in Path(f"/proc/{self.process.pid}/task").iterdir()
+                   for line in (task / "status").read_text().splitlines()
+                   if line.startswith("voluntary_ctxt_switches"))
+
     def stop_daemon(self):
         """None, or what went wrong with it."""
         process, self.process = self.process, None
@@ -156,6 +163,17 @@ class Cable:
         answered = [(host.namespace, host.unreachables_sent()) for host in self.hosts]
         return [f"the kernel in {name} answered {count} packets with ICMP unreachable"
                 for name, count in answered if count != 0]
+
+    def restlessness(self):
+        """Which hostnicd looks for packets without having been woken; net_af_xdp needs it."""
+        if self.driver == AF_XDP_DRIVER or any(host.process.poll() is not None
+                                               for host in self.hosts):
+            return []
+        before = [host.wakeups() for host in self.hosts]
+        time.sleep(1)
+        woken = [host.wakeups() - count for host, count in zip(self.hosts, before)]
+        return [f"hostnicd {host.number} had nothing to do and woke {count} times in a second"
+                for host, count in zip(self.hosts, woken) if count > MAX_IDLE_WAKEUPS]
 
     def logs(self):
         lines = []
@@ -235,7 +253,7 @@ def run_over(cable, cases):
             print(f"0 passed, {len(cases)} failed")
             return 1
         status = run_cases(cases)
-        problems = cable.kernels_answers() + cable.stop_daemons()
+        problems = cable.kernels_answers() + cable.restlessness() + cable.stop_daemons()
         for problem in problems:
             print(f"FAIL {problem}")
         if status != 0 or problems:

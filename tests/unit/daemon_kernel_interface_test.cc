@@ -103,5 +103,12 @@ TEST(KernelInterface, RocePacketsToTheNicEndBeforeIpAndNoOthersDo) {
   EXPECT_EQ(nic.next(), "let pass");
 }
 
+TEST(KernelInterface, PacketSocketsAreFoundAmongAllDescriptors) {
+  const UniqueFd packet(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!packet) GTEST_SKIP() << "no packet sockets for us: " << strerror(errno);
+  const UniqueFd other(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(packet_sockets(), std::vector{packet.get()});
+}
+
 }  // namespace
 }  // namespace hostnic
