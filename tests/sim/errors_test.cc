@@ -336,5 +336,24 @@ TEST(Errors, DestroyWithTrafficGivesAllBuffersBack) {
   pair.world.check_at_rest();
 }
 
+// A READ that executed is answered to its end, whatever is refused behind it: the pulls of its
+// later ranges, and of an answer that was lost, come after the NAK has been sent.
+TEST(Errors, AReadBeforeARefusedRequestIsAnsweredToItsEnd) {
+  for (const bool lost : {false, true}) {
+    Pair pair;
+    constexpr uint32_t kBytes = 400 * 1024;
+    for (uint32_t i = 0; i < kBytes; ++i) pair.remote.data()[i] = static_cast<uint8_t>(i * 5);
+    if (lost) pair.world.impair(0, "rx drop nth 3 kind read-response");
+    pair.post(SendOp::kRead, 1, pair.at(0, kBytes));
+    pair.post_to(SendOp::kWrite, 2, pair.at(0, 8), pair.remote.address(0), pair.rkey + 1);
+    const auto done = pair.sent(2);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+    EXPECT_EQ(done[1].status, WcStatus::kRemAccessErr);
+    EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kBytes));
+    EXPECT_GE(pair.far_counter(Counter::read_requests_served), 2u);
+  }
+}
+
 }  // namespace
 }  // namespace hostnic::sim
