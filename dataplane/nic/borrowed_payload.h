@@ -140,11 +140,15 @@ class SpentPackets {
   std::array<rte_mbuf*, 32> packets_;
 };
 
-// Frees any packet, on any lcore. Its references go into `stock`.
-inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
+// Before a packet is freed: its references go into `stock`.
+inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {
   if (const BorrowedPayload* payload = borrowed_payload(packet);
       payload != nullptr && rte_mbuf_refcnt_read(packet) == 1)
     stock.put(*payload);
+}
+// Frees any packet, on any lcore.
+inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
+  give_up_payload(packet, stock);
   rte_pktmbuf_free(packet);
 }
 inline void release_packet(rte_mbuf* packet) {

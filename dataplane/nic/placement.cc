@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "dataplane/nic/copy.h"
-#include "dataplane/nic/impl.h"
 #include "dataplane/nic/region_access.h"
 
 namespace hostnic {

@@ -91,9 +91,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
     } while (is_unit(packet) && step_unit(packet));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
-  if (const BorrowedPayload* payload = borrowed_payload(packet);
-      payload != nullptr && rte_mbuf_refcnt_read(packet) == 1)
-    payload_references.put(*payload);
+  give_up_payload(packet, payload_references);
   spent.add(packet);
 }
 

@@ -1,6 +1,5 @@
 // Rows: packets in the middle of one message, whose payload lies in one piece of mapped memory.
-// They differ in PSN and RETH address only, so their headers are built once and patched for each,
-// and they go to the output queue without a look at each other's flags.
+// They differ in PSN and RETH address only, so their headers are built once and patched for each.
 #include <algorithm>
 #include <bit>
 #include <cstring>
