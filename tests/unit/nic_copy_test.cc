@@ -37,6 +37,27 @@ TEST(Copy, EveryByteAtEveryAlignmentAndNoOther) {
   }
 }
 
+// Long ones ask for memory ahead of what they copy, and so beyond the end of both sides.
+TEST(Copy, LongCopiesUpToTheEndOfWhatIsMapped) {
+  constexpr size_t kMapped = 512 * 1024;
+  const auto map = [] {
+    return static_cast<std::byte*>(
+        mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  };
+  std::byte *const from = map(), *const to = map();
+  for (size_t i = 0; i < kMapped; ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256 + 1);
+  for (const Copy copy : kCopies) {
+    for (const size_t length : {size_t{127 * 1024 + 9}, size_t{128 * 1024}, size_t{300'003}}) {
+      std::memset(to, 0, kMapped);
+      copy(to + kMapped - length, from + kMapped - length, length);
+      EXPECT_EQ(std::memcmp(to + kMapped - length, from + kMapped - length, length), 0) << length;
+      EXPECT_EQ(to[kMapped - length - 1], std::byte{0});
+    }
+  }
+  munmap(from, kMapped);
+  munmap(to, kMapped);
+}
+
 // Two pages. The first one can't be written at first: what the second one holds when the copy
 // comes to the first was stored before it.
 class TwoPages {
