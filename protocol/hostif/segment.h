@@ -40,7 +40,7 @@ inline constexpr uint32_t kInitialWindow =
     128;  // assumed until the first ACK (TRANSPORT.md rule 27)
 inline constexpr uint32_t kMaxSge = 16;
 inline constexpr uint32_t kMaxInlineBytes = 512;
-inline constexpr uint32_t kMaxChunkBytes = 64 * 1024;  // per send descriptor and per READ pull
+inline constexpr uint32_t kMaxChunkBytes = 256 * 1024;  // per send descriptor and per READ pull
 
 inline constexpr uint32_t kCommandRingSize = 64;
 inline constexpr uint32_t kSendRingSize = 1024;

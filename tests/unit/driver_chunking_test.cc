@@ -125,7 +125,7 @@ void Chunking::check_message(SendRequest request) {
   if (request.op != SendOp::kWrite) ++next_recv_sn_;
 }
 
-TEST_P(Chunking, Rule4_ChunksOfAllSizesAreAtMost64KiB) {
+TEST_P(Chunking, Rule4_ChunksOfAllSizesAreBounded) {
   connect();
   for (const SendOp op : {SendOp::kWrite, SendOp::kWriteImm, SendOp::kSend, SendOp::kSendImm}) {
     for (const uint32_t packets :
@@ -209,7 +209,7 @@ TEST_P(Chunking, Rule35_InlineBytesMayBeOverwrittenAfterThePost) {
   EXPECT_EQ(bytes, 2 * kMaxInlineBytes);
 }
 
-// ---- READs: pulls of at most 64 KiB
+// ---- READs: pulls of bounded size
 
 TEST_P(Chunking, ReadsArePulledOnceInOrder) {
   connect();

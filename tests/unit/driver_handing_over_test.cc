@@ -94,14 +94,14 @@ TEST_P(HandingOver, Rule4_ABoundedAmountWaitsInTheNic) {
   };
   take_all();
   EXPECT_GE(handed_over, std::min<uint64_t>(settings.queued_bytes_limit, kPeerWindow * mtu_));
-  EXPECT_LT(handed_over, settings.queued_bytes_limit + kMaxChunkBytes);
+  EXPECT_LT(handed_over, settings.queued_bytes_limit + 64 * 1024);
   EXPECT_TRUE(driver_->turn_wanted()) << "nobody reports transmission: it must look again";
   for (const uint32_t packets : {1u, 10u, 16u}) {
     transmitted += uint64_t{packets} * mtu_;
     nic_.transmitted(next_psn_ + static_cast<uint32_t>(transmitted / mtu_));
     take_all();
     EXPECT_GE(handed_over - transmitted, settings.queued_bytes_limit);
-    EXPECT_LT(handed_over - transmitted, settings.queued_bytes_limit + kMaxChunkBytes);
+    EXPECT_LT(handed_over - transmitted, settings.queued_bytes_limit + 64 * 1024);
   }
 }
 
@@ -129,11 +129,34 @@ TEST_P(HandingOver, Rule4_LessWaitsInTheNicWhileOthersSend) {
   const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
   ASSERT_EQ(driver_->post_send(other, small, now_ns_), 0);
   EXPECT_EQ(queued_when(96 * 1024), 96u * 1024) << "more than the other's request may wait for";
-  EXPECT_EQ(queued_when(160 * 1024), 32u * 1024 + kMaxChunkBytes);
+  EXPECT_EQ(queued_when(160 * 1024), 32u * 1024 + 64 * 1024);
   now_ns_ += 20'000'000;
   EXPECT_EQ(queued_when(192 * 1024),
             std::min<uint64_t>(settings.sole_queued_bytes_limit, kPeerWindow * mtu_ - 192 * 1024))
       << "the other is done";
+  EXPECT_EQ(driver_->destroy_qp(other), 0);
+}
+
+TEST_P(HandingOver, Rule4_ChunksAreLargerWhileNobodyElseSends) {
+  const DriverSettings settings;
+  connect(settings);
+  Qp* other = make_qp(0xfffff0);
+  ASSERT_NE(other, nullptr);
+  nic_.acknowledge(next_psn_, kPeerWindow);
+  progress();
+  const auto largest_chunk = [&] {
+    uint32_t largest = 0;
+    for (int i = 0; i < 20; ++i, progress())
+      for (const Chunk& chunk : nic_.sends()) largest = std::max(largest, chunk.d.length_bytes);
+    return largest;
+  };
+  ASSERT_EQ(post_far_more_than_a_window(), 0);
+  EXPECT_EQ(largest_chunk(), std::min(256u * 1024, settings.window / 4 * mtu_));
+  const Sge sge{0, 1, 1};
+  ASSERT_EQ(driver_->post_send(other, request_of(SendOp::kWrite, {&sge, 1}), now_ns_), 0);
+  nic_.transmitted(next_psn_ + settings.window);
+  nic_.acknowledge(next_psn_ + settings.window, kPeerWindow);
+  EXPECT_EQ(largest_chunk(), 64u * 1024);
   EXPECT_EQ(driver_->destroy_qp(other), 0);
 }
 

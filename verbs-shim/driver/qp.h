@@ -157,7 +157,10 @@ class Qp {
   void start(Wqe& w, uint32_t index);
   uint32_t window_room() const;
   uint32_t response_room() const;
-  uint32_t chunk_packets() const;
+  // So many of one request are handed over at a time at most, where QpHost::queued_bytes_limit is
+  // so much; and so many of what was lost.
+  uint32_t chunk_packets(uint64_t queued_limit_bytes) const;
+  uint32_t resent_packets() const;
   Issue issue_chunk(TimeNs now_ns);
   Issue issue_local(uint32_t index);
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;

@@ -10,6 +10,9 @@ namespace hostnic::driver {
 namespace {
 
 constexpr uint32_t kChunksPerTurn = 8;  // then the next QP's turn
+// A chunk while several queue pairs take turns, and one that is sent again.
+constexpr uint32_t kSharedChunkBytes = 64 * 1024;
+constexpr uint32_t kChunksQueued = 16;  // where larger ones may be: what queues is so many at least
 constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 
 }  // namespace
@@ -109,7 +112,14 @@ uint32_t Qp::response_room() const {
   return in_flight >= window ? 0 : window - in_flight;
 }
 
-uint32_t Qp::chunk_packets() const { return kMaxChunkBytes / attr.path_mtu_bytes; }
+uint32_t Qp::chunk_packets(uint64_t queued_limit_bytes) const {
+  const uint64_t bytes = std::min<uint64_t>(queued_limit_bytes / kChunksQueued, kMaxChunkBytes);
+  // Only a chunk's last packet can ask for the ACK that every quarter window asks for.
+  const uint32_t packets =
+      std::min(static_cast<uint32_t>(bytes) / attr.path_mtu_bytes, request_congestion_.psns() / 4);
+  return std::max(packets, resent_packets());
+}
+uint32_t Qp::resent_packets() const { return kSharedChunkBytes / attr.path_mtu_bytes; }
 
 Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   const uint32_t index = issue_;
@@ -139,7 +149,7 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
     // keep to PSN order.
     uint32_t first_pull = 0;
     if (w.response_count != 0 && responses_.next() == w.first_response_psn) {
-      first_pull = std::min({w.response_count, chunk_packets(), response_room()});
+      first_pull = std::min({w.response_count, chunk_packets(limit_bytes), response_room()});
     }
     send_read_request(w, 0, first_pull, 0, kSendAckRequest, ring);
     requests_.on_first_send(1, now_ns);
@@ -147,7 +157,8 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
     ++issue_;
     return Issue::kDone;
   }
-  const uint32_t packets = std::min({room, chunk_packets(), w.psn_count - w.issued_psns});
+  const uint32_t packets =
+      std::min({room, chunk_packets(limit_bytes), w.psn_count - w.issued_psns});
   const bool ack = wants_ack(index, w, packets, room);
   const uint8_t attempt = attempt_of_rest(w);
   send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0, ring);
@@ -319,7 +330,7 @@ bool Qp::resend_lost(TimeNs now_ns) {
   uint32_t sent = 0;
   Psn from = requests_.una(), first;
   uint32_t count = 0;
-  while (requests_.next_lost_run(from, chunk_packets(), first, count)) {
+  while (requests_.next_lost_run(from, resent_packets(), first, count)) {
     const uint32_t index = find_by_psn(first);
     if (failed_ && serial_distance(failed_index_, index) >= 0) break;
     // While the peer has no receive, only the request it named goes (rule 15).
@@ -354,7 +365,7 @@ void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8
       distance(w.first_response_psn + w.response_count, responses_.next()) > 0;
   if (w.response_count != 0 && pulled > 0 && !(later_pulled && backoff_ != 0) &&
       distance(responses_.una(), w.first_response_psn) >= 0) {
-    pull_count = std::min({w.response_count, chunk_packets(), static_cast<uint32_t>(pulled)});
+    pull_count = std::min({w.response_count, resent_packets(), static_cast<uint32_t>(pulled)});
     for (uint32_t i = 0; i < pull_count; ++i) {
       if (responses_.acknowledged(w.first_response_psn + i)) pull_count = i;
     }
@@ -374,7 +385,8 @@ bool Qp::pull(TimeNs now_ns) {
     if (room == 0 || distance(w.first_psn, requests_.una()) <= 0) return true;
     if (host_.segment().urgent.free_count() < 1) return false;
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
-    const uint32_t count = std::min({room, chunk_packets(), w.response_count - within});
+    const uint32_t chunk = chunk_packets(host_.queued_bytes_limit(*this, now_ns));
+    const uint32_t count = std::min({room, chunk, w.response_count - within});
     responses_.on_first_send(count, now_ns);
     send_read_request(w, within, count, 0, 0, host_.segment().urgent);
   }
@@ -387,7 +399,7 @@ bool Qp::pull_lost(TimeNs now_ns) {
   if (broken(Fault::answers_not_pulled_again)) return true;
   Psn from = responses_.una(), first;
   uint32_t count = 0;
-  while (responses_.next_lost_run(from, chunk_packets(), first, count)) {
+  while (responses_.next_lost_run(from, resent_packets(), first, count)) {
     const uint32_t index = find_by_response(first);
     const Wqe& w = wqe(index);
     const Psn end = w.first_response_psn + w.response_count;
