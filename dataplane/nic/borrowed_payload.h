@@ -32,21 +32,20 @@ struct BorrowedPayload {
 inline constexpr uint16_t kBorrowedPayloadBytes = 32;
 static_assert(sizeof(BorrowedPayload) <= kBorrowedPayloadBytes);
 
-// Dynamic mbuf flags, registered once per process: "its payload is borrowed", "it is a unit of
-// several packets", and "it ends in pad and ICRC". EAL must be up.
-uint64_t register_mbuf_flag(const char* name);
-inline uint64_t borrowed_flag() {
-  static const uint64_t flag = register_mbuf_flag("hostnic_borrowed");
-  return flag;
-}
-inline uint64_t unit_flag() {
-  static const uint64_t flag = register_mbuf_flag("hostnic_unit");
-  return flag;
-}
-inline uint64_t icrc_flag() {
-  static const uint64_t flag = register_mbuf_flag("hostnic_icrc");
-  return flag;
-}
+// Dynamic mbuf flags: "its payload is borrowed", "it is a unit of several packets", and "it ends in
+// pad and ICRC". Looked at several times per packet, so they are plain words, not statics that each
+// look would have to find initialised; no packet is without a pool, and create_mbuf_pools()
+// registers them first.
+struct alignas(64) MbufFlags {
+  uint64_t borrowed = 0, unit = 0, icrc = 0;
+};
+inline MbufFlags mbuf_flags;
+// False: DPDK has no flags left (rte_errno). EAL must be up; one thread at a time, and before
+// others have packets.
+bool register_mbuf_flags();
+inline uint64_t borrowed_flag() { return mbuf_flags.borrowed; }
+inline uint64_t unit_flag() { return mbuf_flags.unit; }
+inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
 
 // Null: the payload follows the headers.
 inline const BorrowedPayload* borrowed_payload(rte_mbuf* packet) {

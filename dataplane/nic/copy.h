@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "protocol/faults.h"
 
@@ -37,6 +38,59 @@ inline uintptr_t address_of(const void* at) { return reinterpret_cast<uintptr_t>
 // Small messages: nothing but units, and not many.
 inline bool in_few_units(const void* watched, size_t length_bytes) {
   return length_bytes <= 64 && (address_of(watched) | length_bytes) % sizeof(Unit) == 0;
+}
+
+// `count` units, at most 8, in ascending order: each has its own instructions, nothing is counted.
+// A move is told how many units before the end its unit lies.
+template <size_t Before>
+using UnitsBefore = std::integral_constant<size_t, Before>;
+template <class Move>
+void few_units(size_t count, Move move) {
+  switch (count) {
+    case 8:
+      move(UnitsBefore<8>());
+      [[fallthrough]];
+    case 7:
+      move(UnitsBefore<7>());
+      [[fallthrough]];
+    case 6:
+      move(UnitsBefore<6>());
+      [[fallthrough]];
+    case 5:
+      move(UnitsBefore<5>());
+      [[fallthrough]];
+    case 4:
+      move(UnitsBefore<4>());
+      [[fallthrough]];
+    case 3:
+      move(UnitsBefore<3>());
+      [[fallthrough]];
+    case 2:
+      move(UnitsBefore<2>());
+      [[fallthrough]];
+    case 1:
+      move(UnitsBefore<1>());
+      [[fallthrough]];
+    default:
+      break;
+  }
+}
+
+// The last one with release order.
+inline void store_few_units(std::byte* to, const std::byte* from, size_t count) {
+  from += count * sizeof(Unit);
+  to += count * sizeof(Unit);
+  few_units(count, [=](auto before_end) {
+    Unit unit;
+    std::memcpy(&unit, from - before_end * sizeof(Unit), sizeof(Unit));
+    if (before_end == 1) std::atomic_thread_fence(std::memory_order_release);
+    *reinterpret_cast<volatile Unit*>(to - before_end * sizeof(Unit)) = unit;
+  });
+}
+
+// Nothing but whole blocks, or at least first.
+inline bool starts_in_blocks(const void* watched, size_t length_bytes) {
+  return length_bytes >= 2 * kBlock && address_of(watched) % kBlockAlign == 0;
 }
 
 // Volatile on the watched side: the compiler neither splits nor merges the access, and does not
@@ -94,12 +148,12 @@ inline void move_blocks(MoveBlocks move, std::byte*& to, const std::byte*& from,
 inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   namespace d = copy_detail;
   if (d::in_few_units(to, length_bytes)) {
-    for (size_t at = 0; at < length_bytes; at += sizeof(d::Unit)) {
-      d::Unit unit;
-      std::memcpy(&unit, from + at, sizeof(unit));
-      *reinterpret_cast<volatile d::Unit*>(to + at) = unit;
-    }
+    d::store_few_units(to, from, length_bytes / sizeof(d::Unit));
     return;
+  }
+  if (d::starts_in_blocks(to, length_bytes)) {
+    d::move_blocks(d::store_blocks, to, from, length_bytes);
+    if (length_bytes == 0) return;
   }
   d::in_units(
       to, length_bytes, [&] { d::store<std::byte>(to, from, length_bytes); },
@@ -112,11 +166,18 @@ inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_b
 inline void copy_from_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   namespace d = copy_detail;
   if (d::in_few_units(from, length_bytes)) {
-    for (size_t at = 0; at < length_bytes; at += sizeof(d::Unit)) {
-      const d::Unit unit = *reinterpret_cast<const volatile d::Unit*>(from + at);
-      std::memcpy(to + at, &unit, sizeof(unit));
-    }
+    from += length_bytes;
+    to += length_bytes;
+    d::few_units(length_bytes / sizeof(d::Unit), [=](auto before_end) {
+      const size_t back = before_end * sizeof(d::Unit);
+      const d::Unit unit = *reinterpret_cast<const volatile d::Unit*>(from - back);
+      std::memcpy(to - back, &unit, sizeof(unit));
+    });
     return;
+  }
+  if (d::starts_in_blocks(from, length_bytes)) {
+    d::move_blocks(d::load_blocks, to, from, length_bytes);
+    if (length_bytes == 0) return;
   }
   d::in_units(
       from, length_bytes, [&] { d::load<std::byte>(to, from, length_bytes); },
@@ -129,6 +190,10 @@ inline void copy_from_memory(std::byte* to, const std::byte* from, size_t length
 // in) is stored last, with release order. Programs poll it.
 inline void copy_tail_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   if (length_bytes == 0) return;
+  if (copy_detail::in_few_units(to, length_bytes) && !broken(Fault::tail_cut_short)) {
+    copy_detail::store_few_units(to, from, length_bytes / sizeof(copy_detail::Unit));
+    return;
+  }
   const uintptr_t start = copy_detail::address_of(to);
   const uintptr_t last_unit = (start + length_bytes - 1) & ~uintptr_t{7};
   const size_t head = last_unit > start ? last_unit - start : 0;

@@ -188,14 +188,20 @@ struct Nic::Impl final : public impair::PacketOps {
   PayloadReferences payload_references;
   SpentPackets spent;
   wire::RowParser received;
+  // Whose the packet in `received` is, if it is RC and judge_first() has let it pass: then it would
+  // those that follow it in their row. Null between turns, when commands may change that.
+  QpContext* row_qp = nullptr;
+  void end_row() { row_qp = nullptr; }
 
   // receive.cc
   uint32_t receive_turn();
   void receive_impaired(rte_mbuf* packet);  // these two take it
   void receive_packet(rte_mbuf* packet);
   void judge_packet(rte_mbuf* packet);
+  void judge_first(const wire::Packet& p, rte_mbuf* packet);
+  void receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const;
-  bool admit(rte_mbuf* packet);
+  bool begin_row(rte_mbuf* packet, bool has_icrc);
   bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   QpContext* find_qp(uint32_t qpn) const {
     const uint32_t index = qpn & 0xffff;
@@ -207,6 +213,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // request.cc
   void receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void note_message(QpContext& qp, const wire::Packet& p);
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
@@ -309,6 +316,7 @@ struct Nic::Impl final : public impair::PacketOps {
                         std::span<const std::byte> bytes, bool tail);
   bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                      std::span<const std::byte> bytes);
+  bool place_write(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                     std::span<const std::byte> bytes);
   PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,

@@ -12,11 +12,24 @@
 
 namespace hostnic {
 
+namespace {
+
+// 0: none left. The same again for a name that is registered.
 uint64_t register_mbuf_flag(const char* name) {
   rte_mbuf_dynflag description{};
   rte_strscpy(description.name, name, sizeof(description.name));
   const int bit = rte_mbuf_dynflag_register(&description);
   return bit < 0 ? uint64_t{0} : uint64_t{1} << bit;
+}
+
+}  // namespace
+
+bool register_mbuf_flags() {
+  if (mbuf_flags.icrc != 0) return true;
+  mbuf_flags = {.borrowed = register_mbuf_flag("hostnic_borrowed"),
+                .unit = register_mbuf_flag("hostnic_unit"),
+                .icrc = register_mbuf_flag("hostnic_icrc")};
+  return mbuf_flags.borrowed != 0 && mbuf_flags.unit != 0 && mbuf_flags.icrc != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -89,6 +102,7 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
   const uint32_t packet_room =
       RTE_PKTMBUF_HEADROOM + mtu_bytes + static_cast<uint32_t>(wire::kMaxHeaderBytes) + 64;
   MbufPools pools;
+  if (!register_mbuf_flags()) return pools;
   pools.header =
       make_pool(name_prefix + "_header", 16383 * scale, kBorrowedPayloadBytes, kSmallRoom, socket);
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);

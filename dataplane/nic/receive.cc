@@ -40,6 +40,7 @@ uint32_t Nic::Impl::receive_turn() {
   counters.add(Counter::rx_packets, done);
   counters.add(Counter::rx_bytes, bytes);
   if (rx_stage) run_rx_stage();
+  end_row();
   spent.flush();
   payload_references.give_back();
   return done;
@@ -55,13 +56,11 @@ bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
   return false;
 }
 
-// Parses it into `received`, and says whether it is for the queue pair whose number it has. What is
-// for a group's members they have got then.
-bool Nic::Impl::admit(rte_mbuf* packet) {
-  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
-  switch (received.parse(first_segment_of(packet), packet->pkt_len, has_icrc)) {
+// Parses it into `received`. False: no packet that this NIC speaks of, and it has been counted.
+bool Nic::Impl::begin_row(rte_mbuf* packet, bool has_icrc) {
+  switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
-      break;
+      return true;
     case wire::ParseError::kNotIpv4:
     case wire::ParseError::kNotRoce:
       receive_arp(first_segment_of(packet));
@@ -71,17 +70,6 @@ bool Nic::Impl::admit(rte_mbuf* packet) {
       counters.add(Counter::rx_parse_error);
       return false;
   }
-  const wire::Packet& headers = received.packet();
-  if (headers.dst_ip != settings.ip) {
-    const std::span<QpContext* const> members = groups.members(headers.dst_ip);
-    if (members.empty()) {
-      counters.add(Counter::rx_not_ours);
-    } else if (!has_icrc || passes_icrc(packet, headers)) {
-      receive_from_group(members, headers, packet);
-    }
-    return false;
-  }
-  return !has_icrc || passes_icrc(packet, headers);
 }
 
 void Nic::Impl::receive_packet(rte_mbuf* packet) {
@@ -102,34 +90,64 @@ bool Nic::Impl::from_peer_of(const QpContext& qp, const wire::Packet& p, bool an
           broken(Fault::dead_connection_heard));
 }
 
+// Is it for us, and for the queue pair whose number it has. What is for a group's members they have
+// got then. Packets of a row are alike in all that is looked at here.
 void Nic::Impl::judge_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
-  if (admit(packet)) {
-    QpContext* qp = find_qp(raw(p.dest_qpn));
-    const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
-                        p.opcode == wire::Opcode::kAtomicResponse;
-    // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
-    const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
-                         (qp->state != QpState::kErr || (qp->fatal && !answer));
-    if (!listens) {
-      if (!answer_departed(p)) counters.add(Counter::rx_unknown_qp);
-    } else if (!answers_to(*qp, p)) {
-      counters.add(Counter::rx_wrong_service);
-    } else if (qp->type == QpType::kUd) {
-      receive_datagram(*qp, p, packet);
-    } else if (!from_peer_of(*qp, p, answer)) {
-      if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
-    } else if (qp->type == QpType::kUc) {
-      receive_unreliable(*qp, p, packet);
-    } else if (!answer) {
-      state_of(*qp->client).data_arrived = true;
-      receive_request(*qp, p, packet);
-    } else if (p.opcode == wire::Opcode::kAck) {
-      receive_ack(*qp, p);
-    } else {
-      state_of(*qp->client).data_arrived = true;
-      receive_response(*qp, p, packet);
+  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
+  if (!received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
+    end_row();
+    if (!begin_row(packet, has_icrc)) return;
+  }
+  if (row_qp == nullptr && p.dst_ip != settings.ip) {
+    const std::span<QpContext* const> members = groups.members(p.dst_ip);
+    if (members.empty()) {
+      counters.add(Counter::rx_not_ours);
+    } else if (!has_icrc || passes_icrc(packet, p)) {
+      receive_from_group(members, p, packet);
     }
+    return;
+  }
+  if (has_icrc && !passes_icrc(packet, p)) return;
+  if (likely(row_qp != nullptr)) {
+    receive_for(*row_qp, p, packet);
+  } else {
+    judge_first(p, packet);
+  }
+}
+
+void Nic::Impl::judge_first(const wire::Packet& p, rte_mbuf* packet) {
+  QpContext* qp = find_qp(raw(p.dest_qpn));
+  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
+                      p.opcode == wire::Opcode::kAtomicResponse;
+  // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
+  const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
+                       (qp->state != QpState::kErr || (qp->fatal && !answer));
+  if (!listens) {
+    if (!answer_departed(p)) counters.add(Counter::rx_unknown_qp);
+  } else if (!answers_to(*qp, p)) {
+    counters.add(Counter::rx_wrong_service);
+  } else if (qp->type == QpType::kUd) {
+    receive_datagram(*qp, p, packet);
+  } else if (!from_peer_of(*qp, p, answer)) {
+    if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
+  } else if (qp->type == QpType::kUc) {
+    receive_unreliable(*qp, p, packet);
+  } else if (p.opcode == wire::Opcode::kAck) {
+    receive_ack(*qp, p);
+  } else {
+    state_of(*qp->client).data_arrived = true;
+    row_qp = qp;
+    receive_for(*qp, p, packet);
+  }
+}
+
+// A packet with a PSN, of RC.
+inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse) {
+    receive_response(qp, p, packet);
+  } else {
+    receive_request(qp, p, packet);
   }
 }
 

@@ -106,18 +106,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
   }
   switch (where) {
     case Place::kFront: {
-      if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
-        if (hold(qp.requests, p, packet)) {
-          window.set(p.psn);
-          slide_later(qp);
-        }
-        return;
-      }
-      const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
-      if (unlikely(verdict.kind != Verdict::kDone)) {
-        refuse(qp, p, verdict);
-        return;
-      }
+      if (!place_write(qp, p, packet) && !execute_front(qp, p, packet)) return;
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
       if (!p.more) ++qp.msn;
@@ -152,6 +141,21 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
       owe_ack(qp, p, false);
       return;
   }
+}
+
+// Anything but a WRITE that place_write() takes. False: it stays the front.
+bool Nic::Impl::execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
+    if (hold(qp.requests, p, packet)) {
+      qp.requests.window.set(p.psn);
+      slide_later(qp);
+    }
+    return false;
+  }
+  const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+  if (likely(verdict.kind == Verdict::kDone)) return true;
+  refuse(qp, p, verdict);
+  return false;
 }
 
 void Nic::Impl::note_message(QpContext& qp, const wire::Packet& p) {

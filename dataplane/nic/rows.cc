@@ -28,8 +28,10 @@ bool Nic::Impl::emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Pa
   payload_references.take(*payload.region, *payload.packets, count);
   const std::byte* bytes = payload.bytes;
   for (uint32_t i = 0; i < count; ++i, bytes += p.payload_bytes) {
-    if (i != 0) wire::step(p, headers);
-    std::memcpy(rte_pktmbuf_mtod(row[i], std::byte*), headers.data(), wire::kMaxRowHeaderBytes);
+    // What is read again and again is not written: a wide load behind a narrow store waits for it.
+    auto* frame = rte_pktmbuf_mtod(row[i], std::byte*);
+    std::memcpy(frame, headers.data(), wire::kMaxRowHeaderBytes);
+    if (i != 0) wire::step(p, {frame, wire::kMaxRowHeaderBytes});
     lend_payload(*row[i], header_bytes, p.payload_bytes,
                  {bytes, payload.region, payload.packets->count()});
     row[i]->port = static_cast<uint16_t>(qp.peer);

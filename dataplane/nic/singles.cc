@@ -56,14 +56,13 @@ uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, ui
     p.ack_request = (d.flags & kSendAckRequest) != 0;
     p.solicited = (d.flags & kSendSolicited) != 0;
     p.reth = {d.va, d.key, d.op == SendOp::kWrite ? d.length_bytes : d.message_bytes};
-    if (done == 0) {
-      header_bytes = wire::build(qp->request_flow, p, false, {}, headers);
-    } else {
-      wire::restep(p, headers);
-    }
+    if (done == 0) header_bytes = wire::build(qp->request_flow, p, false, {}, headers);
     rte_mbuf* packet =
         build_single(*qp, {headers.data(), header_bytes}, payload, d.length_bytes, region);
     if (packet == nullptr) break;
+    // In the frame: a copy of what had just been written here would wait for it.
+    if (done != 0)
+      wire::restep(p, {rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxRowHeaderBytes});
     output.packets[output.count++] = packet;
     if (output.count >= kBurst) flush(qp->peer);
     ++done;

@@ -149,6 +149,7 @@ uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget
 // Takes all packets of a unit at once, where each would be the next one expected. False: nothing
 // has happened.
 bool Nic::Impl::receive_unit(rte_mbuf* unit) {
+  end_row();
   if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();

@@ -129,9 +129,15 @@ const char* to_string(ParseError error);
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
-// Whether the packet's lengths (and, of a SEND, offset) agree with each other: the part of
-// parse()'s judgement that looks at the values of extension headers.
-bool lengths_agree(const Packet& packet);
+// A SEND says where in its message the payload belongs: whether it can be there. Part of parse()'s
+// judgement.
+inline bool send_lengths_agree(const Packet& packet) {
+  const uint64_t message_bytes = packet.reth.length_bytes;
+  const uint64_t offset_bytes = packet.reth.va;
+  if (offset_bytes > message_bytes) return false;
+  const uint64_t rest_bytes = message_bytes - offset_bytes;
+  return packet.more ? packet.payload_bytes <= rest_bytes : packet.payload_bytes == rest_bytes;
+}
 
 // Ethernet, IPv4 and UDP with everything constant for one connection filled in; lengths and IP
 // checksum are patched per packet.

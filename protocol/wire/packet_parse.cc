@@ -85,15 +85,6 @@ ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   return info != nullptr ? ParseError::kNone : ParseError::kUnknownOpcode;
 }
 
-// A SEND says where in its message the payload belongs.
-bool send_lengths_agree(const Packet& packet) {
-  const uint64_t message_bytes = packet.reth.length_bytes;
-  const uint64_t offset_bytes = packet.reth.va;
-  if (offset_bytes > message_bytes) return false;
-  const uint64_t rest_bytes = message_bytes - offset_bytes;
-  return packet.more ? packet.payload_bytes <= rest_bytes : packet.payload_bytes == rest_bytes;
-}
-
 bool read_range_agrees(const Packet& packet) {
   return uint64_t{packet.read.offset_bytes} + packet.read.length_bytes <= packet.reth.length_bytes;
 }
@@ -201,8 +192,6 @@ ParseError check_agreement(const Packet& packet) {
 }
 
 }  // namespace
-
-bool lengths_agree(const Packet& packet) { return check_agreement(packet) == ParseError::kNone; }
 
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out) {

@@ -1,10 +1,13 @@
-// Packets in rows. Most packets of a long message differ from the one before in two header fields,
-// PSN and RETH address: the sender steps from one packet's headers to the next one's, and the
-// receiver compares instead of parsing. Pure, no thread of its own.
+// Packets in rows. Most packets of a long message, and of many short ones, differ from the one
+// before in PSN, RETH address and a few flags: the sender steps from one packet's headers to the
+// next one's, and the receiver compares instead of parsing. Pure, no thread of its own.
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "protocol/wire/packet.h"
@@ -18,32 +21,118 @@ constexpr bool comes_in_rows(Opcode opcode) {
 inline constexpr size_t kMaxRowHeaderBytes =
     kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kRespEthBytes;
 
+namespace row_detail {
+// The word that ends in the PSN; its first byte is what BTH holds of ours (bth_bit).
+inline constexpr size_t kPsnWord = kFlowBytes + bth_offset::kAckRequest;
+inline constexpr uint32_t kPolicyMask = 3u << bth_bit::kPolicyShift << 24;
+
+constexpr size_t reth_offset_of(Opcode opcode) {
+  return kFlowBytes + kBthBytes + (opcode == Opcode::kWriteOnly ? 0 : kNethBytes);
+}
+template <typename Word>
+uint64_t difference(const std::byte* a, const std::byte* b) {
+  Word x, y;
+  std::memcpy(&x, a, sizeof(x));
+  std::memcpy(&y, b, sizeof(y));
+  return x ^ y;
+}
+// Everything before that word. The last one looked at overlaps the one before.
+inline uint64_t front_difference(const std::byte* a, const std::byte* b) {
+  static_assert(kPsnWord > 48 && kPsnWord <= 56);
+  uint64_t sum = difference<uint64_t>(a + kPsnWord - 8, b + kPsnWord - 8);
+#pragma GCC unroll 6
+  for (size_t at = 0; at < 48; at += 8) sum |= difference<uint64_t>(a + at, b + at);
+  return sum;
+}
+}  // namespace row_detail
+
 // From the headers of such a packet in the middle of its message, as build() wrote them, to those
-// of the packet behind it, which carries as many bytes: PSN and RETH address move on, in `packet`
-// and in `headers`.
-void step(Packet& packet, std::span<std::byte> headers);
+// of a packet behind it, which carries as many bytes: `packet`, the one before that, moves on, and
+// PSN and RETH address in `headers` become its.
+inline void step(Packet& packet, std::span<std::byte> headers) {
+  assert(comes_in_rows(packet.opcode));
+  assert(packet.cont && packet.more && !packet.ack_request);
+  const size_t reth = row_detail::reth_offset_of(packet.opcode);
+  assert(headers.size() >= reth + kRethBytes);
+  packet.psn += 1;
+  packet.reth.va += packet.payload_bytes;
+  store_be24(headers.data() + kFlowBytes + bth_offset::kPsn, packet.psn.value());
+  store_be64(headers.data() + reth + reth_offset::kVa, packet.reth.va);
+}
 
 // From the headers of a kWriteOnly or kSend packet, as build() wrote them, to those of another one
 // of the same flow, opcode and payload size: PSN, flags and RETH, as `packet` says.
-void restep(const Packet& packet, std::span<std::byte> headers);
+inline void restep(const Packet& packet, std::span<std::byte> headers) {
+  assert(packet.opcode == Opcode::kWriteOnly || packet.opcode == Opcode::kSend);
+  const size_t reth = row_detail::reth_offset_of(packet.opcode);
+  assert(headers.size() >= reth + kRethBytes);
+  const unsigned flags = packet.solicited * bth_bit::kSolicited;
+  const unsigned native = packet.ack_request * bth_bit::kAckRequest | packet.cont * bth_bit::kCont |
+                          packet.more * bth_bit::kMore |
+                          (packet.attempt & 3u) << bth_bit::kAttemptShift |
+                          static_cast<unsigned>(packet.policy) << bth_bit::kPolicyShift;
+  std::byte* const bth = headers.data() + kFlowBytes;
+  const auto pad = load_u8(bth + bth_offset::kFlags) & ~unsigned{bth_bit::kSolicited};
+  store_u8(bth + bth_offset::kFlags, static_cast<uint8_t>(pad | flags));
+  store_be32(headers.data() + row_detail::kPsnWord, native << 24 | packet.psn.value());
+  emit(packet.reth, std::span<std::byte, kRethBytes>(headers.data() + reth, kRethBytes));
+}
 
 // parse() for a row of packets.
 class RowParser {
  public:
   // As parse() into the packet before: the same answer, and on kNone the same packet(), for any
   // bytes.
-  ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
+  ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc) {
+    return follow(first_segment, packet_bytes, has_icrc)
+               ? ParseError::kNone
+               : begin(first_segment, packet_bytes, has_icrc);
+  }
+  // Whether the packet differs from the one that was parsed last, or followed that one, in nothing
+  // but PSN, RETH address and what BTH says of its place in the message: cont, more, A and attempt.
+  // packet() is then what parse() would make of it; else it means nothing, and begin() does the
+  // rest of parse().
+  bool follow(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
+  ParseError begin(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   const Packet& packet() const { return packet_; }
 
  private:
-  bool continues_row(std::span<const std::byte> first_segment, size_t packet_bytes,
-                     bool has_icrc) const;
+  static constexpr size_t kNoRow = SIZE_MAX;  // more bytes than any packet has
+
+  void read_place(uint32_t psn_word);
 
   Packet packet_;
-  // The headers of packet_, if it can have a follower, and what it came with; 0 bytes: it can't.
+  // The headers of packet_, if it can have a follower, and what it came with.
   std::array<std::byte, kMaxRowHeaderBytes> headers_;
-  size_t header_bytes_ = 0, packet_bytes_ = 0;
+  size_t header_bytes_ = 0, packet_bytes_ = kNoRow;
+  uint32_t psn_word_ = 0;  // of packet_
   bool has_icrc_ = false;
 };
+
+inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t packet_bytes,
+                              bool has_icrc) {
+  if (packet_bytes != packet_bytes_ || has_icrc != has_icrc_ ||
+      first_segment.size() < header_bytes_)
+    return false;
+  const std::byte *a = first_segment.data(), *b = headers_.data();
+  const uint32_t psn_word = load_be32(a + row_detail::kPsnWord);
+  uint64_t different = row_detail::front_difference(a, b);
+  different |= (psn_word ^ psn_word_) & row_detail::kPolicyMask;
+  const size_t reth = row_detail::reth_offset_of(packet_.opcode);
+  different |=
+      row_detail::difference<uint64_t>(a + reth + reth_offset::kKey, b + reth + reth_offset::kKey);
+  if (packet_.opcode != Opcode::kWriteOnly) {
+    constexpr size_t kNeth = kFlowBytes + kBthBytes;
+    different |= row_detail::difference<uint32_t>(a + kNeth, b + kNeth);
+    if (packet_.opcode == Opcode::kReadResponse)
+      different |= row_detail::difference<uint32_t>(a + reth + kRethBytes, b + reth + kRethBytes);
+  }
+  if (different != 0) return false;
+  packet_.psn = Psn(psn_word);
+  packet_.reth.va = load_be64(a + reth + reth_offset::kVa);
+  if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
+  // Of what parse() looks at, address and `more` can only contradict a SEND's length.
+  return packet_.opcode != Opcode::kSend || send_lengths_agree(packet_);
+}
 
 }  // namespace hostnic::wire

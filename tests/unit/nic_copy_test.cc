@@ -120,8 +120,8 @@ TEST(Copy, Rule11_TheFinalWordIsStoredLast) {
 
 constexpr uint64_t kNone = 0, kAll = ~uint64_t{0};
 
-// Bytes [6, 6 + 139) of `to` are copied, all 0 or all 1, while another thread looks at the aligned
-// units in between.
+// Bytes [6, 6 + 139) of `to` are copied, or nothing but units, all 0 or all 1, while another thread
+// looks at the aligned units in between.
 TEST(Copy, Rule11_AlignedUnitsAreSingleStores) {
   constexpr size_t kStart = 6, kLength = 139, kUnits = 17;  // of [8, 144)
   alignas(64) std::array<std::byte, 192> from{}, to{};
@@ -140,8 +140,12 @@ TEST(Copy, Rule11_AlignedUnitsAreSingleStores) {
   for (uint32_t i = 0; i < 300'000 || looks.load() < 10'000; ++i) {
     from.fill(i % 2 == 0 ? std::byte{0xff} : std::byte{0});
     // From every alignment: packets' payloads begin anywhere.
-    (i % 3 == 0 ? copy_tail_to_memory : copy_to_memory)(to.data() + kStart, from.data() + i % 16,
-                                                        kLength);
+    const Copy copy = i % 3 == 0 ? copy_tail_to_memory : copy_to_memory;
+    if (i % 4 < 2) {
+      copy(to.data() + kStart, from.data() + i % 16, kLength);
+    } else {
+      copy(to.data() + 8, from.data() + i % 16, 8 * (1 + i / 4 % 8));
+    }
   }
   stop = true;
   observer.join();

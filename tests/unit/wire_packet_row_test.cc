@@ -39,7 +39,7 @@ TEST(PacketRow, AnyByteOfAFollowerIsLookedAt) {
     for (const bool has_icrc : {false, true}) {
       const Bytes before = samples::frame(middle_of_row(opcode), has_icrc);
       for (size_t at = 0; at < header_bytes(middle_of_row(opcode)); ++at) {
-        for (const int bit : {0, 3, 7}) {
+        for (int bit = 0; bit < 8; ++bit) {
           Bytes changed = before;
           changed[at] ^= std::byte(1 << bit);
           SCOPED_TRACE(testing::Message() << to_string(opcode) << " byte " << at << " bit " << bit);
