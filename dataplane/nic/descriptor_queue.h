@@ -26,6 +26,13 @@ class DescriptorQueue {
     std::memcpy(&descriptor, &elements_[begin_], sizeof(descriptor));
     return descriptor;
   }
+  // The queue pair of the descriptor so many elements behind it, if one begins there; 0: unknown.
+  uint32_t qpn_behind_front(uint32_t elements) const {
+    if (begin_ + elements >= end_) return 0;
+    SendDescriptor descriptor;
+    std::memcpy(&descriptor, &elements_[begin_ + elements], sizeof(descriptor));
+    return descriptor.qpn;
+  }
   // The elements behind it; as many as waiting() says, less one.
   const RingElement* behind_front() const { return &elements_[begin_ + 1]; }
   void pop(uint32_t elements) { begin_ += elements; }

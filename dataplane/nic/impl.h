@@ -195,6 +195,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // receive.cc
   uint32_t receive_turn();
+  void prefetch_qp(uint32_t qpn) const;     // prefetch.h
   void receive_impaired(rte_mbuf* packet);  // these two take it
   void receive_packet(rte_mbuf* packet);
   void judge_packet(rte_mbuf* packet);

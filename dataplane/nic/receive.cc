@@ -3,9 +3,20 @@
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/prefetch.h"
 #include "protocol/wire/arp.h"
 
 namespace hostnic {
+
+namespace {
+
+// Of a packet of the in-process wire, which holds all its headers.
+uint32_t dest_qpn_of(rte_mbuf* packet) {
+  return wire::load_be24(rte_pktmbuf_mtod(packet, std::byte*) + wire::kFlowBytes +
+                         wire::bth_offset::kDestQp);
+}
+
+}  // namespace
 
 uint32_t Nic::Impl::receive_turn() {
   uint32_t done = 0;
@@ -25,6 +36,10 @@ uint32_t Nic::Impl::receive_turn() {
     const uint16_t count = port.receive(burst.data(), kBurst);
     for (uint16_t i = 0; i < count; ++i) {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
+      if (!from_ethernet && i + kQpsAhead < count) {
+        const uint32_t ahead = dest_qpn_of(burst[i + kQpsAhead]);
+        if (ahead != raw(received.packet().dest_qpn)) prefetch_qp(ahead);
+      }
       if (from_ethernet) burst[i]->ol_flags |= icrc_flag();
       take(burst[i]);
     }

@@ -5,6 +5,7 @@
 #include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/placement.h"
+#include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
 #include "protocol/wire/packet_row.h"
 
@@ -32,6 +33,8 @@ uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, ui
   if (queue.empty() || tx_stage || seals) return 0;
   const SendDescriptor first = queue.front();
   if (!is_single(first, queue.waiting() - 1)) return 0;
+  if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != first.qpn)
+    prefetch_qp(ahead);
   QpContext* const qp = find_qp(first.qpn);
   if (qp == nullptr || qp->client != client.channel || qp->type != QpType::kRc ||
       (qp->state != QpState::kRts && qp->state != QpState::kSqd) || qp->send_failed ||

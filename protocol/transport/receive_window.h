@@ -80,7 +80,8 @@ class ReceiveWindow {
 
   Place classify(Psn psn) const {
     const int32_t d = distance(base_, psn);
-    if (d == 0) return bits_.test(psn) ? Place::kReceived : Place::kFront;
+    // Without a hole no bit is set, and the bitmap need not be in the cache.
+    if (d == 0) return ahead_ != 0 && bits_.test(psn) ? Place::kReceived : Place::kFront;
     if (d < 0) return Place::kOld;
     if (static_cast<uint32_t>(d) >= window_ && !broken(Fault::receive_window_ignored))
       return Place::kBeyond;

@@ -90,6 +90,7 @@ struct Driver::Impl final : QpHost {
   int execute(Command& command, CommandResponse& response);
   int change_group(CommandKind kind, const Qp& qp, Ipv4Address group);
   void take_responses();
+  void prefetch_qp(uint32_t cell_index) const;
   void take_reports(TimeNs now_ns);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);

@@ -58,6 +58,8 @@ class Qp {
   }
   bool idle() const { return head_ == tail_; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
+  // Asks the cache for what on_report() looks at.
+  void prefetch();
   uint32_t congestion_window() const { return request_congestion_.psns(); }
   Psn next_request_psn() const { return requests_.next(); }
   // Slots of the receive queue and its completion ring; with a shared queue, of the ring alone.

@@ -1,5 +1,7 @@
 // What the NIC reports: acknowledgements, limits, NAKs, answers, receives, errors; and the
 // completions that follow.
+#include <rte_prefetch.h>
+
 #include <algorithm>
 
 #include "verbs-shim/driver/log.h"
@@ -41,6 +43,24 @@ WcStatus status_of_receive(uint32_t status) {
 }
 
 }  // namespace
+
+void Qp::prefetch() {
+  constexpr size_t kLineBytes = 64;
+  const auto lines = [](const void* first, const void* last) {
+    for (auto* line = static_cast<const char*>(first); line <= last; line += kLineBytes)
+      rte_prefetch0(line);
+  };
+  // Not the trackers' bitmaps, which lie in their middle.
+  const auto tracker = [&](const SendTracker& t) {
+    lines(&t, reinterpret_cast<const char*>(&t) + kLineBytes);
+    lines(reinterpret_cast<const char*>(&t + 1) - kLineBytes, &t + 1);
+  };
+  lines(this, &requests_);
+  tracker(requests_);
+  tracker(responses_);
+  lines(&request_congestion_, this + 1);
+  lines(&cell(), &cell().sack);
+}
 
 void Qp::on_report(TimeNs now_ns) {
   // Receives are counted before the cell is read and delivered after it: a completion of ours that
