@@ -147,10 +147,11 @@ void LcoreLoop::note_load(TimeNs now_ns, bool worked) {
   last_turn_ns_ = now_ns;
   last_turn_worked_ = worked;
   if (now_ns - load_since_ns_ < kLoadPeriodNs) return;
-  const bool busy = 2 * busy_ns_ > now_ns - load_since_ns_;
+  const uint64_t period_ns = now_ns - load_since_ns_;
+  busy_ = 2 * busy_ns_ > period_ns;
   load_since_ns_ = now_ns;
   busy_ns_ = 0;
-  page_->busy_cpu.store(busy ? static_cast<uint32_t>(sched_getcpu() + 1) : 0,
+  page_->busy_cpu.store(busy_ ? static_cast<uint32_t>(sched_getcpu() + 1) : 0,
                         std::memory_order_relaxed);
 }
 
@@ -168,14 +169,15 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
     rte_pause();
     return;
   }
-  const bool dear = yield_cost_.dear(now_ns);
-  if (++empty_turns_ < kTurnsBeforeYield && !(dear && empty_turns_ == 1 && in_the_way())) {
+  const bool make_way = ++empty_turns_ == 1 && !busy_ && in_the_way();
+  if (!make_way && empty_turns_ < kTurnsBeforeYield) {
     rte_pause();
     return;
   }
-  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !dear) {
+  YieldCost& cost = make_way ? answer_yield_cost_ : idle_yield_cost_;
+  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !cost.dear(now_ns)) {
     sched_yield();
-    yield_cost_.took(now_ns, monotonic_now_ns());
+    cost.took(now_ns, monotonic_now_ns());
     return;
   }
   sleep(now_ns);

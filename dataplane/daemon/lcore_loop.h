@@ -107,7 +107,9 @@ class LcoreLoop {
 
   LcoreIdle idle_;
   // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
-  YieldCost yield_cost_{800'000'000};
+  // But one that has just been delivered something is likely to answer, and to poll then: its
+  // yields are an account of their own.
+  YieldCost idle_yield_cost_{800'000'000}, answer_yield_cost_{800'000'000};
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;
@@ -123,6 +125,7 @@ class LcoreLoop {
   TimeNs last_turn_ns_ = 0, load_since_ns_ = 0;
   uint64_t busy_ns_ = 0;  // of turns with work, since load_since_ns_
   bool last_turn_worked_ = false;
+  bool busy_ = false;
 };
 
 }  // namespace hostnic

@@ -107,4 +107,11 @@ void ClientChannel::wake_driver() {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void ClientChannel::wake_poller() {
+  auto& word = header().poller_naps;
+  if (word.load(std::memory_order_relaxed) == 0) return;
+  word.store(0, std::memory_order_release);
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 }  // namespace hostnic

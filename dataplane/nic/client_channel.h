@@ -43,6 +43,8 @@ class ClientChannel {
 
   // The driver's service thread is asleep and should look (futex wake; cannot block). Any thread.
   void wake_driver();
+  // So that a program's polling thread that naps looks again. Costs nothing when none does.
+  void wake_poller();
   // Set by the lcore when the client broke a rule, or by memory code when its address space is
   // gone. The control thread then closes the connection with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};

@@ -463,7 +463,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void report(QpContext& qp);
   void publish_event(QpContext& qp, uint32_t event);
   void send_reports();
-  void wake_drivers();
+  void wake_drivers(bool idle);
   static ClientState& state_of(ClientChannel& channel);
 
   // impairments.cc

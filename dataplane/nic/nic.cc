@@ -80,7 +80,7 @@ uint32_t Nic::poll(TimeNs now_ns) {
   nic.flush_all();
   if (!nic.report_list.empty()) ++work;
   nic.send_reports();
-  nic.wake_drivers();
+  nic.wake_drivers(work == 0);
   return work;
 }
 

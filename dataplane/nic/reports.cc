@@ -48,7 +48,7 @@ ClientState& Nic::Impl::state_of(ClientChannel& channel) {
   return *static_cast<ClientState*>(channel.nic_state);
 }
 
-void Nic::Impl::wake_drivers() {
+void Nic::Impl::wake_drivers(bool idle) {
   // Reports and responses published above, sleep flags read below (the fence that HOST.md
   // measured).
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -65,6 +65,9 @@ void Nic::Impl::wake_drivers() {
       client->wake_due_ns = UINT64_MAX;
       continue;
     }
+    // Not in the midst of work: each wake-up is a system call, and one nap then serves for many
+    // reports.
+    if (idle) client->channel->wake_poller();
     if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
       client->wake_due_ns = now + kAwakeNs;  // awake: it looks at the ring before it sleeps
       continue;

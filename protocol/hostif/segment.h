@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 8;
+inline constexpr uint32_t kHostAbiVersion = 9;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -87,6 +87,8 @@ struct SegmentHeader {
   std::atomic<uint64_t> next_deadline_ns;  // when the driver's next timer is due; 0: none
   std::atomic<uint32_t> armed_cqs;         // completion queues waiting for an event
   std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
+  std::atomic<uint32_t> poller_naps;  // futex word: 1: a polling thread waits for reports here; the
+                                      // NIC takes that back when it wakes it
   std::atomic<uint32_t> program_cpu;  // where work was last handed over: processor + 1; 0: nowhere
   // Written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
@@ -103,6 +105,7 @@ struct SegmentHeader {
 struct DoorbellPage {
   alignas(64) std::atomic<uint32_t> lcore_sleeping;
   std::atomic<uint32_t> busy_cpu;  // number of the processor + 1; 0: not busy, or not known
+  std::atomic<uint32_t> crowded;   // busy, and others take more than a tenth of its time
 };
 
 // ---- QP cell

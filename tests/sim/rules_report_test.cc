@@ -207,6 +207,22 @@ uint64_t woken_after_ns(uint32_t armed_cqs, uint64_t polling_for_ns) {
   return woken_ns;
 }
 
+TEST(Rules, Rule34_ANappingPollerIsWokenWhenTheNicHasReportedAndIsIdle) {
+  Pair pair;
+  pair.post_receive(1, 0, kMtu);
+  Host& far = *pair.far->host;
+  SegmentHeader& header = far.channel().header();
+  pair.world.run_for(kMillisecond);
+  header.poller_naps.store(1);
+  header.polling_until_ns.store(pair.world.now() + 10 * kMillisecond);
+  pair.world.run_for(kMillisecond);
+  EXPECT_EQ(header.poller_naps.load(), 1u) << "nothing was reported";
+  far.stopped_until_ns = pair.world.now() + 10 * kMillisecond;
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  EXPECT_TRUE(pair.world.run_until([&] { return header.poller_naps.load() == 0; }, kMillisecond));
+  EXPECT_EQ(pair.received(1, 20 * kMillisecond).size(), 1u);
+}
+
 TEST(Rules, Rule34_ASleepingDriverIsWokenAtOnceOrAfter50Us) {
   EXPECT_LT(woken_after_ns(/*armed_cqs=*/1, /*polling_for_ns=*/50'000), 10'000u) << "armed";
   EXPECT_LT(woken_after_ns(0, 0), 10'000u) << "nobody polls";

@@ -18,7 +18,8 @@ class CoreSharing : public testing::Test {
   }
   void TearDown() override { sched_setaffinity(0, sizeof(before_), &before_); }
 
-  void share() { share_core(*header_, doorbell_, now_ns_ += 10'000'000); }
+  // Whether it yielded depends on who else runs here.
+  void share() { (void)share_core(*header_, doorbell_, now_ns_ += 10'000'000, 1); }
   static std::vector<int> allowed() {
     cpu_set_t set;
     std::vector<int> cpus;
@@ -65,6 +66,19 @@ TEST_F(CoreSharing, APollerThatMayRunNowhereElseStays) {
 TEST_F(CoreSharing, WhileAPollerYieldsItIsKnownToComeBack) {
   share();
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs);
+}
+
+TEST_F(CoreSharing, APollerInACrowdNapsWhenItHasWaitedForAWhile) {
+  doorbell_.crowded.store(1);
+  for (uint32_t rounds = kRoundsBeforeNap; rounds < kRoundsBeforeNap + 10; ++rounds)
+    EXPECT_FALSE(share_core(*header_, doorbell_, now_ns_ += 10'000'000, rounds));
+  EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs) << "it comes back";
+}
+
+TEST_F(CoreSharing, APollerThatNapsSaysSoWhereTheNicWakesIt) {
+  announce_nap(*header_);
+  EXPECT_EQ(header_->poller_naps.load(), 1u);
+  nap(*header_);  // ends by itself
 }
 
 }  // namespace

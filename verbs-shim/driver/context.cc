@@ -366,9 +366,11 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   }
   if (taken != 0) {
     empty_polls = 0;
-  } else if (++empty_polls >= kEmptyPollsBeforeYield) {
-    empty_polls = 0;
-    share_core(header, *parts_->doorbell, now);
+  } else if (++empty_polls % kEmptyPollsBeforeYield == 0) {
+    if (!share_core(header, *parts_->doorbell, now, empty_polls / kEmptyPollsBeforeYield)) {
+      announce_nap(header);
+      if (!driver_->reports_waiting()) nap(header);
+    }
   }
   return taken;
 }

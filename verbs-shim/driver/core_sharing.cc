@@ -1,15 +1,19 @@
 #include "verbs-shim/driver/core_sharing.h"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "protocol/hostif/yield_cost.h"
 
 namespace hostnic::driver {
 namespace {
 
+constexpr uint64_t kYieldUsedNs = 2'000;    // others ran during a yield that took longer
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
-constexpr uint32_t kNapNs = 50'000;         // of a poller that does better not to yield
+constexpr long kNapNs = 50'000;             // of a poller that does better not to yield
 constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
 // Between attempts to leave a busy lcore's core. The kernel may bring us back: it counts threads,
 // and two here and one there is as good for it as the other way round.
@@ -42,24 +46,42 @@ void pause_for(uint32_t pause_ns) {
   nanosleep(&pause, nullptr);
 }
 
-void share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns) {
+bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
+                uint32_t rounds) {
   static thread_local YieldCost yield_cost;
   static thread_local TimeNs next_move_ns = 0;
+  static thread_local bool yield_used = false;
   if (now_ns >= next_move_ns) {
     const int cpu = sched_getcpu();
     if (cpu >= 0 && doorbell.busy_cpu.load(std::memory_order_relaxed) == cpu + 1u)
       next_move_ns = now_ns + leave(cpu);
   }
   const TimeNs polling_until_ns = now_ns + kPollingNs;
-  if (yield_cost.dear(now_ns)) {
+  const bool give_up = rounds >= kRoundsBeforeNap &&
+                       (doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
+                        (yield_used && doorbell.busy_cpu.load(std::memory_order_relaxed) != 0));
+  if (give_up || yield_cost.dear(now_ns)) {
     header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
-    pause_for(kNapNs);
-    return;
+    return false;
   }
   header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
   sched_yield();
   header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
-  yield_cost.took(now_ns, monotonic_ns());
+  const TimeNs end_ns = monotonic_ns();
+  yield_cost.took(now_ns, end_ns);
+  yield_used = end_ns - now_ns > kYieldUsedNs;
+  return true;
+}
+
+void announce_nap(SegmentHeader& header) {
+  header.poller_naps.store(1, std::memory_order_relaxed);
+  // The NIC publishes reports, fences, and reads the word.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void nap(SegmentHeader& header) {
+  const timespec timeout{0, kNapNs};
+  syscall(SYS_futex, &header.poller_naps, FUTEX_WAIT, 1, &timeout, nullptr, 0);
 }
 
 }  // namespace hostnic::driver

@@ -10,6 +10,9 @@ namespace hostnic::driver {
 // A program that polled more recently than this polls still.
 inline constexpr uint64_t kPollingNs = 50'000;
 
+// After so many rounds without a completion a poller may nap.
+inline constexpr uint32_t kRoundsBeforeNap = 4;
+
 // CLOCK_MONOTONIC.
 TimeNs monotonic_ns();
 void pause_for(uint32_t pause_ns);
@@ -17,7 +20,16 @@ void pause_for(uint32_t pause_ns);
 // The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core
 // for another one if it may use one: two pollers share a core well, each yielding to the other, and
 // a poller and a busy lcore don't. The thread's affinity is as before when this returns.
-// `polling_until_ns` of the header says meanwhile that the program comes back.
-void share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns);
+// `polling_until_ns` of the header says meanwhile that the program comes back. `rounds`: how often
+// this was called since the poller last found something. False: nothing was given away, the poller
+// had better nap: yielding costs too much just now, or it has waited for some rounds while the NIC
+// is busy and others use the cores.
+[[nodiscard]] bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
+                              uint32_t rounds);
+
+// For such a poller: announce_nap(), look at the rings once more, and nap() if nothing has come.
+// The nap ends when the NIC has reported something and has no other work, or after 50 us.
+void announce_nap(SegmentHeader& header);
+void nap(SegmentHeader& header);
 
 }  // namespace hostnic::driver
