@@ -95,7 +95,7 @@ Expected<void, std::string> Daemon::open_ethernet_ports() {
     unit.ethernet = std::move(*port);
     unit.port = unit.ethernet.get();
     for (const UniqueFd& socket : unit.ethernet->sockets())
-      if (const int error = unit.lcore->watch(socket.get()))
+      if (const int error = unit.lcore->watch_arrivals(socket.get()))
         return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
     settings.mac = unit.ethernet->mac();
     auto mtu = choose_ib_mtu(settings.name, unit.plan.port, settings.mtu_bytes,

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "dataplane/daemon/clock.h"
 
@@ -25,8 +26,18 @@ static_assert(sizeof(DoorbellPage) <= kPageBytes);
 constexpr uint32_t kTurnsBeforeYield = 8;
 // How often the loop asks itself whether it is busy.
 constexpr uint64_t kLoadPeriodNs = 250'000;
+// A busy one waits so many times as long before it sleeps: work is likely to come.
+constexpr uint64_t kBusyLingers = 8;
+// How often a busy one asks how much of its core it gets: a system call.
+constexpr uint64_t kCrowdPeriodNs = 2'000'000;
 
 std::string errno_line(const char* what) { return fmt::format("{}: {}", what, strerror(errno)); }
+
+uint64_t thread_cpu_ns() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
 
 // A sealed memfd: clients map it for reading, and no descriptor of it grants more.
 Expected<UniqueFd, std::string> make_doorbell_page(DoorbellPage** page) {
@@ -69,6 +80,25 @@ int LcoreLoop::watch(int event_fd) {
 
 void LcoreLoop::unwatch(int event_fd) {
   epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, event_fd, nullptr);
+}
+
+int LcoreLoop::watch_arrivals(int socket) {
+  arrival_sockets_.push_back(socket);
+  return watch(socket);
+}
+
+// False: the kernel has no memory for that.
+bool LcoreLoop::hear_arrivals(bool on) {
+  if (hears_arrivals_ == on) return true;
+  for (const int socket : arrival_sockets_) {
+    if (!on) {
+      unwatch(socket);
+    } else if (const int error = watch(socket); error != 0 && error != EEXIST) {
+      return false;
+    }
+  }
+  hears_arrivals_ = on;
+  return true;
 }
 
 void LcoreLoop::ring() {
@@ -151,8 +181,29 @@ void LcoreLoop::note_load(TimeNs now_ns, bool worked) {
   busy_ = 2 * busy_ns_ > period_ns;
   load_since_ns_ = now_ns;
   busy_ns_ = 0;
+  note_crowd(now_ns);
   page_->busy_cpu.store(busy_ ? static_cast<uint32_t>(sched_getcpu() + 1) : 0,
                         std::memory_order_relaxed);
+}
+
+// Tells pollers that others, perhaps they, want this core as well.
+void LcoreLoop::note_crowd(TimeNs now_ns) {
+  if (!busy_) {
+    crowd_since_ns_ = 0;
+    page_->crowded.store(0, std::memory_order_relaxed);
+    return;
+  }
+  if (crowd_since_ns_ != 0 && now_ns - crowd_since_ns_ < kCrowdPeriodNs) return;
+  const uint64_t cpu_ns = thread_cpu_ns();
+  if (crowd_since_ns_ != 0) {
+    const uint64_t awake_ns = now_ns - crowd_since_ns_ - slept_ns_;
+    const uint64_t ran_ns = cpu_ns - crowd_cpu_ns_;
+    page_->crowded.store(ran_ns + awake_ns / 10 < awake_ns, std::memory_order_relaxed);
+    if (slept_ns_ == 0) hear_arrivals(false);
+  }
+  slept_ns_ = 0;
+  crowd_since_ns_ = now_ns;
+  crowd_cpu_ns_ = cpu_ns;
 }
 
 // Whether the program that goes on now would do so on this processor. Others are as likely to hand
@@ -175,7 +226,8 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
     return;
   }
   YieldCost& cost = make_way ? answer_yield_cost_ : idle_yield_cost_;
-  if (handling() && now_ns - idle_since_ns_ < idle_.linger_ns && !cost.dear(now_ns)) {
+  const uint64_t linger_ns = busy_ ? kBusyLingers * idle_.linger_ns : idle_.linger_ns;
+  if (handling() && now_ns - idle_since_ns_ < linger_ns && !cost.dear(now_ns)) {
     sched_yield();
     cost.took(now_ns, monotonic_now_ns());
     return;
@@ -211,19 +263,22 @@ uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
 void LcoreLoop::sleep(TimeNs now_ns) {
   page_->lcore_sleeping.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!something_waits(now_ns)) {
+  if (hear_arrivals(true) && !something_waits(now_ns)) {
     const uint64_t bound_ns = sleep_bound_ns(now_ns);
     if (bound_ns != 0) {
       sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       const timespec timeout{static_cast<time_t>(bound_ns / 1'000'000'000),
                              static_cast<long>(bound_ns % 1'000'000'000)};
       epoll_event events[16];
-      if (epoll_pwait2(epoll_fd_.get(), events, 16, bound_ns == UINT64_MAX ? nullptr : &timeout,
-                       nullptr) > 0) {
+      const int events_seen = epoll_pwait2(epoll_fd_.get(), events, 16,
+                                           bound_ns == UINT64_MAX ? nullptr : &timeout, nullptr);
+      const TimeNs woken_ns = monotonic_now_ns();
+      slept_ns_ += woken_ns - now_ns;
+      if (events_seen > 0) {
         // Somebody rang: a partner is awake and likely to go on, so linger again. After a mere tick
         // the next empty turn sleeps at once.
         empty_turns_ = 0;
-        idle_since_ns_ = monotonic_now_ns();
+        idle_since_ns_ = woken_ns;
       }
     }
   } else {

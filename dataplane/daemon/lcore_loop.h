@@ -80,6 +80,9 @@ class LcoreLoop {
   // is edge-triggered). Returns 0 or an errno value.
   int watch(int event_fd);
   void unwatch(int event_fd);
+  // Before run(). The same for a socket where packets arrive, each of which costs whoever sends it
+  // some 5 % more while somebody listens: a busy lcore does not.
+  int watch_arrivals(int socket);
 
   // A descriptor of the doorbell page for clients: its memory can't be written through it.
   int doorbell_fd() const { return doorbell_fd_.get(); }
@@ -94,11 +97,13 @@ class LcoreLoop {
   uint32_t turn(TimeNs now_ns);
   void run_tasks();
   void note_load(TimeNs now_ns, bool worked);
+  void note_crowd(TimeNs now_ns);
   void idle_turn(TimeNs now_ns);
   bool in_the_way();
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
   bool something_waits(TimeNs now_ns);
+  bool hear_arrivals(bool on);
 
   struct Task {
     std::function<void()> function;
@@ -126,6 +131,10 @@ class LcoreLoop {
   uint64_t busy_ns_ = 0;  // of turns with work, since load_since_ns_
   bool last_turn_worked_ = false;
   bool busy_ = false;
+  TimeNs crowd_since_ns_ = 0;  // 0: nothing is measured
+  uint64_t crowd_cpu_ns_ = 0, slept_ns_ = 0;
+  std::vector<int> arrival_sockets_;
+  bool hears_arrivals_ = true;
 };
 
 }  // namespace hostnic

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "dataplane/daemon/clock.h"
@@ -52,10 +55,13 @@ bool eventually(const auto& condition, std::chrono::milliseconds limit = 5s) {
 
 class LcoreLoopTest : public testing::Test {
  protected:
-  void start(const LcoreIdle& idle = {}) {
+  void start(const LcoreIdle& idle = {}, int arrivals = -1) {
     auto made = LcoreLoop::create(idle);
     ASSERT_TRUE(made) << made.error();
     loop_ = std::move(*made);
+    if (arrivals >= 0) {
+      ASSERT_EQ(loop_->watch_arrivals(arrivals), 0);
+    }
     loop_->add(&nic_);
     thread_ = std::thread([this] { loop_->run(); });
   }
@@ -169,6 +175,33 @@ TEST_F(LcoreLoopTest, AClientsEventfdWakesItAgainAndAgain) {
   eventfd_write(doorbell.get(), 1);
   std::this_thread::sleep_for(20ms);
   EXPECT_LE(loop_->turns(), turns + 2) << "a client that is gone still wakes the lcore";
+}
+
+// Whether some epoll set of this process looks at it.
+bool somebody_watches(int fd) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream lines(entry.path());
+    std::string word;
+    for (int watched = -1; lines >> word;)
+      if (word == "tfd:" && lines >> watched && watched == fd) return true;
+  }
+  return false;
+}
+
+// Each packet would cost its sender a wake-up of somebody who is awake.
+TEST_F(LcoreLoopTest, ABusyLcoreListensForPacketsOnlyBeforeItSleeps) {
+  const UniqueFd socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  nic_.always_works = true;
+  start({}, socket.get());
+  EXPECT_TRUE(eventually([&] { return !somebody_watches(socket.get()); }));
+  nic_.always_works = false;
+  for (uint32_t i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(sleeps());
+    ASSERT_TRUE(somebody_watches(socket.get()));
+    nic_.published.store(i);
+    eventfd_write(socket.get(), 1);
+    ASSERT_TRUE(eventually([&] { return nic_.done.load() == i; })) << i;
+  }
 }
 
 TEST_F(LcoreLoopTest, KeepsADeadlineWhileAsleep) {
