@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <rte_errno.h>
 
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -25,13 +26,13 @@ enum class Packets : uint8_t { kSingle, kSealed, kUnits };
 
 class BothNics {
  public:
-  explicit BothNics(Packets packets)
+  explicit BothNics(Packets packets, uint32_t qps = 1)
       : pools_(make_pools()),
         wire_(make_wire(pools_.get())),
-        sender_(wire_->port(0), source_, settings(0, packets)),
-        receiver_(wire_->port(1), target_, settings(1, packets)) {
-    sender_.connect(1, receiver_.qpn(), kMtuBytes);
-    receiver_.connect(0, sender_.qpn(), kMtuBytes);
+        sender_(wire_->port(0), source_, settings(0, packets, qps)),
+        receiver_(wire_->port(1), target_, settings(1, packets, qps)) {
+    sender_.connect(1, receiver_.qpns(), kMtuBytes);
+    receiver_.connect(0, sender_.qpns(), kMtuBytes);
   }
   // The wire holds nothing that refers to a NIC's memory when it goes.
   ~BothNics() { settle(); }
@@ -49,11 +50,16 @@ class BothNics {
     receiver_.poll();
     return true;
   }
+  std::span<const uint32_t> sender_qpns() const { return sender_.qpns(); }
   uint64_t units() const { return receiver_.counter(Counter::rx_units); }
-  // Until everything has been acknowledged; whether that is so, and the bytes are there.
-  bool finish(Psn end, uint64_t bytes) {
+  // Until everything has been acknowledged, which each QP sent up to its `ends`; whether that is so,
+  // and the bytes are there.
+  bool finish(std::span<const Psn> ends, uint64_t bytes) {
     settle();
-    return sender_.acknowledged() == end &&
+    bool all = true;
+    for (uint32_t qp = 0; qp < ends.size(); ++qp)
+      all = all && sender_.acknowledged(qp) == ends[qp];
+    return all &&
            receiver_.counter(Counter::bytes_copied_mapped) == bytes &&
            std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==
                0;
@@ -92,8 +98,9 @@ class BothNics {
     if (!wire) throw std::runtime_error(wire.error());
     return std::move(*wire);
   }
-  NicBenchSettings settings(uint32_t index, Packets packets) const {
+  NicBenchSettings settings(uint32_t index, Packets packets, uint32_t qps) const {
     return {.index = index,
+            .qps = qps,
             .sealed = packets == Packets::kSealed,
             .segmentation = packets == Packets::kUnits,
             .pools = &pools_.get()};
@@ -120,14 +127,14 @@ void run(benchmark::State& state, Packets packets) {
   writes.back().flags |= kSendAckRequest;
 
   const uint64_t source = writes[0].sge0.addr, target = writes[0].va;
-  Psn psn;
+  std::array<Psn, 1> psn;
   uint64_t at = 0;
   for (auto _ : measured(state)) {
     for (SendDescriptor& d : writes) {
-      d.psn = psn.value();
+      d.psn = psn[0].value();
       d.sge0.addr = source + at;
       d.va = target + at;
-      psn += packets_per_message;
+      psn[0] += packets_per_message;
       at = (at + message_bytes) % kMemoryBytes;
     }
     if (!nics.turn(writes)) {
@@ -142,6 +149,39 @@ void run(benchmark::State& state, Packets packets) {
   if ((nics.units() != 0) != (packets == Packets::kUnits))
     state.SkipWithError("segmentation offload is on where it should be off, or off");
 }
+
+// One message of each queue pair in turn, as of a program with many connections: no two packets
+// that follow each other have anything in common.
+void nic_both_qps(benchmark::State& state) {
+  const auto message_bytes = static_cast<uint32_t>(state.range(0));
+  const auto qps = static_cast<uint32_t>(state.range(1));
+  BothNics nics(Packets::kSingle, qps);
+  std::vector<SendDescriptor> writes(kTurnPackets, nics.make_write(0, message_bytes));
+  const uint64_t source = writes[0].sge0.addr, target = writes[0].va;
+  std::vector<Psn> psns(qps);
+  uint64_t at = 0;
+  uint32_t qp = 0;
+  for (auto _ : measured(state)) {
+    for (SendDescriptor& d : writes) {
+      d.qpn = nics.sender_qpns()[qp];
+      d.psn = psns[qp].value();
+      psns[qp] += 1;
+      qp = qp + 1 == qps ? 0 : qp + 1;
+      d.sge0.addr = source + at;
+      d.va = target + at;
+      at = (at + message_bytes) % kMemoryBytes;
+    }
+    if (!nics.turn(writes)) {
+      state.SkipWithError("the send ring is full");
+      return;
+    }
+  }
+  const uint64_t messages = state.iterations() * writes.size();
+  report(state, messages, messages * message_bytes);
+  if (!nics.finish(psns, messages * message_bytes))
+    state.SkipWithError("other bytes were placed than sent, or not acknowledged");
+}
+HOSTNIC_BENCHMARK(nic_both_qps)->Args({64, 64})->Args({4096, 10'000});
 
 // As between the NICs of one hostnicd: payload is copied once, from memory to memory.
 void nic_both(benchmark::State& state) { run(state, Packets::kSingle); }

@@ -15,7 +15,9 @@
 namespace hostnic::bench {
 namespace {
 
-constexpr uint32_t kQpn = 0x10002;
+constexpr uint32_t kFirstQpn = 0x10000;  // of cell 0
+// At most, of the segment's memory.
+constexpr uint64_t kQpArenaBytes = 16 * 1024;
 constexpr uint32_t kPathMtuBytes = 4096;
 constexpr uint32_t kPeerWindow = 1024;
 // Requests of one list. Their packets fit the window from the start.
@@ -29,9 +31,12 @@ void require(bool good, const char* what) {
 // The NIC's end of the segment: grants every command, takes descriptors, and acknowledges.
 class PlayedNic final : public driver::NicLink {
  public:
-  PlayedNic() {
-    auto made = ClientChannel::create(
-        {.client_id = 1, .max_qps = 4, .arena_bytes = 1 << 20, .program = "bench", .pid = 0});
+  explicit PlayedNic(uint32_t qps) {
+    auto made = ClientChannel::create({.client_id = 1,
+                                       .max_qps = qps,
+                                       .arena_bytes = (1 << 20) + uint64_t{qps} * kQpArenaBytes,
+                                       .program = "bench",
+                                       .pid = 0});
     require(made.has_value(), "client segment");
     channel_ = std::move(*made);
   }
@@ -54,9 +59,9 @@ class PlayedNic final : public driver::NicLink {
     }
     return taken;
   }
-  // Everything before `base` was sent, and has arrived.
-  void acknowledge(Psn base) {
-    QpCell& cell = channel_->cell(0);
+  // Everything of a QP before `base` was sent, and has arrived.
+  void acknowledge(uint32_t cell_index, Psn base) {
+    QpCell& cell = channel_->cell(cell_index);
     cell.transmitted_psn.store(base.value(), std::memory_order_release);
     cell.sequence.fetch_add(1);
     cell.base_psn = cell.sack_end_psn = base.value();
@@ -64,7 +69,7 @@ class PlayedNic final : public driver::NicLink {
     ++cell.ack_count;
     cell.sequence.fetch_add(1);
     if (cell.dirty.exchange(1) != 0) return;
-    const MetaReport report{0, kQpn, {}};
+    const MetaReport report{cell_index, kFirstQpn + cell_index, {}};
     require(channel_->metas.enqueue_bulk(&report, 1), "the meta ring is full");
   }
 
@@ -74,7 +79,8 @@ class PlayedNic final : public driver::NicLink {
     while (channel_->commands.dequeue_burst(&command, 1) == 1) {
       CommandResponse response{};
       response.correlation = command.correlation;
-      response.qpn = kQpn;
+      if (command.kind == CommandKind::kCreateQp)
+        response.qpn = kFirstQpn + command.create_qp.cell_index;
       require(channel_->responses.enqueue_bulk(&response, 1), "the response ring is full");
     }
   }
@@ -82,47 +88,26 @@ class PlayedNic final : public driver::NicLink {
   std::unique_ptr<ClientChannel> channel_;
 };
 
-// One connected queue pair.
+// Connected queue pairs.
 class DriverHalf {
  public:
-  DriverHalf() {
+  explicit DriverHalf(uint32_t qps) : nic_(qps), bases_(qps) {
     require(driver_.error() == 0, "the driver refuses its segment");
-    driver::QpInit init;
-    init.send_cq = init.recv_cq = cq_.get();
-    init.caps = {.max_send_wr = 2 * kListRequests,
-                 .max_recv_wr = 1,
-                 .max_send_sge = 1,
-                 .max_recv_sge = 1,
-                 .max_inline_bytes = kMaxInlineBytes};
-    auto made = driver_.create_qp(init);
-    require(made.has_value(), "a queue pair");
-    qp_ = *made;
-    driver::QpAttr attr;
-    attr.path_mtu_bytes = kPathMtuBytes;
-    attr.dest_qpn = 0x10003;
-    attr.dest_ip = Ipv4Address{0x0a000002};
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    const auto move = [&](QpState state, uint32_t mask) {
-      attr.state = state;
-      require(driver_.modify_qp(qp_, attr, mask | driver::kQpState) == 0, "a state");
-    };
-    using namespace driver;
-    move(QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(QpState::kRtr,
-         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
-    move(QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
+    for (uint32_t i = 0; i < qps; ++i) qps_.push_back(connect());
   }
-  ~DriverHalf() { driver_.destroy_qp(qp_); }
+  ~DriverHalf() {
+    for (driver::Qp* qp : qps_) driver_.destroy_qp(qp);
+  }
   DriverHalf(const DriverHalf&) = delete;
   DriverHalf& operator=(const DriverHalf&) = delete;
 
-  // `count` signalled requests, numbered on. Whether all were taken.
+  // `count` signalled requests, numbered on, of a queue pair each in turn. Whether all were taken.
   bool post(driver::SendRequest& request, uint32_t count) {
     int error = 0;
     for (uint32_t i = 0; i < count; ++i) {
       request.wr_id = posted_++;
-      error |= driver_.post_send(qp_, request, now_ns_);
+      error |= driver_.post_send(qps_[next_qp_], request, now_ns_);
+      if (++next_qp_ == qps_.size()) next_qp_ = 0;
     }
     return error == 0;
   }
@@ -131,12 +116,16 @@ class DriverHalf {
   bool arrive(uint32_t count) {
     uint32_t packets = 0;
     const uint32_t taken = nic_.take(packets);
-    base_ += packets;
-    nic_.acknowledge(base_);
+    const uint32_t senders = std::min<uint32_t>(count, static_cast<uint32_t>(qps_.size()));
+    for (uint32_t i = 0; i < senders; ++i) {
+      bases_[next_heard_] += packets / senders;
+      nic_.acknowledge(next_heard_, bases_[next_heard_]);
+      if (++next_heard_ == qps_.size()) next_heard_ = 0;
+    }
     now_ns_ += 10'000;
     return taken == count;
   }
-  // Handles the report and polls. Whether `count` completions came, the right ones.
+  // Handles the reports and polls. Whether `count` completions came, the right ones.
   bool complete(uint32_t count) {
     {
       std::lock_guard lock(driver_.mutex());
@@ -153,6 +142,35 @@ class DriverHalf {
   }
 
  private:
+  driver::Qp* connect() {
+    driver::QpInit init;
+    init.send_cq = init.recv_cq = cq_.get();
+    init.caps = {.max_send_wr = 2 * kListRequests,
+                 .max_recv_wr = 1,
+                 .max_send_sge = 1,
+                 .max_recv_sge = 1,
+                 .max_inline_bytes = kMaxInlineBytes};
+    auto made = driver_.create_qp(init);
+    require(made.has_value(), "a queue pair");
+    driver::Qp* const qp = *made;
+    driver::QpAttr attr;
+    attr.path_mtu_bytes = kPathMtuBytes;
+    attr.dest_qpn = 0x10003;
+    attr.dest_ip = Ipv4Address{0x0a000002};
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    const auto move = [&](QpState state, uint32_t mask) {
+      attr.state = state;
+      require(driver_.modify_qp(qp, attr, mask | driver::kQpState) == 0, "a state");
+    };
+    using namespace driver;
+    move(QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
+    move(QpState::kRtr,
+         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
+    move(QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
+    return qp;
+  }
+
   PlayedNic nic_;
   driver::Driver driver_{nic_,
                          nic_.channel().segment_fd(),
@@ -160,16 +178,18 @@ class DriverHalf {
                          nic_.channel().segment_bytes(),
                          {}};
   std::unique_ptr<driver::Cq> cq_ = driver_.create_cq(2 * kListRequests, nullptr, nullptr);
-  driver::Qp* qp_ = nullptr;
+  std::vector<driver::Qp*> qps_;
+  std::vector<Psn> bases_;
+  size_t next_qp_ = 0;
+  uint32_t next_heard_ = 0;
   std::array<driver::Completion, kListRequests> completions_;
   uint64_t posted_ = 0, completed_ = 0;
-  Psn base_;
   TimeNs now_ns_ = 1'000'000'000;
 };
 
 enum class Half : uint8_t { kPost, kComplete };
 
-void run(benchmark::State& state, Half half, bool inline_data) {
+void run(benchmark::State& state, Half half, bool inline_data, uint32_t qps = 1) {
   const auto bytes = static_cast<uint32_t>(state.range(0));
   const uint32_t packets = (bytes + kPathMtuBytes - 1) / kPathMtuBytes;
   const uint32_t count = std::min(kListRequests, kListPackets / packets);
@@ -182,7 +202,7 @@ void run(benchmark::State& state, Half half, bool inline_data) {
   request.sges = {&sge, 1};
   request.remote_va = 0x7000'0000'0000;
   request.rkey = 0xabc123;
-  DriverHalf driver;
+  DriverHalf driver(qps);
   const auto part = [&](Half which, auto work) {
     if (which != half) return work();
     const Part timed(state);
@@ -203,6 +223,15 @@ void run(benchmark::State& state, Half half, bool inline_data) {
 
 void post_send(benchmark::State& state) { run(state, Half::kPost, false); }
 HOSTNIC_BENCHMARK(post_send)->Arg(64)->Arg(65536)->UseManualTime();
+// Each of another queue pair than the one before.
+void post_send_qps(benchmark::State& state) {
+  run(state, Half::kPost, false, static_cast<uint32_t>(state.range(1)));
+}
+HOSTNIC_BENCHMARK(post_send_qps)->Args({64, 64})->Args({64, 1024})->UseManualTime();
+void report_to_completion_qps(benchmark::State& state) {
+  run(state, Half::kComplete, false, static_cast<uint32_t>(state.range(1)));
+}
+HOSTNIC_BENCHMARK(report_to_completion_qps)->Args({64, 64})->Args({64, 1024})->UseManualTime();
 void post_send_inline(benchmark::State& state) { run(state, Half::kPost, true); }
 HOSTNIC_BENCHMARK(post_send_inline)->Arg(64)->UseManualTime();
 void report_to_completion(benchmark::State& state) { run(state, Half::kComplete, false); }

@@ -14,7 +14,8 @@ namespace {
 
 constexpr uint32_t kPd = 1;
 constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite;
-constexpr uint32_t kMaxQps = 16;
+// Segment memory of a QP's: receive queue, completions, landing list.
+constexpr uint64_t kQpArenaBytes = 64 + 64 + sizeof(LandingSlot);
 
 void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
@@ -52,13 +53,17 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   nic.index = settings.index;
   nic.ip = address_of(settings.index);
   nic.mtu_bytes = kMtuBytes;
-  nic.max_qps = kMaxQps;
+  nic.max_qps = settings.qps;
   nic.always_icrc = settings.sealed;
   nic.segmentation = settings.segmentation;
   nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
                                port);
-  auto channel = ClientChannel::create(
-      {.client_id = 1, .max_qps = kMaxQps, .arena_bytes = 1 << 20, .program = "bench", .pid = 0});
+  auto channel =
+      ClientChannel::create({.client_id = 1,
+                             .max_qps = settings.qps,
+                             .arena_bytes = (1 << 20) + 2 * kQpArenaBytes * settings.qps,
+                             .program = "bench",
+                             .pid = 0});
   require(channel.has_value(), "client segment");
   channel_ = std::move(*channel);
   require(nic_->attach(channel_.get()) == 0, "attach");
@@ -77,18 +82,20 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
                          .space_id = settings.index + 1,
                          .space_offset = memory.address()});
   key_ = mrs_.add(std::move(init));
-  Command command{};
-  command.kind = CommandKind::kCreateQp;
-  command.create_qp = {.cell_index = 0,
-                       .pd = kPd,
-                       .recv_queue_offset = segment_.allocate(64),
-                       .recv_completion_offset = segment_.allocate(64),
-                       .landing_offset = segment_.allocate(sizeof(LandingSlot)),
-                       .recv_entries = 0,
-                       .recv_max_sge = 1,
-                       .landing_entries = 1,
-                       .type = QpType::kRc};
-  qpn_ = execute(command).qpn;
+  for (uint32_t cell = 0; cell < settings.qps; ++cell) {
+    Command command{};
+    command.kind = CommandKind::kCreateQp;
+    command.create_qp = {.cell_index = cell,
+                         .pd = kPd,
+                         .recv_queue_offset = segment_.allocate(64),
+                         .recv_completion_offset = segment_.allocate(64),
+                         .landing_offset = segment_.allocate(sizeof(LandingSlot)),
+                         .recv_entries = 0,
+                         .recv_max_sge = 1,
+                         .landing_entries = 1,
+                         .type = QpType::kRc};
+    qpns_.push_back(execute(command).qpn);
+  }
 }
 
 NicBench::~NicBench() {
@@ -106,18 +113,21 @@ CommandResponse NicBench::execute(Command command) {
   return response;
 }
 
-void NicBench::connect(uint32_t peer_index, uint32_t peer_qpn, uint32_t path_mtu_bytes) {
-  for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
-    Command command{};
-    command.kind = CommandKind::kModifyQp;
-    command.modify_qp.qpn = qpn_;
-    command.modify_qp.state = state;
-    command.modify_qp.dest_qpn = peer_qpn;
-    command.modify_qp.dest_ip = raw(address_of(peer_index));
-    command.modify_qp.access = kAccess;
-    command.modify_qp.path_mtu_bytes = static_cast<uint16_t>(path_mtu_bytes);
-    command.modify_qp.hop_limit = 64;
-    execute(command);
+void NicBench::connect(uint32_t peer_index, std::span<const uint32_t> peer_qpns,
+                       uint32_t path_mtu_bytes) {
+  for (size_t i = 0; i < qpns_.size(); ++i) {
+    for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+      Command command{};
+      command.kind = CommandKind::kModifyQp;
+      command.modify_qp.qpn = qpns_[i];
+      command.modify_qp.state = state;
+      command.modify_qp.dest_qpn = peer_qpns[i];
+      command.modify_qp.dest_ip = raw(address_of(peer_index));
+      command.modify_qp.access = kAccess;
+      command.modify_qp.path_mtu_bytes = static_cast<uint16_t>(path_mtu_bytes);
+      command.modify_qp.hop_limit = 64;
+      execute(command);
+    }
   }
 }
 
@@ -126,7 +136,7 @@ SendDescriptor NicBench::make_write(Psn psn, uint64_t at, uint32_t length_bytes,
   SendDescriptor d{};
   d.op = SendOp::kWrite;
   d.flags = kSendAckRequest;
-  d.qpn = qpn_;
+  d.qpn = qpns_[0];
   d.psn = psn.value();
   d.length_bytes = length_bytes;
   d.va = peer_address + at;

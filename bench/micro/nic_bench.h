@@ -1,4 +1,4 @@
-// A real NIC with one client segment, one QP and one memory region, on any port. The benchmark
+// A real NIC with one client segment, its QPs and one memory region, on any port. The benchmark
 // plays the driver.
 #pragma once
 
@@ -52,6 +52,7 @@ class Buffer {
 
 struct NicBenchSettings {
   uint32_t index = 0;
+  uint32_t qps = 1;
   bool sealed = false;               // packets carry an ICRC: payload is copied into them
   bool segmentation = false;         // offload, where the port carries units
   const MbufPools* pools = nullptr;  // shared with other NICs; null: its own
@@ -65,12 +66,13 @@ class NicBench {
   NicBench(const NicBench&) = delete;
   NicBench& operator=(const NicBench&) = delete;
 
-  // Brings the QP to RTS. Starting PSNs are 0 on both sides.
-  void connect(uint32_t peer_index, uint32_t peer_qpn, uint32_t path_mtu_bytes);
-  uint32_t qpn() const { return qpn_; }
+  // Brings all QPs to RTS, each with the peer's of the same place. Starting PSNs are 0 on both
+  // sides.
+  void connect(uint32_t peer_index, std::span<const uint32_t> peer_qpns, uint32_t path_mtu_bytes);
+  std::span<const uint32_t> qpns() const { return qpns_; }
   uint32_t key() const { return key_; }  // of the memory, local and remote
   // One chunk of a WRITE that is a message of its own, from offset `at` of our memory to the same
-  // offset of the peer's, and wants an ACK.
+  // offset of the peer's, and wants an ACK. By the first QP.
   SendDescriptor make_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
                             uint32_t peer_key) const;
   // False: no room for all of them in the send ring.
@@ -80,8 +82,8 @@ class NicBench {
   }
   // Takes reports as a driver does. How many there were.
   uint32_t take_reports();
-  // Of our requests: all before it have been acknowledged.
-  Psn acknowledged() { return Psn(segment_.cell(0).base_psn); }
+  // Of a QP's requests: all before it have been acknowledged.
+  Psn acknowledged(uint32_t qp = 0) { return Psn(segment_.cell(qp).base_psn); }
   void poll() { nic_->poll(now_ns_ += 1000); }
   uint64_t counter(Counter counter) const { return nic_->counters().get(counter); }
 
@@ -94,7 +96,8 @@ class NicBench {
   std::unique_ptr<ClientChannel> channel_;
   driver::SegmentMap segment_;
   std::unique_ptr<Nic> nic_;
-  uint32_t key_ = 0, qpn_ = 0;
+  uint32_t key_ = 0;
+  std::vector<uint32_t> qpns_;
   TimeNs now_ns_ = 1'000'000'000;
 };
 

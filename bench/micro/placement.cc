@@ -98,8 +98,8 @@ void run(benchmark::State& state, bool reordered) {
   const CaptureRelease release(capture);
   ReplayPort replay(capture.packets, reordered);
   NicBench receiver(replay, target, {.index = 1});
-  sender.connect(1, receiver.qpn(), path_mtu_bytes);
-  receiver.connect(0, sender.qpn(), path_mtu_bytes);
+  sender.connect(1, receiver.qpns(), path_mtu_bytes);
+  receiver.connect(0, sender.qpns(), path_mtu_bytes);
   for (uint32_t psn = 0; psn < kPackets; psn += message_packets)
     sender.post({{sender.make_write(Psn(psn), uint64_t{psn} * packet_bytes, message_bytes,
                                     target.address(), receiver.key())}});

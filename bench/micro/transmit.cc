@@ -16,7 +16,7 @@ void run(benchmark::State& state, bool sealed) {
   const Buffer memory(kMemoryBytes, 1);
   NullPort port;
   NicBench nic(port, memory, {.index = 0, .sealed = sealed});
-  nic.connect(1, 0x10010, kMtuBytes);
+  nic.connect(1, std::array{0x10010u}, kMtuBytes);
   Psn psn;
   uint64_t at = 0, expected = port.transmitted();
   for (auto _ : measured(state)) {
