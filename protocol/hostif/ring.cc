@@ -48,7 +48,7 @@ int RingEnd::map(int segment_fd, uint64_t offset, uint32_t entries, uint32_t ele
 
 bool RingEnd::enqueue_bulk(const void* elements, uint32_t count) {
   if (count == 0) return true;
-  if (free_count() < count) return false;
+  if (!has_room(count)) return false;
   rte_ring_zc_data place{};
   if (rte_ring_enqueue_zc_bulk_elem_start(ring_, element_bytes_, count, &place, nullptr) != count)
     return false;

@@ -16,9 +16,12 @@
 
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
+#include <rte_ring_peek_zc.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "protocol/hostif/segment.h"
@@ -41,7 +44,25 @@ class RingEnd {
 
   // Producer: writes all of `count` elements or none. False when there is no room.
   bool enqueue_bulk(const void* elements, uint32_t count);
+  // One of the ring's elements; the same.
+  template <class Element>
+  bool enqueue(const Element& element) {
+    assert(sizeof(element) == element_bytes_);
+    if (!has_room(1)) return false;
+    rte_ring_zc_data place;
+    if (rte_ring_enqueue_zc_bulk_elem_start(ring_, sizeof(element), 1, &place, nullptr) != 1)
+      return false;
+    std::memcpy(place.ptr1, &element, sizeof(element));
+    rte_ring_enqueue_zc_elem_finish(ring_, 1);
+    indices_->producer.store(ring_->prod.tail, std::memory_order_release);
+    return true;
+  }
   uint32_t free_count();
+  // The same question for so many; looks where the consumer is only if it must.
+  bool has_room(uint32_t count) {
+    return ring_->capacity - (ring_->prod.head - ring_->cons.tail) >= count ||
+           free_count() >= count;
+  }
   // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
   int dequeue_burst(void* out, uint32_t max);
   // Consumer, any thread: whether something is there, or was when it was taken just now.

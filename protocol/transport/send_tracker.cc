@@ -6,8 +6,6 @@
 namespace hostnic {
 namespace {
 constexpr uint32_t kDecayAfterNews = 1024;
-// Sequence numbers are serial: 32 bits wrap after four thousand million transmissions of one QP.
-bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) > 0; }
 }  // namespace
 
 void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
@@ -24,15 +22,6 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   late_quarters_ = kMinLateQuarters;
   quiet_news_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
-}
-
-void SendTracker::on_first_send(uint32_t count, TimeNs now_ns, bool ends_message, uint8_t attempt) {
-  for (uint32_t i = 0; i < count; ++i) {
-    state(next_ + i) = {next_sequence_++, attempt, false, ends_message && i + 1 == count, now_ns};
-  }
-  if (attempt != 0) resends_in_flight_ += count;
-  next_ += count;
-  last_send_ns_ = now_ns;
 }
 
 uint32_t SendTracker::left() const {
@@ -54,24 +43,20 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
     if (s.attempt == 0) ++resends_in_flight_;
     // 2 bits on the wire; 0 is reserved for the first attempt, so that "not a resend" stays
     // recognisable.
-    s = {overtakes ? before_waiting : next_sequence_++,
-         static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
-         false,
-         s.ends_message,
-         now_ns,
-         s.guessed};
+    s = {.sent_ns = now_ns,
+         .sequence = overtakes ? before_waiting : next_sequence_++,
+         .attempt = static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
+         .ends_message = s.ends_message,
+         .guessed = s.guessed};
   }
   last_send_ns_ = now_ns;
 }
 
-void SendTracker::note_arrival(const State& s) {
-  if (sequence_before(newest_arrived_, s.sequence)) {
-    newest_arrived_ = s.sequence;
-    newest_arrived_sent_ns_ = s.sent_ns;
-  }
+uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
+  return on_news(base, &acked, answered_before_ns);
 }
 
-uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
+uint32_t SendTracker::on_news(Psn base, const PsnBits* acked, TimeNs answered_before_ns) {
   const int32_t advance = distance(una_, base);
   if (advance < 0 && !broken(Fault::stale_ack_taken)) return 0;
   if (advance > distance(una_, next_)) return 0;
@@ -79,7 +64,7 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_be
   for (int32_t i = 0; i < advance; ++i) {
     const Psn psn = una_ + static_cast<uint32_t>(i);
     const State& s = state(psn);
-    if (acked_.test(psn)) {
+    if (acked_ahead_ != 0 && acked_.test(psn)) {
       acked_.clear(psn);
       --acked_ahead_;
     } else {
@@ -90,6 +75,18 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_be
     if (s.attempt != 0) --resends_in_flight_;
   }
   una_ = base;
+  if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
+  if (threshold_ > kMinThreshold && ++quiet_news_ >= kDecayAfterNews) {
+    quiet_news_ = 0;
+    threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
+    late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
+  }
+  return newly;
+}
+
+// What has arrived beyond una_. Returns how much of it is new.
+uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns) {
+  uint32_t newly = 0;
   const uint32_t outstanding = in_flight();
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
     uint64_t fresh = acked.extract(una_ + offset) & ~acked_.extract(una_ + offset);
@@ -108,11 +105,6 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_be
         --lost_count_;
       }
     }
-  }
-  if (threshold_ > kMinThreshold && ++quiet_news_ >= kDecayAfterNews) {
-    quiet_news_ = 0;
-    threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
-    late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
   }
   return newly;
 }
@@ -143,10 +135,7 @@ bool SendTracker::overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns,
          newest_arrived_sent_ns_ >= s.sent_ns;
 }
 
-uint32_t SendTracker::detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
-  if (in_flight() == 0 || newest_arrived_ == 0) return 0;
-  // Without resends PSN order is sending order: if the front is not lost, nothing is.
-  if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_)) return 0;
+uint32_t SendTracker::mark_overdue(TimeNs now_ns, uint64_t srtt_ns) {
   switch (policy_) {
     case wire::Policy::kGoBackN:
       return detect_from_front(now_ns, srtt_ns);
@@ -240,11 +229,8 @@ void SendTracker::repeat_unit(Psn psn, Psn& first, uint32_t& count) const {
   while (count < rest && !state(first + (count - 1)).ends_message) ++count;
 }
 
-TimeNs SendTracker::reorder_deadline_ns(uint64_t srtt_ns) const {
+TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
   const uint32_t outstanding = in_flight();
-  if (srtt_ns == 0 || outstanding == 0 || newest_arrived_ == 0) return UINT64_MAX;
-  if (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_))
-    return UINT64_MAX;
   TimeNs sent_ns = UINT64_MAX;
   switch (policy_) {
     case wire::Policy::kGoBackN:
@@ -317,8 +303,7 @@ void SendTracker::mark_all_lost() {
   mark_front_lost();
 }
 
-bool SendTracker::next_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
-  if (lost_count_ == 0) return false;
+bool SendTracker::find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
   const uint32_t outstanding = in_flight();
   const int32_t skip = distance(una_, from);
   for (uint32_t i = skip < 0 ? 0 : static_cast<uint32_t>(skip); i < outstanding; ++i) {

@@ -70,7 +70,17 @@ class SendTracker {
   // `count` PSNs from next() leave for the first time. in_flight() + count <= window().
   // `ends_message`: the last of them is the last of its message. `attempt`: not 0 only for the rest
   // of a message whose beginning went again under kWholeMessage.
-  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0);
+  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0) {
+    for (uint32_t i = 0; i < count; ++i) {
+      state(next_ + i) = {.sent_ns = now_ns,
+                          .sequence = next_sequence_++,
+                          .attempt = attempt,
+                          .ends_message = ends_message && i + 1 == count};
+    }
+    if (attempt != 0) resends_in_flight_ += count;
+    next_ += count;
+    last_send_ns_ = now_ns;
+  }
   // First transmissions before `psn` have left; the others wait in the NIC, and resends overtake
   // them. Without a call everything handed over counts as having left.
   void note_transmitted(Psn psn) {
@@ -88,6 +98,10 @@ class SendTracker {
   // later ones may have been overtaken by the answer to an earlier transmission (RACK). Returns how
   // many PSNs became acknowledged.
   uint32_t on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns = 0);
+  // The same where no bit is set.
+  uint32_t on_news(Psn base, TimeNs answered_before_ns = 0) {
+    return on_news(base, nullptr, answered_before_ns);
+  }
   // The newest ACK was triggered by this very transmission: loss detection may count on it even if
   // it was a resend.
   void on_trigger(Psn psn, uint8_t attempt);
@@ -101,9 +115,13 @@ class SendTracker {
 
   // Marks what is lost by now. `srtt_ns` 0: unknown, only the threshold counts. Returns how many
   // were newly marked.
-  uint32_t detect_losses(TimeNs now_ns, uint64_t srtt_ns);
+  uint32_t detect_losses(TimeNs now_ns, uint64_t srtt_ns) {
+    return nothing_overtaken() ? 0 : mark_overdue(now_ns, srtt_ns);
+  }
   // When detect_losses() will mark something by time alone; UINT64_MAX: nothing pending.
-  TimeNs reorder_deadline_ns(uint64_t srtt_ns) const;
+  TimeNs reorder_deadline_ns(uint64_t srtt_ns) const {
+    return srtt_ns == 0 || nothing_overtaken() ? UINT64_MAX : first_overdue_ns(srtt_ns);
+  }
   // Retransmission timeout: everything outstanding and not acknowledged counts as lost, and the
   // front in any case: when all has been acknowledged beyond a front that does not move, what is
   // lost is the ACK that would have moved it, and only a duplicate brings another (rule 7).
@@ -116,7 +134,9 @@ class SendTracker {
 
   // The first run of lost PSNs at or after `from` with equal attempts, at most `max` long. False:
   // none.
-  bool next_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
+  bool next_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
+    return lost_count_ != 0 && find_lost_run(from, max, first, count);
+  }
   // The highest transmitted PSN (una() if none) that is not acknowledged: what a tail-loss probe
   // repeats. in_flight() > 0.
   Psn last_unacknowledged() const;
@@ -126,16 +146,34 @@ class SendTracker {
 
  private:
   struct State {
+    uint64_t sent_ns = 0;
     uint32_t sequence = 0;
     uint8_t attempt = 0;
     bool lost = false;
     bool ends_message = true;
-    uint64_t sent_ns = 0;
     bool guessed = false;
   };
+  static_assert(sizeof(State) == 16, "a thousand of them per queue pair");
   State& state(Psn psn) { return states_[psn.value() & mask_]; }
   const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
-  void note_arrival(const State& s);
+  // Sequence numbers are serial: 32 bits wrap after four thousand million transmissions of one QP.
+  static bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) > 0; }
+  // Without resends PSN order is sending order: if the front is not, nothing is.
+  bool nothing_overtaken() const {
+    return in_flight() == 0 || newest_arrived_ == 0 ||
+           (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_));
+  }
+  void note_arrival(const State& s) {
+    if (sequence_before(newest_arrived_, s.sequence)) {
+      newest_arrived_ = s.sequence;
+      newest_arrived_sent_ns_ = s.sent_ns;
+    }
+  }
+  uint32_t on_news(Psn base, const PsnBits* acked, TimeNs answered_before_ns);
+  uint32_t take_bits(const PsnBits& acked, TimeNs answered_before_ns);
+  bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
+  TimeNs first_overdue_ns(uint64_t srtt_ns) const;
+  uint32_t mark_overdue(TimeNs now_ns, uint64_t srtt_ns);
   bool overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const;
   uint64_t reorder_window_ns(uint64_t srtt_ns) const {
     return srtt_ns + (srtt_ns >> 2) * late_quarters_;
@@ -160,7 +198,6 @@ class SendTracker {
   uint32_t mask_ = 0;
   wire::Policy policy_ = wire::Policy::kSelective;
   Psn una_, next_;
-  PsnBits acked_;
   uint32_t next_sequence_ = 1;
   uint32_t newest_arrived_ = 0;  // highest transmission sequence known to have arrived
   uint64_t newest_arrived_sent_ns_ = 0;
@@ -172,6 +209,7 @@ class SendTracker {
       0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
   uint32_t acked_ahead_ = 0;  // bits set in acked_
   uint64_t last_send_ns_ = 0;
+  PsnBits acked_;  // last: the rest is what each message needs
 };
 
 }  // namespace hostnic

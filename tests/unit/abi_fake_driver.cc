@@ -36,7 +36,7 @@ class Qp {
   QpInit init;
   QpAttr attr;
   std::deque<uint64_t> receives;
-  std::shared_ptr<std::atomic<uint32_t>> freed_slots = std::make_shared<std::atomic<uint32_t>>(0);
+  std::atomic<uint32_t> freed_slots{0};
   uint32_t posted = 0;
 
   // Here because Driver lets Qp see its inside.
@@ -162,7 +162,7 @@ int Driver::detach_group(Qp*, Ipv4Address group) {
 
 uint32_t Driver::free_send_slots(Qp* qp) {
   if (fake::behaviour().send_slots_free) return fake::behaviour().send_slots_free;
-  return qp->init.caps.max_send_wr - (qp->posted - qp->freed_slots->load());
+  return qp->init.caps.max_send_wr - (qp->posted - qp->freed_slots.load());
 }
 
 namespace {
@@ -241,7 +241,7 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
     done.wr_id = request.wr_id;
     done.opcode = completed_opcode(request.op);
     done.qpn = qp->qpn;
-    qp->init.send_cq->push(done, false, qp->freed_slots, 1);
+    qp->init.send_cq->push(done, false, &qp->freed_slots, 1);
   }
   return 0;
 }

@@ -14,12 +14,10 @@ int Cq::poll(Completion* out, int max) {
   int taken = 0;
   uint32_t count = count_.load(std::memory_order_relaxed);
   for (; taken < max && count != 0; --count) {
-    Entry& entry = ring_[head_];
+    const Entry& entry = ring_[head_];
     out[taken++] = entry.completion;
-    if (entry.slot_counter) {
+    if (entry.slot_counter != nullptr)
       entry.slot_counter->fetch_add(entry.slots, std::memory_order_release);
-      entry.slot_counter.reset();
-    }
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(count, std::memory_order_release);
@@ -45,7 +43,7 @@ int Cq::resize(uint32_t entries) {
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (entries == 0 || entries < count) return EINVAL;
   std::vector<Entry> ring(entries);
-  for (uint32_t i = 0; i < count; ++i) ring[i] = std::move(ring_[(head_ + i) % capacity_]);
+  for (uint32_t i = 0; i < count; ++i) ring[i] = ring_[(head_ + i) % capacity_];
   ring_ = std::move(ring);
   capacity_ = entries;
   head_ = 0;
@@ -57,8 +55,8 @@ uint32_t Cq::entries() const {
   return capacity_;
 }
 
-bool Cq::push(const Completion& completion, bool solicited,
-              std::shared_ptr<std::atomic<uint32_t>> slot_counter, uint32_t slots) {
+bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t>* slot_counter,
+              uint32_t slots) {
   std::lock_guard lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (overflowed_ || count == capacity_) {
@@ -67,7 +65,7 @@ bool Cq::push(const Completion& completion, bool solicited,
   }
   uint32_t tail = head_ + count;
   if (tail >= capacity_) tail -= capacity_;
-  ring_[tail] = {completion, std::move(slot_counter), slots};
+  ring_[tail] = {completion, slot_counter, slots};
   count_.store(count + 1, std::memory_order_release);
   // An error counts as solicited (InfiniBand 11.4.2.2).
   if (arm_ == Arm::kAny ||
@@ -83,12 +81,9 @@ void Cq::remove_qp(uint32_t qpn) {
   const uint32_t count = count_.load(std::memory_order_relaxed);
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    Entry& entry = ring_[(head_ + i) % capacity_];
-    if (entry.completion.qpn == qpn) {
-      entry.slot_counter.reset();
-      continue;
-    }
-    if (kept != i) ring_[(head_ + kept) % capacity_] = std::move(entry);
+    const Entry& entry = ring_[(head_ + i) % capacity_];
+    if (entry.completion.qpn == qpn) continue;
+    if (kept != i) ring_[(head_ + kept) % capacity_] = entry;
     ++kept;
   }
   count_.store(kept, std::memory_order_release);

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -40,11 +39,12 @@ class Cq {
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   // Driver lock held. False: overflow; the queue is then dead and nothing more is delivered
-  // (CQ_ERR). `slot_counter`, when not null, is the owner's count of freed queue slots; `slots` is
-  // added when the completion is polled.
-  bool push(const Completion& completion, bool solicited,
-            std::shared_ptr<std::atomic<uint32_t>> slot_counter, uint32_t slots);
-  // Forgets completions of a destroyed queue pair (ibv_destroy_qp removes them).
+  // (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of freed queue slots;
+  // `slots` is added when the completion is polled.
+  bool push(const Completion& completion, bool solicited, std::atomic<uint32_t>* slot_counter,
+            uint32_t slots);
+  // Forgets completions of a queue pair, and its slot counter, before it is destroyed or reset
+  // (ibv_destroy_qp removes them).
   void remove_qp(uint32_t qpn);
   bool overflowed() const { return overflowed_; }
   // How many queue pairs use it, for EBUSY.
@@ -56,7 +56,7 @@ class Cq {
  private:
   struct Entry {
     Completion completion;
-    std::shared_ptr<std::atomic<uint32_t>> slot_counter;
+    std::atomic<uint32_t>* slot_counter = nullptr;
     uint32_t slots = 0;
   };
   void disarm();

@@ -12,28 +12,20 @@
 
 namespace hostnic::driver {
 
-// A QP counts as sending for so long after it last handed something over.
-inline constexpr uint64_t kSendingNs = 10'000'000;
-
 struct Driver::Impl final : QpHost {
-  Impl(Driver& driver, NicLink& nic_link) : owner(driver), link(nic_link) {}
+  Impl(Driver& driver, NicLink& nic_link)
+      : QpHost(driver.settings_), owner(driver), link(nic_link) {}
 
   Driver& owner;
   NicLink& link;
-  SegmentMap map;
   std::vector<std::unique_ptr<Qp>> qps;  // by cell
   std::vector<uint32_t> free_cells;
   std::vector<std::unique_ptr<Srq>> srqs;
   uint32_t next_cell = 0;
   std::vector<Qp*> ready, ready_next, timers;
-  bool must_kick = false;
   std::atomic<bool> dead{false};
-  DriverCounters totals;
   AsyncFn async = nullptr;
   void* async_argument = nullptr;
-
-  uint32_t last_sender = 0;     // cell of the QP that last handed something over
-  TimeNs several_until_ns = 0;  // several do
 
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
@@ -43,22 +35,11 @@ struct Driver::Impl final : QpHost {
   std::unordered_map<uint32_t, uint32_t> window_commands;  // correlation -> QPN whose turn it is
 
   // QpHost
-  SegmentMap& segment() override { return map; }
-  const DriverSettings& settings() const override { return owner.settings_; }
-  DriverCounters& counters() override { return totals; }
   void want_issue(Qp& qp) override {
     if (qp.on_ready_list) return;
     qp.on_ready_list = true;
     ready.push_back(&qp);
     owner.turn_wanted_.store(true, std::memory_order_relaxed);
-  }
-  uint64_t queued_bytes_limit(const Qp& qp, TimeNs now_ns) override {
-    if (qp.cell_index != last_sender) {
-      last_sender = qp.cell_index;
-      several_until_ns = now_ns + kSendingNs;
-    }
-    return now_ns < several_until_ns ? owner.settings_.queued_bytes_limit
-                                     : owner.settings_.sole_queued_bytes_limit;
   }
   void want_timer(Qp& qp) override {
     if (!qp.on_timer_list) {
@@ -74,7 +55,6 @@ struct Driver::Impl final : QpHost {
     if (srq.limit_reached() && async != nullptr)
       async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
   }
-  void published() override { must_kick = true; }
   void move_nic_to_error(Qp& qp) override;
   bool send_window_command(Qp& qp, Command& command) override;
 

@@ -48,8 +48,7 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
       recv_offset(recv),
       recv_completion_offset(recv_completion),
       landing_offset(landing),
-      host_(host),
-      freed_(std::make_shared<std::atomic<uint32_t>>(0)) {
+      host_(host) {
   const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
   wqes_.resize(slots);
   wqe_mask_ = slots - 1;
@@ -61,11 +60,6 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
   move_ring_end();
   // No attribute says so for datagrams: the port's.
   if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
-}
-
-uint32_t Qp::packets_for(uint32_t bytes) const {
-  if (broken(Fault::packet_count_wrong)) return bytes / attr.path_mtu_bytes + 1;
-  return bytes == 0 ? 1 : (bytes + attr.path_mtu_bytes - 1) / attr.path_mtu_bytes;
 }
 
 // What the service does not have (InfiniBand table 35).
@@ -97,28 +91,27 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   if (free_send_slots() == 0) return ENOMEM;
 
   Wqe& w = wqe(tail_);
-  w = {.wr_id = request.wr_id,
-       .op = request.op,
-       .signalled = request.signalled || init.signal_all,
-       .solicited = request.solicited,
-       .fence = request.fence,
-       .inline_data = request.inline_data,
-       .started = false,
-       .sge_count = static_cast<uint8_t>(request.inline_data ? 0 : request.sges.size()),
-       .length_bytes = static_cast<uint32_t>(length),
-       .remote_va = request.remote_va,
-       .rkey = request.rkey,
-       .imm_data = request.imm_data,
-       .compare_add = request.compare_add,
-       .swap = request.swap,
-       .ud = request.ud,
-       .binding = request.binding,
-       .first_psn = {},
-       .psn_count = 1,
-       .issued_psns = 0,
-       .recv_sn = 0,
-       .first_response_psn = {},
-       .response_count = 0};
+  w.wr_id = request.wr_id;
+  w.op = request.op;
+  w.signalled = request.signalled || init.signal_all;
+  w.solicited = request.solicited;
+  w.fence = request.fence;
+  w.inline_data = request.inline_data;
+  w.started = false;
+  w.sge_count = static_cast<uint8_t>(request.inline_data ? 0 : request.sges.size());
+  w.length_bytes = static_cast<uint32_t>(length);
+  w.remote_va = request.remote_va;
+  w.rkey = request.rkey;
+  w.imm_data = request.imm_data;
+  w.first_psn = w.first_response_psn = {};
+  w.psn_count = 1;
+  w.issued_psns = w.recv_sn = w.response_count = 0;
+  if (is_atomic(w.op)) {
+    w.compare_add = request.compare_add;
+    w.swap = request.swap;
+  }
+  if (init.type == QpType::kUd) w.ud = request.ud;
+  if (w.op == SendOp::kBindWindow) w.binding = request.binding;
   const size_t slot = tail_ & wqe_mask_;
   if (request.inline_data) {
     // There is none where no inline bytes are granted, and nothing to copy then.
@@ -129,8 +122,8 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
       out += sge.length_bytes;
     }
   } else {
-    std::copy(request.sges.begin(), request.sges.end(),
-              sges_.begin() + static_cast<ptrdiff_t>(slot * init.caps.max_send_sge));
+    Sge* out = &sges_[slot * init.caps.max_send_sge];
+    for (const Sge& sge : request.sges) *out++ = sge;
   }
   if (idle()) progress_ns_ = evaluated_ns_ = now_ns;
   ++tail_;
@@ -142,7 +135,8 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
     flush_sends(VendorError::kFlushed);
     return 0;
   }
-  issue(now_ns);
+  issue_ready(now_ns);
+  if (deadline_ns_ == UINT64_MAX) start_timer(now_ns);
   return 0;
 }
 
@@ -153,9 +147,8 @@ int Qp::post_recv(const RecvRequest& request) {
   const uint32_t sn = recv_posted_;
   const uint32_t slot_index = sn & (recv_entries_ - 1);
   recv_wr_ids_[slot_index] = request.wr_id;
-  auto* slot =
-      reinterpret_cast<RecvSlot*>(host_.segment().at(recv_offset) +
-                                  size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
+  auto* slot = reinterpret_cast<RecvSlot*>(
+      host_.map.at(recv_offset) + size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
   slot->sn = sn;
   slot->sge_count = static_cast<uint32_t>(request.sges.size());
   std::copy(request.sges.begin(), request.sges.end(), slot->sge);
@@ -175,7 +168,7 @@ void Qp::notify_credit() {
   SendDescriptor d{};
   d.op = SendOp::kCreditNotify;
   d.qpn = qpn;
-  if (host_.segment().urgent.enqueue_bulk(&d, 1)) {
+  if (host_.map.urgent.enqueue_bulk(&d, 1)) {
     credit_unsaid_ = false;
     host_.published();
   } else {
@@ -192,7 +185,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
   switch (to) {
     case QpState::kReset:
       head_ = issue_ = tail_ = 0;
-      freed_ = std::make_shared<std::atomic<uint32_t>>(0);
+      freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
       recv_posted_ = recv_taken_ = 0;
       cell().recv_posted.store(0, std::memory_order_release);
@@ -305,7 +298,7 @@ uint32_t Qp::bound_receives() {
 
 RecvCompletion& Qp::recv_completion(uint32_t sn) {
   return reinterpret_cast<RecvCompletion*>(
-      host_.segment().at(recv_completion_offset))[sn & (recv_entries_ - 1)];
+      host_.map.at(recv_completion_offset))[sn & (recv_entries_ - 1)];
 }
 
 // With a shared queue there is nothing to post here; the NIC may write as much of the ring as has
@@ -319,7 +312,7 @@ void Qp::move_ring_end() {
 // The completion of one request, in its turn. Unsignalled successes are only counted.
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
-  if (broken(Fault::slots_freed_early)) freed_->fetch_add(std::exchange(unreported_, 0));
+  if (broken(Fault::slots_freed_early)) freed_.fetch_add(std::exchange(unreported_, 0));
   if (broken(Fault::completion_forgotten) && w.wr_id % 16 == 15) return;
   if (status == WcStatus::kSuccess && !w.signalled) return;
   Completion completion;
@@ -336,7 +329,7 @@ void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
 
 void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots) {
   const bool had_overflowed = cq.overflowed();
-  if (cq.push(completion, solicited, slots == 0 ? nullptr : freed_, slots)) return;
+  if (cq.push(completion, solicited, slots == 0 ? nullptr : &freed_, slots)) return;
   // Rule 35: the queue is lost, and with it every QP that needs it.
   if (!had_overflowed) {
     log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());

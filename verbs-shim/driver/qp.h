@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -24,14 +25,22 @@ inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the front m
 // What queue pairs share: the rings, the counters, and the lists of who wants what.
 class QpHost {
  public:
+  explicit QpHost(const DriverSettings& settings) : settings_(settings) {}
   virtual ~QpHost() = default;
-  virtual SegmentMap& segment() = 0;
-  virtual const DriverSettings& settings() const = 0;
-  virtual DriverCounters& counters() = 0;
+  const DriverSettings& settings() const { return settings_; }
+  // Descriptors went into a ring: kick before unlocking.
+  void published() { must_kick = true; }
+  // Of this QP's bytes, how many may wait in the NIC. To be asked when it hands some over.
+  uint64_t queued_bytes_limit(uint32_t cell_index, TimeNs now_ns) {
+    if (cell_index != last_sender_) {
+      last_sender_ = cell_index;
+      several_until_ns_ = now_ns + kSendingNs;
+    }
+    return now_ns < several_until_ns_ ? settings_.queued_bytes_limit
+                                      : settings_.sole_queued_bytes_limit;
+  }
   virtual void want_issue(
       class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
-  // Of this QP's bytes, how many may wait in the NIC. To be asked when it hands some over.
-  virtual uint64_t queued_bytes_limit(const class Qp& qp, TimeNs now_ns) = 0;
   virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
   virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
@@ -39,7 +48,19 @@ class QpHost {
   virtual void move_nic_to_error(class Qp& qp) = 0;
   // Hands a bind or an invalidation to the NIC; Qp::on_window_answer() follows. False: no room now.
   virtual bool send_window_command(class Qp& qp, Command& command) = 0;
-  virtual void published() = 0;  // descriptors went into a ring: kick before unlocking
+
+  SegmentMap map;
+  DriverCounters totals;
+  CellBits bits;  // where each QP in its turn copies its cell's bitmaps to
+  bool must_kick = false;
+
+ private:
+  // A QP counts as sending for so long after it last handed something over.
+  static constexpr uint64_t kSendingNs = 10'000'000;
+
+  const DriverSettings& settings_;
+  uint32_t last_sender_ = 0;     // cell of the QP that last handed something over
+  TimeNs several_until_ns_ = 0;  // several do
 };
 
 class Qp {
@@ -54,7 +75,7 @@ class Qp {
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);
   uint32_t free_send_slots() const {
-    return init.caps.max_send_wr - (tail_ - freed_->load(std::memory_order_acquire));
+    return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
   }
   bool idle() const { return head_ == tail_; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
@@ -69,7 +90,10 @@ class Qp {
   void give_back_receives();
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
-  void issue(TimeNs now_ns);
+  void issue(TimeNs now_ns) {
+    issue_ready(now_ns);
+    update_deadline();
+  }
 
   // -- qp_news.cc
   void on_report(TimeNs now_ns);
@@ -80,7 +104,8 @@ class Qp {
   // -- qp_timers.cc
   TimeNs deadline_ns() const { return deadline_ns_; }
   void on_timer(TimeNs now_ns);
-  void update_deadline(TimeNs now_ns);
+  void update_deadline();
+  void start_timer(TimeNs now_ns);
   QpGauges gauges() const;
 
   const QpInit init;
@@ -93,7 +118,8 @@ class Qp {
   bool on_ready_list = false, on_timer_list = false;
 
  private:
-  struct Wqe {
+  // What each request needs is one cache line.
+  struct alignas(64) Wqe {
     uint64_t wr_id;
     SendOp op;
     bool signalled, solicited, fence, inline_data;
@@ -102,14 +128,15 @@ class Qp {
     uint32_t length_bytes;
     uint64_t remote_va;
     uint32_t rkey, imm_data;
-    uint64_t compare_add, swap;
-    UdAddress ud;
-    WindowBinding binding;
     Psn first_psn;
     uint32_t psn_count, issued_psns;
     uint32_t recv_sn;  // or read number
     Psn first_response_psn;
     uint32_t response_count;
+    // Of the requests that have them; else something old.
+    uint64_t compare_add, swap;
+    UdAddress ud;
+    WindowBinding binding;
   };
   enum class Rnr : uint8_t { kNone, kWaiting, kProbing };
 
@@ -127,8 +154,15 @@ class Qp {
     return op >= SendOp::kRead && op <= SendOp::kFetchAdd;
   }
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
-  QpCell& cell() { return host_.segment().cell(cell_index); }
-  uint32_t packets_for(uint32_t bytes) const;
+  QpCell& cell() { return host_.map.cell(cell_index); }
+  // Path MTUs are powers of two.
+  uint32_t mtu_shift() const {
+    return static_cast<uint32_t>(std::countr_zero(attr.path_mtu_bytes));
+  }
+  uint32_t packets_for(uint32_t bytes) const {
+    if (broken(Fault::packet_count_wrong)) return (bytes >> mtu_shift()) + 1;
+    return bytes <= attr.path_mtu_bytes ? 1 : ((bytes - 1) >> mtu_shift()) + 1;
+  }
   bool is_reliable() const { return init.type == QpType::kRc; }
   // A datagram is one packet; a longer one is an error of its own (man ibv_post_send).
   bool too_long(const Wqe& w) const {
@@ -154,7 +188,11 @@ class Qp {
 
   // qp_issue.cc
   enum class Issue : uint8_t { kDone, kWaits, kRingFull };
-  void note_transmitted();
+  void issue_ready(TimeNs now_ns);
+  // Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
+  void note_transmitted() {
+    requests_.note_transmitted(Psn(cell().transmitted_psn.load(std::memory_order_acquire)));
+  }
   bool may_start(const Wqe& w) const;
   void start(Wqe& w, uint32_t index);
   uint32_t window_room() const;
@@ -183,8 +221,9 @@ class Qp {
   uint32_t find_by_response(Psn psn) const;
 
   // qp_news.cc
-  void take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs now_ns);
-  void take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs now_ns);
+  void take_requests_news(const CellNews& news, TimeNs now_ns);
+  bool expects_responses(const CellNews& news) const;
+  void take_responses_news(const CellNews& news, TimeNs now_ns);
   void take_nak(const CellNews& news, TimeNs now_ns);
   void take_errors(const CellNews& news);
   void take_events(const CellNews& news);
@@ -215,8 +254,8 @@ class Qp {
   std::vector<std::byte> inline_bytes_;
   uint32_t wqe_mask_ = 0;
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;
-  std::shared_ptr<std::atomic<uint32_t>> freed_;  // slots whose completion was polled (rule 35)
-  uint32_t unreported_ = 0;                       // completed without a completion of their own
+  std::atomic<uint32_t> freed_{0};  // slots whose completion was polled (rule 35)
+  uint32_t unreported_ = 0;         // completed without a completion of their own
 
   SendTracker requests_, responses_;
   CongestionWindow request_congestion_, response_congestion_;

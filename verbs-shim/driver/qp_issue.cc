@@ -17,13 +17,14 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 
 }  // namespace
 
-void Qp::issue(TimeNs now_ns) {
+void Qp::issue_ready(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   if (credit_unsaid_) notify_credit();
   note_transmitted();
-  bool all = rnr_ == Rnr::kWaiting || resend_lost(now_ns);
-  all = pull_lost(now_ns) && all;
-  all = pull(now_ns) && all;
+  bool all = true;
+  if (requests_.lost_count() != 0 && rnr_ != Rnr::kWaiting) all = resend_lost(now_ns);
+  if (responses_.lost_count() != 0) all = pull_lost(now_ns) && all;
+  if (responses_.next() != next_response_psn_) all = pull(now_ns) && all;
   if ((!failed_ || broken(Fault::issue_after_failure)) && rnr_ == Rnr::kNone) {
     uint32_t chunks = 0;
     while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
@@ -42,16 +43,10 @@ void Qp::issue(TimeNs now_ns) {
   if (!all) host_.want_issue(*this);
   // A request that can't be issued at all has failed; nobody will report it.
   if (failed_ && !is_reliable() && head_ == failed_index_) complete(now_ns);
-  update_deadline(now_ns);
-}
-
-// Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
-void Qp::note_transmitted() {
-  requests_.note_transmitted(Psn(cell().transmitted_psn.load(std::memory_order_acquire)));
 }
 
 // Whether a request that is next in the queue may be handed over now (rules 2, 14).
-bool Qp::may_start(const Wqe& w) const {
+[[gnu::always_inline]] inline bool Qp::may_start(const Wqe& w) const {
   if (too_long(w) || is_local(w.op)) return false;
   if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
   if (is_read_or_atomic(w.op) &&
@@ -66,7 +61,7 @@ bool Qp::may_start(const Wqe& w) const {
   return true;
 }
 
-void Qp::start(Wqe& w, uint32_t index) {
+[[gnu::always_inline]] inline void Qp::start(Wqe& w, uint32_t index) {
   w.started = true;
   w.first_psn = requests_.next();
   w.psn_count = is_read_or_atomic(w.op) ? 1 : packets_for(w.length_bytes);
@@ -86,7 +81,7 @@ void Qp::start(Wqe& w, uint32_t index) {
 }
 
 // PSNs that the windows leave room for.
-uint32_t Qp::window_room() const {
+[[gnu::always_inline]] inline uint32_t Qp::window_room() const {
   const uint32_t in_flight = requests_.in_flight();
   if (in_flight >= requests_.window()) return 0;
   uint32_t room = requests_.window() - in_flight;
@@ -105,9 +100,9 @@ uint32_t Qp::window_room() const {
 }
 
 uint32_t Qp::response_room() const {
-  const uint32_t window = std::min(
-      response_congestion_.psns(),
-      std::max<uint32_t>(1, static_cast<uint32_t>(kPulledBytesLimit / attr.path_mtu_bytes)));
+  const uint32_t window =
+      std::min(response_congestion_.psns(),
+               std::max<uint32_t>(1, static_cast<uint32_t>(kPulledBytesLimit >> mtu_shift())));
   const uint32_t in_flight = responses_.in_flight();
   return in_flight >= window ? 0 : window - in_flight;
 }
@@ -116,10 +111,10 @@ uint32_t Qp::chunk_packets(uint64_t queued_limit_bytes) const {
   const uint64_t bytes = std::min<uint64_t>(queued_limit_bytes / kChunksQueued, kMaxChunkBytes);
   // Only a chunk's last packet can ask for the ACK that every quarter window asks for.
   const uint32_t packets =
-      std::min(static_cast<uint32_t>(bytes) / attr.path_mtu_bytes, request_congestion_.psns() / 4);
+      std::min(static_cast<uint32_t>(bytes) >> mtu_shift(), request_congestion_.psns() / 4);
   return std::max(packets, resent_packets());
 }
-uint32_t Qp::resent_packets() const { return kSharedChunkBytes / attr.path_mtu_bytes; }
+uint32_t Qp::resent_packets() const { return kSharedChunkBytes >> mtu_shift(); }
 
 Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   const uint32_t index = issue_;
@@ -135,13 +130,13 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   // again.
   const int32_t untransmitted =
       distance(Psn(cell().transmitted_psn.load(std::memory_order_acquire)), requests_.next());
-  const uint64_t limit_bytes = host_.queued_bytes_limit(*this, now_ns);
+  const uint64_t limit_bytes = host_.queued_bytes_limit(cell_index, now_ns);
   if (untransmitted > 0 &&
       uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >= limit_bytes) {
     return Issue::kRingFull;
   }
-  RingEnd& ring = host_.segment().sends;
-  if (ring.free_count() < 1 + kMaxExtraElements) return Issue::kRingFull;
+  RingEnd& ring = host_.map.sends;
+  if (!ring.has_room(1 + kMaxExtraElements)) return Issue::kRingFull;
   if (!w.started) start(w, index);
 
   if (is_read_or_atomic(w.op)) {
@@ -157,8 +152,8 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
     ++issue_;
     return Issue::kDone;
   }
-  const uint32_t packets =
-      std::min({room, chunk_packets(limit_bytes), w.psn_count - w.issued_psns});
+  uint32_t packets = w.psn_count - w.issued_psns;
+  if (packets > 1) packets = std::min({room, chunk_packets(limit_bytes), packets});
   const bool ack = wants_ack(index, w, packets, room);
   const uint8_t attempt = attempt_of_rest(w);
   send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0, ring);
@@ -212,7 +207,7 @@ bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room
 }
 
 void Qp::write_landing(const Wqe& w, uint32_t index) {
-  auto* slots = reinterpret_cast<LandingSlot*>(host_.segment().at(landing_offset));
+  auto* slots = reinterpret_cast<LandingSlot*>(host_.map.at(landing_offset));
   LandingSlot& slot = slots[w.recv_sn % kLandingEntries];
   slot.read_number = w.recv_sn;
   slot.length_bytes = w.length_bytes;
@@ -256,8 +251,15 @@ void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count
     d.key = w.rkey;
     d.recv_sn = w.recv_sn;
   }
-  fill_payload(w, index, offset, bytes, d, reinterpret_cast<std::byte*>(&elements[1]));
-  ring.enqueue_bulk(elements.data(), 1u + d.extra_elements);
+  if (w.sge_count == 1) {
+    const Sge& sge = sges_[size_t{index & wqe_mask_} * init.caps.max_send_sge];
+    d.sge0 = {sge.addr + offset, bytes, sge.lkey};
+    d.sge_count = bytes != 0;
+    ring.enqueue(d);
+  } else {
+    fill_payload(w, index, offset, bytes, d, reinterpret_cast<std::byte*>(&elements[1]));
+    ring.enqueue_bulk(elements.data(), 1u + d.extra_elements);
+  }
   host_.published();
 }
 
@@ -321,7 +323,7 @@ void Qp::send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_coun
     d.read_offset_bytes = offset;
     d.length_bytes = std::min(pull_count * attr.path_mtu_bytes, w.length_bytes - offset);
   }
-  ring.enqueue_bulk(&d, 1);
+  ring.enqueue(d);
   host_.published();
 }
 
@@ -340,14 +342,14 @@ bool Qp::resend_lost(TimeNs now_ns) {
     const auto within = static_cast<uint32_t>(distance(w.first_psn, first));
     count = std::min(count, w.psn_count - within);
     if (backoff_ != 0) count = std::min(count, kResendsAfterTimeout - sent);
-    if (host_.segment().urgent.free_count() < 1 + kMaxExtraElements) return false;
+    if (!host_.map.urgent.has_room(1 + kMaxExtraElements)) return false;
     requests_.on_resend(first, count, now_ns);
-    host_.counters().retransmitted_packets += count;
+    host_.totals.retransmitted_packets += count;
     const uint8_t flags = kSendAckRequest | kSendRetransmit;
     if (is_read_or_atomic(w.op)) {
       resend_read_request(w, now_ns, requests_.attempt(first), flags);
     } else {
-      send_range(w, index, within, count, requests_.attempt(first), flags, host_.segment().urgent);
+      send_range(w, index, within, count, requests_.attempt(first), flags, host_.map.urgent);
     }
     sent += count;
     from = first + count;
@@ -371,7 +373,7 @@ void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8
     }
     if (pull_count != 0) responses_.on_resend(w.first_response_psn, pull_count, now_ns);
   }
-  send_read_request(w, 0, pull_count, attempt, flags, host_.segment().urgent);
+  send_read_request(w, 0, pull_count, attempt, flags, host_.map.urgent);
 }
 
 // Asks for the next ranges, in response PSN order, of READs that have executed. False: the ring is
@@ -383,12 +385,12 @@ bool Qp::pull(TimeNs now_ns) {
     const uint32_t index = find_by_response(first);
     const Wqe& w = wqe(index);
     if (room == 0 || distance(w.first_psn, requests_.una()) <= 0) return true;
-    if (host_.segment().urgent.free_count() < 1) return false;
+    if (!host_.map.urgent.has_room(1)) return false;
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
-    const uint32_t chunk = chunk_packets(host_.queued_bytes_limit(*this, now_ns));
+    const uint32_t chunk = chunk_packets(host_.queued_bytes_limit(cell_index, now_ns));
     const uint32_t count = std::min({room, chunk, w.response_count - within});
     responses_.on_first_send(count, now_ns);
-    send_read_request(w, within, count, 0, 0, host_.segment().urgent);
+    send_read_request(w, within, count, 0, 0, host_.map.urgent);
   }
   return true;
 }
@@ -409,13 +411,13 @@ bool Qp::pull_lost(TimeNs now_ns) {
       from = responses_.una();
       continue;
     }
-    if (host_.segment().urgent.free_count() < 1) return false;
+    if (!host_.map.urgent.has_room(1)) return false;
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     count = std::min(count, w.response_count - within);
     responses_.on_resend(first, count, now_ns);
-    host_.counters().read_repulls += 1;
+    host_.totals.read_repulls += 1;
     send_read_request(w, within, count, requests_.attempt(w.first_psn), kSendRetransmit,
-                      host_.segment().urgent);
+                      host_.map.urgent);
     from = first + count;
   }
   return true;

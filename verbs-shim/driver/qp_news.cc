@@ -67,20 +67,20 @@ void Qp::on_report(TimeNs now_ns) {
   // the peer saw before it answered must not come after its answer.
   const uint32_t received = cell().recv_completed.load(std::memory_order_acquire);
   CellNews news;
-  PsnBits sack, responses;
-  if (!read_cell(cell(), news, sack, responses)) {
+  if (!read_cell(cell(), news, host_.bits)) {
     host_.want_issue(*this);  // the next turn looks again
     return;
   }
   if (state == QpState::kRts || state == QpState::kSqd) {
-    take_requests_news(news, sack, now_ns);
-    take_responses_news(news, responses, now_ns);
-    take_errors(news);
-    take_nak(news, now_ns);
+    take_requests_news(news, now_ns);
+    if (expects_responses(news)) take_responses_news(news, now_ns);
+    if ((news.local_error | news.response_error) != 0) take_errors(news);
+    if (news.nak != 0) take_nak(news, now_ns);
     complete(now_ns);
   }
-  take_receives(received);
-  take_events(news);
+  // Of a shared queue receives may be taken and not completed yet.
+  if (received != recv_taken_ || init.srq != nullptr) take_receives(received);
+  if (news.events != seen_events_) take_events(news);
   issue(now_ns);
 }
 
@@ -153,7 +153,7 @@ void Qp::take_events(const CellNews& news) {
   }
 }
 
-void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs now_ns) {
+void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
   if (news.ack_count != 0) {
     heard_ = true;
     if (const Psn highest(news.highest_acceptable_psn);
@@ -186,7 +186,11 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
     requests_.on_trigger(Psn(news.trigger_psn), static_cast<uint8_t>(news.trigger_attempt));
   }
   const Psn una = requests_.una();
-  requests_.on_news(Psn(news.base_psn), sack);
+  if (host_.bits.has_sack) {
+    requests_.on_news(Psn(news.base_psn), host_.bits.sack);
+  } else {
+    requests_.on_news(Psn(news.base_psn));
+  }
   request_congestion_.on_news(requests_.una(), requests_.next());
   if (requests_.una() != una) {
     note_progress(now_ns);
@@ -199,8 +203,13 @@ void Qp::take_requests_news(const CellNews& news, const PsnBits& sack, TimeNs no
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
 
-void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs now_ns) {
-  static const PsnBits kNone;
+// False: nothing was asked for, or all of it has come and is known.
+bool Qp::expects_responses(const CellNews& news) const {
+  return responses_.in_flight() != 0 || Psn(news.response_base_psn) != responses_.una() ||
+         news.response_mark_count != seen_response_mark_count_;
+}
+
+void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
   const Psn una = responses_.una();
   const Psn base(news.response_base_psn);
   // Answers of the epoch before may complete a READ just before the NIC learns of the new one: then
@@ -211,7 +220,7 @@ void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs n
   }
   // Bits of another epoch say nothing; the base always counts, for only what every epoch keeps lies
   // before it.
-  const bool current = news.response_epoch == epoch_;
+  const bool has_bits = host_.bits.has_responses && news.response_epoch == epoch_;
   // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
   // after the silence before a probe, is taken for that one's, and what was pulled before is
   // missing. Otherwise a lost range would come back probe by probe.
@@ -221,7 +230,9 @@ void Qp::take_responses_news(const CellNews& news, const PsnBits& bits, TimeNs n
   } else if (rtt_.valid()) {
     answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
   }
-  const uint32_t fresh = responses_.on_news(base, current ? bits : kNone, answered_before_ns);
+  const uint32_t fresh = has_bits
+                             ? responses_.on_news(base, host_.bits.responses, answered_before_ns)
+                             : responses_.on_news(base, answered_before_ns);
   if (news.response_mark_count != seen_response_mark_count_) {
     seen_response_mark_count_ = news.response_mark_count;
     response_congestion_.on_mark();
@@ -277,7 +288,7 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
     fail(find_by_psn(requests_.una()), WcStatus::kRnrRetryExcErr, VendorError::kReceiverNotReady);
     return;
   }
-  ++host_.counters().rnr_waits;
+  ++host_.totals.rnr_waits;
   rnr_ = Rnr::kWaiting;
   rnr_sn_ = news.nak_sn;
   rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));

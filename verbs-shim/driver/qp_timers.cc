@@ -66,7 +66,7 @@ TimeNs Qp::quiet_since_ns() const {
                    responses_.in_flight() != 0 ? responses_.last_send_ns() : 0});
 }
 
-void Qp::update_deadline(TimeNs) {
+void Qp::update_deadline() {
   deadline_ns_ = UINT64_MAX;
   if (state != QpState::kRts && state != QpState::kSqd) return;
   if (rnr_ == Rnr::kWaiting) {
@@ -83,6 +83,16 @@ void Qp::update_deadline(TimeNs) {
   if (deadline_ns_ != UINT64_MAX) host_.want_timer(*this);
 }
 
+// Something has been sent, and no timer ran. Most answers come before anything can be due; when it
+// is due exactly costs more to say, and is said when that time is over. Sending more makes no
+// deadline earlier.
+void Qp::start_timer(TimeNs now_ns) {
+  if (!waits_for_peer() || rnr_ == Rnr::kWaiting || state > QpState::kSqd) return;
+  const DriverSettings& settings = host_.settings();
+  deadline_ns_ = now_ns + std::min(settings.min_probe_ns, settings.min_rto_ns);
+  host_.want_timer(*this);
+}
+
 // The own NIC refused the front request (its lkey, say) and will never transmit it: what is waited
 // for are the answers of READs and atomics before it.
 bool Qp::front_refused() const {
@@ -95,7 +105,7 @@ bool Qp::front_refused() const {
 // connections failed (rule 25).
 void Qp::charge_silence(TimeNs now_ns) {
   const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
-  const TimeNs nic_turn_ns = host_.segment().header().nic_turn_ns.load(std::memory_order_relaxed);
+  const TimeNs nic_turn_ns = host_.map.header().nic_turn_ns.load(std::memory_order_relaxed);
   if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
     // The NIC has not run since: it sleeps, or gets no CPU time. Nothing can have been answered.
     // Wake it and look again.
@@ -151,7 +161,7 @@ void Qp::on_timer(TimeNs now_ns) {
 void Qp::on_probe() {
   probed_ = true;
   ++retries_;
-  ++host_.counters().probes;
+  ++host_.totals.probes;
   if (broken(Fault::no_tail_loss_probe)) return;
   if (requests_.in_flight() != 0) {
     const Psn last = requests_.last_unacknowledged();
@@ -164,7 +174,7 @@ void Qp::on_probe() {
 void Qp::on_timeout() {
   ++backoff_;
   ++retries_;
-  ++host_.counters().timeouts;
+  ++host_.totals.timeouts;
   if (requests_.in_flight() != 0) request_congestion_.on_timeout();
   if (responses_.in_flight() != 0) response_congestion_.on_timeout();
   log_debug(

@@ -71,7 +71,7 @@ void SegmentMap::release(uint64_t offset, uint64_t bytes) {
   free_[offset] = bytes;
 }
 
-bool read_cell(const QpCell& cell, CellNews& news, PsnBits& sack, PsnBits& responses) {
+bool read_cell(const QpCell& cell, CellNews& news, CellBits& bits) {
   for (int i = 0; i < kSeqlockTries; ++i) {
     const uint32_t started = cell.sequence.load(std::memory_order_acquire);
     if ((started & 1) != 0) continue;
@@ -101,10 +101,12 @@ bool read_cell(const QpCell& cell, CellNews& news, PsnBits& sack, PsnBits& respo
             .sack_end_psn = cell.sack_end_psn,
             .responses_ahead = cell.responses_ahead,
             .response_mark_count = cell.response_mark_count};
-    if (before(Psn(news.base_psn), Psn(news.sack_end_psn)))
-      std::memcpy(sack.words().data(), cell.sack, sizeof(cell.sack));
-    if (news.responses_ahead != 0)
-      std::memcpy(responses.words().data(), cell.response_bitmap, sizeof(cell.response_bitmap));
+    bits.has_sack = before(Psn(news.base_psn), Psn(news.sack_end_psn));
+    if (bits.has_sack) std::memcpy(bits.sack.words().data(), cell.sack, sizeof(cell.sack));
+    bits.has_responses = news.responses_ahead != 0;
+    if (bits.has_responses)
+      std::memcpy(bits.responses.words().data(), cell.response_bitmap,
+                  sizeof(cell.response_bitmap));
     std::atomic_thread_fence(std::memory_order_acquire);
     if (cell.sequence.load(std::memory_order_relaxed) == started) return true;
   }

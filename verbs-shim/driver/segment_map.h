@@ -50,9 +50,14 @@ struct CellNews {
   uint32_t events, response_epoch, sack_end_psn, responses_ahead, response_mark_count;
 };
 
-// A consistent copy of the cell's NIC part (seqlock reader). `sack` and `responses` must come in
-// empty and are filled only where there are bits. False when the NIC kept writing; the report is
-// then looked at again later.
-bool read_cell(const QpCell& cell, CellNews& news, PsnBits& sack, PsnBits& responses);
+// A cell's bitmaps, each with whether it has a bit; without, it is not copied and means nothing.
+struct CellBits {
+  PsnBits sack, responses;
+  bool has_sack = false, has_responses = false;
+};
+
+// A consistent copy of the cell's NIC part (seqlock reader). False when the NIC kept writing; the
+// report is then looked at again later.
+bool read_cell(const QpCell& cell, CellNews& news, CellBits& bits);
 
 }  // namespace hostnic::driver
