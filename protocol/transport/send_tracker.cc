@@ -14,7 +14,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   mask_ = window - 1;
   una_ = next_ = transmitted_ = first;
   knows_transmitted_ = false;
-  acked_.reset();
+  acked_ = std::make_unique<PsnBits>();
   next_sequence_ = 1;
   newest_arrived_ = 0;
   newest_arrived_sent_ns_ = 0;
@@ -64,8 +64,8 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits* acked, TimeNs answered_be
   for (int32_t i = 0; i < advance; ++i) {
     const Psn psn = una_ + static_cast<uint32_t>(i);
     const State& s = state(psn);
-    if (acked_ahead_ != 0 && acked_.test(psn)) {
-      acked_.clear(psn);
+    if (acked_ahead_ != 0 && acked_->test(psn)) {
+      acked_->clear(psn);
       --acked_ahead_;
     } else {
       ++newly;
@@ -89,13 +89,13 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
   uint32_t newly = 0;
   const uint32_t outstanding = in_flight();
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
-    uint64_t fresh = acked.extract(una_ + offset) & ~acked_.extract(una_ + offset);
+    uint64_t fresh = acked.extract(una_ + offset) & ~acked_->extract(una_ + offset);
     if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
     if (broken(Fault::sack_bit_ignored)) fresh &= ~(uint64_t{1} << 9);
     while (fresh != 0) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
       fresh &= fresh - 1;
-      acked_.set(psn);
+      acked_->set(psn);
       ++acked_ahead_;
       ++newly;
       State& s = state(psn);
@@ -154,7 +154,7 @@ template <class Visit>
 void SendTracker::for_each_overtaken(Visit visit) const {
   const uint32_t outstanding = in_flight();
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
-    uint64_t missing = ~acked_.extract(una_ + offset);
+    uint64_t missing = ~acked_->extract(una_ + offset);
     if (outstanding - offset < 64) missing &= (uint64_t{1} << (outstanding - offset)) - 1;
     while (missing != 0) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(missing)));
@@ -208,7 +208,7 @@ uint32_t SendTracker::detect_messages(TimeNs now_ns, uint64_t srtt_ns) {
   const uint32_t before = lost_count_;
   for (Psn psn = una_; psn != next_; psn += 1) {
     const State& s = state(psn);
-    if (acked_.test(psn) || !message_may_be_lost(s)) continue;
+    if (acked_->test(psn) || !message_may_be_lost(s)) continue;
     const bool by_time = srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns);
     if (by_time || newest_arrived_ - s.sequence >= threshold_) mark_unit(psn, /*guessed=*/false);
   }
@@ -238,7 +238,7 @@ TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
     case wire::Policy::kWholeMessage:
       for (uint32_t i = 0; i < outstanding && sent_ns == UINT64_MAX; ++i) {
         const State& s = state(una_ + i);
-        if (!acked_.test(una_ + i) && message_may_be_lost(s)) sent_ns = s.sent_ns;
+        if (!acked_->test(una_ + i) && message_may_be_lost(s)) sent_ns = s.sent_ns;
       }
       break;
     default:
@@ -258,7 +258,7 @@ void SendTracker::mark_unit(Psn psn, bool guessed) {
   if (policy_ == wire::Policy::kWholeMessage) level_attempts(first, count);
   for (uint32_t i = 0; i < count; ++i) {
     State& s = state(first + i);
-    if (s.lost || acked_.test(first + i)) continue;
+    if (s.lost || acked_->test(first + i)) continue;
     s.lost = true;
     s.guessed = guessed;
     ++lost_count_;
@@ -321,7 +321,7 @@ bool SendTracker::find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& co
 
 void SendTracker::mark_first_lost(uint32_t count) {
   for (uint32_t i = 0, n = left(); i < n && count != 0; ++i) {
-    if (acked_.test(una_ + i)) continue;
+    if (acked_->test(una_ + i)) continue;
     mark_lost(una_ + i);
     --count;
   }
@@ -330,7 +330,7 @@ void SendTracker::mark_first_lost(uint32_t count) {
 
 Psn SendTracker::last_unacknowledged() const {
   for (uint32_t i = left(); i > 1; --i) {
-    if (!acked_.test(una_ + (i - 1))) return una_ + (i - 1);
+    if (!acked_->test(una_ + (i - 1))) return una_ + (i - 1);
   }
   return una_;
 }
@@ -342,8 +342,8 @@ void SendTracker::rewind(Psn to) {
   for (auto i = static_cast<uint32_t>(keep); i < outstanding; ++i) {
     const Psn psn = una_ + i;
     State& s = state(psn);
-    if (acked_.test(psn)) {
-      acked_.clear(psn);
+    if (acked_->test(psn)) {
+      acked_->clear(psn);
       --acked_ahead_;
     }
     if (s.lost) --lost_count_;

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "protocol/hostif/segment.h"
+#include "protocol/prefetch.h"
 #include "protocol/psn.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/types.h"
@@ -62,7 +64,7 @@ class SendTracker {
   }
   uint32_t window() const { return static_cast<uint32_t>(states_.size()); }
   uint32_t lost_count() const { return lost_count_; }
-  bool acknowledged(Psn psn) const { return distance(una_, psn) < 0 || acked_.test(psn); }
+  bool acknowledged(Psn psn) const { return distance(una_, psn) < 0 || acked_->test(psn); }
   uint8_t attempt(Psn psn) const { return state(psn).attempt; }
   uint64_t last_send_ns() const { return last_send_ns_; }
   uint32_t threshold() const { return threshold_; }
@@ -141,6 +143,9 @@ class SendTracker {
   // repeats. in_flight() > 0.
   Psn last_unacknowledged() const;
 
+  // Asks the cache for what the next on_first_send() fills in.
+  void prefetch_next() const { prefetch_line(&state(next_)); }
+
   // Forgets that PSNs from `to` on were sent (READs pulled again under a new epoch).
   void rewind(Psn to);
 
@@ -209,7 +214,7 @@ class SendTracker {
       0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
   uint32_t acked_ahead_ = 0;  // bits set in acked_
   uint64_t last_send_ns_ = 0;
-  PsnBits acked_;  // last: the rest is what each message needs
+  std::unique_ptr<PsnBits> acked_;  // beyond una_
 };
 
 }  // namespace hostnic

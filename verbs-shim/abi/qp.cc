@@ -74,6 +74,7 @@ QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr
   init.caps = to_qp_caps(attr.cap);
   init.signal_all = qp->signal_all;
   init.user = qp.get();
+  init.read_by_posts = {qp.get(), &qp->qp};
   auto created = context.driver->driver().create_qp(init);
   if (!created) return fail_null(created.error());
   qp->qp = *created;

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
+#include <type_traits>
+#include <utility>
 
 namespace hostnic::driver {
 
 Cq::Cq(uint32_t entries, EventFn event, void* argument)
-    : ring_(entries), capacity_(entries), event_(event), argument_(argument) {}
+    : ring_(make_ring(entries)), capacity_(entries), event_(event), argument_(argument) {
+  if (ring_ == nullptr) throw std::bad_alloc();
+}
+
+// Null: no memory.
+Cq::Ring Cq::make_ring(uint32_t entries) {
+  static_assert(std::is_trivially_copyable_v<Entry>);
+  return Ring(static_cast<Entry*>(std::calloc(entries, sizeof(Entry))));
+}
 
 int Cq::poll(Completion* out, int max) {
   if (empty()) return 0;
@@ -42,7 +53,8 @@ int Cq::resize(uint32_t entries) {
   std::lock_guard lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (entries == 0 || entries < count) return EINVAL;
-  std::vector<Entry> ring(entries);
+  Ring ring = make_ring(entries);
+  if (ring == nullptr) return ENOMEM;
   for (uint32_t i = 0; i < count; ++i) ring[i] = ring_[(head_ + i) % capacity_];
   ring_ = std::move(ring);
   capacity_ = entries;

@@ -6,8 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
-#include <vector>
 
 #include "verbs-shim/driver/types.h"
 
@@ -22,7 +23,7 @@ class Cq {
   // socket.
   using EventFn = void (*)(void* argument);
 
-  // `entries` >= 1: how many completions fit.
+  // `entries` >= 1: how many completions fit. Throws std::bad_alloc.
   Cq(uint32_t entries, EventFn event, void* argument);
   ~Cq();
   Cq(const Cq&) = delete;
@@ -33,7 +34,7 @@ class Cq {
   int poll(Completion* out, int max);
   // Any thread. If completions of the asked-for kind arrive later, one event is raised.
   void arm(Arm arm);
-  // Any thread. 0 or EINVAL when more completions are queued than fit.
+  // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
   int resize(uint32_t entries);
   uint32_t entries() const;
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
@@ -54,6 +55,8 @@ class Cq {
   std::atomic<uint32_t>* armed_total = nullptr;
 
  private:
+  // Programs ask for as many as could ever wait: memory that no completion has reached yet
+  // is none.
   struct Entry {
     Completion completion;
     std::atomic<uint32_t>* slot_counter = nullptr;
@@ -62,7 +65,13 @@ class Cq {
   void disarm();
 
   mutable std::mutex mutex_;
-  std::vector<Entry> ring_;
+  struct Free {
+    void operator()(Entry* ring) const { std::free(ring); }
+  };
+  using Ring = std::unique_ptr<Entry[], Free>;
+  static Ring make_ring(uint32_t entries);
+
+  Ring ring_;
   uint32_t capacity_;
   uint32_t head_ = 0;
   std::atomic<uint32_t> count_{0};

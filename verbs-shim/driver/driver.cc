@@ -13,7 +13,9 @@ namespace hostnic::driver {
 namespace {
 
 constexpr uint32_t kMetaBurst = 64;
-constexpr int kReportsAhead = 3;  // enough to hide a memory access
+// With thousands of queue pairs each report, timer and post finds another one's state in no cache
+// near: it is asked for so far ahead, which is enough to hide a memory access.
+constexpr uint32_t kQpsAhead = 3;
 // The least that is granted. Programs with a queue of one (perftest's latency tests with events)
 // post again as soon as the peer has answered, which under loss is before its acknowledgement has
 // come.
@@ -232,6 +234,7 @@ QpGauges Driver::gauges(Qp* qp) {
 int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
   std::lock_guard lock(mutex_);
   last_now_ns_ = std::max(last_now_ns_, now_ns);
+  impl_->note_post(*qp);
   const int error = qp->post_send(request, now_ns);
   impl_->kick_if_needed();
   return error;
@@ -269,10 +272,16 @@ bool Driver::try_progress(TimeNs now_ns) {
   return true;
 }
 
-// With thousands of queue pairs each report finds another one's state in no cache near.
-void Driver::Impl::prefetch_qp(uint32_t cell_index) const {
-  if (cell_index >= qps.size() || qps[cell_index] == nullptr) return;
-  qps[cell_index]->prefetch();
+// Programs tend to visit their connections in the same order again: what followed this queue pair
+// when it was last posted to is likely to follow now.
+void Driver::Impl::note_post(Qp& qp) {
+  if (qp.cell_index == last_posted) return;
+  if (Qp* const before = qp_at(last_posted)) before->posted_next = qp.cell_index;
+  last_posted = qp.cell_index;
+  Qp* const next = qp_at(qp.posted_next);
+  if (next == nullptr) return;
+  next->prefetch_slots();
+  if (const Qp* const second = qp_at(next->posted_next)) second->prefetch_post();
 }
 
 void Driver::Impl::take_reports(TimeNs now_ns) {
@@ -281,7 +290,9 @@ void Driver::Impl::take_reports(TimeNs now_ns) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
     if (count <= 0) return;
     for (int i = 0; i < count; ++i) {
-      if (i + kReportsAhead < count) prefetch_qp(metas[i + kReportsAhead].cell_index);
+      if (i + static_cast<int>(kQpsAhead) < count) {
+        if (Qp* const ahead = qp_at(metas[i + kQpsAhead].cell_index)) ahead->prefetch_report();
+      }
       if (metas[i].cell_index >= qps.size()) continue;
       // Clear, then read: what the NIC writes afterwards makes a new report. The exchange is a full
       // barrier.
@@ -312,16 +323,18 @@ void Driver::Impl::run_ready(TimeNs now_ns) {
 
 void Driver::Impl::run_timers(TimeNs now_ns) {
   owner.next_deadline_ns_.store(UINT64_MAX, std::memory_order_release);
-  std::vector<Qp*> due;
-  due.swap(timers);
-  for (Qp* qp : due) qp->on_timer_list = false;
-  for (Qp* qp : due) {
+  timers_due.swap(timers);
+  for (size_t i = 0; i < timers_due.size(); ++i) {
+    if (i + kQpsAhead < timers_due.size()) timers_due[i + kQpsAhead]->prefetch_timer();
+    Qp* const qp = timers_due[i];
+    qp->on_timer_list = false;
     if (qp->deadline_ns() <= now_ns) {
       qp->on_timer(now_ns);
     } else if (qp->deadline_ns() != UINT64_MAX) {
       want_timer(*qp);
     }
   }
+  timers_due.clear();
   map.header().next_deadline_ns.store(owner.next_deadline_ns_.load(std::memory_order_relaxed),
                                       std::memory_order_relaxed);
 }

@@ -7,6 +7,7 @@
 // round.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -68,6 +69,8 @@ struct QpInit {
   QpCaps caps;
   bool signal_all = false;
   void* user = nullptr;  // the ABI layer's object, for events
+  // What each post reads of that object, or null: asked for before it is likely to be posted to.
+  std::array<const void*, 2> read_by_posts{};
 };
 
 // Sums over the context's QPs; `hostnic ctl show counters` has the NIC's own.

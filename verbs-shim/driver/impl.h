@@ -22,7 +22,8 @@ struct Driver::Impl final : QpHost {
   std::vector<uint32_t> free_cells;
   std::vector<std::unique_ptr<Srq>> srqs;
   uint32_t next_cell = 0;
-  std::vector<Qp*> ready, ready_next, timers;
+  std::vector<Qp*> ready, ready_next, timers, timers_due;
+  uint32_t last_posted = 0;  // cell of the QP that was last posted to
   std::atomic<bool> dead{false};
   AsyncFn async = nullptr;
   void* async_argument = nullptr;
@@ -70,7 +71,10 @@ struct Driver::Impl final : QpHost {
   int execute(Command& command, CommandResponse& response);
   int change_group(CommandKind kind, const Qp& qp, Ipv4Address group);
   void take_responses();
-  void prefetch_qp(uint32_t cell_index) const;
+  Qp* qp_at(uint32_t cell_index) const {
+    return cell_index < qps.size() ? qps[cell_index].get() : nullptr;
+  }
+  void note_post(Qp& qp);
   void take_reports(TimeNs now_ns);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "protocol/prefetch.h"
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/driver.h"
@@ -63,7 +64,8 @@ class QpHost {
   TimeNs several_until_ns_ = 0;  // several do
 };
 
-class Qp {
+// Members that each message needs come first, next to each other (prefetch.cc).
+class alignas(kCacheLineBytes) Qp {
  public:
   Qp(QpHost& host, const QpInit& init, uint32_t cell_index, uint64_t recv_offset,
      uint64_t recv_completion_offset, uint64_t landing_offset);
@@ -79,8 +81,12 @@ class Qp {
   }
   bool idle() const { return head_ == tail_; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
-  // Asks the cache for what on_report() looks at.
-  void prefetch();
+  // -- prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due; a post,
+  // and, when that has come, what it fills in.
+  void prefetch_report();
+  void prefetch_timer() const;
+  void prefetch_post() const;
+  void prefetch_slots() const;
   uint32_t congestion_window() const { return request_congestion_.psns(); }
   Psn next_request_psn() const { return requests_.next(); }
   // Slots of the receive queue and its completion ring; with a shared queue, of the ring alone.
@@ -110,12 +116,13 @@ class Qp {
 
   const QpInit init;
   const uint32_t cell_index;
-  const uint64_t recv_offset, recv_completion_offset, landing_offset;
   uint32_t qpn = 0;
   QpState state = QpState::kReset;
-  QpAttr attr;
   bool notify_drained = false;
   bool on_ready_list = false, on_timer_list = false;
+  uint32_t posted_next = 0;  // cell of the QP that was posted to after this one, last time
+  QpAttr attr;
+  const uint64_t recv_offset, recv_completion_offset, landing_offset;
 
  private:
   // What each request needs is one cache line.
@@ -190,9 +197,7 @@ class Qp {
   enum class Issue : uint8_t { kDone, kWaits, kRingFull };
   void issue_ready(TimeNs now_ns);
   // Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
-  void note_transmitted() {
-    requests_.note_transmitted(Psn(cell().transmitted_psn.load(std::memory_order_acquire)));
-  }
+  Psn transmitted() { return Psn(cell().transmitted_psn.load(std::memory_order_acquire)); }
   bool may_start(const Wqe& w) const;
   void start(Wqe& w, uint32_t index);
   uint32_t window_room() const;
@@ -222,7 +227,6 @@ class Qp {
 
   // qp_news.cc
   void take_requests_news(const CellNews& news, TimeNs now_ns);
-  bool expects_responses(const CellNews& news) const;
   void take_responses_news(const CellNews& news, TimeNs now_ns);
   void take_nak(const CellNews& news, TimeNs now_ns);
   void take_errors(const CellNews& news);
@@ -249,63 +253,67 @@ class Qp {
   QpHost& host_;
 
   // Send queue: [head, issue) handed over and incomplete, [issue, tail) waiting.
-  std::vector<Wqe> wqes_;
-  std::vector<Sge> sges_;
-  std::vector<std::byte> inline_bytes_;
   uint32_t wqe_mask_ = 0;
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;
   std::atomic<uint32_t> freed_{0};  // slots whose completion was polled (rule 35)
   uint32_t unreported_ = 0;         // completed without a completion of their own
-
-  SendTracker requests_, responses_;
-  CongestionWindow request_congestion_, response_congestion_;
-  RttEstimator rtt_;
-  uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0;
-  uint32_t next_read_number_ = 0, reads_outstanding_ = 0;
-  Psn next_response_psn_;
-  uint8_t epoch_ = 0;
-  Psn epoch_keep_until_;
-  uint32_t psns_since_ack_request_ = 0;
-
-  // The peer's limits.
-  bool heard_ = false;
-  Psn highest_acceptable_;
-  bool has_credit_ = false;
-  uint32_t credit_ = 0;
+  std::vector<Wqe> wqes_;
+  std::vector<Sge> sges_;
 
   Rnr rnr_ = Rnr::kNone;
-  TimeNs rnr_until_ns_ = 0;
-  uint32_t rnr_sn_ = 0, rnr_retries_used_ = 0;
-
-  // The failed request, if any: nothing at or after it is issued (rule 28).
-  bool failed_ = false;
-  uint32_t failed_index_ = 0;
-  WcStatus failed_status_ = WcStatus::kSuccess;
-  VendorError failed_vendor_ = VendorError::kNone;
+  bool failed_ = false;         // a request has; see failed_index_
   bool credit_unsaid_ = false;  // a credit notification that found the urgent ring full
   bool flushing_ = false;       // the NIC let go of the QP in ERR: posts flush at once
-
-  // Counters in the cell that were dealt with.
-  uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,
-           seen_spurious_count_ = 0, seen_events_ = 0, seen_mark_count_ = 0,
-           seen_response_mark_count_ = 0;
+  // The peer's limits.
+  bool heard_ = false, has_credit_ = false;
+  Psn highest_acceptable_;
+  uint32_t credit_ = 0;
+  uint32_t psns_since_ack_request_ = 0;
+  uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0, reads_outstanding_ = 0;
 
   // Timers.
   TimeNs deadline_ns_ = UINT64_MAX;
   TimeNs progress_ns_ = 0;  // last time the front moved, or work started on an idle queue
   TimeNs evaluated_ns_ = 0;
+
+  SendTracker requests_;
+  CongestionWindow request_congestion_;
+  // READs' answers that will be asked for next. With none outstanding the rest lies idle.
+  Psn next_response_psn_;
+  uint32_t next_read_number_ = 0;
+
+  // Counters in the cell that were dealt with.
+  uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,
+           seen_spurious_count_ = 0, seen_events_ = 0, seen_mark_count_ = 0,
+           seen_response_mark_count_ = 0;
+  RttEstimator rtt_;
+
+  // Receive queue.
+  uint32_t recv_entries_ = 0;
+  uint32_t recv_posted_ = 0, recv_taken_ = 0;  // shared queue: recv_posted is the ring's end
+
   TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
   uint64_t silence_ns_ = 0;  // charged against retry_cnt
-  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
   uint32_t backoff_ = 0;
   uint32_t retries_ = 0;  // probes and timeouts since the front last moved
   bool probed_ = false;
-
-  // Receive queue.
-  std::vector<uint64_t> recv_wr_ids_;
-  uint32_t recv_entries_ = 0;
-  uint32_t recv_posted_ = 0, recv_taken_ = 0;  // shared queue: recv_posted is the ring's end
   bool last_wqe_said_ = false;
+  uint8_t epoch_ = 0;
+
+  SendTracker responses_;
+  CongestionWindow response_congestion_;
+  Psn epoch_keep_until_;
+  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
+
+  TimeNs rnr_until_ns_ = 0;
+  uint32_t rnr_sn_ = 0, rnr_retries_used_ = 0;
+  // The failed request, if any: nothing at or after it is issued (rule 28).
+  uint32_t failed_index_ = 0;
+  WcStatus failed_status_ = WcStatus::kSuccess;
+  VendorError failed_vendor_ = VendorError::kNone;
+
+  std::vector<uint64_t> recv_wr_ids_;
+  std::vector<std::byte> inline_bytes_;  // of the send queue
 };
 
 }  // namespace hostnic::driver

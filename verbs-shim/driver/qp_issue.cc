@@ -20,11 +20,15 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 void Qp::issue_ready(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   if (credit_unsaid_) notify_credit();
-  note_transmitted();
+  // Of interest when something is repeated, and without selective repeat when something is lost.
+  if (requests_.lost_count() != 0 || host_.settings().policy != wire::Policy::kSelective)
+    requests_.note_transmitted(transmitted());
   bool all = true;
   if (requests_.lost_count() != 0 && rnr_ != Rnr::kWaiting) all = resend_lost(now_ns);
-  if (responses_.lost_count() != 0) all = pull_lost(now_ns) && all;
-  if (responses_.next() != next_response_psn_) all = pull(now_ns) && all;
+  if (reads_outstanding_ != 0) {
+    if (responses_.lost_count() != 0) all = pull_lost(now_ns) && all;
+    if (responses_.next() != next_response_psn_) all = pull(now_ns) && all;
+  }
   if ((!failed_ || broken(Fault::issue_after_failure)) && rnr_ == Rnr::kNone) {
     uint32_t chunks = 0;
     while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
@@ -129,7 +133,7 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
   // again.
   const int32_t untransmitted =
-      distance(Psn(cell().transmitted_psn.load(std::memory_order_acquire)), requests_.next());
+      requests_.in_flight() == 0 ? 0 : distance(transmitted(), requests_.next());
   const uint64_t limit_bytes = host_.queued_bytes_limit(cell_index, now_ns);
   if (untransmitted > 0 &&
       uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >= limit_bytes) {

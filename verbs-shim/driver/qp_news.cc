@@ -1,7 +1,5 @@
 // What the NIC reports: acknowledgements, limits, NAKs, answers, receives, errors; and the
 // completions that follow.
-#include <rte_prefetch.h>
-
 #include <algorithm>
 
 #include "verbs-shim/driver/log.h"
@@ -44,24 +42,6 @@ WcStatus status_of_receive(uint32_t status) {
 
 }  // namespace
 
-void Qp::prefetch() {
-  constexpr size_t kLineBytes = 64;
-  const auto lines = [](const void* first, const void* last) {
-    for (auto* line = static_cast<const char*>(first); line <= last; line += kLineBytes)
-      rte_prefetch0(line);
-  };
-  // Not the trackers' bitmaps, which lie in their middle.
-  const auto tracker = [&](const SendTracker& t) {
-    lines(&t, reinterpret_cast<const char*>(&t) + kLineBytes);
-    lines(reinterpret_cast<const char*>(&t + 1) - kLineBytes, &t + 1);
-  };
-  lines(this, &requests_);
-  tracker(requests_);
-  tracker(responses_);
-  lines(&request_congestion_, this + 1);
-  lines(&cell(), &cell().sack);
-}
-
 void Qp::on_report(TimeNs now_ns) {
   // Receives are counted before the cell is read and delivered after it: a completion of ours that
   // the peer saw before it answered must not come after its answer.
@@ -73,7 +53,7 @@ void Qp::on_report(TimeNs now_ns) {
   }
   if (state == QpState::kRts || state == QpState::kSqd) {
     take_requests_news(news, now_ns);
-    if (expects_responses(news)) take_responses_news(news, now_ns);
+    if (reads_outstanding_ != 0) take_responses_news(news, now_ns);
     if ((news.local_error | news.response_error) != 0) take_errors(news);
     if (news.nak != 0) take_nak(news, now_ns);
     complete(now_ns);
@@ -201,12 +181,6 @@ void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
   }
   const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
-}
-
-// False: nothing was asked for, or all of it has come and is known.
-bool Qp::expects_responses(const CellNews& news) const {
-  return responses_.in_flight() != 0 || Psn(news.response_base_psn) != responses_.una() ||
-         news.response_mark_count != seen_response_mark_count_;
 }
 
 void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {

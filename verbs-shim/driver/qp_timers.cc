@@ -116,8 +116,7 @@ void Qp::charge_silence(TimeNs now_ns) {
   }
   stalled_ns_ = 0;
   evaluated_ns_ = now_ns;
-  const Psn transmitted(cell().transmitted_psn.load(std::memory_order_acquire));
-  if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted) <= 0 &&
+  if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted()) <= 0 &&
       !front_refused() && !broken(Fault::silence_while_queued)) {
     progress_ns_ = now_ns;
     return;
@@ -127,7 +126,7 @@ void Qp::charge_silence(TimeNs now_ns) {
 
 void Qp::on_timer(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
-  note_transmitted();
+  requests_.note_transmitted(transmitted());
   if (rnr_ == Rnr::kWaiting) {
     if (now_ns >= rnr_until_ns_) {
       note_progress(now_ns);

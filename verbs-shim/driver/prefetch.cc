@@ -1,0 +1,25 @@
+// What queue pairs ask the cache for before their turn (see driver.cc).
+#include "protocol/prefetch.h"
+
+#include "verbs-shim/driver/qp.h"
+
+namespace hostnic::driver {
+
+void Qp::prefetch_post() const { prefetch_lines(this, &next_response_psn_); }
+
+void Qp::prefetch_slots() const {
+  const uint32_t slot = tail_ & wqe_mask_;
+  prefetch_line(&wqes_[slot]);
+  if (!sges_.empty()) prefetch_line(&sges_[size_t{slot} * init.caps.max_send_sge]);
+  requests_.prefetch_next();
+  for (const void* line : init.read_by_posts) prefetch_line(line);
+}
+
+void Qp::prefetch_report() {
+  prefetch_lines(this, &responses_);
+  prefetch_lines(&cell(), &cell().sack);
+}
+
+void Qp::prefetch_timer() const { prefetch_line(&deadline_ns_); }
+
+}  // namespace hostnic::driver
