@@ -1,6 +1,7 @@
 // Packets in rows. Most packets of a long message, and of many short ones, differ from the one
 // before in PSN, RETH address and a few flags: the sender steps from one packet's headers to the
-// next one's, and the receiver compares instead of parsing. Pure, no thread of its own.
+// next one's, and the receiver compares instead of parsing. Where each packet is of another queue
+// pair than the one before, they still differ in little more. Pure, no thread of its own.
 #pragma once
 
 #include <array>
@@ -36,10 +37,14 @@ uint64_t difference(const std::byte* a, const std::byte* b) {
   std::memcpy(&y, b, sizeof(y));
   return x ^ y;
 }
-// Everything before that word. The last one looked at overlaps the one before.
-inline uint64_t front_difference(const std::byte* a, const std::byte* b) {
-  static_assert(kPsnWord > 48 && kPsnWord <= 56);
-  uint64_t sum = difference<uint64_t>(a + kPsnWord - 8, b + kPsnWord - 8);
+// The eight bytes before that word: BTH but for it, with the destination queue pair.
+inline uint64_t bth_difference(const std::byte* a, const std::byte* b) {
+  return difference<uint64_t>(a + kPsnWord - 8, b + kPsnWord - 8);
+}
+// Everything before those. The last word looked at overlaps them.
+inline uint64_t flow_difference(const std::byte* a, const std::byte* b) {
+  static_assert(kPsnWord - 8 > 40 && kPsnWord - 8 <= 48);
+  uint64_t sum = 0;
 #pragma GCC unroll 6
   for (size_t at = 0; at < 48; at += 8) sum |= difference<uint64_t>(a + at, b + at);
   return sum;
@@ -91,7 +96,8 @@ class RowParser {
   // Whether the packet differs from the one that was parsed last, or followed that one, in nothing
   // but PSN, RETH address and what BTH says of its place in the message: cont, more, A and attempt.
   // packet() is then what parse() would make of it; else it means nothing, and begin() does the
-  // rest of parse().
+  // rest of parse(): quickly, if the packet comes from the same host as the last one, is of the
+  // same kind and as long, as those of many queue pairs are.
   bool follow(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   ParseError begin(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   const Packet& packet() const { return packet_; }
@@ -99,24 +105,29 @@ class RowParser {
  private:
   static constexpr size_t kNoRow = SIZE_MAX;  // more bytes than any packet has
 
+  bool resemble(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
+  bool resemble_ack(const std::byte* headers);
+  bool resemble_data(const std::byte* headers);
   void read_place(uint32_t psn_word);
 
   Packet packet_;
-  // The headers of packet_, if it can have a follower, and what it came with.
+  // The headers of packet_, if others can be like it, and what it came with. Of an ACK, which has
+  // no followers, what is before its base.
   std::array<std::byte, kMaxRowHeaderBytes> headers_;
-  size_t header_bytes_ = 0, packet_bytes_ = kNoRow;
-  uint32_t psn_word_ = 0;  // of packet_
+  size_t header_bytes_ = 0;
+  size_t row_bytes_ = kNoRow, kind_bytes_ = kNoRow;  // of packets that follow, or are alike
+  uint32_t psn_word_ = 0;                            // of packet_; only its first byte
   bool has_icrc_ = false;
 };
 
 inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t packet_bytes,
                               bool has_icrc) {
-  if (packet_bytes != packet_bytes_ || has_icrc != has_icrc_ ||
-      first_segment.size() < header_bytes_)
+  if (packet_bytes != row_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
     return false;
   const std::byte *a = first_segment.data(), *b = headers_.data();
+  if (row_detail::bth_difference(a, b) != 0) return false;
   const uint32_t psn_word = load_be32(a + row_detail::kPsnWord);
-  uint64_t different = row_detail::front_difference(a, b);
+  uint64_t different = row_detail::flow_difference(a, b);
   different |= (psn_word ^ psn_word_) & row_detail::kPolicyMask;
   const size_t reth = row_detail::reth_offset_of(packet_.opcode);
   different |=

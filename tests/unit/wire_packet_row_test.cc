@@ -2,6 +2,10 @@
 // build() makes.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <initializer_list>
+#include <vector>
+
 #include "protocol/wire/packet_row.h"
 #include "tests/unit/wire_samples.h"
 
@@ -11,6 +15,9 @@ namespace {
 using samples::Bytes;
 
 constexpr Opcode kRowOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse};
+// Of which one of another queue pair may be like the one before.
+constexpr Opcode kAlikeOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse,
+                                    Opcode::kAck};
 
 Packet middle_of_row(Opcode opcode) {
   Packet packet = samples::packet(opcode, 256);
@@ -19,23 +26,46 @@ Packet middle_of_row(Opcode opcode) {
   return packet;
 }
 
-// What the parsers say of `bytes` after they have said it of `before`.
-void expect_same_answer(const Bytes& before, const Bytes& bytes, bool has_icrc) {
+// What the parsers say of one packet after the other.
+void expect_same_answers(std::initializer_list<std::reference_wrapper<const Bytes>> packets,
+                         bool has_icrc) {
   RowParser row;
-  row.parse(samples::ExactCopy(before).bytes(), before.size(), has_icrc);
-  const samples::ExactCopy copy(bytes);
-  const ParseError answer = row.parse(copy.bytes(), bytes.size(), has_icrc);
-  Packet packet;
-  ASSERT_EQ(answer, parse(copy.bytes(), bytes.size(), has_icrc, packet));
-  if (answer != ParseError::kNone) return;
-  EXPECT_EQ(row.packet().psn, packet.psn);
-  EXPECT_EQ(row.packet().header_bytes, packet.header_bytes);
-  EXPECT_EQ(row.packet().payload_bytes, packet.payload_bytes);
-  EXPECT_EQ(samples::rebuild(row.packet(), has_icrc), samples::rebuild(packet, has_icrc));
+  for (const Bytes& bytes : packets) {
+    const samples::ExactCopy copy(bytes);
+    const ParseError answer = row.parse(copy.bytes(), bytes.size(), has_icrc);
+    Packet packet;
+    ASSERT_EQ(answer, parse(copy.bytes(), bytes.size(), has_icrc, packet));
+    if (answer != ParseError::kNone) continue;
+    EXPECT_EQ(row.packet().psn, packet.psn);
+    EXPECT_EQ(row.packet().header_bytes, packet.header_bytes);
+    EXPECT_EQ(row.packet().payload_bytes, packet.payload_bytes);
+    EXPECT_EQ(row.packet().src_qpn, packet.src_qpn);
+    EXPECT_EQ(row.packet().sack_words, packet.sack_words);
+    EXPECT_EQ(samples::rebuild(row.packet(), has_icrc), samples::rebuild(packet, has_icrc));
+  }
+}
+
+Packet of_another_qp(const Packet& packet) {
+  Packet other = packet;
+  other.dest_qpn = Qpn{0xf1f2f3};
+  if (opcode_info(packet.opcode).has_neth) other.src_qpn = Qpn{0xe1e2e3};
+  other.psn += 0x345678;
+  other.reth.va -= 0x8000;
+  other.reth.key ^= 0x5a5a5a5a;
+  other.more = !packet.more;
+  if (packet.opcode == Opcode::kSend) other.reth.length_bytes = 0x8000 + packet.payload_bytes;
+  other.response_epoch ^= 1;
+  return other;
+}
+
+// Not the sample's: as one that another connection has chosen.
+Bytes with_another_port(Bytes bytes) {
+  store_be16(bytes.data() + kEthernetBytes + kIpv4Bytes + udp_offset::kSrcPort, 0xc010);
+  return bytes;
 }
 
 TEST(PacketRow, AnyByteOfAFollowerIsLookedAt) {
-  for (const Opcode opcode : kRowOpcodes) {
+  for (const Opcode opcode : kAlikeOpcodes) {
     for (const bool has_icrc : {false, true}) {
       const Bytes before = samples::frame(middle_of_row(opcode), has_icrc);
       for (size_t at = 0; at < header_bytes(middle_of_row(opcode)); ++at) {
@@ -43,22 +73,89 @@ TEST(PacketRow, AnyByteOfAFollowerIsLookedAt) {
           Bytes changed = before;
           changed[at] ^= std::byte(1 << bit);
           SCOPED_TRACE(testing::Message() << to_string(opcode) << " byte " << at << " bit " << bit);
-          expect_same_answer(before, changed, has_icrc);
+          expect_same_answers({before, changed, before, changed}, has_icrc);
           samples::fix_ip_checksum(changed);
-          expect_same_answer(before, changed, has_icrc);
+          expect_same_answers({before, changed, before, changed}, has_icrc);
         }
       }
     }
   }
 }
 
-TEST(PacketRow, AFollowerOfAnotherLengthIsParsed) {
+TEST(PacketRow, AnyByteOfAnotherQueuePairsPacketIsLookedAt) {
+  for (const Opcode opcode : kAlikeOpcodes) {
+    for (const bool has_icrc : {false, true}) {
+      const Packet first = middle_of_row(opcode);
+      const Bytes before = samples::frame(first, has_icrc);
+      const Bytes other = with_another_port(samples::frame(of_another_qp(first), has_icrc));
+      expect_same_answers({before, other, before, other, other}, has_icrc);
+      for (size_t at = 0; at < header_bytes(first); ++at) {
+        for (int bit = 0; bit < 8; ++bit) {
+          Bytes changed = other;
+          changed[at] ^= std::byte(1 << bit);
+          SCOPED_TRACE(testing::Message() << to_string(opcode) << " byte " << at << " bit " << bit);
+          expect_same_answers({before, changed, before, other, changed}, has_icrc);
+          samples::fix_ip_checksum(changed);
+          expect_same_answers({before, changed, before, other, changed}, has_icrc);
+        }
+      }
+    }
+  }
+}
+
+TEST(PacketRow, ARowMayBeginBehindAnotherQueuePairs) {
   for (const Opcode opcode : kRowOpcodes) {
+    const Packet first = middle_of_row(opcode);
+    Packet other = of_another_qp(first);
+    RowParser row;
+    const Bytes before = samples::frame(first, false);
+    Bytes bytes = with_another_port(samples::frame(other, false));
+    ASSERT_EQ(row.parse(before, before.size(), false), ParseError::kNone);
+    EXPECT_FALSE(row.follow(bytes, bytes.size(), false));
+    ASSERT_EQ(row.begin(bytes, bytes.size(), false), ParseError::kNone);
+    EXPECT_FALSE(row.follow(before, before.size(), false));
+    ASSERT_EQ(row.begin(before, before.size(), false), ParseError::kNone);
+    ASSERT_EQ(row.begin(bytes, bytes.size(), false), ParseError::kNone);
+    other.psn += 1;
+    bytes = with_another_port(samples::frame(other, false));
+    EXPECT_TRUE(row.follow(bytes, bytes.size(), false));
+    EXPECT_EQ(row.packet().psn, other.psn);
+    EXPECT_EQ(row.packet().dest_qpn, other.dest_qpn);
+  }
+}
+
+// Each is judged by itself, whatever it repeats.
+TEST(PacketRow, AcksDoNotFollow) {
+  const Bytes ack = samples::frame(samples::packet(Opcode::kAck, 0), false);
+  RowParser row;
+  ASSERT_EQ(row.parse(ack, ack.size(), false), ParseError::kNone);
+  EXPECT_FALSE(row.follow(ack, ack.size(), false));
+}
+
+TEST(PacketRow, AcksMayHaveOtherBitmaps) {
+  std::vector<Bytes> acks;
+  for (const uint8_t words : {0, 1, 3, 64}) {
+    Packet ack = samples::packet(Opcode::kAck, 0);
+    ack.sack.word_count = words;
+    acks.push_back(samples::frame(ack, true));
+    // As long as the one before it, but says that its bitmap is another.
+    if (words != 0) {
+      acks.push_back(acks.back());
+      acks.back()[header_bytes(ack) - words * kSackWordBytes - kSackEthBytes +
+                  sack_eth_offset::kWordCount] ^= std::byte{1};
+    }
+  }
+  for (const Bytes& first : acks)
+    for (const Bytes& second : acks) expect_same_answers({first, second, first}, true);
+}
+
+TEST(PacketRow, AFollowerOfAnotherLengthIsParsed) {
+  for (const Opcode opcode : kAlikeOpcodes) {
     const Bytes before = samples::frame(middle_of_row(opcode), false);
     for (size_t bytes = 0; bytes <= before.size() + 4; ++bytes) {
       Bytes other = before;
       other.resize(bytes);
-      expect_same_answer(before, other, false);
+      expect_same_answers({before, other, before}, false);
     }
   }
 }
@@ -67,8 +164,9 @@ TEST(PacketRow, EveryOpcodeMayFollowEveryOther) {
   for (const OpcodeInfo& first : kOpcodes) {
     for (const OpcodeInfo& second : kOpcodes) {
       SCOPED_TRACE(testing::Message() << first.name << " then " << second.name);
-      expect_same_answer(samples::frame(samples::packet(first.opcode, 64), true),
-                         samples::frame(samples::packet(second.opcode, 64), true), true);
+      const Bytes one = samples::frame(samples::packet(first.opcode, 64), true);
+      const Bytes other = samples::frame(samples::packet(second.opcode, 64), true);
+      expect_same_answers({one, other, one}, true);
     }
   }
 }
@@ -91,7 +189,7 @@ TEST(PacketRow, ARowGoesOnBehindAPacketThatWasRefused) {
 }
 
 TEST(PacketRow, TheSegmentMayEndBehindTheHeaders) {
-  for (const Opcode opcode : kRowOpcodes) {
+  for (const Opcode opcode : kAlikeOpcodes) {
     const Packet packet = middle_of_row(opcode);
     const Bytes whole = samples::frame(packet, false);
     const size_t headers = header_bytes(packet);
@@ -99,7 +197,7 @@ TEST(PacketRow, TheSegmentMayEndBehindTheHeaders) {
     for (int i = 0; i < 2; ++i) {
       const samples::ExactCopy exact(std::span<const std::byte>(whole).first(headers));
       EXPECT_EQ(row.parse(exact.bytes(), whole.size(), false), ParseError::kNone);
-      EXPECT_EQ(row.packet().payload_bytes, 256);
+      EXPECT_EQ(row.packet().payload_bytes, packet.payload_bytes);
       const samples::ExactCopy cut(std::span<const std::byte>(whole).first(headers - 1));
       RowParser after = row;
       EXPECT_EQ(after.parse(cut.bytes(), whole.size(), false), ParseError::kTruncated);
