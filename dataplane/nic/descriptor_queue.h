@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -29,9 +30,10 @@ class DescriptorQueue {
   // The queue pair of the descriptor so many elements behind it, if one begins there; 0: unknown.
   uint32_t qpn_behind_front(uint32_t elements) const {
     if (begin_ + elements >= end_) return 0;
-    SendDescriptor descriptor;
-    std::memcpy(&descriptor, &elements_[begin_ + elements], sizeof(descriptor));
-    return descriptor.qpn;
+    uint32_t qpn = 0;
+    std::memcpy(&qpn, elements_[begin_ + elements].bytes + offsetof(SendDescriptor, qpn),
+                sizeof(qpn));
+    return qpn;
   }
   // The elements behind it; as many as waiting() says, less one.
   const RingElement* behind_front() const { return &elements_[begin_ + 1]; }

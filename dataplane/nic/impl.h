@@ -407,11 +407,12 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // singles.cc
   uint32_t send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget);
+  uint32_t send_singles_of_one(ClientState& client, DescriptorQueue& queue, uint32_t budget,
+                               wire::Packet& p);
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
                                   const DescriptorQueue& queue, MemoryRegionEntry*& region);
-  rte_mbuf* build_single(QpContext& qp, std::span<const std::byte> headers,
-                         const std::byte* payload, uint32_t payload_bytes,
-                         MemoryRegionEntry* region);
+  rte_mbuf* build_single(std::span<const std::byte> headers, const MappedPayload& payload,
+                         uint32_t payload_bytes);
 
   // units.cc
   bool sends_units(int peer) const;

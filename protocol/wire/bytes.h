@@ -96,7 +96,14 @@ class HeaderView {
   }
   template <size_t Offset>
   uint32_t u24() const {
-    return load_be24(field<Offset, 3>());
+    // With a neighbour, where the header has one: one access instead of two.
+    if constexpr (Offset >= 1) {
+      return u32<Offset - 1>() & 0xffffff;
+    } else if constexpr (Offset + 4 <= Bytes) {
+      return u32<Offset>() >> 8;
+    } else {
+      return load_be24(field<Offset, 3>());
+    }
   }
   template <size_t Offset>
   uint32_t u32() const {

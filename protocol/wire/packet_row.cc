@@ -37,8 +37,9 @@ void note_difference(std::byte* to, const std::byte* from) {
               from + kFlowBytes + bth_offset::kCongestion, kEnd);
 }
 
-Reth read_reth(const std::byte* at) {
-  return RethView(std::span<const std::byte, kRethBytes>(at, kRethBytes)).read();
+template <typename View>
+View view_at(const std::byte* at) {
+  return View(std::span<const std::byte, View::kBytes>(at, View::kBytes));
 }
 
 }  // namespace
@@ -65,12 +66,12 @@ inline bool RowParser::resemble(std::span<const std::byte> first_segment, size_t
       kind_difference(a, headers_.data()) | ((psn_word ^ psn_word_) & row_detail::kPolicyMask);
   if (different != 0) return false;
   packet_.src_port = load_be16(a + kSrcPort);
-  packet_.dest_qpn = Qpn{load_be24(a + kDestQp)};
+  packet_.dest_qpn = view_at<BthView>(a + kFlowBytes).dest_qpn();
   packet_.psn = Psn(psn_word);
   if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
   if (packet_.opcode != Opcode::kWriteOnly) {
     if (a[kExtensions] != headers_[kExtensions]) return false;  // NETH's version
-    packet_.src_qpn = Qpn{load_be24(a + kExtensions + 1)};
+    packet_.src_qpn = view_at<NethView>(a + kExtensions).src_qpn();
   }
   return packet_.opcode == Opcode::kAck ? resemble_ack(a) : resemble_data(a);
 }
@@ -78,11 +79,10 @@ inline bool RowParser::resemble(std::span<const std::byte> first_segment, size_t
 inline bool RowParser::resemble_ack(const std::byte* headers) {
   constexpr size_t kWordCount = kSack + sack_eth_offset::kWordCount;
   if (headers[kWordCount] != headers_[kWordCount]) return false;
-  const AethView aeth(std::span<const std::byte, kAethBytes>(headers + kAeth, kAethBytes));
+  const auto aeth = view_at<AethView>(headers + kAeth);
   if (aeth.kind() == AckKind{2}) return false;
   packet_.aeth = aeth.read();
-  packet_.sack =
-      SackEthView(std::span<const std::byte, kSackEthBytes>(headers + kSack, kSackEthBytes)).read();
+  packet_.sack = view_at<SackEthView>(headers + kSack).read();
   packet_.sack_words = headers + kSack + kSackEthBytes;
   return true;
 }
@@ -90,7 +90,7 @@ inline bool RowParser::resemble_ack(const std::byte* headers) {
 // Of what parse() looks at, RETH's length and a SEND's place in its message can contradict the
 // payload's length, which is the last packet's.
 inline bool RowParser::resemble_data(const std::byte* headers) {
-  packet_.reth = read_reth(headers + row_detail::reth_offset_of(packet_.opcode));
+  packet_.reth = view_at<RethView>(headers + row_detail::reth_offset_of(packet_.opcode)).read();
   switch (packet_.opcode) {
     case Opcode::kWriteOnly:
       note_difference<Opcode::kWriteOnly>(headers_.data(), headers);
