@@ -10,6 +10,22 @@ namespace {
 // AETH: the credit is not there (InfiniBand 9.7.5.1.2). Ours is in SackETH.
 constexpr uint8_t kNoAethCredit = 31;
 
+// An ACK that says: everything before `base` has been received. The rest is the caller's.
+[[gnu::always_inline]] inline wire::Packet plain_ack(const NicSettings& settings, uint32_t dest_qpn,
+                                                     uint32_t src_qpn, Psn base, uint32_t msn) {
+  wire::Packet p;
+  p.opcode = wire::Opcode::kAck;
+  p.dest_qpn = Qpn{dest_qpn};
+  p.src_qpn = Qpn{src_qpn};
+  p.policy = settings.policy;
+  p.aeth.kind = wire::AckKind::kAck;
+  p.aeth.code = kNoAethCredit;
+  p.aeth.msn = msn & 0xffffff;
+  p.psn = p.sack.base = base;
+  p.sack.highest_acceptable = base + (settings.window - 1);
+  return p;
+}
+
 }  // namespace
 
 // Absolute number of receives posted, as the driver says; never more than fit behind what has
@@ -38,20 +54,9 @@ void Nic::Impl::send_acks() {
   ack_next.clear();
 }
 
-// An ACK that says: everything before `base` has been received. The rest is the caller's.
 wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
                                  uint32_t msn) const {
-  wire::Packet p;
-  p.opcode = wire::Opcode::kAck;
-  p.dest_qpn = Qpn{dest_qpn};
-  p.src_qpn = Qpn{src_qpn};
-  p.policy = settings.policy;
-  p.aeth.kind = wire::AckKind::kAck;
-  p.aeth.code = kNoAethCredit;
-  p.aeth.msn = msn & 0xffffff;
-  p.psn = p.sack.base = base;
-  p.sack.highest_acceptable = base + (settings.window - 1);
-  return p;
+  return plain_ack(settings, dest_qpn, src_qpn, base, msn);
 }
 
 void Nic::Impl::send_ack(QpContext& qp) {
@@ -59,7 +64,7 @@ void Nic::Impl::send_ack(QpContext& qp) {
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
   // A NAK is about the front, and so acknowledges all before it.
   if (whole_messages && kind != wire::AckKind::kAck) qp.messages.promise(qp.requests.window.base());
-  wire::Packet p = make_ack(qp.dest_qpn, qp.qpn, ack_base(qp), qp.msn);
+  wire::Packet p = plain_ack(settings, qp.dest_qpn, qp.qpn, ack_base(qp), qp.msn);
   p.aeth.kind = kind;
   if (kind == wire::AckKind::kNak) p.aeth.code = static_cast<uint8_t>(qp.fatal_code);
   if (kind == wire::AckKind::kRnrNak) p.aeth.code = qp.min_rnr_timer;

@@ -1,9 +1,11 @@
 // Packets towards the port: per-peer output queues, small packets, flow templates, ARP. A full port
 // leaves packets queued here and stops the transmitter; nothing is dropped on the in-process wire
 // (rules 27, 33).
+#include <rte_branch_prediction.h>
 #include <rte_net_crc.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "dataplane/nic/impl.h"
@@ -16,6 +18,11 @@ uint32_t crc32(const std::byte* data, size_t bytes) {
 }
 
 size_t covered_bytes(const wire::Packet& p) { return wire::icrc_covered_bytes(p); }
+
+// Rare: a function of its own, so that others need save no registers for it.
+[[gnu::noinline]] void drop(rte_mbuf* packet, PayloadReferences& references) {
+  release_packet(packet, references);
+}
 
 }  // namespace
 
@@ -45,19 +52,23 @@ bool Nic::Impl::has_room_for_ack(int peer) const {
 
 void Nic::Impl::emit(rte_mbuf* packet, int peer, const wire::Packet& p) {
   packet->port = static_cast<uint16_t>(peer);
-  if (!tx_stage || tx_stage->pass(packet, now, [&] { return impairment_info(packet, p); }))
-    enqueue(packet, peer);
+  // Rare, too.
+  const auto passes = [ this, packet, &p ]() __attribute__((noinline)) {
+    return tx_stage->pass(packet, now, [&] { return impairment_info(packet, p); });
+  };
+  if (unlikely(tx_stage != nullptr) && !passes()) return;
+  enqueue(packet, peer);
 }
 
 void Nic::Impl::enqueue(rte_mbuf* packet, int peer) {
   OutputQueue& queue = outputs[static_cast<size_t>(peer)];
-  if (queue.count == queue.packets.size()) {
+  if (unlikely(queue.count == queue.packets.size())) {
     // Only packets that an impairment stage lets go in a crowd get here.
-    release_packet(packet, payload_references);
+    drop(packet, payload_references);
     return;
   }
   queue.packets[queue.count++] = packet;
-  if (queue.count >= kBurst) flush(peer);
+  if (unlikely(queue.count >= kBurst)) flush(peer);
 }
 
 void Nic::Impl::flush(int peer) {
@@ -114,13 +125,12 @@ void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t he
   packet->pkt_len = static_cast<uint32_t>(bytes);
 }
 
-rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Packet& headers,
+rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Packet& p,
                                  std::span<const uint64_t> sack_words,
                                  std::span<const std::byte> payload, rte_mempool* pool) {
+  assert(p.payload_bytes == payload.size());
   rte_mbuf* packet = rte_pktmbuf_alloc(pool);
   if (packet == nullptr) return nullptr;
-  wire::Packet p = headers;
-  p.payload_bytes = static_cast<uint16_t>(payload.size());
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(flow, p, seals, sack_words, {frame, wire::kMaxHeaderBytes});
@@ -132,7 +142,7 @@ rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Pac
 // Whether the QP's packets can be addressed. On Ethernet ports the neighbour's MAC must be known,
 // and may change.
 bool Nic::Impl::prepare_flows(QpContext& qp) {
-  if (qp.neighbour < 0) return qp.flows_made_for != 0;
+  if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
   const Neighbours::Entry& neighbour = neighbours.entry(qp.neighbour);
   if (neighbour.generation == 0) return false;
   if (qp.flows_made_for != neighbour.generation) {
