@@ -233,6 +233,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
         qp.sq_psn = command.sq_psn & Psn::kMask;
         qp.transmitted = qp.acknowledged = Psn(qp.sq_psn);
         qp.stamps = {};
+        qp.stamps_used = 0;
         reset_request_cell(qp);
         qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
         if (qp.neighbour < 0 && qp.flows_made_for != 0) make_flows(qp, wire_mac(qp));
@@ -297,6 +298,7 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.unacknowledged = 0;
   qp.send_failed = false;
   qp.stamps = {};
+  qp.stamps_used = 0;
   qp.epoch = 0;
   qp.responses_changed = qp.response_bits_published = false;
   qp.incoming_request_tag = make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);

@@ -411,8 +411,8 @@ struct Nic::Impl final : public impair::PacketOps {
                                wire::Packet& p);
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
                                   const DescriptorQueue& queue, MemoryRegionEntry*& region);
-  rte_mbuf* build_single(std::span<const std::byte> headers, const MappedPayload& payload,
-                         uint32_t payload_bytes);
+  void put_single_payload(rte_mbuf& packet, size_t header_bytes, const MappedPayload& payload,
+                          uint32_t payload_bytes);
 
   // units.cc
   bool sends_units(int peer) const;

@@ -39,8 +39,10 @@ inline void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
 }
 
 // Nearly always: in order, into memory that is mapped in one piece. False: nothing has happened.
-inline bool Nic::Impl::place_at_once(const PlaceRequest& request, MemoryRegionEntry& region,
-                                     uint64_t iova, std::span<const std::byte> bytes) {
+[[gnu::always_inline]] inline bool Nic::Impl::place_at_once(const PlaceRequest& request,
+                                                            MemoryRegionEntry& region,
+                                                            uint64_t iova,
+                                                            std::span<const std::byte> bytes) {
   if (request.ahead || !request.space.placed_ahead.empty() || region.pieces.size() != 1)
     return false;
   const MappedPiece& piece = region.pieces.front();

@@ -18,6 +18,7 @@ inline void Nic::Impl::prefetch_qp(uint32_t qpn) const {
   if (index >= qps.size() || qps[index] == nullptr) return;
   const QpContext& qp = *qps[index];
   const auto lines = [](const void* first, const void* last) {
+#pragma GCC unroll 8
     for (auto* line = static_cast<const char*>(first); line <= last; line += RTE_CACHE_LINE_SIZE)
       rte_prefetch0(line);
   };

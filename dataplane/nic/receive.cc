@@ -16,6 +16,14 @@ uint32_t dest_qpn_of(rte_mbuf* packet) {
                          wire::bth_offset::kDestQp);
 }
 
+// from_peer_of(), where it is asked for each packet.
+[[gnu::always_inline]] inline bool is_from_peer_of(const QpContext& qp, const wire::Packet& p,
+                                                   bool answer) {
+  return raw(p.src_ip) == qp.dest_ip &&
+         (flow_tag(p.src_port) == (answer ? qp.incoming_response_tag : qp.incoming_request_tag) ||
+          broken(Fault::dead_connection_heard));
+}
+
 }  // namespace
 
 uint32_t Nic::Impl::receive_turn() {
@@ -72,7 +80,7 @@ bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
 }
 
 // Parses it into `received`. False: no packet that this NIC speaks of, and it has been counted.
-bool Nic::Impl::begin_row(rte_mbuf* packet, bool has_icrc) {
+[[gnu::always_inline]] inline bool Nic::Impl::begin_row(rte_mbuf* packet, bool has_icrc) {
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
       return true;
@@ -87,27 +95,59 @@ bool Nic::Impl::begin_row(rte_mbuf* packet, bool has_icrc) {
   }
 }
 
-void Nic::Impl::receive_packet(rte_mbuf* packet) {
-  if (!is_unit(packet) || !receive_unit(packet)) {
-    do {
-      judge_packet(packet);
-    } while (is_unit(packet) && step_unit(packet));
-  }
-  if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
-  give_up_payload(packet, payload_references);
-  spent.add(packet);
-}
-
 // Whether it is of the connection that its queue pair has now.
 bool Nic::Impl::from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const {
-  return raw(p.src_ip) == qp.dest_ip &&
-         (flow_tag(p.src_port) == (answer ? qp.incoming_response_tag : qp.incoming_request_tag) ||
-          broken(Fault::dead_connection_heard));
+  return is_from_peer_of(qp, p, answer);
+}
+
+// Whether the packet is of the queue pair's service.
+inline bool Nic::Impl::answers_to(const QpContext& qp, const wire::Packet& p) const {
+  static constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd};
+  static_assert(static_cast<size_t>(wire::Service::kReliable) == 0 &&
+                static_cast<size_t>(wire::Service::kUnreliable) == 1 &&
+                static_cast<size_t>(wire::Service::kDatagram) == 2);
+  return qp.type == kTypes[static_cast<size_t>(wire::service_of(p.opcode))];
+}
+
+// A packet with a PSN, of RC.
+inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse) {
+    receive_response(qp, p, packet);
+  } else {
+    receive_request(qp, p, packet);
+  }
+}
+
+// The first packet of a row, or one that comes in none.
+[[gnu::always_inline]] inline void Nic::Impl::judge_first(const wire::Packet& p, rte_mbuf* packet) {
+  QpContext* qp = find_qp(raw(p.dest_qpn));
+  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
+                      p.opcode == wire::Opcode::kAtomicResponse;
+  // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
+  const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
+                       (qp->state != QpState::kErr || (qp->fatal && !answer));
+  if (!listens) {
+    if (!answer_departed(p)) counters.add(Counter::rx_unknown_qp);
+  } else if (!answers_to(*qp, p)) {
+    counters.add(Counter::rx_wrong_service);
+  } else if (qp->type == QpType::kUd) {
+    receive_datagram(*qp, p, packet);
+  } else if (!is_from_peer_of(*qp, p, answer)) {
+    if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
+  } else if (qp->type == QpType::kUc) {
+    receive_unreliable(*qp, p, packet);
+  } else if (p.opcode == wire::Opcode::kAck) {
+    receive_ack(*qp, p);
+  } else {
+    state_of(*qp->client).data_arrived = true;
+    row_qp = qp;
+    receive_for(*qp, p, packet);
+  }
 }
 
 // Is it for us, and for the queue pair whose number it has. What is for a group's members they have
 // got then. Packets of a row are alike in all that is looked at here.
-void Nic::Impl::judge_packet(rte_mbuf* packet) {
+[[gnu::always_inline]] inline void Nic::Impl::judge_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
   if (!received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
@@ -131,39 +171,16 @@ void Nic::Impl::judge_packet(rte_mbuf* packet) {
   }
 }
 
-void Nic::Impl::judge_first(const wire::Packet& p, rte_mbuf* packet) {
-  QpContext* qp = find_qp(raw(p.dest_qpn));
-  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
-                      p.opcode == wire::Opcode::kAtomicResponse;
-  // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
-  const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
-                       (qp->state != QpState::kErr || (qp->fatal && !answer));
-  if (!listens) {
-    if (!answer_departed(p)) counters.add(Counter::rx_unknown_qp);
-  } else if (!answers_to(*qp, p)) {
-    counters.add(Counter::rx_wrong_service);
-  } else if (qp->type == QpType::kUd) {
-    receive_datagram(*qp, p, packet);
-  } else if (!from_peer_of(*qp, p, answer)) {
-    if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
-  } else if (qp->type == QpType::kUc) {
-    receive_unreliable(*qp, p, packet);
-  } else if (p.opcode == wire::Opcode::kAck) {
-    receive_ack(*qp, p);
-  } else {
-    state_of(*qp->client).data_arrived = true;
-    row_qp = qp;
-    receive_for(*qp, p, packet);
+void Nic::Impl::receive_packet(rte_mbuf* packet) {
+  const bool unit = is_unit(packet);
+  if (!unit || !receive_unit(packet)) {
+    do {
+      judge_packet(packet);
+    } while (unit && step_unit(packet));
   }
-}
-
-// A packet with a PSN, of RC.
-inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse) {
-    receive_response(qp, p, packet);
-  } else {
-    receive_request(qp, p, packet);
-  }
+  if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
+  give_up_payload(packet, payload_references);
+  spent.add(packet);
 }
 
 void Nic::Impl::receive_arp(std::span<const std::byte> frame) {

@@ -8,6 +8,24 @@ namespace hostnic {
 namespace {
 constexpr uint64_t kRewakeNs = 1'000'000;
 constexpr uint64_t kAwakeNs = 50'000;
+
+// Metas of one client that go into its ring together.
+struct MetaBatch {
+  ClientChannel* client = nullptr;
+  uint32_t count = 0;
+  std::array<MetaReport, kBurst> metas;
+  std::array<QpContext*, kBurst> qps;
+
+  bool has_room_for(const QpContext& qp) const {
+    return count == 0 || (qp.client == client && count < metas.size());
+  }
+  void add(QpContext& qp) {
+    client = qp.client;
+    metas[count] = {.cell_index = qp.cell_index, .qpn = qp.qpn, .reserved = {}};
+    qps[count++] = &qp;
+  }
+};
+
 }  // namespace
 
 void Nic::Impl::report(QpContext& qp) {
@@ -24,23 +42,36 @@ void Nic::Impl::publish_event(QpContext& qp, uint32_t event) {
 
 void Nic::Impl::send_reports() {
   size_t kept = 0;
+  MetaBatch batch;
+  const auto deliver = [&] {
+    if (batch.count == 0) return;
+    const bool all = batch.client->metas.enqueue_bulk(batch.metas.data(), batch.count);
+    for (uint32_t i = 0; i < batch.count; ++i) {
+      QpContext& qp = *batch.qps[i];
+      if (!all && !batch.client->metas.enqueue_bulk(&batch.metas[i], 1)) {
+        // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
+        qp.cell->dirty.store(0, std::memory_order_relaxed);
+        report_list[kept++] = &qp;
+        continue;
+      }
+      counters.add(Counter::meta_reports);
+      state_of(*qp.client).reports_unseen = true;
+      qp.on_report_list = false;
+    }
+    batch.count = 0;
+  };
   for (QpContext* qp : report_list) {
     publish_responses(*qp);
     // Full barrier: the cell's news before the look at the flag; the driver clears the flag before
     // it reads the cell.
-    if (qp->cell->dirty.exchange(1, std::memory_order_seq_cst) == 0) {
-      const MetaReport meta{.cell_index = qp->cell_index, .qpn = qp->qpn, .reserved = {}};
-      if (!qp->client->metas.enqueue_bulk(&meta, 1)) {
-        // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
-        qp->cell->dirty.store(0, std::memory_order_relaxed);
-        report_list[kept++] = qp;
-        continue;
-      }
-      counters.add(Counter::meta_reports);
-      state_of(*qp->client).reports_unseen = true;
+    if (qp->cell->dirty.exchange(1, std::memory_order_seq_cst) != 0) {
+      qp->on_report_list = false;
+      continue;
     }
-    qp->on_report_list = false;
+    if (!batch.has_room_for(*qp)) deliver();
+    batch.add(*qp);
   }
+  deliver();
   report_list.resize(kept);
 }
 

@@ -77,11 +77,16 @@ void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
     ++cell.spurious_count;
   // Attempt numbers come round again: of several transmissions that look alike the newest counts.
   uint64_t sent_ns = 0;
-  for (auto& stamp : qp.stamps) {
-    if (stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt)
-      sent_ns = std::max(sent_ns, std::exchange(stamp.sent_ns, 0));
+  for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
+    QpContext::SendStamp& stamp = qp.stamps[i];
+    if (stamp.sent_ns == 0) continue;
+    --rest;
+    const bool found = stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt;
+    if (found) sent_ns = std::max(sent_ns, stamp.sent_ns);
     // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
-    if (before(stamp.psn, sack.base)) stamp.sent_ns = 0;
+    if (!found && !before(stamp.psn, sack.base)) continue;
+    stamp.sent_ns = 0;
+    --qp.stamps_used;
   }
   if (sent_ns == 0) return;
   cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(now - sent_ns, UINT32_MAX));

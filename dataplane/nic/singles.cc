@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kCopiedBytes = 256;
 
 // A whole message in one descriptor, of bytes that lie in one place. The rest is transmit.cc's.
-bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
+inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   if (d.op != SendOp::kWrite && d.op != SendOp::kSend) return false;
   if ((d.flags & (kSendCont | kSendMore)) != 0 || d.length_bytes == 0) return false;
   if ((d.flags & kSendInline) != 0)
@@ -29,24 +29,37 @@ bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
 
 }  // namespace
 
-// Returns how many have left, 0 where something else comes first.
-uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
-  if (queue.empty() || tx_stage || seals) return 0;
-  wire::Packet p;
-  p.policy = settings.policy;
-  uint32_t done = 0, more = 0;
-  do {
-    more = send_singles_of_one(client, queue, budget - done, p);
-    done += more;
-  } while (more != 0 && done < budget && !queue.empty());
-  counters.add(Counter::descriptors, done);
-  return done;
+// Null: not mapped in one piece, or not this queue pair's to send.
+[[gnu::always_inline]] inline const std::byte* Nic::Impl::single_payload(
+    QpContext& qp, const SendDescriptor& d, const DescriptorQueue& queue,
+    MemoryRegionEntry*& region) {
+  if ((d.flags & kSendInline) != 0) return queue.behind_front()->bytes;
+  region = local_region(qp, qp.pd, d.sge0.lkey, d.sge0.addr, d.length_bytes, 0);
+  return region == nullptr ? nullptr : mapped_address(*region, d.sge0.addr, d.length_bytes);
 }
 
-// The same of those at the front that are one queue pair's, alike, and equally long. `p`: what a
-// descriptor says is set for each.
-inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client, DescriptorQueue& queue,
-                                               uint32_t budget, wire::Packet& p) {
+[[gnu::always_inline]] inline void Nic::Impl::put_single_payload(rte_mbuf& packet,
+                                                                 size_t header_bytes,
+                                                                 const MappedPayload& payload,
+                                                                 uint32_t payload_bytes) {
+  if (payload_bytes <= kCopiedBytes) {
+    copy_from_memory(rte_pktmbuf_mtod(&packet, std::byte*) + header_bytes, payload.bytes,
+                     payload_bytes);
+    packet.data_len = static_cast<uint16_t>(header_bytes + payload_bytes);
+    packet.pkt_len = packet.data_len;
+  } else {
+    payload_references.take(*payload.region, *payload.packets, 1);
+    lend_payload(packet, header_bytes, payload_bytes,
+                 {payload.bytes, payload.region, payload.packets->count()});
+  }
+}
+
+// Sends those in front that are one queue pair's, alike, and equally long. In `p` all that differs
+// from message to message is set. Returns how many have left.
+[[gnu::always_inline]] inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client,
+                                                                      DescriptorQueue& queue,
+                                                                      uint32_t budget,
+                                                                      wire::Packet& p) {
   SendDescriptor d = queue.front();
   if (!is_single(d, queue.waiting() - 1)) return 0;
   const uint32_t qpn = d.qpn, length_bytes = d.length_bytes;
@@ -58,7 +71,9 @@ inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client, DescriptorQu
       length_bytes > qp->mtu_bytes || !prepare_flows(*qp))
     return 0;
   OutputQueue& output = outputs[static_cast<size_t>(qp->peer)];
+  // Of the second, copied for those behind it.
   alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
+  static_assert(wire::kMaxHeaderBytes >= wire::kMaxRowHeaderBytes);
   size_t header_bytes = 0;
   p.opcode = op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend;
   p.dest_qpn = Qpn{qp->dest_qpn};
@@ -74,13 +89,19 @@ inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client, DescriptorQu
     p.ack_request = (d.flags & kSendAckRequest) != 0;
     p.solicited = (d.flags & kSendSolicited) != 0;
     p.reth = {d.va, d.key, op == SendOp::kWrite ? length_bytes : d.message_bytes};
-    if (done == 0) header_bytes = wire::build(qp->request_flow, p, false, {}, headers);
-    rte_mbuf* packet = build_single({headers.data(), header_bytes}, payload, length_bytes);
+    rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
     if (packet == nullptr) break;
+    auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+    if (done == 0) {
+      header_bytes = wire::build(qp->request_flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
+    } else {
+      if (done == 1) wire::build(qp->request_flow, p, false, {}, headers);
+      std::memcpy(frame, headers.data(), wire::kMaxRowHeaderBytes);
+      // In the frame: a copy of what had just been written here would wait for it.
+      wire::restep(p, {frame, wire::kMaxRowHeaderBytes});
+    }
+    put_single_payload(*packet, header_bytes, payload, length_bytes);
     packet->port = static_cast<uint16_t>(qp->peer);
-    // In the frame: a copy of what had just been written here would wait for it.
-    if (done != 0)
-      wire::restep(p, {rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxRowHeaderBytes});
     output.packets[output.count++] = packet;
     if (output.count >= kBurst) flush(qp->peer);
     ++done;
@@ -96,33 +117,18 @@ inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client, DescriptorQu
   return done;
 }
 
-// Null: not mapped in one piece, or not this queue pair's to send.
-[[gnu::always_inline]] inline const std::byte* Nic::Impl::single_payload(
-    QpContext& qp, const SendDescriptor& d, const DescriptorQueue& queue,
-    MemoryRegionEntry*& region) {
-  if ((d.flags & kSendInline) != 0) return queue.behind_front()->bytes;
-  region = local_region(qp, qp.pd, d.sge0.lkey, d.sge0.addr, d.length_bytes, 0);
-  return region == nullptr ? nullptr : mapped_address(*region, d.sge0.addr, d.length_bytes);
-}
-
-[[gnu::always_inline]] inline rte_mbuf* Nic::Impl::build_single(std::span<const std::byte> headers,
-                                                                const MappedPayload& payload,
-                                                                uint32_t payload_bytes) {
-  rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
-  if (packet == nullptr) return nullptr;
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  static_assert(wire::kMaxHeaderBytes >= wire::kMaxRowHeaderBytes);
-  std::memcpy(frame, headers.data(), wire::kMaxRowHeaderBytes);
-  if (payload_bytes <= kCopiedBytes) {
-    copy_from_memory(frame + headers.size(), payload.bytes, payload_bytes);
-    packet->data_len = static_cast<uint16_t>(headers.size() + payload_bytes);
-    packet->pkt_len = packet->data_len;
-  } else {
-    payload_references.take(*payload.region, *payload.packets, 1);
-    lend_payload(*packet, headers.size(), payload_bytes,
-                 {payload.bytes, payload.region, payload.packets->count()});
-  }
-  return packet;
+// Returns how many have left, 0 where something else comes first.
+uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
+  if (queue.empty() || tx_stage || seals) return 0;
+  wire::Packet p;
+  p.policy = settings.policy;
+  uint32_t done = 0, more = 0;
+  do {
+    more = send_singles_of_one(client, queue, budget - done, p);
+    done += more;
+  } while (more != 0 && done < budget && !queue.empty());
+  counters.add(Counter::descriptors, done);
+  return done;
 }
 
 }  // namespace hostnic

@@ -392,6 +392,8 @@ void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t 
   }
   // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
   // many wait, would never be measured.
+  if (qp.stamps_used == qp.stamps.size() || now == 0) return;
+  ++qp.stamps_used;
   for (auto& stamp : qp.stamps) {
     if (stamp.sent_ns != 0) continue;
     stamp = {p.psn, p.attempt, now};

@@ -49,19 +49,6 @@ Opcode uc_opcode(SendOp op, bool cont, bool more) {
 
 }  // namespace
 
-// Whether the packet is of the queue pair's service.
-bool Nic::Impl::answers_to(const QpContext& qp, const wire::Packet& p) const {
-  switch (wire::service_of(p.opcode)) {
-    case wire::Service::kReliable:
-      return qp.type == QpType::kRc;
-    case wire::Service::kUnreliable:
-      return qp.type == QpType::kUc;
-    case wire::Service::kDatagram:
-      return qp.type == QpType::kUd;
-  }
-  return false;
-}
-
 // ---- receiving
 
 // The receive's own memory is no good: an error of this side, which its program learns.

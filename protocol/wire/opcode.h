@@ -144,6 +144,14 @@ inline constexpr auto kOpcodeIndex = [] {
     index[static_cast<uint8_t>(kOpcodes[i].opcode)] = static_cast<uint8_t>(i);
   return index;
 }();
+
+// By opcode, of those that this NIC speaks: received packets are asked for it one by one.
+inline constexpr auto kServices = [] {
+  std::array<Service, 256> services{};
+  for (const OpcodeInfo& info : kOpcodes)
+    services[static_cast<uint8_t>(info.opcode)] = info.service;
+  return services;
+}();
 }  // namespace detail
 
 // Bytes between BTH and payload, without an ACK's bitmap. `info` is an element of kOpcodes.
@@ -162,7 +170,9 @@ constexpr const OpcodeInfo& opcode_info(Opcode opcode) {
 }
 constexpr bool is_request(Opcode opcode) { return opcode_info(opcode).is_request; }
 constexpr bool is_response(Opcode opcode) { return opcode_info(opcode).is_response; }
-constexpr Service service_of(Opcode opcode) { return opcode_info(opcode).service; }
+constexpr Service service_of(Opcode opcode) {
+  return detail::kServices[static_cast<uint8_t>(opcode)];
+}
 
 // "SEND_IMM"; "unknown opcode" for values outside the enumeration.
 const char* to_string(Opcode opcode);

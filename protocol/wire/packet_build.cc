@@ -26,7 +26,8 @@ class Appender {
   std::byte* at_;
 };
 
-void put_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out) {
+[[gnu::always_inline]] inline void put_flow(const FlowTemplate& flow, size_t ip_bytes,
+                                            std::byte* out) {
   const auto total = static_cast<uint16_t>(ip_bytes);
   std::memcpy(out, flow.bytes.data(), kFlowBytes);
   store_be16(out + kIpTotalLengthOffset, total);

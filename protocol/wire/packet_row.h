@@ -49,6 +49,41 @@ inline uint64_t flow_difference(const std::byte* a, const std::byte* b) {
   for (size_t at = 0; at < 48; at += 8) sum |= difference<uint64_t>(a + at, b + at);
   return sum;
 }
+
+constexpr size_t kSrcPort = kEthernetBytes + kIpv4Bytes + udp_offset::kSrcPort;
+constexpr size_t kDestQp = kFlowBytes + bth_offset::kDestQp;
+constexpr size_t kExtensions = kFlowBytes + kBthBytes;
+constexpr size_t kAeth = kExtensions + kNethBytes;
+constexpr size_t kSack = kAeth + kAethBytes;
+
+// What packets of one kind and size from one host to another have in common: everything before the
+// destination queue pair but the UDP source port.
+inline uint64_t kind_difference(const std::byte* a, const std::byte* b) {
+  static_assert(kSrcPort >= 32 && kSrcPort < 40 && kDestQp > kSrcPort + 10 &&
+                kDestQp <= kSrcPort + 18);
+  uint64_t sum = difference<uint64_t>(a + kSrcPort - 8, b + kSrcPort - 8) |
+                 difference<uint64_t>(a + kSrcPort + 2, b + kSrcPort + 2) |
+                 difference<uint64_t>(a + kDestQp - 8, b + kDestQp - 8);
+#pragma GCC unroll 4
+  for (size_t at = 0; at < 32; at += 8) sum |= difference<uint64_t>(a + at, b + at);
+  return sum;
+}
+
+// What else they differ in is copied; the rest of `to` is the same already.
+template <Opcode opcode>
+void note_difference(std::byte* to, const std::byte* from) {
+  constexpr size_t kEnd =
+      kExtensions + extension_bytes(opcode_info(opcode)) - (kFlowBytes + bth_offset::kCongestion);
+  static_assert(kFlowBytes + bth_offset::kCongestion + kEnd <= kMaxRowHeaderBytes);
+  std::memcpy(to + kSrcPort, from + kSrcPort, sizeof(uint16_t));
+  std::memcpy(to + kFlowBytes + bth_offset::kCongestion,
+              from + kFlowBytes + bth_offset::kCongestion, kEnd);
+}
+
+template <typename View>
+View view_at(const std::byte* at) {
+  return View(std::span<const std::byte, View::kBytes>(at, View::kBytes));
+}
 }  // namespace row_detail
 
 // From the headers of such a packet in the middle of its message, as build() wrote them, to those
@@ -108,6 +143,8 @@ class RowParser {
   bool resemble(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   bool resemble_ack(const std::byte* headers);
   bool resemble_data(const std::byte* headers);
+  ParseError begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
+                        bool has_icrc);
   void read_place(uint32_t psn_word);
 
   Packet packet_;
@@ -144,6 +181,66 @@ inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t p
   if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
   // Of what parse() looks at, address and `more` can only contradict a SEND's length.
   return packet_.opcode != Opcode::kSend || send_lengths_agree(packet_);
+}
+
+// Whether the packet is like the last one (begin()), and nothing is wrong with it. packet() is then
+// what parse() would make of it; else it means nothing.
+[[gnu::always_inline]] inline bool RowParser::resemble(std::span<const std::byte> first_segment,
+                                                       size_t packet_bytes, bool has_icrc) {
+  if (packet_bytes != kind_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
+    return false;
+  const std::byte* const a = first_segment.data();
+  const uint32_t psn_word = load_be32(a + row_detail::kPsnWord);
+  const uint64_t different = row_detail::kind_difference(a, headers_.data()) |
+                             ((psn_word ^ psn_word_) & row_detail::kPolicyMask);
+  if (different != 0) return false;
+  packet_.src_port = load_be16(a + row_detail::kSrcPort);
+  packet_.dest_qpn = row_detail::view_at<BthView>(a + kFlowBytes).dest_qpn();
+  packet_.psn = Psn(psn_word);
+  if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
+  if (packet_.opcode != Opcode::kWriteOnly) {
+    if (a[row_detail::kExtensions] != headers_[row_detail::kExtensions])
+      return false;  // NETH's version
+    packet_.src_qpn = row_detail::view_at<NethView>(a + row_detail::kExtensions).src_qpn();
+  }
+  return packet_.opcode == Opcode::kAck ? resemble_ack(a) : resemble_data(a);
+}
+
+inline bool RowParser::resemble_ack(const std::byte* headers) {
+  constexpr size_t kWordCount = row_detail::kSack + sack_eth_offset::kWordCount;
+  if (headers[kWordCount] != headers_[kWordCount]) return false;
+  const auto aeth = row_detail::view_at<AethView>(headers + row_detail::kAeth);
+  if (aeth.kind() == AckKind{2}) return false;
+  packet_.aeth = aeth.read();
+  packet_.sack = row_detail::view_at<SackEthView>(headers + row_detail::kSack).read();
+  packet_.sack_words = headers + row_detail::kSack + kSackEthBytes;
+  return true;
+}
+
+// Of what parse() looks at, RETH's length and a SEND's place in its message can contradict the
+// payload's length, which is the last packet's.
+inline bool RowParser::resemble_data(const std::byte* headers) {
+  packet_.reth =
+      row_detail::view_at<RethView>(headers + row_detail::reth_offset_of(packet_.opcode)).read();
+  switch (packet_.opcode) {
+    case Opcode::kWriteOnly:
+      row_detail::note_difference<Opcode::kWriteOnly>(headers_.data(), headers);
+      return packet_.reth.length_bytes == packet_.payload_bytes;
+    case Opcode::kReadResponse:
+      packet_.response_epoch = load_u8(headers + row_detail::kExtensions + kNethBytes + kRethBytes);
+      row_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
+      return packet_.reth.length_bytes == packet_.payload_bytes;
+    default:  // kSend
+      row_detail::note_difference<Opcode::kSend>(headers_.data(), headers);
+      return send_lengths_agree(packet_);
+  }
+}
+
+[[gnu::always_inline]] inline ParseError RowParser::begin(std::span<const std::byte> first_segment,
+                                                          size_t packet_bytes, bool has_icrc) {
+  return resemble(first_segment, packet_bytes, has_icrc)
+             ? ParseError::kNone
+             : begin_anew(first_segment, packet_bytes, has_icrc);
 }
 
 }  // namespace hostnic::wire
