@@ -52,15 +52,13 @@ class BothNics {
   }
   std::span<const uint32_t> sender_qpns() const { return sender_.qpns(); }
   uint64_t units() const { return receiver_.counter(Counter::rx_units); }
-  // Until everything has been acknowledged, which each QP sent up to its `ends`; whether that is so,
-  // and the bytes are there.
+  // Until everything has been acknowledged, which each QP sent up to its `ends`; whether that is
+  // so, and the bytes are there.
   bool finish(std::span<const Psn> ends, uint64_t bytes) {
     settle();
     bool all = true;
-    for (uint32_t qp = 0; qp < ends.size(); ++qp)
-      all = all && sender_.acknowledged(qp) == ends[qp];
-    return all &&
-           receiver_.counter(Counter::bytes_copied_mapped) == bytes &&
+    for (uint32_t qp = 0; qp < ends.size(); ++qp) all = all && sender_.acknowledged(qp) == ends[qp];
+    return all && receiver_.counter(Counter::bytes_copied_mapped) == bytes &&
            std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==
                0;
   }

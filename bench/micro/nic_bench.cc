@@ -58,12 +58,11 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   nic.segmentation = settings.segmentation;
   nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
                                port);
-  auto channel =
-      ClientChannel::create({.client_id = 1,
-                             .max_qps = settings.qps,
-                             .arena_bytes = (1 << 20) + 2 * kQpArenaBytes * settings.qps,
-                             .program = "bench",
-                             .pid = 0});
+  auto channel = ClientChannel::create({.client_id = 1,
+                                        .max_qps = settings.qps,
+                                        .arena_bytes = (1 << 20) + 2 * kQpArenaBytes * settings.qps,
+                                        .program = "bench",
+                                        .pid = 0});
   require(channel.has_value(), "client segment");
   channel_ = std::move(*channel);
   require(nic_->attach(channel_.get()) == 0, "attach");

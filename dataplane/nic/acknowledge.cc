@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 
 namespace hostnic {
 

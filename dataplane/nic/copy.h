@@ -45,7 +45,7 @@ inline bool in_few_units(const void* watched, size_t length_bytes) {
 template <size_t Before>
 using UnitsBefore = std::integral_constant<size_t, Before>;
 template <class Move>
-void few_units(size_t count, Move move) {
+[[gnu::always_inline]] inline void few_units(size_t count, Move move) {
   switch (count) {
     case 8:
       move(UnitsBefore<8>());
@@ -77,7 +77,8 @@ void few_units(size_t count, Move move) {
 }
 
 // The last one with release order.
-inline void store_few_units(std::byte* to, const std::byte* from, size_t count) {
+[[gnu::always_inline]] inline void store_few_units(std::byte* to, const std::byte* from,
+                                                   size_t count) {
   from += count * sizeof(Unit);
   to += count * sizeof(Unit);
   few_units(count, [=](auto before_end) {
@@ -162,45 +163,60 @@ inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_b
       [&] { d::move_blocks(d::store_blocks, to, from, length_bytes); });
 }
 
-// Out of memory that programs write.
-inline void copy_from_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
-  namespace d = copy_detail;
-  if (d::in_few_units(from, length_bytes)) {
-    from += length_bytes;
-    to += length_bytes;
-    d::few_units(length_bytes / sizeof(d::Unit), [=](auto before_end) {
-      const size_t back = before_end * sizeof(d::Unit);
-      const d::Unit unit = *reinterpret_cast<const volatile d::Unit*>(from - back);
-      std::memcpy(to - back, &unit, sizeof(unit));
-    });
-    return;
-  }
-  if (d::starts_in_blocks(from, length_bytes)) {
-    d::move_blocks(d::load_blocks, to, from, length_bytes);
+namespace copy_detail {
+// What follows is the rest of the functions of the same names below: functions of their own, so
+// that small messages are copied where they are.
+[[gnu::noinline]] inline void copy_from_memory(std::byte* to, const std::byte* from,
+                                               size_t length_bytes) {
+  if (starts_in_blocks(from, length_bytes)) {
+    move_blocks(load_blocks, to, from, length_bytes);
     if (length_bytes == 0) return;
   }
-  d::in_units(
-      from, length_bytes, [&] { d::load<std::byte>(to, from, length_bytes); },
-      [&] { d::load<d::Unit>(to, from, length_bytes); },
-      [&] { d::load<d::Wide>(to, from, length_bytes); },
-      [&] { d::move_blocks(d::load_blocks, to, from, length_bytes); });
+  in_units(
+      from, length_bytes, [&] { load<std::byte>(to, from, length_bytes); },
+      [&] { load<Unit>(to, from, length_bytes); }, [&] { load<Wide>(to, from, length_bytes); },
+      [&] { move_blocks(load_blocks, to, from, length_bytes); });
 }
 
-// The last bytes of a message: its final word (the 8-byte unit of memory that the last byte lies
-// in) is stored last, with release order. Programs poll it.
-inline void copy_tail_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
-  if (length_bytes == 0) return;
-  if (copy_detail::in_few_units(to, length_bytes) && !broken(Fault::tail_cut_short)) {
-    copy_detail::store_few_units(to, from, length_bytes / sizeof(copy_detail::Unit));
-    return;
-  }
-  const uintptr_t start = copy_detail::address_of(to);
+[[gnu::noinline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
+                                                  size_t length_bytes) {
+  const uintptr_t start = address_of(to);
   const uintptr_t last_unit = (start + length_bytes - 1) & ~uintptr_t{7};
   const size_t head = last_unit > start ? last_unit - start : 0;
   copy_to_memory(to, from, head);
   std::atomic_thread_fence(std::memory_order_release);
   if (broken(Fault::tail_cut_short)) --length_bytes;
   copy_to_memory(to + head, from + head, length_bytes - head);
+}
+}  // namespace copy_detail
+
+// Out of memory that programs write.
+[[gnu::always_inline]] inline void copy_from_memory(std::byte* to, const std::byte* from,
+                                                    size_t length_bytes) {
+  namespace d = copy_detail;
+  if (!d::in_few_units(from, length_bytes)) {
+    d::copy_from_memory(to, from, length_bytes);
+    return;
+  }
+  from += length_bytes;
+  to += length_bytes;
+  d::few_units(length_bytes / sizeof(d::Unit), [=](auto before_end) {
+    const size_t back = before_end * sizeof(d::Unit);
+    const d::Unit unit = *reinterpret_cast<const volatile d::Unit*>(from - back);
+    std::memcpy(to - back, &unit, sizeof(unit));
+  });
+}
+
+// The last bytes of a message: its final word (the 8-byte unit of memory that the last byte lies
+// in) is stored last, with release order. Programs poll it.
+[[gnu::always_inline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
+                                                       size_t length_bytes) {
+  if (length_bytes == 0) return;
+  if (copy_detail::in_few_units(to, length_bytes) && !broken(Fault::tail_cut_short)) {
+    copy_detail::store_few_units(to, from, length_bytes / sizeof(copy_detail::Unit));
+  } else {
+    copy_detail::copy_tail_to_memory(to, from, length_bytes);
+  }
 }
 
 // From memory that programs write into memory that programs watch. Where both lie alike towards

@@ -3,6 +3,7 @@
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 
 namespace hostnic {
 

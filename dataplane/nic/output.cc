@@ -1,6 +1,8 @@
 // Packets towards the port: per-peer output queues, small packets, flow templates, ARP. A full port
 // leaves packets queued here and stops the transmitter; nothing is dropped on the in-process wire
 // (rules 27, 33).
+#include "dataplane/nic/output.h"
+
 #include <rte_branch_prediction.h>
 #include <rte_net_crc.h>
 
@@ -44,10 +46,6 @@ void finish_icrc(std::byte* frame, const wire::Packet& headers) {
 bool Nic::Impl::has_room(int peer) const {
   if (tx_stage) return outputs[static_cast<size_t>(peer)].count < kBurst;
   return outputs[static_cast<size_t>(peer)].count < kOutputRoom;
-}
-
-bool Nic::Impl::has_room_for_ack(int peer) const {
-  return outputs[static_cast<size_t>(peer)].count < outputs[0].packets.size();
 }
 
 void Nic::Impl::emit(rte_mbuf* packet, int peer, const wire::Packet& p) {
@@ -112,19 +110,6 @@ void Nic::Impl::flush_all() {
   if (outputs[kLoopbackPeer].count != 0) flush(kLoopbackPeer);
 }
 
-// Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if
-// this NIC's packets are.
-void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) {
-  size_t bytes = header_bytes + p.payload_bytes;
-  if (seals) {
-    finish_icrc(rte_pktmbuf_mtod(packet, std::byte*), p);
-    bytes += wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes;
-    packet->ol_flags |= icrc_flag();
-  }
-  packet->data_len = static_cast<uint16_t>(bytes);
-  packet->pkt_len = static_cast<uint32_t>(bytes);
-}
-
 rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Packet& p,
                                  std::span<const uint64_t> sack_words,
                                  std::span<const std::byte> payload, rte_mempool* pool) {
@@ -137,19 +122,6 @@ rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Pac
   if (!payload.empty()) std::memcpy(frame + header_bytes, payload.data(), payload.size());
   finish_linear(packet, p, header_bytes);
   return packet;
-}
-
-// Whether the QP's packets can be addressed. On Ethernet ports the neighbour's MAC must be known,
-// and may change.
-bool Nic::Impl::prepare_flows(QpContext& qp) {
-  if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
-  const Neighbours::Entry& neighbour = neighbours.entry(qp.neighbour);
-  if (neighbour.generation == 0) return false;
-  if (qp.flows_made_for != neighbour.generation) {
-    make_flows(qp, neighbour.mac);
-    qp.flows_made_for = neighbour.generation;
-  }
-  return true;
 }
 
 void Nic::Impl::make_flows(QpContext& qp, const wire::MacAddress& destination) {

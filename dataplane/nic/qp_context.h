@@ -172,8 +172,8 @@ struct QpContext {
     uint64_t sent_ns = 0;  // 0: unused
   };
   std::array<SendStamp, 8> stamps{};
-  uint32_t stamps_used = 0;
-  Psn acknowledged;  // base of the newest ACK
+  uint32_t stamps_used = 0;  // how many have a time
+  Psn acknowledged;          // base of the newest ACK
   ReceiveSpace responses;
   uint8_t epoch = 0;
   // Where `epoch` began. Answers before it that the epoch before asked for count as well.

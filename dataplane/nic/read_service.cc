@@ -10,6 +10,7 @@
 #include <bit>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
 

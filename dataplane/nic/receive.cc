@@ -12,8 +12,9 @@ namespace {
 
 // Of a packet of the in-process wire, which holds all its headers.
 uint32_t dest_qpn_of(rte_mbuf* packet) {
-  return wire::load_be24(rte_pktmbuf_mtod(packet, std::byte*) + wire::kFlowBytes +
-                         wire::bth_offset::kDestQp);
+  const auto* bth = rte_pktmbuf_mtod(packet, const std::byte*) + wire::kFlowBytes;
+  return raw(
+      wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes)).dest_qpn());
 }
 
 // from_peer_of(), where it is asked for each packet.

@@ -10,6 +10,31 @@ namespace hostnic {
 
 using Place = ReceiveWindow::Place;
 
+[[gnu::always_inline]] inline void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
+  QpCell& cell = *qp.cell;
+  cell.trigger_psn = sack.trigger_psn.value();
+  cell.trigger_attempt = sack.trigger_attempt;
+  ++cell.trigger_count;
+  if (sack.trigger_duplicate && sack.trigger_attempt != 0 && !broken(Fault::spurious_not_counted))
+    ++cell.spurious_count;
+  // Attempt numbers come round again: of several transmissions that look alike the newest counts.
+  uint64_t sent_ns = 0;
+  for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
+    QpContext::SendStamp& stamp = qp.stamps[i];
+    if (stamp.sent_ns == 0) continue;
+    --rest;
+    const bool found = stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt;
+    if (found) sent_ns = std::max(sent_ns, stamp.sent_ns);
+    // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
+    if (!found && !before(stamp.psn, sack.base)) continue;
+    stamp.sent_ns = 0;
+    --qp.stamps_used;
+  }
+  if (sent_ns == 0) return;
+  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(now - sent_ns, UINT32_MAX));
+  ++cell.rtt_count;
+}
+
 // Rules 21, 22: the newest base wins, bits are OR-ed, a NAK stays until the base passes it.
 // Impossible ACKs change nothing.
 void Nic::Impl::receive_ack(QpContext& qp, const wire::Packet& p) {
@@ -66,31 +91,6 @@ void Nic::Impl::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords
   const uint32_t word = first.value() / 64 % kBitmapWords;
   sack[word] |= bits << shift;
   if (shift != 0) sack[(word + 1) % kBitmapWords] |= bits >> (64 - shift);
-}
-
-void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
-  QpCell& cell = *qp.cell;
-  cell.trigger_psn = sack.trigger_psn.value();
-  cell.trigger_attempt = sack.trigger_attempt;
-  ++cell.trigger_count;
-  if (sack.trigger_duplicate && sack.trigger_attempt != 0 && !broken(Fault::spurious_not_counted))
-    ++cell.spurious_count;
-  // Attempt numbers come round again: of several transmissions that look alike the newest counts.
-  uint64_t sent_ns = 0;
-  for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
-    QpContext::SendStamp& stamp = qp.stamps[i];
-    if (stamp.sent_ns == 0) continue;
-    --rest;
-    const bool found = stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt;
-    if (found) sent_ns = std::max(sent_ns, stamp.sent_ns);
-    // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
-    if (!found && !before(stamp.psn, sack.base)) continue;
-    stamp.sent_ns = 0;
-    --qp.stamps_used;
-  }
-  if (sent_ns == 0) return;
-  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(now - sent_ns, UINT32_MAX));
-  ++cell.rtt_count;
 }
 
 // What is on its way when a READ is pulled again is as good as what is pulled now: only later READs

@@ -5,6 +5,7 @@
 
 #include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
@@ -84,13 +85,13 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
     MappedPayload payload{nullptr, nullptr, &qp->packets};
     payload.bytes = single_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
+    rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
+    if (packet == nullptr) break;  // `p` is still the last that has left
     p.psn = Psn(d.psn);
     p.attempt = d.attempt & 3;
     p.ack_request = (d.flags & kSendAckRequest) != 0;
     p.solicited = (d.flags & kSendSolicited) != 0;
     p.reth = {d.va, d.key, op == SendOp::kWrite ? length_bytes : d.message_bytes};
-    rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
-    if (packet == nullptr) break;
     auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
     if (done == 0) {
       header_bytes = wire::build(qp->request_flow, p, false, {}, {frame, wire::kMaxHeaderBytes});

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
 #include "protocol/wire/multicast.h"
@@ -374,31 +375,6 @@ void Nic::Impl::fail_send(QpContext& qp, Psn psn, LocalError error) {
   qp.cell->local_error = static_cast<uint32_t>(error);
   qp.cell->local_error_psn = psn.value();
   report(qp);
-}
-
-// `packets` of them, the last one is `p`.
-void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets,
-                                 bool retransmit) {
-  if (retransmit) counters.add(Counter::retransmitted_packets, packets);
-  const Psn next = p.psn + 1;
-  if (distance(qp.transmitted, next) > 0) {
-    qp.transmitted = next;
-    qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
-  }
-  if (!p.ack_request) return;
-  if (qp.type != QpType::kRc) {
-    settle_unreliable(qp, next);
-    return;
-  }
-  // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
-  // many wait, would never be measured.
-  if (qp.stamps_used == qp.stamps.size() || now == 0) return;
-  ++qp.stamps_used;
-  for (auto& stamp : qp.stamps) {
-    if (stamp.sent_ns != 0) continue;
-    stamp = {p.psn, p.attempt, now};
-    break;
-  }
 }
 
 }  // namespace hostnic

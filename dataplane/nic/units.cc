@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dataplane/nic/impl.h"
+#include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
 #include "dataplane/nic/unit.h"

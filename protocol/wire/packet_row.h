@@ -149,11 +149,11 @@ class RowParser {
 
   Packet packet_;
   // The headers of packet_, if others can be like it, and what it came with. Of an ACK, which has
-  // no followers, what is before its base.
+  // no followers, they are looked at up to its word count.
   std::array<std::byte, kMaxRowHeaderBytes> headers_;
   size_t header_bytes_ = 0;
   size_t row_bytes_ = kNoRow, kind_bytes_ = kNoRow;  // of packets that follow, or are alike
-  uint32_t psn_word_ = 0;                            // of packet_; only its first byte
+  uint32_t psn_word_ = 0;                            // of packet_; the first byte counts
   bool has_icrc_ = false;
 };
 

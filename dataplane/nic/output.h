@@ -1,0 +1,65 @@
+// Output's short ways, inline: for impl.h's functions that every packet goes through.
+#pragma once
+
+#include <rte_branch_prediction.h>
+
+#include "dataplane/nic/impl.h"
+
+namespace hostnic {
+
+inline bool Nic::Impl::has_room_for_ack(int peer) const {
+  return outputs[static_cast<size_t>(peer)].count < outputs[0].packets.size();
+}
+
+// Whether the QP's packets can be addressed. On Ethernet ports the neighbour's MAC must be known,
+// and may change.
+inline bool Nic::Impl::prepare_flows(QpContext& qp) {
+  if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
+  const Neighbours::Entry& neighbour = neighbours.entry(qp.neighbour);
+  if (neighbour.generation == 0) return false;
+  if (qp.flows_made_for != neighbour.generation) {
+    make_flows(qp, neighbour.mac);
+    qp.flows_made_for = neighbour.generation;
+  }
+  return true;
+}
+
+// Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if
+// this NIC's packets are.
+inline void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) {
+  size_t bytes = header_bytes + p.payload_bytes;
+  if (seals) {
+    finish_icrc(rte_pktmbuf_mtod(packet, std::byte*), p);
+    bytes += wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes;
+    packet->ol_flags |= icrc_flag();
+  }
+  packet->data_len = static_cast<uint16_t>(bytes);
+  packet->pkt_len = static_cast<uint32_t>(bytes);
+}
+
+// Requests have left, `packets` of them, the last one is `p`.
+inline void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets,
+                                        bool retransmit) {
+  if (retransmit) counters.add(Counter::retransmitted_packets, packets);
+  const Psn next = p.psn + 1;
+  if (distance(qp.transmitted, next) > 0) {
+    qp.transmitted = next;
+    qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
+  }
+  if (!p.ack_request) return;
+  if (qp.type != QpType::kRc) {
+    settle_unreliable(qp, next);
+    return;
+  }
+  // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
+  // many wait, would never be measured.
+  if (qp.stamps_used == qp.stamps.size() || now == 0) return;
+  ++qp.stamps_used;
+  for (auto& stamp : qp.stamps) {
+    if (stamp.sent_ns != 0) continue;
+    stamp = {p.psn, p.attempt, now};
+    break;
+  }
+}
+
+}  // namespace hostnic
