@@ -3,9 +3,8 @@
 // worked on. The NIC's lcore.
 #pragma once
 
-#include <rte_prefetch.h>
-
 #include "dataplane/nic/impl.h"
+#include "protocol/prefetch.h"
 
 namespace hostnic {
 
@@ -17,16 +16,11 @@ inline void Nic::Impl::prefetch_qp(uint32_t qpn) const {
   const uint32_t index = qpn & 0xffff;
   if (index >= qps.size() || qps[index] == nullptr) return;
   const QpContext& qp = *qps[index];
-  const auto lines = [](const void* first, const void* last) {
-#pragma GCC unroll 8
-    for (auto* line = static_cast<const char*>(first); line <= last; line += RTE_CACHE_LINE_SIZE)
-      rte_prefetch0(line);
-  };
   // What a packet in order touches, either way; not the bitmaps.
-  lines(&qp, reinterpret_cast<const char*>(&qp.requests) + RTE_CACHE_LINE_SIZE);
-  rte_prefetch0(&qp.recv_next_sn);
-  rte_prefetch0(&qp.ack_owed);
-  lines(&qp.packets, &qp.responses);
+  prefetch_lines(&qp, reinterpret_cast<const char*>(&qp.requests) + kCacheLineBytes);
+  prefetch_line(&qp.recv_next_sn);
+  prefetch_line(&qp.ack_owed);
+  prefetch_lines(&qp.packets, &qp.responses);
 }
 
 }  // namespace hostnic

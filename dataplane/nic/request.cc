@@ -6,6 +6,7 @@
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/region_access.h"
+#include "protocol/prefetch.h"
 
 namespace hostnic {
 namespace {
@@ -68,6 +69,7 @@ void Nic::Impl::owe_plain_ack(QpContext& qp) {
   if (!qp.on_ack_list) {
     qp.on_ack_list = true;
     ack_list.push_back(&qp);
+    prefetch_line(&qp.cell->recv_posted);  // the credit that it will say
   }
 }
 
