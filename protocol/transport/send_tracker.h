@@ -144,7 +144,7 @@ class SendTracker {
   Psn last_unacknowledged() const;
 
   // Asks the cache for what the next on_first_send() fills in.
-  void prefetch_next() const { prefetch_line(&state(next_)); }
+  void prefetch_next() const { prefetch_line(states_.data() + (next_.value() & mask_)); }
 
   // Forgets that PSNs from `to` on were sent (READs pulled again under a new epoch).
   void rewind(Psn to);

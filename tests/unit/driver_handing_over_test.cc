@@ -160,6 +160,31 @@ TEST_P(HandingOver, Rule4_ChunksAreLargerWhileNobodyElseSends) {
   EXPECT_EQ(driver_->destroy_qp(other), 0);
 }
 
+// A post asks the cache for the queue pair that came after this one last time: it may have been
+// refused for its state then, and be gone now.
+TEST_P(HandingOver, TheQueuePairThatIsExpectedNextMayBeUnconnectedOrGone) {
+  connect();
+  QpInit init;
+  init.send_cq = init.recv_cq = cq_.get();
+  const auto unconnected = driver_->create_qp(init);
+  ASSERT_TRUE(unconnected);
+  Qp* other = make_qp(0xfffff0);
+  ASSERT_NE(other, nullptr);
+  const Sge sge{0, 1, 1};
+  const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(driver_->post_send(qp_, small, now_ns_), 0);
+    if (round < 2) {
+      EXPECT_EQ(driver_->post_send(*unconnected, small, now_ns_), EINVAL);
+    } else if (round == 2) {
+      EXPECT_EQ(driver_->destroy_qp(*unconnected), 0);
+    }
+    EXPECT_EQ(driver_->post_send(other, small, now_ns_), 0);
+  }
+  EXPECT_EQ(nic_.sends().size(), 8u);
+  EXPECT_EQ(driver_->destroy_qp(other), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Driver, HandingOver, testing::ValuesIn(kMtus),
                          [](const auto& info) { return "Mtu" + std::to_string(info.param); });
 
