@@ -1,6 +1,10 @@
 // Which instructions move the middle of a copy is decided when the program starts.
 #include "dataplane/nic/copy.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace hostnic::copy_detail {
 namespace {
 
@@ -70,9 +74,41 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") != 0;
 }
 
+// Copies as long as this do not stay in the L1 cache. A string instruction then fills whole cache
+// lines without reading them first, where the processor is made for it. Its elements are units,
+// each a store (and a load) of its own; that their order is free does not matter in the middle of
+// a copy, and what is stored after it is seen after it.
+constexpr size_t kStringBytes = 32 * 1024;
+
+size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
+  if (length_bytes < kStringBytes) return store_avx2(to, from, length_bytes);
+  const size_t moved = length_bytes & ~(kBlock - 1);
+  size_t units = moved / sizeof(Unit);
+  asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(units) : : "memory");
+  return moved;
+}
+
+// AMD's since Zen 5 (family 1Ah): 125 GB/s within the L2 cache, of which loads and stores of any
+// width reach 95. Zen 3 and 4 have fast strings too, but are slow at some distances of the two
+// sides. Others have not been measured.
+bool has_fast_strings() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr unsigned kFastShortStrings = 1u << 4;
+  if ((edx & kFastShortStrings) == 0 || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const unsigned base_family = eax >> 8 & 0xf, extended_family = eax >> 20 & 0xff;
+  return base_family == 0xf && base_family + extended_family >= 0x1a;
+}
+
+MoveBlocks fastest_store() {
+  if (!has_avx2()) return leave_to_caller;
+  return has_fast_strings() ? store_string : store_avx2;
+}
+
 }  // namespace
 
-const MoveBlocks store_blocks = has_avx2() ? store_avx2 : leave_to_caller;
+const MoveBlocks store_blocks = fastest_store();
 const MoveBlocks load_blocks = has_avx2() ? load_avx2 : leave_to_caller;
 
 #else

@@ -152,6 +152,33 @@ TEST(Copy, Rule11_AlignedUnitsAreSingleStores) {
   EXPECT_EQ(torn.load(), 0u);
 }
 
+// The same of one as long as the widest instructions need, from alike and unlike alignments.
+TEST(Copy, Rule11_AlignedUnitsOfLongCopiesAreSingleStores) {
+  constexpr size_t kLength = 40 * 1024 + 13;
+  constexpr size_t kUnits = kLength / 8;
+  std::vector<uint64_t> from(kUnits + 16), to(kUnits + 16);
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> looks{0}, changes{0}, torn{0};
+  std::thread observer([&] {
+    uint64_t before = kNone;
+    for (size_t i = 0; !stop.load(std::memory_order_relaxed); i = (i + 131) % kUnits) {
+      const uint64_t unit = __atomic_load_n(&to[i], __ATOMIC_RELAXED);
+      torn += unit != kNone && unit != kAll;
+      changes += unit != before;
+      before = unit;
+      ++looks;
+    }
+  });
+  for (uint32_t i = 0; i < 20'000 || looks.load() < 100'000 || changes.load() < 100; ++i) {
+    std::fill(from.begin(), from.end(), i % 2 == 0 ? kAll : kNone);
+    copy_to_memory(reinterpret_cast<std::byte*>(to.data()),
+                   reinterpret_cast<const std::byte*>(from.data()) + i % 16, kLength);
+  }
+  stop = true;
+  observer.join();
+  EXPECT_EQ(torn.load(), 0u);
+}
+
 TEST(Copy, Rule11_AlignedUnitsAreSingleLoads) {
   constexpr size_t kStart = 6, kLength = 139, kUnits = 17;
   alignas(64) std::array<std::byte, 192> from{}, to{};
