@@ -6,7 +6,7 @@ from e2e.programs import PAIR_LIMIT_S, client_part, execute, free_port, need, pa
 # perftest wants more iterations than its queue is deep, and sends that many at once.
 MAX_TX_DEPTH = 128
 # What is sent for one figure: a fraction of a second at what these machines do.
-BYTES = 2 << 30
+BYTES = 8 << 30
 MESSAGES = 200_000
 MIN_MESSAGES = 200
 
