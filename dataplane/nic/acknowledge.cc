@@ -114,6 +114,8 @@ void Nic::Impl::send_ack(QpContext& qp) {
 // Set the flag, fence, look again: the driver publishes, fences, looks at the flag.
 void Nic::Impl::watch_credit(QpContext& qp, uint32_t advertised) {
   const bool starved = advertised == qp.recv_next_sn;
+  // Set before: posts since then have seen it.
+  if (qp.cell->credit_watched.load(std::memory_order_relaxed) == (starved ? 1 : 0)) return;
   qp.cell->credit_watched.store(starved ? 1 : 0, std::memory_order_relaxed);
   if (!starved) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);

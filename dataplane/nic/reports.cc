@@ -60,14 +60,17 @@ void Nic::Impl::send_reports() {
     }
     batch.count = 0;
   };
+  if (report_list.empty()) return;
+  for (QpContext* qp : report_list) publish_responses(*qp);
+  // The cells' news before the looks at their flags; the driver clears flags before it reads cells.
+  // One fence for all: each one waits until every store before it has found its cache line.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (QpContext* qp : report_list) {
-    publish_responses(*qp);
-    // Full barrier: the cell's news before the look at the flag; the driver clears the flag before
-    // it reads the cell.
-    if (qp->cell->dirty.exchange(1, std::memory_order_seq_cst) != 0) {
+    if (qp->cell->dirty.load(std::memory_order_relaxed) != 0) {
       qp->on_report_list = false;
       continue;
     }
+    qp->cell->dirty.store(1, std::memory_order_relaxed);
     if (!batch.has_room_for(*qp)) deliver();
     batch.add(*qp);
   }

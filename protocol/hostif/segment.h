@@ -127,8 +127,8 @@ constexpr uint32_t make_nak(uint32_t kind, uint32_t code) { return kind << 8 | c
 struct QpCell {
   // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written).
   alignas(64) std::atomic<uint32_t> sequence;
-  std::atomic<uint32_t> dirty;  // 1: a meta report is in the ring; the driver exchanges it with 0
-                                // before reading the cell
+  std::atomic<uint32_t> dirty;  // 1: a meta report is in the ring; the driver stores 0 and fences
+                                // before it reads the cell
   uint32_t base_psn;            // requests acknowledged: all before it
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit

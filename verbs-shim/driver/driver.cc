@@ -284,24 +284,31 @@ void Driver::Impl::note_post(Qp& qp) {
   if (const Qp* const second = qp_at(next->posted_next)) second->prefetch_post();
 }
 
+void Driver::Impl::clear_dirty(std::span<const MetaReport> reports) {
+  for (const MetaReport& report : reports) {
+    if (report.cell_index < qps.size())
+      map.cell(report.cell_index).dirty.store(0, std::memory_order_relaxed);
+  }
+}
+
 void Driver::Impl::take_reports(TimeNs now_ns) {
   std::array<MetaReport, kMetaBurst> metas;
   for (;;) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
     if (count <= 0) return;
-    for (int i = 0; i < count; ++i) {
-      if (i + static_cast<int>(kQpsAhead) < count) {
-        if (Qp* const ahead = qp_at(metas[i + kQpsAhead].cell_index)) ahead->prefetch_report();
+    const std::span reports(metas.data(), count);
+    // Clear, then read: what the NIC writes afterwards makes a new report. One fence for all: each
+    // one waits until every store before it has found its cache line.
+    if (!broken(Fault::wake_up_lost)) clear_dirty(reports);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (i + kQpsAhead < reports.size()) {
+        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].cell_index)) ahead->prefetch_report();
       }
-      if (metas[i].cell_index >= qps.size()) continue;
-      // Clear, then read: what the NIC writes afterwards makes a new report. The exchange is a full
-      // barrier.
-      auto& dirty = map.cell(metas[i].cell_index).dirty;
-      if (!broken(Fault::wake_up_lost)) dirty.exchange(0, std::memory_order_seq_cst);
-      Qp* qp = qps[metas[i].cell_index].get();
-      if (qp != nullptr && qp->qpn == metas[i].qpn) qp->on_report(now_ns);
-      if (broken(Fault::wake_up_lost)) dirty.exchange(0, std::memory_order_seq_cst);
+      Qp* const qp = qp_at(reports[i].cell_index);
+      if (qp != nullptr && qp->qpn == reports[i].qpn) qp->on_report(now_ns);
     }
+    if (broken(Fault::wake_up_lost)) clear_dirty(reports);
     if (count < static_cast<int>(kMetaBurst)) return;
   }
 }

@@ -76,6 +76,7 @@ struct Driver::Impl final : QpHost {
   }
   void note_post(Qp& qp);
   void take_reports(TimeNs now_ns);
+  void clear_dirty(std::span<const MetaReport> reports);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);
   Qp* find(uint32_t qpn);
