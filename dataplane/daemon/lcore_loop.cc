@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "dataplane/daemon/clock.h"
+#include "protocol/hostif/shared_fence.h"
 
 namespace hostnic {
 namespace {
@@ -60,6 +61,7 @@ Expected<std::unique_ptr<LcoreLoop>, std::string> LcoreLoop::create(const LcoreI
   auto doorbell = make_doorbell_page(&loop->page_);
   if (!doorbell) return Unexpected(doorbell.error());
   loop->doorbell_fd_ = std::move(*doorbell);
+  loop->page_->shares_fences.store(fence_processes() ? 1 : 0, std::memory_order_release);
   loop->event_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   loop->epoll_fd_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!loop->event_fd_ || !loop->epoll_fd_) return Unexpected(errno_line("eventfd, epoll_create1"));
@@ -262,7 +264,7 @@ uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
 
 void LcoreLoop::sleep(TimeNs now_ns) {
   page_->lcore_sleeping.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence_processes();
   if (hear_arrivals(true) && !something_waits(now_ns)) {
     const uint64_t bound_ns = sleep_bound_ns(now_ns);
     if (bound_ns != 0) {

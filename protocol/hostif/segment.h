@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 9;
+inline constexpr uint32_t kHostAbiVersion = 10;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -104,8 +104,10 @@ struct SegmentHeader {
 // write) is needed, and which processor a busy lcore runs on.
 struct DoorbellPage {
   alignas(64) std::atomic<uint32_t> lcore_sleeping;
-  std::atomic<uint32_t> busy_cpu;  // number of the processor + 1; 0: not busy, or not known
-  std::atomic<uint32_t> crowded;   // busy, and others take more than a tenth of its time
+  std::atomic<uint32_t> shares_fences;  // 1: between that flag and its look at the rings the lcore
+                                        // fences clients too (shared_fence.h). Set once
+  std::atomic<uint32_t> busy_cpu;       // number of the processor + 1; 0: not busy, or not known
+  std::atomic<uint32_t> crowded;        // busy, and others take more than a tenth of its time
 };
 
 // ---- QP cell

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -81,7 +80,7 @@ struct CqObject : ibv_cq_ex, ObjectBase {
   uint32_t comp_events_taken = 0;  // [registry] what ibv_destroy_cq waits for
   uint32_t async_events_taken = 0;
   // ibv_start_poll .. ibv_end_poll
-  std::mutex poll_mutex;
+  driver::BiasedMutex poll_mutex;
   driver::Completion current;
   uint64_t current_time_ns = 0;
   uint64_t wc_flags = 0;

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "verbs-shim/driver/biased_mutex.h"
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::driver {
@@ -52,7 +52,7 @@ class SendBuilder {
   void clear();
   int post_all(driver::Context& context, driver::Qp& qp);
 
-  std::mutex mutex_;
+  driver::BiasedMutex mutex_;
   driver::QpCaps caps_;
   QpType type_ = QpType::kRc;
   std::vector<Pending> pending_;

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <thread>
 
+#include "protocol/hostif/shared_fence.h"
 #include "verbs-shim/driver/control_client.h"
 #include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/driver/log.h"
@@ -76,6 +77,7 @@ struct Context::Parts {
   std::byte* segment = nullptr;
   uint64_t segment_bytes = 0;
   const DoorbellPage* doorbell = nullptr;
+  bool lcore_fences = false;  // the lcore fences our threads before it sleeps
   SegmentHeader* header = nullptr;
   pthread_t thread{};
   bool thread_runs = false;
@@ -146,6 +148,8 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   if (doorbell == MAP_FAILED)
     return failure(errno, std::string("mapping the doorbell: ") + strerror(errno));
   p.doorbell = static_cast<const DoorbellPage*>(doorbell);
+  p.lcore_fences =
+      takes_shared_fences() && p.doorbell->shares_fences.load(std::memory_order_acquire) != 0;
   p.header = reinterpret_cast<SegmentHeader*>(p.segment);
   DriverSettings settings;
   settings.max_qps = device_.max_qps;
@@ -206,7 +210,11 @@ void Context::kick() {
   const auto cpu = static_cast<uint32_t>(sched_getcpu() + 1);
   if (program_cpu.load(std::memory_order_relaxed) != cpu)
     program_cpu.store(cpu, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (parts_->lcore_fences) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
     eventfd_write(parts_->doorbell_fd.get(), 1);
 }

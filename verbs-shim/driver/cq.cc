@@ -27,8 +27,11 @@ int Cq::poll(Completion* out, int max) {
   for (; taken < max && count != 0; --count) {
     const Entry& entry = ring_[head_];
     out[taken++] = entry.completion;
-    if (entry.slot_counter != nullptr)
-      entry.slot_counter->fetch_add(entry.slots, std::memory_order_release);
+    if (entry.slot_counter != nullptr) {
+      // Nobody else adds: each queue pair's counter is of one queue, whose lock is held.
+      const uint32_t freed = entry.slot_counter->load(std::memory_order_relaxed);
+      entry.slot_counter->store(freed + entry.slots, std::memory_order_release);
+    }
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(count, std::memory_order_release);

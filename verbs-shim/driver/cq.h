@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 
+#include "verbs-shim/driver/biased_mutex.h"
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::driver {
@@ -64,7 +64,7 @@ class Cq {
   };
   void disarm();
 
-  mutable std::mutex mutex_;
+  mutable BiasedMutex mutex_;
   struct Free {
     void operator()(Entry* ring) const { std::free(ring); }
   };

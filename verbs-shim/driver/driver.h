@@ -31,8 +31,8 @@ class Arena;
 class NicLink {
  public:
   virtual ~NicLink() = default;
-  // Work was published: ring the doorbell if the NIC sleeps. Includes the full fence between
-  // publishing and looking (rule 34).
+  // Work was published: ring the doorbell if the NIC sleeps. Includes what lies between
+  // publishing and looking (rule 34): a full fence, or a shared one.
   virtual void kick() = 0;
   // Called repeatedly while a command's response is awaited: sleep, yield, or (simulation) run the
   // NIC.
@@ -163,14 +163,14 @@ class Driver {
   // The NIC is gone: everything outstanding is flushed, DEVICE_FATAL raised once. [locks]
   void device_fatal();
 
-  std::mutex& mutex() { return mutex_; }
+  BiasedMutex& mutex() { return mutex_; }
   DriverCounters counters();  // [locks]
   const DriverSettings& settings() const { return settings_; }
 
  private:
   friend class Qp;
   struct Impl;
-  std::mutex mutex_;
+  BiasedMutex mutex_;
   DriverSettings settings_;
   std::atomic<uint64_t> next_deadline_ns_{UINT64_MAX};
   std::atomic<bool> turn_wanted_{false};

@@ -1,0 +1,25 @@
+// Fences that the seldom side executes for both sides (membarrier(2), Linux 4.16).
+//
+// Two threads that each store and then look at what the other one stores need a full fence in
+// between, both (Dekker). A full fence waits until every earlier store has its cache line, which is
+// dear where one side does this with each work request. With a shared fence the seldom side fences
+// the frequent one as well, and the latter only keeps the compiler from exchanging its store and
+// its look: std::atomic_signal_fence(std::memory_order_seq_cst).
+#pragma once
+
+namespace hostnic {
+
+// Asks the kernel to have the threads of this process fenced by others: fence_processes() of any
+// process, fence_own_threads() of this one. Any thread; asks once, also for children forked later.
+// False: the kernel does not know how or a filter forbids it; then nobody may rely on it.
+bool takes_shared_fences();
+
+// A full fence of the calling thread and of all threads of all processes that take_shared_fences().
+// Some hundred ns, a system call. False: as above, and only the caller was fenced.
+bool fence_processes();
+
+// The same within this process, which must take shared fences. False: a filter that was set since
+// forbids it.
+bool fence_own_threads();
+
+}  // namespace hostnic
