@@ -385,7 +385,7 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
 
 int Context::post_send(Qp& qp, const SendRequest& request) {
   if (!alive()) return EIO;
-  const TimeNs now = monotonic_ns();
+  const TimeNs now = recent_ns();
   const int error = driver_->post_send(&qp, request, now);
   // A service thread in deep sleep must learn of the new timer; one that ticks will.
   if (std::max(driver_->next_deadline_ns(), now + kMinSleepNs) <
