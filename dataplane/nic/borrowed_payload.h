@@ -22,7 +22,7 @@ namespace hostnic {
 struct BorrowedPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
-  QpPackets::Count* packets;
+  PacketCount* packets;
   // Of a unit only (unit.h).
   uint16_t followers = 0;           // packets behind the one that the headers are of
   uint16_t last_payload_bytes = 0;  // of the last of them; the others carry as much as the first
@@ -62,10 +62,10 @@ inline void lend_payload(rte_mbuf& packet, size_t header_bytes, uint32_t payload
   packet.pkt_len = static_cast<uint32_t>(header_bytes) + payload_bytes;
 }
 
-// References of packets to memory and queue pair, a stock of them for one lcore. Taking and giving
-// back are locked instructions, so they are done for many packets at a time: take() and put() move
-// a reference between the stock and a packet. give_back() at the end of each turn: what is in stock
-// counts as packets on their way.
+// References of packets to memory and queue pair, for one lcore. Where counting is a locked
+// instruction it is done for many packets at a time, those of one region, or of one queue pair of
+// another lcore's: a stock of references, from which and into which packets' references move.
+// give_back() at the end of each turn: what is in stock counts as packets on their way.
 class PayloadReferences {
  public:
   static constexpr uint32_t kStock = 64;
@@ -76,45 +76,59 @@ class PayloadReferences {
   ~PayloadReferences() { give_back(); }
 
   // `count` <= kStock.
-  void take(MemoryRegionEntry& region, QpPackets& packets, uint32_t count) {
-    if (count_ < count || region_ != &region || packets_ != packets.count()) {
-      give_back();
+  void take(MemoryRegionEntry& region, PacketCount& packets, uint32_t count) {
+    packets.add(count);
+    if (region_ != &region || region_count_ < count) {
+      give_back_region();
       region_ = &region;
-      packets_ = packets.add_packets(kStock);
       region.mbufs_out.fetch_add(kStock, std::memory_order_relaxed);
-      count_ = kStock;
+      region_count_ = kStock;
     }
-    count_ -= count;
+    region_count_ -= count;
   }
   // For another packet with payload of one that exists.
-  void take_again(const BorrowedPayload& payload) {
-    if (region_ == payload.region && packets_ == payload.packets && count_ != 0) {
-      --count_;
+  void take_again(const BorrowedPayload& payload) { take(*payload.region, *payload.packets, 1); }
+  void put(const BorrowedPayload& payload) {
+    if (region_ != payload.region) {
+      give_back_region();
+      region_ = payload.region;
+    }
+    ++region_count_;
+    if (payload.packets->is_own()) {
+      payload.packets->remove(1);
       return;
     }
-    QpPackets::packets_added(payload.packets, 1);
-    payload.region->mbufs_out.fetch_add(1, std::memory_order_relaxed);
-  }
-  void put(const BorrowedPayload& payload) {
-    if (region_ != payload.region || packets_ != payload.packets) {
-      give_back();
-      region_ = payload.region;
+    if (packets_ != payload.packets) {
+      give_back_packets();
       packets_ = payload.packets;
     }
-    ++count_;
+    ++packets_count_;
+  }
+  // Without a stock.
+  static void give_back_one(const BorrowedPayload& payload) {
+    payload.packets->remove(1);
+    give_back_region(*payload.region, 1);
   }
   void give_back() {
-    const uint32_t count = std::exchange(count_, 0);
-    if (count == 0) return;
-    QpPackets::packets_gone(packets_, count);
-    if (!broken(Fault::region_count_leaks))
-      region_->mbufs_out.fetch_sub(count, std::memory_order_release);
+    give_back_packets();
+    give_back_region();
   }
 
  private:
+  void give_back_packets() {
+    if (packets_count_ != 0) packets_->remove(std::exchange(packets_count_, 0));
+  }
+  void give_back_region() {
+    if (region_count_ != 0) give_back_region(*region_, std::exchange(region_count_, 0));
+  }
+  static void give_back_region(MemoryRegionEntry& region, uint32_t count) {
+    if (!broken(Fault::region_count_leaks))
+      region.mbufs_out.fetch_sub(count, std::memory_order_release);
+  }
+
   MemoryRegionEntry* region_ = nullptr;
-  QpPackets::Count* packets_ = nullptr;
-  uint32_t count_ = 0;
+  PacketCount* packets_ = nullptr;  // another lcore's
+  uint32_t region_count_ = 0, packets_count_ = 0;
 };
 
 // Frees packets many at a time. One lcore; flush() at the end of each turn.
@@ -139,11 +153,12 @@ class SpentPackets {
   std::array<rte_mbuf*, 32> packets_;
 };
 
+inline bool frees_payload(rte_mbuf* packet) {
+  return borrowed_payload(packet) != nullptr && rte_mbuf_refcnt_read(packet) == 1;
+}
 // Before a packet is freed: its references go into `stock`.
 inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {
-  if (const BorrowedPayload* payload = borrowed_payload(packet);
-      payload != nullptr && rte_mbuf_refcnt_read(packet) == 1)
-    stock.put(*payload);
+  if (frees_payload(packet)) stock.put(*borrowed_payload(packet));
 }
 // Frees any packet, on any lcore.
 inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
@@ -151,8 +166,8 @@ inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
   rte_pktmbuf_free(packet);
 }
 inline void release_packet(rte_mbuf* packet) {
-  PayloadReferences stock;
-  release_packet(packet, stock);
+  if (frees_payload(packet)) PayloadReferences::give_back_one(*borrowed_payload(packet));
+  rte_pktmbuf_free(packet);
 }
 
 }  // namespace hostnic

@@ -397,7 +397,7 @@ struct Nic::Impl final : public impair::PacketOps {
   struct MappedPayload {
     const std::byte* bytes;
     MemoryRegionEntry* region;
-    QpPackets* packets;  // which count it
+    PacketCount* packets;  // which counts it
   };
   uint32_t row_room(int peer) const;
   bool emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,

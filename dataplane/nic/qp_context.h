@@ -11,6 +11,7 @@
 #include "dataplane/nic/client_channel.h"
 #include "dataplane/nic/qp_packets.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/prefetch.h"
 #include "protocol/transport/message_arrivals.h"
 #include "protocol/transport/placed_ranges.h"
 #include "protocol/transport/receive_window.h"
@@ -85,7 +86,7 @@ struct UnreliableMessage {
   uint32_t length_bytes = 0;
 };
 
-struct QpContext {
+struct alignas(kCacheLineBytes) QpContext {
   uint32_t qpn = 0;
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;

@@ -9,41 +9,66 @@
 
 namespace hostnic {
 
+// One count. Nearly all packets are taken and given back by the lcore that the QP lives on, with
+// thousands of QPs each to another count: so that lcore has a part of its own, which needs no
+// locked instructions, and the sum says how many there are. Counts lie side by side in memory that
+// is never freed, and are used again when nothing is out.
+class PacketCount {
+ public:
+  // Any thread; add() by others than the owner while it knows of a packet.
+  void add(uint32_t packets) { change(packets, std::memory_order_relaxed); }
+  void remove(uint32_t packets) { change(0 - packets, std::memory_order_release); }
+  // Exact on the owner's thread; on others while nothing is added.
+  bool any() const {
+    return owners_.load(std::memory_order_acquire) + others_.load(std::memory_order_acquire) != 0;
+  }
+  // Whether the calling thread has the part without locks.
+  bool is_own() const { return owner_.load(std::memory_order_relaxed) == this_thread(); }
+
+ private:
+  friend class QpPackets;
+  // The calling thread becomes the owner. Throws std::bad_alloc.
+  static PacketCount* acquire();
+  // No more packets will be added. Those that are out may stay for any time.
+  static void release(PacketCount* count);
+
+  static uint32_t this_thread() {
+    static constinit thread_local uint32_t number = 0;
+    if (number == 0) number = next_thread_.fetch_add(1, std::memory_order_relaxed);
+    return number;
+  }
+  void change(uint32_t by, std::memory_order order) {
+    if (is_own()) {
+      owners_.store(owners_.load(std::memory_order_relaxed) + by, order);
+    } else {
+      others_.fetch_add(by, order);
+    }
+  }
+
+  inline static constinit std::atomic<uint32_t> next_thread_{1};
+  std::atomic<uint32_t> owner_{0};
+  std::atomic<uint32_t> owners_{0}, others_{0};  // modulo 2^32, as is their sum
+  uint32_t holders_ = 0;
+};
+
+// A QP's hold on its count; copies hold the same one. One thread at a time.
 class QpPackets {
  public:
-  // The lower bits count packets, the upper ones holders.
-  using Count = std::atomic<uint32_t>;
-
-  QpPackets() : count_(new Count(kHolder)) {}
-  QpPackets(const QpPackets& other) : count_(other.count_) {
-    count_->fetch_add(kHolder, std::memory_order_relaxed);
-  }
+  QpPackets() : count_(PacketCount::acquire()) {}
+  QpPackets(const QpPackets& other) : count_(other.count_) { ++count_->holders_; }
   QpPackets& operator=(const QpPackets& other) {
     QpPackets copy(other);
     std::swap(count_, copy.count_);
     return *this;
   }
-  ~QpPackets() { drop(count_, kHolder); }
-
-  // The QP's lcore: that many packets will refer to the memory, until packets_gone() on any lcore.
-  Count* add_packets(uint32_t packets) {
-    count_->fetch_add(packets, std::memory_order_relaxed);
-    return count_;
+  ~QpPackets() {
+    if (--count_->holders_ == 0) PacketCount::release(count_);
   }
-  // Any lcore, while one refers to it.
-  static void packets_added(Count* count, uint32_t packets) {
-    count->fetch_add(packets, std::memory_order_relaxed);
-  }
-  static void packets_gone(Count* count, uint32_t packets) { drop(count, packets); }
-  Count* count() const { return count_; }
-  bool any_out() const { return count_->load(std::memory_order_acquire) % kHolder != 0; }
+  PacketCount* count() const { return count_; }
+  bool any_out() const { return count_->any(); }
 
  private:
-  static constexpr uint32_t kHolder = 1u << 20;  // more packets than any pool has
-  static void drop(Count* count, uint32_t share) {
-    if (count->fetch_sub(share, std::memory_order_acq_rel) == share) delete count;
-  }
-  Count* count_;
+  PacketCount* count_;
 };
 
 }  // namespace hostnic

@@ -129,7 +129,8 @@ rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const Re
   const std::byte* payload =
       seals ? nullptr : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
-    rte_mbuf* packet = build_borrowing(qp.response_flow, p, {payload, range.region, &qp.answers});
+    rte_mbuf* packet =
+        build_borrowing(qp.response_flow, p, {payload, range.region, qp.answers.count()});
     if (packet == nullptr) counters.add(Counter::tx_no_buffer);
     return packet;
   }
@@ -169,7 +170,8 @@ uint32_t Nic::Impl::serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget)
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
   wire::Packet p = next_answer(qp, job);
-  if (!emit_row(qp, qp.response_flow, p, {payload, range.region, &qp.answers}, count)) return 0;
+  if (!emit_row(qp, qp.response_flow, p, {payload, range.region, qp.answers.count()}, count))
+    return 0;
   job.sent_bytes += bytes;
   return count;
 }

@@ -32,8 +32,7 @@ bool Nic::Impl::emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Pa
     auto* frame = rte_pktmbuf_mtod(row[i], std::byte*);
     std::memcpy(frame, headers.data(), wire::kMaxRowHeaderBytes);
     if (i != 0) wire::step(p, {frame, wire::kMaxRowHeaderBytes});
-    lend_payload(*row[i], header_bytes, p.payload_bytes,
-                 {bytes, payload.region, payload.packets->count()});
+    lend_payload(*row[i], header_bytes, p.payload_bytes, {bytes, payload.region, payload.packets});
     row[i]->port = static_cast<uint16_t>(qp.peer);
   }
   queue.count += count;
@@ -50,7 +49,7 @@ rte_mbuf* Nic::Impl::build_borrowing(const wire::FlowTemplate& flow, const wire:
   const size_t header_bytes = wire::build(flow, p, false, {}, frame);
   payload_references.take(*payload.region, *payload.packets, 1);
   lend_payload(*packet, header_bytes, p.payload_bytes,
-               {payload.bytes, payload.region, payload.packets->count()});
+               {payload.bytes, payload.region, payload.packets});
   return packet;
 }
 

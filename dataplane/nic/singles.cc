@@ -51,7 +51,7 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   } else {
     payload_references.take(*payload.region, *payload.packets, 1);
     lend_payload(packet, header_bytes, payload_bytes,
-                 {payload.bytes, payload.region, payload.packets->count()});
+                 {payload.bytes, payload.region, payload.packets});
   }
 }
 
@@ -82,7 +82,7 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   p.payload_bytes = static_cast<uint16_t>(length_bytes);
   uint32_t done = 0;
   while (done < budget && output.count < kOutputRoom) {
-    MappedPayload payload{nullptr, nullptr, &qp->packets};
+    MappedPayload payload{nullptr, nullptr, qp->packets.count()};
     payload.bytes = single_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
     rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);

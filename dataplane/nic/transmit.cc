@@ -268,7 +268,7 @@ uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t bud
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
   if (payload == nullptr || !prepare_flows(qp)) return 0;
   wire::Packet p = next_packet(qp, progress);
-  if (!emit_row(qp, qp.request_flow, p, {payload, region, &qp.packets}, count)) return 0;
+  if (!emit_row(qp, qp.request_flow, p, {payload, region, qp.packets.count()}, count)) return 0;
   note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += count << mtu_shift;
   note_progress(progress, count, count << mtu_shift);
@@ -308,7 +308,8 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
           region == nullptr ? nullptr
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
       if (payload != nullptr) {
-        rte_mbuf* packet = build_borrowing(qp.request_flow, p, {payload, region, &qp.packets});
+        rte_mbuf* packet =
+            build_borrowing(qp.request_flow, p, {payload, region, qp.packets.count()});
         if (packet != nullptr) progress.sge_offset += part;
         if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
       }

@@ -120,7 +120,7 @@ uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t bu
   if (payload == nullptr || !prepare_flows(qp)) return 0;
   const wire::Packet first = next_packet(qp, progress);
   const wire::Packet last = next_packet(qp, progress, count - 1);
-  if (!emit_unit(qp, qp.request_flow, first, last, {payload, region, &qp.packets})) return 0;
+  if (!emit_unit(qp, qp.request_flow, first, last, {payload, region, qp.packets.count()})) return 0;
   note_transmitted(qp, last, count, (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += bytes;
   progress.active = note_progress(progress, count, bytes);
@@ -142,7 +142,8 @@ uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
   const wire::Packet last = next_answer(qp, job, count - 1);
-  if (!emit_unit(qp, qp.response_flow, first, last, {payload, range.region, &qp.answers})) return 0;
+  if (!emit_unit(qp, qp.response_flow, first, last, {payload, range.region, qp.answers.count()}))
+    return 0;
   job.sent_bytes += bytes;
   return turn_packets(count);
 }

@@ -152,7 +152,7 @@ TEST(Segmentation, AUnitTakenApartIsItsPackets) {
     const size_t header_bytes =
         wire::build(flow, packet_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
     std::vector<std::byte> payload(kPackets * 1024);
-    packets.add_packets(1);
+    packets.count()->add(1);
     region.mbufs_out = 1;
     lend_payload(*unit, header_bytes, 1024, {payload.data(), &region, packets.count()});
     make_unit(*unit, kPackets - 1, packet_at(kPackets - 1));
