@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/cell_update.h"
 #include "dataplane/nic/departed.h"
 #include "dataplane/nic/descriptor_queue.h"
 #include "dataplane/nic/multicast_groups.h"
@@ -195,7 +196,9 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // receive.cc
   uint32_t receive_turn();
-  void prefetch_qp(uint32_t qpn) const;     // prefetch.h
+  void prefetch_qp(uint32_t qpn, QpPart part) const;  // prefetch.h
+  void prefetch_cell(uint32_t qpn) const;
+  void prefetch_for(wire::BthView bth) const;
   void receive_impaired(rte_mbuf* packet);  // these two take it
   void receive_packet(rte_mbuf* packet);
   void judge_packet(rte_mbuf* packet);
@@ -477,23 +480,6 @@ struct Nic::Impl final : public impair::PacketOps {
                                      const wire::Packet& p) const;  // about to leave
   void run_rx_stage();
   void run_tx_stage();
-};
-
-// Consistent update of a cell's NIC part (seqlock writer; the lcore is the only one).
-class CellUpdate {
- public:
-  explicit CellUpdate(QpCell& cell)
-      : cell_(cell), sequence_(cell.sequence.load(std::memory_order_relaxed)) {
-    cell_.sequence.store(sequence_ + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-  }
-  ~CellUpdate() { cell_.sequence.store(sequence_ + 2, std::memory_order_release); }
-  CellUpdate(const CellUpdate&) = delete;
-  CellUpdate& operator=(const CellUpdate&) = delete;
-
- private:
-  QpCell& cell_;
-  uint32_t sequence_;
 };
 
 }  // namespace hostnic

@@ -56,7 +56,7 @@ inline void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, ui
   if (qp.stamps_used == qp.stamps.size() || now == 0) return;
   ++qp.stamps_used;
   for (auto& stamp : qp.stamps) {
-    if (stamp.sent_ns != 0) continue;
+    if (stamp.used()) continue;
     stamp = {p.psn, p.attempt, now};
     break;
   }

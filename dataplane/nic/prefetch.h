@@ -11,16 +11,28 @@ namespace hostnic {
 // Packets or descriptors: enough to hide a memory access, few enough to stay in the cache.
 inline constexpr uint32_t kQpsAhead = 3;
 
-// Any number: one that is no queue pair's does nothing.
-inline void Nic::Impl::prefetch_qp(uint32_t qpn) const {
+// Any number: one that is no queue pair's does nothing. For a descriptor or for a packet that has
+// come.
+inline void Nic::Impl::prefetch_qp(uint32_t qpn, QpPart part) const {
   const uint32_t index = qpn & 0xffff;
   if (index >= qps.size() || qps[index] == nullptr) return;
   const QpContext& qp = *qps[index];
-  // What a packet in order touches, either way; not the bitmaps.
-  prefetch_lines(&qp, reinterpret_cast<const char*>(&qp.requests) + kCacheLineBytes);
-  prefetch_line(&qp.recv_next_sn);
-  prefetch_line(&qp.ack_owed);
-  prefetch_lines(&qp.packets, &qp.responses);
+  prefetch_line(&qp);
+  switch (part) {
+    case QpPart::kSends:
+      return prefetch_lines(&qp.packets, &qp.stamps);
+    case QpPart::kReceives:
+      return prefetch_lines(&qp.response_flow, &qp.requests);
+    case QpPart::kAnswers:
+      return prefetch_line(&qp.responses);
+  }
+}
+
+// The same of the cell that an ACK's news go to: the driver has just read it, on another core. The
+// context should be there already.
+inline void Nic::Impl::prefetch_cell(uint32_t qpn) const {
+  if (const QpContext* const qp = find_qp(qpn))
+    prefetch_lines(qp->cell, &qp->cell->trigger_attempt);
 }
 
 }  // namespace hostnic

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/qp_packets.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/prefetch.h"
@@ -43,12 +44,12 @@ class Slot {
 
 // One PSN space's receive side: window, slots, and what was placed beyond the front.
 struct ReceiveSpace {
-  ReceiveWindow window;
-  PlacedRanges placed_ahead;
   Slot* slots = nullptr;  // a block of the NIC's slot pool while anything waits, indexed by PSN
                           // modulo the window
   uint32_t slots_used = 0;
   uint32_t held_packets = 0;  // of them: packets
+  PlacedRanges placed_ahead;
+  ReceiveWindow window;  // its bitmap last
 
   Slot& slot(Psn psn) { return slots[psn.value() & (window.window() - 1)]; }
   // Passes PSNs that have been received, up to `limit`, while nothing waits in any slot. Returns
@@ -86,58 +87,112 @@ struct UnreliableMessage {
   uint32_t length_bytes = 0;
 };
 
+// What a packet needs besides the first line.
+enum class QpPart : uint8_t { kSends, kReceives, kAnswers };
+
+// With thousands of queue pairs each packet finds another one's context in no cache near, so what
+// most packets need lies together: three lines for a packet that leaves and its ACK, three for one
+// that arrives (and the receives, if it takes one). prefetch.h asks for them.
 struct alignas(kCacheLineBytes) QpContext {
+  // For each packet, either way.
   uint32_t qpn = 0;
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
+  uint32_t cell_index = 0;
   ClientChannel* client = nullptr;
   QpCell* cell = nullptr;
-  uint32_t cell_index = 0;
   uint32_t pd = 0;
-  uint32_t recv_pd = 0;  // of what receives name
-
-  // Segment arrays, bounds-checked when the QP was created.
-  std::byte* recv_slots = nullptr;
-  RecvCompletion* recv_completions = nullptr;
-  LandingSlot* landing = nullptr;
-  uint32_t recv_entries = 0, recv_max_sge = 0, landing_entries = 0;
-  // Shared receive queue, or null: receives are then bound to SNs as messages arrive (rule 13).
-  SrqHeader* srq = nullptr;
-  const std::atomic<uint32_t>* srq_queue = nullptr;
-
   // Connection, from kModifyQp.
   uint32_t dest_qpn = 0;
   uint32_t dest_ip = 0;
-  uint32_t sq_psn = 0, rq_psn = 0;
   uint32_t access = 0;
-  uint16_t mtu_bytes = 0;
-  uint8_t max_dest_rd_atomic = 0;
-  uint8_t min_rnr_timer = 0;
-  uint8_t traffic_class = 0, hop_limit = 64;
-  int peer = 0;        // Port::peer_of, or kLoopbackPeer
-  int neighbour = -1;  // ARP entry on Ethernet ports
+  int16_t peer = 0;        // Port::peer_of, or kLoopbackPeer
+  int16_t neighbour = -1;  // ARP entry on Ethernet ports
+  static_assert(Neighbours::kCapacity <= INT16_MAX);
   uint32_t flows_made_for =
       0;  // ARP generation that the flow templates were built from; 0: not built
-  wire::FlowTemplate request_flow;    // requests and pulls that we send
-  wire::FlowTemplate response_flow;   // ACKs and READ answers that we send
+  uint16_t mtu_bytes = 0;
   uint16_t incoming_request_tag = 0;  // flow_tag() of the UDP source ports that the peer must use
   uint16_t incoming_response_tag = 0;
-  uint32_t qkey = 0;  // UD
-  // UD: what request_flow leads to, so that a row of datagrams to one peer needs it made once.
-  uint32_t flow_qpn = 0;
-  uint8_t flow_traffic_class = 0, flow_hop_limit = 0;
+  bool on_report_list = false;
+  bool on_slide_list = false;  // the base can move further in the next turn (rule 8)
+
+  // Requester.
+  alignas(kCacheLineBytes) QpPackets packets;
+  Psn transmitted;                  // next request PSN never transmitted
+  Psn acknowledged;                 // base of the newest ACK
+  wire::FlowTemplate request_flow;  // requests and pulls that we send
+  bool send_failed =
+      false;  // a local error was reported: work at or after send_failed_psn is discarded
+  uint8_t stamps_used = 0;         // how many have a time
+  bool responses_changed = false;  // not yet in the cell
+  // For round trip times: when packets that ask for an ACK left.
+  class SendStamp {
+   public:
+    SendStamp() = default;
+    SendStamp(Psn psn, uint8_t attempt, uint64_t now_ns)
+        : word_(now_ns << kTimeShift | uint64_t{psn.value()} << kPsnShift |
+                uint64_t{attempt} << kAttemptShift | 1) {}
+    bool used() const { return word_ != 0; }
+    Psn psn() const { return Psn(static_cast<uint32_t>(word_ >> kPsnShift)); }
+    uint8_t attempt() const { return word_ >> kAttemptShift & 3; }
+    // Modulo 137 seconds, long after a connection has given up.
+    uint64_t age_ns(uint64_t now_ns) const {
+      return ((now_ns << kTimeShift) - (word_ >> kTimeShift << kTimeShift)) >> kTimeShift;
+    }
+
+   private:
+    static constexpr int kAttemptShift = 1, kPsnShift = 3, kTimeShift = 27;
+    uint64_t word_ = 0;
+  };
+  alignas(kCacheLineBytes) std::array<SendStamp, 8> stamps{};
 
   // Responder.
-  ReceiveSpace requests;
-  uint32_t recv_next_sn = 0;   // receive SN that completes next
-  uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
+  alignas(kCacheLineBytes) wire::FlowTemplate response_flow;  // ACKs and READ answers that we send
+  bool ack_owed = false;                                      // at the end of this burst
+  bool on_ack_list = false;
+  uint32_t msn = 0;
+  uint32_t unacknowledged = 0;  // packets accepted since the last ACK
+  Psn trigger_psn;
+  uint8_t trigger_attempt = 0;
+  bool trigger_valid = false, trigger_duplicate = false;
+  wire::AckKind ack_kind = wire::AckKind::kAck;
+  bool congestion_seen = false;  // by the network (ECN), since the last ACK
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
                        // the front
+  uint32_t recv_next_sn = 0;  // receive SN that completes next
+  uint32_t rnr_sn = 0;
+  uint32_t read_jobs = 0;  // answers that wait to be sent
+  uint32_t recv_entries = 0;
+  SrqHeader* srq = nullptr;  // shared receive queue, or null: receives are then bound to SNs as
+                             // messages arrive (rule 13)
+  ReceiveSpace requests;
+
+  // Receives. Segment arrays, bounds-checked when the QP was created.
+  alignas(kCacheLineBytes) std::byte* recv_slots = nullptr;
+  RecvCompletion* recv_completions = nullptr;
+  const std::atomic<uint32_t>* srq_queue = nullptr;
+  uint32_t recv_max_sge = 0;
+  uint32_t recv_pd = 0;        // of what receives name
+  uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
+  uint32_t landing_entries = 0;
+  LandingSlot* landing = nullptr;
+  QpPackets answers;  // that borrow memory and have not been placed yet
+
+  // What few packets need.
+  uint32_t sq_psn = 0, rq_psn = 0;
+  uint8_t max_dest_rd_atomic = 0;
+  uint8_t min_rnr_timer = 0;
+  uint8_t traffic_class = 0, hop_limit = 64;
+  uint32_t qkey = 0;  // UD
+  // UD: what request_flow leads to, so that a row of datagrams to one peer needs it made once.
+  uint32_t flow_qpn = 0;
+  uint8_t flow_traffic_class = 0, flow_hop_limit = 0;
+  Psn send_failed_psn;
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
   Psn fatal_psn;  // what was refused: the front, or a READ before it whose key was revoked
-  uint32_t msn = 0;
   struct AtomicRecord {
     bool valid = false;
     Psn psn;
@@ -145,48 +200,18 @@ struct alignas(kCacheLineBytes) QpContext {
   };
   std::array<AtomicRecord, kAtomicRecords> atomics{};
   uint32_t atomic_next = 0;
-  uint8_t read_epoch = 0;  // newest in which the peer has pulled
-  uint32_t read_jobs = 0;  // answers that wait to be sent
-  QpPackets answers;       // that borrow memory and have not been placed yet
-  // The ACK owed at the end of this burst.
-  bool ack_owed = false;
-  bool on_ack_list = false;
-  wire::AckKind ack_kind = wire::AckKind::kAck;
-  uint32_t rnr_sn = 0;
-  bool trigger_valid = false, trigger_duplicate = false;
-  Psn trigger_psn;
-  uint8_t trigger_attempt = 0;
-  uint32_t unacknowledged = 0;   // packets accepted since the last ACK
-  MessageArrivals messages;      // under the whole-message policy only (rule 30)
-  bool congestion_seen = false;  // by the network (ECN), since the last ACK
-  UnreliableMessage message;     // UC only
+  uint8_t read_epoch = 0;     // newest in which the peer has pulled
+  MessageArrivals messages;   // under the whole-message policy only (rule 30)
+  UnreliableMessage message;  // UC only
 
-  // Requester.
-  QpPackets packets;
-  Psn transmitted;  // next request PSN never transmitted
-  bool send_failed =
-      false;  // a local error was reported: work at or after send_failed_psn is discarded
-  Psn send_failed_psn;
-  struct SendStamp {
-    Psn psn;
-    uint8_t attempt = 0;
-    uint64_t sent_ns = 0;  // 0: unused
-  };
-  std::array<SendStamp, 8> stamps{};
-  uint32_t stamps_used = 0;  // how many have a time
-  Psn acknowledged;          // base of the newest ACK
+  // Answers to what we asked for.
   ReceiveSpace responses;
   uint8_t epoch = 0;
   // Where `epoch` began. Answers before it that the epoch before asked for count as well.
   Psn epoch_keep_until;
-  bool epoch_follows = false;      // the epoch before it was epoch - 1
-  bool responses_changed = false;  // not yet in the cell
+  bool epoch_follows = false;  // the epoch before it was epoch - 1
   bool response_congestion_seen = false;
   bool response_bits_published = false;  // the cell's bitmap is not all zero
-
-  // Reporting.
-  bool on_report_list = false;
-  bool on_slide_list = false;  // the base can move further in the next turn (rule 8)
 };
 
 }  // namespace hostnic

@@ -11,11 +11,11 @@ namespace hostnic {
 namespace {
 
 // Of a packet of the in-process wire, which holds all its headers.
-uint32_t dest_qpn_of(rte_mbuf* packet) {
+wire::BthView bth_of(rte_mbuf* packet) {
   const auto* bth = rte_pktmbuf_mtod(packet, const std::byte*) + wire::kFlowBytes;
-  return raw(
-      wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes)).dest_qpn());
+  return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes));
 }
+bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
 
 // from_peer_of(), where it is asked for each packet.
 [[gnu::always_inline]] inline bool is_from_peer_of(const QpContext& qp, const wire::Packet& p,
@@ -26,6 +26,13 @@ uint32_t dest_qpn_of(rte_mbuf* packet) {
 }
 
 }  // namespace
+
+[[gnu::always_inline]] inline void Nic::Impl::prefetch_for(wire::BthView bth) const {
+  const bool answer = wire::Opcode{bth.opcode()} == wire::Opcode::kReadResponse;
+  prefetch_qp(raw(bth.dest_qpn()), is_ack(bth) ? QpPart::kSends
+                                   : answer    ? QpPart::kAnswers
+                                               : QpPart::kReceives);
+}
 
 uint32_t Nic::Impl::receive_turn() {
   uint32_t done = 0;
@@ -46,8 +53,11 @@ uint32_t Nic::Impl::receive_turn() {
     for (uint16_t i = 0; i < count; ++i) {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
       if (!from_ethernet && i + kQpsAhead < count) {
-        const uint32_t ahead = dest_qpn_of(burst[i + kQpsAhead]);
-        if (ahead != raw(received.packet().dest_qpn)) prefetch_qp(ahead);
+        const wire::BthView ahead = bth_of(burst[i + kQpsAhead]);
+        if (ahead.dest_qpn() != received.packet().dest_qpn) prefetch_for(ahead);
+        const wire::BthView next = bth_of(burst[i + 1]);
+        if (is_ack(next) && next.dest_qpn() != received.packet().dest_qpn)
+          prefetch_cell(raw(next.dest_qpn()));
       }
       if (from_ethernet) burst[i]->ol_flags |= icrc_flag();
       take(burst[i]);

@@ -18,20 +18,20 @@ using Place = ReceiveWindow::Place;
   if (sack.trigger_duplicate && sack.trigger_attempt != 0 && !broken(Fault::spurious_not_counted))
     ++cell.spurious_count;
   // Attempt numbers come round again: of several transmissions that look alike the newest counts.
-  uint64_t sent_ns = 0;
+  uint64_t age_ns = UINT64_MAX;
   for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
     QpContext::SendStamp& stamp = qp.stamps[i];
-    if (stamp.sent_ns == 0) continue;
+    if (!stamp.used()) continue;
     --rest;
-    const bool found = stamp.psn == sack.trigger_psn && stamp.attempt == sack.trigger_attempt;
-    if (found) sent_ns = std::max(sent_ns, stamp.sent_ns);
+    const bool found = stamp.psn() == sack.trigger_psn && stamp.attempt() == sack.trigger_attempt;
+    if (found) age_ns = std::min(age_ns, stamp.age_ns(now));
     // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
-    if (!found && !before(stamp.psn, sack.base)) continue;
-    stamp.sent_ns = 0;
+    if (!found && !before(stamp.psn(), sack.base)) continue;
+    stamp = {};
     --qp.stamps_used;
   }
-  if (sent_ns == 0) return;
-  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(now - sent_ns, UINT32_MAX));
+  if (age_ns == UINT64_MAX) return;
+  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(age_ns, UINT32_MAX));
   ++cell.rtt_count;
 }
 
@@ -44,7 +44,9 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Packet& p) {
   QpCell& cell = *qp.cell;
   CellUpdate update(cell);
   auto& sack = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(cell.sack);
-  for (int32_t i = 0; i < progress; ++i) {
+  // Where no bit is set the bitmap need not be in the cache.
+  const bool any_bits = distance(qp.acknowledged, Psn(cell.sack_end_psn)) > 0;
+  for (int32_t i = 0; any_bits && i < progress; ++i) {
     const Psn psn = qp.acknowledged + static_cast<uint32_t>(i);
     sack[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }

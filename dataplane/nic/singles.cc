@@ -65,7 +65,8 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   if (!is_single(d, queue.waiting() - 1)) return 0;
   const uint32_t qpn = d.qpn, length_bytes = d.length_bytes;
   const SendOp op = d.op;
-  if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != qpn) prefetch_qp(ahead);
+  if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != qpn)
+    prefetch_qp(ahead, QpPart::kSends);
   QpContext* const qp = find_qp(qpn);
   if (qp == nullptr || qp->client != client.channel || qp->type != QpType::kRc ||
       (qp->state != QpState::kRts && qp->state != QpState::kSqd) || qp->send_failed ||

@@ -258,11 +258,12 @@ bool Nic::Impl::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
     } else if (port.is_wire()) {
       const int peer = port.peer_of(qp.dest_ip);
       if (peer < 0 || peer >= static_cast<int>(kMaxPeers)) return false;
-      qp.peer = peer;
+      qp.peer = static_cast<int16_t>(peer);
       output_peers = std::max(output_peers, static_cast<uint32_t>(peer) + 1);
     } else {
       qp.peer = 0;
-      qp.neighbour = neighbours.find_or_add(next_hop(Ipv4Address{qp.dest_ip}));
+      qp.neighbour =
+          static_cast<int16_t>(neighbours.find_or_add(next_hop(Ipv4Address{qp.dest_ip})));
       if (qp.neighbour < 0) return false;
     }
   }
