@@ -27,6 +27,17 @@ TEST(BiasedMutex, HeldByTheFavouriteItIsHeld) {
   EXPECT_TRUE(got);
 }
 
+// As from a signal handler.
+TEST(BiasedMutex, TheFavouriteDoesNotGetItTwice) {
+  BiasedMutex mutex;
+  become_favourite(mutex);
+  mutex.lock();
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
 TEST(BiasedMutex, TheFavouriteWaitsForOthers) {
   BiasedMutex mutex;
   become_favourite(mutex);
