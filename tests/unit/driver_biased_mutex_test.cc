@@ -60,15 +60,17 @@ TEST(BiasedMutex, TheFavouriteWaitsForOthers) {
 // Others come while the favourite waits outside, is inside, and is on its way in or out. What the
 // mutex guards is two words that agree whenever nobody is inside.
 TEST(BiasedMutex, OneAtATime) {
-  constexpr int kRounds = 300, kOthers = 2;
+  constexpr int kRounds = 1'500, kOthers = 2;
   BiasedMutex mutex;
   uint64_t first = 0, second = 0, disagreed = 0;
-  const auto work = [&] {
+  const auto work = [&](int spins) {
     disagreed += first != second;
     first = first + 1;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+    for (int i = 0; i < spins; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
     second = second + 1;
   };
+  // Longer than a fence takes to interrupt the favourite: who is let in wrongly meets somebody.
+  constexpr int kLong = 3'000;
   std::atomic<bool> stop{false};
   std::atomic<int> rounds{0};
   std::vector<std::thread> others;
@@ -78,13 +80,13 @@ TEST(BiasedMutex, OneAtATime) {
       while (!stop) {
         if (i == 0 || mutex.try_lock()) {
           if (i == 0) mutex.lock();
-          work();
+          work(kLong);
           ++taken[i];
           mutex.unlock();
           ++rounds;
         }
         // Long enough for the favourite to become one again.
-        for (int spin = 0; spin < 40'000 && !stop; ++spin)
+        for (int spin = 0; spin < 300'000 && !stop; ++spin)
           std::atomic_signal_fence(std::memory_order_seq_cst);
       }
     });
@@ -92,7 +94,8 @@ TEST(BiasedMutex, OneAtATime) {
   while (rounds < kRounds) {
     for (uint32_t i = 0; i < 10'000; ++i) {
       std::lock_guard lock(mutex);
-      work();
+      // Mostly at the door; inside for longer than it takes to come in, now and then.
+      work(i % 16 == 0 ? 500 : 0);
     }
     taken[kOthers] += 10'000;
   }
