@@ -15,7 +15,7 @@ inline constexpr uint32_t kRoundsBeforeNap = 4;
 
 // CLOCK_MONOTONIC.
 TimeNs monotonic_ns();
-// The same, or what the calling thread read up to some microseconds ago, where that is cheaper:
+// The same, or what the calling thread read about a microsecond ago at most, where that is cheaper:
 // reading the clock waits for all loads before it.
 TimeNs recent_ns();
 void pause_for(uint32_t pause_ns);

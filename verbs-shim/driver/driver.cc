@@ -235,7 +235,9 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
   std::lock_guard lock(mutex_);
   last_now_ns_ = std::max(last_now_ns_, now_ns);
   impl_->note_post(*qp);
-  const int error = qp->post_send(request, now_ns);
+  // The clock was read outside the lock, perhaps before a turn that took place since: for queue
+  // pairs time does not go back.
+  const int error = qp->post_send(request, last_now_ns_);
   impl_->kick_if_needed();
   return error;
 }
