@@ -89,8 +89,7 @@ size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
 }
 
 // AMD's since Zen 5 (family 1Ah): 125 GB/s within the L2 cache, of which loads and stores of any
-// width reach 95. Zen 3 and 4 have fast strings too, but are slow at some distances of the two
-// sides. Others have not been measured.
+// width reach 95. On Zen 3 strings were no faster than AVX2; others have not been measured.
 bool has_fast_strings() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx) return false;
