@@ -82,7 +82,8 @@ constexpr size_t kStringBytes = 32 * 1024;
 
 size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
   if (length_bytes < kStringBytes) return store_avx2(to, from, length_bytes);
-  const size_t moved = length_bytes & ~(kBlock - 1);
+  // To the last unit: what would be left of a block costs as much as a kilobyte of it.
+  const size_t moved = length_bytes & ~(sizeof(Unit) - 1);
   size_t units = moved / sizeof(Unit);
   asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(units) : : "memory");
   return moved;
