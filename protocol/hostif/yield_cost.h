@@ -13,16 +13,15 @@ namespace hostnic {
 
 class YieldCost {
  public:
-  static constexpr uint64_t kRememberNs = 50'000'000;
-  // A dear yield is remembered for kRememberNs, and where one follows another, twice as long each
+  // A dear yield is remembered for so long, and where one follows another, twice as long each
   // time, at most so long.
-  explicit YieldCost(uint64_t remember_at_most_ns = kRememberNs)
-      : remember_at_most_ns_(remember_at_most_ns) {}
+  YieldCost(uint64_t remember_ns, uint64_t remember_at_most_ns)
+      : remember_first_ns_(remember_ns), remember_at_most_ns_(remember_at_most_ns) {}
 
   // A yield that began and ended then.
   void took(uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns - begin_ns <= kDearNs) {
-      remember_ns_ = kRememberNs;
+      remember_ns_ = remember_first_ns_;
       return;
     }
     dear_until_ns_ = end_ns + remember_ns_;
@@ -35,7 +34,8 @@ class YieldCost {
  private:
   static constexpr uint64_t kDearNs = 300'000;
 
-  uint64_t remember_at_most_ns_, dear_until_ns_ = 0, remember_ns_ = kRememberNs;
+  uint64_t remember_first_ns_, remember_at_most_ns_;
+  uint64_t remember_ns_ = remember_first_ns_, dear_until_ns_ = 0;
 };
 
 }  // namespace hostnic

@@ -8,14 +8,14 @@ namespace {
 constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
 
 TEST(YieldCost, AYieldToAPartnerIsCheap) {
-  YieldCost cost;
+  YieldCost cost(50 * kMs, 50 * kMs);
   EXPECT_FALSE(cost.dear(0));
   cost.took(10 * kMs, 10 * kMs + 200 * kUs);
   EXPECT_FALSE(cost.dear(10 * kMs + 200 * kUs));
 }
 
 TEST(YieldCost, ALostTimeSliceIsRememberedForAWhile) {
-  YieldCost cost;
+  YieldCost cost(50 * kMs, 50 * kMs);
   cost.took(10 * kMs, 13 * kMs);
   EXPECT_TRUE(cost.dear(13 * kMs));
   EXPECT_TRUE(cost.dear(62 * kMs));
@@ -25,7 +25,7 @@ TEST(YieldCost, ALostTimeSliceIsRememberedForAWhile) {
 }
 
 TEST(YieldCost, AStrangerThatStaysIsRememberedLonger) {
-  YieldCost cost(180 * kMs);
+  YieldCost cost(50 * kMs, 180 * kMs);
   uint64_t now = 10 * kMs;
   for (const uint64_t remembered : {50, 100, 180, 180}) {
     cost.took(now, now + 3 * kMs);

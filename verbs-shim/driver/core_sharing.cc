@@ -11,6 +11,9 @@
 namespace hostnic::driver {
 namespace {
 
+// How long a dear yield is remembered, and at most where one follows another. Most come alone: as a
+// program starts, threads find their cores.
+constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 50'000'000;
 constexpr uint64_t kYieldUsedNs = 2'000;    // others ran during a yield that took longer
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
 constexpr long kNapNs = 50'000;             // of a poller that does better not to yield
@@ -65,7 +68,7 @@ void pause_for(uint32_t pause_ns) {
 
 bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
                 uint32_t rounds) {
-  static thread_local YieldCost yield_cost;
+  static thread_local YieldCost yield_cost(kDearYieldNs, kDearYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
   static thread_local bool yield_used = false;
   if (now_ns >= next_move_ns) {
