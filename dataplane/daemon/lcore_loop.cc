@@ -74,6 +74,11 @@ LcoreLoop::~LcoreLoop() {
   if (page_ != nullptr) munmap(page_, kPageBytes);
 }
 
+void LcoreLoop::add(Pollable* nic) {
+  nics_.push_back(nic);
+  if (nic->needs_tick()) page_->serves_ethernet.store(1, std::memory_order_relaxed);
+}
+
 int LcoreLoop::watch(int event_fd) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;

@@ -57,7 +57,7 @@ class LcoreLoop {
   LcoreLoop& operator=(const LcoreLoop&) = delete;
 
   // Before run(), or from a task.
-  void add(Pollable* nic) { nics_.push_back(nic); }
+  void add(Pollable* nic);
 
   // Runs until request_stop(). The lcore.
   void run();

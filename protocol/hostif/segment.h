@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 10;
+inline constexpr uint32_t kHostAbiVersion = 11;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -108,6 +108,8 @@ struct DoorbellPage {
                                         // fences clients too (shared_fence.h). Set once
   std::atomic<uint32_t> busy_cpu;       // number of the processor + 1; 0: not busy, or not known
   std::atomic<uint32_t> crowded;        // busy, and others take more than a tenth of its time
+  std::atomic<uint32_t> serves_ethernet;  // 1: its packets are work for the kernel, and for another
+                                          // hostnicd that may be on this machine. Set once
 };
 
 // ---- QP cell

@@ -266,6 +266,21 @@ TEST_F(LcoreLoopTest, TheDoorbellPageSaysWhereABusyLcoreRuns) {
   munmap(page, sizeof(DoorbellPage));
 }
 
+TEST_F(LcoreLoopTest, TheDoorbellPageSaysWhetherAPortIsEthernets) {
+  for (const bool ethernet : {false, true}) {
+    nic_.tick = ethernet;
+    start();
+    void* page =
+        mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, loop_->doorbell_fd(), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    EXPECT_EQ(static_cast<DoorbellPage*>(page)->serves_ethernet.load(), ethernet ? 1u : 0u);
+    munmap(page, sizeof(DoorbellPage));
+    loop_->request_stop();
+    thread_.join();
+    loop_.reset();
+  }
+}
+
 TEST_F(LcoreLoopTest, ClientsCanReadTheDoorbellPageAndNotWriteIt) {
   start();
   ASSERT_TRUE(sleeps());

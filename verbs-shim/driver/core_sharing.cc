@@ -71,16 +71,16 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_
   static thread_local YieldCost yield_cost(kDearYieldNs, kDearYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
   static thread_local bool yield_used = false;
-  if (now_ns >= next_move_ns) {
+  const uint32_t busy_cpu = doorbell.busy_cpu.load(std::memory_order_relaxed);
+  if (busy_cpu != 0 && now_ns >= next_move_ns) {
     const int cpu = sched_getcpu();
-    if (cpu >= 0 && doorbell.busy_cpu.load(std::memory_order_relaxed) == cpu + 1u)
-      next_move_ns = now_ns + leave(cpu);
+    if (cpu >= 0 && busy_cpu == cpu + 1u) next_move_ns = now_ns + leave(cpu);
   }
   const TimeNs polling_until_ns = now_ns + kPollingNs;
-  const bool give_up = rounds >= kRoundsBeforeNap &&
-                       (doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
-                        (yield_used && doorbell.busy_cpu.load(std::memory_order_relaxed) != 0));
-  if (give_up || yield_cost.dear(now_ns)) {
+  const bool others_want_core = doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
+                                (yield_used && busy_cpu != 0 &&
+                                 doorbell.serves_ethernet.load(std::memory_order_relaxed) != 0);
+  if ((rounds >= kRoundsBeforeNap && others_want_core) || yield_cost.dear(now_ns)) {
     header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
     return false;
   }

@@ -25,8 +25,8 @@ void pause_for(uint32_t pause_ns);
 // a poller and a busy lcore don't. The thread's affinity is as before when this returns.
 // `polling_until_ns` of the header says meanwhile that the program comes back. `rounds`: how often
 // this was called since the poller last found something. False: nothing was given away, the poller
-// had better nap: yielding costs too much just now, or it has waited for some rounds while the NIC
-// is busy and others use the cores.
+// had better nap: yielding costs too much just now, or it has waited for some rounds while others
+// want the core: the lcore, or whoever makes an Ethernet port's packets move.
 [[nodiscard]] bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
                               uint32_t rounds);
 
