@@ -12,7 +12,7 @@ namespace hostnic::driver {
 namespace {
 
 // How long a dear yield is remembered, and at most where one follows another. Most come alone: as a
-// program starts, threads find their cores.
+// program starts, threads find their cores. Beside an Ethernet port at once the most.
 constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 50'000'000;
 constexpr uint64_t kYieldUsedNs = 2'000;    // others ran during a yield that took longer
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
@@ -68,7 +68,8 @@ void pause_for(uint32_t pause_ns) {
 
 bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
                 uint32_t rounds) {
-  static thread_local YieldCost yield_cost(kDearYieldNs, kDearYieldsNs);
+  static thread_local YieldCost wire_yield_cost(kDearYieldNs, kDearYieldsNs);
+  static thread_local YieldCost ethernet_yield_cost(kDearYieldsNs, kDearYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
   static thread_local bool yield_used = false;
   const uint32_t busy_cpu = doorbell.busy_cpu.load(std::memory_order_relaxed);
@@ -77,9 +78,11 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_
     if (cpu >= 0 && busy_cpu == cpu + 1u) next_move_ns = now_ns + leave(cpu);
   }
   const TimeNs polling_until_ns = now_ns + kPollingNs;
+  // There packets are work for the kernel and for the peer's lcore, and naps pay.
+  const bool ethernet = doorbell.serves_ethernet.load(std::memory_order_relaxed) != 0;
+  YieldCost& yield_cost = ethernet ? ethernet_yield_cost : wire_yield_cost;
   const bool others_want_core = doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
-                                (yield_used && busy_cpu != 0 &&
-                                 doorbell.serves_ethernet.load(std::memory_order_relaxed) != 0);
+                                (ethernet && yield_used && busy_cpu != 0);
   if ((rounds >= kRoundsBeforeNap && others_want_core) || yield_cost.dear(now_ns)) {
     header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
     return false;
