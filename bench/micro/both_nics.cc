@@ -150,10 +150,10 @@ void run(benchmark::State& state, Packets packets) {
 
 // One message of each queue pair in turn, as of a program with many connections: no two packets
 // that follow each other have anything in common.
-void nic_both_qps(benchmark::State& state) {
+void run_qps(benchmark::State& state, Packets packets) {
   const auto message_bytes = static_cast<uint32_t>(state.range(0));
   const auto qps = static_cast<uint32_t>(state.range(1));
-  BothNics nics(Packets::kSingle, qps);
+  BothNics nics(packets, qps);
   std::vector<SendDescriptor> writes(kTurnPackets, nics.make_write(0, message_bytes));
   const uint64_t source = writes[0].sge0.addr, target = writes[0].va;
   std::vector<Psn> psns(qps);
@@ -179,7 +179,11 @@ void nic_both_qps(benchmark::State& state) {
   if (!nics.finish(psns, messages * message_bytes))
     state.SkipWithError("other bytes were placed than sent, or not acknowledged");
 }
+void nic_both_qps(benchmark::State& state) { run_qps(state, Packets::kSingle); }
 HOSTNIC_BENCHMARK(nic_both_qps)->Args({64, 64})->Args({4096, 10'000});
+// With segmentation offload: of ACKs.
+void nic_both_qps_units(benchmark::State& state) { run_qps(state, Packets::kUnits); }
+HOSTNIC_BENCHMARK(nic_both_qps_units)->Args({64, 64})->Args({4096, 10'000});
 
 // As between the NICs of one hostnicd: payload is copied once, from memory to memory.
 void nic_both(benchmark::State& state) { run(state, Packets::kSingle); }

@@ -46,10 +46,12 @@ Psn Nic::Impl::ack_base(const QpContext& qp) const {
 }
 
 void Nic::Impl::send_acks() {
+  AckUnit unit;
   for (QpContext* qp : ack_list) {
     qp->on_ack_list = false;
-    if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp);
+    if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp, unit);
   }
+  if (!unit.empty()) emit_acks(unit);
   // What became due meanwhile (credit) goes next turn.
   ack_list.swap(ack_next);
   ack_next.clear();
@@ -60,7 +62,14 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
   return plain_ack(settings, dest_qpn, src_qpn, base, msn);
 }
 
-void Nic::Impl::send_ack(QpContext& qp) {
+void Nic::Impl::emit_acks(AckUnit& unit) {
+  rte_mbuf* packet = unit.take();
+  packet->port = static_cast<uint16_t>(unit.peer());
+  if (is_unit(packet)) counters.add(Counter::tx_units);
+  enqueue(packet, unit.peer());
+}
+
+void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
   const wire::AckKind kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
   // A NAK is about the front, and so acknowledges all before it.
@@ -94,6 +103,14 @@ void Nic::Impl::send_ack(QpContext& qp) {
   qp.unacknowledged = 0;
   if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, p.sack.recv_sn_limit);
 
+  const bool plain = kind == wire::AckKind::kAck && p.sack.word_count == 0;
+  if (!unit.empty()) {
+    if (plain && prepare_flows(qp) && unit.add(qp.peer, qp.response_flow, p)) {
+      counters.add(Counter::acks_sent);
+      return;
+    }
+    emit_acks(unit);
+  }
   // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
   // (rule 33).
   if (!prepare_flows(qp) || !has_room_for_ack(qp.peer)) {
@@ -107,7 +124,11 @@ void Nic::Impl::send_ack(QpContext& qp) {
     return;
   }
   counters.add(Counter::acks_sent);
-  emit(packet, qp.peer, p);
+  if (plain && sends_units(qp.peer)) {
+    unit.begin(packet, qp.peer, qp.response_flow);
+  } else {
+    emit(packet, qp.peer, p);
+  }
 }
 
 // The peer has used up its credit: whoever posts the next receive must tell us, and we the peer.

@@ -2,10 +2,10 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), singles.cc, rows.cc and units.cc
-// (several packets at a time), acknowledge.cc, departed.cc (ACKs of ended connections),
-// read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups),
-// commands.cc, reports.cc (towards the driver), output.cc (towards the port), neighbours.cc (ARP),
-// impairments.cc, windows.cc (memory windows).
+// (several packets at a time), acknowledge.cc, ack_unit.cc (several ACKs), departed.cc (ACKs of
+// ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD
+// to groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
+// neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -342,7 +342,8 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // acknowledge.cc
   void send_acks();
-  void send_ack(QpContext& qp);
+  void send_ack(QpContext& qp, AckUnit& unit);
+  void emit_acks(AckUnit& unit);
   Psn ack_base(const QpContext& qp) const;
   wire::Packet make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base, uint32_t msn) const;
   uint32_t receives_posted(const QpContext& qp) const;
@@ -425,6 +426,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_unit(rte_mbuf* unit);
+  bool receive_ack_unit(rte_mbuf* unit);  // receive.cc
   bool receive_request_unit(QpContext& qp, const wire::Packet& first,
                             const BorrowedPayload& payload);
   bool receive_response_unit(QpContext& qp, const wire::Packet& first,

@@ -86,6 +86,7 @@ namespace {
 
 // Data rooms end with space for pad and ICRC.
 constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
+static_assert(RTE_PKTMBUF_HEADROOM + kAckUnitBytes <= kSmallRoom);
 constexpr unsigned kMaxCache = 256;
 
 rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,

@@ -182,6 +182,29 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   }
 }
 
+// All ACKs of a unit, the first of which is in `received`. False: it is not for us, and nothing has
+// happened.
+bool Nic::Impl::receive_ack_unit(rte_mbuf* unit) {
+  if (received.packet().dst_ip != settings.ip) return false;
+  wire::Packet ack = received.packet();
+  const AckFollowers& followers = ack_followers(unit);
+  const auto ahead = [&](uint32_t i) {
+    if (i + kQpsAhead < followers.count)
+      prefetch_qp(raw(followers.acks[i + kQpsAhead].dest_qpn), QpPart::kSends);
+    if (i + 1 < followers.count) prefetch_cell(raw(followers.acks[i + 1].dest_qpn));
+  };
+  for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
+    prefetch_qp(raw(followers.acks[i].dest_qpn), QpPart::kSends);
+  judge_first(ack, unit);
+  for (uint32_t i = followers.next; i < followers.count; ++i) {
+    ahead(i);
+    followers.acks[i].apply_to(ack);
+    judge_first(ack, unit);
+  }
+  counters.add(Counter::rx_units);
+  return true;
+}
+
 void Nic::Impl::receive_packet(rte_mbuf* packet) {
   const bool unit = is_unit(packet);
   if (!unit || !receive_unit(packet)) {

@@ -4,9 +4,10 @@
 // is counted, acknowledged or completed is what it would be for the packets.
 //
 // A unit is its first packet, headers and all, with more payload behind the borrowed one. Whoever
-// wants the others turns it into them, one after the other.
+// wants the others turns it into them, one after the other. Units of ACKs: ack_unit.h.
 #pragma once
 
+#include "dataplane/nic/ack_unit.h"
 #include "dataplane/nic/borrowed_payload.h"
 #include "protocol/wire/packet.h"
 
@@ -16,10 +17,13 @@ inline bool is_unit(const rte_mbuf* packet) { return (packet->ol_flags & unit_fl
 
 // How many packets a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
-  return is_unit(packet) ? 1u + borrowed_payload(packet)->followers : 1u;
+  if (!is_unit(packet)) return 1;
+  return 1 + (is_ack_unit(packet) ? ack_followers(packet).waiting()
+                                  : borrowed_payload(packet)->followers);
 }
 inline uint64_t wire_bytes_of(rte_mbuf* packet) {
   if (!is_unit(packet)) return packet->pkt_len;
+  if (is_ack_unit(packet)) return uint64_t{packet->pkt_len} * packets_in(packet);
   const BorrowedPayload& payload = *borrowed_payload(packet);
   return uint64_t{packet->pkt_len} * payload.followers + packet->data_len +
          payload.last_payload_bytes;

@@ -50,6 +50,7 @@ void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last) {
 
 bool step_unit(rte_mbuf* packet) {
   if (!is_unit(packet)) return false;
+  if (is_ack_unit(packet)) return step_ack_unit(packet);
   BorrowedPayload& payload = payload_in(*packet);
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   wire::Packet p = held_headers(packet);
@@ -155,6 +156,7 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
   if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
+  if (is_ack_unit(unit)) return receive_ack_unit(unit);
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
   if (qp == nullptr || qp->type != QpType::kRc || qp->state < QpState::kRtr ||
       qp->state == QpState::kErr)
@@ -216,12 +218,15 @@ void Nic::Impl::receive_apart(rte_mbuf* unit) {
   bool more = true;
   while (more && is_unit(unit)) {
     if (rte_mbuf* single = rte_pktmbuf_alloc(pools.header); single != nullptr) {
-      const BorrowedPayload& payload = *borrowed_payload(unit);
       std::memcpy(rte_pktmbuf_mtod(single, std::byte*), rte_pktmbuf_mtod(unit, std::byte*),
                   unit->data_len);
-      payload_references.take_again(payload);
-      lend_payload(*single, unit->data_len, unit->pkt_len - unit->data_len,
-                   {payload.bytes, payload.region, payload.packets});
+      single->data_len = unit->data_len;
+      single->pkt_len = unit->data_len;
+      if (const BorrowedPayload* payload = borrowed_payload(unit); payload != nullptr) {
+        payload_references.take_again(*payload);
+        lend_payload(*single, unit->data_len, unit->pkt_len - unit->data_len,
+                     {payload->bytes, payload->region, payload->packets});
+      }
       single->port = unit->port;
       receive_impaired(single);
     } else {
