@@ -24,7 +24,8 @@ template <bool kPrefetch>
 __attribute__((target("avx2,tune=haswell"))) void store_blocks_avx2(std::byte* to,
                                                                     const std::byte* from,
                                                                     const std::byte* end) {
-  for (; from != end; from += kBlock, to += kBlock) {
+  const std::byte* const blocks_end = end - static_cast<size_t>(end - from) % kBlock;
+  for (; from != blocks_end; from += kBlock, to += kBlock) {
     if constexpr (kPrefetch) {
       // In the loop itself: g++ 12 drops calls of a function that only prefetches.
       for (size_t line = kAheadBytes; line < kAheadBytes + kBlock; line += kLineBytes) {
@@ -43,10 +44,15 @@ __attribute__((target("avx2,tune=haswell"))) void store_blocks_avx2(std::byte* t
     out[2] = c;
     out[3] = d;
   }
+  for (; from != end; from += sizeof(Widest), to += sizeof(Widest)) {
+    Widest a;
+    std::memcpy(&a, from, sizeof(Widest));
+    *reinterpret_cast<volatile Widest*>(to) = a;
+  }
 }
 
 size_t store_avx2(std::byte* to, const std::byte* from, size_t length_bytes) {
-  const size_t moved = length_bytes & ~(kBlock - 1);
+  const size_t moved = length_bytes & ~(sizeof(Widest) - 1);
   if (length_bytes >= kLongBytes) {
     store_blocks_avx2<true>(to, from, from + moved);
   } else {

@@ -26,9 +26,9 @@ using Wide = long long __attribute__((vector_size(16), may_alias));
 using Wide = Unit;
 #endif
 
-// The middle of a copy, by the widest instructions of this processor: as many blocks of 128 bytes
-// as fit are moved from where the watched side is aligned to 32 bytes. Returns the bytes moved.
-// copy.cc.
+// The middle of a copy, by the widest instructions of this processor: blocks of 128 bytes, and as
+// much of the last one as they move, from where the watched side is aligned to 32 bytes. Returns
+// the bytes moved. copy.cc.
 inline constexpr size_t kBlock = 128, kBlockAlign = 32;
 using MoveBlocks = size_t (*)(std::byte* to, const std::byte* from, size_t length_bytes);
 extern const MoveBlocks store_blocks, load_blocks;
