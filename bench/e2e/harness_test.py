@@ -106,7 +106,8 @@ class Sheets(unittest.TestCase):
     def test_faster_than_memory_is_an_error(self):
         self.sheet.bounded_by("memcpy")
         self.fill(64, ours=[4, 11, 12], memcpy=[9, 10, 8])
-        self.fill(65536, ours=[4, 10, 12], memcpy=[9, 10, 8])
+        self.fill(4096, ours=[4, 10, 12], memcpy=[9, 10, 8])
+        self.fill(65536, ours=[4, 10.4, 12], memcpy=[9, 10, 8])
         self.assertEqual(self.sheet.wrong(), [(64, "ours")])
         self.assertIn("MEASUREMENT ERROR", self.sheet.cell(64, "ours"))
 
