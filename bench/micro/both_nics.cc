@@ -51,7 +51,10 @@ class BothNics {
     return true;
   }
   std::span<const uint32_t> sender_qpns() const { return sender_.qpns(); }
-  uint64_t units() const { return receiver_.counter(Counter::rx_units); }
+  // Of data, and of ACKs.
+  uint64_t units() const {
+    return receiver_.counter(Counter::rx_units) + sender_.counter(Counter::rx_units);
+  }
   // Until everything has been acknowledged, which each QP sent up to its `ends`; whether that is
   // so, and the bytes are there.
   bool finish(std::span<const Psn> ends, uint64_t bytes) {
@@ -113,6 +116,17 @@ class BothNics {
   NicBench sender_, receiver_;
 };
 
+// What was measured, and whether it was what it should be.
+void finish(benchmark::State& state, BothNics& nics, Packets packets, std::span<const Psn> psns,
+            uint64_t bytes_per_turn, uint64_t messages_per_turn) {
+  const uint64_t bytes = state.iterations() * bytes_per_turn;
+  report(state, state.iterations() * messages_per_turn, bytes);
+  if (!nics.finish(psns, bytes))
+    state.SkipWithError("other bytes were placed than sent, or not acknowledged");
+  if ((nics.units() != 0) != (packets == Packets::kUnits))
+    state.SkipWithError("segmentation offload is on where it should be off, or off");
+}
+
 void run(benchmark::State& state, Packets packets) {
   const auto message_bytes = static_cast<uint32_t>(state.range(0));
   const uint32_t packets_per_message = (message_bytes + kMtuBytes - 1) / kMtuBytes;
@@ -140,12 +154,7 @@ void run(benchmark::State& state, Packets packets) {
       return;
     }
   }
-  const uint64_t messages = state.iterations() * writes.size();
-  report(state, messages, messages * message_bytes);
-  if (!nics.finish(psn, messages * message_bytes))
-    state.SkipWithError("other bytes were placed than sent, or not acknowledged");
-  if ((nics.units() != 0) != (packets == Packets::kUnits))
-    state.SkipWithError("segmentation offload is on where it should be off, or off");
+  finish(state, nics, packets, psn, writes.size() * message_bytes, writes.size());
 }
 
 // One message of each queue pair in turn, as of a program with many connections: no two packets
@@ -174,10 +183,7 @@ void run_qps(benchmark::State& state, Packets packets) {
       return;
     }
   }
-  const uint64_t messages = state.iterations() * writes.size();
-  report(state, messages, messages * message_bytes);
-  if (!nics.finish(psns, messages * message_bytes))
-    state.SkipWithError("other bytes were placed than sent, or not acknowledged");
+  finish(state, nics, packets, psns, writes.size() * message_bytes, writes.size());
 }
 void nic_both_qps(benchmark::State& state) { run_qps(state, Packets::kSingle); }
 HOSTNIC_BENCHMARK(nic_both_qps)->Args({64, 64})->Args({4096, 10'000});
