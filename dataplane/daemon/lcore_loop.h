@@ -114,7 +114,9 @@ class LcoreLoop {
   // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
   // But one that has just been delivered something is likely to answer, and to poll then: its
   // yields are an account of their own.
-  YieldCost idle_yield_cost_{50'000'000, 800'000'000}, answer_yield_cost_{50'000'000, 800'000'000};
+  static constexpr uint64_t kDearYieldNs = 50'000'000, kDearYieldsNs = 800'000'000;
+  YieldCost idle_yield_cost_{kDearYieldNs, kDearYieldsNs};
+  YieldCost answer_yield_cost_{kDearYieldNs, kDearYieldsNs};
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;

@@ -33,7 +33,7 @@ bool AckUnit::add(int peer, const wire::FlowTemplate& flow, const wire::Packet& 
   return true;
 }
 
-bool step_ack_unit(rte_mbuf* packet) {
+void step_ack_unit(rte_mbuf* packet) {
   AckFollowers& followers = ack_followers(packet);
   const AckFollower& ack = followers.acks[followers.next++];
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
@@ -43,7 +43,6 @@ bool step_ack_unit(rte_mbuf* packet) {
   wire::store_be16(flow.bytes.data() + kSrcPortAt, ack.src_port);
   wire::build(flow, p, false, {}, {frame, kAckFollowersOffset});
   if (followers.waiting() == 0) packet->ol_flags &= ~unit_flag();
-  return true;
 }
 
 }  // namespace hostnic

@@ -81,7 +81,7 @@ class AckUnit {
   const wire::FlowTemplate* flow_ = nullptr;
 };
 
-// As step_unit(), of a unit of ACKs.
-bool step_ack_unit(rte_mbuf* packet);
+// Turns a unit of ACKs into its second packet and those behind it.
+void step_ack_unit(rte_mbuf* packet);
 
 }  // namespace hostnic

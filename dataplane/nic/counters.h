@@ -50,7 +50,7 @@ namespace hostnic {
   X(rx_icrc_error, "packets with a wrong ICRC")                                  \
   X(rx_not_ours, "packets for another address or protocol")                      \
   X(tx_units, "units: several packets handed over as one buffer")                \
-  X(rx_units, "units placed at once, not packet by packet")                      \
+  X(rx_units, "units taken at once, not packet by packet")                       \
   X(rx_no_buffer, "packets of units lost for want of buffers to impair them in") \
   X(tx_no_buffer, "times the transmitter waited for packet buffers")             \
   X(tx_unresolved, "packets dropped because the peer's address is not resolved") \

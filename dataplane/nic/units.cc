@@ -50,7 +50,10 @@ void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last) {
 
 bool step_unit(rte_mbuf* packet) {
   if (!is_unit(packet)) return false;
-  if (is_ack_unit(packet)) return step_ack_unit(packet);
+  if (is_ack_unit(packet)) {
+    step_ack_unit(packet);
+    return true;
+  }
   BorrowedPayload& payload = payload_in(*packet);
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   wire::Packet p = held_headers(packet);

@@ -111,7 +111,8 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
   // time, which remembers nothing.
   const auto yields_again = [&] {
     bool again = false;
-    for (bool used = false; !used;) {
+    bool used = false;
+    for (int attempt = 0; !used && attempt < 20'000; ++attempt) {
       std::thread([&] {
         pin_to(cpus.back());
         const TimeNs begin_ns = monotonic_ns();
@@ -121,6 +122,7 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
         again = share_core(*header_, doorbell_, end_ns, kRoundsBeforeNap);
       }).join();
     }
+    EXPECT_TRUE(used) << "no yield took as long as a partner's";
     return again;
   };
   doorbell_.serves_ethernet.store(1);
