@@ -116,7 +116,7 @@ def how_it_ended(process, status, limit_s):
 
 
 def run_gtest(results, name, command, limit_s, environment=None):
-    """A GoogleTest program: one line, and the output of the tests that failed."""
+    """A GoogleTest program: one line, why a test was skipped, the output of those that failed."""
     start = time.monotonic()
     counts = {"OK": 0, "FAILED": 0, "SKIPPED": 0}
     counted = {}
@@ -137,6 +137,10 @@ def run_gtest(results, name, command, limit_s, environment=None):
         if ended.group(1) == "FAILED":
             show(output)
             results.fail(f"{name}: {running}")
+        elif ended.group(1) == "SKIPPED":
+            reasons = [each for each in output if each.strip()]
+            print(f"   skip {running}: {reasons[-1].strip() if reasons else 'without a reason'}",
+                  flush=True)
         running, output = None, []
 
     process = start_process(results, name, command, limit_s, environment)
