@@ -16,8 +16,8 @@ namespace hostnic {
 class PacketCount {
  public:
   // Any thread; add() by others than the owner while it knows of a packet.
-  void add(uint32_t packets) { change(packets, std::memory_order_relaxed); }
-  void remove(uint32_t packets) { change(0 - packets, std::memory_order_release); }
+  void add(uint32_t packets) { change<std::memory_order_relaxed>(packets); }
+  void remove(uint32_t packets) { change<std::memory_order_release>(0 - packets); }
   // Exact on the owner's thread; on others while nothing is added.
   bool any() const {
     return owners_.load(std::memory_order_acquire) + others_.load(std::memory_order_acquire) != 0;
@@ -37,11 +37,14 @@ class PacketCount {
     if (number == 0) number = next_thread_.fetch_add(1, std::memory_order_relaxed);
     return number;
   }
-  void change(uint32_t by, std::memory_order order) {
+  // The order is no parameter: where the compiler does not know it, a store is a locked
+  // instruction.
+  template <std::memory_order kOrder>
+  void change(uint32_t by) {
     if (is_own()) {
-      owners_.store(owners_.load(std::memory_order_relaxed) + by, order);
+      owners_.store(owners_.load(std::memory_order_relaxed) + by, kOrder);
     } else {
-      others_.fetch_add(by, order);
+      others_.fetch_add(by, kOrder);
     }
   }
 
