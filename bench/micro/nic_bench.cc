@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/release.h"
 
 namespace hostnic::bench {
 namespace {

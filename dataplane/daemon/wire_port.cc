@@ -5,6 +5,7 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
+#include "dataplane/nic/release.h"
 #include "dataplane/nic/unit.h"
 
 namespace hostnic {

@@ -51,7 +51,7 @@ void Nic::Impl::send_acks() {
     qp->on_ack_list = false;
     if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp, unit);
   }
-  if (!unit.empty()) emit_acks(unit);
+  if (!unit.empty()) emit_open(unit);
   // What became due meanwhile (credit) goes next turn.
   ack_list.swap(ack_next);
   ack_next.clear();
@@ -62,14 +62,51 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
   return plain_ack(settings, dest_qpn, src_qpn, base, msn);
 }
 
-void Nic::Impl::emit_acks(AckUnit& unit) {
-  rte_mbuf* packet = unit.take();
-  packet->port = static_cast<uint16_t>(unit.peer());
-  if (is_unit(packet)) counters.add(Counter::tx_units);
-  enqueue(packet, unit.peer());
+// What an ACK says of the queue pair, but for a bitmap; `sack` may be anything before.
+[[gnu::always_inline]] inline void Nic::Impl::fill_sack(QpContext& qp, wire::AckKind kind,
+                                                        wire::Sack& sack) {
+  Psn base = ack_base(qp);
+  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) base += 1;
+  sack.base = base;
+  sack.highest_acceptable = ack_base(qp) + (settings.window - 1);
+  sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
+  const uint32_t limit = receives_posted(qp);
+  sack.recv_sn_limit = limit + (broken(Fault::credit_one_too_many) ? 1 : 0);
+  sack.trigger_valid = qp.trigger_valid;
+  sack.trigger_psn = qp.trigger_psn;
+  sack.trigger_attempt = qp.trigger_attempt;
+  sack.trigger_duplicate = qp.trigger_duplicate;
+  sack.congestion_mark = port.backlog() || qp.congestion_seen;
+  sack.nak_sn = kind == wire::AckKind::kNak ? qp.fatal_psn.value() : qp.rnr_sn;
+  sack.word_count = 0;
+  qp.congestion_seen = false;
+  qp.ack_kind = wire::AckKind::kAck;
+  qp.trigger_valid = false;
+  qp.trigger_duplicate = false;
+  qp.unacknowledged = 0;
+  if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, sack.recv_sn_limit);
+}
+
+// Behind others to the same peer, if it is a plain one and there is room.
+[[gnu::always_inline]] inline bool Nic::Impl::add_ack(QpContext& qp, AckUnit& unit) {
+  if (qp.fatal || qp.ack_kind != wire::AckKind::kAck || qp.requests.window.has_hole() ||
+      settings.policy == wire::Policy::kWholeMessage || !prepare_flows(qp))
+    return false;
+  AckFollower* const place = unit.add(qp.peer, qp.response_flow);
+  if (place == nullptr) return false;
+  place->dest_qpn = Qpn{qp.dest_qpn};
+  place->src_qpn = Qpn{qp.qpn};
+  place->msn = qp.msn & 0xffffff;
+  fill_sack(qp, wire::AckKind::kAck, place->sack);
+  counters.add(Counter::acks_sent);
+  return true;
 }
 
 void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
+  if (!unit.empty()) {
+    if (add_ack(qp, unit)) return;
+    emit_open(unit);
+  }
   const wire::AckKind kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
   // A NAK is about the front, and so acknowledges all before it.
@@ -78,38 +115,13 @@ void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
   p.aeth.kind = kind;
   if (kind == wire::AckKind::kNak) p.aeth.code = static_cast<uint8_t>(qp.fatal_code);
   if (kind == wire::AckKind::kRnrNak) p.aeth.code = qp.min_rnr_timer;
-  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) p.sack.base += 1;
-  p.sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
-  p.sack.recv_sn_limit = receives_posted(qp);
-  if (broken(Fault::credit_one_too_many)) ++p.sack.recv_sn_limit;
-  p.sack.trigger_valid = qp.trigger_valid;
-  p.sack.trigger_psn = qp.trigger_psn;
-  p.sack.trigger_attempt = qp.trigger_attempt;
-  p.sack.trigger_duplicate = qp.trigger_duplicate;
-  p.sack.congestion_mark = port.backlog() || std::exchange(qp.congestion_seen, false);
-  p.sack.nak_sn = kind == wire::AckKind::kNak ? qp.fatal_psn.value() : qp.rnr_sn;
+  fill_sack(qp, kind, p.sack);
   std::array<uint64_t, kBitmapWords> words;
-  p.sack.word_count = 0;
   if (!whole_messages) {
     p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
   } else if (p.sack.base == qp.messages.base()) {
     p.sack.word_count =
         static_cast<uint8_t>(qp.messages.sack_words(qp.requests.window.end(), words));
-  }
-
-  qp.ack_kind = wire::AckKind::kAck;
-  qp.trigger_valid = false;
-  qp.trigger_duplicate = false;
-  qp.unacknowledged = 0;
-  if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, p.sack.recv_sn_limit);
-
-  const bool plain = kind == wire::AckKind::kAck && p.sack.word_count == 0;
-  if (!unit.empty()) {
-    if (plain && prepare_flows(qp) && unit.add(qp.peer, qp.response_flow, p)) {
-      counters.add(Counter::acks_sent);
-      return;
-    }
-    emit_acks(unit);
   }
   // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
   // (rule 33).
@@ -124,7 +136,7 @@ void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
     return;
   }
   counters.add(Counter::acks_sent);
-  if (plain && sends_units(qp.peer)) {
+  if (kind == wire::AckKind::kAck && p.sack.word_count == 0 && sends_units(qp.peer)) {
     unit.begin(packet, qp.peer, qp.response_flow);
   } else {
     emit(packet, qp.peer, p);

@@ -4,7 +4,7 @@
 // costs another mbuf and its cache lines per packet.
 //
 // The memory and the queue pair count the packets that refer to them (TRANSPORT.md rules 31, 32),
-// so these packets are freed by release_packet(), never by rte_pktmbuf_free() alone.
+// so these packets are freed by release_packet() (release.h), never by rte_pktmbuf_free() alone.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -130,44 +130,5 @@ class PayloadReferences {
   PacketCount* packets_ = nullptr;  // another lcore's
   uint32_t region_count_ = 0, packets_count_ = 0;
 };
-
-// Frees packets many at a time. One lcore; flush() at the end of each turn.
-class SpentPackets {
- public:
-  SpentPackets() = default;
-  SpentPackets(const SpentPackets&) = delete;
-  SpentPackets& operator=(const SpentPackets&) = delete;
-  ~SpentPackets() { flush(); }
-  void add(rte_mbuf* packet) {
-    packets_[count_++] = packet;
-    if (count_ == packets_.size()) flush();
-  }
-  void flush() {
-    if (count_ == 0) return;
-    rte_pktmbuf_free_bulk(packets_.data(), count_);
-    count_ = 0;
-  }
-
- private:
-  uint32_t count_ = 0;
-  std::array<rte_mbuf*, 32> packets_;
-};
-
-inline bool frees_payload(rte_mbuf* packet) {
-  return borrowed_payload(packet) != nullptr && rte_mbuf_refcnt_read(packet) == 1;
-}
-// Before a packet is freed: its references go into `stock`.
-inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {
-  if (frees_payload(packet)) stock.put(*borrowed_payload(packet));
-}
-// Frees any packet, on any lcore.
-inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
-  give_up_payload(packet, stock);
-  rte_pktmbuf_free(packet);
-}
-inline void release_packet(rte_mbuf* packet) {
-  if (frees_payload(packet)) PayloadReferences::give_back_one(*borrowed_payload(packet));
-  rte_pktmbuf_free(packet);
-}
 
 }  // namespace hostnic

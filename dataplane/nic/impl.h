@@ -2,10 +2,10 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), singles.cc, rows.cc and units.cc
-// (several packets at a time), acknowledge.cc, ack_unit.cc (several ACKs), departed.cc (ACKs of
-// ended connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD
-// to groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
-// neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
+// (several packets at a time), acknowledge.cc, followers.cc (packets of many queue pairs in one
+// buffer), departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc (UC and UD, both
+// directions), multicast.cc (UD to groups), commands.cc, reports.cc (towards the driver), output.cc
+// (towards the port), neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -18,12 +18,14 @@
 
 #include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/cell_update.h"
+#include "dataplane/nic/client_state.h"
 #include "dataplane/nic/departed.h"
 #include "dataplane/nic/descriptor_queue.h"
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
+#include "dataplane/nic/release.h"
 #include "dataplane/nic/unit.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/impair/stage.h"
@@ -106,41 +108,6 @@ struct ReadJob {
   uint64_t atomic_result = 0;
 };
 
-// A descriptor that is being packetised.
-struct SendProgress {
-  bool active = false;
-  SendDescriptor descriptor;
-  std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
-  std::array<Sge, kMaxSge> sges;
-  uint32_t sge_count = 0;
-  uint32_t sent_bytes = 0;
-  uint32_t sent_packets = 0;
-  // Where the next byte comes from.
-  uint32_t sge_index = 0, sge_offset = 0;
-};
-
-// The answer to ERR, RESET or destroy. It waits until nothing refers to memory that the QP's work
-// requests name: what the rings held for it has been discarded, and its packets have been consumed
-// (rule 32).
-struct DeferredAnswer {
-  CommandResponse response;
-  QpPackets packets;
-  uint32_t sends_until = 0, urgent_until = 0;  // ring positions when the command was taken
-  TimeNs answer_by_ns = 0;
-};
-
-struct ClientState {
-  ClientChannel* channel = nullptr;
-  DescriptorQueue urgents, sends;
-  SendProgress urgent, normal;
-  std::vector<DeferredAnswer> deferred;
-  bool answered = false;            // a command response was written in this turn
-  bool data_arrived = false;        // requests or answers came, since delivered_to() was called
-  bool reports_unseen = false;      // metas were written since the driver was last known awake
-  TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
-  std::vector<uint32_t> qpns;
-};
-
 struct OutputQueue {
   std::array<rte_mbuf*, 2 * kBurst> packets;
   uint32_t count = 0;
@@ -204,7 +171,12 @@ struct Nic::Impl final : public impair::PacketOps {
   void judge_packet(rte_mbuf* packet);
   void judge_first(const wire::Packet& p, rte_mbuf* packet);
   void receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  bool from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const;
+  void judge_alone(const wire::Packet& p, rte_mbuf* packet);
+  // receive.h
+  static bool from_peer_of(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
+  static bool hears(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
+  bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
+                     uint32_t packets);
   bool begin_row(rte_mbuf* packet, bool has_icrc);
   bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   QpContext* find_qp(uint32_t qpn) const {
@@ -261,7 +233,8 @@ struct Nic::Impl final : public impair::PacketOps {
   void complete_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
 
   // response.cc
-  void receive_ack(QpContext& qp, const wire::Packet& p);
+  void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
+                   const std::byte* sack_words);
   void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   LocalError place_response(QpContext& qp, const wire::Packet& p,
                             std::span<const std::byte> payload, bool ahead, bool& retry);
@@ -320,7 +293,7 @@ struct Nic::Impl final : public impair::PacketOps {
                         std::span<const std::byte> bytes, bool tail);
   bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                      std::span<const std::byte> bytes);
-  bool place_write(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                     std::span<const std::byte> bytes);
   PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,
@@ -343,7 +316,8 @@ struct Nic::Impl final : public impair::PacketOps {
   // acknowledge.cc
   void send_acks();
   void send_ack(QpContext& qp, AckUnit& unit);
-  void emit_acks(AckUnit& unit);
+  void fill_sack(QpContext& qp, wire::AckKind kind, wire::Sack& sack);
+  bool add_ack(QpContext& qp, AckUnit& unit);
   Psn ack_base(const QpContext& qp) const;
   wire::Packet make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base, uint32_t msn) const;
   uint32_t receives_posted(const QpContext& qp) const;
@@ -395,7 +369,18 @@ struct Nic::Impl final : public impair::PacketOps {
   rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                            uint32_t part);
   void fail_send(QpContext& qp, Psn psn, LocalError error);
-  void note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets, bool retransmit);
+  // The last of several packets of one queue pair.
+  struct Transmitted {
+    Psn psn;
+    uint8_t attempt = 0;
+    bool ack_request = false;
+  };
+  void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, bool retransmit);
+  void note_transmitted(QpContext& qp, const wire::Packet& last, uint32_t packets,
+                        bool retransmit) {
+    note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets,
+                     retransmit);
+  }
 
   // rows.cc
   struct MappedPayload {
@@ -411,12 +396,16 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // singles.cc
   uint32_t send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget);
+  struct SinglesTurn;
+  struct SinglesRun;
   uint32_t send_singles_of_one(ClientState& client, DescriptorQueue& queue, uint32_t budget,
-                               wire::Packet& p);
+                               SinglesTurn& turn);
+  bool add_follower(SinglesRun& run, RequestUnit& unit, const SendDescriptor& d,
+                    const MappedPayload& payload);
+  bool send_single(SinglesRun& run, SinglesTurn& turn, const SendDescriptor& d,
+                   const MappedPayload& payload);
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
                                   const DescriptorQueue& queue, MemoryRegionEntry*& region);
-  void put_single_payload(rte_mbuf& packet, size_t header_bytes, const MappedPayload& payload,
-                          uint32_t payload_bytes);
 
   // units.cc
   bool sends_units(int peer) const;
@@ -426,7 +415,9 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_unit(rte_mbuf* unit);
-  bool receive_ack_unit(rte_mbuf* unit);  // receive.cc
+  bool receive_acks(rte_mbuf* unit);  // these three: receive.cc
+  bool receive_requests(rte_mbuf* unit);
+  bool receive_follower(wire::Packet& p, const std::byte* payload);
   bool receive_request_unit(QpContext& qp, const wire::Packet& first,
                             const BorrowedPayload& payload);
   bool receive_response_unit(QpContext& qp, const wire::Packet& first,
@@ -438,6 +429,8 @@ struct Nic::Impl final : public impair::PacketOps {
   bool has_room_for_ack(int peer) const;
   void emit(rte_mbuf* packet, int peer, const wire::Packet& p);
   void enqueue(rte_mbuf* packet, int peer);
+  template <class Unit>
+  void emit_open(Unit& unit);
   void flush(int peer);
   void flush_all();
   rte_mbuf* build_small(const wire::FlowTemplate& flow, const wire::Packet& p,

@@ -24,6 +24,15 @@ inline bool Nic::Impl::prepare_flows(QpContext& qp) {
   return true;
 }
 
+// The packets of many queue pairs that have come together leave.
+template <class Unit>
+inline void Nic::Impl::emit_open(Unit& unit) {
+  rte_mbuf* packet = unit.take();
+  packet->port = static_cast<uint16_t>(unit.peer());
+  if (is_unit(packet)) counters.add(Counter::tx_units);
+  enqueue(packet, unit.peer());
+}
+
 // Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if
 // this NIC's packets are.
 inline void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) {
@@ -37,16 +46,16 @@ inline void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, si
   packet->pkt_len = static_cast<uint32_t>(bytes);
 }
 
-// Requests have left, `packets` of them, the last one is `p`.
-inline void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, uint32_t packets,
+// Requests have left, `packets` of them.
+inline void Nic::Impl::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
                                         bool retransmit) {
   if (retransmit) counters.add(Counter::retransmitted_packets, packets);
-  const Psn next = p.psn + 1;
+  const Psn next = last.psn + 1;
   if (distance(qp.transmitted, next) > 0) {
     qp.transmitted = next;
     qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
   }
-  if (!p.ack_request) return;
+  if (!last.ack_request) return;
   if (qp.type != QpType::kRc) {
     settle_unreliable(qp, next);
     return;
@@ -57,7 +66,7 @@ inline void Nic::Impl::note_transmitted(QpContext& qp, const wire::Packet& p, ui
   ++qp.stamps_used;
   for (auto& stamp : qp.stamps) {
     if (stamp.used()) continue;
-    stamp = {p.psn, p.attempt, now};
+    stamp = {last.psn, last.attempt, now};
     break;
   }
 }

@@ -87,6 +87,8 @@ namespace {
 // Data rooms end with space for pad and ICRC.
 constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
 static_assert(RTE_PKTMBUF_HEADROOM + kAckUnitBytes <= kSmallRoom);
+constexpr uint16_t kHeaderRoom = RTE_PKTMBUF_HEADROOM + kRequestUnitBytes;
+static_assert(kHeaderRoom >= kSmallRoom);
 constexpr unsigned kMaxCache = 256;
 
 rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,
@@ -105,7 +107,7 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
   MbufPools pools;
   if (!register_mbuf_flags()) return pools;
   pools.header =
-      make_pool(name_prefix + "_header", 16383 * scale, kBorrowedPayloadBytes, kSmallRoom, socket);
+      make_pool(name_prefix + "_header", 16383 * scale, kBorrowedPayloadBytes, kHeaderRoom, socket);
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
   pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
   pools.resend = make_pool(name_prefix + "_resend", 1023 * scale, 0, packet_room, socket);

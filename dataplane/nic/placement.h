@@ -57,13 +57,14 @@ inline void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
 
 // The front, if it is a WRITE that may be placed at once. False: nothing has happened, and the
 // request has still to be judged.
-inline bool Nic::Impl::place_write(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (p.opcode != wire::Opcode::kWriteOnly || p.payload_bytes == 0) return false;
+inline bool Nic::Impl::place_write(QpContext& qp, const wire::Packet& p,
+                                   std::span<const std::byte> payload) {
+  if (p.opcode != wire::Opcode::kWriteOnly || payload.empty()) return false;
   const RemoteRange range =
-      remote_range(qp, p.reth.key, p.reth.va, p.payload_bytes, kAccessRemoteWrite);
+      remote_range(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
   return range.region != nullptr &&
          place_at_once({qp.requests, p.psn, /*ahead=*/false, /*tail=*/!p.more}, *range.region,
-                       range.iova, payload_of(packet, p));
+                       range.iova, payload);
 }
 
 }  // namespace hostnic

@@ -1,7 +1,8 @@
 // A packet arrives: is it ours, is it whole, which queue pair, which kind.
+#include "dataplane/nic/receive.h"
+
 #include <rte_branch_prediction.h>
 
-#include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/prefetch.h"
 #include "protocol/wire/arp.h"
@@ -16,14 +17,6 @@ wire::BthView bth_of(rte_mbuf* packet) {
   return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes));
 }
 bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
-
-// from_peer_of(), where it is asked for each packet.
-[[gnu::always_inline]] inline bool is_from_peer_of(const QpContext& qp, const wire::Packet& p,
-                                                   bool answer) {
-  return raw(p.src_ip) == qp.dest_ip &&
-         (flow_tag(p.src_port) == (answer ? qp.incoming_response_tag : qp.incoming_request_tag) ||
-          broken(Fault::dead_connection_heard));
-}
 
 }  // namespace
 
@@ -106,11 +99,6 @@ bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
   }
 }
 
-// Whether it is of the connection that its queue pair has now.
-bool Nic::Impl::from_peer_of(const QpContext& qp, const wire::Packet& p, bool answer) const {
-  return is_from_peer_of(qp, p, answer);
-}
-
 // Whether the packet is of the queue pair's service.
 inline bool Nic::Impl::answers_to(const QpContext& qp, const wire::Packet& p) const {
   static constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd};
@@ -143,12 +131,12 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
     counters.add(Counter::rx_wrong_service);
   } else if (qp->type == QpType::kUd) {
     receive_datagram(*qp, p, packet);
-  } else if (!is_from_peer_of(*qp, p, answer)) {
+  } else if (!from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
     if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
   } else if (qp->type == QpType::kUc) {
     receive_unreliable(*qp, p, packet);
   } else if (p.opcode == wire::Opcode::kAck) {
-    receive_ack(*qp, p);
+    receive_ack(*qp, p.sack, p.aeth, p.sack_words);
   } else {
     state_of(*qp->client).data_arrived = true;
     row_qp = qp;
@@ -182,24 +170,35 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   }
 }
 
+void Nic::Impl::judge_alone(const wire::Packet& p, rte_mbuf* packet) {
+  judge_first(p, packet);
+  end_row();
+}
+
 // All ACKs of a unit, the first of which is in `received`. False: it is not for us, and nothing has
 // happened.
-bool Nic::Impl::receive_ack_unit(rte_mbuf* unit) {
+bool Nic::Impl::receive_acks(rte_mbuf* unit) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet ack = received.packet();
   const AckFollowers& followers = ack_followers(unit);
   const auto ahead = [&](uint32_t i) {
     if (i + kQpsAhead < followers.count)
-      prefetch_qp(raw(followers.acks[i + kQpsAhead].dest_qpn), QpPart::kSends);
-    if (i + 1 < followers.count) prefetch_cell(raw(followers.acks[i + 1].dest_qpn));
+      prefetch_qp(raw(followers.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
+    if (i + 1 < followers.count) prefetch_cell(raw(followers.all[i + 1].dest_qpn));
   };
   for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
-    prefetch_qp(raw(followers.acks[i].dest_qpn), QpPart::kSends);
+    prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kSends);
   judge_first(ack, unit);
   for (uint32_t i = followers.next; i < followers.count; ++i) {
     ahead(i);
-    followers.acks[i].apply_to(ack);
-    judge_first(ack, unit);
+    const AckFollower& follower = followers.all[i];
+    QpContext* const qp = find_qp(raw(follower.dest_qpn));
+    if (likely(qp != nullptr && hears(*qp, ack.src_ip, follower.src_port, /*answer=*/true))) {
+      receive_ack(*qp, follower.sack, ack.aeth, nullptr);
+    } else {
+      follower.apply_to(ack);
+      judge_first(ack, unit);
+    }
   }
   counters.add(Counter::rx_units);
   return true;
@@ -210,7 +209,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
   if (!unit || !receive_unit(packet)) {
     do {
       judge_packet(packet);
-    } while (unit && step_unit(packet));
+    } while (unit && step_unit(packet, payload_references));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
   give_up_payload(packet, payload_references);

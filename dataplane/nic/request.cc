@@ -108,7 +108,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
   }
   switch (where) {
     case Place::kFront: {
-      if (!place_write(qp, p, packet) && !execute_front(qp, p, packet)) return;
+      if (!place_write(qp, p, payload_of(packet, p)) && !execute_front(qp, p, packet)) return;
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
       if (!p.more) ++qp.msn;

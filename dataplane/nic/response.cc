@@ -37,45 +37,47 @@ using Place = ReceiveWindow::Place;
 
 // Rules 21, 22: the newest base wins, bits are OR-ed, a NAK stays until the base passes it.
 // Impossible ACKs change nothing.
-void Nic::Impl::receive_ack(QpContext& qp, const wire::Packet& p) {
+void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
+                            const std::byte* sack_words) {
   counters.add(Counter::acks_received);
-  const int32_t progress = distance(qp.acknowledged, p.sack.base);
-  if (progress < 0 || distance(p.sack.base, qp.transmitted) < 0) return;
+  const int32_t progress = distance(qp.acknowledged, sack.base);
+  if (progress < 0 || distance(sack.base, qp.transmitted) < 0) return;
   QpCell& cell = *qp.cell;
   CellUpdate update(cell);
-  auto& sack = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(cell.sack);
+  auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(cell.sack);
   // Where no bit is set the bitmap need not be in the cache.
   const bool any_bits = distance(qp.acknowledged, Psn(cell.sack_end_psn)) > 0;
   for (int32_t i = 0; any_bits && i < progress; ++i) {
     const Psn psn = qp.acknowledged + static_cast<uint32_t>(i);
-    sack[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
+    bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }
-  qp.acknowledged = p.sack.base;
-  cell.base_psn = p.sack.base.value();
-  if (distance(Psn(cell.sack_end_psn), p.sack.base) > 0) cell.sack_end_psn = p.sack.base.value();
-  if (distance(Psn(cell.highest_acceptable_psn), p.sack.highest_acceptable) > 0) {
-    cell.highest_acceptable_psn = p.sack.highest_acceptable.value();
+  qp.acknowledged = sack.base;
+  cell.base_psn = sack.base.value();
+  if (distance(Psn(cell.sack_end_psn), sack.base) > 0) cell.sack_end_psn = sack.base.value();
+  if (distance(Psn(cell.highest_acceptable_psn), sack.highest_acceptable) > 0) {
+    cell.highest_acceptable_psn = sack.highest_acceptable.value();
   }
-  for (uint32_t i = 0; i < p.sack.word_count; ++i)
-    merge_sack_word(qp, sack, p.sack.base + i * 64, sack_word(p, i));
-  if (p.sack.has_credit) {
-    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, p.sack.recv_sn_limit) > 0 ||
+  for (uint32_t i = 0; i < sack.word_count; ++i)
+    merge_sack_word(qp, bits, sack.base + i * 64,
+                    wire::load_be64(sack_words + i * wire::kSackWordBytes));
+  if (sack.has_credit) {
+    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, sack.recv_sn_limit) > 0 ||
         broken(Fault::credit_lowered)) {
-      cell.recv_sn_limit = p.sack.recv_sn_limit;
+      cell.recv_sn_limit = sack.recv_sn_limit;
     }
     cell.has_credit = 1;
   }
-  if (progress > 0 && distance(Psn(cell.nak_psn), p.sack.base) > 0) cell.nak = 0;
-  if (p.aeth.kind != wire::AckKind::kAck) {
-    counters.add(p.aeth.kind == wire::AckKind::kRnrNak ? Counter::rnr_nak_received
-                                                       : Counter::nak_received);
-    cell.nak = make_nak(static_cast<uint32_t>(p.aeth.kind), p.aeth.code);
-    cell.nak_psn = p.sack.base.value();
-    cell.nak_sn = p.sack.nak_sn;
+  if (cell.nak != 0 && progress > 0 && distance(Psn(cell.nak_psn), sack.base) > 0) cell.nak = 0;
+  if (aeth.kind != wire::AckKind::kAck) {
+    counters.add(aeth.kind == wire::AckKind::kRnrNak ? Counter::rnr_nak_received
+                                                     : Counter::nak_received);
+    cell.nak = make_nak(static_cast<uint32_t>(aeth.kind), aeth.code);
+    cell.nak_psn = sack.base.value();
+    cell.nak_sn = sack.nak_sn;
     ++cell.nak_count;
   }
-  if (p.sack.congestion_mark) ++cell.mark_count;
-  if (p.sack.trigger_valid) note_trigger(qp, p.sack);
+  if (sack.congestion_mark) ++cell.mark_count;
+  if (sack.trigger_valid) note_trigger(qp, sack);
   ++cell.ack_count;
   report(qp);
 }

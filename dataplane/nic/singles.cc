@@ -9,6 +9,7 @@
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
+#include "dataplane/nic/unit.h"
 #include "protocol/wire/packet_row.h"
 
 namespace hostnic {
@@ -39,28 +40,117 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   return region == nullptr ? nullptr : mapped_address(*region, d.sge0.addr, d.length_bytes);
 }
 
-[[gnu::always_inline]] inline void Nic::Impl::put_single_payload(rte_mbuf& packet,
-                                                                 size_t header_bytes,
-                                                                 const MappedPayload& payload,
-                                                                 uint32_t payload_bytes) {
-  if (payload_bytes <= kCopiedBytes) {
-    copy_from_memory(rte_pktmbuf_mtod(&packet, std::byte*) + header_bytes, payload.bytes,
-                     payload_bytes);
-    packet.data_len = static_cast<uint16_t>(header_bytes + payload_bytes);
-    packet.pkt_len = packet.data_len;
-  } else {
-    payload_references.take(*payload.region, *payload.packets, 1);
-    lend_payload(packet, header_bytes, payload_bytes,
-                 {payload.bytes, payload.region, payload.packets});
-  }
+// What singles of one turn have in common.
+struct Nic::Impl::SinglesTurn {
+  wire::Packet p;  // of the last that was a packet of its own
+  RequestUnit unit;
+  int asked_peer = -1;  // who `units` is about
+  bool units = false;
+};
+
+// Those in front that are one queue pair's, alike, and equally long.
+struct Nic::Impl::SinglesRun {
+  SinglesRun(QpContext& sender, OutputQueue& to, wire::Opcode what)
+      : qp(sender), output(to), opcode(what) {}  // zeroes no headers
+
+  QpContext& qp;
+  OutputQueue& output;
+  const wire::Opcode opcode;
+  uint32_t built = 0;  // packets; the headers of the second are copied for those behind it
+  size_t header_bytes = 0;
+  alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
+  static_assert(wire::kMaxHeaderBytes >= wire::kMaxRowHeaderBytes);
+};
+
+// Of a WRITE a packet's own length, of a SEND the whole message's.
+[[gnu::always_inline]] inline uint32_t reth_bytes(wire::Opcode opcode, const SendDescriptor& d) {
+  return opcode == wire::Opcode::kWriteOnly ? d.length_bytes : d.message_bytes;
 }
 
-// Sends those in front that are one queue pair's, alike, and equally long. In `p` all that differs
-// from message to message is set. Returns how many have left.
+// Behind those that are in the unit. False: it can't follow them.
+[[gnu::always_inline]] inline bool Nic::Impl::add_follower(SinglesRun& run, RequestUnit& unit,
+                                                           const SendDescriptor& d,
+                                                           const MappedPayload& payload) {
+  QpContext& qp = run.qp;
+  RequestFollower* const place =
+      unit.add(qp.peer, qp.request_flow, run.opcode, static_cast<uint16_t>(d.length_bytes));
+  if (place == nullptr) return false;
+  payload_references.take(*payload.region, *payload.packets, 1);
+  place->bytes = payload.bytes;
+  place->region = payload.region;
+  place->packets = payload.packets;
+  place->dest_qpn = Qpn{qp.dest_qpn};
+  place->src_qpn = run.opcode == wire::Opcode::kSend ? Qpn{qp.qpn} : Qpn{};
+  place->psn = Psn(d.psn);
+  place->reth.va = d.va;
+  place->reth.key = d.key;
+  place->reth.length_bytes = reth_bytes(run.opcode, d);
+  place->attempt = d.attempt & 3;
+  place->ack_request = (d.flags & kSendAckRequest) != 0;
+  place->solicited = (d.flags & kSendSolicited) != 0;
+  return true;
+}
+
+// The message as a packet of its own, which others may follow if its payload stays where it is.
+// False: no buffer.
+[[gnu::always_inline]] inline bool Nic::Impl::send_single(SinglesRun& run, SinglesTurn& turn,
+                                                          const SendDescriptor& d,
+                                                          const MappedPayload& payload) {
+  QpContext& qp = run.qp;
+  wire::Packet& p = turn.p;
+  if (!turn.unit.empty()) emit_open(turn.unit);
+  rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
+  if (packet == nullptr) return false;
+  if (run.built == 0) {
+    p.opcode = run.opcode;
+    p.dest_qpn = Qpn{qp.dest_qpn};
+    p.src_qpn = Qpn{qp.qpn};
+    p.payload_bytes = static_cast<uint16_t>(d.length_bytes);
+    if (turn.asked_peer != qp.peer) {
+      turn.asked_peer = qp.peer;
+      turn.units = sends_units(qp.peer);
+    }
+  }
+  p.psn = Psn(d.psn);
+  p.attempt = d.attempt & 3;
+  p.ack_request = (d.flags & kSendAckRequest) != 0;
+  p.solicited = (d.flags & kSendSolicited) != 0;
+  p.reth = {d.va, d.key, reth_bytes(p.opcode, d)};
+  packet->port = static_cast<uint16_t>(qp.peer);
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  if (run.built == 0) {
+    run.header_bytes = wire::build(qp.request_flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
+  } else {
+    if (run.built == 1) wire::build(qp.request_flow, p, false, {}, run.headers);
+    std::memcpy(frame, run.headers.data(), wire::kMaxRowHeaderBytes);
+    // In the frame: a copy of what had just been written here would wait for it.
+    wire::restep(p, {frame, wire::kMaxRowHeaderBytes});
+  }
+  ++run.built;
+  const bool leads = turn.units && payload.region != nullptr;
+  if (p.payload_bytes <= kCopiedBytes && !leads) {
+    copy_from_memory(frame + run.header_bytes, payload.bytes, p.payload_bytes);
+    packet->data_len = static_cast<uint16_t>(run.header_bytes + p.payload_bytes);
+    packet->pkt_len = packet->data_len;
+  } else {
+    payload_references.take(*payload.region, *payload.packets, 1);
+    lend_payload(*packet, run.header_bytes, p.payload_bytes,
+                 {payload.bytes, payload.region, payload.packets});
+  }
+  if (leads) {
+    turn.unit.begin(packet, qp.peer, qp.request_flow, p.opcode);
+  } else {
+    run.output.packets[run.output.count++] = packet;
+    if (run.output.count >= kBurst) flush(qp.peer);
+  }
+  return true;
+}
+
+// Sends the run in front. Returns how many have left.
 [[gnu::always_inline]] inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client,
                                                                       DescriptorQueue& queue,
                                                                       uint32_t budget,
-                                                                      wire::Packet& p) {
+                                                                      SinglesTurn& turn) {
   SendDescriptor d = queue.front();
   if (!is_single(d, queue.waiting() - 1)) return 0;
   const uint32_t qpn = d.qpn, length_bytes = d.length_bytes;
@@ -72,63 +162,43 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
       (qp->state != QpState::kRts && qp->state != QpState::kSqd) || qp->send_failed ||
       length_bytes > qp->mtu_bytes || !prepare_flows(*qp))
     return 0;
-  OutputQueue& output = outputs[static_cast<size_t>(qp->peer)];
-  // Of the second, copied for those behind it.
-  alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
-  static_assert(wire::kMaxHeaderBytes >= wire::kMaxRowHeaderBytes);
-  size_t header_bytes = 0;
-  p.opcode = op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend;
-  p.dest_qpn = Qpn{qp->dest_qpn};
-  p.src_qpn = Qpn{qp->qpn};
-  p.payload_bytes = static_cast<uint16_t>(length_bytes);
+  SinglesRun run(*qp, outputs[static_cast<size_t>(qp->peer)],
+                 op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
   uint32_t done = 0;
-  while (done < budget && output.count < kOutputRoom) {
+  // The driver learns of the last that leaves; those that ask for an ACK are noted at once.
+  Transmitted last;
+  bool to_tell = false;
+  while (done < budget && run.output.count < kOutputRoom) {
     MappedPayload payload{nullptr, nullptr, qp->packets.count()};
     payload.bytes = single_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
-    rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
-    if (packet == nullptr) break;  // `p` is still the last that has left
-    p.psn = Psn(d.psn);
-    p.attempt = d.attempt & 3;
-    p.ack_request = (d.flags & kSendAckRequest) != 0;
-    p.solicited = (d.flags & kSendSolicited) != 0;
-    p.reth = {d.va, d.key, op == SendOp::kWrite ? length_bytes : d.message_bytes};
-    auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-    if (done == 0) {
-      header_bytes = wire::build(qp->request_flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
-    } else {
-      if (done == 1) wire::build(qp->request_flow, p, false, {}, headers);
-      std::memcpy(frame, headers.data(), wire::kMaxRowHeaderBytes);
-      // In the frame: a copy of what had just been written here would wait for it.
-      wire::restep(p, {frame, wire::kMaxRowHeaderBytes});
-    }
-    put_single_payload(*packet, header_bytes, payload, length_bytes);
-    packet->port = static_cast<uint16_t>(qp->peer);
-    output.packets[output.count++] = packet;
-    if (output.count >= kBurst) flush(qp->peer);
+    if (!(payload.region != nullptr && add_follower(run, turn.unit, d, payload)) &&
+        !send_single(run, turn, d, payload))
+      break;
     ++done;
     queue.pop(1u + d.extra_elements);
-    if (p.ack_request || (d.flags & kSendRetransmit) != 0)
-      note_transmitted(*qp, p, 1, (d.flags & kSendRetransmit) != 0);
+    last = {Psn(d.psn), static_cast<uint8_t>(d.attempt & 3), (d.flags & kSendAckRequest) != 0};
+    to_tell = !last.ack_request && (d.flags & kSendRetransmit) == 0;
+    if (!to_tell) note_transmitted(*qp, last, 1, (d.flags & kSendRetransmit) != 0);
     if (queue.empty() || queue.qpn_behind_front(0) != qpn) break;
     d = queue.front();
     if (d.op != op || d.length_bytes != length_bytes || !is_single(d, queue.waiting() - 1)) break;
   }
-  // The driver learns of the last; those that ask for an ACK have been noted.
-  if (done != 0 && !p.ack_request) note_transmitted(*qp, p, 1, false);
+  if (to_tell) note_transmitted(*qp, last, 1, false);
   return done;
 }
 
 // Returns how many have left, 0 where something else comes first.
 uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
   if (queue.empty() || tx_stage || seals) return 0;
-  wire::Packet p;
-  p.policy = settings.policy;
+  SinglesTurn turn;
+  turn.p.policy = settings.policy;
   uint32_t done = 0, more = 0;
   do {
-    more = send_singles_of_one(client, queue, budget - done, p);
+    more = send_singles_of_one(client, queue, budget - done, turn);
     done += more;
   } while (more != 0 && done < budget && !queue.empty());
+  if (!turn.unit.empty()) emit_open(turn.unit);
   counters.add(Counter::descriptors, done);
   return done;
 }

@@ -4,11 +4,13 @@
 // is counted, acknowledged or completed is what it would be for the packets.
 //
 // A unit is its first packet, headers and all, with more payload behind the borrowed one. Whoever
-// wants the others turns it into them, one after the other. Units of ACKs: ack_unit.h.
+// wants the others turns it into them, one after the other. Units of packets of many messages:
+// followers.h.
 #pragma once
 
 #include "dataplane/nic/ack_unit.h"
 #include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/request_unit.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -18,12 +20,18 @@ inline bool is_unit(const rte_mbuf* packet) { return (packet->ol_flags & unit_fl
 // How many packets a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
   if (!is_unit(packet)) return 1;
-  return 1 + (is_ack_unit(packet) ? ack_followers(packet).waiting()
-                                  : borrowed_payload(packet)->followers);
+  if (is_ack_unit(packet)) return 1 + ack_followers(packet).waiting();
+  if (is_request_unit(packet)) return 1 + request_followers(packet).waiting();
+  return 1u + borrowed_payload(packet)->followers;
 }
 inline uint64_t wire_bytes_of(rte_mbuf* packet) {
   if (!is_unit(packet)) return packet->pkt_len;
   if (is_ack_unit(packet)) return uint64_t{packet->pkt_len} * packets_in(packet);
+  if (is_request_unit(packet)) {
+    const RequestFollowers& followers = request_followers(packet);
+    return packet->pkt_len + uint64_t{packet->data_len} * followers.waiting() +
+           followers.waiting_payload_bytes;
+  }
   const BorrowedPayload& payload = *borrowed_payload(packet);
   return uint64_t{packet->pkt_len} * payload.followers + packet->data_len +
          payload.last_payload_bytes;
@@ -32,7 +40,8 @@ inline uint64_t wire_bytes_of(rte_mbuf* packet) {
 // Makes a packet with followers of one that borrows its payload. `last`: the headers of the last
 // follower; those between are like the first, but cont and more.
 void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last);
-// Turns a unit into its second packet and those behind it. False: there is none.
-bool step_unit(rte_mbuf* packet);
+// Turns a unit into its second packet and those behind it; references to what the first alone
+// borrows go into `stock`. False: there is none.
+bool step_unit(rte_mbuf* packet, PayloadReferences& stock);
 
 }  // namespace hostnic

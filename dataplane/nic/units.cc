@@ -6,6 +6,8 @@
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
+#include "dataplane/nic/prefetch.h"
+#include "dataplane/nic/receive.h"
 #include "dataplane/nic/region_access.h"
 #include "dataplane/nic/unit.h"
 
@@ -48,10 +50,14 @@ void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last) {
   packet.ol_flags |= unit_flag();
 }
 
-bool step_unit(rte_mbuf* packet) {
+bool step_unit(rte_mbuf* packet, PayloadReferences& stock) {
   if (!is_unit(packet)) return false;
   if (is_ack_unit(packet)) {
     step_ack_unit(packet);
+    return true;
+  }
+  if (is_request_unit(packet)) {
+    step_request_unit(packet, stock);
     return true;
   }
   BorrowedPayload& payload = payload_in(*packet);
@@ -159,14 +165,12 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
   if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
-  if (is_ack_unit(unit)) return receive_ack_unit(unit);
+  if (is_ack_unit(unit)) return receive_acks(unit);
+  if (is_request_unit(unit)) return receive_requests(unit);
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
-  if (qp == nullptr || qp->type != QpType::kRc || qp->state < QpState::kRtr ||
-      qp->state == QpState::kErr)
-    return false;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
+  if (qp == nullptr || !hears(*qp, first.src_ip, first.src_port, answer)) return false;
   state_of(*qp->client).data_arrived = true;
-  if (!from_peer_of(*qp, first, answer)) return false;
   const BorrowedPayload& payload = *borrowed_payload(unit);
   if (!(answer ? receive_response_unit(*qp, first, payload)
                : receive_request_unit(*qp, first, payload)))
@@ -177,26 +181,41 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
 
 bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
                                      const BorrowedPayload& payload) {
-  ReceiveWindow& window = qp.requests.window;
-  // What the first packet in RTR causes is the packet's business.
-  const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
-  if (!quiet || qp.fatal || first.policy != settings.policy || window.has_hole() ||
-      window.classify(first.psn) != ReceiveWindow::Place::kFront)
-    return false;
   wire::Packet whole = whole_of(first, payload);
-  if (execute(qp, whole, bytes_of(first, payload), /*ahead=*/false).kind != Verdict::kDone)
-    return false;
-  const uint32_t packets = 1u + payload.followers;
-  window.accept_in_order(packets);
-  if (!whole.more) ++qp.msn;
-  if (settings.policy == wire::Policy::kWholeMessage) {
-    for (uint32_t i = 0; i < packets; ++i)
-      qp.messages.note(first.psn + i, i != 0 || first.cont, i + 1 != packets || whole.more,
-                       first.attempt);
+  return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.followers);
+}
+
+// The same of one message of a unit of them.
+[[gnu::always_inline]] inline bool Nic::Impl::receive_follower(wire::Packet& p,
+                                                               const std::byte* payload) {
+  QpContext* const qp = find_qp(raw(p.dest_qpn));
+  if (qp == nullptr || !hears(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
+  state_of(*qp->client).data_arrived = true;
+  return take_in_order(*qp, p, {payload, p.payload_bytes}, 1);
+}
+
+// All requests of a unit, the first of which is in `received`. What is not simply next is judged as
+// a packet. False: it is not for us, and nothing has happened.
+bool Nic::Impl::receive_requests(rte_mbuf* unit) {
+  if (received.packet().dst_ip != settings.ip) return false;
+  wire::Packet p = received.packet();
+  RequestFollowers& followers = request_followers(unit);
+  for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
+    prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kReceives);
+  if (!receive_follower(p, borrowed_payload(unit)->bytes)) judge_alone(p, unit);
+  while (followers.waiting() != 0) {
+    if (const uint32_t ahead = followers.next + kQpsAhead; ahead < followers.count)
+      prefetch_qp(raw(followers.all[ahead].dest_qpn), QpPart::kReceives);
+    const RequestFollower& request = followers.all[followers.next];
+    request.apply_to(p);
+    if (receive_follower(p, request.bytes)) {
+      payload_references.put(followers.pop().payload());
+    } else {
+      step_request_unit(unit, payload_references);
+      judge_alone(p, unit);
+    }
   }
-  whole.psn = first.psn + (packets - 1);
-  qp.unacknowledged += packets;
-  if (whole.ack_request || qp.unacknowledged >= kAckEvery) owe_ack(qp, whole, false);
+  counters.add(Counter::rx_units);
   return true;
 }
 
@@ -235,7 +254,7 @@ void Nic::Impl::receive_apart(rte_mbuf* unit) {
     } else {
       counters.add(Counter::rx_no_buffer);
     }
-    more = step_unit(unit);
+    more = step_unit(unit, payload_references);
   }
   receive_impaired(unit);
 }

@@ -122,6 +122,7 @@ TEST(Segmentation, AUnitTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   MemoryRegionEntry region;
   QpPackets packets;
+  PayloadReferences stock;
   for (const wire::Opcode opcode :
        {wire::Opcode::kWriteOnly, wire::Opcode::kSend, wire::Opcode::kReadResponse}) {
     const auto flow =
@@ -168,7 +169,7 @@ TEST(Segmentation, AUnitTakenApartIsItsPackets) {
       EXPECT_EQ(unit->pkt_len, expected.size() + packet_at(i).payload_bytes);
       EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
       EXPECT_EQ(borrowed_payload(unit)->bytes, payload.data() + i * 1024);
-      EXPECT_EQ(step_unit(unit), i + 1 != kPackets);
+      EXPECT_EQ(step_unit(unit, stock), i + 1 != kPackets);
     }
     release_packet(unit);
     EXPECT_EQ(region.mbufs_out, 0u);
@@ -268,174 +269,6 @@ TEST(Segmentation, ScatterListsAndImmediateData) {
       EXPECT_EQ(received[0].byte_len, 23 * kMtu + 9);
     }
   }
-}
-
-// ---- units of ACKs
-
-// Many connections from one host to another, a message on each at a time.
-class ManyConnections {
- public:
-  static constexpr uint32_t kCount = 30, kBytes = 64;
-
-  explicit ManyConnections(const WorldSettings& settings)
-      : world(settings), local(kCount * kBytes), remote(kCount * kBytes) {
-    for (uint32_t i = 0; i < kCount; ++i) {
-      QpSettings qp;
-      qp.psn = 0xfffffe + i;
-      near.push_back(world.make_endpoint(0, qp));
-      far.push_back(world.make_endpoint(settings.hosts > 1 ? 1 : 0, qp));
-      world.connect(*near[i], *far[i]);
-    }
-    lkey = near[0]->host->add_mr(local);
-    rkey = far[0]->host->add_mr(remote, kAllAccess);
-    for (size_t i = 0; i < local.size(); ++i) local.data()[i] = static_cast<uint8_t>(i * 7 + 1);
-  }
-  // Writes its part of `local` to `remote`.
-  void post(uint32_t i) {
-    const Sge sge{local.address(i * kBytes), kBytes, lkey};
-    EXPECT_EQ(
-        near[i]->post_send(Pair::request(SendOp::kWrite, i, sge, remote.address(i * kBytes), rkey)),
-        0);
-  }
-  // One message on each, so many times.
-  void write(uint32_t times) {
-    for (uint32_t round = 0; round < times; ++round) {
-      for (uint32_t i = 0; i < kCount; ++i) post(i);
-      for (uint32_t i = 0; i < kCount; ++i) {
-        const auto done = take_completions(world, *near[i], *near[i]->send_cq, 1, 2 * kSecond);
-        ASSERT_EQ(done.size(), 1u) << "connection " << i << ", round " << round;
-        EXPECT_EQ(done[0].status, WcStatus::kSuccess);
-      }
-    }
-    EXPECT_TRUE(equal(local, 0, remote, 0, local.size()));
-    EXPECT_FALSE(world.failed()) << world.report();
-  }
-
-  World world;
-  std::vector<std::unique_ptr<Endpoint>> near, far;
-  Memory local, remote;
-  uint32_t lkey = 0, rkey = 0;
-};
-
-TEST(Segmentation, AcksOfManyConnectionsAreOneBuffer) {
-  for (const uint32_t hosts : {2u, 1u}) {
-    WorldSettings settings = settings_with(true);
-    settings.hosts = hosts;
-    ManyConnections connections(settings);
-    connections.write(5);
-    World& world = connections.world;
-    constexpr uint64_t kAcks = 5 * ManyConnections::kCount;
-    EXPECT_EQ(world.sum(Counter::acks_sent), kAcks);
-    EXPECT_EQ(world.sum(Counter::acks_received), kAcks);
-    EXPECT_EQ(world.sum(Counter::tx_packets), 2 * kAcks);
-    EXPECT_EQ(world.sum(Counter::rx_packets), 2 * kAcks);
-    EXPECT_EQ(world.sum(Counter::rx_bytes), world.sum(Counter::tx_bytes));
-    // A full one stands for eleven.
-    EXPECT_GE(world.sum(Counter::tx_units), kAcks / 11);
-    EXPECT_LE(world.sum(Counter::tx_units), kAcks / 2);
-    EXPECT_EQ(world.sum(Counter::rx_units), world.sum(Counter::tx_units));
-  }
-}
-
-TEST(Segmentation, AcksTravelAloneWithoutIt) {
-  ManyConnections connections(settings_with(false));
-  connections.write(2);
-  EXPECT_EQ(connections.world.sum(Counter::tx_units), 0u);
-  EXPECT_EQ(connections.world.sum(Counter::acks_received), 2u * ManyConnections::kCount);
-}
-
-// Those that are lost are lost alone.
-TEST(Segmentation, ImpairmentsOnArrivalSeeAcks) {
-  ManyConnections connections(settings_with(true));
-  World& world = connections.world;
-  world.impair(0, "rx drop nth 7 kind ack");
-  connections.write(1);
-  const auto seen = world.host(0).nic().impairment_counters(true);
-  ASSERT_TRUE(seen);
-  EXPECT_EQ(seen->dropped, 1u);
-  EXPECT_GE(world.sum(Counter::tx_units), 2u);
-  EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
-  EXPECT_EQ(world.host(0).counter(Counter::rx_units), 0u);
-}
-
-// The ACK of a queue pair that has gone is nobody's, and the others get theirs.
-TEST(Segmentation, AcksInAUnitAreJudgedOneByOne) {
-  WorldSettings settings = settings_with(true);
-  settings.link.delay_ns = 20 * kMicrosecond;
-  ManyConnections connections(settings);
-  World& world = connections.world;
-  for (uint32_t i = 0; i < ManyConnections::kCount; ++i) connections.post(i);
-  world.run_for(30 * kMicrosecond);  // the requests have arrived, the ACKs have not
-  ASSERT_EQ(world.sum(Counter::acks_sent), ManyConnections::kCount);
-  ASSERT_EQ(world.sum(Counter::acks_received), 0u);
-  ASSERT_EQ(connections.near[3]->host->driver().destroy_qp(connections.near[3]->qp), 0);
-  world.run_for(30 * kMicrosecond);
-  EXPECT_EQ(world.sum(Counter::acks_received), ManyConnections::kCount - 1);
-  EXPECT_EQ(world.host(0).counter(Counter::rx_unknown_qp), 1u);
-  EXPECT_GE(world.host(0).counter(Counter::rx_units), 2u);
-  for (uint32_t i = 0; i < ManyConnections::kCount; ++i) {
-    if (i == 3) continue;
-    EXPECT_EQ(connections.near[i]->poll(*connections.near[i]->send_cq).size(), 1u) << i;
-  }
-}
-
-// A unit of ACKs that was taken apart is what build() makes of them.
-TEST(Segmentation, AUnitOfAcksTakenApartIsItsPackets) {
-  Pair pair;  // for its pools
-  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class, uint8_t hop_limit) {
-    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
-                                    Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
-  };
-  const auto ack_at = [](uint32_t i) {
-    wire::Packet p;
-    p.opcode = wire::Opcode::kAck;
-    p.dest_qpn = Qpn{0x123450 + i};
-    p.src_qpn = Qpn{0x654320 + i};
-    p.aeth.kind = wire::AckKind::kAck;
-    p.aeth.code = 31;
-    p.aeth.msn = 0xfffff0 + i;
-    p.psn = p.sack.base = Psn(0xfffffe + i);
-    p.sack.highest_acceptable = p.sack.base + 1023;
-    p.sack.has_credit = i % 2 == 0;
-    p.sack.recv_sn_limit = 77 * i;
-    p.sack.trigger_valid = i % 3 != 0;
-    p.sack.trigger_psn = Psn(i);
-    p.sack.trigger_attempt = i % 4;
-    p.sack.trigger_duplicate = i % 5 == 0;
-    p.sack.congestion_mark = i % 7 == 0;
-    return p;
-  };
-  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
-  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().control);
-  ASSERT_NE(packet, nullptr);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const auto first_flow = flow_of(port_at(0), 0x42, 17);
-  const size_t bytes =
-      wire::build(first_flow, ack_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
-  packet->data_len = static_cast<uint16_t>(bytes);
-  packet->pkt_len = static_cast<uint32_t>(bytes);
-  AckUnit unit;
-  EXPECT_FALSE(unit.add(2, first_flow, ack_at(1))) << "there is no first";
-  unit.begin(packet, 2, first_flow);
-  EXPECT_FALSE(unit.add(3, first_flow, ack_at(1))) << "another peer";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43, 17), ack_at(1))) << "another traffic class";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x42, 18), ack_at(1))) << "another hop limit";
-  uint32_t count = 1;
-  while (unit.add(2, flow_of(port_at(count), 0x42, 17), ack_at(count))) ++count;
-  EXPECT_EQ(count, 11u);
-  ASSERT_EQ(unit.take(), packet);
-  EXPECT_TRUE(unit.empty());
-  EXPECT_EQ(wire_bytes_of(packet), bytes * count);
-  for (uint32_t i = 0; i < count; ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(packets_in(packet), count - i);
-    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
-    expected.resize(wire::build(flow_of(port_at(i), 0x42, 17), ack_at(i), false, {}, expected));
-    ASSERT_EQ(packet->pkt_len, expected.size());
-    EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-    EXPECT_EQ(step_unit(packet), i + 1 != count);
-  }
-  rte_pktmbuf_free(packet);
 }
 
 // What a NIC sends to itself travels in units, too.

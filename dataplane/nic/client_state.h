@@ -1,0 +1,53 @@
+// What a NIC knows of one client between turns: what it has taken of its rings, and what it still
+// has to tell it. The NIC's lcore.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/descriptor_queue.h"
+#include "dataplane/nic/qp_packets.h"
+#include "protocol/hostif/descriptors.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// A descriptor that is being packetised.
+struct SendProgress {
+  bool active = false;
+  SendDescriptor descriptor;
+  std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
+  std::array<Sge, kMaxSge> sges;
+  uint32_t sge_count = 0;
+  uint32_t sent_bytes = 0;
+  uint32_t sent_packets = 0;
+  // Where the next byte comes from.
+  uint32_t sge_index = 0, sge_offset = 0;
+};
+
+// The answer to ERR, RESET or destroy. It waits until nothing refers to memory that the QP's work
+// requests name: what the rings held for it has been discarded, and its packets have been consumed
+// (rule 32).
+struct DeferredAnswer {
+  CommandResponse response;
+  QpPackets packets;
+  uint32_t sends_until = 0, urgent_until = 0;  // ring positions when the command was taken
+  TimeNs answer_by_ns = 0;
+};
+
+struct ClientState {
+  ClientChannel* channel = nullptr;
+  DescriptorQueue urgents, sends;
+  SendProgress urgent, normal;
+  std::vector<DeferredAnswer> deferred;
+  bool answered = false;            // a command response was written in this turn
+  bool data_arrived = false;        // requests or answers came, since delivered_to() was called
+  bool reports_unseen = false;      // metas were written since the driver was last known awake
+  TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
+  std::vector<uint32_t> qpns;
+};
+
+}  // namespace hostnic

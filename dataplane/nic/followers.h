@@ -1,0 +1,96 @@
+// Packets of many queue pairs in one buffer: with thousands of queue pairs each message is another
+// one's, and so is each ACK, and a buffer, its headers and their judgement cost more than what
+// these say. Where units may travel (unit.h), packets of one kind to one peer that leave in one
+// turn follow the first of them, an ordinary packet, as values behind its headers: plain ACKs
+// (ack_unit.h) and requests of one packet (request_unit.h). They are packets all the same: counted,
+// judged one by one, and made into packets again where somebody needs them. The lcore that has the
+// buffer.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "dataplane/nic/borrowed_payload.h"
+#include "protocol/wire/packet_row.h"
+
+namespace hostnic {
+
+// Behind the headers in the buffer of such a unit.
+template <class Follower, uint32_t kMost>
+struct Followers {
+  using Kind = Follower;
+  static constexpr uint32_t kCapacity = kMost;
+
+  uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
+  std::array<Follower, kMost> all;
+
+  uint32_t waiting() const { return count - next; }
+  bool full() const { return count == kMost; }
+};
+
+inline constexpr uint16_t kFollowersOffset = 128;  // from where the headers begin
+static_assert(wire::kFlowBytes + wire::kBthBytes + wire::kNethBytes + wire::kAethBytes +
+                  wire::kSackEthBytes <=
+              kFollowersOffset);
+static_assert(wire::kMaxRowHeaderBytes <= kFollowersOffset);
+
+template <class AllFollowers>
+AllFollowers& followers_in(rte_mbuf* packet) {
+  return *rte_pktmbuf_mtod_offset(packet, AllFollowers*, kFollowersOffset);
+}
+
+// A unit before it leaves, and who may follow.
+template <class AllFollowers>
+class OpenUnit {
+ public:
+  bool empty() const { return packet_ == nullptr; }
+  int peer() const { return peer_; }
+  // The buffer, which is the caller's now.
+  rte_mbuf* take() { return std::exchange(packet_, nullptr); }
+
+ protected:
+  // A packet that was built as one of its own. `flow`: its addresses.
+  void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow) {
+    packet_ = packet;
+    peer_ = peer;
+    flow_ = &flow;
+  }
+  AllFollowers& followers() { return followers_in<AllFollowers>(packet_); }
+  // Null: it can't follow the others. Else the place, to be written, of one more.
+  typename AllFollowers::Kind* next_place(int peer, const wire::FlowTemplate& flow);
+
+  static constexpr size_t kTrafficClassAt = wire::kEthernetBytes + wire::ipv4_offset::kTrafficClass;
+  static constexpr size_t kHopLimitAt = wire::kEthernetBytes + wire::ipv4_offset::kHopLimit;
+
+ private:
+  rte_mbuf* packet_ = nullptr;
+  int peer_ = 0;
+  const wire::FlowTemplate* flow_ = nullptr;
+};
+
+// The UDP source port, which followers need not have in common.
+inline uint16_t src_port_of(const wire::FlowTemplate& flow) {
+  return wire::load_be16(flow.bytes.data() + wire::row_detail::kSrcPort);
+}
+
+template <class AllFollowers>
+inline typename AllFollowers::Kind* OpenUnit<AllFollowers>::next_place(
+    int peer, const wire::FlowTemplate& flow) {
+  if (packet_ == nullptr || peer != peer_ ||
+      flow.bytes[kTrafficClassAt] != flow_->bytes[kTrafficClassAt] ||
+      flow.bytes[kHopLimitAt] != flow_->bytes[kHopLimitAt])
+    return nullptr;
+  AllFollowers& all = followers();
+  if ((packet_->ol_flags & unit_flag()) == 0) {
+    all.next = all.count = 0;
+    packet_->ol_flags |= unit_flag();
+  } else if (all.full()) {
+    return nullptr;
+  }
+  return &all.all[all.count++];
+}
+
+}  // namespace hostnic

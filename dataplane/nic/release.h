@@ -1,0 +1,60 @@
+// Packets are freed: by these functions, for they may borrow payload (borrowed_payload.h).
+#pragma once
+
+#include <rte_branch_prediction.h>
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstdint>
+
+#include "dataplane/nic/request_unit.h"
+
+namespace hostnic {
+
+// Frees packets many at a time. One lcore; flush() at the end of each turn.
+class SpentPackets {
+ public:
+  SpentPackets() = default;
+  SpentPackets(const SpentPackets&) = delete;
+  SpentPackets& operator=(const SpentPackets&) = delete;
+  ~SpentPackets() { flush(); }
+  void add(rte_mbuf* packet) {
+    packets_[count_++] = packet;
+    if (count_ == packets_.size()) flush();
+  }
+  void flush() {
+    if (count_ == 0) return;
+    rte_pktmbuf_free_bulk(packets_.data(), count_);
+    count_ = 0;
+  }
+
+ private:
+  uint32_t count_ = 0;
+  std::array<rte_mbuf*, 32> packets_;
+};
+
+// Calls visit(payload) for each payload that is given back when the packet is freed.
+template <class Visit>
+[[gnu::always_inline]] inline void for_each_freed_payload(rte_mbuf* packet, Visit&& visit) {
+  const BorrowedPayload* const payload = borrowed_payload(packet);
+  if (payload == nullptr || rte_mbuf_refcnt_read(packet) != 1) return;
+  visit(*payload);
+  if (likely((packet->ol_flags & unit_flag()) == 0) || !is_request_unit(packet)) return;
+  RequestFollowers& followers = request_followers(packet);
+  while (followers.waiting() != 0) visit(followers.pop().payload());
+}
+// Before a packet is freed: its references go into `stock`.
+[[gnu::always_inline]] inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {
+  for_each_freed_payload(packet, [&](const BorrowedPayload& payload) { stock.put(payload); });
+}
+// Frees any packet, on any lcore.
+inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
+  give_up_payload(packet, stock);
+  rte_pktmbuf_free(packet);
+}
+inline void release_packet(rte_mbuf* packet) {
+  for_each_freed_payload(packet, PayloadReferences::give_back_one);
+  rte_pktmbuf_free(packet);
+}
+
+}  // namespace hostnic

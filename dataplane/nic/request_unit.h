@@ -1,0 +1,87 @@
+// Units of requests (followers.h): WRITEs, or SENDs, of one packet each whose payload is borrowed.
+#pragma once
+
+#include "dataplane/nic/followers.h"
+
+namespace hostnic {
+
+// A request that differs from the one in front in this.
+struct RequestFollower {
+  const std::byte* bytes = nullptr;
+  MemoryRegionEntry* region = nullptr;
+  PacketCount* packets = nullptr;
+  Qpn dest_qpn{}, src_qpn{};  // the latter as parse() says it: SENDs only
+  Psn psn;
+  uint16_t src_port = 0;
+  uint16_t payload_bytes = 0;
+  wire::Reth reth;
+  uint8_t attempt = 0;
+  bool ack_request = false, solicited = false;
+
+  // Turns the headers of any request of the unit into this one's.
+  void apply_to(wire::Packet& request) const {
+    request.dest_qpn = dest_qpn;
+    request.src_qpn = src_qpn;
+    request.psn = psn;
+    request.src_port = src_port;
+    request.payload_bytes = payload_bytes;
+    request.reth = reth;
+    request.attempt = attempt;
+    request.ack_request = ack_request;
+    request.solicited = solicited;
+  }
+  BorrowedPayload payload() const { return {bytes, region, packets}; }
+};
+
+// Half of what a client sends in a turn fits into one.
+struct RequestFollowers : Followers<RequestFollower, 15> {
+  uint64_t waiting_payload_bytes = 0;  // of those from `next` on
+
+  const RequestFollower& pop() {
+    waiting_payload_bytes -= all[next].payload_bytes;
+    return all[next++];
+  }
+};
+
+// What a buffer must hold.
+inline constexpr uint32_t kRequestUnitBytes = kFollowersOffset + sizeof(RequestFollowers);
+
+// The first packet of a unit of requests has none of its own behind it.
+inline bool is_request_unit(rte_mbuf* packet) {
+  const uint64_t flags = unit_flag() | borrowed_flag();
+  return (packet->ol_flags & flags) == flags && borrowed_payload(packet)->followers == 0;
+}
+inline RequestFollowers& request_followers(rte_mbuf* packet) {
+  return followers_in<RequestFollowers>(packet);
+}
+
+class RequestUnit : public OpenUnit<RequestFollowers> {
+ public:
+  // With a packet that borrows its payload.
+  void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow, wire::Opcode opcode) {
+    OpenUnit::begin(packet, peer, flow);
+    opcode_ = opcode;
+    request_followers(packet).waiting_payload_bytes = 0;
+  }
+  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
+  // place (protocol/store_forwarding.h).
+  RequestFollower* add(int peer, const wire::FlowTemplate& flow, wire::Opcode opcode,
+                       uint16_t payload_bytes) {
+    if (opcode != opcode_) return nullptr;
+    RequestFollower* const place = next_place(peer, flow);
+    if (place == nullptr) return nullptr;
+    place->src_port = src_port_of(flow);
+    place->payload_bytes = payload_bytes;
+    followers().waiting_payload_bytes += payload_bytes;
+    return place;
+  }
+
+ private:
+  wire::Opcode opcode_ = wire::Opcode::kWriteOnly;
+};
+
+// Turns a unit of requests into its second packet and those behind it; the references of the first
+// go into `stock`.
+void step_request_unit(rte_mbuf* packet, PayloadReferences& stock);
+
+}  // namespace hostnic

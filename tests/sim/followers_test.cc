@@ -1,0 +1,428 @@
+// Segmentation offload with many queue pairs: their ACKs and their messages of one packet share
+// buffers, and nobody can tell but by the speed.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "dataplane/nic/impl.h"
+#include "protocol/wire/packet.h"
+#include "tests/sim/pair.h"
+
+namespace hostnic::sim {
+namespace {
+
+WorldSettings settings_with(bool segmentation) {
+  WorldSettings settings;
+  settings.segmentation = segmentation;
+  return settings;
+}
+
+// Many connections from one host to another, a message on each at a time.
+class ManyConnections {
+ public:
+  static constexpr uint32_t kCount = 30, kBytes = 64;
+
+  explicit ManyConnections(const WorldSettings& settings)
+      : world(settings), local(kCount * kBytes), remote(kCount * kBytes) {
+    for (uint32_t i = 0; i < kCount; ++i) {
+      QpSettings qp;
+      qp.psn = 0xfffffe + i;
+      near.push_back(world.make_endpoint(0, qp));
+      far.push_back(world.make_endpoint(settings.hosts > 1 ? 1 : 0, qp));
+      world.connect(*near[i], *far[i]);
+    }
+    lkey = near[0]->host->add_mr(local);
+    rkey = far[0]->host->add_mr(remote, kAllAccess);
+    for (size_t i = 0; i < local.size(); ++i) local.data()[i] = static_cast<uint8_t>(i * 7 + 1);
+  }
+  // Its part of `local` goes to `remote`.
+  void post(uint32_t i, SendOp op = SendOp::kWrite, uint32_t key = 0) {
+    const Sge sge{local.address(i * kBytes), kBytes, lkey};
+    EXPECT_EQ(near[i]->post_send(
+                  Pair::request(op, i, sge, remote.address(i * kBytes), key != 0 ? key : rkey)),
+              0);
+  }
+  void post_receive(uint32_t i) {
+    const Sge sge{remote.address(i * kBytes), kBytes, rkey};
+    EXPECT_EQ(far[i]->post_recv({.wr_id = i, .sges = {&sge, 1}}), 0);
+  }
+  WcStatus status_of(uint32_t i) {
+    const auto done = take_completions(world, *near[i], *near[i]->send_cq, 1, 2 * kSecond);
+    EXPECT_EQ(done.size(), 1u) << "connection " << i;
+    return done.empty() ? WcStatus::kGeneralErr : done[0].status;
+  }
+  // One message on each, so many times.
+  void send(uint32_t times, SendOp op) {
+    for (uint32_t round = 0; round < times; ++round) {
+      std::memset(remote.data(), 0, remote.size());
+      for (uint32_t i = 0; op == SendOp::kSend && i < kCount; ++i) post_receive(i);
+      for (uint32_t i = 0; i < kCount; ++i) post(i, op);
+      for (uint32_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(status_of(i), WcStatus::kSuccess) << "connection " << i << ", round " << round;
+      EXPECT_TRUE(equal(local, 0, remote, 0, local.size()));
+    }
+    EXPECT_FALSE(world.failed()) << world.report();
+  }
+  void write(uint32_t times) { send(times, SendOp::kWrite); }
+  bool arrived(uint32_t i) const { return equal(local, i * kBytes, remote, i * kBytes, kBytes); }
+
+  World world;
+  std::vector<std::unique_ptr<Endpoint>> near, far;
+  Memory local, remote;
+  uint32_t lkey = 0, rkey = 0;
+};
+
+TEST(Followers, AcksOfManyConnectionsAreOneBuffer) {
+  for (const uint32_t hosts : {2u, 1u}) {
+    WorldSettings settings = settings_with(true);
+    settings.hosts = hosts;
+    ManyConnections connections(settings);
+    connections.write(5);
+    World& world = connections.world;
+    constexpr uint64_t kAcks = 5 * ManyConnections::kCount;
+    EXPECT_EQ(world.sum(Counter::acks_sent), kAcks);
+    EXPECT_EQ(world.sum(Counter::acks_received), kAcks);
+    EXPECT_EQ(world.sum(Counter::tx_packets), 2 * kAcks);
+    EXPECT_EQ(world.sum(Counter::rx_packets), 2 * kAcks);
+    EXPECT_EQ(world.sum(Counter::rx_bytes), world.sum(Counter::tx_bytes));
+    // A full one stands for eleven.
+    EXPECT_GE(world.sum(Counter::tx_units), kAcks / 11);
+    EXPECT_LE(world.sum(Counter::tx_units), kAcks / 2);
+    EXPECT_EQ(world.sum(Counter::rx_units), world.sum(Counter::tx_units));
+  }
+}
+
+TEST(Followers, AcksTravelAloneWithoutIt) {
+  ManyConnections connections(settings_with(false));
+  connections.write(2);
+  EXPECT_EQ(connections.world.sum(Counter::tx_units), 0u);
+  EXPECT_EQ(connections.world.sum(Counter::acks_received), 2u * ManyConnections::kCount);
+}
+
+// Those that are lost are lost alone.
+TEST(Followers, ImpairmentsOnArrivalSeeAcks) {
+  ManyConnections connections(settings_with(true));
+  World& world = connections.world;
+  world.impair(0, "rx drop nth 7 kind ack");
+  connections.write(1);
+  const auto seen = world.host(0).nic().impairment_counters(true);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->dropped, 1u);
+  EXPECT_GE(world.sum(Counter::tx_units), 2u);
+  EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
+  EXPECT_EQ(world.host(0).counter(Counter::rx_units), 0u);
+}
+
+// The ACK of a queue pair that has gone is nobody's, and the others get theirs.
+TEST(Followers, AcksInAUnitAreJudgedOneByOne) {
+  WorldSettings settings = settings_with(true);
+  settings.link.delay_ns = 20 * kMicrosecond;
+  ManyConnections connections(settings);
+  World& world = connections.world;
+  for (uint32_t i = 0; i < ManyConnections::kCount; ++i) connections.post(i);
+  world.run_for(30 * kMicrosecond);  // the requests have arrived, the ACKs have not
+  ASSERT_EQ(world.sum(Counter::acks_sent), ManyConnections::kCount);
+  ASSERT_EQ(world.sum(Counter::acks_received), 0u);
+  ASSERT_EQ(connections.near[3]->host->driver().destroy_qp(connections.near[3]->qp), 0);
+  world.run_for(30 * kMicrosecond);
+  EXPECT_EQ(world.sum(Counter::acks_received), ManyConnections::kCount - 1);
+  EXPECT_EQ(world.host(0).counter(Counter::rx_unknown_qp), 1u);
+  EXPECT_GE(world.host(0).counter(Counter::rx_units), 2u);
+  for (uint32_t i = 0; i < ManyConnections::kCount; ++i) {
+    if (i == 3) continue;
+    EXPECT_EQ(connections.near[i]->poll(*connections.near[i]->send_cq).size(), 1u) << i;
+  }
+}
+
+TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
+    for (const uint32_t hosts : {2u, 1u}) {
+      SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(op) << ", hosts " << hosts);
+      constexpr uint64_t kRequests = 5 * ManyConnections::kCount;
+      std::array<uint64_t, 2> packets, bytes, placed;
+      for (const bool segmentation : {false, true}) {
+        WorldSettings settings = settings_with(segmentation);
+        settings.hosts = hosts;
+        ManyConnections connections(settings);
+        connections.send(5, op);
+        World& world = connections.world;
+        if (op == SendOp::kWrite) {  // receives that are posted are said in packets, too
+          EXPECT_EQ(world.sum(Counter::descriptors), kRequests);
+          EXPECT_EQ(world.sum(Counter::acks_sent), kRequests);
+          EXPECT_EQ(world.sum(Counter::acks_received), kRequests);
+        }
+        EXPECT_EQ(world.sum(Counter::rx_packets), world.sum(Counter::tx_packets));
+        EXPECT_EQ(world.sum(Counter::rx_bytes), world.sum(Counter::tx_bytes));
+        EXPECT_EQ(world.sum(Counter::rx_units), world.sum(Counter::tx_units));
+        if (segmentation && hosts == 2) {
+          // A full one stands for sixteen.
+          EXPECT_GE(world.host(0).counter(Counter::tx_units), kRequests / 16);
+          EXPECT_LE(world.host(0).counter(Counter::tx_units), kRequests / 4);
+        }
+        packets[segmentation] = world.sum(Counter::tx_packets);
+        bytes[segmentation] = world.sum(Counter::tx_bytes);
+        placed[segmentation] = world.sum(Counter::bytes_copied_mapped);
+      }
+      EXPECT_EQ(packets[1], packets[0]);
+      EXPECT_EQ(bytes[1], bytes[0]);
+      EXPECT_EQ(placed[1], placed[0]);
+    }
+  }
+}
+
+// Those that are lost are lost alone.
+TEST(Followers, ImpairmentsOnArrivalSeeRequests) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
+    ManyConnections connections(settings_with(true));
+    World& world = connections.world;
+    world.impair(1, "rx drop nth 7");
+    connections.send(1, op);
+    const auto seen = world.host(1).nic().impairment_counters(true);
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->dropped, 1u);
+    EXPECT_GE(world.host(0).counter(Counter::tx_units), 2u);
+    EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
+    EXPECT_EQ(world.host(1).counter(Counter::rx_units), 0u);
+  }
+}
+
+// What is wrong with one is nothing to those around it: a key that is none, a receive that is not
+// there yet, a queue pair that has gone.
+TEST(Followers, RequestsInAUnitAreJudgedOneByOne) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
+    WorldSettings settings = settings_with(true);
+    settings.link.delay_ns = 20 * kMicrosecond;
+    ManyConnections connections(settings);
+    World& world = connections.world;
+    constexpr uint32_t kRefused = 0, kGone = 5, kUnready = 7, kCount = ManyConnections::kCount;
+    for (uint32_t i = 0; op == SendOp::kSend && i < kCount; ++i) {
+      if (i != kUnready) connections.post_receive(i);
+    }
+    for (uint32_t i = 0; i < kCount; ++i)
+      connections.post(i, op, op == SendOp::kWrite && i == kRefused ? connections.rkey ^ 1 : 0);
+    world.run_for(10 * kMicrosecond);  // they are on their way
+    ASSERT_EQ(world.host(1).counter(Counter::rx_packets), 0u);
+    Endpoint& gone = *connections.far[kGone];
+    ASSERT_EQ(gone.host->driver().destroy_qp(gone.qp), 0);
+    world.run_for(20 * kMicrosecond);
+    EXPECT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
+    EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const bool refused = op == SendOp::kWrite && i == kRefused;
+      const bool unready = op == SendOp::kSend && i == kUnready;
+      EXPECT_EQ(connections.arrived(i), !refused && !unready && i != kGone) << i;
+    }
+    EXPECT_EQ(world.host(1).counter(Counter::rnr_nak_sent), op == SendOp::kSend ? 1u : 0u);
+    EXPECT_EQ(world.host(1).counter(Counter::nak_sent), op == SendOp::kWrite ? 1u : 0u);
+    if (op == SendOp::kSend) connections.post_receive(kUnready);
+    for (uint32_t i = 0; i < kCount; ++i) {
+      if (i == kGone) continue;
+      const bool refused = op == SendOp::kWrite && i == kRefused;
+      EXPECT_EQ(connections.status_of(i), refused ? WcStatus::kRemAccessErr : WcStatus::kSuccess);
+      EXPECT_EQ(connections.arrived(i), !refused) << i;
+    }
+  }
+}
+
+// A request in a unit that comes behind a hole is a packet like others.
+TEST(Followers, ARequestInAUnitMayComeAhead) {
+  ManyConnections connections(settings_with(true));
+  World& world = connections.world;
+  constexpr uint32_t kCount = ManyConnections::kCount;
+  world.impair(1, "rx drop nth 7");
+  for (uint32_t i = 0; i < kCount; ++i) connections.post(i);
+  world.run_for(5 * kMicrosecond);
+  ASSERT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
+  world.impair(1, "rx none");
+  for (uint32_t i = 0; i < kCount; ++i) connections.post(i);
+  world.run_for(5 * kMicrosecond);
+  EXPECT_EQ(world.host(1).counter(Counter::out_of_sequence), 1u);
+  EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    Endpoint& near = *connections.near[i];
+    const auto done = take_completions(world, near, *near.send_cq, 2, 2 * kSecond);
+    ASSERT_EQ(done.size(), 2u) << i;
+    for (const auto& c : done) EXPECT_EQ(c.status, WcStatus::kSuccess) << i;
+    EXPECT_TRUE(connections.arrived(i)) << i;
+  }
+  EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
+}
+
+// A unit of ACKs that was taken apart is what build() makes of them.
+TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
+  Pair pair;  // for its pools
+  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class, uint8_t hop_limit) {
+    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
+                                    Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
+  };
+  const auto ack_at = [](uint32_t i) {
+    wire::Packet p;
+    p.opcode = wire::Opcode::kAck;
+    p.dest_qpn = Qpn{0x123450 + i};
+    p.src_qpn = Qpn{0x654320 + i};
+    p.aeth.kind = wire::AckKind::kAck;
+    p.aeth.code = 31;
+    p.aeth.msn = 0xfffff0 + i;
+    p.psn = p.sack.base = Psn(0xfffffe + i);
+    p.sack.highest_acceptable = p.sack.base + 1023;
+    p.sack.has_credit = i % 2 == 0;
+    p.sack.recv_sn_limit = 77 * i;
+    p.sack.trigger_valid = i % 3 != 0;
+    p.sack.trigger_psn = Psn(i);
+    p.sack.trigger_attempt = i % 4;
+    p.sack.trigger_duplicate = i % 5 == 0;
+    p.sack.congestion_mark = i % 7 == 0;
+    return p;
+  };
+  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
+  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().control);
+  ASSERT_NE(packet, nullptr);
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const auto first_flow = flow_of(port_at(0), 0x42, 17);
+  const size_t bytes =
+      wire::build(first_flow, ack_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
+  packet->data_len = static_cast<uint16_t>(bytes);
+  packet->pkt_len = static_cast<uint32_t>(bytes);
+  AckUnit unit;
+  EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
+  unit.begin(packet, 2, first_flow);
+  EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
+  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43, 17))) << "another traffic class";
+  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x42, 18))) << "another hop limit";
+  uint32_t count = 1;
+  while (AckFollower* const place = unit.add(2, flow_of(port_at(count), 0x42, 17))) {
+    const wire::Packet ack = ack_at(count++);
+    *place = {.dest_qpn = ack.dest_qpn,
+              .src_qpn = ack.src_qpn,
+              .msn = ack.aeth.msn,
+              .src_port = place->src_port,
+              .sack = ack.sack};
+  }
+  EXPECT_EQ(count, 11u);
+  ASSERT_EQ(unit.take(), packet);
+  EXPECT_TRUE(unit.empty());
+  EXPECT_EQ(wire_bytes_of(packet), bytes * count);
+  PayloadReferences stock;
+  for (uint32_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(packets_in(packet), count - i);
+    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
+    expected.resize(wire::build(flow_of(port_at(i), 0x42, 17), ack_at(i), false, {}, expected));
+    ASSERT_EQ(packet->pkt_len, expected.size());
+    EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
+    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
+  }
+  rte_pktmbuf_free(packet);
+}
+
+// The same of requests; and when it is freed, taken apart or not, no reference is left.
+TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
+  Pair pair;  // for its pools
+  MemoryRegionEntry first_region, other_region;
+  QpPackets first_packets, other_packets;
+  std::vector<std::byte> payload(20 * 4096);
+  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class, uint8_t hop_limit) {
+    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
+                                    Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
+  };
+  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
+  constexpr uint32_t kMost = RequestFollowers::kCapacity + 1;
+  for (const wire::Opcode opcode : {wire::Opcode::kWriteOnly, wire::Opcode::kSend}) {
+    const auto request_at = [&](uint32_t i) {
+      wire::Packet p;
+      p.opcode = opcode;
+      p.dest_qpn = Qpn{0x123450 + i};
+      p.src_qpn = Qpn{0x654320 + i};
+      p.policy = wire::Policy::kSelective;
+      p.psn = Psn(0xfffffe + i);
+      p.attempt = i % 4;
+      p.ack_request = i % 2 == 0;
+      p.solicited = i % 3 == 0;
+      p.payload_bytes = static_cast<uint16_t>(1 + 255 * i);
+      p.reth = {opcode == wire::Opcode::kSend ? 0 : uint64_t{0x7000'0000'0000} + i, 0xabcdef + i,
+                p.payload_bytes};
+      return p;
+    };
+    for (const uint32_t apart : {0u, 1u, 7u, kMost - 1}) {
+      PayloadReferences stock;
+      const auto lent = [&](uint32_t i) {
+        MemoryRegionEntry& region = i % 2 == 0 ? first_region : other_region;
+        QpPackets& packets = i % 2 == 0 ? first_packets : other_packets;
+        stock.take(region, *packets.count(), 1);
+        return BorrowedPayload{payload.data() + 4096 * i, &region, packets.count()};
+      };
+      rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header);
+      ASSERT_NE(packet, nullptr);
+      auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+      const auto first_flow = flow_of(port_at(0), 0x42, 17);
+      const size_t header_bytes =
+          wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
+      lend_payload(*packet, header_bytes, request_at(0).payload_bytes, lent(0));
+      uint64_t bytes = packet->pkt_len;
+      RequestUnit unit;
+      EXPECT_EQ(unit.add(2, first_flow, opcode, 1), nullptr) << "there is no first";
+      unit.begin(packet, 2, first_flow, opcode);
+      const auto another =
+          opcode == wire::Opcode::kSend ? wire::Opcode::kWriteOnly : wire::Opcode::kSend;
+      EXPECT_EQ(unit.add(3, first_flow, opcode, 1), nullptr) << "another peer";
+      EXPECT_EQ(unit.add(2, first_flow, another, 1), nullptr) << "another opcode";
+      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x43, 17), opcode, 1), nullptr) << "traffic class";
+      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x42, 18), opcode, 1), nullptr) << "hop limit";
+      EXPECT_EQ(packets_in(packet), 1u);
+      uint32_t count = 1;
+      for (RequestFollower* place; (place = unit.add(2, flow_of(port_at(count), 0x42, 17), opcode,
+                                                     request_at(count).payload_bytes)) != nullptr;
+           ++count) {
+        const wire::Packet p = request_at(count);
+        const BorrowedPayload borrowed = lent(count);
+        place->bytes = borrowed.bytes;
+        place->region = borrowed.region;
+        place->packets = borrowed.packets;
+        place->dest_qpn = p.dest_qpn;
+        place->src_qpn = opcode == wire::Opcode::kSend ? p.src_qpn : Qpn{};
+        place->psn = p.psn;
+        place->reth = p.reth;
+        place->attempt = p.attempt;
+        place->ack_request = p.ack_request;
+        place->solicited = p.solicited;
+        bytes += header_bytes + p.payload_bytes;
+      }
+      EXPECT_EQ(count, kMost);
+      ASSERT_EQ(unit.take(), packet);
+      EXPECT_TRUE(unit.empty());
+      for (uint32_t i = 0; i <= apart; ++i) {
+        SCOPED_TRACE(testing::Message() << wire::to_string(opcode) << " packet " << i);
+        EXPECT_EQ(packets_in(packet), count - i);
+        EXPECT_EQ(wire_bytes_of(packet), bytes);
+        std::vector<std::byte> expected(wire::kMaxHeaderBytes);
+        expected.resize(
+            wire::build(flow_of(port_at(i), 0x42, 17), request_at(i), false, {}, expected));
+        ASSERT_EQ(packet->data_len, expected.size());
+        EXPECT_EQ(packet->pkt_len, expected.size() + request_at(i).payload_bytes);
+        EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
+        EXPECT_EQ(borrowed_payload(packet)->bytes, payload.data() + 4096 * i);
+        bytes -= packet->pkt_len;
+        if (i != apart) {
+          EXPECT_TRUE(step_unit(packet, stock));
+        }
+      }
+      if (apart == kMost - 1) {
+        EXPECT_FALSE(step_unit(packet, stock));
+      }
+      if (apart % 2 == 0) {
+        release_packet(packet, stock);
+      } else {
+        release_packet(packet);
+      }
+      stock.give_back();
+      EXPECT_EQ(first_region.mbufs_out + other_region.mbufs_out, 0u);
+      EXPECT_FALSE(first_packets.any_out() || other_packets.any_out());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hostnic::sim
