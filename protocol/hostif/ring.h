@@ -44,15 +44,16 @@ class RingEnd {
 
   // Producer: writes all of `count` elements or none. False when there is no room.
   bool enqueue_bulk(const void* elements, uint32_t count);
-  // One of the ring's elements; the same.
-  template <class Element>
-  bool enqueue(const Element& element) {
-    assert(sizeof(element) == element_bytes_);
+  // One of the ring's elements, which write(element) fills in, in place (store_forwarding.h); it
+  // holds something old. False when there is no room.
+  template <class Element, class Write>
+  bool enqueue(Write&& write) {
+    assert(sizeof(Element) == element_bytes_);
     if (!has_room(1)) return false;
     rte_ring_zc_data place;
-    if (rte_ring_enqueue_zc_bulk_elem_start(ring_, sizeof(element), 1, &place, nullptr) != 1)
+    if (rte_ring_enqueue_zc_bulk_elem_start(ring_, sizeof(Element), 1, &place, nullptr) != 1)
       return false;
-    std::memcpy(place.ptr1, &element, sizeof(element));
+    write(*static_cast<Element*>(place.ptr1));
     rte_ring_enqueue_zc_elem_finish(ring_, 1);
     indices_->producer.store(ring_->prod.tail, std::memory_order_release);
     return true;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/store_forwarding.h"
 #include "protocol/wire/multicast.h"
 #include "verbs-shim/abi/limits.h"
 
@@ -102,7 +103,8 @@ constexpr LinkRate kLinkRates[] = {
 
 int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
   if (count < 0 || static_cast<uint32_t>(count) > kMaxSge) return EINVAL;
-  for (int i = 0; i < count; ++i) sges[i] = {list[i].addr, list[i].length, list[i].lkey};
+  for (int i = 0; i < count; ++i)
+    sges[i] = {field(list[i].addr), field(list[i].length), field(list[i].lkey)};
   return 0;
 }
 

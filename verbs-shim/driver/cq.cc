@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "protocol/store_forwarding.h"
+
 namespace hostnic::driver {
 
 Cq::Cq(uint32_t entries, EventFn event, void* argument)
@@ -80,7 +82,20 @@ bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t
   }
   uint32_t tail = head_ + count;
   if (tail >= capacity_) tail -= capacity_;
-  ring_[tail] = {completion, slot_counter, slots};
+  // Just written by the caller, field by field.
+  Entry& entry = ring_[tail];
+  Completion& to = entry.completion;
+  to.wr_id = field(completion.wr_id);
+  to.status = field(completion.status);
+  to.opcode = field(completion.opcode);
+  to.byte_len = field(completion.byte_len);
+  to.imm_data = field(completion.imm_data);
+  to.flags = field(completion.flags);
+  to.qpn = field(completion.qpn);
+  to.src_qpn = field(completion.src_qpn);
+  to.vendor = field(completion.vendor);
+  entry.slot_counter = slot_counter;
+  entry.slots = slots;
   count_.store(count + 1, std::memory_order_release);
   // An error counts as solicited (InfiniBand 11.4.2.2).
   if (arm_ == Arm::kAny ||

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "protocol/store_forwarding.h"
 #include "verbs-shim/driver/log.h"
 
 namespace hostnic::driver {
@@ -32,6 +33,11 @@ WcOpcode wc_opcode(SendOp op) {
     default:
       return WcOpcode::kSend;
   }
+}
+
+// A copy of what the caller has just written.
+Sge by_fields(const Sge& sge) {
+  return {field(sge.addr), field(sge.length_bytes), field(sge.lkey)};
 }
 
 }  // namespace
@@ -123,7 +129,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
     }
   } else {
     Sge* out = &sges_[slot * init.caps.max_send_sge];
-    for (const Sge& sge : request.sges) *out++ = sge;
+    for (const Sge& sge : request.sges) *out++ = by_fields(sge);
   }
   if (idle()) progress_ns_ = evaluated_ns_ = now_ns;
   ++tail_;
@@ -151,7 +157,7 @@ int Qp::post_recv(const RecvRequest& request) {
       host_.map.at(recv_offset) + size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
   slot->sn = sn;
   slot->sge_count = static_cast<uint32_t>(request.sges.size());
-  std::copy(request.sges.begin(), request.sges.end(), slot->sge);
+  std::transform(request.sges.begin(), request.sges.end(), slot->sge, by_fields);
   ++recv_posted_;
   cell().recv_posted.store(recv_posted_, std::memory_order_release);
   if (state == QpState::kErr) {

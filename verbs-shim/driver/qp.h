@@ -210,6 +210,13 @@ class alignas(kCacheLineBytes) Qp {
   Issue issue_local(uint32_t index);
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
   uint8_t attempt_of_rest(const Wqe& w) const;
+  // Of a request's PSNs, and the bytes that they carry.
+  struct Range {
+    uint32_t first;
+    uint8_t attempt;
+    uint32_t offset, bytes;
+  };
+  void describe(const Wqe& w, const Range& range, uint8_t flags, SendDescriptor& d) const;
   void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
                   uint8_t flags, RingEnd& ring);
   void send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_count, uint8_t attempt,

@@ -132,12 +132,15 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;
   // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
   // again.
-  const int32_t untransmitted =
-      requests_.in_flight() == 0 ? 0 : distance(transmitted(), requests_.next());
   const uint64_t limit_bytes = host_.queued_bytes_limit(cell_index, now_ns);
-  if (untransmitted > 0 &&
-      uint64_t{static_cast<uint32_t>(untransmitted)} * attr.path_mtu_bytes >= limit_bytes) {
-    return Issue::kRingFull;
+  const auto beyond_limit = [&](uint32_t psns) {
+    return uint64_t{psns} * attr.path_mtu_bytes >= limit_bytes;
+  };
+  // What was transmitted is on another core: asked only where it matters.
+  if (beyond_limit(requests_.in_flight())) {
+    const int32_t untransmitted = distance(transmitted(), requests_.next());
+    if (untransmitted > 0 && beyond_limit(static_cast<uint32_t>(untransmitted)))
+      return Issue::kRingFull;
   }
   RingEnd& ring = host_.map.sends;
   if (!ring.has_room(1 + kMaxExtraElements)) return Issue::kRingFull;
@@ -221,47 +224,54 @@ void Qp::write_landing(const Wqe& w, uint32_t index) {
   std::copy_n(sges, w.sge_count, slot.sge);
 }
 
+// A chunk's descriptor, but for its payload. Each word is written once: it may lie in the ring.
+[[gnu::always_inline]] inline void Qp::describe(const Wqe& w, const Range& range, uint8_t flags,
+                                                SendDescriptor& d) const {
+  const bool datagram = init.type == QpType::kUd;
+  d.op = w.op;
+  d.flags = flags;
+  d.attempt = range.attempt - (broken(Fault::wrong_attempt) && range.attempt != 0 ? 1 : 0);
+  d.extra_elements = 0;
+  d.qpn = qpn;
+  d.psn = (w.first_psn + range.first).value();
+  d.length_bytes = range.bytes;
+  d.va = datagram ? 0 : is_send(w.op) ? range.offset : w.remote_va + range.offset;
+  d.key = datagram ? w.ud.qkey : is_send(w.op) ? w.recv_sn : w.rkey;
+  d.message_bytes = w.length_bytes;
+  d.imm_data = w.imm_data;
+  d.recv_sn = datagram ? w.ud.qpn : is_send(w.op) ? 0 : w.recv_sn;
+  d.first_response_psn = datagram ? raw(w.ud.ip) : 0;
+  d.hop_limit = datagram ? w.ud.hop_limit : 0;
+  d.traffic_class = datagram ? w.ud.traffic_class : 0;
+  d.reserved = 0;
+}
+
 // The ring has room for the largest descriptor (callers check).
 void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
                     uint8_t flags, RingEnd& ring) {
-  std::array<SendDescriptor, 1 + kMaxExtraElements> elements;
-  SendDescriptor& d = elements[0];
-  d = {};
   const uint32_t offset = first * attr.path_mtu_bytes;
-  const uint32_t bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset);
-  d.op = w.op;
-  d.attempt = attempt;
-  if (broken(Fault::wrong_attempt) && attempt != 0) --d.attempt;
-  d.flags = flags;
-  if (first != 0) d.flags |= kSendCont;
-  if (first + count != w.psn_count) d.flags |= kSendMore;
-  if (w.solicited) d.flags |= kSendSolicited;
-  d.qpn = qpn;
-  d.psn = (w.first_psn + first).value();
-  d.length_bytes = bytes;
-  d.message_bytes = w.length_bytes;
-  d.imm_data = w.imm_data;
-  if (init.type == QpType::kUd) {
-    d.key = w.ud.qkey;
-    d.dest_qpn = w.ud.qpn;
-    d.dest_ip = raw(w.ud.ip);
-    d.traffic_class = w.ud.traffic_class;
-    d.hop_limit = w.ud.hop_limit;
-  } else if (is_send(w.op)) {
-    d.va = offset;
-    d.key = w.recv_sn;
-  } else {
-    d.va = w.remote_va + offset;
-    d.key = w.rkey;
-    d.recv_sn = w.recv_sn;
-  }
+  const Range range{.first = first,
+                    .attempt = attempt,
+                    .offset = offset,
+                    .bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset)};
+  if (first != 0) flags |= kSendCont;
+  if (first + count != w.psn_count) flags |= kSendMore;
+  if (w.solicited) flags |= kSendSolicited;
   if (w.sge_count == 1) {
-    const Sge& sge = sges_[size_t{index & wqe_mask_} * init.caps.max_send_sge];
-    d.sge0 = {sge.addr + offset, bytes, sge.lkey};
-    d.sge_count = bytes != 0;
-    ring.enqueue(d);
+    ring.enqueue<SendDescriptor>([&](SendDescriptor& d) {
+      describe(w, range, flags, d);
+      const Sge& sge = sges_[size_t{index & wqe_mask_} * init.caps.max_send_sge];
+      d.sge_count = range.bytes != 0;
+      d.sge0.addr = sge.addr + offset;
+      d.sge0.length_bytes = range.bytes;
+      d.sge0.lkey = sge.lkey;
+    });
   } else {
-    fill_payload(w, index, offset, bytes, d, reinterpret_cast<std::byte*>(&elements[1]));
+    std::array<SendDescriptor, 1 + kMaxExtraElements> elements;
+    SendDescriptor& d = elements[0];
+    d = {};
+    describe(w, range, flags, d);
+    fill_payload(w, index, offset, range.bytes, d, reinterpret_cast<std::byte*>(&elements[1]));
     ring.enqueue_bulk(elements.data(), 1u + d.extra_elements);
   }
   host_.published();
@@ -327,7 +337,7 @@ void Qp::send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_coun
     d.read_offset_bytes = offset;
     d.length_bytes = std::min(pull_count * attr.path_mtu_bytes, w.length_bytes - offset);
   }
-  ring.enqueue(d);
+  ring.enqueue_bulk(&d, 1);
   host_.published();
 }
 
