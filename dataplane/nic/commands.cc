@@ -22,9 +22,11 @@ constexpr uint64_t kAnswerLimitNs = 500'000'000;
 // report.
 void clear_cell(QpCell& cell) {
   CellUpdate update(cell);
-  auto* from = reinterpret_cast<std::byte*>(&cell.base_psn);
-  std::fill(from, reinterpret_cast<std::byte*>(&cell.transmitted_psn), std::byte{0});
+  const auto clear = [](auto* from, void* end) {
+    std::fill(reinterpret_cast<std::byte*>(from), static_cast<std::byte*>(end), std::byte{0});
+  };
   cell.transmitted_psn.store(0, std::memory_order_relaxed);
+  clear(&cell.base_psn, &cell.credit_watched);
   cell.recv_completed.store(0, std::memory_order_relaxed);
   cell.credit_watched.store(0, std::memory_order_relaxed);
   cell.recv_bound.store(0, std::memory_order_relaxed);

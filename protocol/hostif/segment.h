@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 11;
+inline constexpr uint32_t kHostAbiVersion = 12;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -128,47 +128,47 @@ enum QpEvent : uint32_t {
 // Bits of QpCell::nak: kind << 8 | code as in AETH; 0 is none.
 constexpr uint32_t make_nak(uint32_t kind, uint32_t code) { return kind << 8 | code; }
 
+// Its lines travel between the two cores with each message: what every ACK changes is in the first.
 struct QpCell {
-  // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written).
+  // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written),
+  // but for those that are atomic.
   alignas(64) std::atomic<uint32_t> sequence;
   std::atomic<uint32_t> dirty;  // 1: a meta report is in the ring; the driver stores 0 and fences
                                 // before it reads the cell
-  uint32_t base_psn;            // requests acknowledged: all before it
+  std::atomic<uint32_t> transmitted_psn;  // next request PSN that was never transmitted
+  std::atomic<uint32_t> recv_completed;   // receive completions written, absolute
+  uint32_t base_psn;                      // requests acknowledged: all before it
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit
   uint32_t has_credit;
-  uint32_t nak;  // make_nak; stays until the base passes nak_psn
-  uint32_t nak_psn;
-  uint32_t nak_sn;     // RNR: the receive SN that is missing; else: the PSN that was refused
-  uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
+  uint32_t nak;        // make_nak; stays until the base passes nak_psn
   uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
   uint32_t rtt_ns;     // latest sample
   uint32_t rtt_count;
-  uint32_t mark_count;
-  uint32_t spurious_count;  // resends that the peer reported as duplicates
-  uint32_t trigger_psn;     // echo of the newest ACK: which packet, which attempt
-  alignas(64) uint32_t trigger_attempt;
+  uint32_t trigger_psn;  // echo of the newest ACK: which packet, which attempt
+  uint32_t trigger_attempt;
   uint32_t trigger_count;
+  uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
+  alignas(64) uint32_t nak_psn;
+  uint32_t nak_sn;     // RNR: the receive SN that is missing; else: the PSN that was refused
+  uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
+  uint32_t mark_count;
+  uint32_t spurious_count;     // resends that the peer reported as duplicates
   uint32_t response_base_psn;  // READ and atomic responses placed: all before it
   uint32_t local_error;        // LocalError, about work at local_error_psn
   uint32_t local_error_psn;
   uint32_t
       response_error;  // LocalError when placing a response; READ number in response_error_read
   uint32_t response_error_read;
-  uint32_t events;          // QpEvent bits, accumulated
-  uint32_t response_epoch;  // of response_bitmap; bits of another epoch say nothing
-  uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
+  uint32_t events;               // QpEvent bits, accumulated
+  uint32_t response_epoch;       // of response_bitmap; bits of another epoch say nothing
   uint32_t responses_ahead;      // bits set in response_bitmap
   uint32_t response_mark_count;  // times our own receive side was backed up, or the network said so
-  std::atomic<uint32_t>
-      transmitted_psn;  // outside the seqlock: next request PSN that was never transmitted
-  std::atomic<uint32_t>
-      recv_completed;  // outside the seqlock: receive completions written, absolute
-  std::atomic<uint32_t> credit_watched;  // outside the seqlock: the peer waits for receives; a post
-                                         // must ring the doorbell
-  std::atomic<uint32_t> recv_bound;  // outside the seqlock: receives taken from the shared receive
-                                     // queue, absolute; their completion slots name them
-  uint64_t sack[kBitmapWords];       // bit psn % kWindowLimit: received beyond base_psn
+  std::atomic<uint32_t> credit_watched;  // the peer waits for receives; a post must ring the
+                                         // doorbell
+  std::atomic<uint32_t> recv_bound;      // receives taken from the shared receive queue, absolute;
+                                         // their completion slots name them
+  uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond base_psn
   uint64_t response_bitmap[kBitmapWords];  // the same for responses
 
   // --- Driver part.
@@ -176,7 +176,8 @@ struct QpCell {
   // may be written, which is its length beyond what the driver has read.
   alignas(64) std::atomic<uint32_t> recv_posted;
 };
-static_assert(sizeof(QpCell) % 64 == 0);
+static_assert(sizeof(QpCell) % 64 == 0 && offsetof(QpCell, nak_psn) == 64 &&
+              offsetof(QpCell, sack) == 128);
 
 // ---- arena objects
 // -------------------------------------------------------------------------------------------------
