@@ -58,8 +58,7 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
     cell.highest_acceptable_psn = sack.highest_acceptable.value();
   }
   for (uint32_t i = 0; i < sack.word_count; ++i)
-    merge_sack_word(qp, bits, sack.base + i * 64,
-                    wire::load_be64(sack_words + i * wire::kSackWordBytes));
+    merge_sack_word(qp, bits, sack.base + i * 64, wire::sack_word(sack_words, i));
   if (sack.has_credit) {
     if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, sack.recv_sn_limit) > 0 ||
         broken(Fault::credit_lowered)) {

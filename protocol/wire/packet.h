@@ -88,9 +88,12 @@ struct Packet {
 };
 
 // Bitmap word i of a parsed ACK. i < sack.word_count.
+inline uint64_t sack_word(const std::byte* sack_words, size_t i) {
+  return load_be64(sack_words + i * kSackWordBytes);
+}
 inline uint64_t sack_word(const Packet& packet, size_t i) {
   assert(i < packet.sack.word_count);
-  return load_be64(packet.sack_words + i * kSackWordBytes);
+  return sack_word(packet.sack_words, i);
 }
 
 // Whether the network marked a parsed packet (RFC 3168, or FECN).
