@@ -65,10 +65,9 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
 // What an ACK says of the queue pair, but for a bitmap; `sack` may be anything before.
 [[gnu::always_inline]] inline void Nic::Impl::fill_sack(QpContext& qp, wire::AckKind kind,
                                                         wire::Sack& sack) {
-  Psn base = ack_base(qp);
-  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) base += 1;
-  sack.base = base;
-  sack.highest_acceptable = ack_base(qp) + (settings.window - 1);
+  sack.base = ack_base(qp);
+  sack.highest_acceptable = sack.base + (settings.window - 1);
+  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) sack.base += 1;
   sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   const uint32_t limit = receives_posted(qp);
   sack.recv_sn_limit = limit + (broken(Fault::credit_one_too_many) ? 1 : 0);
