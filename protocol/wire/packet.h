@@ -142,6 +142,11 @@ inline bool send_lengths_agree(const Packet& packet) {
   return packet.more ? packet.payload_bytes <= rest_bytes : packet.payload_bytes == rest_bytes;
 }
 
+// The same of what a READ asks for.
+inline bool read_range_agrees(const Packet& packet) {
+  return uint64_t{packet.read.offset_bytes} + packet.read.length_bytes <= packet.reth.length_bytes;
+}
+
 // Ethernet, IPv4 and UDP with everything constant for one connection filled in; lengths and IP
 // checksum are patched per packet.
 struct FlowTemplate {

@@ -192,6 +192,10 @@ size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
       return build_known<Opcode::kWriteOnly>(flow, packet, has_icrc, sack_words, out);
     case Opcode::kSend:
       return build_known<Opcode::kSend>(flow, packet, has_icrc, sack_words, out);
+    case Opcode::kReadRequest:
+      return build_known<Opcode::kReadRequest>(flow, packet, has_icrc, sack_words, out);
+    case Opcode::kReadResponse:
+      return build_known<Opcode::kReadResponse>(flow, packet, has_icrc, sack_words, out);
     case Opcode::kAck:
       return build_known<Opcode::kAck>(flow, packet, has_icrc, sack_words, out);
     default:

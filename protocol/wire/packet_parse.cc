@@ -85,10 +85,6 @@ ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   return info != nullptr ? ParseError::kNone : ParseError::kUnknownOpcode;
 }
 
-bool read_range_agrees(const Packet& packet) {
-  return uint64_t{packet.read.offset_bytes} + packet.read.length_bytes <= packet.reth.length_bytes;
-}
-
 // UC and UD: any of the three, in this order.
 void read_standard_extensions(Cursor cursor, Packet& out) {
   const OpcodeInfo& info = opcode_info(out.opcode);

@@ -20,11 +20,10 @@ ParseError RowParser::begin_anew(std::span<const std::byte> first_segment, size_
   row_bytes_ = kind_bytes_ = kNoRow;
   const ParseError error = wire::parse(first_segment, packet_bytes, has_icrc, packet_);
   if (error != ParseError::kNone) return error;
-  const bool is_ack = packet_.opcode == Opcode::kAck;
-  if (is_ack || comes_in_rows(packet_.opcode)) {
+  if (may_resemble(packet_.opcode)) {
     header_bytes_ = packet_.header_bytes;
     kind_bytes_ = packet_bytes;
-    if (!is_ack) row_bytes_ = packet_bytes;
+    if (comes_in_rows(packet_.opcode)) row_bytes_ = packet_bytes;
     has_icrc_ = has_icrc;
     std::memcpy(headers_.data(), first_segment.data(), std::min(header_bytes_, headers_.size()));
     psn_word_ = load_be32(first_segment.data() + row_detail::kPsnWord);

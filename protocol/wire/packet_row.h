@@ -15,12 +15,17 @@
 
 namespace hostnic::wire {
 
-// Packets that come in rows: kWriteOnly, kSend and kReadResponse; upper bound of their headers.
+// Packets that come in rows: kWriteOnly, kSend and kReadResponse.
 constexpr bool comes_in_rows(Opcode opcode) {
   return opcode == Opcode::kWriteOnly || opcode == Opcode::kSend || opcode == Opcode::kReadResponse;
 }
+// Packets that may be like the one before, of the same queue pair or another.
+constexpr bool may_resemble(Opcode opcode) {
+  return comes_in_rows(opcode) || opcode == Opcode::kAck || opcode == Opcode::kReadRequest;
+}
+// Upper bound of their headers, but for an ACK's bitmap.
 inline constexpr size_t kMaxRowHeaderBytes =
-    kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kRespEthBytes;
+    kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kReadEthBytes;
 
 namespace row_detail {
 // The word that ends in the PSN; its first byte is what BTH holds of ours (bth_bit).
@@ -53,8 +58,8 @@ inline uint64_t flow_difference(const std::byte* a, const std::byte* b) {
 constexpr size_t kSrcPort = kEthernetBytes + kIpv4Bytes + udp_offset::kSrcPort;
 constexpr size_t kDestQp = kFlowBytes + bth_offset::kDestQp;
 constexpr size_t kExtensions = kFlowBytes + kBthBytes;
-constexpr size_t kAeth = kExtensions + kNethBytes;
-constexpr size_t kSack = kAeth + kAethBytes;
+constexpr size_t kBehindNeth = kExtensions + kNethBytes;
+constexpr size_t kSack = kBehindNeth + kAethBytes;
 
 // What packets of one kind and size from one host to another have in common: everything before the
 // destination queue pair but the UDP source port.
@@ -148,8 +153,8 @@ class RowParser {
   void read_place(uint32_t psn_word);
 
   Packet packet_;
-  // The headers of packet_, if others can be like it, and what it came with. Of an ACK, which has
-  // no followers, they are looked at up to its word count.
+  // The headers of packet_, if others can be like it, and what it came with. Of an ACK or a READ
+  // request, which have no followers, they are looked at up to NETH, and an ACK's word count.
   std::array<std::byte, kMaxRowHeaderBytes> headers_;
   size_t header_bytes_ = 0;
   size_t row_bytes_ = kNoRow, kind_bytes_ = kNoRow;  // of packets that follow, or are alike
@@ -209,7 +214,7 @@ inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t p
 inline bool RowParser::resemble_ack(const std::byte* headers) {
   constexpr size_t kWordCount = row_detail::kSack + sack_eth_offset::kWordCount;
   if (headers[kWordCount] != headers_[kWordCount]) return false;
-  const auto aeth = row_detail::view_at<AethView>(headers + row_detail::kAeth);
+  const auto aeth = row_detail::view_at<AethView>(headers + row_detail::kBehindNeth);
   if (aeth.kind() == AckKind{2}) return false;
   packet_.aeth = aeth.read();
   packet_.sack = row_detail::view_at<SackEthView>(headers + row_detail::kSack).read();
@@ -227,9 +232,13 @@ inline bool RowParser::resemble_data(const std::byte* headers) {
       row_detail::note_difference<Opcode::kWriteOnly>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
     case Opcode::kReadResponse:
-      packet_.response_epoch = load_u8(headers + row_detail::kExtensions + kNethBytes + kRethBytes);
+      packet_.response_epoch = load_u8(headers + row_detail::kBehindNeth + kRethBytes);
       row_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
+    case Opcode::kReadRequest:  // has no followers, for whose sake differences are noted
+      packet_.read =
+          row_detail::view_at<ReadEthView>(headers + row_detail::kBehindNeth + kRethBytes).read();
+      return read_range_agrees(packet_);
     default:  // kSend
       row_detail::note_difference<Opcode::kSend>(headers_.data(), headers);
       return send_lengths_agree(packet_);

@@ -17,7 +17,7 @@ using samples::Bytes;
 constexpr Opcode kRowOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse};
 // Of which one of another queue pair may be like the one before.
 constexpr Opcode kAlikeOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse,
-                                    Opcode::kAck};
+                                    Opcode::kReadRequest, Opcode::kAck};
 
 Packet middle_of_row(Opcode opcode) {
   Packet packet = samples::packet(opcode, 256);
@@ -55,6 +55,10 @@ Packet of_another_qp(const Packet& packet) {
   other.more = !packet.more;
   if (packet.opcode == Opcode::kSend) other.reth.length_bytes = 0x8000 + packet.payload_bytes;
   other.response_epoch ^= 1;
+  other.read.read_number += 1;
+  other.read.first_response_psn += 0x123456;
+  other.read.epoch ^= 1;
+  other.read.length_bytes -= 1;
   return other;
 }
 
@@ -125,11 +129,26 @@ TEST(PacketRow, ARowMayBeginBehindAnotherQueuePairs) {
 }
 
 // Each is judged by itself, whatever it repeats.
-TEST(PacketRow, AcksDoNotFollow) {
-  const Bytes ack = samples::frame(samples::packet(Opcode::kAck, 0), false);
+TEST(PacketRow, AcksAndReadRequestsDoNotFollow) {
+  for (const Opcode opcode : {Opcode::kAck, Opcode::kReadRequest}) {
+    const Bytes packet = samples::frame(samples::packet(opcode, 0), false);
+    RowParser row;
+    ASSERT_EQ(row.parse(packet, packet.size(), false), ParseError::kNone);
+    EXPECT_FALSE(row.follow(packet, packet.size(), false)) << to_string(opcode);
+  }
+}
+
+// What it asks for may lie outside of the READ, though the one before was right.
+TEST(PacketRow, ARangeOfAReadMayBeWrong) {
+  Packet first = samples::packet(Opcode::kReadRequest, 0), beyond = first;
+  beyond.read.offset_bytes = beyond.reth.length_bytes;
+  beyond.read.length_bytes = 1;
+  const Bytes right = samples::frame(first, false), wrong = samples::frame(beyond, false);
   RowParser row;
-  ASSERT_EQ(row.parse(ack, ack.size(), false), ParseError::kNone);
-  EXPECT_FALSE(row.follow(ack, ack.size(), false));
+  ASSERT_EQ(row.parse(right, right.size(), false), ParseError::kNone);
+  EXPECT_EQ(row.parse(wrong, wrong.size(), false), ParseError::kBadLength);
+  ASSERT_EQ(row.parse(right, right.size(), false), ParseError::kNone);
+  EXPECT_EQ(row.packet().read, first.read);
 }
 
 TEST(PacketRow, AcksMayHaveOtherBitmaps) {
