@@ -213,6 +213,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate);
   void owe_plain_ack(QpContext& qp);
   uint32_t slide_turn();
+  void ask_for_descriptors();
 
   // receive_queue.cc
   // Whether receive `sn` has been posted; one of a shared queue is bound then. `ahead`: of the

@@ -68,6 +68,7 @@ Nic::~Nic() = default;
 uint32_t Nic::poll(TimeNs now_ns) {
   Impl& nic = *impl_;
   nic.now = now_ns;
+  nic.ask_for_descriptors();
   uint32_t work = nic.slide_turn();
   work += nic.receive_turn();
   nic.send_acks();
@@ -82,6 +83,13 @@ uint32_t Nic::poll(TimeNs now_ns) {
   nic.send_reports();
   nic.wake_drivers(work == 0);
   return work;
+}
+
+// What is to be sent lies in the caches of the programs' cores: it can come while arrivals are
+// copied.
+void Nic::Impl::ask_for_descriptors() {
+  for (const auto& client : clients)
+    if (client->sends.waiting() < kTxBudget) client->channel->sends.prefetch(kTxBudget);
 }
 
 uint32_t Nic::Impl::slide_turn() {

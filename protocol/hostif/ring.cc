@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "protocol/prefetch.h"
 
 namespace hostnic {
 namespace {
@@ -69,6 +72,14 @@ uint32_t RingEnd::free_count() {
   if (consumed - ring_->cons.tail <= ring_->prod.head - ring_->cons.tail)
     ring_->cons.tail = consumed;
   return ring_->capacity - (ring_->prod.head - ring_->cons.tail);
+}
+
+void RingEnd::prefetch(uint32_t max) const {
+  const uint32_t first = ring_->cons.head;
+  const uint32_t produced = indices_->producer.load(std::memory_order_relaxed) - first;
+  const auto* elements = reinterpret_cast<const std::byte*>(&ring_[1]);
+  for (uint32_t i = 0; i < std::min(produced, max); ++i)
+    prefetch_line(elements + size_t{(first + i) & ring_->mask} * element_bytes_);
 }
 
 int RingEnd::dequeue_burst(void* out, uint32_t max) {

@@ -66,6 +66,9 @@ class RingEnd {
   }
   // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
   int dequeue_burst(void* out, uint32_t max);
+  // Consumer: asks the cache for what dequeue_burst() would take now, which the producer's core has
+  // in its own.
+  void prefetch(uint32_t max) const;
   // Consumer, any thread: whether something is there, or was when it was taken just now.
   bool empty() const {
     return indices_->producer.load(std::memory_order_acquire) ==
