@@ -31,7 +31,7 @@ constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is notice
 // The service thread's tick while timers run (rule 34). A program that polls runs them itself, and
 // each tick takes the lcore or the program off its core for 15 us.
 constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
-constexpr uint32_t kLockBusyNs = 50'000;     // the service thread stands back when others work
+constexpr uint32_t kLockBusyNs = 50'000;  // the service thread stands back when others work
 constexpr uint32_t kEmptyPollsBeforeYield = 16;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
