@@ -165,6 +165,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t receive_turn();
   void prefetch_qp(uint32_t qpn, QpPart part) const;  // prefetch.h
   void prefetch_cell(uint32_t qpn) const;
+  static void prefetch_receives(const QpContext& qp, uint32_t sn);
   void prefetch_for(wire::BthView bth) const;
   void receive_impaired(rte_mbuf* packet);  // these two take it
   void receive_packet(rte_mbuf* packet);

@@ -34,4 +34,15 @@ inline void Nic::Impl::prefetch_cell(uint32_t qpn) const {
   if (const QpContext* const qp = find_qp(qpn)) prefetch_line(qp->cell);
 }
 
+// What the driver has just written on another core, to be had when the payload in between has been
+// copied: where the message of receive `sn` will say that it is complete, and the receive behind
+// it. The queue pair has receives.
+inline void Nic::Impl::prefetch_receives(const QpContext& qp, uint32_t sn) {
+  const uint32_t mask = qp.recv_entries - 1;
+  prefetch_line(&qp.recv_completions[sn & mask]);
+  // A shared queue's are not in this order.
+  if (qp.srq == nullptr)
+    prefetch_line(qp.recv_slots + size_t{(sn + 1) & mask} * recv_slot_bytes(qp.recv_max_sge));
+}
+
 }  // namespace hostnic

@@ -68,15 +68,14 @@ bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& re
 // Ahead of the front, too: nobody reads it before it is published.
 void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
                               RecvStatus status) {
+  // Field by field: wqe_index stays, and reading it would wait for the driver's core.
   RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
-  completion = {.sn = sn,
-                .status = static_cast<uint32_t>(status),
-                .byte_len = end.byte_len,
-                .imm_data = end.imm_data,
-                .flags = end.flags,
-                .src_qpn = end.src_qpn,
-                .wqe_index = completion.wqe_index,
-                .reserved = 0};
+  completion.sn = sn;
+  completion.status = static_cast<uint32_t>(status);
+  completion.byte_len = end.byte_len;
+  completion.imm_data = end.imm_data;
+  completion.flags = end.flags;
+  completion.src_qpn = end.src_qpn;
 }
 
 void Nic::Impl::publish_receive(QpContext& qp, uint32_t sn) {

@@ -5,6 +5,7 @@
 #include "dataplane/nic/atomics.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/placement.h"
+#include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
 #include "protocol/prefetch.h"
 
@@ -367,6 +368,7 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
       return verdict;
     }
   }
+  prefetch_receives(qp, sn);
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
   const PlaceResult result =
