@@ -27,13 +27,14 @@ class DescriptorQueue {
     std::memcpy(&descriptor, &elements_[begin_], sizeof(descriptor));
     return descriptor;
   }
+  // Of the same.
+  uint32_t front_length_bytes() const {
+    return word_at(begin_, offsetof(SendDescriptor, length_bytes));
+  }
   // The queue pair of the descriptor so many elements behind it, if one begins there; 0: unknown.
   uint32_t qpn_behind_front(uint32_t elements) const {
     if (begin_ + elements >= end_) return 0;
-    uint32_t qpn = 0;
-    std::memcpy(&qpn, elements_[begin_ + elements].bytes + offsetof(SendDescriptor, qpn),
-                sizeof(qpn));
-    return qpn;
+    return word_at(begin_ + elements, offsetof(SendDescriptor, qpn));
   }
   // The elements behind it; as many as waiting() says, less one.
   const RingElement* behind_front() const { return &elements_[begin_ + 1]; }
@@ -53,6 +54,12 @@ class DescriptorQueue {
   }
 
  private:
+  uint32_t word_at(uint32_t element, size_t offset) const {
+    uint32_t word = 0;
+    std::memcpy(&word, elements_[element].bytes + offset, sizeof(word));
+    return word;
+  }
+
   uint32_t begin_ = 0, end_ = 0;
   std::array<RingElement, kCapacity> elements_;
 };

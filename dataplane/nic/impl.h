@@ -334,7 +334,7 @@ struct Nic::Impl final : public impair::PacketOps {
   bool queue_read(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
   uint32_t serve_reads();
-  wire::Packet next_answer(const QpContext& qp, const ReadJob& job, uint32_t behind = 0) const;
+  wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
   uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
@@ -353,8 +353,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t transmit_ring(ClientState& client, const SendSource& source, uint32_t budget);
   bool take_descriptor(ClientState& client, const SendSource& source);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
-  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress,
-                           uint32_t behind = 0) const;
+  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
   static void set_request(const SendDescriptor& d, wire::Packet& p);
   void set_data(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
                 wire::Packet& p) const;
@@ -413,7 +412,7 @@ struct Nic::Impl final : public impair::PacketOps {
   bool sends_units(int peer) const;
   const char* why_no_units() const;
   bool emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
-                 const wire::Packet& last, const MappedPayload& payload);
+                 uint32_t followers, const UnitEnd& end, const MappedPayload& payload);
   uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_unit(rte_mbuf* unit);

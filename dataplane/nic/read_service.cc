@@ -81,10 +81,9 @@ uint32_t Nic::Impl::serve_reads() {
   return built;
 }
 
-// The headers of a range's next packet, or of one behind it.
-wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job,
-                                    uint32_t behind) const {
-  const uint32_t sent_bytes = job.sent_bytes + behind * qp.mtu_bytes;
+// The headers of a range's next packet.
+wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) const {
+  const uint32_t sent_bytes = job.sent_bytes;
   const uint64_t offset = uint64_t{job.request.offset_bytes} + sent_bytes;
   const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - sent_bytes);
   wire::Packet p;

@@ -137,12 +137,10 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   return true;
 }
 
-// The headers of the next packet, or of one behind it.
-wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& progress,
-                                    uint32_t behind) const {
+// The headers of the next packet.
+wire::Packet Nic::Impl::next_packet(const QpContext& qp, const SendProgress& progress) const {
   const SendDescriptor& d = progress.descriptor;
-  const uint32_t sent_packets = progress.sent_packets + behind;
-  const uint32_t sent_bytes = progress.sent_bytes + behind * qp.mtu_bytes;
+  const uint32_t sent_packets = progress.sent_packets, sent_bytes = progress.sent_bytes;
   wire::Packet p;
   p.dest_qpn = Qpn{qp.dest_qpn};
   p.src_qpn = Qpn{qp.qpn};

@@ -37,9 +37,14 @@ inline uint64_t wire_bytes_of(rte_mbuf* packet) {
          payload.last_payload_bytes;
 }
 
-// Makes a packet with followers of one that borrows its payload. `last`: the headers of the last
-// follower; those between are like the first, but cont and more.
-void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last);
+// What the last packet of a unit says otherwise than those before it.
+struct UnitEnd {
+  uint16_t payload_bytes;
+  bool more, ack_request, solicited;
+};
+// Makes a packet with followers of one that borrows its payload. They are like the first, but cont
+// and more, and the last as `end` says.
+void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end);
 // Turns a unit into its second packet and those behind it; references to what the first alone
 // borrows go into `stock`. False: there is none.
 bool step_unit(rte_mbuf* packet, PayloadReferences& stock);

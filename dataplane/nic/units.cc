@@ -40,13 +40,13 @@ std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPay
 
 }  // namespace
 
-void make_unit(rte_mbuf& packet, uint32_t followers, const wire::Packet& last) {
+void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end) {
   BorrowedPayload& payload = payload_in(packet);
   payload.followers = static_cast<uint16_t>(followers);
-  payload.last_payload_bytes = last.payload_bytes;
-  payload.last_more = last.more;
-  payload.last_ack_request = last.ack_request;
-  payload.last_solicited = last.solicited;
+  payload.last_payload_bytes = end.payload_bytes;
+  payload.last_more = end.more;
+  payload.last_ack_request = end.ack_request;
+  payload.last_solicited = end.solicited;
   packet.ol_flags |= unit_flag();
 }
 
@@ -94,13 +94,12 @@ const char* Nic::Impl::why_no_units() const {
   return tx_stage ? "impairments" : nullptr;
 }
 
-// The packets from `first` to `last`, one at least between or they are neighbours. False: no
-// buffer.
+// `first` and so many followers. False: no buffer.
 bool Nic::Impl::emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
-                          const wire::Packet& last, const MappedPayload& payload) {
+                          uint32_t followers, const UnitEnd& end, const MappedPayload& payload) {
   rte_mbuf* packet = build_borrowing(flow, first, payload);
   if (packet == nullptr) return false;
-  make_unit(*packet, static_cast<uint32_t>(distance(first.psn, last.psn)), last);
+  make_unit(*packet, followers, end);
   packet->port = static_cast<uint16_t>(qp.peer);
   counters.add(Counter::tx_units);
   enqueue(packet, qp.peer);
@@ -129,9 +128,15 @@ uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t bu
       region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
   if (payload == nullptr || !prepare_flows(qp)) return 0;
   const wire::Packet first = next_packet(qp, progress);
-  const wire::Packet last = next_packet(qp, progress, count - 1);
-  if (!emit_unit(qp, qp.request_flow, first, last, {payload, region, qp.packets.count()})) return 0;
-  note_transmitted(qp, last, count, (d.flags & kSendRetransmit) != 0);
+  const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
+  const UnitEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                    .more = more,
+                    .ack_request = ends_chunk && (d.flags & kSendAckRequest) != 0,
+                    .solicited = !more && (d.flags & kSendSolicited) != 0};
+  if (!emit_unit(qp, qp.request_flow, first, count - 1, end, {payload, region, qp.packets.count()}))
+    return 0;
+  note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
+                   (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += bytes;
   progress.active = note_progress(progress, count, bytes);
   return turn_packets(count);
@@ -151,8 +156,12 @@ uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget
   const std::byte* payload =
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
-  const wire::Packet last = next_answer(qp, job, count - 1);
-  if (!emit_unit(qp, qp.response_flow, first, last, {payload, range.region, qp.answers.count()}))
+  const UnitEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                    .more = first.reth.va + bytes < job.total_bytes,
+                    .ack_request = false,
+                    .solicited = false};
+  if (!emit_unit(qp, qp.response_flow, first, count - 1, end,
+                 {payload, range.region, qp.answers.count()}))
     return 0;
   job.sent_bytes += bytes;
   return turn_packets(count);

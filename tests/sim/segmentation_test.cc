@@ -156,7 +156,9 @@ TEST(Segmentation, AUnitTakenApartIsItsPackets) {
     packets.count()->add(1);
     region.mbufs_out = 1;
     lend_payload(*unit, header_bytes, 1024, {payload.data(), &region, packets.count()});
-    make_unit(*unit, kPackets - 1, packet_at(kPackets - 1));
+    const wire::Packet last = packet_at(kPackets - 1);
+    make_unit(*unit, kPackets - 1,
+              {last.payload_bytes, last.more, last.ack_request, last.solicited});
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < kPackets; ++i) bytes += header_bytes + packet_at(i).payload_bytes;
     EXPECT_EQ(packets_in(unit), kPackets);
