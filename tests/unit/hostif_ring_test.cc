@@ -85,6 +85,17 @@ TEST_F(Ring, EmptyAndFull) {
   EXPECT_TRUE(producer_.drained());
 }
 
+TEST_F(Ring, AskingAheadTakesNothing) {
+  for (uint32_t i = 0; i < 2 * kEntries; ++i) {
+    consumer_.prefetch(kEntries);
+    ASSERT_TRUE(enqueue(3));
+    consumer_.prefetch(2);
+    consumer_.prefetch(kEntries);
+    ASSERT_EQ(dequeue(kEntries), 3);
+    ASSERT_TRUE(consumer_.empty());
+  }
+}
+
 TEST_F(Ring, BulkIsAllOrNothing) {
   ASSERT_TRUE(enqueue(kCapacity - 4));
   EXPECT_FALSE(enqueue(5));
@@ -149,6 +160,7 @@ TEST_F(Ring, ImpossibleProducerPositionIsReported) {
   const uint32_t honest = indices_.producer;
   for (const uint32_t lie : {4u + kCapacity + 1, 4u + kEntries, 3u, 0u, 0x80000000u, ~0u}) {
     indices_.producer = lie;
+    consumer_.prefetch(kEntries);
     EXPECT_EQ(dequeue(8), -1) << lie;
     EXPECT_EQ(indices_.consumer, 4u) << "nothing is consumed on a lie";
   }
