@@ -357,6 +357,7 @@ struct Nic::Impl final : public impair::PacketOps {
   static void set_request(const SendDescriptor& d, wire::Packet& p);
   void set_data(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
                 wire::Packet& p) const;
+  static void pass_payload(SendProgress& progress, uint32_t bytes);
   bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
   uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t send_row(QpContext& qp, SendProgress& progress, uint32_t budget);

@@ -195,12 +195,28 @@ void Nic::Impl::set_data(const QpContext& qp, const SendDescriptor& d, uint32_t 
   p.invalidate_rkey = with_inv ? d.imm_data : 0;
 }
 
+// Of a packet that is lost before it is built: the next one's payload lies behind it all the same.
+void Nic::Impl::pass_payload(SendProgress& progress, uint32_t bytes) {
+  if (broken(Fault::lost_payload_sent_later)) return;
+  while (bytes != 0 && progress.sge_index < progress.sge_count) {
+    const uint32_t in_sge = progress.sges[progress.sge_index].length_bytes - progress.sge_offset;
+    const uint32_t part = std::min(bytes, in_sge);
+    bytes -= part;
+    progress.sge_offset += part;
+    if (part == in_sge) {
+      ++progress.sge_index;
+      progress.sge_offset = 0;
+    }
+  }
+}
+
 // False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
 bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked) {
   const SendDescriptor& d = progress.descriptor;
   const wire::Packet p = next_packet(qp, progress);
   if (!(qp.type == QpType::kUd ? prepare_datagram(qp, d) : prepare_flows(qp))) {
     counters.add(Counter::tx_unresolved);
+    pass_payload(progress, p.payload_bytes);
   } else if (qp.type == QpType::kUd && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
     if (!send_to_group(qp, progress, p, blocked)) return false;
   } else if (!has_room(qp.peer)) {
