@@ -58,6 +58,7 @@ namespace hostnic {
   X(fence_ignored, "2: a fenced request does not wait for READs")                            \
   X(read_limit_ignored, "2: more READs are outstanding than max_rd_atomic")                  \
   X(lost_payload_sent_later, "what ARP makes wait keeps its payload for the next packet")    \
+  X(answers_sent_last, "33: READ answers find room on a slow port when nothing is sent")     \
   /* Losing and recovering */                                                                \
   X(wrong_attempt, "20: resends carry the attempt number of the transmission before")        \
   X(spurious_not_counted, "24: a resend that was not needed teaches nothing")                \

@@ -146,6 +146,7 @@ struct Nic::Impl final : public impair::PacketOps {
   std::vector<QpContext*> ack_list, ack_next, report_list, slide_list, slide_next;
   std::vector<ReadJob> read_jobs = std::vector<ReadJob>(kReadJobs);
   uint32_t read_head = 0, read_count = 0;
+  bool answers_first = false;
 
   std::array<OutputQueue, kMaxPeers + 1> outputs;
   uint32_t output_peers = 1;  // how many of them are in use, loopback excepted

@@ -73,8 +73,11 @@ uint32_t Nic::poll(TimeNs now_ns) {
   work += nic.receive_turn();
   nic.send_acks();
   work += nic.command_turn();
+  // Each in its turn comes first: on a slow port the other finds no room.
+  if (!broken(Fault::answers_sent_last)) nic.answers_first = !nic.answers_first;
+  if (nic.answers_first) work += nic.serve_reads();
   work += nic.transmit_turn();
-  work += nic.serve_reads();
+  if (!nic.answers_first) work += nic.serve_reads();
   nic.payload_references.give_back();
   work += nic.ask_neighbours();
   if (nic.tx_stage) nic.run_tx_stage();

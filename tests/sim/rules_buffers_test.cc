@@ -287,6 +287,26 @@ TEST(Rules, Rule33_AFullPortHoldsUpNoOtherPeer) {
   EXPECT_EQ(pair.sent(1, kMillisecond).size(), 1u);
 }
 
+// A slow port takes a packet now and then. What its own program sends without end and what others
+// read here take turns.
+TEST(Rules, Rule33_AnswersAndRequestsShareAFullPort) {
+  WorldSettings settings;
+  settings.link.gigabits = 1;
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  auto reader = pair.world.make_endpoint(1), target = pair.world.make_endpoint(0);
+  pair.world.connect(*reader, *target);
+  const uint32_t here = pair.near->host->add_mr(pair.local);
+  for (uint64_t i = 0; i < 4; ++i) pair.post(SendOp::kWrite, i, pair.at(0, 200 * kMtu));
+  pair.world.run_for(kMillisecond);
+  const Sge landing{pair.remote.address(Pair::kBytes - 100), 100, pair.rkey};
+  ASSERT_EQ(
+      reader->post_send(Pair::request(SendOp::kRead, 9, landing, pair.local.address(0), here)), 0);
+  EXPECT_EQ(pair.take(*reader, *reader->send_cq, 1, 10 * kMillisecond).size(), 1u);
+  EXPECT_LT(pair.sent(4, 0).size(), 4u) << "the port was free: no test";
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, Pair::kBytes - 100, 100));
+}
+
 TEST(Rules, Rule33_LoopbackGoesThroughAQueue) {
   WorldSettings settings;
   settings.hosts = 1;
