@@ -62,6 +62,7 @@ namespace hostnic {
   /* Losing and recovering */                                                                \
   X(wrong_attempt, "20: resends carry the attempt number of the transmission before")        \
   X(spurious_not_counted, "24: a resend that was not needed teaches nothing")                \
+  X(answers_do_not_acknowledge, "20: a request that was answered still waits for its ACK")   \
   X(whole_window_resent, "24: one loss makes everything outstanding lost")                   \
   X(no_tail_loss_probe, "24: the tail-loss probe sends nothing")                             \
   X(rto_never_fires, "24: the retransmission timeout never comes")                           \

@@ -79,6 +79,55 @@ TEST(Rules, Rule20_TheTriggerTellsTheRoundTrip) {
   EXPECT_LT(cell.rtt_ns, 160'000u);
 }
 
+// Few of them ask for an ACK, and nobody waits for those that are not sent.
+TEST(Rules, Rule20_AnswersAcknowledge) {
+  for (const SendOp op : {SendOp::kRead, SendOp::kFetchAdd}) {
+    Pair pair;
+    const auto bytes = op == SendOp::kRead ? 2 * kMtu : 8;
+    pair.post(SendOp::kWrite, 0, pair.at(0, 8));  // its ACK tells the round trip
+    ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    Recorder sent(pair.world);
+    for (uint64_t i = 1; i <= 32; ++i) {
+      // What is before it goes unsignalled, and is acknowledged with it.
+      pair.post(SendOp::kWrite, 100 + i, pair.at(i * 64, 64), 4096 + i * 64, /*signalled=*/false);
+      pair.post(op, i, pair.at(65536 + i * bytes, bytes));
+    }
+    const auto done = pair.sent(32);
+    ASSERT_EQ(done.size(), 32u);
+    for (uint64_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(done[i].wr_id, i + 1);
+      EXPECT_EQ(done[i].status, WcStatus::kSuccess);
+    }
+    uint32_t asked = 0, requests = 0;
+    for (const SentPacket& p :
+         sent.of(0, op == SendOp::kRead ? Opcode::kReadRequest : Opcode::kFetchAdd)) {
+      ++requests;
+      asked += p.headers.ack_request;
+    }
+    EXPECT_EQ(requests, 32u);
+    EXPECT_LE(asked, 4u);
+    EXPECT_EQ(pair.near->host->driver().counters().probes, 0u);
+    EXPECT_EQ(pair.near_counter(Counter::retransmitted_packets), 0u);
+  }
+}
+
+// The ACK that says how much further the peer's window reaches may be lost with no packet under way
+// that would bring another.
+TEST(Rules, Rule20_AnswersOpenTheWindow) {
+  WorldSettings settings;
+  settings.windows = {1024, 32};
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 0, pair.at(0, 8));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  pair.world.impair(0, "rx drop kind ack");
+  for (uint64_t i = 1; i <= 4; ++i) {
+    pair.post(SendOp::kWrite, 100 + i, pair.at(0, 31 * kMtu), 0, /*signalled=*/false);
+    pair.post(SendOp::kRead, i, pair.at(512 * 1024, 8));
+    ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess) << i;
+  }
+  EXPECT_EQ(pair.near->host->driver().counters().probes, 0u);
+}
+
 TEST(Rules, Rule21_OneReportPerQpIsOutstanding) {
   Pair pair;
   for (uint64_t i = 0; i < 20; ++i) pair.post_receive(i, 0, kMtu);

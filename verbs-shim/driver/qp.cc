@@ -190,7 +190,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
   attr.state = to;
   switch (to) {
     case QpState::kReset:
-      head_ = issue_ = tail_ = 0;
+      head_ = issue_ = tail_ = answered_ = 0;
       freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
       recv_posted_ = recv_taken_ = 0;
@@ -237,7 +237,7 @@ void Qp::start_sends(Psn first, TimeNs now_ns) {
                   is_reliable() ? settings.policy : wire::Policy::kSelective);
   request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
   psns_since_ack_request_ = 0;
-  heard_ = has_credit_ = false;
+  has_credit_ = false;
   highest_acceptable_ = first + (kInitialWindow - 1);
   credit_ = 0;
   rnr_ = Rnr::kNone;

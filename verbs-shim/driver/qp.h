@@ -162,6 +162,11 @@ class alignas(kCacheLineBytes) Qp {
   }
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
   QpCell& cell() { return host_.map.cell(cell_index); }
+  // Receivers of whole messages acknowledge what they have counted, which may be less than what
+  // they have executed (rule 30).
+  bool answers_acknowledge() const {
+    return host_.settings().policy != wire::Policy::kWholeMessage;
+  }
   // Path MTUs are powers of two.
   uint32_t mtu_shift() const {
     return static_cast<uint32_t>(std::countr_zero(attr.path_mtu_bytes));
@@ -209,6 +214,7 @@ class alignas(kCacheLineBytes) Qp {
   Issue issue_chunk(TimeNs now_ns);
   Issue issue_local(uint32_t index);
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
+  bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
   uint8_t attempt_of_rest(const Wqe& w) const;
   // Of a request's PSNs, and the bytes that they carry.
   struct Range {
@@ -235,6 +241,8 @@ class alignas(kCacheLineBytes) Qp {
   // qp_news.cc
   void take_requests_news(const CellNews& news, TimeNs now_ns);
   void take_responses_news(const CellNews& news, TimeNs now_ns);
+  void take_executed(TimeNs now_ns);
+  void note_acknowledged(Psn una, TimeNs now_ns);
   void take_nak(const CellNews& news, TimeNs now_ns);
   void take_errors(const CellNews& news);
   void take_events(const CellNews& news);
@@ -272,7 +280,7 @@ class alignas(kCacheLineBytes) Qp {
   bool credit_unsaid_ = false;  // a credit notification that found the urgent ring full
   bool flushing_ = false;       // the NIC let go of the QP in ERR: posts flush at once
   // The peer's limits.
-  bool heard_ = false, has_credit_ = false;
+  bool has_credit_ = false;
   Psn highest_acceptable_;
   uint32_t credit_ = 0;
   uint32_t psns_since_ack_request_ = 0;
@@ -288,6 +296,7 @@ class alignas(kCacheLineBytes) Qp {
   // READs' answers that will be asked for next. With none outstanding the rest lies idle.
   Psn next_response_psn_;
   uint32_t next_read_number_ = 0;
+  uint32_t answered_ = 0;  // index: no request before it waits for answers, if not before head_
 
   // Counters in the cell that were dealt with.
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,

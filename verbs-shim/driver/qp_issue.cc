@@ -153,7 +153,9 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
     if (w.response_count != 0 && responses_.next() == w.first_response_psn) {
       first_pull = std::min({w.response_count, chunk_packets(limit_bytes), response_room()});
     }
-    send_read_request(w, 0, first_pull, 0, kSendAckRequest, ring);
+    const bool ack = answers_need_ack(w, first_pull, room);
+    psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
+    send_read_request(w, 0, first_pull, 0, ack ? kSendAckRequest : 0, ring);
     requests_.on_first_send(1, now_ns);
     if (first_pull != 0) responses_.on_first_send(first_pull, now_ns);
     ++issue_;
@@ -211,6 +213,16 @@ bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room
   if (psns_since_ack_request_ + packets >= request_congestion_.psns() / 4) return true;
   if (w.issued_psns + packets != w.psn_count) return false;
   return w.signalled || index + 1 == tail_ || !may_start(wqe(index + 1));
+}
+
+// Answers acknowledge the request that they are for (take_executed()), so where all of them are
+// pulled with it an ACK would say nothing new. One in so many PSNs is asked for all the same, for
+// round trip times.
+bool Qp::answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const {
+  constexpr uint32_t kPsnsPerAck = 16;
+  if (room == 1 || first_pull == 0 || first_pull != w.response_count || !rtt_.valid()) return true;
+  return !answers_acknowledge() ||
+         psns_since_ack_request_ + 1 >= std::min(kPsnsPerAck, request_congestion_.psns() / 4);
 }
 
 void Qp::write_landing(const Wqe& w, uint32_t index) {

@@ -134,13 +134,9 @@ void Qp::take_events(const CellNews& news) {
 }
 
 void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
-  if (news.ack_count != 0) {
-    heard_ = true;
-    if (const Psn highest(news.highest_acceptable_psn);
-        distance(highest_acceptable_, highest) > 0) {
-      highest_acceptable_ = highest;
-    }
-  }
+  if (const Psn highest(news.highest_acceptable_psn);
+      news.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
+    highest_acceptable_ = highest;
   if (news.has_credit != 0 && (!has_credit_ || serial_distance(credit_, news.recv_sn_limit) > 0 ||
                                broken(Fault::credit_lowered))) {
     has_credit_ = true;
@@ -171,16 +167,20 @@ void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
   } else {
     requests_.on_news(Psn(news.base_psn));
   }
-  request_congestion_.on_news(requests_.una(), requests_.next());
-  if (requests_.una() != una) {
-    note_progress(now_ns);
-    if (rnr_ == Rnr::kProbing) {
-      rnr_ = Rnr::kNone;
-      rnr_retries_used_ = 0;
-    }
-  }
+  note_acknowledged(una, now_ns);
   const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
+}
+
+// Requests from `una` on may have been.
+void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
+  request_congestion_.on_news(requests_.una(), requests_.next());
+  if (requests_.una() == una) return;
+  note_progress(now_ns);
+  if (rnr_ == Rnr::kProbing) {
+    rnr_ = Rnr::kNone;
+    rnr_retries_used_ = 0;
+  }
 }
 
 void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
@@ -213,7 +213,27 @@ void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
   }
   response_congestion_.on_news(responses_.una(), responses_.next());
   if (fresh != 0) note_progress(now_ns);
+  if (responses_.una() != una) take_executed(now_ns);
   if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
+}
+
+// READs and atomics execute at the front of what their peer has received: once all answers to one
+// are here, it and all before it has been acknowledged (InfiniBand 9.7.5.1.1).
+void Qp::take_executed(TimeNs now_ns) {
+  if (!answers_acknowledge() || broken(Fault::answers_do_not_acknowledge)) return;
+  if (serial_distance(answered_, head_) > 0) answered_ = head_;
+  const Psn una = requests_.una();
+  Psn executed = una;
+  for (; answered_ != issue_; ++answered_) {
+    const Wqe& w = wqe(answered_);
+    if (w.response_count == 0) continue;
+    if (distance(w.first_response_psn + w.response_count, responses_.una()) < 0) break;
+    executed = w.first_psn + 1;
+  }
+  requests_.on_news(executed);
+  // The ACK that would have said how far the peer's window reaches now may never come.
+  highest_acceptable_ += static_cast<uint32_t>(distance(una, requests_.una()));
+  note_acknowledged(una, now_ns);
 }
 
 void Qp::note_progress(TimeNs now_ns) {
