@@ -113,8 +113,8 @@ class LcoreLoop {
   LcoreIdle idle_;
   // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
   // But one that has just been delivered something is likely to answer, and to poll then: its
-  // yields are an account of their own.
-  static constexpr uint64_t kDearYieldNs = 50'000'000, kDearYieldsNs = 800'000'000;
+  // yields are an account of their own. Most dear yields come alone, as a program starts.
+  static constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 800'000'000;
   YieldCost idle_yield_cost_{kDearYieldNs, kDearYieldsNs};
   YieldCost answer_yield_cost_{kDearYieldNs, kDearYieldsNs};
   std::vector<Pollable*> nics_;

@@ -33,7 +33,11 @@ TEST(YieldCost, AStrangerThatStaysIsRememberedLonger) {
     EXPECT_TRUE(cost.dear(now - 1));
     EXPECT_FALSE(cost.dear(now)) << remembered;
   }
-  cost.took(now, now + 1);  // it has gone
+  now += 10 * kMs;
+  cost.took(now, now + 1);  // it rests
+  cost.took(now, now + 3 * kMs);
+  EXPECT_TRUE(cost.dear(now + 182 * kMs)) << "and was still there";
+  now += 183 * kMs + 21 * kMs;  // it has gone
   cost.took(now, now + 3 * kMs);
   EXPECT_FALSE(cost.dear(now + 53 * kMs));
 }
