@@ -185,15 +185,20 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
 }
 
 // Go-back-N: the receiver takes the front only. One later transmission that arrived first, and all
-// is repeated, once per round trip: what was handed over before the repetition proves nothing.
+// is repeated, once per round trip: what was handed over before the repetition proves nothing. An
+// atomic that waits for the READs before it is acknowledged, and holds the receiver's base up all
+// the same: the front is what comes after it.
 uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
-  const State& front = state(una_);
+  Psn first = una_;
+  while (first != next_ && acked_->test(first)) first += 1;
+  if (first == next_) return 0;
+  const State& front = state(first);
   if (front.lost || newest_arrived_sent_ns_ < front.sent_ns ||
       !overdue(front, now_ns, srtt_ns, /*threshold=*/1)) {
     return 0;
   }
   const uint32_t before = lost_count_;
-  mark_unit(una_, /*guessed=*/false);
+  mark_unit(first, /*guessed=*/false);
   return lost_count_ - before;
 }
 

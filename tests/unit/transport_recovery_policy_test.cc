@@ -35,6 +35,21 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsEverythingFromTheHole) {
   EXPECT_EQ(tracker_.detect_losses(30, kRtt), 6u);
 }
 
+// An atomic has arrived and waits for the READs before it: the base stays, and is acknowledged.
+TEST_P(PolicyTracker, Rule30_GoBackNGoesBackOncePerRoundTripBehindAHeldFront) {
+  start(wire::Policy::kGoBackN, {1, 8});
+  tracker_.on_news(at(0), bits({at(0)}));
+  tracker_.on_trigger(at(3), 0);
+  EXPECT_EQ(tracker_.detect_losses(kRtt, kRtt), 8u) << "but for what was acknowledged";
+  tracker_.on_resend(at(1), 8, kRtt);
+  for (const uint32_t later : {4u, 5u, 6u}) {
+    tracker_.on_trigger(at(later), 0);
+    EXPECT_EQ(tracker_.detect_losses(kRtt + later, kRtt), 0u) << "left before the repetition";
+  }
+  tracker_.on_trigger(at(2), 1);
+  EXPECT_EQ(tracker_.detect_losses(2 * kRtt, kRtt), 8u);
+}
+
 TEST_P(PolicyTracker, Rule30_GoBackNLeavesWhatHasNotLeft) {
   start(wire::Policy::kGoBackN, {8});
   tracker_.note_transmitted(at(5));
