@@ -88,8 +88,12 @@ WorldSettings random_world(Random& random, const Profile& profile) {
                               : wire::Policy::kSelective};
   if (options().policy) s.policies = {*options().policy};
   // A receiver counts a long message in parts of half its own window. A sender whose window is
-  // smaller than such a part never completes one (docs/testing.md).
-  if (s.policies[0] == wire::Policy::kWholeMessage) s.windows.resize(1);
+  // smaller than such a part never completes one, nor does one behind a queue that is shorter: it
+  // drops the same packets of each repetition (docs/transport.md, rule 30).
+  if (s.policies[0] == wire::Policy::kWholeMessage) {
+    s.windows.resize(1);
+    s.link.queue_packets = 4096;
+  }
   return s;
 }
 
