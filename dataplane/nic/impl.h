@@ -379,6 +379,7 @@ struct Nic::Impl final : public impair::PacketOps {
     bool ack_request = false;
   };
   void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, bool retransmit);
+  static void forget_stamps(QpContext& qp, Transmitted again);
   void note_transmitted(QpContext& qp, const wire::Packet& last, uint32_t packets,
                         bool retransmit) {
     note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets,

@@ -51,11 +51,15 @@ inline void Nic::Impl::note_transmitted(QpContext& qp, Transmitted last, uint32_
                                         bool retransmit) {
   if (retransmit) counters.add(Counter::retransmitted_packets, packets);
   const Psn next = last.psn + 1;
-  if (distance(qp.transmitted, next) > 0) {
+  const bool repeated = distance(qp.transmitted, next) <= 0;
+  if (!repeated) {
     qp.transmitted = next;
     qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
   }
-  if (!last.ack_request) return;
+  if (!last.ack_request) {
+    if (unlikely(repeated && qp.stamps_used != 0)) forget_stamps(qp, last);
+    return;
+  }
   if (qp.type != QpType::kRc) {
     settle_unreliable(qp, next);
     return;

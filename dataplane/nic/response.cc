@@ -35,6 +35,16 @@ using Place = ReceiveWindow::Place;
   ++cell.rtt_count;
 }
 
+// An answer is pulled again by a request that looks like the one before: whichever an ACK answers,
+// the time since the first is no round trip.
+[[gnu::noinline]] void Nic::Impl::forget_stamps(QpContext& qp, Transmitted again) {
+  for (QpContext::SendStamp& stamp : qp.stamps) {
+    if (!stamp.used() || stamp.psn() != again.psn || stamp.attempt() != again.attempt) continue;
+    stamp = {};
+    --qp.stamps_used;
+  }
+}
+
 // Rules 21, 22: the newest base wins, bits are OR-ed, a NAK stays until the base passes it.
 // Impossible ACKs change nothing.
 void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,

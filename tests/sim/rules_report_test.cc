@@ -79,6 +79,28 @@ TEST(Rules, Rule20_TheTriggerTellsTheRoundTrip) {
   EXPECT_LT(cell.rtt_ns, 160'000u);
 }
 
+// A timeout repeats the front, and pulls the answer of an atomic far behind it by a request like
+// the one that probed.
+TEST(Rules, Rule20_APulledAnswerIsNoRoundTrip) {
+  Pair pair;
+  pair.world.impair(0, "rx drop all");
+  pair.world.impair(1, "rx drop all kind write");
+  pair.post(SendOp::kWrite, 1, pair.at(0, 40 * kMtu));
+  pair.post(SendOp::kFetchAdd, 2, pair.at(256 * 1024, 8), 256 * 1024);
+  pair.world.run_for(6 * kMillisecond);  // the probe's answer is lost, too
+  pair.world.impair(0, "rx none");
+  pair.world.impair(1, "rx none");
+  const QpCell& cell = pair.near->host->channel().cell(0);
+  uint32_t longest_ns = 0;
+  for (int i = 0; i < 8'000; ++i) {
+    pair.world.run_for(kMicrosecond);
+    longest_ns = std::max(longest_ns, cell.rtt_ns);
+  }
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_GT(longest_ns, 0u);
+  EXPECT_LT(longest_ns, kMillisecond);
+}
+
 // Few of them ask for an ACK, and nobody waits for those that are not sent.
 TEST(Rules, Rule20_AnswersAcknowledge) {
   for (const SendOp op : {SendOp::kRead, SendOp::kFetchAdd}) {
