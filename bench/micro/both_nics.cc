@@ -1,6 +1,7 @@
 // Both halves of the NIC together, as one lcore runs them: WRITEs of one NIC's client, as
 // descriptors in its send ring, cross the virtual wire of hostnicd and become bytes in the memory
-// of the other NIC's client; ACKs come back and become reports. The benchmark plays the drivers.
+// of the other NIC's client; ACKs come back and become reports. READs go the other way, and their
+// answers become reports. The benchmark plays the drivers.
 #include <fmt/format.h>
 #include <rte_errno.h>
 
@@ -23,11 +24,14 @@ constexpr size_t kMemoryBytes = 1 << 17;
 constexpr uint32_t kMaxTurns = 100;
 
 enum class Packets : uint8_t { kSingle, kSealed, kUnits };
+enum class Direction : uint8_t { kWrites, kReads };
 
 class BothNics {
  public:
-  explicit BothNics(Packets packets, uint32_t qps = 1)
-      : pools_(make_pools()),
+  explicit BothNics(Packets packets, uint32_t qps = 1, Direction direction = Direction::kWrites)
+      : source_(kMemoryBytes, direction == Direction::kWrites ? 1 : 0),
+        target_(kMemoryBytes, direction == Direction::kWrites ? 0 : 1),
+        pools_(make_pools()),
         wire_(make_wire(pools_.get())),
         sender_(wire_->port(0), source_, settings(0, packets, qps)),
         receiver_(wire_->port(1), target_, settings(1, packets, qps)) {
@@ -42,9 +46,13 @@ class BothNics {
   SendDescriptor make_write(uint64_t at, uint32_t length_bytes) const {
     return sender_.make_write(Psn(0), at, length_bytes, target_.address(), receiver_.key());
   }
+  SendDescriptor make_read(uint32_t length_bytes) {
+    return sender_.make_read(length_bytes, target_.address(), receiver_.key());
+  }
+  NicBench& reader() { return sender_; }
   // One turn of an lcore with both NICs. False: the send ring is full.
-  bool turn(std::span<const SendDescriptor> writes) {
-    if (!sender_.post(writes)) return false;
+  bool turn(std::span<const SendDescriptor> requests) {
+    if (!sender_.post(requests)) return false;
     sender_.poll();
     sender_.take_reports();
     receiver_.poll();
@@ -61,9 +69,13 @@ class BothNics {
     settle();
     bool all = true;
     for (uint32_t qp = 0; qp < ends.size(); ++qp) all = all && sender_.acknowledged(qp) == ends[qp];
-    return all && receiver_.counter(Counter::bytes_copied_mapped) == bytes &&
-           std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==
-               0;
+    return all && receiver_.counter(Counter::bytes_copied_mapped) == bytes && alike(bytes);
+  }
+  // The same of READs: until everything has been answered.
+  bool finish_reads(Psn end, uint64_t bytes) {
+    settle();
+    return sender_.answered() == end && sender_.counter(Counter::bytes_copied_mapped) == bytes &&
+           alike(bytes);
   }
 
  private:
@@ -106,11 +118,15 @@ class BothNics {
             .segmentation = packets == Packets::kUnits,
             .pools = &pools_.get()};
   }
+  bool alike(uint64_t bytes) const {
+    return std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==
+           0;
+  }
   void settle() {
     for (uint32_t turns = 0; turns < kMaxTurns; ++turns) turn({});
   }
 
-  Buffer source_{kMemoryBytes, 1}, target_{kMemoryBytes, 0};
+  Buffer source_, target_;
   Pools pools_;
   std::unique_ptr<VirtualWire> wire_;
   NicBench sender_, receiver_;
@@ -190,6 +206,40 @@ HOSTNIC_BENCHMARK(nic_both_qps)->Args({64, 64})->Args({4096, 10'000});
 // With segmentation offload: of ACKs.
 void nic_both_qps_units(benchmark::State& state) { run_qps(state, Packets::kUnits); }
 HOSTNIC_BENCHMARK(nic_both_qps_units)->Args({64, 64})->Args({4096, 10'000});
+
+// As many READs a turn as one answers.
+void run_reads(benchmark::State& state, Packets packets) {
+  constexpr uint32_t kTurnReads = kOutstandingReads / 2;
+  const auto message_bytes = static_cast<uint32_t>(state.range(0));
+  const uint32_t answers_per_message = (message_bytes + kMtuBytes - 1) / kMtuBytes;
+  BothNics nics(packets, 1, Direction::kReads);
+  std::array<SendDescriptor, kTurnReads> reads;
+  reads.fill(nics.make_read(message_bytes));
+  const uint64_t target = reads[0].va;
+  uint32_t number = 0;
+  Psn psn, answer;
+  uint64_t at = 0;
+  for (auto _ : measured(state)) {
+    for (SendDescriptor& d : reads) {
+      nics.reader().number_read(d, number++, psn, answer, at);
+      d.va = target + at;
+      psn += 1;
+      answer += answers_per_message;
+      at = (at + message_bytes) % kMemoryBytes;
+    }
+    if (!nics.turn(reads)) {
+      state.SkipWithError("the send ring is full");
+      return;
+    }
+  }
+  const uint64_t bytes = state.iterations() * kTurnReads * message_bytes;
+  report(state, state.iterations() * kTurnReads, bytes);
+  if (!nics.finish_reads(answer, bytes))
+    state.SkipWithError("other bytes were placed than read, or not answered");
+}
+// With segmentation offload.
+void nic_both_read_units(benchmark::State& state) { run_reads(state, Packets::kUnits); }
+HOSTNIC_BENCHMARK(nic_both_read_units)->Arg(64)->Arg(65536);
 
 // As between the NICs of one hostnicd: payload is copied once, from memory to memory.
 void nic_both(benchmark::State& state) { run(state, Packets::kSingle); }

@@ -13,9 +13,10 @@ namespace hostnic::bench {
 namespace {
 
 constexpr uint32_t kPd = 1;
-constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite;
+constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead;
+constexpr uint64_t kLandingBytes = kOutstandingReads * sizeof(LandingSlot);
 // Segment memory of a QP's: receive queue, completions, landing list.
-constexpr uint64_t kQpArenaBytes = 64 + 64 + sizeof(LandingSlot);
+constexpr uint64_t kQpArenaBytes = 64 + 64 + kLandingBytes;
 
 void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
@@ -82,16 +83,17 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
                          .space_offset = memory.address()});
   key_ = mrs_.add(std::move(init));
   for (uint32_t cell = 0; cell < settings.qps; ++cell) {
+    landing_.push_back(segment_.allocate(kLandingBytes));
     Command command{};
     command.kind = CommandKind::kCreateQp;
     command.create_qp = {.cell_index = cell,
                          .pd = kPd,
                          .recv_queue_offset = segment_.allocate(64),
                          .recv_completion_offset = segment_.allocate(64),
-                         .landing_offset = segment_.allocate(sizeof(LandingSlot)),
+                         .landing_offset = landing_.back(),
                          .recv_entries = 0,
                          .recv_max_sge = 1,
-                         .landing_entries = 1,
+                         .landing_entries = kOutstandingReads,
                          .type = QpType::kRc};
     qpns_.push_back(execute(command).qpn);
   }
@@ -144,6 +146,32 @@ SendDescriptor NicBench::make_write(Psn psn, uint64_t at, uint32_t length_bytes,
   d.sge_count = 1;
   d.sge0 = {memory_.address() + at, length_bytes, key_};
   return d;
+}
+
+SendDescriptor NicBench::make_read(uint32_t length_bytes, uint64_t peer_address,
+                                   uint32_t peer_key) {
+  auto* const slots = reinterpret_cast<LandingSlot*>(segment_.at(landing_[0]));
+  for (uint32_t i = 0; i < kOutstandingReads; ++i)
+    slots[i] = {.length_bytes = length_bytes, .sge_count = 1};
+  SendDescriptor d{};
+  d.op = SendOp::kRead;
+  d.qpn = qpns_[0];
+  d.length_bytes = d.message_bytes = length_bytes;
+  d.va = peer_address;
+  d.key = peer_key;
+  return d;
+}
+
+void NicBench::number_read(SendDescriptor& d, uint32_t number, Psn psn, Psn first_response_psn,
+                           uint64_t at) {
+  auto* const slots = reinterpret_cast<LandingSlot*>(segment_.at(landing_[0]));
+  LandingSlot& slot = slots[number % kOutstandingReads];
+  slot.read_number = number;
+  slot.first_response_psn = first_response_psn.value();
+  slot.sge[0] = {memory_.address() + at, d.length_bytes, key_};
+  d.psn = psn.value();
+  d.recv_sn = number;
+  d.first_response_psn = first_response_psn.value();
 }
 
 uint32_t NicBench::take_reports() {

@@ -14,6 +14,7 @@ namespace hostnic::bench {
 
 inline constexpr uint32_t kMtuBytes = 4096;
 inline constexpr double kPoolScale = 0.25;
+inline constexpr uint32_t kOutstandingReads = 16;
 
 Ipv4Address address_of(uint32_t index);
 
@@ -75,6 +76,11 @@ class NicBench {
   // offset of the peer's, and wants an ACK. By the first QP.
   SendDescriptor make_write(Psn psn, uint64_t at, uint32_t length_bytes, uint64_t peer_address,
                             uint32_t peer_key) const;
+  // A READ of the first QP's that asks for no ACK, but for what number_read() says: which it is,
+  // and where the answers land.
+  SendDescriptor make_read(uint32_t length_bytes, uint64_t peer_address, uint32_t peer_key);
+  void number_read(SendDescriptor& d, uint32_t number, Psn psn, Psn first_response_psn,
+                   uint64_t at);
   // False: no room for all of them in the send ring.
   bool post(std::span<const SendDescriptor> descriptors) {
     return segment_.sends.enqueue_bulk(descriptors.data(),
@@ -84,6 +90,8 @@ class NicBench {
   uint32_t take_reports();
   // Of a QP's requests: all before it have been acknowledged.
   Psn acknowledged(uint32_t qp = 0) { return Psn(segment_.cell(qp).base_psn); }
+  // The same of the first QP's answers.
+  Psn answered() { return Psn(segment_.cell(0).response_base_psn); }
   void poll() { nic_->poll(now_ns_ += 1000); }
   uint64_t counter(Counter counter) const { return nic_->counters().get(counter); }
 
@@ -98,6 +106,7 @@ class NicBench {
   std::unique_ptr<Nic> nic_;
   uint32_t key_ = 0;
   std::vector<uint32_t> qpns_;
+  std::vector<uint64_t> landing_;  // by QP, in the segment
   TimeNs now_ns_ = 1'000'000'000;
 };
 

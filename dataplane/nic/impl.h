@@ -352,6 +352,7 @@ struct Nic::Impl final : public impair::PacketOps {
     SendProgress& progress;
   };
   uint32_t transmit_ring(ClientState& client, const SendSource& source, uint32_t budget);
+  bool has_elements(ClientState& client, const SendSource& source, uint32_t elements);
   bool take_descriptor(ClientState& client, const SendSource& source);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
   wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;

@@ -188,9 +188,9 @@ struct Nic::Impl::SinglesRun {
   return done;
 }
 
-// Returns how many have left, 0 where something else comes first.
+// The queue is not empty. Returns how many have left, 0 where something else comes first.
 uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
-  if (queue.empty() || tx_stage || seals) return 0;
+  if (tx_stage || seals) return 0;
   // Long messages need not wait for what several singles have in common.
   if (queue.front_length_bytes() > settings.mtu_bytes) return 0;
   SinglesTurn turn;

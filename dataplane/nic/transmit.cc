@@ -29,6 +29,10 @@ bool plausible(const SendDescriptor& d) {
   return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
 }
 
+bool is_dropped(const ClientState& client) {
+  return client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone;
+}
+
 }  // namespace
 
 uint32_t Nic::Impl::transmit_turn() {
@@ -42,7 +46,7 @@ uint32_t Nic::Impl::transmit_turn() {
 }
 
 uint32_t Nic::Impl::transmit_client(ClientState& client) {
-  if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return 0;
+  if (is_dropped(client)) return 0;
   ClientChannel& channel = *client.channel;
   const uint32_t urgent =
       transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, kTxBudget);
@@ -51,11 +55,23 @@ uint32_t Nic::Impl::transmit_client(ClientState& client) {
   return urgent + transmit_ring(client, {channel.sends, client.sends, client.normal}, kTxBudget);
 }
 
+// Whether the queue has so many elements, from the ring if need be. False: the client may have been
+// dropped.
+[[gnu::always_inline]] inline bool Nic::Impl::has_elements(ClientState& client,
+                                                           const SendSource& source,
+                                                           uint32_t elements) {
+  bool bad_position = false;
+  if (source.queue.fetch(source.ring, elements, bad_position)) return true;
+  if (bad_position) drop_client(client, DropReason::kRingPosition);
+  return false;
+}
+
 uint32_t Nic::Impl::transmit_ring(ClientState& client, const SendSource& source, uint32_t budget) {
   SendProgress& progress = source.progress;
   uint32_t done = 0;
   while (done < budget) {
     if (!progress.active) {
+      if (!has_elements(client, source, 1)) break;
       const uint32_t singles = send_singles(client, source.queue, budget - done);
       done += singles;
       if (singles != 0) continue;
@@ -81,21 +97,16 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, const SendSource& source,
   return done;
 }
 
-// Takes the next descriptor and its continuation elements. False: the ring is empty, or the client
-// was dropped.
+// Takes the next descriptor, which is there, and its continuation elements. False: the client was
+// dropped.
 bool Nic::Impl::take_descriptor(ClientState& client, const SendSource& source) {
   SendProgress& progress = source.progress;
   SendDescriptor& d = progress.descriptor;
-  bool bad_position = false;
-  if (!source.queue.fetch(source.ring, 1, bad_position)) {
-    if (bad_position) drop_client(client, DropReason::kRingPosition);
-    return false;
-  }
   counters.add(Counter::descriptors);
   d = source.queue.front();
   if (d.extra_elements > kMaxExtraElements || !plausible(d) ||
-      !source.queue.fetch(source.ring, 1u + d.extra_elements, bad_position)) {
-    drop_client(client, bad_position ? DropReason::kRingPosition : DropReason::kBadDescriptor);
+      !has_elements(client, source, 1u + d.extra_elements)) {
+    if (!is_dropped(client)) drop_client(client, DropReason::kBadDescriptor);
     return false;
   }
   std::memcpy(progress.extra.data(), source.queue.behind_front(),
