@@ -28,10 +28,6 @@ using AckFollowers = Followers<AckFollower, 10>;
 // What a buffer must hold.
 inline constexpr uint32_t kAckUnitBytes = kFollowersOffset + sizeof(AckFollowers);
 
-// A unit that borrows no payload is one of ACKs.
-inline bool is_ack_unit(const rte_mbuf* packet) {
-  return (packet->ol_flags & (unit_flag() | borrowed_flag())) == unit_flag();
-}
 inline AckFollowers& ack_followers(rte_mbuf* packet) { return followers_in<AckFollowers>(packet); }
 
 class AckUnit : public OpenUnit<AckFollowers> {
@@ -45,8 +41,5 @@ class AckUnit : public OpenUnit<AckFollowers> {
     return place;
   }
 };
-
-// Turns a unit of ACKs into its second packet and those behind it.
-void step_ack_unit(rte_mbuf* packet);
 
 }  // namespace hostnic

@@ -31,6 +31,10 @@ class DescriptorQueue {
   uint32_t front_length_bytes() const {
     return word_at(begin_, offsetof(SendDescriptor, length_bytes));
   }
+  SendOp front_op() const {
+    static_assert(sizeof(SendOp) == 1 && offsetof(SendDescriptor, op) == 0);
+    return static_cast<SendOp>(elements_[begin_].bytes[0]);
+  }
   // The queue pair of the descriptor so many elements behind it, if one begins there; 0: unknown.
   uint32_t qpn_behind_front(uint32_t elements) const {
     if (begin_ + elements >= end_) return 0;

@@ -2,9 +2,8 @@
 
 #include <span>
 
-#include "dataplane/nic/ack_unit.h"
 #include "dataplane/nic/impl.h"
-#include "dataplane/nic/request_unit.h"
+#include "dataplane/nic/unit.h"
 
 namespace hostnic {
 namespace {
@@ -17,25 +16,36 @@ void rebuild_headers(rte_mbuf* packet, const wire::Packet& p) {
   wire::build(flow, p, false, {}, {frame, kFollowersOffset});
 }
 
-}  // namespace
-
-void step_ack_unit(rte_mbuf* packet) {
-  AckFollowers& followers = ack_followers(packet);
-  wire::Packet p = held_headers(packet);
-  followers.all[followers.next++].apply_to(p);
+// Those without payload.
+template <class AllFollowers>
+void step_small(rte_mbuf* packet, wire::Packet& p) {
+  followers_in<AllFollowers>(packet).pop().apply_to(p);
   rebuild_headers(packet, p);
-  if (followers.waiting() == 0) packet->ol_flags &= ~unit_flag();
 }
 
-void step_request_unit(rte_mbuf* packet, PayloadReferences& stock) {
-  RequestFollowers& followers = request_followers(packet);
-  wire::Packet p = held_headers(packet);
+void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
   stock.put(*borrowed_payload(packet));
-  const RequestFollower& request = followers.pop();
+  const RequestFollower& request = request_followers(packet).pop();
   request.apply_to(p);
   rebuild_headers(packet, p);
   lend_payload(*packet, packet->data_len, p.payload_bytes, request.payload());
-  if (followers.waiting() == 0) packet->ol_flags &= ~unit_flag();
+}
+
+}  // namespace
+
+void step_followers(rte_mbuf* packet, PayloadReferences& stock) {
+  wire::Packet p = held_headers(packet);
+  switch (p.opcode) {
+    case wire::Opcode::kAck:
+      step_small<AckFollowers>(packet, p);
+      break;
+    case wire::Opcode::kReadRequest:
+      step_small<ReadFollowers>(packet, p);
+      break;
+    default:
+      step_request(packet, p, stock);
+  }
+  if (followers_in<FollowerCount>(packet).waiting() == 0) packet->ol_flags &= ~unit_flag();
 }
 
 }  // namespace hostnic

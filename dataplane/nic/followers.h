@@ -2,9 +2,9 @@
 // one's, and so is each ACK, and a buffer, its headers and their judgement cost more than what
 // these say. Where units may travel (unit.h), packets of one kind to one peer that leave in one
 // turn follow the first of them, an ordinary packet, as values behind its headers: plain ACKs
-// (ack_unit.h) and requests of one packet (request_unit.h). They are packets all the same: counted,
-// judged one by one, and made into packets again where somebody needs them. The lcore that has the
-// buffer.
+// (ack_unit.h), WRITEs and SENDs of one packet (request_unit.h), and READ requests (read_unit.h).
+// They are packets all the same: counted, judged one by one, and made into packets again where
+// somebody needs them. The lcore that has the buffer.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -18,17 +18,21 @@
 
 namespace hostnic {
 
-// Behind the headers in the buffer of such a unit.
+// Behind the headers in the buffer of such a unit, whatever follows.
+struct FollowerCount {
+  uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
+
+  uint32_t waiting() const { return count - next; }
+};
 template <class Follower, uint32_t kMost>
-struct Followers {
+struct Followers : FollowerCount {
   using Kind = Follower;
   static constexpr uint32_t kCapacity = kMost;
 
-  uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
   std::array<Follower, kMost> all;
 
-  uint32_t waiting() const { return count - next; }
   bool full() const { return count == kMost; }
+  const Follower& pop() { return all[next++]; }
 };
 
 inline constexpr uint16_t kFollowersOffset = 128;  // from where the headers begin

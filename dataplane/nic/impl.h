@@ -1,11 +1,12 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
-// (bytes into memory), transmit.cc (descriptors become packets), singles.cc, rows.cc and units.cc
-// (several packets at a time), acknowledge.cc, followers.cc (packets of many queue pairs in one
-// buffer), departed.cc (ACKs of ended connections), read_service.cc, unreliable.cc (UC and UD, both
-// directions), multicast.cc (UD to groups), commands.cc, reports.cc (towards the driver), output.cc
-// (towards the port), neighbours.cc (ARP), impairments.cc, windows.cc (memory windows).
+// (bytes into memory), transmit.cc (descriptors become packets), singles.cc, read_requests.cc,
+// rows.cc and units.cc (several packets at a time), acknowledge.cc, followers.cc (packets of many
+// queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
+// unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
+// (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
+// windows.cc (memory windows).
 #pragma once
 
 #include <array>
@@ -248,6 +249,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void slide_responses(QpContext& qp);
   void report_responses(QpContext& qp);
   void publish_responses(QpContext& qp);
+  void begin_pull(QpContext& qp, const SendDescriptor& d);
   void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
 
   // unreliable.cc
@@ -412,6 +414,13 @@ struct Nic::Impl final : public impair::PacketOps {
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
                                   const DescriptorQueue& queue, MemoryRegionEntry*& region);
 
+  // output.h
+  bool may_send(const ClientState& client, QpContext& qp);
+
+  // read_requests.cc
+  uint32_t send_read_requests(ClientState& client, DescriptorQueue& queue, uint32_t budget);
+  bool add_read_request(QpContext& qp, ReadUnit& unit, const SendDescriptor& d);
+
   // units.cc
   bool sends_units(int peer) const;
   const char* why_no_units() const;
@@ -421,8 +430,9 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_unit(rte_mbuf* unit);
   bool receive_acks(rte_mbuf* unit);  // these three: receive.cc
-  bool receive_requests(rte_mbuf* unit);
-  bool receive_follower(wire::Packet& p, const std::byte* payload);
+  template <class AllFollowers>
+  bool receive_requests(rte_mbuf* unit, AllFollowers& followers);
+  bool receive_follower(wire::Packet& p, std::span<const std::byte> payload);
   bool receive_request_unit(QpContext& qp, const wire::Packet& first,
                             const BorrowedPayload& payload);
   bool receive_response_unit(QpContext& qp, const wire::Packet& first,

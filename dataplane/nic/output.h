@@ -24,6 +24,13 @@ inline bool Nic::Impl::prepare_flows(QpContext& qp) {
   return true;
 }
 
+// Whether requests of a queue pair of RC may leave, and nothing about it is special.
+[[gnu::always_inline]] inline bool Nic::Impl::may_send(const ClientState& client, QpContext& qp) {
+  return qp.client == client.channel && qp.type == QpType::kRc &&
+         (qp.state == QpState::kRts || qp.state == QpState::kSqd) && !qp.send_failed &&
+         prepare_flows(qp);
+}
+
 // The packets of many queue pairs that have come together leave.
 template <class Unit>
 inline void Nic::Impl::emit_open(Unit& unit) {

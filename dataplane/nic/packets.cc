@@ -88,7 +88,7 @@ namespace {
 constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
 static_assert(RTE_PKTMBUF_HEADROOM + kAckUnitBytes <= kSmallRoom);
 constexpr uint16_t kHeaderRoom = RTE_PKTMBUF_HEADROOM + kRequestUnitBytes;
-static_assert(kHeaderRoom >= kSmallRoom);
+static_assert(kHeaderRoom >= kSmallRoom && kRequestUnitBytes >= kReadUnitBytes);
 constexpr unsigned kMaxCache = 256;
 
 rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,

@@ -31,6 +31,7 @@ struct RequestFollower {
     request.solicited = solicited;
   }
   BorrowedPayload payload() const { return {bytes, region, packets}; }
+  std::span<const std::byte> contents() const { return {bytes, payload_bytes}; }
 };
 
 // Half of what a client sends in a turn fits into one.
@@ -46,10 +47,9 @@ struct RequestFollowers : Followers<RequestFollower, 15> {
 // What a buffer must hold.
 inline constexpr uint32_t kRequestUnitBytes = kFollowersOffset + sizeof(RequestFollowers);
 
-// The first packet of a unit of requests has none of its own behind it.
+// Of a unit: the first packet of one of requests has none of its own behind it.
 inline bool is_request_unit(rte_mbuf* packet) {
-  const uint64_t flags = unit_flag() | borrowed_flag();
-  return (packet->ol_flags & flags) == flags && borrowed_payload(packet)->followers == 0;
+  return (packet->ol_flags & borrowed_flag()) != 0 && borrowed_payload(packet)->followers == 0;
 }
 inline RequestFollowers& request_followers(rte_mbuf* packet) {
   return followers_in<RequestFollowers>(packet);
@@ -79,9 +79,5 @@ class RequestUnit : public OpenUnit<RequestFollowers> {
  private:
   wire::Opcode opcode_ = wire::Opcode::kWriteOnly;
 };
-
-// Turns a unit of requests into its second packet and those behind it; the references of the first
-// go into `stock`.
-void step_request_unit(rte_mbuf* packet, PayloadReferences& stock);
 
 }  // namespace hostnic

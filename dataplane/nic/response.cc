@@ -242,6 +242,12 @@ void Nic::Impl::publish_responses(QpContext& qp) {
   }
 }
 
+// The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
+// other, and an older descriptor's answers are simply stale.
+void Nic::Impl::begin_pull(QpContext& qp, const SendDescriptor& d) {
+  if (static_cast<int8_t>(d.epoch - qp.epoch) > 0) start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
+}
+
 // The driver pulls again from `keep_until` on: what later READs have received so far may be older
 // than what is now pulled, and counts as not received (rule 18).
 void Nic::Impl::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {

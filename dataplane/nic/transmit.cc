@@ -72,9 +72,11 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, const SendSource& source,
   while (done < budget) {
     if (!progress.active) {
       if (!has_elements(client, source, 1)) break;
-      const uint32_t singles = send_singles(client, source.queue, budget - done);
-      done += singles;
-      if (singles != 0) continue;
+      const uint32_t small = source.queue.front_op() == SendOp::kRead
+                                 ? send_read_requests(client, source.queue, budget - done)
+                                 : send_singles(client, source.queue, budget - done);
+      done += small;
+      if (small != 0) continue;
       if (!take_descriptor(client, source)) break;
       if (!progress.active) {
         ++done;
@@ -132,10 +134,7 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
   if (qp.type != QpType::kRc && !may_send_unreliable(qp, d)) return false;
   if (is_read_or_atomic(d.op)) {
-    // Only a newer one: the rings overtake each other, and an older descriptor's answers are simply
-    // stale.
-    if (static_cast<int8_t>(d.epoch - qp.epoch) > 0)
-      start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
+    begin_pull(qp, d);
   } else if ((d.flags & kSendInline) == 0) {
     progress.sge_count = d.sge_count;
     if (d.sge_count != 0) progress.sges[0] = d.sge0;

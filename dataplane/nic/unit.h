@@ -10,23 +10,27 @@
 
 #include "dataplane/nic/ack_unit.h"
 #include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/read_unit.h"
 #include "dataplane/nic/request_unit.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
 inline bool is_unit(const rte_mbuf* packet) { return (packet->ol_flags & unit_flag()) != 0; }
+// Of a unit: whether its packets are not one message's (followers.h).
+inline bool has_followers(rte_mbuf* packet) {
+  return (packet->ol_flags & borrowed_flag()) == 0 || borrowed_payload(packet)->followers == 0;
+}
 
 // How many packets a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
   if (!is_unit(packet)) return 1;
-  if (is_ack_unit(packet)) return 1 + ack_followers(packet).waiting();
-  if (is_request_unit(packet)) return 1 + request_followers(packet).waiting();
+  if (has_followers(packet)) return 1 + followers_in<FollowerCount>(packet).waiting();
   return 1u + borrowed_payload(packet)->followers;
 }
 inline uint64_t wire_bytes_of(rte_mbuf* packet) {
   if (!is_unit(packet)) return packet->pkt_len;
-  if (is_ack_unit(packet)) return uint64_t{packet->pkt_len} * packets_in(packet);
+  if (borrowed_payload(packet) == nullptr) return uint64_t{packet->pkt_len} * packets_in(packet);
   if (is_request_unit(packet)) {
     const RequestFollowers& followers = request_followers(packet);
     return packet->pkt_len + uint64_t{packet->data_len} * followers.waiting() +
@@ -48,5 +52,7 @@ void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end);
 // Turns a unit into its second packet and those behind it; references to what the first alone
 // borrows go into `stock`. False: there is none.
 bool step_unit(rte_mbuf* packet, PayloadReferences& stock);
+// The same of a unit of packets of many messages.
+void step_followers(rte_mbuf* packet, PayloadReferences& stock);
 
 }  // namespace hostnic

@@ -52,12 +52,8 @@ void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end) {
 
 bool step_unit(rte_mbuf* packet, PayloadReferences& stock) {
   if (!is_unit(packet)) return false;
-  if (is_ack_unit(packet)) {
-    step_ack_unit(packet);
-    return true;
-  }
-  if (is_request_unit(packet)) {
-    step_request_unit(packet, stock);
+  if (has_followers(packet)) {
+    step_followers(packet, stock);
     return true;
   }
   BorrowedPayload& payload = payload_in(*packet);
@@ -174,8 +170,12 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
   if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
-  if (is_ack_unit(unit)) return receive_acks(unit);
-  if (is_request_unit(unit)) return receive_requests(unit);
+  if (has_followers(unit)) {
+    if (first.opcode == wire::Opcode::kAck) return receive_acks(unit);
+    return first.opcode == wire::Opcode::kReadRequest
+               ? receive_requests(unit, followers_in<ReadFollowers>(unit))
+               : receive_requests(unit, request_followers(unit));
+  }
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
   if (qp == nullptr || !hears(*qp, first.src_ip, first.src_port, answer)) return false;
@@ -196,33 +196,35 @@ bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
 
 // The same of one message of a unit of them.
 [[gnu::always_inline]] inline bool Nic::Impl::receive_follower(wire::Packet& p,
-                                                               const std::byte* payload) {
+                                                               std::span<const std::byte> payload) {
   QpContext* const qp = find_qp(raw(p.dest_qpn));
   if (qp == nullptr || !hears(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
   state_of(*qp->client).data_arrived = true;
-  return take_in_order(*qp, p, {payload, p.payload_bytes}, 1);
+  return take_in_order(*qp, p, payload, 1);
 }
 
 // All requests of a unit, the first of which is in `received`. What is not simply next is judged as
 // a packet. False: it is not for us, and nothing has happened.
-bool Nic::Impl::receive_requests(rte_mbuf* unit) {
+template <class AllFollowers>
+bool Nic::Impl::receive_requests(rte_mbuf* unit, AllFollowers& followers) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet p = received.packet();
-  RequestFollowers& followers = request_followers(unit);
-  for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
-    prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kReceives);
-  if (!receive_follower(p, borrowed_payload(unit)->bytes)) judge_alone(p, unit);
+  const auto ahead = [&](uint32_t i) {
+    if (i < followers.count) prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kReceives);
+  };
+  for (uint32_t i = 0; i < kQpsAhead; ++i) ahead(i);
+  if (!receive_follower(p, payload_of(unit, p))) judge_alone(p, unit);
   while (followers.waiting() != 0) {
-    if (const uint32_t ahead = followers.next + kQpsAhead; ahead < followers.count)
-      prefetch_qp(raw(followers.all[ahead].dest_qpn), QpPart::kReceives);
-    const RequestFollower& request = followers.all[followers.next];
+    ahead(followers.next + kQpsAhead);
+    const auto& request = followers.all[followers.next];
     request.apply_to(p);
-    if (receive_follower(p, request.bytes)) {
-      payload_references.put(followers.pop().payload());
-    } else {
-      step_request_unit(unit, payload_references);
+    if (!receive_follower(p, request.contents())) {
+      step_followers(unit, payload_references);
       judge_alone(p, unit);
+      continue;
     }
+    followers.pop();
+    if constexpr (requires { request.payload(); }) payload_references.put(request.payload());
   }
   counters.add(Counter::rx_units);
   return true;

@@ -1,5 +1,5 @@
-// Segmentation offload with many queue pairs: their ACKs and their messages of one packet share
-// buffers, and nobody can tell but by the speed.
+// Segmentation offload with many queue pairs: their ACKs, their messages of one packet and their
+// READ requests share buffers, and nobody can tell but by the speed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -38,7 +38,7 @@ class ManyConnections {
     rkey = far[0]->host->add_mr(remote, kAllAccess);
     for (size_t i = 0; i < local.size(); ++i) local.data()[i] = static_cast<uint8_t>(i * 7 + 1);
   }
-  // Its part of `local` goes to `remote`.
+  // Its part of `local` goes to `remote`; of a READ, the other way.
   void post(uint32_t i, SendOp op = SendOp::kWrite, uint32_t key = 0) {
     const Sge sge{local.address(i * kBytes), kBytes, lkey};
     EXPECT_EQ(near[i]->post_send(
@@ -57,7 +57,8 @@ class ManyConnections {
   // One message on each, so many times.
   void send(uint32_t times, SendOp op) {
     for (uint32_t round = 0; round < times; ++round) {
-      std::memset(remote.data(), 0, remote.size());
+      if (op == SendOp::kRead) std::memcpy(remote.data(), local.data(), local.size());
+      std::memset((op == SendOp::kRead ? local : remote).data(), 0, local.size());
       for (uint32_t i = 0; op == SendOp::kSend && i < kCount; ++i) post_receive(i);
       for (uint32_t i = 0; i < kCount; ++i) post(i, op);
       for (uint32_t i = 0; i < kCount; ++i)
@@ -138,7 +139,7 @@ TEST(Followers, AcksInAUnitAreJudgedOneByOne) {
 }
 
 TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
-  for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend, SendOp::kRead}) {
     for (const uint32_t hosts : {2u, 1u}) {
       SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(op) << ", hosts " << hosts);
       constexpr uint64_t kRequests = 5 * ManyConnections::kCount;
@@ -175,7 +176,8 @@ TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
 
 // Those that are lost are lost alone.
 TEST(Followers, ImpairmentsOnArrivalSeeRequests) {
-  for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend, SendOp::kRead}) {
+    SCOPED_TRACE(static_cast<int>(op));
     ManyConnections connections(settings_with(true));
     World& world = connections.world;
     world.impair(1, "rx drop nth 7");
@@ -227,28 +229,64 @@ TEST(Followers, RequestsInAUnitAreJudgedOneByOne) {
   }
 }
 
+// The same of what is asked for: a key that is none, a queue pair that has gone.
+TEST(Followers, ReadsInAUnitAreJudgedOneByOne) {
+  WorldSettings settings = settings_with(true);
+  settings.link.delay_ns = 20 * kMicrosecond;
+  ManyConnections connections(settings);
+  World& world = connections.world;
+  constexpr uint32_t kRefused = 3, kGone = 5, kCount = ManyConnections::kCount;
+  std::memcpy(connections.remote.data(), connections.local.data(), connections.local.size());
+  std::memset(connections.local.data(), 0, connections.local.size());
+  for (uint32_t i = 0; i < kCount; ++i)
+    connections.post(i, SendOp::kRead, i == kRefused ? connections.rkey ^ 1 : 0);
+  world.run_for(10 * kMicrosecond);  // they are on their way
+  ASSERT_EQ(world.host(1).counter(Counter::rx_packets), 0u);
+  Endpoint& gone = *connections.far[kGone];
+  ASSERT_EQ(gone.host->driver().destroy_qp(gone.qp), 0);
+  world.run_for(20 * kMicrosecond);
+  EXPECT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
+  EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+  EXPECT_EQ(world.host(1).counter(Counter::read_requests_served), kCount - 2);
+  EXPECT_EQ(world.host(1).counter(Counter::nak_sent), 1u);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    if (i == kGone) continue;
+    EXPECT_EQ(connections.status_of(i),
+              i == kRefused ? WcStatus::kRemAccessErr : WcStatus::kSuccess);
+    EXPECT_EQ(connections.arrived(i), i != kRefused) << i;
+  }
+}
+
 // A request in a unit that comes behind a hole is a packet like others.
 TEST(Followers, ARequestInAUnitMayComeAhead) {
-  ManyConnections connections(settings_with(true));
-  World& world = connections.world;
-  constexpr uint32_t kCount = ManyConnections::kCount;
-  world.impair(1, "rx drop nth 7");
-  for (uint32_t i = 0; i < kCount; ++i) connections.post(i);
-  world.run_for(5 * kMicrosecond);
-  ASSERT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
-  world.impair(1, "rx none");
-  for (uint32_t i = 0; i < kCount; ++i) connections.post(i);
-  world.run_for(5 * kMicrosecond);
-  EXPECT_EQ(world.host(1).counter(Counter::out_of_sequence), 1u);
-  EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
-  for (uint32_t i = 0; i < kCount; ++i) {
-    Endpoint& near = *connections.near[i];
-    const auto done = take_completions(world, near, *near.send_cq, 2, 2 * kSecond);
-    ASSERT_EQ(done.size(), 2u) << i;
-    for (const auto& c : done) EXPECT_EQ(c.status, WcStatus::kSuccess) << i;
-    EXPECT_TRUE(connections.arrived(i)) << i;
+  for (const SendOp op : {SendOp::kWrite, SendOp::kRead}) {
+    SCOPED_TRACE(static_cast<int>(op));
+    ManyConnections connections(settings_with(true));
+    World& world = connections.world;
+    constexpr uint32_t kCount = ManyConnections::kCount;
+    if (op == SendOp::kRead) {
+      std::memcpy(connections.remote.data(), connections.local.data(), connections.local.size());
+      std::memset(connections.local.data(), 0, connections.local.size());
+    }
+    world.impair(1, "rx drop nth 7");
+    for (uint32_t i = 0; i < kCount; ++i) connections.post(i, op);
+    world.run_for(5 * kMicrosecond);
+    ASSERT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
+    world.impair(1, "rx none");
+    for (uint32_t i = 0; i < kCount; ++i) connections.post(i, op);
+    world.run_for(5 * kMicrosecond);
+    EXPECT_EQ(world.host(1).counter(Counter::out_of_sequence), 1u);
+    EXPECT_EQ(world.host(1).counter(Counter::held_packets), 1u);
+    EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+    for (uint32_t i = 0; i < kCount; ++i) {
+      Endpoint& near = *connections.near[i];
+      const auto done = take_completions(world, near, *near.send_cq, 2, 2 * kSecond);
+      ASSERT_EQ(done.size(), 2u) << i;
+      for (const auto& c : done) EXPECT_EQ(c.status, WcStatus::kSuccess) << i;
+      EXPECT_TRUE(connections.arrived(i)) << i;
+    }
+    EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
   }
-  EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
 }
 
 // A unit of ACKs that was taken apart is what build() makes of them.
@@ -311,6 +349,67 @@ TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
     EXPECT_EQ(packets_in(packet), count - i);
     std::vector<std::byte> expected(wire::kMaxHeaderBytes);
     expected.resize(wire::build(flow_of(port_at(i), 0x42, 17), ack_at(i), false, {}, expected));
+    ASSERT_EQ(packet->pkt_len, expected.size());
+    EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
+    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
+  }
+  rte_pktmbuf_free(packet);
+}
+
+// The same of READ requests.
+TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
+  Pair pair;  // for its pools
+  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class) {
+    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
+                                    Ipv4Address{0x0a000002}, src_port, traffic_class, 17);
+  };
+  const auto request_at = [](uint32_t i) {
+    wire::Packet p;
+    p.opcode = wire::Opcode::kReadRequest;
+    p.dest_qpn = Qpn{0x123450 + i};
+    p.psn = Psn(0xfffffe + i);
+    p.attempt = i % 4;
+    p.ack_request = i % 2 == 0;
+    p.solicited = i % 3 == 0;
+    p.reth = {uint64_t{0x7000'0000'0000} + i, 0xabcdef + i, 1'000'000 + i};
+    p.read = {0x1000 + i, Psn(0xfffff9 + 3 * i), static_cast<uint8_t>(250 + i), 4096 * i, 4096 + i};
+    return p;
+  };
+  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
+  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header);
+  ASSERT_NE(packet, nullptr);
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const auto first_flow = flow_of(port_at(0), 0x42);
+  const size_t bytes =
+      wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
+  packet->data_len = static_cast<uint16_t>(bytes);
+  packet->pkt_len = static_cast<uint32_t>(bytes);
+  ReadUnit unit;
+  EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
+  unit.begin(packet, 2, first_flow);
+  EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
+  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
+  uint32_t count = 1;
+  while (ReadFollower* const place = unit.add(2, flow_of(port_at(count), 0x42))) {
+    const wire::Packet p = request_at(count++);
+    *place = {.dest_qpn = p.dest_qpn,
+              .psn = p.psn,
+              .src_port = place->src_port,
+              .attempt = p.attempt,
+              .ack_request = p.ack_request,
+              .solicited = p.solicited,
+              .reth = p.reth,
+              .read = p.read};
+  }
+  EXPECT_EQ(count, 16u);
+  ASSERT_EQ(unit.take(), packet);
+  EXPECT_EQ(wire_bytes_of(packet), bytes * count);
+  PayloadReferences stock;
+  for (uint32_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(packets_in(packet), count - i);
+    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
+    expected.resize(wire::build(flow_of(port_at(i), 0x42), request_at(i), false, {}, expected));
     ASSERT_EQ(packet->pkt_len, expected.size());
     EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
     EXPECT_EQ(step_unit(packet, stock), i + 1 != count);

@@ -1,0 +1,52 @@
+// Units of READ requests (followers.h): what is asked of one peer in one turn.
+#pragma once
+
+#include <span>
+
+#include "dataplane/nic/followers.h"
+
+namespace hostnic {
+
+// A READ request that differs from the one in front in this.
+struct ReadFollower {
+  Qpn dest_qpn{};
+  Psn psn;
+  uint16_t src_port = 0;
+  uint8_t attempt = 0;
+  bool ack_request = false, solicited = false;
+  wire::Reth reth;
+  wire::ReadEth read;
+
+  // Turns the headers of any request of the unit into this one's.
+  void apply_to(wire::Packet& request) const {
+    request.dest_qpn = dest_qpn;
+    request.psn = psn;
+    request.src_port = src_port;
+    request.attempt = attempt;
+    request.ack_request = ack_request;
+    request.solicited = solicited;
+    request.reth = reth;
+    request.read = read;
+  }
+  std::span<const std::byte> contents() const { return {}; }
+};
+
+// With the first as many as a queue pair may have outstanding.
+using ReadFollowers = Followers<ReadFollower, 15>;
+
+// What a buffer must hold.
+inline constexpr uint32_t kReadUnitBytes = kFollowersOffset + sizeof(ReadFollowers);
+
+class ReadUnit : public OpenUnit<ReadFollowers> {
+ public:
+  using OpenUnit::begin;  // with a READ request
+  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
+  // place (protocol/store_forwarding.h).
+  ReadFollower* add(int peer, const wire::FlowTemplate& flow) {
+    ReadFollower* const place = next_place(peer, flow);
+    if (place != nullptr) place->src_port = src_port_of(flow);
+    return place;
+  }
+};
+
+}  // namespace hostnic
