@@ -22,6 +22,9 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   late_quarters_ = kMinLateQuarters;
   quiet_news_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
+  repeated_front_ = first + Psn::kMask;  // none
+  repeat_most_ = window;
+  front_losses_ = 0;
 }
 
 uint32_t SendTracker::left() const {
@@ -187,7 +190,9 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
 // Go-back-N: the receiver takes the front only. One later transmission that arrived first, and all
 // is repeated, once per round trip: what was handed over before the repetition proves nothing. An
 // atomic that waits for the READs before it is acknowledged, and holds the receiver's base up all
-// the same: the front is what comes after it.
+// the same: the front is what comes after it. A front that is lost again and again is one of more
+// than a queue on the way takes: of one burst behind the other it may lose the same packets each
+// time, so less goes until it has arrived. One repetition is lost by chance, too.
 uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
   Psn first = una_;
   while (first != next_ && acked_->test(first)) first += 1;
@@ -196,6 +201,13 @@ uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
   if (front.lost || newest_arrived_sent_ns_ < front.sent_ns ||
       !overdue(front, now_ns, srtt_ns, /*threshold=*/1)) {
     return 0;
+  }
+  if (first != repeated_front_) {
+    repeated_front_ = first;
+    front_losses_ = 0;
+    repeat_most_ = std::min(repeat_most_ * 2, window());
+  } else if (++front_losses_ > kFrontLossesByChance) {
+    repeat_most_ = std::max(std::min(repeat_most_, left()) / 2, 1u);
   }
   const uint32_t before = lost_count_;
   mark_unit(first, /*guessed=*/false);
@@ -226,7 +238,7 @@ void SendTracker::repeat_unit(Psn psn, Psn& first, uint32_t& count) const {
   if (policy_ == wire::Policy::kSelective) return;
   if (policy_ == wire::Policy::kGoBackN) {
     const auto end = una_ + left();
-    if (before(psn, end)) count = static_cast<uint32_t>(distance(psn, end));
+    if (before(psn, end)) count = std::min(static_cast<uint32_t>(distance(psn, end)), repeat_most_);
     return;
   }
   while (first != una_ && !state(first + Psn::kMask).ends_message) first += Psn::kMask;  // - 1

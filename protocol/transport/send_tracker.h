@@ -212,6 +212,11 @@ class SendTracker {
   uint32_t lost_count_ = 0;
   uint32_t resends_in_flight_ =
       0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
+  // Go-back-N: what was found lost last, how often its repetition was, and how many PSNs go again
+  // together.
+  static constexpr uint32_t kFrontLossesByChance = 1;
+  Psn repeated_front_;
+  uint32_t front_losses_ = 0, repeat_most_ = 0;
   uint32_t acked_ahead_ = 0;  // bits set in acked_
   uint64_t last_send_ns_ = 0;
   std::unique_ptr<PsnBits> acked_;  // beyond una_

@@ -30,9 +30,30 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsEverythingFromTheHole) {
   tracker_.on_trigger(at(7), 0);
   EXPECT_EQ(tracker_.detect_losses(20, kRtt), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX);
-  // The front is lost again.
-  tracker_.on_trigger(at(3), 1);
-  EXPECT_EQ(tracker_.detect_losses(30, kRtt), 6u);
+}
+
+// A burst behind the other may lose its front each time: less goes again until that has arrived,
+// then more.
+TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
+  start(wire::Policy::kGoBackN, {64});
+  TimeNs now_ns = 10 * kRtt;
+  // Of what has gone again the second arrives.
+  const auto repeats = [&](uint32_t count) {
+    tracker_.on_trigger(at(1), tracker_.attempt(at(1)));
+    EXPECT_EQ(tracker_.detect_losses(now_ns, kRtt), count);
+    EXPECT_EQ(lost(tracker_), psns(0, count));
+    tracker_.on_resend(at(0), count, now_ns);
+    now_ns += 10 * kRtt;
+  };
+  repeats(64);
+  repeats(64);  // by chance
+  repeats(32);
+  repeats(16);
+  // Those have arrived. The next ones had gone again before.
+  tracker_.on_news(at(16), {});
+  tracker_.on_trigger(at(15), tracker_.attempt(at(15)));
+  EXPECT_EQ(tracker_.detect_losses(now_ns, kRtt), 32u);
+  EXPECT_EQ(lost(tracker_), psns(16, 32));
 }
 
 // An atomic has arrived and waits for the READs before it: the base stays, and is acknowledged.
