@@ -30,16 +30,6 @@ inline constexpr uint32_t kAckUnitBytes = kFollowersOffset + sizeof(AckFollowers
 
 inline AckFollowers& ack_followers(rte_mbuf* packet) { return followers_in<AckFollowers>(packet); }
 
-class AckUnit : public OpenUnit<AckFollowers> {
- public:
-  using OpenUnit::begin;  // with a plain ACK
-  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
-  // place (protocol/store_forwarding.h).
-  AckFollower* add(int peer, const wire::FlowTemplate& flow) {
-    AckFollower* const place = next_place(peer, flow);
-    if (place != nullptr) place->src_port = src_port_of(flow);
-    return place;
-  }
-};
+using AckUnit = SmallUnit<AckFollowers>;
 
 }  // namespace hostnic

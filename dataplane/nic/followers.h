@@ -97,4 +97,18 @@ inline typename AllFollowers::Kind* OpenUnit<AllFollowers>::next_place(
   return &all.all[all.count++];
 }
 
+// Of packets without payload.
+template <class AllFollowers>
+class SmallUnit : public OpenUnit<AllFollowers> {
+ public:
+  using OpenUnit<AllFollowers>::begin;
+  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
+  // place (protocol/store_forwarding.h).
+  typename AllFollowers::Kind* add(int peer, const wire::FlowTemplate& flow) {
+    auto* const place = this->next_place(peer, flow);
+    if (place != nullptr) place->src_port = src_port_of(flow);
+    return place;
+  }
+};
+
 }  // namespace hostnic

@@ -37,16 +37,6 @@ using ReadFollowers = Followers<ReadFollower, 15>;
 // What a buffer must hold.
 inline constexpr uint32_t kReadUnitBytes = kFollowersOffset + sizeof(ReadFollowers);
 
-class ReadUnit : public OpenUnit<ReadFollowers> {
- public:
-  using OpenUnit::begin;  // with a READ request
-  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
-  // place (protocol/store_forwarding.h).
-  ReadFollower* add(int peer, const wire::FlowTemplate& flow) {
-    ReadFollower* const place = next_place(peer, flow);
-    if (place != nullptr) place->src_port = src_port_of(flow);
-    return place;
-  }
-};
+using ReadUnit = SmallUnit<ReadFollowers>;
 
 }  // namespace hostnic

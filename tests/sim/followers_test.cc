@@ -289,13 +289,42 @@ TEST(Followers, ARequestInAUnitMayComeAhead) {
   }
 }
 
+// Packets of a unit differ in their source port.
+uint16_t port_at(uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); }
+wire::FlowTemplate flow_of(uint16_t src_port, uint8_t traffic_class = 0x42,
+                           uint8_t hop_limit = 17) {
+  return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
+                                  Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
+}
+// A buffer that holds nothing but the headers of `p`.
+rte_mbuf* packet_of(const wire::Packet& p, const wire::FlowTemplate& flow, rte_mempool* pool) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(pool);
+  if (packet == nullptr) return nullptr;
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  packet->pkt_len = packet->data_len =
+      static_cast<uint16_t>(wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes}));
+  return packet;
+}
+// Takes a unit apart, whose packet `i` is made_at(i) with source port port_at(i).
+template <class MadeAt>
+void expect_apart(rte_mbuf* packet, uint32_t count, MadeAt made_at) {
+  PayloadReferences stock;
+  EXPECT_EQ(wire_bytes_of(packet), uint64_t{packet->pkt_len} * count);
+  for (uint32_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(packets_in(packet), count - i);
+    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
+    expected.resize(wire::build(flow_of(port_at(i)), made_at(i), false, {}, expected));
+    ASSERT_EQ(packet->pkt_len, expected.size());
+    EXPECT_EQ(std::memcmp(rte_pktmbuf_mtod(packet, std::byte*), expected.data(), expected.size()),
+              0);
+    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
+  }
+}
+
 // A unit of ACKs that was taken apart is what build() makes of them.
 TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
   Pair pair;  // for its pools
-  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class, uint8_t hop_limit) {
-    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
-                                    Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
-  };
   const auto ack_at = [](uint32_t i) {
     wire::Packet p;
     p.opcode = wire::Opcode::kAck;
@@ -315,23 +344,17 @@ TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
     p.sack.congestion_mark = i % 7 == 0;
     return p;
   };
-  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
-  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().control);
+  const auto first_flow = flow_of(port_at(0));
+  rte_mbuf* packet = packet_of(ack_at(0), first_flow, pair.world.pools().control);
   ASSERT_NE(packet, nullptr);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const auto first_flow = flow_of(port_at(0), 0x42, 17);
-  const size_t bytes =
-      wire::build(first_flow, ack_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
-  packet->data_len = static_cast<uint16_t>(bytes);
-  packet->pkt_len = static_cast<uint32_t>(bytes);
   AckUnit unit;
   EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
   unit.begin(packet, 2, first_flow);
   EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43, 17))) << "another traffic class";
+  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
   EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x42, 18))) << "another hop limit";
   uint32_t count = 1;
-  while (AckFollower* const place = unit.add(2, flow_of(port_at(count), 0x42, 17))) {
+  while (AckFollower* const place = unit.add(2, flow_of(port_at(count)))) {
     const wire::Packet ack = ack_at(count++);
     *place = {.dest_qpn = ack.dest_qpn,
               .src_qpn = ack.src_qpn,
@@ -342,27 +365,13 @@ TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
   EXPECT_EQ(count, 11u);
   ASSERT_EQ(unit.take(), packet);
   EXPECT_TRUE(unit.empty());
-  EXPECT_EQ(wire_bytes_of(packet), bytes * count);
-  PayloadReferences stock;
-  for (uint32_t i = 0; i < count; ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(packets_in(packet), count - i);
-    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
-    expected.resize(wire::build(flow_of(port_at(i), 0x42, 17), ack_at(i), false, {}, expected));
-    ASSERT_EQ(packet->pkt_len, expected.size());
-    EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
-  }
+  expect_apart(packet, count, ack_at);
   rte_pktmbuf_free(packet);
 }
 
 // The same of READ requests.
 TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
   Pair pair;  // for its pools
-  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class) {
-    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
-                                    Ipv4Address{0x0a000002}, src_port, traffic_class, 17);
-  };
   const auto request_at = [](uint32_t i) {
     wire::Packet p;
     p.opcode = wire::Opcode::kReadRequest;
@@ -375,22 +384,16 @@ TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
     p.read = {0x1000 + i, Psn(0xfffff9 + 3 * i), static_cast<uint8_t>(250 + i), 4096 * i, 4096 + i};
     return p;
   };
-  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
-  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header);
+  const auto first_flow = flow_of(port_at(0));
+  rte_mbuf* packet = packet_of(request_at(0), first_flow, pair.world.pools().header);
   ASSERT_NE(packet, nullptr);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const auto first_flow = flow_of(port_at(0), 0x42);
-  const size_t bytes =
-      wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
-  packet->data_len = static_cast<uint16_t>(bytes);
-  packet->pkt_len = static_cast<uint32_t>(bytes);
   ReadUnit unit;
   EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
   unit.begin(packet, 2, first_flow);
   EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
   EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
   uint32_t count = 1;
-  while (ReadFollower* const place = unit.add(2, flow_of(port_at(count), 0x42))) {
+  while (ReadFollower* const place = unit.add(2, flow_of(port_at(count)))) {
     const wire::Packet p = request_at(count++);
     *place = {.dest_qpn = p.dest_qpn,
               .psn = p.psn,
@@ -403,17 +406,7 @@ TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
   }
   EXPECT_EQ(count, 16u);
   ASSERT_EQ(unit.take(), packet);
-  EXPECT_EQ(wire_bytes_of(packet), bytes * count);
-  PayloadReferences stock;
-  for (uint32_t i = 0; i < count; ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(packets_in(packet), count - i);
-    std::vector<std::byte> expected(wire::kMaxHeaderBytes);
-    expected.resize(wire::build(flow_of(port_at(i), 0x42), request_at(i), false, {}, expected));
-    ASSERT_EQ(packet->pkt_len, expected.size());
-    EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
-  }
+  expect_apart(packet, count, request_at);
   rte_pktmbuf_free(packet);
 }
 
@@ -423,11 +416,6 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
   MemoryRegionEntry first_region, other_region;
   QpPackets first_packets, other_packets;
   std::vector<std::byte> payload(20 * 4096);
-  const auto flow_of = [](uint16_t src_port, uint8_t traffic_class, uint8_t hop_limit) {
-    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, Ipv4Address{0x0a000001},
-                                    Ipv4Address{0x0a000002}, src_port, traffic_class, hop_limit);
-  };
-  const auto port_at = [](uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); };
   constexpr uint32_t kMost = RequestFollowers::kCapacity + 1;
   for (const wire::Opcode opcode : {wire::Opcode::kWriteOnly, wire::Opcode::kSend}) {
     const auto request_at = [&](uint32_t i) {
@@ -456,7 +444,7 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
       rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header);
       ASSERT_NE(packet, nullptr);
       auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-      const auto first_flow = flow_of(port_at(0), 0x42, 17);
+      const auto first_flow = flow_of(port_at(0));
       const size_t header_bytes =
           wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
       lend_payload(*packet, header_bytes, request_at(0).payload_bytes, lent(0));
@@ -468,11 +456,11 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
           opcode == wire::Opcode::kSend ? wire::Opcode::kWriteOnly : wire::Opcode::kSend;
       EXPECT_EQ(unit.add(3, first_flow, opcode, 1), nullptr) << "another peer";
       EXPECT_EQ(unit.add(2, first_flow, another, 1), nullptr) << "another opcode";
-      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x43, 17), opcode, 1), nullptr) << "traffic class";
+      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x43), opcode, 1), nullptr) << "traffic class";
       EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x42, 18), opcode, 1), nullptr) << "hop limit";
       EXPECT_EQ(packets_in(packet), 1u);
       uint32_t count = 1;
-      for (RequestFollower* place; (place = unit.add(2, flow_of(port_at(count), 0x42, 17), opcode,
+      for (RequestFollower* place; (place = unit.add(2, flow_of(port_at(count)), opcode,
                                                      request_at(count).payload_bytes)) != nullptr;
            ++count) {
         const wire::Packet p = request_at(count);
@@ -497,8 +485,7 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
         EXPECT_EQ(packets_in(packet), count - i);
         EXPECT_EQ(wire_bytes_of(packet), bytes);
         std::vector<std::byte> expected(wire::kMaxHeaderBytes);
-        expected.resize(
-            wire::build(flow_of(port_at(i), 0x42, 17), request_at(i), false, {}, expected));
+        expected.resize(wire::build(flow_of(port_at(i)), request_at(i), false, {}, expected));
         ASSERT_EQ(packet->data_len, expected.size());
         EXPECT_EQ(packet->pkt_len, expected.size() + request_at(i).payload_bytes);
         EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
