@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 12;
+inline constexpr uint32_t kHostAbiVersion = 13;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -84,8 +84,7 @@ struct SegmentHeader {
   // Until when (CLOCK_MONOTONIC) a polling program is expected to look again: a little after each
   // ibv_poll_cq, much later while it has yielded its core (rule 34).
   alignas(64) std::atomic<uint64_t> polling_until_ns;
-  std::atomic<uint64_t> next_deadline_ns;  // when the driver's next timer is due; 0: none
-  std::atomic<uint32_t> armed_cqs;         // completion queues waiting for an event
+  std::atomic<uint32_t> armed_cqs;        // completion queues waiting for an event
   std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
   std::atomic<uint32_t> poller_naps;  // futex word: 1: a polling thread waits for reports here; the
                                       // NIC takes that back when it wakes it

@@ -32,8 +32,7 @@ Driver::Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segme
                const DriverSettings& settings)
     : settings_(settings), impl_(std::make_unique<Impl>(*this, link)) {
   error_ = impl_->map.map(segment_fd, segment, segment_bytes);
-  impl_->map_valid = error_ == 0;
-  settings_.max_qps = std::min(settings_.max_qps, impl_->map_valid ? impl_->map.max_qps() : 0);
+  settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? impl_->map.max_qps() : 0);
   impl_->qps.resize(settings_.max_qps);
 }
 Driver::~Driver() = default;
@@ -344,8 +343,6 @@ void Driver::Impl::run_timers(TimeNs now_ns) {
     }
   }
   timers_due.clear();
-  map.header().next_deadline_ns.store(owner.next_deadline_ns_.load(std::memory_order_relaxed),
-                                      std::memory_order_relaxed);
 }
 
 bool Driver::reports_waiting() const {

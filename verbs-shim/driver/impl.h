@@ -60,10 +60,8 @@ struct Driver::Impl final : QpHost {
   bool send_window_command(Qp& qp, Command& command) override;
 
   void lower_deadline(TimeNs deadline_ns) {
-    if (deadline_ns < owner.next_deadline_ns_.load(std::memory_order_relaxed)) {
+    if (deadline_ns < owner.next_deadline_ns_.load(std::memory_order_relaxed))
       owner.next_deadline_ns_.store(deadline_ns, std::memory_order_release);
-      if (map_valid) map.header().next_deadline_ns.store(deadline_ns, std::memory_order_relaxed);
-    }
   }
   void kick_if_needed() {
     if (std::exchange(must_kick, false)) link.kick();
@@ -84,8 +82,6 @@ struct Driver::Impl final : QpHost {
   Expected<Qp*, int> make_qp(const QpInit& init);
   void take_back_receives(Qp& qp);
   void forget(Qp& qp);
-
-  bool map_valid = false;
 };
 
 }  // namespace hostnic::driver
