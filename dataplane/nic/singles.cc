@@ -158,7 +158,7 @@ struct Nic::Impl::SinglesRun {
   if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != qpn)
     prefetch_qp(ahead, QpPart::kSends);
   QpContext* const qp = find_qp(qpn);
-  if (qp == nullptr || !may_send(client, *qp) || length_bytes > qp->mtu_bytes) return 0;
+  if (qp == nullptr || length_bytes > qp->mtu_bytes || !may_send(client, *qp)) return 0;
   SinglesRun run(*qp, outputs[static_cast<size_t>(qp->peer)],
                  op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
   uint32_t done = 0;
