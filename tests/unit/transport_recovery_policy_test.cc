@@ -30,6 +30,9 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsEverythingFromTheHole) {
   tracker_.on_trigger(at(7), 0);
   EXPECT_EQ(tracker_.detect_losses(20, kRtt), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX);
+  // The front is lost again.
+  tracker_.on_trigger(at(3), 1);
+  EXPECT_EQ(tracker_.detect_losses(30, kRtt), 6u);
 }
 
 // A burst behind the other may lose its front each time: less goes again until that has arrived,
