@@ -414,9 +414,6 @@ struct Nic::Impl final : public impair::PacketOps {
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
                                   const DescriptorQueue& queue, MemoryRegionEntry*& region);
 
-  // output.h
-  bool may_send(const ClientState& client, QpContext& qp);
-
   // read_requests.cc
   uint32_t send_read_requests(ClientState& client, DescriptorQueue& queue, uint32_t budget);
   bool add_read_request(QpContext& qp, ReadUnit& unit, const SendDescriptor& d);
@@ -429,7 +426,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_unit(rte_mbuf* unit);
-  bool receive_acks(rte_mbuf* unit);  // these three: receive.cc
+  bool receive_acks(rte_mbuf* unit);  // receive.cc
   template <class AllFollowers>
   bool receive_requests(rte_mbuf* unit, AllFollowers& followers);
   bool receive_follower(wire::Packet& p, std::span<const std::byte> payload);
@@ -453,6 +450,7 @@ struct Nic::Impl final : public impair::PacketOps {
                         rte_mempool* pool);
   void finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes);
   bool prepare_flows(QpContext& qp);
+  bool may_send(const ClientState& client, QpContext& qp);
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
   void send_arp(const wire::Arp& arp);
   uint32_t ask_neighbours();
