@@ -46,6 +46,7 @@ struct ClientState {
   bool answered = false;            // a command response was written in this turn
   bool data_arrived = false;        // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;      // metas were written since the driver was last known awake
+  TimeNs unseen_since_ns = 0;       // the first of them
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
 };

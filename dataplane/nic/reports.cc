@@ -8,6 +8,8 @@ namespace hostnic {
 namespace {
 constexpr uint64_t kRewakeNs = 1'000'000;
 constexpr uint64_t kAwakeNs = 50'000;
+// A program that polls takes reports sooner, or it waits behind somebody who computes.
+constexpr uint64_t kUntakenNs = 50'000;
 
 // Metas of one client that go into its ring together.
 struct MetaBatch {
@@ -55,7 +57,8 @@ void Nic::Impl::send_reports() {
         continue;
       }
       counters.add(Counter::meta_reports);
-      state_of(*qp.client).reports_unseen = true;
+      ClientState& client = state_of(*qp.client);
+      if (!std::exchange(client.reports_unseen, true)) client.unseen_since_ns = now;
       qp.on_report_list = false;
     }
     batch.count = 0;
@@ -108,8 +111,11 @@ void Nic::Impl::wake_drivers(bool idle) {
     }
     const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
     if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now < polling_until_ns) {
-      client->wake_due_ns = polling_until_ns;
-      continue;
+      const TimeNs untaken_ns = client->unseen_since_ns + kUntakenNs;
+      if (!idle || now < untaken_ns) {
+        client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
+        continue;
+      }
     }
     counters.add(Counter::driver_wakeups);
     client->channel->wake_driver();

@@ -302,6 +302,12 @@ TEST(Rules, Rule34_ASleepingDriverIsWokenAtOnceOrAfter50Us) {
   EXPECT_LT(polled, 60'000u);
 }
 
+TEST(Rules, Rule34_APollerThatYieldsAndDoesNotComeBackIsHelpedBeforeItIsGivenUp) {
+  const uint64_t yielded = woken_after_ns(/*armed_cqs=*/0, /*polling_for_ns=*/5'000'000);
+  EXPECT_GE(yielded, 50'000u) << "others may work on its core for a moment";
+  EXPECT_LT(yielded, 60'000u);
+}
+
 // The lcore asks whether it is in the way of the program that goes on now.
 TEST(Rules, DataForAProgramOfAProcessorIsToldOnce) {
   Pair pair;

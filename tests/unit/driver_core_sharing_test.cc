@@ -28,7 +28,7 @@ class CoreSharing : public testing::Test {
   void TearDown() override { sched_setaffinity(0, sizeof(before_), &before_); }
 
   // Whether it yielded depends on who else runs here.
-  void share() { (void)share_core(*header_, doorbell_, now_ns_ += 10'000'000, 1); }
+  void share() { (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000, 1); }
   static std::vector<int> allowed() {
     cpu_set_t set;
     std::vector<int> cpus;
@@ -41,6 +41,7 @@ class CoreSharing : public testing::Test {
   cpu_set_t before_;
   std::unique_ptr<SegmentHeader> header_ = std::make_unique<SegmentHeader>();
   DoorbellPage doorbell_{};
+  YieldingPoller yielding_;
   // Later than any test before: the thread remembers when it moved.
   static inline TimeNs now_ns_ = monotonic_ns();
 };
@@ -77,7 +78,7 @@ TEST_F(CoreSharing, WhileAPollerYieldsItIsKnownToComeBack) {
 TEST_F(CoreSharing, APollerInACrowdNapsWhenItHasWaitedForAWhile) {
   doorbell_.crowded.store(1);
   for (uint32_t rounds = kRoundsBeforeNap; rounds < kRoundsBeforeNap + 10; ++rounds)
-    EXPECT_FALSE(share_core(*header_, doorbell_, now_ns_ += 10'000'000, rounds));
+    EXPECT_FALSE(share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000, rounds));
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs) << "it comes back";
 }
 
@@ -116,10 +117,10 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
       std::thread([&] {
         pin_to(cpus.back());
         const TimeNs begin_ns = monotonic_ns();
-        if (!share_core(*header_, doorbell_, begin_ns, kRoundsBeforeNap)) return;
+        if (!share_core(*header_, doorbell_, yielding_, begin_ns, kRoundsBeforeNap)) return;
         const TimeNs end_ns = monotonic_ns();
         used = end_ns - begin_ns > 5'000 && end_ns - begin_ns < 200'000;
-        again = share_core(*header_, doorbell_, end_ns, kRoundsBeforeNap);
+        again = share_core(*header_, doorbell_, yielding_, end_ns, kRoundsBeforeNap);
       }).join();
     }
     EXPECT_TRUE(used) << "no yield took as long as a partner's";
@@ -129,6 +130,60 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
   EXPECT_FALSE(yields_again());
   doorbell_.serves_ethernet.store(0);
   EXPECT_TRUE(yields_again());
+}
+
+// A stranger computes on the poller's core, and nobody on the service thread's.
+TEST_F(CoreSharing, APollerWhoseYieldDoesNotEndIsFetched) {
+  const auto cpus = allowed();
+  const int crowded = cpus.front(), idle = cpus.back();
+  std::atomic<bool> stop{false};
+  std::thread stranger([&] {
+    pin_to(crowded);
+    while (!stop.load()) {
+    }
+  });
+  std::atomic<int> fetched{0};
+  std::thread poller([&] {
+    while (!stop.load()) {
+      pin_to(crowded);
+      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
+      // Now and then: the yields would be dear.
+      (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000'000, 1);
+      ASSERT_EQ(allowed(), cpus);
+      ASSERT_EQ(yielding_.tid.load(), 0u);
+    }
+  });
+  pin_to(idle);
+  for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
+       fetched.load() < 5 && monotonic_ns() < until_ns;) {
+    const uint32_t tid = yielding_.tid.load();
+    if (tid == 0 || (tid & YieldingPoller::kFetched) != 0) continue;
+    // Not yet: it has only begun.
+    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000);
+    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kFetched, 0u);
+    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
+    if ((yielding_.tid.load() & YieldingPoller::kFetched) != 0) ++fetched;
+  }
+  stop.store(true);
+  stranger.join();
+  poller.join();
+  EXPECT_EQ(fetched.load(), 5);
+}
+
+TEST_F(CoreSharing, APollerThatMayRunNowhereElseIsNotFetched) {
+  const auto cpus = allowed();
+  std::thread poller([&] {
+    pin_to(cpus.front());
+    for (int i = 0; i < 1'000; ++i)
+      (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000'000, 1);
+    EXPECT_EQ(allowed(), std::vector<int>{cpus.front()});
+  });
+  pin_to(cpus.back());
+  for (int i = 0; i < 1'000; ++i) {
+    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
+    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kFetched, 0u);
+  }
+  poller.join();
 }
 
 TEST_F(CoreSharing, APollerThatNapsSaysSoWhereTheNicWakesIt) {

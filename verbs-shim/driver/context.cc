@@ -84,6 +84,7 @@ struct Context::Parts {
   pthread_t thread{};
   bool thread_runs = false;
   std::atomic<bool> stop{false};
+  YieldingPoller yielding;
   std::atomic<uint64_t> service_wakes_ns{0};  // when the service thread looks next at the latest
 
   ~Parts() {
@@ -288,7 +289,12 @@ void Context::service_loop() {
     tell_port_changes(port_was_up);
     // Whoever holds the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep it from its core.
-    if (!program_polls(now) && !driver_->try_progress(now)) pause_for(kLockBusyNs);
+    if (program_polls(now)) {
+      if (p.header->driver_wake.load(std::memory_order_relaxed) != seen)
+        fetch_stuck_poller(p.yielding, now);
+    } else if (!driver_->try_progress(now)) {
+      pause_for(kLockBusyNs);
+    }
   }
 }
 
@@ -378,7 +384,8 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   if (taken != 0) {
     empty_polls = 0;
   } else if (++empty_polls % kEmptyPollsBeforeYield == 0) {
-    if (!share_core(header, *parts_->doorbell, now, empty_polls / kEmptyPollsBeforeYield)) {
+    if (!share_core(header, *parts_->doorbell, parts_->yielding, now,
+                    empty_polls / kEmptyPollsBeforeYield)) {
       announce_nap(header);
       if (!driver_->reports_waiting()) nap(header);
     }

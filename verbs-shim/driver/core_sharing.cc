@@ -23,6 +23,10 @@ constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
 constexpr uint64_t kBetweenMovesNs = 5'000'000;
 constexpr uint64_t kNowhereToGoNs = 1'000'000'000;
 
+// A yield that lasts so long may be one that doesn't end soon. One that lasts much longer is none:
+// the program jumped out of it.
+constexpr uint64_t kStuckNs = 30'000, kForgottenNs = 100'000'000;
+
 // Moves the calling thread away from `cpu`. The affinity is narrowed and given back at once: the
 // kernel moves the thread for the first and lets it be for the second. When to look again.
 uint64_t leave(int cpu) {
@@ -34,6 +38,33 @@ uint64_t leave(int cpu) {
     return kNowhereToGoNs;
   sched_setaffinity(0, sizeof(allowed), &allowed);
   return kBetweenMovesNs;
+}
+
+// Of the calling thread, which has been or is being fetched.
+void restore_affinity(const YieldingPoller& yielding) {
+  while (!yielding.not_fetched.load(std::memory_order_acquire)) {
+    cpu_set_t now;
+    if (sched_getaffinity(0, sizeof(now), &now) != 0) return;
+    if (!CPU_EQUAL(&now, &yielding.allowed)) {
+      sched_setaffinity(0, sizeof(yielding.allowed), &yielding.allowed);
+      return;
+    }
+    sched_yield();  // the fetcher has not got that far
+  }
+}
+
+void yield(YieldingPoller& yielding, TimeNs now_ns) {
+  // Not remembered: after a fork it is another.
+  const auto own_tid = static_cast<uint32_t>(gettid());
+  uint32_t expected = 0;
+  yielding.cpu.store(static_cast<uint32_t>(sched_getcpu()), std::memory_order_relaxed);
+  yielding.since_ns.store(now_ns, std::memory_order_relaxed);
+  const bool known = yielding.tid.compare_exchange_strong(expected, own_tid);
+  sched_yield();
+  expected = own_tid;
+  if (!known || yielding.tid.compare_exchange_strong(expected, 0)) return;
+  restore_affinity(yielding);
+  yielding.tid.store(0, std::memory_order_release);
 }
 
 }  // namespace
@@ -66,8 +97,8 @@ void pause_for(uint32_t pause_ns) {
   nanosleep(&pause, nullptr);
 }
 
-bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
-                uint32_t rounds) {
+bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPoller& yielding,
+                TimeNs now_ns, uint32_t rounds) {
   static thread_local YieldCost wire_yield_cost(kDearYieldNs, kDearYieldsNs);
   static thread_local YieldCost ethernet_yield_cost(kDearYieldsNs, kDearYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
@@ -88,12 +119,35 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_
     return false;
   }
   header.polling_until_ns.store(polling_until_ns + kYieldedNs, std::memory_order_relaxed);
-  sched_yield();
+  yield(yielding, now_ns);
   header.polling_until_ns.store(polling_until_ns, std::memory_order_relaxed);
   const TimeNs end_ns = monotonic_ns();
   yield_cost.took(now_ns, end_ns);
   yield_used = end_ns - now_ns > kYieldUsedNs;
   return true;
+}
+
+void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns) {
+  uint32_t tid = yielding.tid.load(std::memory_order_acquire);
+  const TimeNs since_ns = yielding.since_ns.load(std::memory_order_relaxed);
+  if (tid == 0 || (tid & YieldingPoller::kFetched) != 0 || now_ns < since_ns + kStuckNs ||
+      now_ns > since_ns + kForgottenNs)
+    return;
+  const int here = sched_getcpu();
+  const auto pid = static_cast<pid_t>(tid);
+  if (here < 0 || yielding.cpu.load(std::memory_order_relaxed) == static_cast<uint32_t>(here) ||
+      sched_getaffinity(pid, sizeof(yielding.allowed), &yielding.allowed) != 0 ||
+      !CPU_ISSET(here, &yielding.allowed) || CPU_COUNT(&yielding.allowed) == 1)
+    return;
+  // From here on it waits for us when its yield ends, and restores its affinity before anything
+  // else: the program never sees the narrow one.
+  yielding.not_fetched.store(false, std::memory_order_relaxed);
+  if (!yielding.tid.compare_exchange_strong(tid, tid | YieldingPoller::kFetched)) return;
+  cpu_set_t here_only;
+  CPU_ZERO(&here_only);
+  CPU_SET(here, &here_only);
+  if (sched_setaffinity(pid, sizeof(here_only), &here_only) != 0)
+    yielding.not_fetched.store(true, std::memory_order_release);
 }
 
 void announce_nap(SegmentHeader& header) {

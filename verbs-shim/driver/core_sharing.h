@@ -2,6 +2,10 @@
 // threads, and one of those is the NIC's lcore, which does all the work that pollers wait for.
 #pragma once
 
+#include <sched.h>
+
+#include <atomic>
+
 #include "protocol/hostif/segment.h"
 #include "protocol/types.h"
 
@@ -12,6 +16,18 @@ inline constexpr uint64_t kPollingNs = 50'000;
 
 // After so many rounds without a completion a poller may nap.
 inline constexpr uint32_t kRoundsBeforeNap = 4;
+
+// Of those threads that poll one device, one that yields its core just now, if any does: what
+// share_core() tells fetch_stuck_poller(), and the other way round.
+struct YieldingPoller {
+  static constexpr uint32_t kFetched = 1u << 31;
+
+  std::atomic<uint32_t> tid{0};  // 0: none. With kFetched: it has to restore its affinity
+  std::atomic<uint32_t> cpu{0};
+  std::atomic<TimeNs> since_ns{0};
+  cpu_set_t allowed;                     // the affinity to restore
+  std::atomic<bool> not_fetched{false};  // it could not be: nothing to restore
+};
 
 // CLOCK_MONOTONIC.
 TimeNs monotonic_ns();
@@ -27,8 +43,14 @@ void pause_for(uint32_t pause_ns);
 // this was called since the poller last found something. False: nothing was given away, the poller
 // had better nap: yielding costs too much just now, or it has waited for some rounds while others
 // want the core: the lcore, or whoever makes an Ethernet port's packets move.
-[[nodiscard]] bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, TimeNs now_ns,
-                              uint32_t rounds);
+[[nodiscard]] bool share_core(SegmentHeader& header, const DoorbellPage& doorbell,
+                              YieldingPoller& yielding, TimeNs now_ns, uint32_t rounds);
+
+// For the service thread, woken by an idle NIC because nobody takes what it reported: brings a
+// poller whose yield does not end, because somebody computes on that core, to the caller's core, if
+// it may run there. The kernel let the caller in on an idle one if there was one, and would do so
+// for the poller after milliseconds.
+void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns);
 
 // For such a poller: announce_nap(), look at the rings once more, and nap() if nothing has come.
 // The nap ends when the NIC has reported something and has no other work, or after 50 us.
