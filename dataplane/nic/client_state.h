@@ -46,7 +46,8 @@ struct ClientState {
   bool answered = false;            // a command response was written in this turn
   bool data_arrived = false;        // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;      // metas were written since the driver was last known awake
-  TimeNs unseen_since_ns = 0;       // the first of them
+  uint32_t reports_taken = 0;       // position in the ring up to which the driver had taken them
+  TimeNs untaken_since_ns = 0;      // since then there have been some, and none was taken
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
 };

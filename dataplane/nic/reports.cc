@@ -58,7 +58,7 @@ void Nic::Impl::send_reports() {
       }
       counters.add(Counter::meta_reports);
       ClientState& client = state_of(*qp.client);
-      if (!std::exchange(client.reports_unseen, true)) client.unseen_since_ns = now;
+      if (!std::exchange(client.reports_unseen, true)) client.untaken_since_ns = now;
       qp.on_report_list = false;
     }
     batch.count = 0;
@@ -102,6 +102,10 @@ void Nic::Impl::wake_drivers(bool idle) {
       client->wake_due_ns = UINT64_MAX;
       continue;
     }
+    if (const uint32_t taken = client->channel->metas.consumed(); taken != client->reports_taken) {
+      client->reports_taken = taken;
+      client->untaken_since_ns = now;
+    }
     // Not in the midst of work: each wake-up is a system call, and one nap then serves for many
     // reports.
     if (idle) client->channel->wake_poller();
@@ -111,7 +115,7 @@ void Nic::Impl::wake_drivers(bool idle) {
     }
     const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
     if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now < polling_until_ns) {
-      const TimeNs untaken_ns = client->unseen_since_ns + kUntakenNs;
+      const TimeNs untaken_ns = client->untaken_since_ns + kUntakenNs;
       if (!idle || now < untaken_ns) {
         client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
         continue;

@@ -80,10 +80,10 @@ class RingEnd {
   bool taken_until(uint32_t position, uint32_t waiting = 0) const {
     return static_cast<int32_t>(ring_->cons.head - waiting - position) >= 0;
   }
-  // Producer: true when the peer has consumed all that was enqueued.
-  bool drained() const {
-    return indices_->consumer.load(std::memory_order_acquire) == ring_->prod.tail;
-  }
+  // Producer: up to where the peer says that it has consumed, and whether that is all that was
+  // enqueued.
+  uint32_t consumed() const { return indices_->consumer.load(std::memory_order_acquire); }
+  bool drained() const { return consumed() == ring_->prod.tail; }
 
  private:
   rte_ring* ring_ = nullptr;
