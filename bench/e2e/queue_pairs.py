@@ -13,7 +13,7 @@ LIMIT_S = 300
 # perftest posts so many per queue pair; the total is a multiple of that for each (it stops asking for
 # completions too early else, and never ends).
 PERFTEST_DEPTH = 16
-PERFTEST_MESSAGES = 320_000
+PERFTEST_MESSAGES = 3_200_000
 LCORES = [1, 2]
 OPERATIONS = [("ib_write_bw", 1 << 20), ("ib_write_bw", 64), ("ib_read_bw", 65536)]
 
