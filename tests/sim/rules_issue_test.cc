@@ -218,5 +218,40 @@ TEST(Rules, Rule4_QueuePairsTakeTurns) {
   EXPECT_GT(least->second, most->second / 2);
 }
 
+// Who waits for room in the ring gets it in the order of waiting, whoever has just posted.
+TEST(Rules, Rule4_RoomInTheRingGoesRound) {
+  constexpr uint32_t kQps = 24, kDepth = 128;  // three times the ring
+  Pair pair;
+  struct Queue {
+    std::unique_ptr<Endpoint> near, far;
+    uint32_t posted = 0, completed = 0;
+  };
+  QpSettings settings;
+  settings.caps.max_send_wr = kDepth;
+  std::vector<Queue> queues(kQps);
+  for (Queue& q : queues) {
+    q.near = pair.world.make_endpoint(0, settings);
+    q.far = pair.world.make_endpoint(1);
+    pair.world.connect(*q.near, *q.far);
+  }
+  const Sge sge = pair.at(0, 64);
+  const auto request = Pair::request(SendOp::kWrite, 0, sge, pair.remote.address(), pair.rkey);
+  uint32_t completed = 0;
+  const auto post_and_take = [&] {
+    for (Queue& q : queues) {
+      for (; q.posted - q.completed < kDepth; ++q.posted) EXPECT_EQ(q.near->post_send(request), 0);
+      const auto taken = static_cast<uint32_t>(q.near->poll(*q.near->send_cq).size());
+      q.completed += taken;
+      completed += taken;
+    }
+    return completed >= kQps * kDepth * 10;
+  };
+  ASSERT_TRUE(pair.world.run_until(post_and_take, 20 * kSecond));
+  const auto [least, most] =
+      std::minmax_element(queues.begin(), queues.end(),
+                          [](const Queue& a, const Queue& b) { return a.completed < b.completed; });
+  EXPECT_LE(most->completed - least->completed, kDepth) << "and more the longer it went, once";
+}
+
 }  // namespace
 }  // namespace hostnic::sim

@@ -34,6 +34,7 @@ Driver::Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segme
   error_ = impl_->map.map(segment_fd, segment, segment_bytes);
   settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? impl_->map.max_qps() : 0);
   impl_->qps.resize(settings_.max_qps);
+  impl_->room.set_capacity(settings_.max_qps);
 }
 Driver::~Driver() = default;
 
@@ -118,6 +119,7 @@ void Driver::Impl::forget(Qp& qp) {
   free_cells.push_back(qp.cell_index);
   std::erase(ready, &qp);
   std::erase(ready_next, &qp);
+  if (qp.waits_for_room) room.erase(qp);
   std::erase(timers, &qp);
 }
 
@@ -260,7 +262,11 @@ void Driver::progress(TimeNs now_ns) {
   last_now_ns_ = std::max(last_now_ns_, now_ns);
   d.take_responses();
   d.take_reports(now_ns);
-  if (!d.ready.empty()) d.run_ready(now_ns);
+  if (turn_wanted()) {
+    turn_wanted_.store(false, std::memory_order_relaxed);
+    d.run_ready(now_ns);
+    d.give_room(now_ns);
+  }
   // Reports have been drained: what is still silent is silent (rule 25).
   if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) d.run_timers(now_ns);
   d.kick_if_needed();
@@ -314,10 +320,9 @@ void Driver::Impl::take_reports(TimeNs now_ns) {
   }
 }
 
-// QPs that could not hand over all they wanted: round robin (rule 4).
+// QPs that have to look again.
 void Driver::Impl::run_ready(TimeNs now_ns) {
   ready_next.swap(ready);
-  owner.turn_wanted_.store(false, std::memory_order_relaxed);
   for (Qp* qp : ready_next) qp->on_ready_list = false;
   for (Qp* qp : ready_next) {
     if (qp->state == QpState::kErr) {
@@ -327,6 +332,20 @@ void Driver::Impl::run_ready(TimeNs now_ns) {
     }
   }
   ready_next.clear();
+}
+
+// QPs that wait for room in the send ring take turns (rule 4).
+void Driver::Impl::give_room(TimeNs now_ns) {
+  for (uint32_t n = room.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
+    if (room.size() > 2) room.at(2)->prefetch_issue();
+    if (room.size() > 1) room.at(1)->prefetch_waiting();
+    Qp& qp = room.pop();
+    qp.waits_for_room = false;
+    in_turn = &qp;
+    qp.issue(now_ns);
+    in_turn = nullptr;
+  }
+  if (!room.empty()) owner.turn_wanted_.store(true, std::memory_order_relaxed);
 }
 
 void Driver::Impl::run_timers(TimeNs now_ns) {

@@ -42,6 +42,12 @@ struct Driver::Impl final : QpHost {
     ready.push_back(&qp);
     owner.turn_wanted_.store(true, std::memory_order_relaxed);
   }
+  void want_room(Qp& qp) override {
+    if (qp.waits_for_room) return;
+    qp.waits_for_room = true;
+    room.push(qp);
+    owner.turn_wanted_.store(true, std::memory_order_relaxed);
+  }
   void want_timer(Qp& qp) override {
     if (!qp.on_timer_list) {
       qp.on_timer_list = true;
@@ -77,6 +83,7 @@ struct Driver::Impl final : QpHost {
   void clear_dirty(std::span<const MetaReport> reports);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);
+  void give_room(TimeNs now_ns);
   Qp* find(uint32_t qpn);
   ModifyQpCommand command_for(const Qp& qp, QpState state) const;
   Expected<Qp*, int> make_qp(const QpInit& init);

@@ -15,6 +15,17 @@ void Qp::prefetch_slots() const {
   for (const void* line : init.read_by_posts) prefetch_line(line);
 }
 
+void Qp::prefetch_issue() const {
+  prefetch_post();
+  prefetch_line(&deadline_ns_);
+}
+
+void Qp::prefetch_waiting() const {
+  const uint32_t slot = issue_ & wqe_mask_;
+  for (uint32_t i = 0; i < 4; ++i) prefetch_line(&wqes_[(slot + i) & wqe_mask_]);
+  if (!sges_.empty()) prefetch_line(&sges_[size_t{slot} * init.caps.max_send_sge]);
+}
+
 void Qp::prefetch_report() {
   prefetch_lines(this, &responses_);
   prefetch_lines(&cell(), &cell().sack);

@@ -13,6 +13,7 @@
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp_state.h"
+#include "verbs-shim/driver/room_queue.h"
 #include "verbs-shim/driver/segment_map.h"
 #include "verbs-shim/driver/srq.h"
 
@@ -42,6 +43,9 @@ class QpHost {
   }
   virtual void want_issue(
       class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
+  virtual void want_room(class Qp& qp) = 0;  // the send ring is full, or others wait for it
+  // What it has not issued yet goes behind what others wait with.
+  bool others_wait_for_room(const class Qp& qp) const { return !room.empty() && in_turn != &qp; }
   virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
   virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
@@ -53,6 +57,8 @@ class QpHost {
   SegmentMap map;
   DriverCounters totals;
   CellBits bits;  // where each QP in its turn copies its cell's bitmaps to
+  RoomQueue room;
+  const class Qp* in_turn = nullptr;  // has been taken from that queue and may use the ring now
   bool must_kick = false;
 
  private:
@@ -81,10 +87,12 @@ class alignas(kCacheLineBytes) Qp {
   }
   bool idle() const { return head_ == tail_; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
-  // -- prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due; a post,
-  // and, when that has come, what it fills in.
+  // -- prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due; issue();
+  // a post, and, when that has come, what it fills in.
   void prefetch_report();
   void prefetch_timer() const;
+  void prefetch_issue() const;
+  void prefetch_waiting() const;
   void prefetch_post() const;
   void prefetch_slots() const;
   uint32_t congestion_window() const { return request_congestion_.psns(); }
@@ -119,7 +127,7 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t qpn = 0;
   QpState state = QpState::kReset;
   bool notify_drained = false;
-  bool on_ready_list = false, on_timer_list = false;
+  bool on_ready_list = false, on_timer_list = false, waits_for_room = false;
   uint32_t posted_next = 0;  // cell of the QP that was posted to after this one, last time
   QpAttr attr;
   const uint64_t recv_offset, recv_completion_offset, landing_offset;
@@ -199,8 +207,10 @@ class alignas(kCacheLineBytes) Qp {
   void stop_sends();
 
   // qp_issue.cc
-  enum class Issue : uint8_t { kDone, kWaits, kRingFull };
+  // kWaits: for a report or a timer. kLater: the next turn looks again.
+  enum class Issue : uint8_t { kDone, kWaits, kLater, kRingFull };
   void issue_ready(TimeNs now_ns);
+  bool issue_new(TimeNs now_ns);
   // Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
   Psn transmitted() { return Psn(cell().transmitted_psn.load(std::memory_order_acquire)); }
   bool may_start(const Wqe& w) const;

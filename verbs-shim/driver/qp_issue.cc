@@ -9,13 +9,33 @@
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kChunksPerTurn = 8;  // then the next QP's turn
+// One queue pair's turn at the ring has at least so many of both, then comes another's: what
+// follows one of the same queue pair costs each half less.
+constexpr uint32_t kChunksPerTurn = 8;
+constexpr int32_t kPsnsPerTurn = 64;
 // A chunk while several queue pairs take turns, and one that is sent again.
 constexpr uint32_t kSharedChunkBytes = 64 * 1024;
 constexpr uint32_t kChunksQueued = 16;  // where larger ones may be: what queues is so many at least
 constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 
 }  // namespace
+
+// First transmissions, in queue order. False: the next turn must look again.
+[[gnu::always_inline]] inline bool Qp::issue_new(TimeNs now_ns) {
+  const bool others_first = host_.others_wait_for_room(*this);
+  const Psn first = requests_.next();
+  uint32_t chunks = 0;
+  while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
+    Issue outcome = Issue::kRingFull;
+    const bool turn_over =
+        chunks++ >= kChunksPerTurn && distance(first, requests_.next()) >= kPsnsPerTurn;
+    if (!others_first && !turn_over) outcome = issue_chunk(now_ns);
+    if (outcome == Issue::kDone) continue;
+    if (outcome == Issue::kRingFull) host_.want_room(*this);
+    return outcome != Issue::kLater;
+  }
+  return true;
+}
 
 void Qp::issue_ready(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
@@ -30,19 +50,7 @@ void Qp::issue_ready(TimeNs now_ns) {
     if (responses_.next() != next_response_psn_) all = pull(now_ns) && all;
   }
   if ((!failed_ || broken(Fault::issue_after_failure)) && rnr_ == Rnr::kNone) {
-    uint32_t chunks = 0;
-    while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
-      if (chunks++ == kChunksPerTurn) {
-        all = false;
-        break;
-      }
-      const Issue outcome = issue_chunk(now_ns);
-      if (outcome == Issue::kWaits) break;  // for a report or a timer
-      if (outcome == Issue::kRingFull) {
-        all = false;
-        break;
-      }
-    }
+    all = issue_new(now_ns) && all;
   }
   if (!all) host_.want_issue(*this);
   // A request that can't be issued at all has failed; nobody will report it.
@@ -140,7 +148,7 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   if (beyond_limit(requests_.in_flight())) {
     const int32_t untransmitted = distance(transmitted(), requests_.next());
     if (untransmitted > 0 && beyond_limit(static_cast<uint32_t>(untransmitted)))
-      return Issue::kRingFull;
+      return Issue::kLater;
   }
   RingEnd& ring = host_.map.sends;
   if (!ring.has_room(1 + kMaxExtraElements)) return Issue::kRingFull;
@@ -191,7 +199,7 @@ Qp::Issue Qp::issue_local(uint32_t index) {
     command.kind = CommandKind::kInvalidateWindow;
     command.invalidate_window = {.qpn = qpn, .key = w.rkey};
   }
-  if (!host_.send_window_command(*this, command)) return Issue::kRingFull;
+  if (!host_.send_window_command(*this, command)) return Issue::kLater;
   w.started = true;
   w.first_psn = requests_.next();
   w.psn_count = 0;

@@ -1,0 +1,40 @@
+// Queue pairs that found the send ring full, first come first served (TRANSPORT.md rule 4: room
+// goes round). Each is in it at most once. All members want the driver lock held.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+namespace hostnic::driver {
+
+class Qp;
+
+class RoomQueue {
+ public:
+  // For so many queue pairs at most. To be called once, before the rest.
+  void set_capacity(uint32_t qps) { slots_.resize(std::bit_ceil(std::max(qps, 1u))); }
+  bool empty() const { return head_ == tail_; }
+  uint32_t size() const { return tail_ - head_; }
+  // The one that comes so many after the front; size() is larger.
+  Qp* at(uint32_t position) const { return slots_[(head_ + position) & mask()]; }
+  void push(Qp& qp) { slots_[tail_++ & mask()] = &qp; }
+  Qp& pop() { return *slots_[head_++ & mask()]; }
+  void erase(const Qp& qp) {
+    const uint32_t end = tail_;
+    tail_ = head_;
+    for (uint32_t i = head_; i != end; ++i) {
+      Qp* const kept = slots_[i & mask()];
+      if (kept != &qp) slots_[tail_++ & mask()] = kept;
+    }
+  }
+
+ private:
+  uint32_t mask() const { return static_cast<uint32_t>(slots_.size()) - 1; }
+
+  std::vector<Qp*> slots_;
+  uint32_t head_ = 0, tail_ = 0;
+};
+
+}  // namespace hostnic::driver
