@@ -102,6 +102,9 @@ std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
 }
 
 void ClientChannel::wake_driver() {
+  // Awake as soon as it gets a core: until then nobody need wake it again. Before the word, which
+  // who falls asleep once more looks at again.
+  header().driver_sleeping.store(0, std::memory_order_relaxed);
   auto& word = header().driver_wake;
   word.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
