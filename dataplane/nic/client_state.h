@@ -48,6 +48,7 @@ struct ClientState {
   bool reports_unseen = false;      // metas were written since the driver was last known awake
   uint32_t reports_taken = 0;       // position in the ring up to which the driver had taken them
   TimeNs untaken_since_ns = 0;      // since then there have been some, and none was taken
+  TimeNs fetched_ns = 0;            // when a poller was last to be brought to a free core
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
 };

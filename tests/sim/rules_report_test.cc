@@ -319,6 +319,53 @@ TEST(Rules, Rule34_APollerThatYieldsAndDoesNotComeBackIsHelpedBeforeItIsGivenUp)
   EXPECT_LT(takes_some, 100'000u);
 }
 
+// A driver that has been woken and has not got a core yet.
+TEST(Rules, Rule34_ADriverIsWokenOnce) {
+  Pair pair;
+  constexpr int kMessages = 5;
+  for (uint64_t id = 1; id <= kMessages; ++id) pair.post_receive(id, 0, kMtu);
+  Host& far = *pair.far->host;
+  SegmentHeader& header = far.channel().header();
+  pair.world.run_for(kMillisecond);
+  far.stopped_until_ns = pair.world.now() + 10 * kMillisecond;
+  header.driver_sleeping.store(1);
+  const uint64_t before = far.counter(Counter::driver_wakeups);
+  for (uint64_t id = 1; id <= kMessages; ++id) {
+    pair.post(SendOp::kSend, id, pair.at(0, 100));
+    pair.world.run_for(20 * kMicrosecond);
+  }
+  EXPECT_EQ(far.counter(Counter::driver_wakeups) - before, 1u);
+  EXPECT_EQ(header.driver_sleeping.load(), 0u);
+  header.driver_sleeping.store(1);  // it has looked, and sleeps again
+  pair.world.run_for(100 * kMicrosecond);
+  EXPECT_EQ(far.counter(Counter::driver_wakeups) - before, 2u) << "there is still something";
+  EXPECT_EQ(pair.received(kMessages, 20 * kMillisecond).size(), size_t{kMessages});
+}
+
+TEST(Rules, Rule34_APollerIsFetchedSeldom) {
+  Pair pair;
+  pair.post_receive(1, 0, kMtu);
+  Host& far = *pair.far->host;
+  SegmentHeader& header = far.channel().header();
+  pair.world.run_for(kMillisecond);
+  const TimeNs start_ns = pair.world.now();
+  far.stopped_until_ns = start_ns + 10 * kMillisecond;
+  header.polling_until_ns.store(start_ns + 10 * kMillisecond);
+  const uint64_t before = far.counter(Counter::driver_wakeups);
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  const auto awake_and_asleep_until = [&](TimeNs end_ns) {
+    while (pair.world.now() < end_ns) {
+      header.driver_sleeping.store(1);
+      pair.world.run_for(20 * kMicrosecond);
+    }
+    return far.counter(Counter::driver_wakeups) - before;
+  };
+  EXPECT_EQ(awake_and_asleep_until(start_ns + 4 * kMillisecond), 1u);
+  EXPECT_EQ(awake_and_asleep_until(start_ns + 7 * kMillisecond), 2u);
+  header.driver_sleeping.store(0);
+  EXPECT_EQ(pair.received(1, 20 * kMillisecond).size(), 1u);
+}
+
 // The lcore asks whether it is in the way of the program that goes on now.
 TEST(Rules, DataForAProgramOfAProcessorIsToldOnce) {
   Pair pair;
