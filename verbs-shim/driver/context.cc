@@ -34,7 +34,6 @@ constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
 constexpr uint32_t kLockBusyNs = 50'000;  // the service thread stands back when others work
 constexpr uint32_t kEmptyPollsBeforeYield = 16;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
-constexpr uint32_t kPostsBeforeTurn = 32;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
 template <class T>
@@ -290,10 +289,10 @@ void Context::service_loop() {
     tell_port_changes(port_was_up);
     // Whoever holds the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep it from its core.
+    const bool rung = p.header->driver_wake.load(std::memory_order_relaxed) != seen;
     if (program_polls(now)) {
-      if (p.header->driver_wake.load(std::memory_order_relaxed) != seen)
-        fetch_stuck_poller(p.yielding, now);
-    } else if (!driver_->try_progress(now)) {
+      if (rung) fetch_stuck_poller(p.yielding, now);
+    } else if ((rung || driver_->turn_due(now)) && !driver_->try_progress(now)) {
       pause_for(kLockBusyNs);
     }
   }
@@ -395,19 +394,18 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
 }
 
 int Context::post_send(Qp& qp, const SendRequest& request) {
-  static thread_local uint32_t posts = 0;
   if (!alive()) return EIO;
   const TimeNs now = recent_ns();
+  // A program that posts is likely to poll, though perhaps not before the NIC, which the post
+  // wakes, has been where the program was: else the NIC would wake the service thread, which then
+  // is in the way of both.
+  auto& polling_until_ns = parts_->header->polling_until_ns;
+  const bool polled_lately =
+      now + kPollingNs / 2 <= polling_until_ns.load(std::memory_order_relaxed);
+  if (!polled_lately) polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
   const int error = driver_->post_send(&qp, request, now);
-  // A program that posts to thousands of queue pairs before it polls does what pollers do: else the
-  // NIC would wake the service thread each 50 us, which then is in its way.
-  if (++posts % kPostsBeforeTurn == 0) {
-    auto& polling_until_ns = parts_->header->polling_until_ns;
-    if (now + kPollingNs / 2 > polling_until_ns.load(std::memory_order_relaxed)) {
-      polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
-      if (driver_->turn_due(now)) driver_->try_progress(now);
-    }
-  }
+  // One that posts to thousands of queue pairs before it polls does what pollers do.
+  if (!polled_lately && driver_->turn_due(now)) driver_->try_progress(now);
   // A service thread in deep sleep must learn of the new timer; one that ticks will.
   if (std::max(driver_->next_deadline_ns(), now + kPolledTickNs) <
       parts_->service_wakes_ns.load(std::memory_order_relaxed)) {
