@@ -29,7 +29,7 @@ class YieldCost {
   bool dear(uint64_t now_ns) const { return now_ns < dear_until_ns_; }
 
  private:
-  static constexpr uint64_t kDearNs = 300'000, kForgetNs = 20'000'000;
+  static constexpr uint64_t kDearNs = 1'000'000, kForgetNs = 5'000'000;
 
   uint64_t remember_first_ns_, remember_at_most_ns_;
   uint64_t remember_ns_ = remember_first_ns_, dear_until_ns_ = 0;
