@@ -26,7 +26,7 @@ class FakeNic final : public NicLink {
  public:
   FakeNic() {
     ClientChannel::Settings settings;
-    settings.max_qps = 4;
+    settings.max_qps = 100;  // enough to fill the send ring
     settings.arena_bytes = 1 << 20;
     auto made = ClientChannel::create(settings);
     if (made) channel_ = std::move(*made);

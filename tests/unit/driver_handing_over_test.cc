@@ -185,6 +185,33 @@ TEST_P(HandingOver, TheQueuePairThatIsExpectedNextMayBeUnconnectedOrGone) {
   EXPECT_EQ(driver_->destroy_qp(other), 0);
 }
 
+TEST_P(HandingOver, Rule4_WhoIsDestroyedLeavesTheLine) {
+  connect();
+  const Sge sge{0, 1, 1};
+  const SendRequest small = request_of(SendOp::kWrite, {&sge, 1});
+  std::vector<Qp*> qps;
+  const auto make_one_that_posts = [&] {
+    qps.push_back(make_qp(0));
+    ASSERT_NE(qps.back(), nullptr);
+    for (int i = 0; i < 16; ++i) ASSERT_EQ(driver_->post_send(qps.back(), small, now_ns_), 0);
+  };
+  while (!driver_->turn_wanted() && qps.size() < 90) ASSERT_NO_FATAL_FAILURE(make_one_that_posts());
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(make_one_that_posts());
+  progress();
+  ASSERT_TRUE(driver_->turn_wanted()) << "three are in line, and the ring is full";
+  // From the midst of the line, its end, its front.
+  for (const size_t from_end : {1, 0, 0}) {
+    EXPECT_TRUE(driver_->turn_wanted());
+    const auto leaves = qps.end() - 1 - static_cast<long>(from_end);
+    EXPECT_EQ(driver_->destroy_qp(*leaves), 0);
+    qps.erase(leaves);
+    progress();
+  }
+  EXPECT_FALSE(driver_->turn_wanted()) << "nobody is in line";
+  EXPECT_GE(nic_.sends().size(), qps.size() * 16);
+  for (Qp* qp : qps) EXPECT_EQ(driver_->destroy_qp(qp), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Driver, HandingOver, testing::ValuesIn(kMtus),
                          [](const auto& info) { return "Mtu" + std::to_string(info.param); });
 
