@@ -254,20 +254,36 @@ TEST(Rules, Rule22_StaleAndImpossibleAcksChangeNothing) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 64 * kMtu, 4 * kMtu));
 }
 
+// The far driver does nothing for so long, with so many receives posted.
+struct FarDriverStopped {
+  static constexpr uint64_t kStoppedNs = 10 * kMillisecond;
+
+  explicit FarDriverStopped(int receives = 1) {
+    for (int id = 1; id <= receives; ++id) pair.post_receive(static_cast<uint64_t>(id), 0, kMtu);
+    pair.world.run_for(kMillisecond);
+    start_ns = pair.world.now();
+    far.stopped_until_ns = start_ns + kStoppedNs;
+    wakeups_before = far.counter(Counter::driver_wakeups);
+  }
+  uint64_t wakeups() const { return far.counter(Counter::driver_wakeups) - wakeups_before; }
+
+  Pair pair;
+  Host& far = *pair.far->host;
+  SegmentHeader& header = far.channel().header();
+  TimeNs start_ns = 0;
+  uint64_t wakeups_before = 0;
+};
+
 // The driver's service thread sleeps. How long after the post of a SEND is it woken for the
 // receive?
 uint64_t woken_after_ns(uint32_t armed_cqs, uint64_t polling_for_ns, uint64_t takes_one_at_ns = 0) {
-  Pair pair;
-  pair.post_receive(1, 0, kMtu);
-  Host& far = *pair.far->host;
-  SegmentHeader& header = far.channel().header();
-  pair.world.run_for(kMillisecond);
-  const TimeNs start_ns = pair.world.now();
-  far.stopped_until_ns = start_ns + 10 * kMillisecond;
+  FarDriverStopped stopped;
+  Pair& pair = stopped.pair;
+  SegmentHeader& header = stopped.header;
+  const TimeNs start_ns = stopped.start_ns;
   header.driver_sleeping.store(1);
   header.armed_cqs.store(armed_cqs);
   header.polling_until_ns.store(start_ns + polling_for_ns);
-  const uint64_t before = far.counter(Counter::driver_wakeups);
   pair.post(SendOp::kSend, 1, pair.at(0, 100));
   // Which one, and how many are left, is no matter: the position of whoever takes reports moves.
   std::atomic<uint32_t>& taken = header.rings[kMetaRing].consumer;
@@ -276,8 +292,7 @@ uint64_t woken_after_ns(uint32_t armed_cqs, uint64_t polling_for_ns, uint64_t ta
     pair.world.run_for(takes_one_at_ns);
     taken.store(taken_before - 1);
   }
-  EXPECT_TRUE(pair.world.run_until([&] { return far.counter(Counter::driver_wakeups) != before; },
-                                   5 * kMillisecond));
+  EXPECT_TRUE(pair.world.run_until([&] { return stopped.wakeups() != 0; }, 5 * kMillisecond));
   taken.store(taken_before);
   const uint64_t woken_ns = pair.world.now() - start_ns;
   header.driver_sleeping.store(0);
@@ -321,48 +336,37 @@ TEST(Rules, Rule34_APollerThatYieldsAndDoesNotComeBackIsHelpedBeforeItIsGivenUp)
 
 // A driver that has been woken and has not got a core yet.
 TEST(Rules, Rule34_ADriverIsWokenOnce) {
-  Pair pair;
   constexpr int kMessages = 5;
-  for (uint64_t id = 1; id <= kMessages; ++id) pair.post_receive(id, 0, kMtu);
-  Host& far = *pair.far->host;
-  SegmentHeader& header = far.channel().header();
-  pair.world.run_for(kMillisecond);
-  far.stopped_until_ns = pair.world.now() + 10 * kMillisecond;
-  header.driver_sleeping.store(1);
-  const uint64_t before = far.counter(Counter::driver_wakeups);
+  FarDriverStopped stopped(kMessages);
+  Pair& pair = stopped.pair;
+  stopped.header.driver_sleeping.store(1);
   for (uint64_t id = 1; id <= kMessages; ++id) {
     pair.post(SendOp::kSend, id, pair.at(0, 100));
     pair.world.run_for(20 * kMicrosecond);
   }
-  EXPECT_EQ(far.counter(Counter::driver_wakeups) - before, 1u);
-  EXPECT_EQ(header.driver_sleeping.load(), 0u);
-  header.driver_sleeping.store(1);  // it has looked, and sleeps again
+  EXPECT_EQ(stopped.wakeups(), 1u);
+  EXPECT_EQ(stopped.header.driver_sleeping.load(), 0u);
+  stopped.header.driver_sleeping.store(1);  // it has looked, and sleeps again
   pair.world.run_for(100 * kMicrosecond);
-  EXPECT_EQ(far.counter(Counter::driver_wakeups) - before, 2u) << "there is still something";
+  EXPECT_EQ(stopped.wakeups(), 2u) << "there is still something";
   EXPECT_EQ(pair.received(kMessages, 20 * kMillisecond).size(), size_t{kMessages});
 }
 
 TEST(Rules, Rule34_APollerIsFetchedSeldom) {
-  Pair pair;
-  pair.post_receive(1, 0, kMtu);
-  Host& far = *pair.far->host;
-  SegmentHeader& header = far.channel().header();
-  pair.world.run_for(kMillisecond);
-  const TimeNs start_ns = pair.world.now();
-  far.stopped_until_ns = start_ns + 10 * kMillisecond;
-  header.polling_until_ns.store(start_ns + 10 * kMillisecond);
-  const uint64_t before = far.counter(Counter::driver_wakeups);
+  FarDriverStopped stopped;
+  Pair& pair = stopped.pair;
+  stopped.header.polling_until_ns.store(stopped.start_ns + FarDriverStopped::kStoppedNs);
   pair.post(SendOp::kSend, 1, pair.at(0, 100));
-  const auto awake_and_asleep_until = [&](TimeNs end_ns) {
-    while (pair.world.now() < end_ns) {
-      header.driver_sleeping.store(1);
+  const auto awake_and_asleep_for = [&](uint64_t ns) {
+    while (pair.world.now() < stopped.start_ns + ns) {
+      stopped.header.driver_sleeping.store(1);
       pair.world.run_for(20 * kMicrosecond);
     }
-    return far.counter(Counter::driver_wakeups) - before;
+    return stopped.wakeups();
   };
-  EXPECT_EQ(awake_and_asleep_until(start_ns + 4 * kMillisecond), 1u);
-  EXPECT_EQ(awake_and_asleep_until(start_ns + 7 * kMillisecond), 2u);
-  header.driver_sleeping.store(0);
+  EXPECT_EQ(awake_and_asleep_for(4 * kMillisecond), 1u);
+  EXPECT_EQ(awake_and_asleep_for(7 * kMillisecond), 2u);
+  stopped.header.driver_sleeping.store(0);
   EXPECT_EQ(pair.received(1, 20 * kMillisecond).size(), 1u);
 }
 
