@@ -1,5 +1,6 @@
 // Towards the driver: state into cells, one meta report per QP, wake-ups (TRANSPORT.md rules 21,
 // 34).
+#include <algorithm>
 #include <utility>
 
 #include "dataplane/nic/impl.h"
@@ -10,7 +11,7 @@ constexpr uint64_t kRewakeNs = 1'000'000;
 constexpr uint64_t kAwakeNs = 50'000;
 // A program that polls takes reports sooner, or it waits behind somebody who computes.
 constexpr uint64_t kUntakenNs = 50'000;
-// Each time costs somebody his core for a moment.
+// Each time takes somebody off a core for a moment.
 constexpr uint64_t kBetweenFetchesNs = 5'000'000;
 
 // Metas of one client that go into its ring together.

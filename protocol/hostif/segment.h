@@ -9,7 +9,7 @@
 //
 //   part                         driver (client)                NIC (hostnicd)
 //   header: magic .. sizes       reads                          writes once
-//   header: driver words         writes                         reads (untrusted)
+//   header: driver words         writes                         reads (untrusted); two as marked
 //   header: driver_wake          waits on (futex)               adds 1, FUTEX_WAKE
 //   command, send, urgent ring   produces                       consumes
 //   response, meta ring          consumes                       produces
@@ -85,7 +85,8 @@ struct SegmentHeader {
   // ibv_poll_cq, much later while it has yielded its core (rule 34).
   alignas(64) std::atomic<uint64_t> polling_until_ns;
   std::atomic<uint32_t> armed_cqs;        // completion queues waiting for an event
-  std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex wait
+  std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex
+                                          // wait; the NIC takes that back when it wakes it
   std::atomic<uint32_t> poller_naps;  // futex word: 1: a polling thread waits for reports here; the
                                       // NIC takes that back when it wakes it
   std::atomic<uint32_t> program_cpu;  // where work was last handed over: processor + 1; 0: nowhere
