@@ -11,6 +11,9 @@
 
 namespace hostnic {
 
+// Others ran during a yield that took longer.
+inline constexpr uint64_t kYieldUsedNs = 2'000;
+
 class YieldCost {
  public:
   // A dear yield is remembered for so long; where another comes soon after that, twice as long each

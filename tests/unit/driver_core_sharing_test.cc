@@ -1,6 +1,8 @@
 // Pollers and the lcore share few cores.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -73,6 +75,31 @@ TEST_F(CoreSharing, APollerThatMayRunNowhereElseStays) {
 TEST_F(CoreSharing, WhileAPollerYieldsItIsKnownToComeBack) {
   share();
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs);
+}
+
+// Of whom others would else believe that it yields.
+TEST_F(CoreSharing, AThreadOfAForkedChildGoesByItsOwnId) {
+  share();
+  const pid_t child = fork();
+  if (child == 0) {
+    forget_own_tid();  // as the library's fork handler does
+    std::atomic<bool> stop{false};
+    std::atomic<uint32_t> seen{0};
+    const auto own = static_cast<uint32_t>(gettid());
+    std::thread watcher([&] {
+      while (!stop.load())
+        if (const uint32_t tid = yielding_.tid.load(); tid != 0) seen.store(tid);
+    });
+    for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
+         seen.load() == 0 && monotonic_ns() < until_ns;)
+      share();
+    stop.store(true);
+    watcher.join();
+    _exit(seen.load() == own ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(CoreSharing, APollerInACrowdNapsWhenItHasWaitedForAWhile) {

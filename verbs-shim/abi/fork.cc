@@ -8,6 +8,7 @@
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/memory/fork_init.h"
 
 namespace hostnic::abi {
@@ -27,6 +28,7 @@ void before_fork() {
 void after_fork_in_parent() { lock_across_fork().unlock(); }
 
 void after_fork_in_child() {
+  driver::forget_own_tid();
   for (void* context : contexts()) {
     ContextObject* object = object_of(static_cast<ibv_context*>(context));
     object->abandoned.store(true);

@@ -14,7 +14,6 @@ namespace {
 // How long a dear yield is remembered, and at most where one follows another. Most come alone: as a
 // program starts, threads find their cores. Beside an Ethernet port at once the most.
 constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 50'000'000;
-constexpr uint64_t kYieldUsedNs = 2'000;    // others ran during a yield that took longer
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
 constexpr long kNapNs = 50'000;             // of a poller that does better not to yield
 constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
@@ -53,9 +52,10 @@ void restore_affinity(const YieldingPoller& yielding) {
   }
 }
 
+thread_local uint32_t own_tid = 0;  // 0: not asked for yet
+
 void yield(YieldingPoller& yielding, TimeNs now_ns) {
-  // Not remembered: after a fork it is another.
-  const auto own_tid = static_cast<uint32_t>(gettid());
+  if (own_tid == 0) own_tid = static_cast<uint32_t>(gettid());
   uint32_t expected = 0;
   yielding.cpu.store(static_cast<uint32_t>(sched_getcpu()), std::memory_order_relaxed);
   yielding.since_ns.store(now_ns, std::memory_order_relaxed);
@@ -96,6 +96,8 @@ void pause_for(uint32_t pause_ns) {
   const timespec pause{0, static_cast<long>(pause_ns)};
   nanosleep(&pause, nullptr);
 }
+
+void forget_own_tid() { own_tid = 0; }
 
 bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPoller& yielding,
                 TimeNs now_ns, uint32_t rounds) {

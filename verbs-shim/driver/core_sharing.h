@@ -35,6 +35,9 @@ TimeNs monotonic_ns();
 // reading the clock waits for all loads before it.
 TimeNs recent_ns();
 void pause_for(uint32_t pause_ns);
+// In a forked child: its thread has another id than the one that share_core() remembers for it,
+// which asks the kernel once only, for where a system call is dear that is half of a yield.
+void forget_own_tid();
 
 // The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core
 // for another one if it may use one: two pollers share a core well, each yielding to the other, and
