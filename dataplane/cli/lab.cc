@@ -75,7 +75,7 @@ class LabDaemon {
     ChildOptions child;
     child.environment = {{"XDG_RUNTIME_DIR", directory.path()}};
     child.unset = {"LD_PRELOAD", "HOSTNIC_SOCKET"};
-    child.own_session = child.dies_with_us = child.stdin_null = true;
+    child.own_group = child.dies_with_us = child.stdin_null = true;
     child.keep_fds = {write_end.get()};
     if (!options.verbose) {
       log = UniqueFd(open(directory.file("hostnicd.log").c_str(),

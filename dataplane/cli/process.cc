@@ -23,7 +23,7 @@ bool signals_blocked = false;
 
 [[noreturn]] void become(const std::vector<std::string>& command, const ChildOptions& options,
                          pid_t parent) {
-  if (options.own_session) setsid();
+  if (options.own_group) setpgid(0, 0);
   if (options.dies_with_us) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);  // died in between

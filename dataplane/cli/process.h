@@ -16,7 +16,9 @@ int fail(const std::string& subcommand, const std::string& line);
 struct ChildOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // set in addition
   std::vector<std::string> unset;
-  bool own_session = false;  // no terminal signals reach it
+  // No terminal signals reach it. Not a session of its own: where the kernel schedules sessions as
+  // groups (autogroup), a thread that yields its core yields to its own session only.
+  bool own_group = false;
   bool dies_with_us = false;
   bool stdin_null = false;
   int output_fd = -1;         // stdout and stderr go there; -1: ours

@@ -94,5 +94,12 @@ def running_cases(maker):
                 ">/dev/null 2>&1 & client=$!; sleep 2; kill -9 $victim $client; wait; " +
                 transfer(maker.next_port()) + "hostnic ctl 'show nic'",
                 output_has(r"hnic0 .*clients 0 qps 0(.|\n)*hnic1 .*clients 0 qps 0"))
+    # One session, or the kernel schedules them as groups that don't yield to each other; two process
+    # groups, or ^C ends hostnicd before its programs.
+    fields = ("for child in $(cat /proc/$PPID/task/$PPID/children); "
+              "do cut -d' ' -f{} /proc/$child/stat; done | sort -u | wc -l; ")
+    yield shell("hostnicd is in its programs' session, and not in their process group", [],
+                "echo sessions; " + fields.format(6) + "echo groups; " + fields.format(5),
+                output_has(r"sessions\n1\ngroups\n2\n"))
     yield shell("30% loss is finished over", ["--loss", "30%"],
                 transfer(maker.next_port(), "-s 65536 -n 100"), no_trouble)
