@@ -167,6 +167,7 @@ void LcoreLoop::run() {
     const bool worked = turn(now_ns) != 0;
     note_load(now_ns, worked);
     if (worked) {
+      if (empty_turns_ != 0) idle_times_.waited(now_ns, now_ns - idle_since_ns_);
       empty_turns_ = 0;
       idle_since_ns_ = now_ns;
       tick_ns_ = idle_.min_tick_ns;
@@ -227,19 +228,31 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
     rte_pause();
     return;
   }
-  const bool make_way = ++empty_turns_ == 1 && !busy_ && in_the_way();
-  if (!make_way && empty_turns_ < kTurnsBeforeYield) {
+  if (++empty_turns_ == 1) makes_way_ = !busy_ && in_the_way();
+  const uint64_t idle_ns = now_ns - idle_since_ns_;
+  if (!makes_way_ &&
+      (empty_turns_ < kTurnsBeforeYield || idle_ns < idle_times_.patience_ns(now_ns))) {
     rte_pause();
     return;
   }
-  YieldCost& cost = make_way ? answer_yield_cost_ : idle_yield_cost_;
-  const uint64_t linger_ns = busy_ ? kBusyLingers * idle_.linger_ns : idle_.linger_ns;
-  if (handling() && now_ns - idle_since_ns_ < linger_ns && !cost.dear(now_ns)) {
-    sched_yield();
-    cost.took(now_ns, monotonic_now_ns());
+  YieldCost& cost = makes_way_ ? answer_yield_cost_ : idle_yield_cost_;
+  const uint64_t linger_ns = busy_ ? kBusyLingers * idle_.linger_ns : idle_times_.linger_ns();
+  if (handling() && idle_ns < linger_ns && !cost.dear(now_ns)) {
+    yield(now_ns, cost);
     return;
   }
+  idle_times_.waited(now_ns, idle_ns);
   sleep(now_ns);
+}
+
+// Makes way until somebody has had the core: the kernel goes on with a thread that yields while it
+// has had less of the core than the others have.
+void LcoreLoop::yield(TimeNs now_ns, YieldCost& cost) {
+  sched_yield();
+  const TimeNs end_ns = monotonic_now_ns();
+  cost.took(now_ns, end_ns);
+  if (cost.dear(end_ns)) idle_times_.yield_was_dear(end_ns);
+  if (end_ns - now_ns > kYieldUsedNs) makes_way_ = false;
 }
 
 bool LcoreLoop::something_waits(TimeNs now_ns) {
@@ -270,6 +283,7 @@ uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
 void LcoreLoop::sleep(TimeNs now_ns) {
   page_->lcore_sleeping.store(1, std::memory_order_relaxed);
   fence_processes();
+  idle_times_.fence_took(monotonic_now_ns() - now_ns);
   if (hear_arrivals(true) && !something_waits(now_ns)) {
     const uint64_t bound_ns = sleep_bound_ns(now_ns);
     if (bound_ns != 0) {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/daemon/idle_times.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/hostif/unique_fd.h"
@@ -42,7 +43,8 @@ enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
 
 struct LcoreIdle {
   IdlePolicy policy = IdlePolicy::kAdaptive;
-  uint64_t linger_ns = 30'000;  // without work for so long before the lcore sleeps
+  // Without work for so long before the lcore sleeps; longer where interrupts are dear.
+  uint64_t linger_ns = 30'000;
   // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
   uint64_t min_tick_ns = 50'000;
   uint64_t max_tick_ns = 1'000'000;
@@ -93,13 +95,14 @@ class LcoreLoop {
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
  private:
-  explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle) {}
+  explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle), idle_times_(idle.linger_ns) {}
   uint32_t turn(TimeNs now_ns);
   void run_tasks();
   void note_load(TimeNs now_ns, bool worked);
   void note_crowd(TimeNs now_ns);
   void idle_turn(TimeNs now_ns);
   bool in_the_way();
+  void yield(TimeNs now_ns, YieldCost& cost);
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
   bool something_waits(TimeNs now_ns);
@@ -111,6 +114,7 @@ class LcoreLoop {
   };
 
   LcoreIdle idle_;
+  IdleTimes idle_times_;
   // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
   // But one that has just been delivered something is likely to answer, and to poll then: its
   // yields are an account of their own. Most dear yields come alone, as a program starts.
@@ -127,6 +131,7 @@ class LcoreLoop {
 
   // The lcore's own.
   uint32_t empty_turns_ = 0;
+  bool makes_way_ = false;  // until a program that has been delivered to has had this core
   TimeNs idle_since_ns_ = 0;
   uint64_t tick_ns_ = 0;
   TimeNs last_turn_ns_ = 0, load_since_ns_ = 0;
