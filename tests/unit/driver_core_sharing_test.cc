@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "protocol/hostif/yield_cost.h"
 #include "verbs-shim/driver/core_sharing.h"
 
 namespace hostnic::driver {
@@ -157,6 +158,31 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
   EXPECT_FALSE(yields_again());
   doorbell_.serves_ethernet.store(0);
   EXPECT_TRUE(yields_again());
+}
+
+// Each yield is a while without a look.
+TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
+  const auto cpus = allowed();
+  std::thread([&] {
+    pin_to(cpus.back());
+    const uint32_t alone = polls_before_sharing();
+    const auto polls_after_a_yield = [&](TimeNs at_least_ns, TimeNs at_most_ns) {
+      for (int attempt = 0; attempt < 200'000; ++attempt) {
+        const TimeNs begin_ns = monotonic_ns();
+        if (!share_core(*header_, doorbell_, yielding_, begin_ns, 1)) continue;
+        const TimeNs took_ns = monotonic_ns() - begin_ns;
+        if (took_ns >= at_least_ns && took_ns < at_most_ns) return polls_before_sharing();
+      }
+      return 0u;
+    };
+    {
+      const Partner partner(cpus.back());
+      EXPECT_LT(polls_after_a_yield(5'000, 200'000), alone);
+    }
+    // Where a yield takes longer, in a debugging build, it passes for used.
+    const uint32_t polls = polls_after_a_yield(0, kYieldUsedNs);
+    EXPECT_TRUE(polls == alone || polls == 0) << polls;
+  }).join();
 }
 
 // A stranger computes on the poller's core, and nobody on the service thread's.

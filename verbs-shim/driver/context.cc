@@ -32,7 +32,6 @@ constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is notice
 // each tick takes the lcore or the program off its core for 15 us.
 constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
 constexpr uint32_t kLockBusyNs = 50'000;  // the service thread stands back when others work
-constexpr uint32_t kEmptyPollsBeforeYield = 16;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
@@ -364,7 +363,7 @@ int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
 }
 
 int Context::poll_cq(Cq& cq, Completion* out, int max) {
-  static thread_local uint32_t empty_polls = 0;
+  static thread_local uint32_t empty_polls = 0, rounds = 0;
   static thread_local uint32_t full_polls = 0;
   int taken = cq.poll(out, max);
   // A program that finds a completion at each poll is polling too, and its send queues want to go
@@ -382,10 +381,10 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
     }
   }
   if (taken != 0) {
+    empty_polls = rounds = 0;
+  } else if (++empty_polls >= polls_before_sharing()) {
     empty_polls = 0;
-  } else if (++empty_polls % kEmptyPollsBeforeYield == 0) {
-    if (!share_core(header, *parts_->doorbell, parts_->yielding, now,
-                    empty_polls / kEmptyPollsBeforeYield)) {
+    if (!share_core(header, *parts_->doorbell, parts_->yielding, now, ++rounds)) {
       announce_nap(header);
       if (!driver_->reports_waiting()) nap(header);
     }

@@ -52,7 +52,10 @@ void restore_affinity(const YieldingPoller& yielding) {
   }
 }
 
-thread_local uint32_t own_tid = 0;  // 0: not asked for yet
+thread_local uint32_t own_tid = 0;     // 0: not asked for yet
+thread_local bool yield_used = false;  // the last one
+
+constexpr uint32_t kPollsBesideOthers = 16, kPollsAlone = 64;
 
 void yield(YieldingPoller& yielding, TimeNs now_ns) {
   if (own_tid == 0) own_tid = static_cast<uint32_t>(gettid());
@@ -99,12 +102,13 @@ void pause_for(uint32_t pause_ns) {
 
 void forget_own_tid() { own_tid = 0; }
 
+uint32_t polls_before_sharing() { return yield_used ? kPollsBesideOthers : kPollsAlone; }
+
 bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPoller& yielding,
                 TimeNs now_ns, uint32_t rounds) {
   static thread_local YieldCost wire_yield_cost(kDearYieldNs, kDearYieldsNs);
   static thread_local YieldCost ethernet_yield_cost(kDearYieldsNs, kDearYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
-  static thread_local bool yield_used = false;
   const uint32_t busy_cpu = doorbell.busy_cpu.load(std::memory_order_relaxed);
   if (busy_cpu != 0 && now_ns >= next_move_ns) {
     const int cpu = sched_getcpu();

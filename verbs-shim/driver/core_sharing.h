@@ -39,6 +39,10 @@ void pause_for(uint32_t pause_ns);
 // which asks the kernel once only, for where a system call is dear that is half of a yield.
 void forget_own_tid();
 
+// How often the calling thread may look in vain before it calls share_core(): seldom while nobody
+// uses the core that it gives away, for it sees nothing meanwhile.
+uint32_t polls_before_sharing();
+
 // The calling thread, a poller, gives its core away for a moment, and leaves a busy lcore's core
 // for another one if it may use one: two pollers share a core well, each yielding to the other, and
 // a poller and a busy lcore don't. The thread's affinity is as before when this returns.
