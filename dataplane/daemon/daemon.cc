@@ -5,11 +5,13 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
 
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/scheduling_group.h"
 #include "protocol/impair/stage.h"
 
 namespace hostnic {
@@ -304,6 +306,17 @@ size_t Daemon::reap_retired() {
 void Daemon::add_client(const ClientInfo& info) {
   std::lock_guard lock(clients_mutex_);
   clients_.push_back(info);
+  // Two programs and the lcores, or more, will share processors.
+  if (warned_of_sessions_ ||
+      sysconf(_SC_NPROCESSORS_ONLN) >= static_cast<long>(lcores_.size()) + 2 ||
+      !scheduled_apart_from(info.pid))
+    return;
+  warned_of_sessions_ = true;
+  log_line(
+      "{} (pid {}) is of another session: with so few processors messages may wait for time slices "
+      "of milliseconds. Start hostnicd from the same shell, or: sysctl "
+      "kernel.sched_autogroup_enabled=0",
+      info.program, info.pid);
 }
 
 void Daemon::remove_client(uint32_t client_id) {

@@ -142,6 +142,7 @@ class Daemon {
   std::mutex mrs_mutex_, mapping_mutex_, retired_mutex_, clients_mutex_;
   std::list<RetiredMemory> retired_;
   std::vector<ClientInfo> clients_;
+  bool warned_of_sessions_ = false;  // under clients_mutex_
 };
 
 }  // namespace hostnic

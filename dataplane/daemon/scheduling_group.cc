@@ -1,0 +1,27 @@
+#include "dataplane/daemon/scheduling_group.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+namespace hostnic {
+namespace {
+
+// "/autogroup-N" of "/autogroup-N nice 0".
+std::string first_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+}  // namespace
+
+bool scheduled_apart_from(uint32_t pid, const std::string& proc) {
+  if (first_word(proc + "/sys/kernel/sched_autogroup_enabled") != "1") return false;
+  const std::string ours = first_word(proc + "/self/autogroup");
+  const std::string theirs = first_word(fmt::format("{}/{}/autogroup", proc, pid));
+  return !ours.empty() && !theirs.empty() && ours != theirs;
+}
+
+}  // namespace hostnic

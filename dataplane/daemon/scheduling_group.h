@@ -1,0 +1,16 @@
+// Whether the kernel schedules two processes as members of one group.
+//
+// Where it groups sessions (sched_autogroup_enabled), sched_yield() lets in threads of the caller's
+// own session only: an lcore and a program of different sessions share a processor by time slices,
+// not by who has something to do (docs/hostnicd.md, "Idle").
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hostnic {
+
+// Any thread but an lcore: reads three files. False as well where /proc does not say.
+bool scheduled_apart_from(uint32_t pid, const std::string& proc = "/proc");
+
+}  // namespace hostnic
