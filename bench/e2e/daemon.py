@@ -63,7 +63,7 @@ class Daemon:
                 [need(self.build / "hostnicd"), "--", "--socket", self.socket, "--ready-fd",
                  str(theirs), "--no-prompt", *self.options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=[theirs], start_new_session=True,
+                pass_fds=[theirs], process_group=0,
                 env={**os.environ, "XDG_RUNTIME_DIR": str(self.directory)})
             os.close(theirs)
             wait_for_byte(ready, READY_LIMIT_S, "hostnicd")
@@ -97,7 +97,7 @@ class Holder:
     def __enter__(self):
         start = time.monotonic()
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, start_new_session=True)
+                                        stdout=subprocess.PIPE, process_group=0)
         try:
             wait_for_byte(self.process.stdout, HOLD_LIMIT_S, "hostnic-pairs hold")
             self.start_s = time.monotonic() - start

@@ -53,7 +53,7 @@ class Testpmd:
     def __enter__(self):
         self.process = subprocess.Popen(
             [str(word) for word in self.command], stdin=subprocess.DEVNULL, stdout=self.output,
-            stderr=subprocess.STDOUT, start_new_session=True)
+            stderr=subprocess.STDOUT, process_group=0)
         give_up = time.monotonic() + START_LIMIT_S
         while "Port statistics" not in self.text():
             if self.process.poll() is not None or time.monotonic() > give_up:

@@ -88,10 +88,11 @@ def tail(output):
 
 def execute(command, limit_s, environment=None):
     """The program's output; Unavailable if it fails."""
+    # A group to end, but not a session: between these, yields don't count (docs/hostnicd.md, "Idle").
     words = [str(word) for word in command]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
-                               start_new_session=True,
+                               process_group=0,
                                env={**os.environ, **(environment or {})})
     try:
         output, _ = process.communicate(timeout=limit_s)

@@ -85,7 +85,7 @@ class Host:
                             MEMORY_MIB, f"--file-prefix=hostnic-test-{os.getpid()}-{self.number}",
                             "--", "--nic", nic, "--socket", self.socket),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, start_new_session=True)
+                env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, process_group=0)
         give_up = time.monotonic() + START_PATIENCE_S
         while not self.socket.exists():
             if self.process.poll() is not None:
