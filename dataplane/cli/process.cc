@@ -100,8 +100,9 @@ int wait_and_forward(pid_t pid, void (*on_other)(pid_t pid, int status)) {
     }
     siginfo_t info{};
     if (sigwaitinfo(&handled_signals, &info) < 0 || info.si_signo == SIGCHLD) continue;
-    // The terminal signals the whole foreground group itself.
-    if (info.si_code != SI_KERNEL) kill(pid, info.si_signo);
+    // The terminal signals the whole foreground group itself; of a hangup only the leader of the
+    // session hears, which we may be.
+    if (info.si_code != SI_KERNEL || info.si_signo == SIGHUP) kill(pid, info.si_signo);
   }
 }
 

@@ -1,6 +1,7 @@
 """Cases about the commands themselves: what they print, refuse, survive, and leave behind."""
 
 import re
+import sys
 
 from harness import Case, no_trouble
 
@@ -69,6 +70,19 @@ def transfer(port, options="-s 65536 -n 500"):
             f"hostnic run --device hnic1 -- {command} 127.0.0.1 || exit 1; wait $server || exit 1; ")
 
 
+# Runs a command on a terminal of its own, and hangs up when it says that it is up.
+HANG_UP = '''
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+while b"up" not in os.read(terminal, 1000):
+    pass
+os.close(terminal)
+print("ended by", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) - 128)
+'''
+
+
 def running_cases(maker):
     def shell(name, lab_arguments, line, check):
         return Case(name, maker.lab(lab_arguments, ["sh", "-c", line]), 120, True, check)
@@ -101,5 +115,8 @@ def running_cases(maker):
     yield shell("hostnicd is in its programs' session, and not in their process group", [],
                 "echo sessions; " + fields.format(6) + "echo groups; " + fields.format(5),
                 output_has(r"sessions\n1\ngroups\n2\n"))
+    yield Case("a lab ends with its terminal",
+               [sys.executable, "-c", HANG_UP, *maker.lab([], ["sh", "-c", "echo up; exec sleep 60"])],
+               30, True, output_has(r"ended by 1\n"))
     yield shell("30% loss is finished over", ["--loss", "30%"],
                 transfer(maker.next_port(), "-s 65536 -n 100"), no_trouble)
