@@ -35,8 +35,8 @@ TimeNs monotonic_ns();
 // reading the clock waits for all loads before it.
 TimeNs recent_ns();
 void pause_for(uint32_t pause_ns);
-// In a forked child: its thread has another id than the one that share_core() remembers for it,
-// which asks the kernel once only, for where a system call is dear that is half of a yield.
+// In a forked child, whose thread has another id than its parent's. share_core() asks for it once
+// only: where system calls are dear, asking is half of a yield.
 void forget_own_tid();
 
 // How often the calling thread may look in vain before it calls share_core(): seldom while nobody
