@@ -247,5 +247,34 @@ TEST_F(Recovery, NoTimerRunsForWhatTheNicHasNotTransmitted) {
   EXPECT_EQ(driver_->counters().timeouts, 0u);
 }
 
+// Rule 15. The network had another copy of what the peer refused, and this one found a receive.
+TEST_F(Recovery, AnAcknowledgementOfWhatWasRefusedEndsTheWait) {
+  for (const bool last : {true, false}) {
+    const Psn front = next_;
+    ASSERT_EQ(post(SendOp::kSend, 1), 0);
+    ASSERT_EQ(post(SendOp::kWrite, 2), 0);
+    ASSERT_EQ(handed_over().size(), 2u);
+    report(front, [&](QpCell& cell) {
+      constexpr uint32_t kRnr = 1, kOneMs = 14;
+      cell.nak = make_nak(kRnr, kOneMs);
+      cell.nak_psn = front.value();
+      cell.nak_sn = 0;
+      ++cell.nak_count;
+    });
+    ASSERT_EQ(post(SendOp::kWrite, 3), 0);
+    ASSERT_TRUE(handed_over().empty()) << "nothing goes while the timer runs";
+    report(front + (last ? 2 : 1), [](QpCell&) {});
+    EXPECT_EQ(completions().size(), last ? 2u : 1u);
+    EXPECT_EQ(handed_over().size(), 1u) << "what has waited goes";
+    progress(2'000'000);  // the timer would be over
+    ASSERT_EQ(post(SendOp::kWrite, 4), 0);
+    EXPECT_EQ(handed_over().size(), 1u);
+    nic_.acknowledge(next_, 1024);
+    progress();
+    EXPECT_EQ(completions().size(), last ? 2u : 3u);
+    nic_.urgent();
+  }
+}
+
 }  // namespace
 }  // namespace hostnic::driver

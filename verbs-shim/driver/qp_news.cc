@@ -177,7 +177,9 @@ void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
   request_congestion_.on_news(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
   note_progress(now_ns);
-  if (rnr_ == Rnr::kProbing) {
+  // What was refused is at the front. Acknowledged while its timer still runs, a later duplicate of
+  // it has found a receive; the timer would find nothing that it could send again.
+  if (rnr_ != Rnr::kNone) {
     rnr_ = Rnr::kNone;
     rnr_retries_used_ = 0;
   }
