@@ -124,6 +124,26 @@ TEST(Rules, Rule15_RnrBehindAnUnansweredRead) {
   EXPECT_EQ(done[0].wr_id, 1u);
 }
 
+// ... and the answer of a READ behind it is all that tells of that.
+TEST(Rules, Rule15_ACopyOfTheRefusedRequestArrivesWhileTheTimerRuns) {
+  QpSettings qp;
+  qp.min_rnr_timer = 14;  // 1 ms
+  Pair pair(qp);
+  pair.world.impair(1,
+                    "rx duplicate all kind send; reorder nth 2 kind send delay 500us; "
+                    "reorder nth 1 kind read-request delay 600us");
+  // The new limit is lost, and what acknowledges.
+  pair.world.impair(0, "rx drop kind ack from 100us to 5ms");
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  pair.post(SendOp::kRead, 2, pair.at(0, 100));
+  pair.world.run_for(200 * kMicrosecond);
+  ASSERT_EQ(pair.near_counter(Counter::rnr_nak_received), 1u);
+  ASSERT_EQ(pair.post_receive(1, 0, kMtu), 0);
+  EXPECT_EQ(pair.sent(2, 600 * kMicrosecond).size(), 2u) << "before the timer is over";
+  pair.post(SendOp::kWrite, 3, pair.at(0, 100));
+  EXPECT_EQ(pair.sent(1).size(), 1u);
+}
+
 TEST(Rules, Rule15_RnrRetriesAreCounted) {
   QpSettings qp;
   qp.rnr_retry = 3;
