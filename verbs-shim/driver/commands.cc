@@ -36,16 +36,16 @@ void Driver::Impl::take_responses() {
     }
     if (const auto asked = window_commands.find(response.correlation);
         asked != window_commands.end()) {
-      Qp* qp = find(asked->second);
+      Qp& qp = *asked->second;
       window_commands.erase(asked);
-      if (qp != nullptr) qp->on_window_answer(response.error, owner.last_now_ns_);
+      qp.on_window_answer(response.error, owner.last_now_ns_);
       continue;
     }
     const auto it = error_moves.find(response.correlation);
     if (it == error_moves.end()) continue;
-    Qp* qp = find(it->second);
+    Qp& qp = *it->second;
     error_moves.erase(it);
-    if (qp != nullptr) qp->on_nic_error_state();
+    qp.on_nic_error_state();
   }
 }
 
@@ -63,7 +63,7 @@ void Driver::Impl::move_nic_to_error(Qp& qp) {
     want_issue(qp);
     return;
   }
-  error_moves[command.correlation] = qp.qpn;
+  error_moves[command.correlation] = &qp;
   must_kick = true;
 }
 
@@ -72,16 +72,9 @@ bool Driver::Impl::send_window_command(Qp& qp, Command& command) {
   if (dead.load(std::memory_order_acquire)) return true;
   command.correlation = next_correlation++;
   if (!map.commands.enqueue_bulk(&command, 1)) return false;
-  window_commands[command.correlation] = qp.qpn;
+  window_commands[command.correlation] = &qp;
   must_kick = true;
   return true;
-}
-
-Qp* Driver::Impl::find(uint32_t qpn) {
-  for (auto& qp : qps) {
-    if (qp != nullptr && qp->qpn == qpn) return qp.get();
-  }
-  return nullptr;
 }
 
 ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {

@@ -121,6 +121,9 @@ void Driver::Impl::forget(Qp& qp) {
   std::erase(ready_next, &qp);
   if (qp.waits_for_room) room.erase(qp);
   std::erase(timers, &qp);
+  const auto its_own = [&qp](const auto& asked) { return asked.second == &qp; };
+  std::erase_if(error_moves, its_own);
+  std::erase_if(window_commands, its_own);
 }
 
 Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
@@ -142,9 +145,6 @@ int Driver::destroy_qp(Qp* qp) {
   qp->init.recv_cq->users.fetch_sub(1);
   qp->give_back_receives();
   if (qp->init.srq != nullptr) --qp->init.srq->users;
-  std::erase_if(impl_->error_moves, [qp](const auto& move) { return move.second == qp->qpn; });
-  std::erase_if(impl_->window_commands,
-                [qp](const auto& asked) { return asked.second == qp->qpn; });
   impl_->forget(*qp);
   impl_->qps[qp->cell_index].reset();
   return 0;

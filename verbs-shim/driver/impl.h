@@ -31,9 +31,10 @@ struct Driver::Impl final : QpHost {
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
-  std::unordered_map<uint32_t, uint32_t> error_moves;      // correlation -> QPN going to ERR
-  std::vector<uint32_t> unsent_error_moves;                // QPNs whose command found the ring full
-  std::unordered_map<uint32_t, uint32_t> window_commands;  // correlation -> QPN whose turn it is
+  // By correlation. A queue pair that is destroyed is taken out: forget().
+  std::unordered_map<uint32_t, Qp*> error_moves;      // who goes to ERR
+  std::vector<uint32_t> unsent_error_moves;           // QPNs whose command found the ring full
+  std::unordered_map<uint32_t, Qp*> window_commands;  // whose turn it is
 
   // QpHost
   void want_issue(Qp& qp) override {
@@ -84,7 +85,6 @@ struct Driver::Impl final : QpHost {
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);
   void give_room(TimeNs now_ns);
-  Qp* find(uint32_t qpn);
   ModifyQpCommand command_for(const Qp& qp, QpState state) const;
   Expected<Qp*, int> make_qp(const QpInit& init);
   void take_back_receives(Qp& qp);
