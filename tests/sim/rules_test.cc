@@ -124,7 +124,7 @@ TEST(Rules, Rule15_RnrBehindAnUnansweredRead) {
   EXPECT_EQ(done[0].wr_id, 1u);
 }
 
-// ... and the answer of a READ behind it is all that tells of that.
+// The answer of a READ behind it is all that tells the sender that the copy found a receive.
 TEST(Rules, Rule15_ACopyOfTheRefusedRequestArrivesWhileTheTimerRuns) {
   QpSettings qp;
   qp.min_rnr_timer = 14;  // 1 ms

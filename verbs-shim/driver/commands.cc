@@ -59,7 +59,7 @@ void Driver::Impl::move_nic_to_error(Qp& qp) {
   command.correlation = next_correlation++;
   command.modify_qp = command_for(qp, QpState::kErr);
   if (!map.commands.enqueue_bulk(&command, 1)) {
-    unsent_error_moves.push_back(qp.qpn);
+    unsent_error_moves.push_back(&qp);
     want_issue(qp);
     return;
   }

@@ -123,6 +123,7 @@ void Driver::Impl::forget(Qp& qp) {
   std::erase(timers, &qp);
   const auto its_own = [&qp](const auto& asked) { return asked.second == &qp; };
   std::erase_if(error_moves, its_own);
+  std::erase(unsent_error_moves, &qp);
   std::erase_if(window_commands, its_own);
 }
 
@@ -326,7 +327,7 @@ void Driver::Impl::run_ready(TimeNs now_ns) {
   for (Qp* qp : ready_next) qp->on_ready_list = false;
   for (Qp* qp : ready_next) {
     if (qp->state == QpState::kErr) {
-      if (std::erase(unsent_error_moves, qp->qpn) != 0) move_nic_to_error(*qp);
+      if (std::erase(unsent_error_moves, qp) != 0) move_nic_to_error(*qp);
     } else {
       qp->on_report(now_ns);
     }

@@ -31,9 +31,9 @@ struct Driver::Impl final : QpHost {
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
-  // By correlation. A queue pair that is destroyed is taken out: forget().
+  // Who commands are about, by correlation. What is destroyed is taken out: forget().
   std::unordered_map<uint32_t, Qp*> error_moves;      // who goes to ERR
-  std::vector<uint32_t> unsent_error_moves;           // QPNs whose command found the ring full
+  std::vector<Qp*> unsent_error_moves;                // whose command found the ring full
   std::unordered_map<uint32_t, Qp*> window_commands;  // whose turn it is
 
   // QpHost
