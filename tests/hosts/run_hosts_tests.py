@@ -242,6 +242,7 @@ def run_over(cable, cases):
     try:
         cable.set_up()
     except CannotRun as error:
+        cable.take_down()
         for case in cases:
             case.skip = str(error)
         return run_cases(cases)
