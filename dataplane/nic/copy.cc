@@ -14,8 +14,8 @@ size_t leave_to_caller(std::byte*, const std::byte*, size_t) { return 0; }
 
 using Widest = long long __attribute__((vector_size(32), may_alias));
 
-// Copies as long as this come out of the L3 cache or from memory, as a rule, where the processor's
-// own prefetching stops at each page: both sides are asked for so far ahead.
+// Copies as long as this come out of the L3 cache or from memory, as a rule, where older
+// processors' own prefetching stops at each page: both sides are asked for so far ahead.
 constexpr size_t kLongBytes = 128 * 1024, kAheadBytes = 1024, kLineBytes = 64;
 
 // Volatile on the watched side, as in copy.h; the other may lie anywhere, which memcpy says. All is
@@ -51,9 +51,10 @@ __attribute__((target("avx2,tune=haswell"))) void store_blocks_avx2(std::byte* t
   }
 }
 
+template <bool kPrefetchesLong>
 size_t store_avx2(std::byte* to, const std::byte* from, size_t length_bytes) {
   const size_t moved = length_bytes & ~(sizeof(Widest) - 1);
-  if (length_bytes >= kLongBytes) {
+  if (kPrefetchesLong && length_bytes >= kLongBytes) {
     store_blocks_avx2<true>(to, from, from + moved);
   } else {
     store_blocks_avx2<false>(to, from, from + moved);
@@ -80,6 +81,11 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") != 0;
 }
 
+// Zen 3 copies 1 MiB 4 % faster when both sides are asked for, Zen 4 a fifth slower (38 GB/s of 48).
+// AVX-512 tells one from the other, and is taken to tell Intel's younger from its older ones, which
+// have not been measured.
+bool profits_from_prefetching() { return __builtin_cpu_supports("avx512f") == 0; }
+
 // Copies as long as this do not stay in the L1 cache. A string instruction then fills whole cache
 // lines without reading them first, where the processor is made for it. Its elements are units,
 // each a store (and a load) of its own; that their order is free does not matter in the middle of
@@ -87,7 +93,7 @@ bool has_avx2() {
 constexpr size_t kStringBytes = 32 * 1024;
 
 size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
-  if (length_bytes < kStringBytes) return store_avx2(to, from, length_bytes);
+  if (length_bytes < kStringBytes) return store_avx2<false>(to, from, length_bytes);
   // To the last unit: what would be left of a block costs as much as a kilobyte of it.
   const size_t moved = length_bytes & ~(sizeof(Unit) - 1);
   size_t units = moved / sizeof(Unit);
@@ -96,7 +102,7 @@ size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
 }
 
 // AMD's since Zen 5 (family 1Ah): 125 GB/s within the L2 cache, of which loads and stores of any
-// width reach 95. On Zen 3 strings were no faster than AVX2; others have not been measured.
+// width reach 95. On Zen 3 and 4 strings are no faster than AVX2; others have not been measured.
 bool has_fast_strings() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx) return false;
@@ -109,7 +115,8 @@ bool has_fast_strings() {
 
 MoveBlocks fastest_store() {
   if (!has_avx2()) return leave_to_caller;
-  return has_fast_strings() ? store_string : store_avx2;
+  if (has_fast_strings()) return store_string;
+  return profits_from_prefetching() ? store_avx2<true> : store_avx2<false>;
 }
 
 }  // namespace
