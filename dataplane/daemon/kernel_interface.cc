@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
+#include <cstddef>
 #include <iterator>
 #include <memory>
 
@@ -37,31 +39,52 @@ long bpf(int command, bpf_attr& attributes) {
 constexpr bpf_insn instruction(int code, uint8_t to, uint8_t from, int16_t jump, int32_t value) {
   return {static_cast<uint8_t>(code), to, from, jump, value};
 }
-
-// Register 0 = the packet's bytes there, in host order; the program ends if it has none.
-constexpr bpf_insn load(int width, int32_t packet_byte) {
-  return instruction(BPF_LD | BPF_ABS | width, 0, 0, 0, packet_byte);
+constexpr bpf_insn set(uint8_t to, int32_t value) {
+  return instruction(BPF_ALU64 | BPF_MOV | BPF_K, to, 0, 0, value);
+}
+constexpr bpf_insn copy(uint8_t to, uint8_t from) {
+  return instruction(BPF_ALU64 | BPF_MOV | BPF_X, to, from, 0, 0);
 }
 
+// The bytes that the program looks at, as it has them on its stack: an IPv4 header without options,
+// and the ports behind it.
+constexpr int32_t kIpAt = 14, kSeenBytes = 24;
+// Register 0 = what lies there, as this machine would load it: the network's byte order.
+constexpr bpf_insn load(int width, int16_t ip_byte) {
+  return instruction(BPF_LDX | BPF_MEM | width, BPF_REG_0, BPF_REG_10,
+                     static_cast<int16_t>(ip_byte - kSeenBytes), 0);
+}
+constexpr int32_t network_order(uint16_t value) { return __builtin_bswap16(value); }
+
+// One call for all bytes: in packets from a neighbouring interface of this machine they lie in
+// another page than the first 14, and each look there is a walk.
 UniqueFd load_roce_dropper(Ipv4Address address) {
+  static_assert(std::endian::native == std::endian::little);
   constexpr int kDiffers = BPF_JMP32 | BPF_JNE | BPF_K;
   const bpf_insn program[] = {
-      instruction(BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_6, BPF_REG_1, 0, 0),  // loads want it there
-      load(BPF_H, 12),  // the protocol above Ethernet
-      instruction(kDiffers, 0, 0, 12, ETHERTYPE_IP),
-      load(BPF_B, 14),  // version, and a header without options
-      instruction(kDiffers, 0, 0, 10, 0x45),
-      load(BPF_H, 20),  // where in its packet a fragment lies
-      instruction(BPF_JMP32 | BPF_JSET | BPF_K, 0, 0, 8, 0x1fff),
-      load(BPF_B, 23),
-      instruction(kDiffers, 0, 0, 6, IPPROTO_UDP),
-      load(BPF_W, 30),
-      instruction(kDiffers, 0, 0, 4, static_cast<int32_t>(raw(address))),
-      load(BPF_H, 36),
-      instruction(kDiffers, 0, 0, 2, wire::kRoceUdpPort),
-      instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, kTcxDrop),
+      instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_1, offsetof(__sk_buff, protocol),
+                  0),
+      instruction(kDiffers, BPF_REG_0, 0, 18, network_order(ETHERTYPE_IP)),
+      set(BPF_REG_2, kIpAt),
+      copy(BPF_REG_3, BPF_REG_10),
+      instruction(BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_3, 0, 0, -kSeenBytes),
+      set(BPF_REG_4, kSeenBytes),
+      instruction(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skb_load_bytes),
+      instruction(kDiffers, BPF_REG_0, 0, 12, 0),  // shorter than that
+      load(BPF_W, 16),
+      instruction(kDiffers, BPF_REG_0, 0, 10,
+                  static_cast<int32_t>(__builtin_bswap32(raw(address)))),
+      load(BPF_B, 0),  // version, and a header without options
+      instruction(kDiffers, BPF_REG_0, 0, 8, 0x45),
+      load(BPF_B, 9),
+      instruction(kDiffers, BPF_REG_0, 0, 6, IPPROTO_UDP),
+      load(BPF_H, 6),  // where in its packet a fragment lies
+      instruction(BPF_JMP32 | BPF_JSET | BPF_K, BPF_REG_0, 0, 4, network_order(0x1fff)),
+      load(BPF_H, 22),
+      instruction(kDiffers, BPF_REG_0, 0, 2, network_order(wire::kRoceUdpPort)),
+      set(BPF_REG_0, kTcxDrop),
       instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-      instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, kTcxNext),
+      set(BPF_REG_0, kTcxNext),
       instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
   bpf_attr attributes{};
   attributes.prog_type = BPF_PROG_TYPE_SCHED_CLS;
