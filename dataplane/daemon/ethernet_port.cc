@@ -23,6 +23,9 @@ constexpr unsigned kRxBuffers = 8192 - 1;
 // net_af_packet wants a receive buffer as large as its frames.
 constexpr const char* kAfPacketGeometry = "framesz=8192,blocksz=65536,framecnt=2048";
 constexpr uint16_t kBufferRoomBytes = 9216;
+// Else net_af_xdp makes a system call whenever nothing has arrived, which for a sender is most of
+// its turns. The kernel receives on its own as well.
+constexpr const char* kAfXdpPolling = "busy_budget=0";
 // net_af_xdp's buffers, with mempool and mbuf headers, must fit a page each. Interfaces with an XDP
 // program take no larger frames either.
 constexpr uint16_t kAfXdpRoomBytes = 3584;
@@ -41,9 +44,13 @@ std::optional<std::string> interface_of(const std::string& devargs) {
   return std::nullopt;
 }
 
-std::string with_geometry(const std::string& devargs) {
-  if (!is_af_packet(devargs) || devargs_value(devargs, "framesz")) return devargs;
-  return devargs + "," + kAfPacketGeometry;
+// What the driver is told where the user says nothing of it.
+std::string with_defaults(const std::string& devargs) {
+  if (is_af_packet(devargs) && !devargs_value(devargs, "framesz"))
+    return devargs + "," + kAfPacketGeometry;
+  if (is_af_xdp(devargs) && !devargs_value(devargs, "busy_budget"))
+    return devargs + "," + kAfXdpPolling;
+  return devargs;
 }
 
 }  // namespace
@@ -128,7 +135,7 @@ Expected<void, std::string> EthernetPort::probe(const std::string& name,
                                                 const std::string& devargs) {
   devargs_ = devargs;
   device_ = devargs.substr(0, devargs.find(','));
-  if (const int error = rte_dev_probe(with_geometry(devargs).c_str()))
+  if (const int error = rte_dev_probe(with_defaults(devargs).c_str()))
     return Unexpected(
         fmt::format("{}: DPDK can't open port {}: {}", name, devargs, rte_strerror(-error)));
   if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
