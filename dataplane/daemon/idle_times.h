@@ -38,8 +38,10 @@ class IdleTimes {
   uint64_t patience_ns(TimeNs now_ns) const {
     return now_ns < patient_until_ns_ && in_vain_ < kInVain ? 2 * interrupt_ns_ : 0;
   }
-  // Without work for so long before it sleeps.
-  uint64_t linger_ns() const { return std::max(linger_ns_, 4 * interrupt_ns_); }
+  // Without work for so long before it sleeps. One that is told not to linger at all does not.
+  uint64_t linger_ns() const {
+    return linger_ns_ == 0 ? 0 : std::max(linger_ns_, 4 * interrupt_ns_);
+  }
 
  private:
   static constexpr uint64_t kInterruptNs = 50'000;  // what takes longer is a time slice

@@ -43,7 +43,7 @@ enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
 
 struct LcoreIdle {
   IdlePolicy policy = IdlePolicy::kAdaptive;
-  // Without work for so long before the lcore sleeps; longer where interrupts are dear.
+  // Without work for so long before the lcore sleeps; longer where interrupts are dear, unless 0.
   uint64_t linger_ns = 30'000;
   // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
   uint64_t min_tick_ns = 50'000;

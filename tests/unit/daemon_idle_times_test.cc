@@ -24,6 +24,12 @@ TEST(IdleTimes, AnLcoreLingersForLongerThanGoingToSleepTakes) {
   EXPECT_EQ(times.linger_ns(), 30 * kUs);
 }
 
+TEST(IdleTimes, AnLcoreThatIsToldNotToLingerDoesNot) {
+  IdleTimes times(0);
+  times.fence_took(45 * kUs);
+  EXPECT_EQ(times.linger_ns(), 0u);
+}
+
 class Patience : public testing::Test {
  protected:
   Patience() { times_.fence_took(50 * kUs); }

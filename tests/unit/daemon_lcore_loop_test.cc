@@ -144,7 +144,7 @@ TEST_F(LcoreLoopTest, NeverSleepsWithThePollPolicy) {
 // ten thousand rounds.
 TEST_F(LcoreLoopTest, Rule34_NoWakeUpIsLost) {
   LcoreIdle idle;
-  idle.linger_ns = 1;
+  idle.linger_ns = 0;
   start(idle);
   for (uint32_t i = 1; i <= 150'000; ++i) {
     nic_.published.store(i, std::memory_order_release);
