@@ -2,6 +2,7 @@
 // has to tell it. The NIC's lcore.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,26 @@ struct DeferredAnswer {
   TimeNs answer_by_ns = 0;
 };
 
+// How often a poller is brought to a free core. Each time takes somebody off a core for a moment, so
+// it may not go on; but a program that runs for milliseconds needs it as it starts and as it ends.
+class FetchAllowance {
+ public:
+  // When the next one may be.
+  TimeNs next_ns() const {
+    return std::max(again_ns_, spent_until_ns_ - std::min(spent_until_ns_, kSavedNs));
+  }
+  void take(TimeNs now) {
+    again_ns_ = now + kAgainNs;
+    spent_until_ns_ = std::max(spent_until_ns_, now) + kOneNs;
+  }
+
+ private:
+  // One in so long, some of which may be saved up; and how long one has to show what it was for.
+  static constexpr uint64_t kOneNs = 5'000'000, kSavedNs = 3 * kOneNs, kAgainNs = 500'000;
+
+  TimeNs again_ns_ = 0, spent_until_ns_ = 0;
+};
+
 struct ClientState {
   ClientChannel* channel = nullptr;
   DescriptorQueue urgents, sends;
@@ -48,7 +69,7 @@ struct ClientState {
   bool reports_unseen = false;      // metas were written since the driver was last known awake
   uint32_t reports_taken = 0;       // position in the ring up to which the driver had taken them
   TimeNs untaken_since_ns = 0;      // since then there have been some, and none was taken
-  TimeNs fetched_ns = 0;            // when a poller was last to be brought to a free core
+  FetchAllowance fetches;           // of a poller that is to be brought to a free core
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
 };

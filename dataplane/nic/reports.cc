@@ -11,8 +11,6 @@ constexpr uint64_t kRewakeNs = 1'000'000;
 constexpr uint64_t kAwakeNs = 50'000;
 // A program that polls takes reports sooner, or it waits behind somebody who computes.
 constexpr uint64_t kUntakenNs = 50'000;
-// Each time takes somebody off a core for a moment.
-constexpr uint64_t kBetweenFetchesNs = 5'000'000;
 
 // Metas of one client that go into its ring together.
 struct MetaBatch {
@@ -119,12 +117,12 @@ void Nic::Impl::wake_drivers(bool idle) {
     const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
     if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now < polling_until_ns) {
       const TimeNs untaken_ns =
-          std::max(client->untaken_since_ns + kUntakenNs, client->fetched_ns + kBetweenFetchesNs);
+          std::max(client->untaken_since_ns + kUntakenNs, client->fetches.next_ns());
       if (!idle || now < untaken_ns) {
         client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
         continue;
       }
-      client->fetched_ns = now;
+      client->fetches.take(now);
     }
     counters.add(Counter::driver_wakeups);
     client->channel->wake_driver();

@@ -185,10 +185,12 @@ TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
   }).join();
 }
 
-// A stranger computes on the poller's core, and nobody on the service thread's.
-TEST_F(CoreSharing, APollerWhoseYieldDoesNotEndIsFetched) {
+// A stranger computes on the poller's core. The service thread is woken on another one, or there.
+class StuckPoller : public CoreSharing, public testing::WithParamInterface<bool> {};
+
+TEST_P(StuckPoller, IsFetched) {
   const auto cpus = allowed();
-  const int crowded = cpus.front(), idle = cpus.back();
+  const int crowded = cpus.front(), fetcher = GetParam() ? crowded : cpus.back();
   std::atomic<bool> stop{false};
   std::thread stranger([&] {
     pin_to(crowded);
@@ -206,7 +208,7 @@ TEST_F(CoreSharing, APollerWhoseYieldDoesNotEndIsFetched) {
       ASSERT_EQ(yielding_.tid.load(), 0u);
     }
   });
-  pin_to(idle);
+  pin_to(fetcher);
   for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
        fetched.load() < 5 && monotonic_ns() < until_ns;) {
     const uint32_t tid = yielding_.tid.load();
@@ -222,6 +224,10 @@ TEST_F(CoreSharing, APollerWhoseYieldDoesNotEndIsFetched) {
   poller.join();
   EXPECT_EQ(fetched.load(), 5);
 }
+INSTANTIATE_TEST_SUITE_P(BySomebody, StuckPoller, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& by) {
+                           return by.param ? "OnItsCore" : "OnAnother";
+                         });
 
 TEST_F(CoreSharing, APollerThatMayRunNowhereElseIsNotFetched) {
   const auto cpus = allowed();

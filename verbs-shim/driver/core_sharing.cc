@@ -70,6 +70,18 @@ void yield(YieldingPoller& yielding, TimeNs now_ns) {
   yielding.tid.store(0, std::memory_order_release);
 }
 
+// Of the processors that a thread may use, where it does better than on `cpu`: ours, which let us in
+// just now, or, where that is the same one, any other.
+cpu_set_t away_from(int cpu, const cpu_set_t& allowed) {
+  cpu_set_t others = allowed;
+  CPU_CLR(cpu, &others);
+  const int here = sched_getcpu();
+  if (here < 0 || !CPU_ISSET(here, &others)) return others;
+  CPU_ZERO(&others);
+  CPU_SET(here, &others);
+  return others;
+}
+
 }  // namespace
 
 TimeNs monotonic_ns() {
@@ -139,20 +151,16 @@ void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns) {
   if (tid == 0 || (tid & YieldingPoller::kFetched) != 0 || now_ns < since_ns + kStuckNs ||
       now_ns > since_ns + kForgottenNs)
     return;
-  const int here = sched_getcpu();
   const auto pid = static_cast<pid_t>(tid);
-  if (here < 0 || yielding.cpu.load(std::memory_order_relaxed) == static_cast<uint32_t>(here) ||
-      sched_getaffinity(pid, sizeof(yielding.allowed), &yielding.allowed) != 0 ||
-      !CPU_ISSET(here, &yielding.allowed) || CPU_COUNT(&yielding.allowed) == 1)
-    return;
+  if (sched_getaffinity(pid, sizeof(yielding.allowed), &yielding.allowed) != 0) return;
+  const cpu_set_t target =
+      away_from(static_cast<int>(yielding.cpu.load(std::memory_order_relaxed)), yielding.allowed);
+  if (CPU_COUNT(&target) == 0) return;
   // From here on it waits for us when its yield ends, and restores its affinity before anything
   // else: the program never sees the narrow one.
   yielding.not_fetched.store(false, std::memory_order_relaxed);
   if (!yielding.tid.compare_exchange_strong(tid, tid | YieldingPoller::kFetched)) return;
-  cpu_set_t here_only;
-  CPU_ZERO(&here_only);
-  CPU_SET(here, &here_only);
-  if (sched_setaffinity(pid, sizeof(here_only), &here_only) != 0)
+  if (sched_setaffinity(pid, sizeof(target), &target) != 0)
     yielding.not_fetched.store(true, std::memory_order_release);
 }
 

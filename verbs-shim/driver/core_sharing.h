@@ -54,9 +54,9 @@ uint32_t polls_before_sharing();
                               YieldingPoller& yielding, TimeNs now_ns, uint32_t rounds);
 
 // For the service thread, woken by an idle NIC because nobody takes what it reported: brings a
-// poller whose yield does not end, because somebody computes on that core, to the caller's core, if
-// it may run there. The kernel let the caller in on an idle one if there was one, and would do so
-// for the poller after milliseconds.
+// poller whose yield does not end, because somebody computes on that core, to the caller's core, or
+// away from there where that is the same, if it may run there. The kernel let the caller in on an
+// idle one if there was one, and would do so for the poller after milliseconds.
 void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns);
 
 // For such a poller: announce_nap(), look at the rings once more, and nap() if nothing has come.
