@@ -181,6 +181,14 @@ namespace copy_detail {
 [[gnu::noinline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
                                                   size_t length_bytes) {
   const uintptr_t start = address_of(to);
+  // Whole pages and the like: what is before the last units is moved in one go, to the end.
+  if (length_bytes >= 2 * kBlock && (start + length_bytes) % kBlockAlign == 0 &&
+      !broken(Fault::tail_cut_short)) {
+    const size_t before = length_bytes - kBlockAlign;
+    copy_to_memory(to, from, before);
+    store_few_units(to + before, from + before, kBlockAlign / sizeof(Unit));
+    return;
+  }
   const uintptr_t last_unit = (start + length_bytes - 1) & ~uintptr_t{7};
   const size_t head = last_unit > start ? last_unit - start : 0;
   copy_to_memory(to, from, head);
