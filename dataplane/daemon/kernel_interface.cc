@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -54,17 +53,15 @@ constexpr bpf_insn load(int width, int16_t ip_byte) {
   return instruction(BPF_LDX | BPF_MEM | width, BPF_REG_0, BPF_REG_10,
                      static_cast<int16_t>(ip_byte - kSeenBytes), 0);
 }
-constexpr int32_t network_order(uint16_t value) { return __builtin_bswap16(value); }
 
 // One call for all bytes: in packets from a neighbouring interface of this machine they lie in
 // another page than the first 14, and each look there is a walk.
 UniqueFd load_roce_dropper(Ipv4Address address) {
-  static_assert(std::endian::native == std::endian::little);
   constexpr int kDiffers = BPF_JMP32 | BPF_JNE | BPF_K;
   const bpf_insn program[] = {
       instruction(BPF_LDX | BPF_MEM | BPF_W, BPF_REG_0, BPF_REG_1, offsetof(__sk_buff, protocol),
                   0),
-      instruction(kDiffers, BPF_REG_0, 0, 18, network_order(ETHERTYPE_IP)),
+      instruction(kDiffers, BPF_REG_0, 0, 18, htons(ETHERTYPE_IP)),
       set(BPF_REG_2, kIpAt),
       copy(BPF_REG_3, BPF_REG_10),
       instruction(BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_3, 0, 0, -kSeenBytes),
@@ -72,16 +69,15 @@ UniqueFd load_roce_dropper(Ipv4Address address) {
       instruction(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skb_load_bytes),
       instruction(kDiffers, BPF_REG_0, 0, 12, 0),  // shorter than that
       load(BPF_W, 16),
-      instruction(kDiffers, BPF_REG_0, 0, 10,
-                  static_cast<int32_t>(__builtin_bswap32(raw(address)))),
+      instruction(kDiffers, BPF_REG_0, 0, 10, static_cast<int32_t>(htonl(raw(address)))),
       load(BPF_B, 0),  // version, and a header without options
       instruction(kDiffers, BPF_REG_0, 0, 8, 0x45),
       load(BPF_B, 9),
       instruction(kDiffers, BPF_REG_0, 0, 6, IPPROTO_UDP),
       load(BPF_H, 6),  // where in its packet a fragment lies
-      instruction(BPF_JMP32 | BPF_JSET | BPF_K, BPF_REG_0, 0, 4, network_order(0x1fff)),
+      instruction(BPF_JMP32 | BPF_JSET | BPF_K, BPF_REG_0, 0, 4, htons(0x1fff)),
       load(BPF_H, 22),
-      instruction(kDiffers, BPF_REG_0, 0, 2, network_order(wire::kRoceUdpPort)),
+      instruction(kDiffers, BPF_REG_0, 0, 2, htons(wire::kRoceUdpPort)),
       set(BPF_REG_0, kTcxDrop),
       instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
       set(BPF_REG_0, kTcxNext),

@@ -39,8 +39,9 @@ struct DeferredAnswer {
   TimeNs answer_by_ns = 0;
 };
 
-// How often a poller is brought to a free core. Each time takes somebody off a core for a moment, so
-// it may not go on; but a program that runs for milliseconds needs it as it starts and as it ends.
+// How often a poller is brought to a free core. Each time takes somebody off a core for a moment,
+// so it may not go on; but a program that runs for milliseconds needs it as it starts and as it
+// ends.
 class FetchAllowance {
  public:
   // When the next one may be.

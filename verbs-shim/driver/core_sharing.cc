@@ -70,8 +70,8 @@ void yield(YieldingPoller& yielding, TimeNs now_ns) {
   yielding.tid.store(0, std::memory_order_release);
 }
 
-// Of the processors that a thread may use, where it does better than on `cpu`: ours, which let us in
-// just now, or, where that is the same one, any other.
+// Of the processors that a thread may use, where it does better than on `cpu`: ours, which let us
+// in just now, or, where that is the same one, any other.
 cpu_set_t away_from(int cpu, const cpu_set_t& allowed) {
   cpu_set_t others = allowed;
   CPU_CLR(cpu, &others);
