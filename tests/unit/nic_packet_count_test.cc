@@ -37,6 +37,7 @@ TEST(PacketCount, IsNotUsedAgainWhilePacketsAreOut) {
   PacketCount* count = nullptr;
   {
     QpPackets packets;
+    // Of which the count knows. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
     const QpPackets copy = packets;
     count = packets.count();
     EXPECT_EQ(copy.count(), count);
