@@ -11,88 +11,93 @@
 namespace hostnic {
 
 // X(name, what is wrong). The number is that of the rule in docs/transport.md that it breaks.
-#define HOSTNIC_FAULTS(X)                                                                    \
-  /* Numbers and windows */                                                                  \
-  X(psn_wraps_wrongly, "distances between PSNs ignore the wrap at 2^24")                     \
-  X(bitmap_bit_ignored, "5: one bit in 64 of the receive bitmap reads as not received")      \
-  X(sack_bit_ignored, "7: the sender overlooks one bit in 64 of an ACK's bitmap")            \
-  X(slide_too_far, "8: the base slides over a hole of one PSN")                              \
-  X(receive_window_ignored, "5: a PSN beyond the window is taken for one inside it")         \
-  X(peer_window_ignored, "27: more is in flight than the peer accepts")                      \
-  X(ack_beyond_base, "7: an ACK's base lies one PSN beyond what was received")               \
-  X(stale_ack_taken, "22: an ACK that is older than what is known counts")                   \
-  /* Placing */                                                                              \
-  X(icrc_not_checked, "a corrupted packet is placed")                                        \
-  X(bit_set_before_place, "23: the bit is set before the packet has been judged and placed") \
-  X(late_bytes_overwrite, "9: late packets overwrite newer data")                            \
-  X(late_range_forgotten, "9: a placed range is forgotten one PSN too early")                \
-  X(tail_not_held, "10: the last packet of a WRITE does not wait for those before it")       \
-  X(answer_tail_not_held, "10: the last packet of a READ answer does not wait")              \
-  X(tail_cut_short, "the last byte of a partial last packet is not written")                 \
-  X(packet_count_wrong, "whole multiples of the MTU count as one packet more")               \
-  X(errors_judged_ahead, "6: an error ahead of the front is fatal at once")                  \
-  /* Keys and connections */                                                                 \
-  X(rkey_not_checked, "16: of a key only the index counts")                                  \
-  X(rights_not_checked, "16: access rights of regions don't count")                          \
-  X(domain_not_checked, "16: protection domains don't count")                                \
-  X(bounds_not_checked, "16: a range may leave its region")                                  \
-  X(dead_connection_heard, "packets of an earlier connection of the same QPs are taken")     \
-  X(departed_forgotten, "a peer whose last ACK was lost hears nothing of an ended one")      \
-  /* Receives, credit, RNR */                                                                \
-  X(receive_completes_early, "8: a receive completes when its last packet arrives")          \
-  X(credit_forgotten, "14: a starved peer is not told of new receives")                      \
-  X(credit_lowered, "14: an older, lower credit replaces a newer one")                       \
-  X(credit_one_too_many, "14: one more receive is advertised than is posted")                \
-  X(no_credit_probe, "14: without credit not even the front message goes")                   \
-  X(rnr_not_waited_for, "15: a refused request goes again at once")                          \
-  X(rnr_resends_all, "15: after the RNR timer everything goes, not only what was refused")   \
-  X(rnr_retries_not_counted, "15: rnr_retry never ends")                                     \
-  /* READs and atomics */                                                                    \
-  X(duplicate_atomic_executed, "19: a duplicate atomic executes again")                      \
-  X(atomic_not_replayed, "19: a duplicate atomic is not answered")                           \
-  X(atomic_overtakes_reads, "18: an atomic executes before READs ahead of it have read")     \
-  X(answer_overtakes_answers, "18: a READ reads before the READs ahead of it have")          \
-  X(answers_not_pulled_again, "17: lost READ answers are not pulled again")                  \
-  X(epoch_not_renewed, "18: later READs keep what they read before an earlier one")          \
-  X(epoch_not_checked, "18: answers of any epoch count")                                     \
-  X(fence_ignored, "2: a fenced request does not wait for READs")                            \
-  X(read_limit_ignored, "2: more READs are outstanding than max_rd_atomic")                  \
-  X(lost_payload_sent_later, "what ARP makes wait keeps its payload for the next packet")    \
-  X(answers_sent_last, "33: READ answers find room on a slow port when nothing is sent")     \
-  /* Losing and recovering */                                                                \
-  X(wrong_attempt, "20: resends carry the attempt number of the transmission before")        \
-  X(spurious_not_counted, "24: a resend that was not needed teaches nothing")                \
-  X(answers_do_not_acknowledge, "20: a request that was answered still waits for its ACK")   \
-  X(whole_window_resent, "24: one loss makes everything outstanding lost")                   \
-  X(no_tail_loss_probe, "24: the tail-loss probe sends nothing")                             \
-  X(rto_never_fires, "24: the retransmission timeout never comes")                           \
-  X(silence_while_queued, "25: silence is charged for what still queues in the NIC")         \
-  X(refused_front_queues, "25: what the own NIC refused counts as still queued in it")       \
-  X(retries_never_end, "26: a dead peer is asked for ever")                                  \
-  X(marks_ignored, "27: congestion marks change nothing")                                    \
-  X(losses_shrink_window, "27: a lost packet shrinks the congestion window")                 \
-  X(policy_not_checked, "30: the ends need not agree on a recovery policy")                  \
-  X(go_back_n_takes_all, "30: a go-back-n receiver takes packets ahead of the front")        \
-  X(message_promised_early, "30: a whole message may come in several attempts")              \
-  /* Completions and errors */                                                               \
-  X(complete_on_first_ack, "7: a request completes when its first packet is acknowledged")   \
-  X(read_completes_early, "a READ completes when its request is acknowledged")               \
-  X(completion_twice, "a request completes twice")                                           \
-  X(completion_forgotten, "one completion in 16 is lost")                                    \
-  X(completion_out_of_order, "a finished request overtakes an unfinished one")               \
-  X(slots_freed_early, "35: a send queue slot is free before its completion is polled")      \
-  X(issue_after_failure, "28: requests behind a failed one are still issued")                \
-  X(flush_out_of_order, "28: the last request flushes first")                                \
-  X(fatal_nak_said_once, "28: a fatal NAK is not repeated")                                  \
-  X(nak_hits_the_oldest, "28: a NAK of a partly issued request is taken for the oldest's")   \
-  X(nak_hits_the_front, "28: a NAK of a READ that is acknowledged is taken for the front's") \
-  X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")         \
-  X(wake_up_lost, "21: the driver clears the dirty flag after it has read the cell")         \
-  /* Buffers */                                                                              \
-  X(held_packet_leaks, "a held packet is not freed when it has been executed")               \
-  X(resent_packet_leaks, "received resends are not freed")                                   \
-  X(placed_range_leaks, "placed ranges of a destroyed queue pair stay in use")               \
-  X(slot_block_leaks, "a queue pair's slots stay in use when nothing waits in them")         \
+#define HOSTNIC_FAULTS(X)                                                                      \
+  /* Numbers and windows */                                                                    \
+  X(psn_wraps_wrongly, "distances between PSNs ignore the wrap at 2^24")                       \
+  X(bitmap_bit_ignored, "5: one bit in 64 of the receive bitmap reads as not received")        \
+  X(sack_bit_ignored, "7: the sender overlooks one bit in 64 of an ACK's bitmap")              \
+  X(slide_too_far, "8: the base slides over a hole of one PSN")                                \
+  X(receive_window_ignored, "5: a PSN beyond the window is taken for one inside it")           \
+  X(peer_window_ignored, "27: more is in flight than the peer accepts")                        \
+  X(ack_beyond_base, "7: an ACK's base lies one PSN beyond what was received")                 \
+  X(stale_ack_taken, "22: an ACK that is older than what is known counts")                     \
+  /* Placing */                                                                                \
+  X(icrc_not_checked, "a corrupted packet is placed")                                          \
+  X(bit_set_before_place, "23: the bit is set before the packet has been judged and placed")   \
+  X(late_bytes_overwrite, "9: late packets overwrite newer data")                              \
+  X(late_range_forgotten, "9: a placed range is forgotten one PSN too early")                  \
+  X(tail_not_held, "10: the last packet of a WRITE does not wait for those before it")         \
+  X(path_mtu_not_checked, "packets of a message may have another length than the path MTU")    \
+  X(answer_length_not_checked, "17: READ answers may have another length than they stand for") \
+  X(answer_tail_not_held, "10: the last packet of a READ answer does not wait")                \
+  X(tail_cut_short, "the last byte of a partial last packet is not written")                   \
+  X(packet_count_wrong, "whole multiples of the MTU count as one packet more")                 \
+  X(errors_judged_ahead, "6: an error ahead of the front is fatal at once")                    \
+  /* Keys and connections */                                                                   \
+  X(rkey_not_checked, "16: of a key only the index counts")                                    \
+  X(rights_not_checked, "16: access rights of regions don't count")                            \
+  X(domain_not_checked, "16: protection domains don't count")                                  \
+  X(bounds_not_checked, "16: a range may leave its region")                                    \
+  X(dead_connection_heard, "packets of an earlier connection of the same QPs are taken")       \
+  X(departed_forgotten, "a peer whose last ACK was lost hears nothing of an ended one")        \
+  /* Receives, credit, RNR */                                                                  \
+  X(receive_completes_early, "8: a receive completes when its last packet arrives")            \
+  X(credit_forgotten, "14: a starved peer is not told of new receives")                        \
+  X(credit_lowered, "14: an older, lower credit replaces a newer one")                         \
+  X(credit_one_too_many, "14: one more receive is advertised than is posted")                  \
+  X(no_credit_probe, "14: without credit not even the front message goes")                     \
+  X(rnr_not_waited_for, "15: a refused request goes again at once")                            \
+  X(rnr_resends_all, "15: after the RNR timer everything goes, not only what was refused")     \
+  X(rnr_retries_not_counted, "15: rnr_retry never ends")                                       \
+  /* READs and atomics */                                                                      \
+  X(duplicate_atomic_executed, "19: a duplicate atomic executes again")                        \
+  X(atomic_not_replayed, "19: a duplicate atomic is not answered")                             \
+  X(atomic_overtakes_reads, "18: an atomic executes before READs ahead of it have read")       \
+  X(answer_overtakes_answers, "18: a READ reads before the READs ahead of it have")            \
+  X(answers_not_pulled_again, "17: lost READ answers are not pulled again")                    \
+  X(epoch_not_renewed, "18: later READs keep what they read before an earlier one")            \
+  X(epoch_not_checked, "18: answers of any epoch count")                                       \
+  X(late_pull_is_fatal, "a pull that comes late, and finds the key revoked, ends the peer")    \
+  X(responder_resources_ignored, "max_dest_rd_atomic bounds nothing")                          \
+  X(fence_ignored, "2: a fenced request does not wait for READs")                              \
+  X(read_limit_ignored, "2: more READs are outstanding than max_rd_atomic")                    \
+  X(lost_payload_sent_later, "what ARP makes wait keeps its payload for the next packet")      \
+  X(answers_sent_last, "33: READ answers find room on a slow port when nothing is sent")       \
+  /* Losing and recovering */                                                                  \
+  X(late_repetition_fails, "a late repetition without memory ends sending")                    \
+  X(wrong_attempt, "20: resends carry the attempt number of the transmission before")          \
+  X(spurious_not_counted, "24: a resend that was not needed teaches nothing")                  \
+  X(answers_do_not_acknowledge, "20: a request that was answered still waits for its ACK")     \
+  X(whole_window_resent, "24: one loss makes everything outstanding lost")                     \
+  X(no_tail_loss_probe, "24: the tail-loss probe sends nothing")                               \
+  X(rto_never_fires, "24: the retransmission timeout never comes")                             \
+  X(silence_while_queued, "25: silence is charged for what still queues in the NIC")           \
+  X(refused_front_queues, "25: what the own NIC refused counts as still queued in it")         \
+  X(retries_never_end, "26: a dead peer is asked for ever")                                    \
+  X(marks_ignored, "27: congestion marks change nothing")                                      \
+  X(losses_shrink_window, "27: a lost packet shrinks the congestion window")                   \
+  X(policy_not_checked, "30: the ends need not agree on a recovery policy")                    \
+  X(go_back_n_takes_all, "30: a go-back-n receiver takes packets ahead of the front")          \
+  X(message_promised_early, "30: a whole message may come in several attempts")                \
+  /* Completions and errors */                                                                 \
+  X(complete_on_first_ack, "7: a request completes when its first packet is acknowledged")     \
+  X(read_completes_early, "a READ completes when its request is acknowledged")                 \
+  X(completion_twice, "a request completes twice")                                             \
+  X(completion_forgotten, "one completion in 16 is lost")                                      \
+  X(completion_out_of_order, "a finished request overtakes an unfinished one")                 \
+  X(slots_freed_early, "35: a send queue slot is free before its completion is polled")        \
+  X(issue_after_failure, "28: requests behind a failed one are still issued")                  \
+  X(flush_out_of_order, "28: the last request flushes first")                                  \
+  X(fatal_nak_said_once, "28: a fatal NAK is not repeated")                                    \
+  X(nak_hits_the_oldest, "28: a NAK of a partly issued request is taken for the oldest's")     \
+  X(nak_hits_the_front, "28: a NAK of a READ that is acknowledged is taken for the front's")   \
+  X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")           \
+  X(wake_up_lost, "21: the driver clears the dirty flag after it has read the cell")           \
+  /* Buffers */                                                                                \
+  X(held_packet_leaks, "a held packet is not freed when it has been executed")                 \
+  X(resent_packet_leaks, "received resends are not freed")                                     \
+  X(placed_range_leaks, "placed ranges of a destroyed queue pair stay in use")                 \
+  X(slot_block_leaks, "a queue pair's slots stay in use when nothing waits in them")           \
   X(region_count_leaks, "31: a region still counts packets that are back")
 
 enum class Fault : uint8_t {

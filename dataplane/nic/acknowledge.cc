@@ -88,8 +88,9 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
 
 // Behind others to the same peer, if it is a plain one and there is room.
 [[gnu::always_inline]] inline bool Nic::Impl::add_ack(QpContext& qp, AckUnit& unit) {
-  if (qp.fatal || qp.ack_kind != wire::AckKind::kAck || qp.requests.window.has_hole() ||
-      settings.policy == wire::Policy::kWholeMessage || !prepare_flows(qp))
+  if (qp.fatal || qp.old_read_refused || qp.ack_kind != wire::AckKind::kAck ||
+      qp.requests.window.has_hole() || settings.policy == wire::Policy::kWholeMessage ||
+      !prepare_flows(qp))
     return false;
   AckFollower* const place = unit.add(qp.peer, qp.response_flow);
   if (place == nullptr) return false;
@@ -106,15 +107,20 @@ void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
     if (add_ack(qp, unit)) return;
     emit_open(unit);
   }
-  const wire::AckKind kind = qp.fatal ? wire::AckKind::kNak : qp.ack_kind;
+  const bool about_old_read = std::exchange(qp.old_read_refused, false);
+  const wire::AckKind kind = qp.fatal || about_old_read ? wire::AckKind::kNak : qp.ack_kind;
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
-  // A NAK is about the front, and so acknowledges all before it.
-  if (whole_messages && kind != wire::AckKind::kAck) qp.messages.promise(qp.requests.window.base());
+  // Any other NAK is about the front, and so acknowledges all before it.
+  if (whole_messages && kind != wire::AckKind::kAck && !about_old_read)
+    qp.messages.promise(qp.requests.window.base());
   wire::Packet p = plain_ack(settings, qp.dest_qpn, qp.qpn, ack_base(qp), qp.msn);
   p.aeth.kind = kind;
-  if (kind == wire::AckKind::kNak) p.aeth.code = static_cast<uint8_t>(qp.fatal_code);
+  if (kind == wire::AckKind::kNak)
+    p.aeth.code =
+        static_cast<uint8_t>(about_old_read ? wire::NakCode::kRemoteAccess : qp.fatal_code);
   if (kind == wire::AckKind::kRnrNak) p.aeth.code = qp.min_rnr_timer;
   fill_sack(qp, kind, p.sack);
+  if (about_old_read) p.sack.nak_sn = qp.old_read_psn.value();
   std::array<uint64_t, kBitmapWords> words;
   if (!whole_messages) {
     p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));

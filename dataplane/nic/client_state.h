@@ -19,6 +19,7 @@ namespace hostnic {
 // A descriptor that is being packetised.
 struct SendProgress {
   bool active = false;
+  bool needless = false;  // a repetition of what the driver knows to be acknowledged (transmit.cc)
   SendDescriptor descriptor;
   std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
   std::array<Sge, kMaxSge> sges;

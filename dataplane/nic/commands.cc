@@ -249,6 +249,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   }
   qp.access = command.access;
   qp.qkey = command.qkey;
+  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
   qp.min_rnr_timer = command.min_rnr_timer & 31;
   if (command.state == QpState::kErr) {
     qp.state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
@@ -274,7 +275,6 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   if (has_path &&
       (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > settings.mtu_bytes))
     return EINVAL;
-  if (command.max_dest_rd_atomic > kAtomicRecords) return EINVAL;
   quiesce_qp(qp);
   clear_cell(*qp.cell);
   qp.dest_qpn = command.dest_qpn & 0xffffff;
@@ -290,7 +290,8 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.responses.window.reset(Psn(0), settings.window);
   qp.recv_next_sn = qp.recv_bound_sn = 0;
   qp.takes_receives = qp.comm_established = false;
-  qp.fatal = false;
+  qp.fatal = qp.old_read_refused = false;
+  qp.reads_answered = 0;
   qp.msn = 0;
   qp.atomics = {};
   qp.read_epoch = 0;

@@ -178,6 +178,9 @@ struct Nic::Impl final : public impair::PacketOps {
   // receive.h
   static bool from_peer_of(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
   static bool hears(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
+  static bool has_too_many_reads(const QpContext& qp, const wire::Packet& p);
+  static void note_read_answered(QpContext& qp, uint32_t read_number);
+  static bool fits_path_mtu(const QpContext& qp, const wire::Packet& p);
   bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
                      uint32_t packets);
   bool begin_row(rte_mbuf* packet, bool has_icrc);
@@ -208,6 +211,7 @@ struct Nic::Impl final : public impair::PacketOps {
   Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
   bool reads_unanswered(const QpContext& qp) const;
   void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
+  void refuse_old_read(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
   void slide_requests(QpContext& qp);
   void slide_later(QpContext& qp);
   bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
@@ -240,7 +244,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                    const std::byte* sack_words);
   void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  LocalError place_response(QpContext& qp, const wire::Packet& p,
+  LocalError place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
                             std::span<const std::byte> payload, bool ahead, bool& retry);
   void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                        uint64_t bits);
@@ -374,6 +378,7 @@ struct Nic::Impl final : public impair::PacketOps {
   rte_mbuf* build_data_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p);
   rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                            uint32_t part);
+  static bool is_acknowledged(const QpContext& qp, Psn psn);
   void fail_send(QpContext& qp, Psn psn, LocalError error);
   // The last of several packets of one queue pair.
   struct Transmitted {

@@ -55,11 +55,21 @@ inline void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
   return true;
 }
 
+// The payload of a message's packets is the path MTU, and at most that in its last one (InfiniBand
+// 9.7.2.1): with another path MTU at the sender, the two ends would count PSNs by different
+// lengths.
+[[gnu::always_inline]] inline bool Nic::Impl::fits_path_mtu(const QpContext& qp,
+                                                            const wire::Packet& p) {
+  return (p.more ? p.payload_bytes == qp.mtu_bytes : p.payload_bytes <= qp.mtu_bytes) ||
+         broken(Fault::path_mtu_not_checked);
+}
+
 // The front, if it is a WRITE that may be placed at once. False: nothing has happened, and the
 // request has still to be judged.
 inline bool Nic::Impl::place_write(QpContext& qp, const wire::Packet& p,
                                    std::span<const std::byte> payload) {
-  if (p.opcode != wire::Opcode::kWriteOnly || payload.empty()) return false;
+  if (p.opcode != wire::Opcode::kWriteOnly || payload.empty() || !fits_path_mtu(qp, p))
+    return false;
   const RemoteRange range =
       remote_range(qp, p.reth.key, p.reth.va, payload.size(), kAccessRemoteWrite);
   return range.region != nullptr &&

@@ -164,7 +164,8 @@ struct alignas(kCacheLineBytes) QpContext {
                        // the front
   uint32_t recv_next_sn = 0;  // receive SN that completes next
   uint32_t rnr_sn = 0;
-  uint32_t read_jobs = 0;  // answers that wait to be sent
+  uint32_t read_jobs = 0;       // answers that wait to be sent
+  uint32_t reads_answered = 0;  // READs and atomics with lower numbers were answered to their end
   uint32_t recv_entries = 0;
   SrqHeader* srq = nullptr;  // shared receive queue, or null: receives are then bound to SNs as
                              // messages arrive (rule 13)
@@ -193,6 +194,8 @@ struct alignas(kCacheLineBytes) QpContext {
   Psn send_failed_psn;
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
   Psn fatal_psn;  // what was refused: the front, or a READ before it whose key was revoked
+  Psn old_read_psn;
+  bool old_read_refused = false;  // the next ACK is a NAK about the READ at old_read_psn
   struct AtomicRecord {
     bool valid = false;
     Psn psn;

@@ -72,6 +72,8 @@ uint32_t Nic::Impl::serve_reads() {
       if (sent == 0) return built;
       built += sent;
       finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
+      if (finished && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
+        note_read_answered(*qp, job.request.read_number);
     }
     if (!finished) break;
     if (qp != nullptr) --qp->read_jobs;
@@ -193,6 +195,7 @@ bool Nic::Impl::send_atomic_response(QpContext& qp, const wire::ReadEth& request
   rte_mbuf* packet = build_small(qp.response_flow, p, {}, {bytes, 8}, pools.control);
   if (packet == nullptr) return false;
   emit(packet, qp.peer, p);
+  note_read_answered(qp, request.read_number);
   return true;
 }
 

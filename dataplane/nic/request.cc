@@ -171,11 +171,9 @@ void Nic::Impl::note_message(QpContext& qp, const wire::Packet& p) {
 void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kReadRequest) {
     if (p.read.length_bytes != 0) {
+      // A key that was good when the READ executed and is no longer.
       const Verdict verdict = execute_read(qp, p);
-      // A key that was good when the READ executed and is no longer: an error of the READ's PSN,
-      // which the base has passed. The NAK goes with the front, and names the READ.
-      if (verdict.kind == Verdict::kFatal && (!qp.fatal || before(p.psn, qp.fatal_psn)))
-        refuse(qp, p, verdict);
+      if (verdict.kind == Verdict::kFatal) refuse_old_read(qp, p, verdict);
     }
     if (p.ack_request) owe_ack(qp, p, false);
     return;
@@ -297,6 +295,8 @@ void Nic::Impl::drop_slots(ReceiveSpace& space) {
 
 Verdict Nic::Impl::execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
                            bool ahead) {
+  if (unlikely(!fits_path_mtu(qp, p)))
+    return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   switch (p.opcode) {
     case Opcode::kWriteOnly:
     case Opcode::kWriteImm:
@@ -306,10 +306,24 @@ Verdict Nic::Impl::execute(QpContext& qp, const wire::Packet& p, std::span<const
     case Opcode::kSendInv:
       return execute_send(qp, p, payload, ahead);
     case Opcode::kReadRequest:
-      return execute_read(qp, p);
+      return has_too_many_reads(qp, p) ? fatal(wire::NakCode::kInvalidRequest, kEventRequestError)
+                                       : execute_read(qp, p);
     default:
-      return execute_atomic(qp, p);
+      return has_too_many_reads(qp, p) ? fatal(wire::NakCode::kInvalidRequest, kEventRequestError)
+                                       : execute_atomic(qp, p);
   }
+}
+
+// Whether the peer has more READs and atomics outstanding than this end has said that it serves at
+// a time (InfiniBand 9.7.4.1.2, "too many RDMA READ or ATOMIC requests").
+bool Nic::Impl::has_too_many_reads(const QpContext& qp, const wire::Packet& p) {
+  if (broken(Fault::responder_resources_ignored)) return false;
+  return qp.max_dest_rd_atomic == 0 ||
+         serial_distance(qp.reads_answered, p.read.read_number) >= qp.max_dest_rd_atomic;
+}
+
+void Nic::Impl::note_read_answered(QpContext& qp, uint32_t read_number) {
+  if (serial_distance(qp.reads_answered, read_number + 1) > 0) qp.reads_answered = read_number + 1;
 }
 
 Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
@@ -383,8 +397,10 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
 }
 
 Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
-  // A zero-byte READ succeeds whatever its key (VERBS.md).
-  if (p.reth.length_bytes != 0) {
+  // A zero-byte READ succeeds whatever its key (InfiniBand 9.7.4.1.4).
+  if (p.reth.length_bytes == 0) {
+    note_read_answered(qp, p.read.read_number);
+  } else {
     const RemoteRange range =
         remote_range(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead);
     // On demand, memory may be missing, and the answers can't say so any more. What is pulled later
@@ -449,6 +465,23 @@ void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verd
       publish_event(qp, verdict.event | (verdict.recv_status ? uint32_t{kEventRecvError} : 0));
       break;
   }
+  owe_ack(qp, p, false);
+}
+
+// A READ that was never answered to its end waits for the range that is refused: an error of its
+// PSN, which the base has passed; the NAK goes with the front and names the READ. Whether one that
+// was still misses answers only its requester knows: to it the NAK is an error, or the echo of a
+// pull that the network has delayed or repeated. So this end does not fail; it says so once, and
+// who misses something asks again.
+void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p, const Verdict& verdict) {
+  const bool waits = serial_distance(qp.reads_answered, p.read.read_number) >= 0;
+  if (waits || broken(Fault::late_pull_is_fatal)) {
+    if (!qp.fatal || before(p.psn, qp.fatal_psn)) refuse(qp, p, verdict);
+    return;
+  }
+  qp.old_read_refused = true;
+  qp.old_read_psn = p.psn;
+  counters.add(Counter::nak_sent);
   owe_ack(qp, p, false);
 }
 

@@ -144,7 +144,7 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     return;
   }
   bool retry = false;
-  const LocalError error = place_response(qp, p, payload_of(packet, p), ahead, retry);
+  const LocalError error = place_response(qp, p, 1, payload_of(packet, p), ahead, retry);
   if (retry || (ahead && error != LocalError::kNone)) return;
   if (error != LocalError::kNone) {
     fail_response(qp, p, error);
@@ -167,7 +167,20 @@ void Nic::Impl::fail_response(QpContext& qp, const wire::Packet& p, LocalError e
   report(qp);
 }
 
-LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
+// Whether `packets` answers that start with `p` are what their PSNs stand for: with another path
+// MTU at the peer they are not, and bytes would be missing from a READ all of whose PSNs have come.
+static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t packets,
+                            uint64_t bytes, const LandingSlot& read) {
+  const int32_t before = distance(Psn(read.first_response_psn), p.psn);
+  const uint64_t total =
+      p.opcode == wire::Opcode::kAtomicResponse ? sizeof(uint64_t) : read.length_bytes;
+  const uint64_t offset = static_cast<uint64_t>(before) * qp.mtu_bytes;
+  if (before < 0 || offset >= total || p.reth.va != offset) return false;
+  return bytes == std::min(uint64_t{packets} * qp.mtu_bytes, total - offset);
+}
+
+// `packets` answers of one READ, one behind the other; `p` has the headers of the first.
+LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
                                      std::span<const std::byte> payload, bool ahead, bool& retry) {
   if (qp.landing_entries == 0) return LocalError::kProtection;
   const LandingSlot& shared = qp.landing[p.reth.key & (qp.landing_entries - 1u)];
@@ -177,6 +190,9 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p,
     retry = true;
     return LocalError::kNone;
   }
+  if (!is_part_of_read(qp, p, packets, payload.size(), shared) &&
+      !broken(Fault::answer_length_not_checked))
+    return LocalError::kBadResponse;
   std::array<Sge, kMaxSge> sges;
   std::copy_n(shared.sge, sge_count, sges.begin());
   LocalError error = LocalError::kNone;
@@ -206,7 +222,7 @@ void Nic::Impl::slide_responses(QpContext& qp) {
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = held_headers(packet);
       bool retry = false;
-      const LocalError error = place_response(qp, p, payload_of(packet, p), false, retry);
+      const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, retry);
       release_slot(space, psn);
       rte_pktmbuf_free(packet);
       if (error != LocalError::kNone) {

@@ -143,6 +143,7 @@ bool Nic::Impl::start_descriptor(SendProgress& progress, QpContext& qp) {
   }
   progress.sent_bytes = progress.sent_packets = 0;
   progress.sge_index = progress.sge_offset = 0;
+  progress.needless = false;
   progress.active = true;
   return true;
 }
@@ -241,14 +242,14 @@ bool Nic::Impl::send_one_packet(QpContext& qp, SendProgress& progress, bool& blo
   return note_progress(progress, 1, p.payload_bytes);
 }
 
-// Null: `blocked` by missing buffers, or the send failed.
+// Null: `blocked` by missing buffers, or the send failed or is needless.
 rte_mbuf* Nic::Impl::build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                                   bool& blocked) {
   const SendDescriptor& d = progress.descriptor;
   rte_mbuf* packet = is_read_or_atomic(d.op) ? build_sent_small(qp, d, p, {}, pools.header)
                                              : build_data_packet(qp, progress, p);
   if (packet == nullptr) {
-    blocked = !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
+    blocked = !progress.needless && !(qp.send_failed && distance(qp.send_failed_psn, p.psn) >= 0);
     if (blocked) counters.add(Counter::tx_no_buffer);
   }
   return packet;
@@ -380,13 +381,26 @@ rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const
   }
   if (error != LocalError::kNone) {
     rte_pktmbuf_free(packet);
-    fail_send(qp, p.psn, error);
+    if (is_acknowledged(qp, p.psn)) {
+      progress.needless = true;
+    } else {
+      fail_send(qp, p.psn, error);
+    }
     return nullptr;
   }
   progress.sge_index = index;
   progress.sge_offset = offset;
   finish_linear(packet, p, header_bytes);
   return packet;
+}
+
+// Whether the driver knows that the peer has the request's packet: its work request may be complete
+// then, and its memory deregistered, while a repetition that turned out to be needless still waits
+// here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
+bool Nic::Impl::is_acknowledged(const QpContext& qp, Psn psn) {
+  if (broken(Fault::late_repetition_fails)) return false;
+  return qp.type == QpType::kRc &&
+         before(psn, Psn(qp.cell->acknowledged_psn.load(std::memory_order_acquire)));
 }
 
 // A local error: the driver learns the PSN, everything at or after it is discarded until RESET

@@ -191,6 +191,7 @@ bool Nic::Impl::receive_unit(rte_mbuf* unit) {
 bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
                                      const BorrowedPayload& payload) {
   wire::Packet whole = whole_of(first, payload);
+  if (first.payload_bytes != qp.mtu_bytes) return false;
   return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.followers);
 }
 
@@ -233,12 +234,12 @@ bool Nic::Impl::receive_requests(rte_mbuf* unit, AllFollowers& followers) {
 bool Nic::Impl::receive_response_unit(QpContext& qp, const wire::Packet& first,
                                       const BorrowedPayload& payload) {
   ReceiveWindow& window = qp.responses.window;
-  if (first.response_epoch != qp.epoch || window.has_hole() ||
-      window.classify(first.psn) != ReceiveWindow::Place::kFront)
+  if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
+      window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
     return false;
   bool retry = false;
-  const LocalError error = place_response(qp, whole_of(first, payload), bytes_of(first, payload),
-                                          /*ahead=*/false, retry);
+  const LocalError error = place_response(qp, whole_of(first, payload), 1u + payload.followers,
+                                          bytes_of(first, payload), /*ahead=*/false, retry);
   if (retry || error != LocalError::kNone) return false;
   window.accept_in_order(1u + payload.followers);
   report_responses(qp);

@@ -124,7 +124,7 @@ bool Nic::Impl::place_unreliable(QpContext& qp, const wire::Packet& p,
   const bool fits = !message.is_write ? end <= kMaxMessageBytes
                     : p.more          ? end < message.length_bytes
                                       : end == message.length_bytes;
-  if (!fits) {
+  if (!fits || !fits_path_mtu(qp, p)) {
     counters.add(Counter::rx_too_long);
     return false;
   }

@@ -32,7 +32,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // Raised with every incompatible change of this folder. Both sides refuse another version and name
 // both.
-inline constexpr uint32_t kHostAbiVersion = 13;
+inline constexpr uint32_t kHostAbiVersion = 14;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -115,7 +115,12 @@ struct DoorbellPage {
 // ---- QP cell
 // -------------------------------------------------------------------------------------------------------
 
-enum class LocalError : uint32_t { kNone, kProtection, kLength };
+enum class LocalError : uint32_t {
+  kNone,
+  kProtection,
+  kLength,
+  kBadResponse,  // an answer is not the part of the READ that its PSN stands for
+};
 
 // Events about a QP that are not tied to a work request, OR-ed into QpCell::events.
 enum QpEvent : uint32_t {
@@ -175,6 +180,9 @@ struct QpCell {
   // Receives posted, absolute (credit). With a shared receive queue: how far the completion ring
   // may be written, which is its length beyond what the driver has read.
   alignas(64) std::atomic<uint32_t> recv_posted;
+  // Requests that the driver knows to be acknowledged: all before it. Their memory may be
+  // deregistered, so a repetition of them that still waits in a ring and finds none is no error.
+  std::atomic<uint32_t> acknowledged_psn;
 };
 static_assert(sizeof(QpCell) % 64 == 0 && offsetof(QpCell, nak_psn) == 64 &&
               offsetof(QpCell, sack) == 128);

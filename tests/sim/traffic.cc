@@ -117,6 +117,26 @@ uint64_t Traffic::source_sum() const {
   return sum;
 }
 
+// ---- regions
+
+uint32_t Traffic::near_key(Request& r, const Memory& memory, uint32_t access,
+                           uint32_t lasting_key) {
+  if (!settings_.short_lived_regions) return lasting_key;
+  return r.near_keys.emplace_back(requester_.host->add_mr(memory, access, settings_.reach));
+}
+
+uint32_t Traffic::far_key(Request& r, const Memory& memory, uint32_t lasting_key) {
+  if (!settings_.short_lived_regions) return lasting_key;
+  return r.far_keys.emplace_back(responder_.host->add_mr(memory, kAllAccess, settings_.reach));
+}
+
+void Traffic::deregister(Request& r) {
+  for (const uint32_t key : r.near_keys) requester_.host->remove_mr(key);
+  for (const uint32_t key : r.far_keys) responder_.host->remove_mr(key);
+  r.near_keys.clear();
+  r.far_keys.clear();
+}
+
 // ---- posting
 
 bool Traffic::post_batch(TimeNs now_ns) {
@@ -173,7 +193,8 @@ void Traffic::choose_data(Request& r, driver::SendRequest& request, std::vector<
   const bool is_send = r.op == SendOp::kSend || r.op == SendOp::kSendImm;
   if (is_send) r.length_bytes = std::min(r.length_bytes, receive_bytes_);
   uint64_t from = random_.below(source_bytes_ - r.length_bytes);
-  sges = split(source_.address(from), r.length_bytes, request.inline_data ? 0 : source_key_);
+  sges = split(source_.address(from), r.length_bytes,
+               request.inline_data ? 0 : near_key(r, source_, 0, source_key_));
   r.expected.assign(source_.data() + from, source_.data() + from + r.length_bytes);
   if (r.op == SendOp::kSendImm || r.op == SendOp::kWriteImm)
     request.imm_data = r.imm_data = static_cast<uint32_t>(random_.next());
@@ -186,7 +207,7 @@ void Traffic::choose_data(Request& r, driver::SendRequest& request, std::vector<
   std::copy(r.expected.begin(), r.expected.end(),
             target_reference_.begin() + static_cast<ptrdiff_t>(r.remote_offset));
   request.remote_va = target_.address(r.remote_offset);
-  request.rkey = r.length_bytes == 0 ? 0 : target_keys_[random_.below(2)];
+  request.rkey = r.length_bytes == 0 ? 0 : far_key(r, target_, target_keys_[random_.below(2)]);
 }
 
 uint64_t Traffic::take_landing(Request& r, uint32_t length_bytes) {
@@ -206,9 +227,10 @@ void Traffic::choose_read(Request& r, driver::SendRequest& request, std::vector<
                                         : random_.below(room);
   const auto first = target_reference_.begin() + static_cast<ptrdiff_t>(r.remote_offset);
   r.expected.assign(first, first + r.length_bytes);
-  sges = split(take_landing(r, r.length_bytes), r.length_bytes, landing_key_);
+  sges = split(take_landing(r, r.length_bytes), r.length_bytes,
+               near_key(r, landing_, kAccessLocalWrite, landing_key_));
   request.remote_va = target_.address(r.remote_offset);
-  request.rkey = target_keys_[random_.below(2)];
+  request.rkey = far_key(r, target_, target_keys_[random_.below(2)]);
 }
 
 void Traffic::choose_atomic(Request& r, driver::SendRequest& request, std::vector<Sge>& sges) {
@@ -217,9 +239,9 @@ void Traffic::choose_atomic(Request& r, driver::SendRequest& request, std::vecto
   r.length_bytes = 8;
   r.remote_offset = index * 8;
   r.atomic_result = value;
-  sges = {{take_landing(r, 8), 8, landing_key_}};
+  sges = {{take_landing(r, 8), 8, near_key(r, landing_, kAccessLocalWrite, landing_key_)}};
   request.remote_va = counters_.address(r.remote_offset);
-  request.rkey = counters_key_;
+  request.rkey = far_key(r, counters_, counters_key_);
   if (r.op == SendOp::kFetchAdd) {
     request.compare_add = random_.next();
     value += request.compare_add;
@@ -361,6 +383,7 @@ void Traffic::check_completed(uint32_t number) {
   } else {
     check_read(number);
   }
+  deregister(r);
 }
 
 void Traffic::check_read(uint32_t number) {

@@ -24,6 +24,9 @@ struct TrafficSettings {
   uint32_t fence_percent = 10;
   uint32_t pause_us = 20;  // at most, between batches of posts
   Reach reach = Reach::kMapped;
+  // Every request names regions of its own, at both ends, that are deregistered the moment it
+  // completes: what still waits or travels of it must not find that an error.
+  bool short_lived_regions = false;
 };
 
 class Traffic final : public World::Program {
@@ -61,6 +64,7 @@ class Traffic final : public World::Program {
     uint32_t recv_number = 0;
     bool solicited = false;
     TimeNs posted_ns = 0;
+    std::vector<uint32_t> near_keys, far_keys;  // short-lived regions
   };
   struct Receive {
     uint64_t offset = 0;
@@ -76,6 +80,9 @@ class Traffic final : public World::Program {
   void choose_data(Request& r, driver::SendRequest& request, std::vector<Sge>& sges);
   void choose_read(Request& r, driver::SendRequest& request, std::vector<Sge>& sges);
   void choose_atomic(Request& r, driver::SendRequest& request, std::vector<Sge>& sges);
+  uint32_t near_key(Request& r, const Memory& memory, uint32_t access, uint32_t lasting_key);
+  uint32_t far_key(Request& r, const Memory& memory, uint32_t lasting_key);
+  void deregister(Request& r);
   std::vector<Sge> split(uint64_t address, uint32_t length_bytes, uint32_t key);
   uint64_t take_landing(Request& r, uint32_t length_bytes);
   bool post_receives(TimeNs now_ns);

@@ -109,7 +109,7 @@ uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32
 
 void Host::remove_mr(uint32_t key) {
   world_.mrs().invalidate(key, index_ + 1);
-  world_.mrs().reclaim(key);
+  world_.retire(key);
 }
 
 void Host::wait_for_response() {
@@ -210,8 +210,9 @@ void World::to_rtr(Endpoint& a, const Endpoint& b) {
   attr.dest_ip = address_of(b.host->index());
   attr.is_global = true;
   attr.rq_psn = b.settings.psn;
-  attr.path_mtu_bytes = settings_.mtu_bytes;
-  attr.max_dest_rd_atomic = b.settings.max_rd_atomic;
+  attr.path_mtu_bytes =
+      a.settings.path_mtu_bytes != 0 ? a.settings.path_mtu_bytes : settings_.mtu_bytes;
+  attr.max_dest_rd_atomic = a.settings.max_dest_rd_atomic.value_or(b.settings.max_rd_atomic);
   attr.min_rnr_timer = a.settings.min_rnr_timer;
   uint32_t mask = driver::kQpState;
   if (a.settings.type != QpType::kUd)
@@ -288,9 +289,18 @@ bool World::turn() {
   }
   for (Program* program : programs_) busy = program->turn(now_) || busy;
   for (auto& host : hosts_) busy = busy || host->nic().work_waiting();
+  if (!retired_keys_.empty()) reclaim_retired();
   if (work != 0) trace_impairments();
   if (++turns_ % kTurnsPerCheck == 0) check_bounds();
   return work != 0 || busy;
+}
+
+void World::reclaim_retired() {
+  std::erase_if(retired_keys_, [this](uint32_t key) {
+    if (mrs_.referenced(key)) return false;
+    mrs_.reclaim(key);
+    return true;
+  });
 }
 
 // What the wire does to packets is in the trace, what the impairments do to them is added here.
@@ -412,6 +422,8 @@ void World::check_at_rest() {
       if (mrs_.referenced(key)) fail(fmt::format("packets still refer to region {:#x}", key));
     }
   }
+  if (!retired_keys_.empty())
+    fail(fmt::format("packets still refer to {} deregistered regions", retired_keys_.size()));
 }
 
 std::string World::report() const {

@@ -117,6 +117,8 @@ struct QpSettings {
   uint32_t access = kAllAccess;
   uint32_t psn = 0;
   uint8_t max_rd_atomic = 16;
+  std::optional<uint8_t> max_dest_rd_atomic;  // the peer's max_rd_atomic
+  uint32_t path_mtu_bytes = 0;                // 0: the port's
   uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12;
 };
 
@@ -184,6 +186,8 @@ class World {
   Trace& trace() { return trace_; }
   SimWire& wire() { return *wire_; }
   MrTable& mrs() { return mrs_; }
+  // Reclaims an invalidated region once no packet refers to it, as hostnicd does.
+  void retire(uint32_t key) { retired_keys_.push_back(key); }
   const MbufPools& pools() const { return pools_; }
   int mem_fd() const { return mem_fd_; }
   void advance(uint64_t duration_ns);
@@ -194,6 +198,7 @@ class World {
   void set_impairment(uint32_t index, bool receive_side, const impair::Spec& spec, uint64_t seed);
   void check_bounds();
   void trace_impairments();
+  void reclaim_retired();
 
   WorldSettings settings_;
   Trace trace_;
@@ -201,6 +206,7 @@ class World {
   MbufPools pools_;
   int mem_fd_ = -1;
   MrTable mrs_{4096};
+  std::vector<uint32_t> retired_keys_;
   std::unique_ptr<SimWire> wire_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<Program*> programs_;

@@ -26,6 +26,7 @@ static_assert(same(WcStatus::kLocLenErr, IBV_WC_LOC_LEN_ERR));
 static_assert(same(WcStatus::kLocProtErr, IBV_WC_LOC_PROT_ERR));
 static_assert(same(WcStatus::kWrFlushErr, IBV_WC_WR_FLUSH_ERR));
 static_assert(same(WcStatus::kMwBindErr, IBV_WC_MW_BIND_ERR));
+static_assert(same(WcStatus::kBadRespErr, IBV_WC_BAD_RESP_ERR));
 static_assert(same(WcStatus::kLocAccessErr, IBV_WC_LOC_ACCESS_ERR));
 static_assert(same(WcStatus::kRemInvReqErr, IBV_WC_REM_INV_REQ_ERR));
 static_assert(same(WcStatus::kRemAccessErr, IBV_WC_REM_ACCESS_ERR));

@@ -235,6 +235,7 @@ void Qp::start_sends(Psn first, TimeNs now_ns) {
   // Only RC repeats anything.
   requests_.reset(first, settings.window,
                   is_reliable() ? settings.policy : wire::Policy::kSelective);
+  cell().acknowledged_psn.store(first.value(), std::memory_order_release);
   request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
   psns_since_ack_request_ = 0;
   has_credit_ = false;

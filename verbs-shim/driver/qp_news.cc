@@ -27,6 +27,17 @@ Cause cause_of_nak(uint32_t code) {
   }
 }
 
+Cause cause_of_local_error(uint32_t error) {
+  switch (LocalError{error}) {
+    case LocalError::kLength:
+      return {WcStatus::kLocLenErr, VendorError::kLocalLength};
+    case LocalError::kBadResponse:
+      return {WcStatus::kBadRespErr, VendorError::kBadResponse};
+    default:
+      return {WcStatus::kLocProtErr, VendorError::kLocalKey};
+  }
+}
+
 WcStatus status_of_receive(uint32_t status) {
   switch (RecvStatus{status}) {
     case RecvStatus::kSuccess:
@@ -176,6 +187,7 @@ void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
 void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
   request_congestion_.on_news(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
+  cell().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
   note_progress(now_ns);
   // What was refused is at the front. Acknowledged while its timer still runs, a later duplicate of
   // it has found a receive; the timer would find nothing that it could send again.
@@ -247,18 +259,23 @@ void Qp::note_progress(TimeNs now_ns) {
 }
 
 void Qp::take_errors(const CellNews& news) {
-  if (news.local_error != 0 && distance(requests_.una(), Psn(news.local_error_psn)) >= 0) {
-    const bool length = news.local_error == static_cast<uint32_t>(LocalError::kLength);
-    fail(find_by_psn(Psn(news.local_error_psn)),
-         length ? WcStatus::kLocLenErr : WcStatus::kLocProtErr,
-         length ? VendorError::kLocalLength : VendorError::kLocalKey);
+  if (news.local_error != 0) {
+    // The NIC sends nothing any more. If the work that it means is acknowledged by now, the program
+    // took its memory away too early, and what is oldest fails instead.
+    const Psn una = requests_.una(), refused(news.local_error_psn);
+    const Cause cause = cause_of_local_error(news.local_error);
+    if (head_ == tail_) {
+      host_.raise(AsyncEvent::kQpFatal, this, nullptr);
+      go_to_error();
+      return;
+    }
+    fail(find_by_psn(before(refused, una) ? una : refused), cause.status, cause.vendor);
   }
   if (news.response_error != 0) {
     for (uint32_t i = head_; i != tail_ && wqe(i).started; ++i) {
       if (!is_read_or_atomic(wqe(i).op) || wqe(i).recv_sn != news.response_error_read) continue;
-      const bool length = news.response_error == static_cast<uint32_t>(LocalError::kLength);
-      fail(i, length ? WcStatus::kLocLenErr : WcStatus::kLocProtErr,
-           length ? VendorError::kLocalLength : VendorError::kLocalKey);
+      const Cause cause = cause_of_local_error(news.response_error);
+      fail(i, cause.status, cause.vendor);
       break;
     }
   }
@@ -292,12 +309,15 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
 
 // Which request a fatal NAK is about. The peer names what it refused: a READ that is acknowledged
 // and still pulls its ranges, or what is at the front. That may be a request of which only a part
-// is issued yet; and when all PSNs are acknowledged it can only be the oldest READ.
+// is issued yet; and when all PSNs are acknowledged it can only be the oldest READ. The end of the
+// queue: none, for a READ whose answers are all here was asked for once more than was needed, and
+// the peer has revoked its key since.
 uint32_t Qp::index_refused(Psn front, Psn refused) const {
   if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
     const uint32_t read = find_by_psn(refused);
-    if (read != issue_ && wqe(read).op == SendOp::kRead && wqe(read).first_psn == refused)
-      return read;
+    const bool waits = read != issue_ && wqe(read).op == SendOp::kRead &&
+                       wqe(read).first_psn == refused && !finished(wqe(read));
+    return waits ? read : tail_;
   }
   if (distance(front, requests_.next()) <= 0 && head_ != issue_) return head_;
   const uint32_t index = find_by_psn(front);
@@ -348,7 +368,9 @@ void Qp::log_failure(const Wqe& w) {
       reason = "the local buffers are too small";
       break;
     case VendorError::kPeerInvalidRequest:
-      reason = "the peer calls it invalid: receive too small, or a misaligned atomic";
+      reason =
+          "the peer calls it invalid: receive too small, a misaligned atomic, another path MTU, or "
+          "more READs and atomics than its max_dest_rd_atomic";
       break;
     case VendorError::kPeerAccess:
       reason = "the peer refuses the rkey, the bounds or the access right, or has no memory there";
@@ -360,6 +382,10 @@ void Qp::log_failure(const Wqe& w) {
       reason =
           "no such window or region, bounds, protection domain or rights wrong, or a bound type 2 "
           "window";
+      break;
+    case VendorError::kBadResponse:
+      reason =
+          "the peer's answers have another length than this path MTU gives: do both ends agree?";
       break;
     case VendorError::kReceiverNotReady:
       reason = "the peer posted no receive within rnr_retry";

@@ -18,6 +18,7 @@ enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours 
   kLocProtErr = 4,
   kWrFlushErr = 5,
   kMwBindErr = 6,
+  kBadRespErr = 7,
   kLocAccessErr = 8,
   kRemInvReqErr = 9,
   kRemAccessErr = 10,
@@ -51,6 +52,7 @@ enum class VendorError : uint32_t {
   kNoAnswer = 7,
   kReceiverNotReady = 8,
   kWindow = 9,
+  kBadResponse = 10,
   kQpModifiedToError = 11,
 };
 
