@@ -65,6 +65,16 @@ Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
   return ControlCall(std::move(call));
 }
 
+Result parse_revoke(std::span<const std::byte> payload) {
+  const auto request = take<RevokeMemoryRequest>(payload);
+  if (!request || !payload.empty()) return invalid("revoke: wrong length");
+  uint64_t end = 0;
+  if (request->length_bytes == 0 ||
+      __builtin_add_overflow(request->va, request->length_bytes, &end))
+    return invalid("revoke: the range is empty or wraps around");
+  return ControlCall(RevokeMemory{request->va, request->length_bytes});
+}
+
 Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_t fd_count) {
   if (fd_count != 0 && kind != ControlKind::kOpen && kind != ControlKind::kRegisterMr)
     return invalid("descriptors came along with a request that takes none");
@@ -81,6 +91,8 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
       if (!request || !payload.empty()) return invalid("deregister: wrong length");
       return ControlCall(DeregisterMr{request->lkey});
     }
+    case ControlKind::kRevokeMemory:
+      return parse_revoke(payload);
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -28,11 +28,15 @@ struct RegisterMr {
 struct DeregisterMr {
   uint32_t lkey = 0;
 };
+struct RevokeMemory {
+  uint64_t va = 0, length_bytes = 0;  // not empty, does not wrap around
+};
 struct TextCommand {
   std::string text;
 };
 
-using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, TextCommand>;
+using ControlCall =
+    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory, TextCommand>;
 
 // What to answer instead of serving the request.
 struct ControlError {

@@ -279,6 +279,17 @@ std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
   return mrs_.keys_of(client_id);
 }
 
+void Daemon::revoke_memory(NicUnit& unit, uint32_t client_id, VirtualAddress va,
+                           uint64_t length_bytes) {
+  // The client's session adds and removes its regions, and it is what calls this.
+  MrTable::Revocation revocation;
+  {
+    std::lock_guard lock(mrs_mutex_);
+    revocation = mrs_.revoke(client_id, va, length_bytes);
+  }
+  if (!revocation.empty()) unit.lcore->run_on([&] { revocation.take_effect(); });
+}
+
 void Daemon::retire(RetiredMemory memory) {
   std::lock_guard lock(retired_mutex_);
   retired_.push_back(std::move(memory));

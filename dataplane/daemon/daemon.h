@@ -103,6 +103,8 @@ class Daemon {
   bool wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit);
   std::vector<MappedPiece> reclaim_region(uint32_t key);
   std::vector<uint32_t> regions_of(uint32_t client_id);
+  // When this returns, the client's NIC no longer reaches the memory through the mem fd.
+  void revoke_memory(NicUnit& unit, uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
   uint32_t region_count() const { return mrs_.size(); }
   // ClientMemory::map and unmap of several clients take turns: they share the SIGBUS guard's table.
   std::mutex& mapping_mutex() { return mapping_mutex_; }

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "dataplane/daemon/log.h"
@@ -202,6 +203,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
     return handle_register(*registration, datagram.fds);
   if (auto* deregistration = std::get_if<DeregisterMr>(&*call))
     return handle_deregister(*deregistration);
+  if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
   return refuse({EINVAL, "this connection is an open device already"});
 }
 
@@ -228,6 +230,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.length_bytes = call.fixed.length_bytes;
   init.mem_fd = mem_fd_.get();
   init.client_gone = &channel_->memory_gone;
+  init.gate = &channel_->header().memory_gate;
   init.pieces = *pieces;
   const uint32_t key = daemon_.add_region(std::move(init));
   if (key == 0) {
@@ -244,15 +247,20 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
 
 bool ClientSession::handle_deregister(const DeregisterMr& call) {
   const std::vector<uint32_t> keys = {call.lkey};
-  if (daemon_.region_has_windows(call.lkey, info_.client_id))
-    return refuse({EBUSY, "memory windows are bound to the region"});
-  if (!daemon_.invalidate_regions(keys, info_.client_id))
-    return refuse({EINVAL, "no memory region of this client has that key"});
-  if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
-    // The memory is out of use but can't be given back. It stays mapped until the session ends.
-    lingering_keys_.push_back(call.lkey);
-    return refuse({ETIMEDOUT, "packets still refer to the memory (are the NICs stopped?)"});
+  const auto lingering = std::ranges::find(lingering_keys_, call.lkey);
+  if (lingering == lingering_keys_.end()) {
+    if (daemon_.region_has_windows(call.lkey, info_.client_id))
+      return refuse({EBUSY, "memory windows are bound to the region"});
+    if (!daemon_.invalidate_regions(keys, info_.client_id))
+      return refuse({EINVAL, "no memory region of this client has that key"});
   }
+  if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
+    // The memory is out of use but can't be given back. It stays mapped until the client asks once
+    // more, or its session ends.
+    if (lingering == lingering_keys_.end()) lingering_keys_.push_back(call.lkey);
+    return refuse({EBUSY, "packets still refer to the memory (are the NICs stopped?)"});
+  }
+  if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
   const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
   int64_t mapped = 0, mem_fd = 0;
   for (const MappedPiece& piece : pieces)
@@ -262,6 +270,11 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
     memory_->unmap(pieces);
   }
   daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
+  return send_reply(socket_.get(), 0, ControlReply{});
+}
+
+bool ClientSession::handle_revoke(const RevokeMemory& call) {
+  daemon_.revoke_memory(*unit_, info_.client_id, call.va, call.length_bytes);
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 

@@ -48,6 +48,7 @@ class ClientSession {
   bool handle(ControlDatagram& datagram);
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
+  bool handle_revoke(const RevokeMemory& call);
   bool refuse(const ControlError& error);
   void close_down(const char* why);
   void release_memory();

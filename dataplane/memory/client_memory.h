@@ -28,6 +28,7 @@ struct MappedPiece {
   uint32_t space_id = 0;
   uint64_t space_offset = 0;
   bool writable = true;  // false: host is mapped PROT_READ
+  bool gone = false;     // the client said that this memory is no longer there; host is null
 };
 
 // Names files (device, inode) by small numbers. Shared by all clients of a hostnicd, so that two

@@ -74,14 +74,16 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
   const WordLock lock(addr);
   if (!lock.held()) return AtomicResult::kBusy;
   std::array<std::byte, 8> bytes;
+  const MemFdPass pass(region);
+  if (!pass.granted()) return AtomicResult::kBusy;
   const auto transfer = [&](bool write) {
     return for_each_piece(
         region, addr, bytes.size(), [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
           const VirtualAddress va = piece.va + offset;
           std::byte* mine = bytes.data() + (va - addr);
           if (piece.host == nullptr)
-            return write ? write_through(region, va, {mine, part})
-                         : read_through(region, va, {mine, part});
+            return write ? write_through(region, piece, offset, {mine, part})
+                         : read_through(region, piece, offset, {mine, part});
           std::memcpy(write ? piece.host + offset : mine, write ? mine : piece.host + offset, part);
           return true;
         });

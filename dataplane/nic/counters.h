@@ -38,6 +38,7 @@ namespace hostnic {
   X(late_bytes_skipped, "bytes of late packets not written over newer data")     \
   X(bytes_copied_mapped, "payload bytes placed by memcpy")                       \
   X(bytes_copied_mem_fd, "payload bytes placed or fetched by system call")       \
+  X(mem_fd_put_off, "transfers put off while the client's mappings changed")     \
   X(rx_unknown_qp, "packets for no QP of ours")                                  \
   X(rx_wrong_tag, "packets of an older connection of the QP")                    \
   X(rx_wrong_service, "packets of another service (RC, UC, UD) than their QP's") \

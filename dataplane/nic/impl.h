@@ -26,6 +26,7 @@
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
+#include "dataplane/nic/region_access.h"
 #include "dataplane/nic/release.h"
 #include "dataplane/nic/unit.h"
 #include "dataplane/nic/window_table.h"
@@ -244,8 +245,13 @@ struct Nic::Impl final : public impair::PacketOps {
   void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                    const std::byte* sack_words);
   void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  enum class ResponseMiss : uint8_t {
+    kNone,
+    kNobodys,  // the READ is no longer, or not yet, in its slot
+    kNotNow,
+  };
   LocalError place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
-                            std::span<const std::byte> payload, bool ahead, bool& retry);
+                            std::span<const std::byte> payload, bool ahead, ResponseMiss& miss);
   void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                        uint64_t bits);
   void note_trigger(QpContext& qp, const wire::Sack& sack);
@@ -297,7 +303,7 @@ struct Nic::Impl final : public impair::PacketOps {
     bool tail;             // last bytes of a message: the final word is stored last
     bool watched = false;  // the bytes may lie in memory that a program writes to
   };
-  enum class PlaceResult : uint8_t { kDone, kNoRoom, kMemoryGone };
+  enum class PlaceResult : uint8_t { kDone, kNotNow, kMemoryGone };
   static void put_bytes(const PlaceRequest& request, std::byte* to,
                         std::span<const std::byte> bytes, bool tail);
   bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
@@ -308,7 +314,8 @@ struct Nic::Impl final : public impair::PacketOps {
   PlaceResult scatter(QpContext& qp, uint32_t pd, const PlaceRequest& request,
                       std::span<const Sge> sges, uint64_t offset, std::span<const std::byte> bytes,
                       LocalError& error);
-  bool fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out, uint32_t length_bytes);
+  MemoryAccess fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
+                     uint32_t length_bytes);
 
   // windows.cc
   int create_window(ClientState& client, const CreateWindowCommand& command, uint32_t& key);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "protocol/hostif/descriptors.h"
+
 namespace hostnic {
 
 MrTable::MrTable(uint32_t capacity)
@@ -33,6 +35,13 @@ uint32_t MrTable::add(Init init) {
   entry.mem_fd = init.mem_fd;
   entry.client_gone = init.client_gone;
   entry.pieces = std::move(init.pieces);
+  entry.partly_gone = false;
+  // On demand, what is mapped at the moment is what is meant.
+  const bool fixed_by_mem_fd = (entry.access & kAccessOnDemand) == 0 &&
+                               std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
+                                 return piece.host == nullptr;
+                               });
+  entry.gate = fixed_by_mem_fd ? init.gate : nullptr;
   entry.windows_bound.store(0, std::memory_order_relaxed);
   const uint32_t key = index << kTagBits | tag;
   entry.pending_key = key;
@@ -58,6 +67,62 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
   free_.push_back(index);
   used_.fetch_sub(1, std::memory_order_relaxed);
   return pieces;
+}
+
+namespace {
+
+// The pieces with those parts of them marked that lie in [va, va + length_bytes) and are not
+// mapped. Empty: that changes nothing.
+std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAddress va,
+                                 uint64_t length_bytes) {
+  std::vector<MappedPiece> result;
+  bool changes = false;
+  for (const MappedPiece& piece : pieces) {
+    const VirtualAddress piece_end = piece.va + piece.length_bytes;
+    const VirtualAddress from = std::max(piece.va, va);
+    const VirtualAddress to = std::min(piece_end, va + length_bytes);
+    if (piece.host != nullptr || piece.gone || from >= to) {
+      result.push_back(piece);
+      continue;
+    }
+    changes = true;
+    const auto part = [&](VirtualAddress start, VirtualAddress end, bool gone) {
+      if (start == end) return;
+      MappedPiece some = piece;
+      some.va = start;
+      some.length_bytes = end - start;
+      some.space_offset += start - piece.va;
+      some.gone = gone;
+      result.push_back(some);
+    };
+    part(piece.va, from, false);
+    part(from, to, true);
+    part(to, piece_end, false);
+  }
+  if (!changes) result.clear();
+  return result;
+}
+
+}  // namespace
+
+MrTable::Revocation MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
+  Revocation revocation;
+  for (uint32_t i = 1; i < capacity_; ++i) {
+    MemoryRegionEntry& entry = entries_[i];
+    if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
+        (entry.access & kAccessOnDemand) != 0)
+      continue;
+    auto pieces = without(entry.pieces, va, length_bytes);
+    if (!pieces.empty()) revocation.changes_.push_back({&entry, std::move(pieces)});
+  }
+  return revocation;
+}
+
+void MrTable::Revocation::take_effect() {
+  for (Change& change : changes_) {
+    change.entry->pieces.swap(change.pieces);
+    change.entry->partly_gone = true;
+  }
 }
 
 bool MrTable::referenced(uint32_t key) const {

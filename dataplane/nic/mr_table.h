@@ -17,6 +17,7 @@
 
 #include "dataplane/memory/client_memory.h"
 #include "protocol/faults.h"
+#include "protocol/hostif/segment.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -33,6 +34,9 @@ struct MemoryRegionEntry {
   int mem_fd = -1;
   std::atomic<bool>* client_gone =
       nullptr;  // set when a mem fd transfer finds the client's address space gone
+  // The client's, where a piece is reached through the mem fd, unless on demand.
+  MemoryGate* gate = nullptr;
+  bool partly_gone = false;                // pieces are gone
   std::vector<MappedPiece> pieces;         // sorted by va
   std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
   std::atomic<uint32_t> windows_bound{0};  // while not 0, the client may not deregister it
@@ -51,6 +55,7 @@ class MrTable {
     uint64_t va = 0, iova = 0, length_bytes = 0;
     int mem_fd = -1;
     std::atomic<bool>* client_gone = nullptr;
+    MemoryGate* gate = nullptr;
     std::vector<MappedPiece> pieces;
   };
   // Control thread. The key (lkey == rkey), or 0 when the table is full.
@@ -59,6 +64,25 @@ class MrTable {
   bool invalidate(uint32_t key, uint32_t client_id);
   // Control thread, after quiescence. The pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
+  // What a client's regions (but those on demand) reach through the mem fd in [va, va + length) is
+  // no longer there. The pieces change in take_effect(), which the caller runs on the only lcore
+  // that looks at this client's; afterwards the old ones may be freed.
+  class Revocation {
+   public:
+    bool empty() const { return changes_.empty(); }
+    void take_effect();
+
+   private:
+    friend class MrTable;
+    struct Change {
+      MemoryRegionEntry* entry;
+      std::vector<MappedPiece> pieces;
+    };
+    std::vector<Change> changes_;
+  };
+  // Control thread, which lets nobody add or remove this client's regions until it has taken
+  // effect.
+  Revocation revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
   // Whether memory windows are bound to this region of the client's.
   bool has_windows(uint32_t key, uint32_t client_id) {
     const MemoryRegionEntry* entry = find(key);

@@ -11,15 +11,20 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
                                         uint64_t iova, std::span<const std::byte> bytes) {
   if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
   const uint64_t addr = iova + region.va_delta;
+  const MemFdPass pass(region);
+  if (!pass.granted()) {
+    counters.add(Counter::mem_fd_put_off);
+    return PlaceResult::kNotNow;
+  }
   // All ranges are remembered, or nothing is written.
-  if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNoRoom;
+  if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
   bool memory_gone = false;
   const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
                          uint64_t part, bool tail) {
     if (piece.host == nullptr) {
       counters.add(Counter::bytes_copied_mem_fd, part);
-      memory_gone |= !write_through(region, piece.va + offset, {source, part});
+      memory_gone |= !write_through(region, piece, offset, {source, part});
     } else {
       counters.add(Counter::bytes_copied_mapped, part);
       put_bytes(request, piece.host + offset, {source, part}, tail);
@@ -80,20 +85,26 @@ Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, uint32_t pd, const Plac
   return PlaceResult::kDone;
 }
 
-bool Nic::Impl::fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
-                      uint32_t length_bytes) {
-  return for_each_piece(region, iova + region.va_delta, length_bytes,
-                        [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                          bool good = true;
-                          if (piece.host != nullptr) {
-                            copy_from_memory(out, piece.host + offset, part);
-                          } else {
-                            counters.add(Counter::bytes_copied_mem_fd, part);
-                            good = read_through(region, piece.va + offset, {out, part});
-                          }
-                          out += part;
-                          return good;
-                        });
+MemoryAccess Nic::Impl::fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
+                              uint32_t length_bytes) {
+  const MemFdPass pass(region);
+  if (!pass.granted()) {
+    counters.add(Counter::mem_fd_put_off);
+    return MemoryAccess::kNotNow;
+  }
+  const bool good = for_each_piece(region, iova + region.va_delta, length_bytes,
+                                   [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                                     bool there = true;
+                                     if (piece.host != nullptr) {
+                                       copy_from_memory(out, piece.host + offset, part);
+                                     } else {
+                                       counters.add(Counter::bytes_copied_mem_fd, part);
+                                       there = read_through(region, piece, offset, {out, part});
+                                     }
+                                     out += part;
+                                     return there;
+                                   });
+  return good ? MemoryAccess::kDone : MemoryAccess::kGone;
 }
 
 }  // namespace hostnic

@@ -145,9 +145,11 @@ rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const Re
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(qp.response_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
-  if (!fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes)) {
+  const MemoryAccess fetched =
+      fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes);
+  if (fetched != MemoryAccess::kDone) {
     rte_pktmbuf_free(packet);
-    lost = true;
+    lost = fetched == MemoryAccess::kGone;
     return nullptr;
   }
   finish_linear(packet, p, header_bytes);

@@ -347,7 +347,7 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
                 : place(request, *range.region, range.iova, payload)) {
       case PlaceResult::kDone:
         break;
-      case PlaceResult::kNoRoom:
+      case PlaceResult::kNotNow:
         return {.kind = Verdict::kRetry};
       case PlaceResult::kMemoryGone:
         return write_refused(p);
@@ -389,7 +389,7 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
       scatter(qp, qp.recv_pd, request, receive.list(), p.reth.va, payload, error);
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
     return verdict_of(error, sn);
-  if (result == PlaceResult::kNoRoom) return {.kind = Verdict::kRetry};
+  if (result == PlaceResult::kNotNow) return {.kind = Verdict::kRetry};
   if (invalidated != nullptr) unbind(*invalidated);
   if ((!ahead || broken(Fault::receive_completes_early)) && !p.more)
     complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
@@ -403,10 +403,10 @@ Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
   } else {
     const RemoteRange range =
         remote_range(qp, p.reth.key, p.reth.va, p.reth.length_bytes, kAccessRemoteRead);
-    // On demand, memory may be missing, and the answers can't say so any more. What is pulled later
-    // is looked at then.
+    // Memory may be missing, and the answers can't say so any more. What is pulled later is looked
+    // at then.
     if (range.region == nullptr ||
-        !is_present(*range.region, range.iova + p.read.offset_bytes, p.read.length_bytes)) {
+        !has_memory(*range.region, range.iova + p.read.offset_bytes, p.read.length_bytes)) {
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
     }
     // A pull that finds no room is not answered: the requester pulls again.

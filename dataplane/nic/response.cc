@@ -143,9 +143,9 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     report_responses(qp);
     return;
   }
-  bool retry = false;
-  const LocalError error = place_response(qp, p, 1, payload_of(packet, p), ahead, retry);
-  if (retry || (ahead && error != LocalError::kNone)) return;
+  ResponseMiss miss = ResponseMiss::kNone;
+  const LocalError error = place_response(qp, p, 1, payload_of(packet, p), ahead, miss);
+  if (miss != ResponseMiss::kNone || (ahead && error != LocalError::kNone)) return;
   if (error != LocalError::kNone) {
     fail_response(qp, p, error);
     return;
@@ -181,13 +181,14 @@ static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t
 
 // `packets` answers of one READ, one behind the other; `p` has the headers of the first.
 LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
-                                     std::span<const std::byte> payload, bool ahead, bool& retry) {
+                                     std::span<const std::byte> payload, bool ahead,
+                                     ResponseMiss& miss) {
   if (qp.landing_entries == 0) return LocalError::kProtection;
   const LandingSlot& shared = qp.landing[p.reth.key & (qp.landing_entries - 1u)];
   // An answer to a READ that is no longer, or not yet, in its slot belongs to nobody.
   const uint32_t sge_count = shared.sge_count;
   if (shared.read_number != p.reth.key || sge_count > kMaxSge) {
-    retry = true;
+    miss = ResponseMiss::kNobodys;
     return LocalError::kNone;
   }
   if (!is_part_of_read(qp, p, packets, payload.size(), shared) &&
@@ -199,8 +200,8 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint3
   const PlaceRequest request{
       .space = qp.responses, .psn = p.psn, .ahead = ahead, .tail = !p.more, .watched = true};
   switch (scatter(qp, qp.pd, request, {sges.data(), sge_count}, p.reth.va, payload, error)) {
-    case PlaceResult::kNoRoom:
-      retry = true;
+    case PlaceResult::kNotNow:
+      miss = ResponseMiss::kNotNow;
       break;
     case PlaceResult::kMemoryGone:
       return LocalError::kProtection;
@@ -221,8 +222,9 @@ void Nic::Impl::slide_responses(QpContext& qp) {
     const Psn psn = space.window.base();
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = held_headers(packet);
-      bool retry = false;
-      const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, retry);
+      ResponseMiss miss = ResponseMiss::kNone;
+      const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, miss);
+      if (miss == ResponseMiss::kNotNow) break;  // tried again next turn
       release_slot(space, psn);
       rte_pktmbuf_free(packet);
       if (error != LocalError::kNone) {

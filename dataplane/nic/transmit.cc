@@ -310,7 +310,8 @@ rte_mbuf* Nic::Impl::build_sent_small(QpContext& qp, const SendDescriptor& d, co
   return packet;
 }
 
-// Attaches or copies the payload. Null: no buffer, or the send failed (qp.send_failed).
+// Attaches or copies the payload. Null: no buffer, or the memory is not to be read now, or the send
+// failed (qp.send_failed).
 rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
                                        const wire::Packet& p) {
   const SendDescriptor& d = progress.descriptor;
@@ -373,8 +374,13 @@ rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const
       continue;
     }
     MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
-    if (region == nullptr || !fetch(*region, sge.addr + offset, out, bytes))
-      error = LocalError::kProtection;
+    const MemoryAccess fetched =
+        region == nullptr ? MemoryAccess::kGone : fetch(*region, sge.addr + offset, out, bytes);
+    if (fetched == MemoryAccess::kNotNow) {
+      rte_pktmbuf_free(packet);
+      return nullptr;
+    }
+    if (fetched == MemoryAccess::kGone) error = LocalError::kProtection;
     out += bytes;
     part -= bytes;
     offset += bytes;

@@ -237,10 +237,10 @@ bool Nic::Impl::receive_response_unit(QpContext& qp, const wire::Packet& first,
   if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
       window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
     return false;
-  bool retry = false;
+  ResponseMiss miss = ResponseMiss::kNone;
   const LocalError error = place_response(qp, whole_of(first, payload), 1u + payload.followers,
-                                          bytes_of(first, payload), /*ahead=*/false, retry);
-  if (retry || error != LocalError::kNone) return false;
+                                          bytes_of(first, payload), /*ahead=*/false, miss);
+  if (miss != ResponseMiss::kNone || error != LocalError::kNone) return false;
   window.accept_in_order(1u + payload.followers);
   report_responses(qp);
   return true;

@@ -160,6 +160,7 @@ bool Nic::Impl::place_uc_send(QpContext& qp, const wire::Packet& p,
   const PlaceResult result =
       scatter(qp, qp.recv_pd, request, receive.list(), qp.message.offset_bytes, payload, error);
   if (error == LocalError::kNone && result == PlaceResult::kDone) return true;
+  if (result == PlaceResult::kNotNow) return false;  // as if the wire had lost it
   fail_receive(qp, sn, RecvStatus::kProtectionError);
   return false;
 }
@@ -174,10 +175,11 @@ bool Nic::Impl::place_uc_write(QpContext& qp, const wire::Packet& p,
   const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
   const RemoteRange range = remote_range(qp, message.key, va, checked_bytes, kAccessRemoteWrite);
   const PlaceRequest request{qp.requests, p.psn, /*ahead=*/false, /*tail=*/!p.more};
-  if (range.region != nullptr &&
-      place(request, *range.region, range.iova, payload) == PlaceResult::kDone) {
-    return true;
-  }
+  const PlaceResult result = range.region == nullptr
+                                 ? PlaceResult::kMemoryGone
+                                 : place(request, *range.region, range.iova, payload);
+  if (result == PlaceResult::kDone) return true;
+  if (result == PlaceResult::kNotNow) return false;
   counters.add(Counter::uc_access_refused);
   return false;
 }
@@ -212,6 +214,7 @@ void Nic::Impl::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf*
   if (error == LocalError::kNone && result == PlaceResult::kDone)
     result =
         scatter(qp, qp.recv_pd, request, receive.list(), kGrhBytes, payload_of(packet, p), error);
+  if (result == PlaceResult::kNotNow) return;
   if (error != LocalError::kNone || result != PlaceResult::kDone) {
     fail_receive(qp, sn, RecvStatus::kProtectionError);
     return;

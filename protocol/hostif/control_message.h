@@ -26,6 +26,8 @@ enum class ControlKind : uint32_t {
   kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
                   // the memory
   kText,          // a command as at the prompt -> ControlReply, text
+  kRevokeMemory,  // RevokeMemoryRequest -> ControlReply, sent when the NIC can no longer reach the
+                  // memory through the mem fd
 };
 
 struct ControlRequest {
@@ -100,6 +102,15 @@ struct RegisterMrReply {
 
 struct DeregisterMrRequest {
   uint32_t lkey;
+};
+
+// What the client had mapped at [va, va + length) is gone. Its regions keep their keys; what they
+// reached there through the mem fd counts from now on as memory that is no longer there. Not
+// on-demand regions, which promise to follow, and not mapped memory, whose pages are still the old
+// ones.
+struct RevokeMemoryRequest {
+  uint64_t va;
+  uint64_t length_bytes;
 };
 
 }  // namespace hostnic

@@ -11,6 +11,7 @@
 //   header: magic .. sizes       reads                          writes once
 //   header: driver words         writes                         reads (untrusted); two as marked
 //   header: driver_wake          waits on (futex)               adds 1, FUTEX_WAKE
+//   header: memory_gate          one word each (see MemoryGate)
 //   command, send, urgent ring   produces                       consumes
 //   response, meta ring          consumes                       produces
 //   QpCell: nic part             reads (seqlock), clears dirty  writes
@@ -70,6 +71,16 @@ enum RingId : uint32_t {
   kRingCount
 };
 
+// Keeps the NIC's transfers through the mem fd apart from changes of the client's mappings, so that
+// no byte lands where other memory has taken the place of a region's. Each side stores its own
+// word, fences fully, and looks at the other's: the driver closes the gate and then waits until no
+// transfer is under way; the NIC, which never waits, does the transfer another time where it finds
+// the gate closed.
+struct MemoryGate {
+  alignas(64) std::atomic<uint32_t> closed;       // written by the driver
+  alignas(64) std::atomic<uint32_t> in_transfer;  // written by the NIC
+};
+
 struct SegmentHeader {
   uint64_t magic;
   uint32_t abi_version;
@@ -97,6 +108,7 @@ struct SegmentHeader {
   std::atomic<uint64_t> nic_turn_ns;  // when the NIC last served this client: a NIC that gets no
                                       // CPU time is no lost packet
 
+  MemoryGate memory_gate;
   RingIndices rings[kRingCount];
 };
 

@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&header, datagram.data(), sizeof(header));
     header.magic = kControlMagic;
     header.abi_version = kHostAbiVersion;
-    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 7);
+    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 8);
     header.payload_bytes = static_cast<uint32_t>(datagram.size() - sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
   }
@@ -61,6 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (const auto* registration = std::get_if<RegisterMr>(&*call)) check(*registration, fds);
+  if (const auto* revoked = std::get_if<RevokeMemory>(&*call))
+    require(revoked->length_bytes != 0 && revoked->va + revoked->length_bytes > revoked->va);
   if (const auto* open = std::get_if<OpenDevice>(&*call)) require_printable(open->program);
   if (const auto* text = std::get_if<TextCommand>(&*call)) {
     require_printable(text->text);

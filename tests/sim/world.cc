@@ -88,6 +88,7 @@ uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32
   init.va = init.iova = memory.address();
   init.length_bytes = memory.size();
   init.mem_fd = world_.mem_fd();
+  init.gate = &channel_->header().memory_gate;
   // Mixed: pieces of one, two, three, one, ... pages, mapped and not in turn.
   uint64_t at = 0;
   for (uint32_t i = 0; at < memory.size(); ++i) {
@@ -110,6 +111,10 @@ uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32
 void Host::remove_mr(uint32_t key) {
   world_.mrs().invalidate(key, index_ + 1);
   world_.retire(key);
+}
+
+void Host::revoke(uint64_t va, uint64_t length_bytes) {
+  world_.mrs().revoke(index_ + 1, va, length_bytes).take_effect();
 }
 
 void Host::wait_for_response() {

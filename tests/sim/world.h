@@ -80,6 +80,8 @@ class Host final : public driver::NicLink {
   uint32_t add_mr(const Memory& memory, uint32_t access = kAllAccess, Reach reach = Reach::kMapped,
                   uint32_t pd = 1);
   void remove_mr(uint32_t key);
+  // The client said that it has unmapped these addresses.
+  void revoke(uint64_t va, uint64_t length_bytes);
   Nic& nic() { return *nic_; }
   driver::Driver& driver() { return *driver_; }
   uint32_t index() const { return index_; }

@@ -115,7 +115,7 @@ int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_
   const unsigned int wanted =
       flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned int>(access) : mr.access;
   if (int error = register_range(pd, to, bytes, iova, wanted, registration)) return error;
-  if (mr.owner->driver->deregister_memory(mr.registration) == EBUSY) {  // windows are bound to it
+  if (mr.owner->driver->deregister_memory(mr.registration) == EBUSY) {  // see ibv_dereg_mr
     mr.owner->driver->deregister_memory(registration);
     return EBUSY;
   }
@@ -208,7 +208,7 @@ HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
   const int error = deregister_mr_object(*object);
   {
     ObjectLock lock = lock_objects();
-    if (error == EBUSY) {  // memory windows are bound to it
+    if (error == EBUSY) {  // memory windows are bound to it, or packets still refer to it
       unclaim(mr);
       return fail(EBUSY);
     }

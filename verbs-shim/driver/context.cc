@@ -82,9 +82,36 @@ struct Context::Parts {
   SegmentHeader* header = nullptr;
   pthread_t thread{};
   bool thread_runs = false;
+  std::atomic<bool> thread_known{false};  // to the registrar, as one of ours
   std::atomic<bool> stop{false};
   YieldingPoller yielding;
   std::atomic<uint64_t> service_wakes_ns{0};  // when the service thread looks next at the latest
+
+  void detach() {
+    if (user != nullptr) MemoryRegistrar::process().detach(*user);
+    user.reset();
+  }
+
+  // What the registrar knows this device as.
+  struct User final : memory::RegionUser {
+    explicit User(Parts& parts) : p(parts) {}
+    MemoryGate& memory_gate() override { return p.header->memory_gate; }
+    void memory_gate_opened() override {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (p.doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
+        eventfd_write(p.doorbell_fd.get(), 1);
+    }
+    // A dead hostnicd reaches nothing any more.
+    void revoke_memory(uint64_t start, uint64_t length_bytes) override {
+      const RevokeMemoryRequest request{start, length_bytes};
+      std::lock_guard lock(p.control_mutex);
+      const int error = p.control.tell(ControlKind::kRevokeMemory, bytes_of(request));
+      if (error != 0 && error != EIO)
+        log_warn("hostnicd refused to hear of unmapped memory: %s", strerror(error));
+    }
+    Parts& p;
+  };
+  std::unique_ptr<User> user;
 
   ~Parts() {
     if (segment != nullptr) munmap(segment, segment_bytes);
@@ -126,6 +153,8 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   }
   if (auto mapped = context->map_segment(std::move(answer->fds), reply); !mapped)
     return Unexpected(mapped.error());
+  context->parts_->user = std::make_unique<Parts::User>(*context->parts_);
+  registrar.attach(*context->parts_->user);
   if (const int error = context->start_service(); error != 0) {
     return failure(error, std::string("service thread: ") + strerror(error));
   }
@@ -178,8 +207,13 @@ int Context::start_service() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = pthread_create(
       &p.thread, nullptr,
-      [](void* context) -> void* {
-        static_cast<Context*>(context)->service_loop();
+      [](void* at) -> void* {
+        auto* context = static_cast<Context*>(at);
+        MemoryRegistrar::process().own_thread_starts();
+        context->parts_->thread_known.store(true, std::memory_order_release);
+        context->parts_->thread_known.notify_one();
+        context->service_loop();
+        MemoryRegistrar::process().own_thread_ends();
         return nullptr;
       },
       this);
@@ -187,12 +221,14 @@ int Context::start_service() {
   if (error == 0) {
     p.thread_runs = true;
     pthread_setname_np(p.thread, "hostnic-service");
+    p.thread_known.wait(false, std::memory_order_acquire);
   }
   return error;
 }
 
 Context::~Context() {
   if (parts_ == nullptr) return;
+  parts_->detach();
   if (parts_->thread_runs) {
     parts_->stop.store(true, std::memory_order_release);
     wake_service();
@@ -351,8 +387,9 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
     const DeregisterMrRequest request{registration.lkey};
     std::lock_guard lock(parts_->control_mutex);
     auto answer = parts_->control.call(ControlKind::kDeregisterMr, bytes_of(request), {});
-    // A dead hostnicd refers to nothing any more.
-    if (!answer && answer.error().error != EIO) return answer.error().error;
+    // Windows are bound to it, or packets refer to it: it remains. A dead hostnicd refers to
+    // nothing, nor does one that has no such region.
+    if (!answer && answer.error().error == EBUSY) return EBUSY;
   }
   MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
   return 0;
@@ -428,6 +465,7 @@ void Context::abandon_after_fork() {
   alive_.store(false, std::memory_order_release);
   if (parts_ == nullptr) return;
   parts_->thread_runs = false;
+  parts_->user.reset();  // the registrar has forgotten it
   parts_->control.close();
   // Not mapped here (MADV_DONTFORK), and the addresses may get other owners.
   parts_->segment = nullptr;

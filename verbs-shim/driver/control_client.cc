@@ -52,6 +52,16 @@ Expected<ControlAnswer, ContextError> ControlClient::call(ControlKind kind,
   return ControlAnswer{header.count, std::move(reply->payload), std::move(reply->fds)};
 }
 
+int ControlClient::tell(ControlKind kind, std::span<const std::byte> payload) {
+  if (!send_request(socket_.get(), kind, payload, {})) return EIO;
+  ControlReply reply;
+  ssize_t received = -1;
+  do {
+    received = recv(socket_.get(), &reply, sizeof(reply), 0);
+  } while (received < 0 && errno == EINTR);
+  return received == sizeof(reply) ? reply.error : EIO;
+}
+
 bool ControlClient::closed() const {
   pollfd watched{socket_.get(), POLLIN, 0};
   return poll(&watched, 1, 0) > 0 && (watched.revents & (POLLHUP | POLLERR)) != 0;

@@ -40,6 +40,9 @@ class ControlClient {
   // (EIO).
   Expected<ControlAnswer, ContextError> call(ControlKind kind, std::span<const std::byte> payload,
                                              std::span<const int> fds);
+  // As call(), of what is answered by success or an error only: 0 or an errno value. Allocates
+  // nothing.
+  int tell(ControlKind kind, std::span<const std::byte> payload);
   // True when hostnicd has closed the connection.
   bool closed() const;
   void close() { socket_.reset(); }

@@ -175,6 +175,15 @@ size_t count_areas() {
   return count;
 }
 
+bool has_aio_context() {
+  bool found = false;
+  const bool read = for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+    found = memmem(line, length, "/[aio]", std::strlen("/[aio]")) != nullptr;
+    return !found;
+  });
+  return found || !read;
+}
+
 bool mark_locked(RawVector<Area>& areas) {
   uint64_t start = 0;
   return for_each_line("/proc/self/smaps", [&](const char* line, size_t length) {

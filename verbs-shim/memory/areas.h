@@ -37,6 +37,10 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 // All areas of the process. Takes about 0.4 us for each.
 size_t count_areas();
 
+// Whether the process has set up the kernel's asynchronous I/O (io_setup). Reads all areas; true
+// when the kernel does not tell.
+bool has_aio_context();
+
 // Parses one line of /proc/self/maps (without its newline). False: not of that form.
 bool parse_area(const char* line, size_t length, Area& area);
 

@@ -36,6 +36,8 @@ struct MemoryRegistrar::Request {
   uint64_t va = 0, length_bytes = 0;
   bool need_write = false;
   Paging paging = Paging::kAsMapped;
+  bool needs_revoker = false;  // is to be reached by the mem fd, and nobody would notice its end
+  enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
   uint64_t first = 0, last = 0;            // its pages, head and tail included
   uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
   uint64_t stack_low = 0, stack_high = 0;  // what this thread's frames may occupy

@@ -32,7 +32,7 @@ void MemoryRegistrar::before_fork() {
   mutex_.lock();
   fork_signals_ = before;
   fork_pipe_[0] = fork_pipe_[1] = -1;
-  const bool copies = counters_.in_window_bytes != 0 && !skip_copy_in_child_.load();
+  const bool copies = counters_.in_window_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
   if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
 }
 
@@ -55,8 +55,8 @@ void MemoryRegistrar::after_fork_in_child() {
   const int saved_errno = errno;
   for (const auto& [start, range] : table_) {
     if (range.place != PagePlace::kWindow) continue;
-    if (skip_copy_in_child_.load() ||
-        !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
+    const bool skipped = skip_copy_in_child_.load() && range.registrations != 0;
+    if (skipped || !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
       raw_munmap(pointer(start + range.stash_delta), range.end - start);
   }
   if (fork_pipe_[0] >= 0) {
@@ -75,6 +75,11 @@ void MemoryRegistrar::after_fork_in_child() {
 void MemoryRegistrar::forget_parent() {
   table_.clear();
   userfault_.close();
+  watch_.forget_parent();
+  revoker_.forget_parent();
+  own_threads_.clear();
+  new (&threads_mutex_) std::mutex;
+  parked_ = false;
   for (std::atomic<int>* fd : {&mem_fd_, &window_fd_}) {
     const int old = fd->exchange(-1);
     if (old >= 0) close(old);

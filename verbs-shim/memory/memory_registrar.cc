@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/fork_init.h"
+#include "verbs-shim/memory/solitude.h"
 
 namespace hostnic::memory {
 namespace {
@@ -165,16 +167,18 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.last = page_up(va + length_bytes);
   request.stack_low = page_down(frame - kStackMargin);
   request.stack_high = page_up(frame + kStackMargin);
+  Registration registration;
+  registration.registering = Revoker::Registering(revoker_);
   Described described;
-  Failure failed;
-  {
-    const Critical critical(*this);
-    try {
-      failed = add_locked(request, described);
-    } catch (const std::bad_alloc&) {
-      failed = failure(ENOMEM, "out of memory");
+  Failure failed = add_once(request, described);
+  if (request.needs_revoker) {
+    if (const int error = start_threads(); error != 0) {
+      failed = failure(error, "no thread can be started: %s", std::strerror(error));
+    } else {
+      described = {};
+      request.pinned_end = request.first;
+      failed = add_once(request, described);
     }
-    if (failed) unpin(request.first, request.pinned_end);
   }
   if (failed) {
     char range[64];
@@ -183,12 +187,49 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
                   static_cast<unsigned long long>(length_bytes));
     return Unexpected(Error{failed.error, std::string(range) + failed.text});
   }
-  Registration registration;
   registration.regions.assign(described.regions.begin(), described.regions.end());
   for (auto& file : described.files) registration.fds.push_back(std::move(file.fd));
   return registration;
 } catch (...) {
   return Unexpected(Error{ENOMEM, {}});
+}
+
+Failure MemoryRegistrar::add_once(Request& request, Described& described) {
+  const Critical critical(*this);
+  Failure failed;
+  try {
+    failed = add_locked(request, described);
+  } catch (const std::bad_alloc&) {
+    failed = failure(ENOMEM, "out of memory");
+  }
+  if (failed) unpin(request.first, request.pinned_end);
+  return failed;
+}
+
+// Not under the registrar's mutex: starting a thread allocates. Without the watch, interposed calls
+// are noticed all the same.
+int MemoryRegistrar::start_threads() {
+  const std::lock_guard lock(threads_mutex_);
+  if (const int error =
+          revoker_.start([](const LostRange& range) { process().forget_lost(range); });
+      error != 0)
+    return error;
+  watch_.start(revoker_);
+  return 0;
+}
+
+void MemoryRegistrar::own_thread_starts() {
+  const Critical critical(*this);
+  own_threads_.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
+}
+
+void MemoryRegistrar::own_thread_ends() {
+  const Critical critical(*this);
+  std::erase(own_threads_, static_cast<pid_t>(syscall(SYS_gettid)));
+}
+
+bool MemoryRegistrar::may_stop_pages() {
+  return userfault_.mode() != UserfaultMode::kUserOnly || is_alone(own_threads_);
 }
 
 Failure MemoryRegistrar::check_access(const Request& request) {
@@ -226,6 +267,14 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     pin(request);
   }
   if (Failure failed = describe(request, described)) return failed;
+  if (request.paging == Paging::kAsMapped) {
+    const bool by_mem_fd = std::ranges::any_of(described.regions, [](const MemoryRegion& region) {
+      return region.kind == RegionKind::kMemFd;
+    });
+    request.needs_revoker = by_mem_fd && !revoker_.runs();
+    if (request.needs_revoker) return failure(EAGAIN, "to be tried again");
+    if (by_mem_fd) watch(request, described);
+  }
   for (const MemoryRegion& region : described.regions) {
     uint64_t& counter = region.kind == RegionKind::kWindow ? counters_.window_bytes
                         : region.kind == RegionKind::kFile ? counters_.file_bytes
@@ -233,6 +282,7 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     counter += region.length_bytes;
   }
   table_.join(request.first, request.last);
+  update_bounds();
   return {};
 }
 
@@ -268,16 +318,22 @@ void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try
 
 MemoryCounters MemoryRegistrar::counters() {
   const Critical critical(*this);
-  return counters_;
+  MemoryCounters counters = counters_;
+  for (const auto& [start, range] : table_)
+    if (range.place == PagePlace::kWindow && range.registrations == 0)
+      counters.parked_bytes += range.end - start;
+  return counters;
 }
 
 std::string MemoryRegistrar::status() {
-  char why_not[200] = {}, exception[sizeof(reason_)] = {};
+  char why_not[200] = {}, exception[sizeof(reason_)] = {}, watch_failed[200] = {};
   UserfaultMode userfault = UserfaultMode::kNone;
   {
     const Critical critical(*this);
     userfault = userfault_.mode();
     std::memcpy(exception, reason_, sizeof(reason_));
+    if (revoker_.runs() && !watch_.runs())
+      std::snprintf(watch_failed, sizeof(watch_failed), "%s", watch_.error());
     const char* reason = !migration_enabled() ? "migration is switched off (HOSTNIC_MEMORY or "
                                                 "HOSTNIC_MIGRATE)"
                          : window_fd_ < 0     ? "no window from hostnicd"
@@ -289,8 +345,10 @@ std::string MemoryRegistrar::status() {
   std::string line =
       userfault == UserfaultMode::kFull
           ? "private memory migrates"
-          : "private memory migrates (user-mode userfaultfd: a system call on a page "
-            "that is moving fails with EFAULT)";
+          : "private memory migrates while the program has no thread but one (userfaultfd is for "
+            "user mode only)";
+  if (watch_failed[0] != '\0')
+    line += std::string("; unmapped memory is noticed by interposition only: ") + watch_failed;
   if (exception[0] != '\0') line += std::string("; last exception: ") + exception;
   return line;
 }

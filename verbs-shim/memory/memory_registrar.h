@@ -25,8 +25,10 @@
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/memory/areas.h"
+#include "verbs-shim/memory/mapping_watch.h"
 #include "verbs-shim/memory/migration.h"
 #include "verbs-shim/memory/range_table.h"
+#include "verbs-shim/memory/revoker.h"
 #include "verbs-shim/memory/userfault.h"
 
 namespace hostnic::memory {
@@ -42,6 +44,8 @@ struct Error {
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
+  // Until hostnicd has answered.
+  Revoker::Registering registering;
 };
 
 // An Error as it is passed around in the critical section, where nothing may allocate.
@@ -66,6 +70,7 @@ struct MemoryCounters {
   // Bytes registered since the start, by the way they are reached.
   uint64_t window_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
   uint64_t in_window_bytes = 0;  // migrated now
+  uint64_t parked_bytes = 0;     // of them: registered by nobody
   uint64_t migrations = 0;
 };
 
@@ -91,6 +96,14 @@ class MemoryRegistrar {
   // A descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
   void set_lent_userfaultfd(int device_fd);
 
+  // Devices, which must learn when memory goes away that they may reach by the mem fd.
+  void attach(RegionUser& user) { revoker_.attach(user); }
+  void detach(RegionUser& user) { revoker_.detach(user); }
+  // Called by each thread of ours before it does anything else, and before it ends: they don't
+  // count when a process has no other threads.
+  void own_thread_starts();
+  void own_thread_ends();
+
   // Registers [va, va + length_bytes), again and overlapping as one likes. EINVAL: empty or wraps
   // around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM; other
   // errno values when no way works. May take long (about 1 s per GiB); other threads may use the
@@ -108,7 +121,7 @@ class MemoryRegistrar {
   std::string status();
   void set_fork_init() { skip_copy_in_child_.store(true); }
 
-  // For interpose.cc: whether migrated pages may be concerned. Works before constructors.
+  // For interpose.cc: whether memory in the table may be concerned. Works before constructors.
   static bool concerns(uint64_t start, uint64_t length_bytes) {
     return start < highest_.load(std::memory_order_relaxed) &&
            start + length_bytes > lowest_.load(std::memory_order_relaxed);
@@ -129,6 +142,8 @@ class MemoryRegistrar {
   Failure take_window(int window_fd);
   Failure read_environment();
   static Failure check_access(const Request& request);
+  Failure add_once(Request& request, Described& described);
+  int start_threads();
   Failure add_locked(Request& request, Described& described);
   bool migration_enabled() const {
     return migration_wanted_ && (mode_ == MemoryMode::kAuto || mode_ == MemoryMode::kWindow);
@@ -144,20 +159,36 @@ class MemoryRegistrar {
   void pin_new(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
   bool too_many_areas();
-  bool may_migrate(const Request& request, const Area& area);
+  bool may_migrate(Request& request, const Area& area);
+  bool may_migrate_now(Request& request);
   Failure describe(const Request& request, Described& described);
   Failure describe_part(const Request& request, const Area& area, PagePlace place, uint64_t start,
                         uint64_t end, Described& described);
   bool describe_file(const Request& request, const Area& area, uint64_t start, uint64_t end,
                      Described& described);
 
+  void watch(const Request& request, const Described& described);
+  void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
+  // Whether pages may change place without disturbing a system call of somebody else's.
+  bool may_stop_pages();
+
   // release.cc: where pages come back, or are taken away
   void unpin(uint64_t start, uint64_t end);
+  void unpark();
+  void unwatch_unused(uint64_t start, uint64_t end);
+  void watch_parked(uint64_t start, uint64_t end);
   // Moves a migrated range home. False: it stays in the window.
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
+  bool reached_by_mem_fd(uint64_t start, uint64_t end);
+  void forget_lost(const LostRange& range);
   bool is_window(const Area& area) const;
   void update_bounds();
+
+  // system_calls.cc
+  class Change;
+  bool in_table(uint64_t start, uint64_t end);
+  bool in_window(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_window, uint64_t stash_delta);
 
   // fork.cc
@@ -169,17 +200,22 @@ class MemoryRegistrar {
 
   MemoryRegistrar() = default;
 
-  // Migrated pages lie between.
+  // Everything in the table lies between.
   static inline constinit std::atomic<uint64_t> lowest_{UINT64_MAX}, highest_{0};
 
   std::mutex mutex_;
   RangeTable table_;
   Userfault userfault_;
   Migrator migrator_;
+  MappingWatch watch_;
+  Revoker revoker_;
+  std::mutex threads_mutex_;  // while threads start; before mutex_
+  RawVector<pid_t> own_threads_;
   std::atomic<int> mem_fd_{-1}, window_fd_{-1};
   int pagemap_fd_ = -1;
   uint32_t window_major_ = 0, window_minor_ = 0;
   uint64_t window_inode_ = 0;
+  bool parked_ = false;  // something in the window may be registered by nobody
   bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
   MemoryMode mode_ = MemoryMode::kAuto;
   int mem_error_ = 0;

@@ -69,13 +69,20 @@ bool MemoryRegistrar::is_window(const Area& area) const {
          area.same_file_as(window_major_, window_minor_, window_inode_);
 }
 
+// A system call of another thread's that meets a page on its way must wait, which only full
+// userfaultfd makes it do.
+bool MemoryRegistrar::may_migrate_now(Request& request) {
+  using Alone = Request::Alone;
+  if (request.alone == Alone::kUnknown) request.alone = may_stop_pages() ? Alone::kYes : Alone::kNo;
+  return request.alone == Alone::kYes;
+}
+
 void MemoryRegistrar::pin(Request& request) {
   for (const Area& area : request.areas) {
     const uint64_t start = std::max(area.start, request.first);
     const uint64_t end = std::min(area.end, request.last);
     pin_area(request, area, start, end);
   }
-  update_bounds();
 }
 
 // Counts the pages in the table, also those that are not mapped: nothing here may migrate now or
@@ -154,7 +161,7 @@ bool MemoryRegistrar::too_many_areas() {
 }
 
 // Why not is remembered for status() and for HOSTNIC_MEMORY=window.
-bool MemoryRegistrar::may_migrate(const Request& request, const Area& area) {
+bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
   if (area.shared || is_window(area)) return false;
   const char* why = nullptr;
   if (!can_migrate())
@@ -169,6 +176,8 @@ bool MemoryRegistrar::may_migrate(const Request& request, const Area& area) {
     why = "memory locked by mlock";
   else if (request.process.pinned_kb != 0)
     why = "the process has memory registered with another adapter or io_uring";
+  else if (!may_migrate_now(request))
+    why = "other threads run, and without full userfaultfd their system calls could fail";
   else if (too_many_areas())
     why = "the process has too many areas; raise vm.max_map_count";
   if (why != nullptr) set_reason("%s", why);
@@ -176,7 +185,8 @@ bool MemoryRegistrar::may_migrate(const Request& request, const Area& area) {
 }
 
 void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  table_.reserve_one();  // what has migrated must get into the table
+  table_.reserve_one();        // what has migrated must get into the table
+  watch_.unwatch(start, end);  // a page can have one userfaultfd only
   const auto moved = migrator_.move_to_window(start, end, area.prot);
   if (moved.error != 0)
     set_reason("%s", moved.error == EBUSY    ? "the program uses userfaultfd on this memory itself"
@@ -237,6 +247,26 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
                    reason_[0] != '\0' ? reason_ : "it is registered in place already");
   append(described.regions, region);
   return {};
+}
+
+// Marks what is reached by the mem fd, and has its end noticed as far as the kernel can tell.
+void MemoryRegistrar::watch(const Request& request, const Described& described) {
+  for (const MemoryRegion& region : described.regions) {
+    if (region.kind != RegionKind::kMemFd) continue;
+    const uint64_t start = page_down(region.va), end = page_up(region.va + region.length_bytes);
+    table_.split_at(start);
+    table_.split_at(end);
+    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+      it->second.by_mem_fd = true;
+    watch_range(request.areas, start, end);
+  }
+}
+
+void MemoryRegistrar::watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end) {
+  for (const Area& area : areas) {
+    const uint64_t from = std::max(area.start, start), to = std::min(area.end, end);
+    if (from < to && (area.inode == 0 || area.shared)) watch_.watch(from, to, area.start, area.end);
+  }
 }
 
 // False: not possible, take the mem fd.

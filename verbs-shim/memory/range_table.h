@@ -12,7 +12,8 @@ enum class PagePlace : uint8_t {
   kInPlace,  // where the application put them; not migrated while so registered, because a
              // transfer by the mem fd could meet the migration and fail
   kWindow,   // migrated
-  kLost,     // were migrated; the application unmapped or replaced them since
+  kLost,     // were migrated; the application unmapped or replaced them since. Not migrated again
+             // while so registered: the old region has the window's pages
 };
 
 struct PageRange {
@@ -21,6 +22,7 @@ struct PageRange {
   PagePlace place = PagePlace::kInPlace;
   int prot = 0;              // kWindow: of the area when it was migrated
   uint64_t stash_delta = 0;  // kWindow: add to an address to get its place in the stash
+  bool by_mem_fd = false;    // a registration, not one on demand, reaches them by the mem fd
 };
 
 // Disjoint page ranges by start address. Under the registrar's mutex.
@@ -61,7 +63,7 @@ class RangeTable {
       if (next == ranges_.end() || next->first > end) return;
       const PageRange &a = it->second, &b = next->second;
       if (a.end != next->first || a.registrations != b.registrations || a.place != b.place ||
-          a.prot != b.prot || a.stash_delta != b.stash_delta) {
+          a.prot != b.prot || a.stash_delta != b.stash_delta || a.by_mem_fd != b.by_mem_fd) {
         it = next;
         continue;
       }

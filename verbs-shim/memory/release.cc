@@ -27,7 +27,7 @@ constexpr uint64_t kNoEnd = UINT64_MAX;
 }  // namespace
 
 void MemoryRegistrar::update_bounds() {
-  if (counters_.in_window_bytes == 0) {
+  if (table_.empty()) {
     lowest_.store(UINT64_MAX, std::memory_order_relaxed);
     highest_.store(0, std::memory_order_relaxed);
     return;
@@ -40,6 +40,7 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   if (start >= end) return;
   table_.split_at(start);
   table_.split_at(end);
+  bool asked = false, may_move = false;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
     if (range.registrations > 0) range.registrations--;
@@ -47,19 +48,71 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
       ++it;
       continue;
     }
-    if (range.place == PagePlace::kWindow && !return_home(it->first, range)) {
-      ++it;  // stays in the window, registered by nobody, until it is registered again
-      continue;
+    if (range.place == PagePlace::kWindow) {
+      range.by_mem_fd = false;
+      if (!std::exchange(asked, true)) may_move = may_stop_pages();
+      const uint64_t range_end = range.end;
+      if (!may_move || !return_home(it->first, range)) {
+        parked_ = true;
+        it = table_.first_after(range_end);
+        continue;
+      }
     }
     if (range.place == PagePlace::kLost) migrator_.punch(it->first, range.end);
     it = table_.erase(it);
   }
   table_.join(start, end);
+  if (parked_) watch_parked(start, end);
+  unwatch_unused(start, end);
+  if (parked_ && may_move) unpark();
   update_bounds();
+}
+
+// What stays in the window, registered by nobody, follows the program: when it is registered again
+// it is in its place, when the program unmaps it the window's pages must go.
+void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
+  RawVector<Area> areas;
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
+    if (it->second.place != PagePlace::kWindow || it->second.registrations != 0) continue;
+    const uint64_t from = std::max(start, it->first), to = std::min(end, it->second.end);
+    if (read_areas(from, to, areas)) watch_range(areas, from, to);
+  }
+}
+
+// Brings home what could not come before.
+void MemoryRegistrar::unpark() {
+  parked_ = false;
+  for (auto it = table_.begin(); it != table_.end();) {
+    const PageRange& range = it->second;
+    const uint64_t range_start = it->first, range_end = range.end;
+    if (range.place != PagePlace::kWindow || range.registrations != 0) {
+      ++it;
+    } else if (return_home(it->first, range)) {
+      it = table_.erase(it);
+    } else {
+      parked_ = true;
+      watch_parked(range_start, range_end);
+      it = table_.first_after(range_end);
+    }
+  }
+}
+
+// A watched range stays whole as long as anything in it needs that: parts of it would each be an
+// area of the process's.
+void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
+  uint64_t from = 0, to = 0;
+  for (uint64_t at = start; watch_.next_range(at, from, to) && from < end; at = to) {
+    bool needed = false;
+    for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it)
+      needed |= it->second.by_mem_fd ||
+                (it->second.place == PagePlace::kWindow && it->second.registrations == 0);
+    if (!needed) watch_.unwatch(from, to);
+  }
 }
 
 bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
+  watch_.unwatch(start, range.end);
   // A real adapter that pinned these pages would go on using them where they are.
   if (process_memory().pinned_kb != 0 || !read_areas(start, range.end, areas)) return false;
   uint64_t stuck = kNoEnd;
@@ -84,6 +137,37 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   return false;
 }
 
+bool MemoryRegistrar::reached_by_mem_fd(uint64_t start, uint64_t end) {
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+    if (it->second.by_mem_fd) return true;
+  return false;
+}
+
+// The revoker's thread: no device reaches the range by the mem fd any more.
+void MemoryRegistrar::forget_lost(const LostRange& range) try {
+  const Critical critical(*this);
+  table_.split_at(range.start);
+  table_.split_at(range.end);
+  for (auto it = table_.first_after(range.start); it != table_.end() && it->first < range.end; ++it)
+    it->second.by_mem_fd = false;
+  watch_.forget(range.start, range.end);
+  if (range.moved_to != 0)
+    watch_.unwatch_moved(range.moved_to, range.moved_to + (range.end - range.start));
+  // Where the program has mapped anew and registered meanwhile, the window's pages are that
+  // registration's.
+  bool any_in_window = false;
+  for (auto it = table_.first_after(range.start); it != table_.end() && it->first < range.end; ++it)
+    any_in_window |= it->second.place == PagePlace::kWindow;
+  RawVector<Area> areas;
+  if (any_in_window && read_areas(range.start, range.end, areas))
+    for_each_part(areas, range.start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
+      if (area == nullptr || !is_window(*area)) lose(from, to);
+    });
+  table_.join(range.start, range.end);
+  update_bounds();
+} catch (...) {  // no memory to split a range: the next look at /proc/self/maps puts it right
+}
+
 // The program unmapped or replaced [start, end).
 void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
   table_.split_at(start);
@@ -106,112 +190,6 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
     it = table_.erase(it);
   }
   update_bounds();
-}
-
-int MemoryRegistrar::munmap(void* at, size_t length_bytes) try {
-  const Critical critical(*this);
-  const int result = raw_munmap(at, length_bytes);
-  if (result == 0) {
-    const uint64_t start = address(at), end = start + page_up(length_bytes);
-    lose(start, end);
-    table_.join(start, end);  // on demand, memory comes and goes while it is registered
-  }
-  return result;
-} catch (...) {
-  return 0;  // unmapped; what the table has wrong, the next look at /proc/self/maps puts right
-}
-
-void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
-                                  off_t offset) {
-  const Critical critical(*this);
-  void* result = raw_mmap(at, length_bytes, prot, flags, fd, offset);
-  if (result != MAP_FAILED) try {
-      const uint64_t start = address(at), end = start + page_up(length_bytes);
-      lose(start, end);
-      table_.join(start, end);
-    } catch (...) {  // as in munmap
-    }
-  return result;
-}
-
-// Advice about private memory, given to pages that are shared for now. What concerns contents takes
-// effect in the window, what concerns the area waits in the stash.
-int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_window,
-                                  uint64_t stash_delta) {
-  const auto give = [&](uint64_t at) { return raw_madvise(pointer(at), end - start, advice); };
-  if (!in_window) return give(start);
-  switch (advice) {
-    case MADV_FREE:  // the kernel may keep the contents; so do we
-      return 0;
-    case MADV_DONTNEED: {  // reads as zero from now on
-      const int result = give(start);
-      if (result == 0) migrator_.punch(start, end);
-      return result;
-    }
-    case MADV_DOFORK:  // a child must never share the window
-    case MADV_WIPEONFORK:
-    case MADV_KEEPONFORK:
-      return give(start + stash_delta);
-    case MADV_DONTFORK:
-    case MADV_HUGEPAGE:
-    case MADV_NOHUGEPAGE:
-    case MADV_MERGEABLE:
-    case MADV_UNMERGEABLE:
-    case MADV_DONTDUMP:
-    case MADV_DODUMP:
-      give(start + stash_delta);
-      return give(start);
-    default:
-      return give(start);
-  }
-}
-
-int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
-  const Critical critical(*this);
-  const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (start % kPageBytes != 0 || end <= start) return raw_madvise(at, length_bytes, advice);
-  uint64_t done = start;
-  while (done < end) {
-    const auto range = table_.first_after(done);
-    const bool inside = range != table_.end() && range->first <= done;
-    const uint64_t border = range == table_.end() ? end : inside ? range->second.end : range->first;
-    const bool in_window = inside && range->second.place == PagePlace::kWindow;
-    const uint64_t next = std::min(end, border);
-    if (madvise_part(done, next, advice, in_window, in_window ? range->second.stash_delta : 0) != 0)
-      return -1;
-    done = next;
-  }
-  return 0;
-}
-
-// The pages go home first, for the window can hold them at their own address only. Registrations
-// of the old address are void from then on.
-void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
-                              void* to) try {
-  const Critical critical(*this);
-  const uint64_t start = address(from), end = start + page_up(old_length);
-  table_.split_at(start);
-  table_.split_at(end);
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
-    PageRange& range = it->second;
-    if (range.place == PagePlace::kWindow) {
-      if (!return_home(it->first, range)) {
-        errno = ENOMEM;
-        return MAP_FAILED;
-      }
-      range.place = PagePlace::kLost;
-      range.stash_delta = 0;
-    }
-    it = range.registrations > 0 ? std::next(it) : table_.erase(it);
-  }
-  void* result = raw_mremap(from, old_length, length, flags, to);
-  if (result != MAP_FAILED && (flags & MREMAP_FIXED) != 0)
-    lose(address(to), address(to) + page_up(length));
-  update_bounds();
-  return result;
-} catch (...) {
-  errno = ENOMEM;
-  return MAP_FAILED;
 }
 
 }  // namespace hostnic::memory

@@ -1,0 +1,11 @@
+// Threads of the memory registrar's own.
+#pragma once
+
+namespace hostnic::memory {
+
+// Starts a detached thread that gets no signals and has a small stack. The registrar knows it for
+// its own when this returns, so that a process without other threads still counts as alone. Not in
+// the registrar's critical section. 0 or an errno value.
+int start_background_thread(const char* name, void (*run)(void*), void* argument);
+
+}  // namespace hostnic::memory

@@ -1,0 +1,149 @@
+#include "verbs-shim/memory/mapping_watch.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "verbs-shim/memory/background_thread.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+namespace hostnic::memory {
+namespace {
+
+constexpr size_t kExactRanges = 512;  // with more of them, whole blocks are watched
+constexpr uint64_t kBlockBytes = 2 << 20;
+constexpr size_t kEventsAtOnce = 16;
+
+}  // namespace
+
+bool MappingWatch::start(Revoker& revoker) {
+  if (fd_ >= 0) return true;
+  const int fd =
+      static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  if (fd < 0) {
+    std::snprintf(error_, sizeof(error_), "userfaultfd: %s", std::strerror(errno));
+    return false;
+  }
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
+                 UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  int error = ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : errno;
+  if (error == 0) {
+    fd_ = fd;
+    revoker_ = &revoker;
+    error = start_background_thread(
+        "hostnic-watch", [](void* self) { static_cast<MappingWatch*>(self)->run(); }, this);
+  }
+  if (error == 0) {
+    error_[0] = '\0';
+    return true;
+  }
+  std::snprintf(error_, sizeof(error_), "watching mappings: %s", std::strerror(error));
+  close(fd);
+  fd_ = -1;
+  return false;
+}
+
+// Waits for nobody who might unmap watched memory, so it takes no lock but the revoker's.
+void MappingWatch::run() {
+  pollfd readable{fd_, POLLIN, 0};
+  for (;;) {
+    if (poll(&readable, 1, -1) < 0 && errno != EINTR) return;
+    if ((readable.revents & POLLNVAL) != 0) return;
+    // A program that closes all descriptors may have got this number for a file of its own.
+    uffdio_range nothing{};
+    if (ioctl(fd_, UFFDIO_WAKE, &nothing) == 0 || errno != EINVAL) return;
+    revoker_->begin_change();
+    if (!read_events()) return;
+  }
+}
+
+// Between two looks at the gates. Reading an event lets the thread that caused it go on.
+bool MappingWatch::read_events() {
+  for (;;) {
+    uffd_msg events[kEventsAtOnce];
+    const ssize_t got = read(fd_, events, sizeof(events));
+    const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
+    LostRange lost[kEventsAtOnce];
+    size_t ranges = 0;
+    for (size_t i = 0; i < count; i++) {
+      if (events[i].event == UFFD_EVENT_UNMAP) {
+        lost[ranges++] = {events[i].arg.remove.start, events[i].arg.remove.end, 0};
+      } else if (events[i].event == UFFD_EVENT_REMAP) {
+        const auto& moved = events[i].arg.remap;
+        lost[ranges++] = {moved.from, moved.from + moved.len, moved.to};
+      }
+    }
+    const bool more = count == kEventsAtOnce;
+    if (more) revoker_->begin_change();  // before this one ends
+    revoker_->end_change(lost, ranges);
+    if (!more) return got >= 0 || errno == EAGAIN || errno == EINTR;
+  }
+}
+
+bool MappingWatch::watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end) {
+  if (fd_ < 0) return false;
+  if (ranges_.size() > kExactRanges) {
+    start = std::max(area_start, start & ~(kBlockBytes - 1));
+    end = std::min(area_end, (end + kBlockBytes - 1) & ~(kBlockBytes - 1));
+  }
+  ranges_.reserve_one();
+  uffdio_register request{};
+  request.range = {start, end - start};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  if (ioctl(fd_, UFFDIO_REGISTER, &request) != 0) return false;
+  forget(start, end);
+  ranges_.insert(start, {end});
+  ranges_.join(start, end);
+  return true;
+}
+
+void MappingWatch::unwatch(uint64_t start, uint64_t end) {
+  if (fd_ < 0) return;
+  ranges_.split_at(start);
+  ranges_.split_at(end);
+  for (auto it = ranges_.first_after(start); it != ranges_.end() && it->first < end;) {
+    uffdio_range range{it->first, it->second.end - it->first};
+    ioctl(fd_, UFFDIO_UNREGISTER, &range);
+    it = ranges_.erase(it);
+  }
+}
+
+void MappingWatch::forget(uint64_t start, uint64_t end) {
+  ranges_.split_at(start);
+  ranges_.split_at(end);
+  for (auto it = ranges_.first_after(start); it != ranges_.end() && it->first < end;)
+    it = ranges_.erase(it);
+}
+
+void MappingWatch::unwatch_moved(uint64_t start, uint64_t end) const {
+  uffdio_range range{start, end - start};
+  if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
+}
+
+bool MappingWatch::next_range(uint64_t va, uint64_t& start, uint64_t& end) {
+  const auto it = ranges_.first_after(va);
+  if (it == ranges_.end()) return false;
+  start = it->first;
+  end = it->second.end;
+  return true;
+}
+
+void MappingWatch::forget_parent() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  ranges_.clear();
+  revoker_ = nullptr;
+}
+
+}  // namespace hostnic::memory

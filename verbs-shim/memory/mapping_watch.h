@@ -1,0 +1,52 @@
+// Learns of every change of the mappings of chosen memory, by whatever way it is made: calls inside
+// the C library (free, brk), raw system calls, the program's own.
+//
+// By a userfaultfd that stops nobody's access: it asks for the events "unmapped" and "moved" only,
+// and a thread that unmaps watched memory waits in the kernel until the event was read. So what is
+// done before reading it is done before the thread can map something else there. Works for ordinary
+// users; not for private mappings of files, nor where the program itself has a userfaultfd on the
+// memory, nor where the kernel refuses userfaultfd altogether.
+#pragma once
+
+#include <cstdint>
+
+#include "verbs-shim/memory/range_table.h"
+#include "verbs-shim/memory/revoker.h"
+
+namespace hostnic::memory {
+
+class MappingWatch {
+ public:
+  // Opens the userfaultfd and starts the thread that reads events. False: error() says why not.
+  // One caller at a time, not in the registrar's critical section.
+  bool start(Revoker& revoker);
+  const char* error() const { return error_; }
+  bool runs() const { return fd_ >= 0; }
+
+  // In the registrar's critical section. Watches [start, end), which lies in one area that reaches
+  // from `area_start` to `area_end`; of many small ranges more than that, because each costs the
+  // process up to two areas. False: this memory can't be watched. Throws std::bad_alloc.
+  bool watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end);
+  // No longer, as far as it is watched: before pages of it are moved by us. Throws std::bad_alloc.
+  void unwatch(uint64_t start, uint64_t end);
+  // It is no longer mapped. Throws std::bad_alloc.
+  void forget(uint64_t start, uint64_t end);
+  // What was moved there is still watched, by the kernel only.
+  void unwatch_moved(uint64_t start, uint64_t end) const;
+  // The first watched range that ends behind `va`. False: there is none.
+  bool next_range(uint64_t va, uint64_t& start, uint64_t& end);
+
+  // In a forked child.
+  void forget_parent();
+
+ private:
+  void run();
+  bool read_events();
+
+  Revoker* revoker_ = nullptr;
+  int fd_ = -1;
+  RangeTable ranges_;  // what the kernel watches; counts and places unused
+  char error_[160] = "not started yet";
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,113 @@
+// Tells hostnicd that memory has gone from this process's address space, so that an old key does
+// not reach what is mapped there next.
+//
+// A change of mappings runs like this. begin_change(), before the change can be seen (interposed
+// calls) or before the thread that made it may go on (the mapping watch): from then on no NIC uses
+// the mem fd. end_change(), which waits for nobody. The revoker's own thread then tells every
+// device, lets the NICs go on, and has the registrar forget the memory. Registrations begin only
+// when nothing is left to revoke, for their addresses may be those that became free.
+//
+// Its thread makes no mappings (allocates nothing) where a program has just made room, and perhaps
+// is about to map something at that very place by MAP_FIXED.
+//
+// Nobody here waits for anything but the revoker's thread, and that for hostnicd and for whoever
+// registers: a thread that unmaps may hold any lock of the program's (its allocator's).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "protocol/hostif/segment.h"
+#include "verbs-shim/memory/raw_memory.h"
+
+namespace hostnic::memory {
+
+// A device context: one connection to hostnicd whose NIC reaches this process's memory.
+class RegionUser {
+ public:
+  // Its NIC's gate; good until detach.
+  virtual MemoryGate& memory_gate() = 0;
+  // The gate was opened: wakes the NIC, which may have put work off. Must not block.
+  virtual void memory_gate_opened() = 0;
+  // Returns when the NIC no longer reaches the memory through the mem fd, or the device is dead.
+  virtual void revoke_memory(uint64_t start, uint64_t length_bytes) = 0;
+
+ protected:
+  ~RegionUser() = default;
+};
+
+// A part of the address space that the program unmapped or replaced.
+struct LostRange {
+  uint64_t start = 0, end = 0;
+  uint64_t moved_to = 0;  // not 0: it was moved there by mremap
+};
+
+class Revoker {
+ public:
+  using Forget = void (*)(const LostRange& range);
+
+  // From here on, until detach() returns, the user is called (from the revoker's thread only, but
+  // memory_gate_opened()). Any thread.
+  void attach(RegionUser& user);
+  void detach(RegionUser& user);
+
+  // Starts the thread if it does not run. `forget` is called from it. One caller at a time, which
+  // holds no lock that an unmapping thread may want. 0 or an errno value.
+  int start(Forget forget);
+  bool runs() const { return runs_.load(std::memory_order_acquire); }
+
+  // All signals blocked.
+  void begin_change();
+  void end_change(const LostRange* ranges, size_t count);
+
+  // A registration, from before it looks at the address space until hostnicd knows it.
+  class Registering {
+   public:
+    explicit Registering(Revoker& revoker) : revoker_(&revoker) { revoker.begin_registration(); }
+    Registering() = default;
+    ~Registering() {
+      if (revoker_ != nullptr) revoker_->end_registration();
+    }
+    Registering(Registering&& other) noexcept : revoker_(other.revoker_) {
+      other.revoker_ = nullptr;
+    }
+    Registering& operator=(Registering&& other) noexcept {
+      std::swap(revoker_, other.revoker_);
+      return *this;
+    }
+
+   private:
+    Revoker* revoker_ = nullptr;
+  };
+
+  // In a forked child, which has neither the thread nor the devices.
+  void forget_parent() { new (this) Revoker; }
+
+ private:
+  class Quiet;
+  void begin_registration();
+  void end_registration();
+  void run();
+  void tell_devices();
+  void wait_for_registrations();
+  void close_gates();
+  void open_gates_if_done();
+
+  std::mutex users_mutex_;  // held while a user is called; before mutex_
+  std::mutex mutex_;        // held for moments only
+  RawVector<RegionUser*> users_, told_users_;
+  RawVector<LostRange> lost_, told_;  // `told_...` are the thread's
+  uint32_t changes_ = 0;              // begun, and not yet told to all devices
+  uint32_t ended_changes_ = 0;        // of those: waiting for the thread
+  uint32_t registrations_ = 0;        // on their way
+  Forget forget_ = nullptr;
+  std::atomic<bool> runs_{false};
+  std::atomic<uint32_t> busy_{0};      // futex word: 1: something is left to revoke or to forget
+  std::atomic<uint32_t> work_{0};      // futex word of the thread
+  std::atomic<uint32_t> finished_{0};  // futex word: counts registrations that have finished
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,16 @@
+// Whether anything but the calling thread can make a system call that touches this process's
+// memory. Without full userfaultfd, pages change place only while nothing can: a call that meets a
+// page on its way would fail.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+
+namespace hostnic::memory {
+
+// No thread but the caller and `ours`, and nothing that the kernel does in the background
+// (io_uring, AIO). Allocates nothing; false when the kernel does not tell.
+bool is_alone(std::span<const pid_t> ours);
+
+}  // namespace hostnic::memory
