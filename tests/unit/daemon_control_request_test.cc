@@ -114,6 +114,22 @@ TEST(ControlRequest, RegionsMustCoverTheMemoryAndNameFilesThatCame) {
   EXPECT_EQ(refusal(file, 2), "accepted");
 }
 
+TEST(ControlRequest, RevokedMemoryIsARange) {
+  const auto revocation = [](uint64_t va, uint64_t length_bytes) {
+    return Request(ControlKind::kRevokeMemory).add(RevokeMemoryRequest{va, length_bytes});
+  };
+  auto call = parse_control_request(revocation(4096, 8192).bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<RevokeMemory>(*call).va, 4096u);
+  EXPECT_EQ(std::get<RevokeMemory>(*call).length_bytes, 8192u);
+  const std::string no_range = "revoke: the range is empty or wraps around";
+  EXPECT_EQ(refusal(revocation(4096, 0)), no_range);
+  EXPECT_EQ(refusal(revocation(UINT64_MAX - 10, 100)), no_range);
+  EXPECT_EQ(refusal(revocation(4096, 1).text("x")), "revoke: wrong length");
+  EXPECT_EQ(refusal(revocation(4096, 1), 1),
+            "descriptors came along with a request that takes none");
+}
+
 TEST(ControlRequest, IovaMustNotWrap) {
   RegisterMrRequest fixed{};
   fixed.length_bytes = 4096;

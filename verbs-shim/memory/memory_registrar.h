@@ -187,6 +187,7 @@ class MemoryRegistrar {
 
   // system_calls.cc
   class Change;
+  void watch_again(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
   bool in_window(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_window, uint64_t stash_delta);

@@ -132,6 +132,17 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   return 0;
 }
 
+// What is still there after all.
+void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
+  const int error = errno;
+  RawVector<Area> areas;
+  if (read_areas(start, end, areas))
+    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+      if (it->second.by_mem_fd)
+        watch_range(areas, std::max(start, it->first), std::min(end, it->second.end));
+  errno = error;
+}
+
 // The pages go home first, for the window can hold them at their own address only. Registrations
 // of the old address are void from then on.
 void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
@@ -142,12 +153,14 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
   const uint64_t to_start = address(to), to_end = to_start + page_up(length);
   Change change(*this, start, end);
   if (replaces) change.begin(*this, to_start, to_end);
+  watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
   table_.split_at(start);
   table_.split_at(end);
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
     if (range.place == PagePlace::kWindow) {
       if (!return_home(it->first, range)) {
+        watch_again(start, end);
         errno = ENOMEM;
         return MAP_FAILED;
       }
@@ -157,8 +170,10 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
     it = range.registrations > 0 ? std::next(it) : table_.erase(it);
   }
   void* result = raw_mremap(from, old_length, length, flags, to);
+  const bool stays = result == MAP_FAILED || result == from;
+  const uint64_t kept_end = result == MAP_FAILED ? end : stays ? start + page_up(length) : start;
+  watch_again(start, std::min(kept_end, end));
   if (result != MAP_FAILED) {
-    const uint64_t kept_end = result == from ? start + page_up(length) : start;
     change.lost(std::min(kept_end, end), end);
     if (replaces) {
       change.lost(to_start, to_end);
