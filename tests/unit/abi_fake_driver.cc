@@ -26,6 +26,7 @@ Seen& seen() {
 
 namespace memory {
 void set_fork_init() {}
+void watch_forks() {}
 }  // namespace memory
 
 namespace driver {

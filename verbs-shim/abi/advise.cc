@@ -62,6 +62,7 @@ int advise(ibv_pd* pd, bool touch, bool for_writing, std::span<const ibv_sge> sg
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t count) {
+  const CancellationOff cancellation_off;
   if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || sges == nullptr || count == 0)
     return fail(EINVAL);
   // The NIC looks for pages anew with each access, so that there is nothing to tell it.

@@ -47,7 +47,8 @@ int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdA
 
 HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
                                      ibv_ah_attr* attr) {
-  static const RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
       "ibv_init_ah_from_wc", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, wc, grh, attr);
   if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device().ip, *attr)) {
@@ -58,8 +59,9 @@ HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc*
 }
 
 HOSTNIC_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
-  static const RealVerb<ibv_ah*(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t)> real("ibv_create_ah_from_wc",
-                                                                           "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_ah*(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t)> real(
+      "ibv_create_ah_from_wc", "IBVERBS_1.1");
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, wc, grh, port);
   ibv_ah_attr attr;
   if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) return nullptr;
@@ -67,13 +69,15 @@ HOSTNIC_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
 }
 
 HOSTNIC_VERB ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  static const RealVerb<ibv_ah*(ibv_pd*, ibv_ah_attr*)> real("ibv_create_ah", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_ah*(ibv_pd*, ibv_ah_attr*)> real("ibv_create_ah", "IBVERBS_1.1");
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, attr);
   return without_exceptions([&] { return create(pd, *attr); });
 }
 
 HOSTNIC_VERB int ibv_destroy_ah(ibv_ah* ah) {
-  static const RealVerb<int(ibv_ah*)> real("ibv_destroy_ah", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_ah*)> real("ibv_destroy_ah", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

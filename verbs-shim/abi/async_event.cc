@@ -54,8 +54,8 @@ void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* 
   context.async_events.push(make_record(static_cast<uint64_t>(event), id));
 }
 
-// False when the object is gone.
-bool deliver(uint64_t record, ibv_async_event& event) {
+// False when the object is gone. Not inline: EventQueue::pop().
+[[gnu::noinline]] bool deliver(uint64_t record, ibv_async_event& event) {
   event = {};
   event.event_type = static_cast<ibv_event_type>(record >> kTypeShift);
   const uint64_t id = record & kIdMask;
@@ -113,8 +113,8 @@ void forget_async_events(ContextObject& context, uint64_t object_id) {
 using namespace hostnic::abi;
 
 HOSTNIC_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  static const RealVerb<int(ibv_context*, ibv_async_event*)> real("ibv_get_async_event",
-                                                                  "IBVERBS_1.1");
+  static constinit RealVerb<int(ibv_context*, ibv_async_event*)> real("ibv_get_async_event",
+                                                                      "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, event) == 0 ? 0 : -1;
   ContextObject* object = object_of(context);
   uint64_t record = 0;
@@ -128,7 +128,8 @@ HOSTNIC_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* even
 }
 
 HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {
-  static const RealVerb<void(ibv_async_event*)> real("ibv_ack_async_event", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_async_event*)> real("ibv_ack_async_event", "IBVERBS_1.1");
   QpObject* qp = nullptr;
   CqObject* cq = nullptr;
   SrqObject* srq = nullptr;

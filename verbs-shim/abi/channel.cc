@@ -22,6 +22,22 @@ ibv_comp_channel* create_channel(ibv_context* context) {
 
 }  // namespace
 
+namespace {
+
+// False when the queue was destroyed meanwhile. Not inline: EventQueue::pop().
+[[gnu::noinline]] bool deliver(uint64_t id, ibv_cq** cq, void** cq_context) {
+  ObjectLock lock = lock_objects();
+  void* found = find_object(Kind::kCq, id);
+  if (found == nullptr) return false;
+  *cq = static_cast<ibv_cq*>(found);
+  CqObject* object = object_of(*cq);
+  ++object->comp_events_taken;
+  *cq_context = object->cq_context;
+  return true;
+}
+
+}  // namespace
+
 void destroy_channel_object(ChannelObject& channel) { delete &channel; }
 
 }  // namespace hostnic::abi
@@ -29,14 +45,16 @@ void destroy_channel_object(ChannelObject& channel) { delete &channel; }
 using namespace hostnic::abi;
 
 HOSTNIC_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  static const RealVerb<ibv_comp_channel*(ibv_context*)> real("ibv_create_comp_channel",
-                                                              "IBVERBS_1.0");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_comp_channel*(ibv_context*)> real("ibv_create_comp_channel",
+                                                                  "IBVERBS_1.0");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context);
   return without_exceptions([&] { return create_channel(context); });
 }
 
 HOSTNIC_VERB int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  static const RealVerb<int(ibv_comp_channel*)> real("ibv_destroy_comp_channel", "IBVERBS_1.0");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_comp_channel*)> real("ibv_destroy_comp_channel", "IBVERBS_1.0");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();
@@ -50,28 +68,22 @@ HOSTNIC_VERB int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 }
 
 HOSTNIC_VERB int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  static const RealVerb<int(ibv_comp_channel*, ibv_cq**, void**)> real("ibv_get_cq_event",
-                                                                       "IBVERBS_1.1");
+  static constinit RealVerb<int(ibv_comp_channel*, ibv_cq**, void**)> real("ibv_get_cq_event",
+                                                                           "IBVERBS_1.1");
   if (!is_ours(Kind::kChannel, channel)) return real.foreign(channel, cq, cq_context) ? -1 : 0;
-  for (;;) {
-    uint64_t id = 0;
+  uint64_t id = 0;
+  do {
     if (int error = object_of(channel)->events.pop(id)) {
       errno = error;
       return -1;
     }
-    ObjectLock lock = lock_objects();
-    void* found = find_object(Kind::kCq, id);
-    if (found == nullptr) continue;  // destroyed meanwhile
-    *cq = static_cast<ibv_cq*>(found);
-    CqObject* object = object_of(*cq);
-    ++object->comp_events_taken;
-    *cq_context = object->cq_context;
-    return 0;
-  }
+  } while (!deliver(id, cq, cq_context));
+  return 0;
 }
 
 HOSTNIC_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
-  static const RealVerb<void(ibv_cq*, unsigned int)> real("ibv_ack_cq_events", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_cq*, unsigned int)> real("ibv_ack_cq_events", "IBVERBS_1.1");
   bool ours = false;
   {
     // Known and not live: ibv_destroy_cq may be waiting for just this.

@@ -112,7 +112,8 @@ using namespace hostnic;
 using namespace hostnic::abi;
 
 HOSTNIC_VERB ibv_context* ibv_open_device(ibv_device* device) {
-  static const RealVerb<ibv_context*(ibv_device*)> real("ibv_open_device", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_context*(ibv_device*)> real("ibv_open_device", "IBVERBS_1.1");
   if (!is_our_device(device)) {
     ibv_context* context = real.call(device);
     if (context != nullptr) real_contexts_open.fetch_add(1);
@@ -122,7 +123,8 @@ HOSTNIC_VERB ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 HOSTNIC_VERB int ibv_close_device(ibv_context* context) {
-  static const RealVerb<int(ibv_context*)> real("ibv_close_device", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*)> real("ibv_close_device", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

@@ -140,6 +140,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 // Event moderation. It says what a program can bear, not what it needs: an event for each arming,
 // as without moderation, is within every count and period.
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  const CancellationOff cancellation_off;
   if (!is_ours(Kind::kCq, cq) || attr->attr_mask == 0) return fail(EINVAL);
   if (is_unusable(*object_of(cq)->owner)) return fail(EIO);
   if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return fail(EOPNOTSUPP);
@@ -150,9 +151,10 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 
 using namespace hostnic::abi;
 
-HOSTNIC_VERB ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context,
-                                   ibv_comp_channel* channel, int comp_vector) {
-  static const RealVerb<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)> real(
+[[gnu::noinline]] static ibv_cq* create_cq_verb(ibv_context* context, int cqe, void* cq_context,
+                                                ibv_comp_channel* channel, int comp_vector) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)> real(
       "ibv_create_cq", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) {
     return real.foreign(context, cqe, cq_context, channel, comp_vector);
@@ -167,8 +169,15 @@ HOSTNIC_VERB ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_conte
   return cq != nullptr ? public_of(cq) : nullptr;
 }
 
+HOSTNIC_VERB ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context,
+                                   ibv_comp_channel* channel, int comp_vector) {
+  cancel_if_overdue();
+  return create_cq_verb(context, cqe, cq_context, channel, comp_vector);
+}
+
 HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
-  static const RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
   if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
   CqObject* object = object_of(cq);
@@ -183,7 +192,8 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
 }
 
 HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
-  static const RealVerb<int(ibv_cq*)> real("ibv_destroy_cq", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_cq*)> real("ibv_destroy_cq", "IBVERBS_1.1");
   CqObject* object = object_of(cq);
   int claimed = 0;
   {

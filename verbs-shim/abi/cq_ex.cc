@@ -93,6 +93,7 @@ void install(CqObject& cq) {
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  const CancellationOff cancellation_off;
   if (!is_ours(Kind::kContext, context)) return fail_null(EINVAL);
   if (attr->wc_flags & ~kSupportedWcFlags) return fail_null(EOPNOTSUPP);
   if ((attr->wc_flags & kTimestamps) == kTimestamps) return fail_null(EOPNOTSUPP);  // one clock

@@ -7,6 +7,7 @@
 
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/fork.h"
 #include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
@@ -72,6 +73,7 @@ void set_paths(ibv_device& device, const SysfsTree& tree) {
 }  // namespace
 
 std::vector<DeviceObject*> current_devices() {
+  watch_forks();  // from here on there are locks that a fork could catch
   auto listed = driver::list_devices();
   if (!listed) {
     report_silence(listed.error());
@@ -130,8 +132,9 @@ using namespace hostnic;
 using namespace hostnic::abi;
 
 HOSTNIC_VERB ibv_device** ibv_get_device_list(int* count) {
-  static const RealVerb<ibv_device**(int*)> real("ibv_get_device_list", "IBVERBS_1.1");
-  static const RealVerb<void(ibv_device**)> real_free("ibv_free_device_list", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_device**(int*)> real("ibv_get_device_list", "IBVERBS_1.1");
+  static constinit RealVerb<void(ibv_device**)> real_free("ibv_free_device_list", "IBVERBS_1.1");
   return without_exceptions([&]() -> ibv_device** {
     const std::vector<DeviceObject*> ours = current_devices();
     ibv_device** real_list = real.call(nullptr);
@@ -147,7 +150,8 @@ HOSTNIC_VERB ibv_device** ibv_get_device_list(int* count) {
 }
 
 HOSTNIC_VERB void ibv_free_device_list(ibv_device** list) {
-  static const RealVerb<void(ibv_device**)> real("ibv_free_device_list", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_device**)> real("ibv_free_device_list", "IBVERBS_1.1");
   ibv_device** real_list = nullptr;
   {
     ObjectLock lock = lock_objects();
@@ -161,13 +165,15 @@ HOSTNIC_VERB void ibv_free_device_list(ibv_device** list) {
 }
 
 HOSTNIC_VERB __be64 ibv_get_device_guid(ibv_device* device) {
-  static const RealVerb<__be64(ibv_device*)> real("ibv_get_device_guid", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<__be64(ibv_device*)> real("ibv_get_device_guid", "IBVERBS_1.1");
   if (!is_our_device(device)) return real.call(device);
   return info_of(*hostnic::abi::object_of(device)).node_guid;
 }
 
 HOSTNIC_VERB int ibv_get_device_index(ibv_device* device) {
-  static const RealVerb<int(ibv_device*)> real("ibv_get_device_index", "IBVERBS_1.9");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_device*)> real("ibv_get_device_index", "IBVERBS_1.9");
   if (!is_our_device(device)) return real.call(device);
   return -1;  // the kernel does not know it
 }

@@ -31,12 +31,15 @@ const void* base_of(const void* address) {
 
 // A handle for this library itself.
 void* own_handle() {
-  static void* const handle = [] {
-    Dl_info info;
-    const auto* inside = reinterpret_cast<const void*>(&own_handle);
-    if (dladdr(inside, &info) == 0) return static_cast<void*>(nullptr);
-    return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  }();
+  // Not a guarded static: the thread that looks waits for the dynamic linker's lock.
+  static void* known = nullptr;
+  void* handle = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+  if (handle != nullptr) return handle;
+  Dl_info info;
+  const auto* inside = reinterpret_cast<const void*>(&own_handle);
+  if (dladdr(inside, &info) == 0) return nullptr;
+  handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  __atomic_store_n(&known, handle, __ATOMIC_RELEASE);
   return handle;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "verbs-shim/driver/cancellation.h"
+
 namespace hostnic::abi {
 
 EventQueue::~EventQueue() {
@@ -23,6 +25,7 @@ int EventQueue::open() {
 }
 
 void EventQueue::push(uint64_t record) {
+  const CancellationOff cancellation_off;
   std::lock_guard lock(mutex_);
   waiting_.push_back(record);
   refill();
@@ -41,12 +44,18 @@ int EventQueue::pop(uint64_t& record) {
   const ssize_t received = recv(read_fd_, &record, sizeof record, 0);
   if (received < 0) return errno;
   if (received != sizeof record) return EIO;
-  std::lock_guard lock(mutex_);
-  if (!waiting_.empty()) refill();
+  make_room();
   return 0;
 }
 
+void EventQueue::make_room() {
+  const CancellationOff cancellation_off;
+  std::lock_guard lock(mutex_);
+  if (!waiting_.empty()) refill();
+}
+
 void EventQueue::remove_if(const std::function<bool(uint64_t)>& unwanted) {
+  const CancellationOff cancellation_off;
   std::lock_guard lock(mutex_);
   std::vector<uint64_t> all;
   uint64_t record;

@@ -27,6 +27,8 @@ class EventQueue {
   // up when pop() makes room.
   void push(uint64_t record);
   // Any thread. Waits unless the program set O_NONBLOCK. 0, or an errno value (EAGAIN, EINTR).
+  // While it waits the thread may be cancelled. The frames that are unwound then, this one's and
+  // its callers', must have nothing to clean up: this library's unwinder is not the program's.
   int pop(uint64_t& record);
   // Any thread. Drops the events that `unwanted` names, keeps the others in order. An event that
   // another thread has just popped is out of reach: its receiver has to look whether it still
@@ -34,6 +36,7 @@ class EventQueue {
   void remove_if(const std::function<bool(uint64_t)>& unwanted);
 
  private:
+  [[gnu::noinline]] void make_room();
   void refill();  // mutex_ held
 
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/driver/core_sharing.h"
@@ -21,11 +22,15 @@ ObjectLock& lock_across_fork() {
 }
 
 void before_fork() {
+  lock_tree_across_fork();
   ObjectLock lock = lock_objects();
   lock_across_fork() = std::move(lock);
 }
 
-void after_fork_in_parent() { lock_across_fork().unlock(); }
+void after_fork_in_parent() {
+  lock_across_fork().unlock();
+  unlock_tree_after_fork();
+}
 
 void after_fork_in_child() {
   driver::forget_own_tid();
@@ -35,6 +40,7 @@ void after_fork_in_child() {
     object->driver->abandon_after_fork();
   }
   lock_across_fork().unlock();
+  unlock_tree_after_fork();
 }
 
 std::atomic<bool> fork_initialized{false};
@@ -42,9 +48,11 @@ std::atomic<bool> fork_initialized{false};
 }  // namespace
 
 void watch_forks() {
-  static const int registered =
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);
+  // Memory's handlers come first, and so run first in a child: what ours touch may have migrated.
+  static constinit std::atomic<bool> watching{false};
+  if (watching.exchange(true)) return;
+  memory::watch_forks();
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 }  // namespace hostnic::abi
@@ -52,7 +60,8 @@ void watch_forks() {
 using namespace hostnic::abi;
 
 HOSTNIC_VERB int ibv_fork_init(void) {
-  static const RealVerb<int()> real("ibv_fork_init", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int()> real("ibv_fork_init", "IBVERBS_1.1");
   hostnic::memory::set_fork_init();
   fork_initialized.store(true);
   const int error = real.call();
@@ -61,7 +70,8 @@ HOSTNIC_VERB int ibv_fork_init(void) {
 }
 
 HOSTNIC_VERB ibv_fork_status ibv_is_fork_initialized(void) {
-  static const RealVerb<ibv_fork_status()> real("ibv_is_fork_initialized", "IBVERBS_1.13");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_fork_status()> real("ibv_is_fork_initialized", "IBVERBS_1.13");
   if (fork_initialized.load()) return IBV_FORK_ENABLED;
   // The real library may call it unneeded, since recent kernels copy pinned pages at fork; ours are
   // copied by our own fork handler, so that holds here too.

@@ -4,7 +4,7 @@
 
 namespace hostnic::abi {
 
-// From the first opened device on. Idempotent, any thread.
+// From the first look for devices on. Idempotent, any thread.
 void watch_forks();
 
 }  // namespace hostnic::abi

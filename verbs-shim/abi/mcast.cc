@@ -48,16 +48,18 @@ int detach(ibv_qp& qp, const ibv_gid& gid) {
 }  // namespace
 
 HOSTNIC_VERB int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",
-                                                                     "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",
+                                                                         "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, gid, lid);
   const int error = attach(*qp, *gid);
   return error == 0 ? 0 : fail(error);
 }
 
 HOSTNIC_VERB int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  static const RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_detach_mcast",
-                                                                     "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_detach_mcast",
+                                                                         "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, gid, lid);
   const int error = detach(*qp, *gid);
   return error == 0 ? 0 : fail(error);

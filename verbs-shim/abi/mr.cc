@@ -143,32 +143,47 @@ int deregister_mr_object(MrObject& mr) {
 using namespace hostnic;
 using namespace hostnic::abi;
 
-HOSTNIC_VERB ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
-  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
+[[gnu::noinline]] static ibv_mr* reg_mr_verb(ibv_pd* pd, void* address, size_t length, int access) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
   if (!hold_pd(pd)) return real.foreign(pd, address, length, access);
   return register_mr(pd, address, length, reinterpret_cast<uintptr_t>(address),
                      static_cast<unsigned int>(access));
 }
 
+HOSTNIC_VERB ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
+  cancel_if_overdue();
+  return reg_mr_verb(pd, address, length, access);
+}
+
 HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                      int access) {
-  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
-                                                                             "IBVERBS_1.7");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
+                                                                                 "IBVERBS_1.7");
   if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
   return register_mr(pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
-HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
-                                      unsigned int access) {
-  static const RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
+[[gnu::noinline]] static ibv_mr* reg_mr_iova2_verb(ibv_pd* pd, void* address, size_t length,
+                                                   uint64_t iova, unsigned int access) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
       "ibv_reg_mr_iova2", "IBVERBS_1.8");
   if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
   return register_mr(pd, address, length, iova, access);
 }
 
+HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                                      unsigned int access) {
+  cancel_if_overdue();
+  return reg_mr_iova2_verb(pd, address, length, iova, access);
+}
+
 HOSTNIC_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
                                        int fd, int access) {
-  static const RealVerb<ibv_mr*(ibv_pd*, uint64_t, size_t, uint64_t, int, int)> real(
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, uint64_t, size_t, uint64_t, int, int)> real(
       "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, offset, length, iova, fd, access);
   return fail_null(EOPNOTSUPP);
@@ -176,8 +191,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t lengt
 
 HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
                               int access) {
-  static const RealVerb<int(ibv_mr*, int, ibv_pd*, void*, size_t, int)> real("ibv_rereg_mr",
-                                                                             "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_mr*, int, ibv_pd*, void*, size_t, int)> real("ibv_rereg_mr",
+                                                                                 "IBVERBS_1.1");
   if (!is_ours(Kind::kMr, mr)) {
     if (real_contexts_open.load() == 0) return rereg_error(EINVAL);
     return real.call(mr, flags, pd, address, length, access);
@@ -196,7 +212,8 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
 }
 
 HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
-  static const RealVerb<int(ibv_mr*)> real("ibv_dereg_mr", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_mr*)> real("ibv_dereg_mr", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

@@ -41,6 +41,7 @@ ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
 }  // namespace
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  const CancellationOff cancellation_off;
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
   {
     ObjectLock lock = lock_objects();
@@ -63,6 +64,7 @@ void destroy_mw_object(MwObject& mw) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
+  const CancellationOff cancellation_off;
   {
     ObjectLock lock = lock_objects();
     if (int claimed = claim(Kind::kMw, mw, [] { return false; }); claimed != 0) return fail(EINVAL);
@@ -96,6 +98,7 @@ int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
 }
 
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  const CancellationOff cancellation_off;
   if (!is_ours(Kind::kQp, qp) || !is_ours(Kind::kMw, mw)) return fail(EINVAL);
   driver::SendRequest request;
   const uint32_t key = another_key(mw->rkey);

@@ -13,6 +13,7 @@
 
 #include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/abi/path_map.h"
+#include "verbs-shim/driver/cancellation.h"
 
 namespace hostnic::abi {
 namespace {
@@ -35,6 +36,7 @@ class MappedPath {
   explicit MappedPath(const char* original) : path_(original) {
     if (!may_be_mapped(original)) return;
     const int saved_errno = errno;
+    const CancellationOff cancellation_off;  // the hooked function itself may be a point
     try {
       mapped_ = map_path(original);
       if (!mapped_.empty()) path_ = mapped_.c_str();

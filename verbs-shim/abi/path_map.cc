@@ -120,6 +120,9 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices) {
   return tree;
 }
 
+void lock_tree_across_fork() { shown().mutex.lock(); }
+void unlock_tree_after_fork() { shown().mutex.unlock(); }
+
 std::string map_path(const char* path) {
   bool first = false;
   {

@@ -39,4 +39,8 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices);
 // yet. Empty: not ours. Any thread.
 std::string map_path(const char* path);
 
+// For the fork handlers: a child must find the tree's lock free.
+void lock_tree_across_fork();
+void unlock_tree_after_fork();
+
 }  // namespace hostnic::abi

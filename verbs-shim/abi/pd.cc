@@ -69,11 +69,13 @@ ibv_td* create_thread_domain(ContextObject& context) {
 namespace hostnic::abi {
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  const CancellationOff cancellation_off;
   if (!is_ours(Kind::kContext, context) || attr->comp_mask != 0) return fail_null(EINVAL);
   return without_exceptions([&] { return create_thread_domain(*object_of(context)); });
 }
 
 int dealloc_td(ibv_td* td) {
+  const CancellationOff cancellation_off;
   {
     ObjectLock lock = lock_objects();
     const int claimed = claim(Kind::kTd, td, [td] { return object_of(td)->users != 0; });
@@ -85,6 +87,7 @@ int dealloc_td(ibv_td* td) {
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  const CancellationOff cancellation_off;
   if (!is_ours(Kind::kContext, context)) return fail_null(EINVAL);
   return without_exceptions([&] { return extend(*object_of(context), *attr); });
 }
@@ -92,13 +95,15 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 }  // namespace hostnic::abi
 
 HOSTNIC_VERB ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  static const RealVerb<ibv_pd*(ibv_context*)> real("ibv_alloc_pd", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_pd*(ibv_context*)> real("ibv_alloc_pd", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context);
   return without_exceptions([&] { return create(context); });
 }
 
 HOSTNIC_VERB int ibv_dealloc_pd(ibv_pd* pd) {
-  static const RealVerb<int(ibv_pd*)> real("ibv_dealloc_pd", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_pd*)> real("ibv_dealloc_pd", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

@@ -133,6 +133,7 @@ void destroy_qp_object(QpObject& qp) {
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  const CancellationOff cancellation_off;
   constexpr uint32_t kSupportedMask =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (attr->comp_mask & ~kSupportedMask) return fail_null(EOPNOTSUPP);
@@ -156,8 +157,10 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 using namespace hostnic;
 using namespace hostnic::abi;
 
-HOSTNIC_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  static const RealVerb<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)> real("ibv_create_qp", "IBVERBS_1.1");
+[[gnu::noinline]] static ibv_qp* create_qp_verb(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)> real("ibv_create_qp",
+                                                                      "IBVERBS_1.1");
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, attr);
   ibv_qp_init_attr_ex extended{};
   // The extended structure starts with the fields of the plain one.
@@ -170,15 +173,21 @@ HOSTNIC_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return public_of(qp);
 }
 
+HOSTNIC_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  cancel_if_overdue();
+  return create_qp_verb(pd, attr);
+}
+
 HOSTNIC_VERB ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-  static const RealVerb<ibv_qp_ex*(ibv_qp*)> real("ibv_qp_to_qp_ex", "IBVERBS_1.6");
+  static constinit RealVerb<ibv_qp_ex*(ibv_qp*)> real("ibv_qp_to_qp_ex", "IBVERBS_1.6");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp);
   QpObject* object = object_of(qp);
   return object->has_builder ? object : nullptr;
 }
 
 HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  static const RealVerb<int(ibv_qp*, ibv_qp_attr*, int)> real("ibv_modify_qp", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_qp_attr*, int)> real("ibv_modify_qp", "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask);
   QpObject* object = object_of(qp);
   if (is_unusable(*object->owner)) return fail(EIO);
@@ -201,8 +210,9 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 }
 
 HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  static const RealVerb<int(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*)> real("ibv_query_qp",
-                                                                                 "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*)> real("ibv_query_qp",
+                                                                                     "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask, init);
   QpObject* object = object_of(qp);
   if (is_unusable(*object->owner)) return fail(EIO);
@@ -223,14 +233,16 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
 }
 
 HOSTNIC_VERB int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode op, uint32_t flags) {
-  static const RealVerb<int(ibv_qp*, ibv_wr_opcode, uint32_t)> real("ibv_query_qp_data_in_order",
-                                                                    "IBVERBS_1.14");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_wr_opcode, uint32_t)> real(
+      "ibv_query_qp_data_in_order", "IBVERBS_1.14");
   if (is_ours(Kind::kQp, qp) || real_contexts_open.load() == 0) return 0;
   return real.call(qp, op, flags);
 }
 
 HOSTNIC_VERB int ibv_destroy_qp(ibv_qp* qp) {
-  static const RealVerb<int(ibv_qp*)> real("ibv_destroy_qp", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*)> real("ibv_destroy_qp", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

@@ -44,6 +44,7 @@ ibv_gid_entry gid_entry(const DeviceInfo& info) {
 }  // namespace
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size_bytes) {
+  const CancellationOff cancellation_off;
   if (is_dead(context)) return fail(EIO);
   DeviceInfo info = opened_info(context);
   info.link_up = object_of(context)->driver->port_up() ? 1 : 0;
@@ -53,6 +54,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, size_t size_bytes) {
+  const CancellationOff cancellation_off;
   if (input != nullptr && input->comp_mask != 0) return fail(EINVAL);
   if (is_dead(context)) return fail(EIO);
   const int error = fill_device_attr_ex(opened_info(context), attr, size_bytes);
@@ -60,6 +62,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  const CancellationOff cancellation_off;
   if (is_dead(context)) return fail(EIO);
   if (values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) return fail(EINVAL);
   if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) {
@@ -78,8 +81,9 @@ using namespace hostnic;
 using namespace hostnic::abi;
 
 HOSTNIC_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
-  static const RealVerb<int(ibv_context*, ibv_device_attr*)> real("ibv_query_device",
-                                                                  "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, ibv_device_attr*)> real("ibv_query_device",
+                                                                      "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, attr);
   if (is_dead(context)) return fail(EIO);
   fill_device_attr(opened_info(context), *attr);
@@ -87,15 +91,17 @@ HOSTNIC_VERB int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
 }
 
 HOSTNIC_VERB int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
-  static const RealVerb<int(ibv_context*, uint8_t, _compat_ibv_port_attr*)> real("ibv_query_port",
-                                                                                 "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint8_t, _compat_ibv_port_attr*)> real(
+      "ibv_query_port", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, attr);
   return query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr), kLegacyPortAttrBytes);
 }
 
 HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-  static const RealVerb<int(ibv_context*, uint8_t, int, ibv_gid*)> real("ibv_query_gid",
-                                                                        "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint8_t, int, ibv_gid*)> real("ibv_query_gid",
+                                                                            "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, gid) ? -1 : 0;
   if (index < 0 || !gid_exists(port, static_cast<uint32_t>(index))) {
     errno = EINVAL;
@@ -107,7 +113,8 @@ HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ib
 
 HOSTNIC_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
                                    ibv_gid_entry* entry, uint32_t flags, size_t entry_bytes) {
-  static const RealVerb<int(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t)>
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t)>
       real("_ibv_query_gid_ex", "IBVERBS_1.11");
   if (!is_ours(Kind::kContext, context)) {
     return real.foreign(context, port, index, entry, flags, entry_bytes);
@@ -121,7 +128,8 @@ HOSTNIC_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t
 
 HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
                                           size_t max_entries, uint32_t flags, size_t entry_bytes) {
-  static const RealVerb<ssize_t(ibv_context*, ibv_gid_entry*, size_t, uint32_t, size_t)> real(
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ssize_t(ibv_context*, ibv_gid_entry*, size_t, uint32_t, size_t)> real(
       "_ibv_query_gid_table", "IBVERBS_1.11");
   if (!is_ours(Kind::kContext, context)) {
     if (real_contexts_open.load() == 0) return -fail(EINVAL);
@@ -136,6 +144,7 @@ HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
 // ibv_devinfo and libmlx5 import it under the private version of their release; all are the same.
 HOSTNIC_VERB int hostnic_query_gid_type(ibv_context* context, uint8_t port, unsigned int index,
                                         uint32_t* type) {
+  const CancellationOff cancellation_off;
   constexpr uint32_t kRoceV2 = 1;
   if (!is_ours(Kind::kContext, context)) return real_query_gid_type(context, port, index, type);
   if (!gid_exists(port, index)) {
@@ -153,8 +162,9 @@ __asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_64")
 __asm__(".symver hostnic_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_65");
 
 HOSTNIC_VERB int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
-  static const RealVerb<int(ibv_context*, uint8_t, int, __be16*)> real("ibv_query_pkey",
-                                                                       "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint8_t, int, __be16*)> real("ibv_query_pkey",
+                                                                           "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, pkey) ? -1 : 0;
   if (port != kPortNumber || index != 0) {
     errno = EINVAL;
@@ -165,8 +175,9 @@ HOSTNIC_VERB int ibv_query_pkey(ibv_context* context, uint8_t port, int index, _
 }
 
 HOSTNIC_VERB int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
-  static const RealVerb<int(ibv_context*, uint8_t, __be16)> real("ibv_get_pkey_index",
-                                                                 "IBVERBS_1.5");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint8_t, __be16)> real("ibv_get_pkey_index",
+                                                                     "IBVERBS_1.5");
   if (!is_ours(Kind::kContext, context)) {
     if (real_contexts_open != 0) return real.call(context, port, pkey);
   } else if (port == kPortNumber && pkey == kDefaultPkey) {

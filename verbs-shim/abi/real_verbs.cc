@@ -11,24 +11,27 @@ std::atomic<int> real_contexts_open{0};
 void* real_verbs_symbol(const char* name, const char* version) {
   // Our own dlvsym hook would answer with ourselves.
   using Dlvsym = void* (*)(void*, const char*, const char*);
-  static const auto real_dlvsym = reinterpret_cast<Dlvsym>(libc_symbol("dlvsym"));
+  const auto real_dlvsym = reinterpret_cast<Dlvsym>(libc_symbol("dlvsym"));
   if (real_dlvsym == nullptr) return nullptr;
   if (void* next = real_dlvsym(RTLD_NEXT, name, version)) return next;
   // Not in the global scope: loaded by dlopen, or not at all. Kept for ever: contexts live in it.
-  static void* const library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+  static constinit std::atomic<void*> loaded{nullptr};
+  void* library = loaded.load(std::memory_order_acquire);
+  if (library == nullptr) {
+    library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+    loaded.store(library, std::memory_order_release);
+  }
   return library != nullptr ? real_dlvsym(library, name, version) : nullptr;
 }
 
 int real_query_gid_type(ibv_context* context, uint8_t port, unsigned int index, uint32_t* type) {
   using Function = int (*)(ibv_context*, uint8_t, unsigned int, uint32_t*);
-  static const auto function = [] {
-    void* found = nullptr;
-    for (const char* version : {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
-                                "IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65"}) {
-      if (found == nullptr) found = real_verbs_symbol("ibv_query_gid_type", version);
-    }
-    return reinterpret_cast<Function>(found);
-  }();
+  void* found = nullptr;
+  for (const char* version : {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
+                              "IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65"}) {
+    if (found == nullptr) found = real_verbs_symbol("ibv_query_gid_type", version);
+  }
+  const auto function = reinterpret_cast<Function>(found);
   if (function == nullptr || real_contexts_open.load() == 0) {
     errno = EINVAL;
     return -1;

@@ -19,28 +19,41 @@ void* real_verbs_symbol(const char* name, const char* version);
 // nobody's, and is refused instead of handed to a library that would crash on it.
 extern std::atomic<int> real_contexts_open;
 
-// One function of the real library, resolved at first use:
-//   static const RealVerb<int(ibv_pd*)> real("ibv_dealloc_pd", "IBVERBS_1.1");
+// One function of the real library, resolved at first use. Not by the initialization of a static:
+// it would be waited for with the dynamic linker's lock held by a thread that loads a library whose
+// constructor asks for devices, while the one that resolves waits for that lock.
+//   static constinit RealVerb<int(ibv_pd*)> real("ibv_dealloc_pd", "IBVERBS_1.1");
 template <typename Signature>
 class RealVerb;
 
 template <typename Result, typename... Arguments>
 class RealVerb<Result(Arguments...)> {
  public:
-  RealVerb(const char* name, const char* version)
-      : function_(reinterpret_cast<Result (*)(Arguments...)>(real_verbs_symbol(name, version))) {}
+  constexpr RealVerb(const char* name, const char* version) : name_(name), version_(version) {}
 
   // For calls that need no object (device lists, fork).
-  Result call(Arguments... arguments) const {
-    return function_ != nullptr ? function_(arguments...) : refuse(ENOSYS);
+  Result call(Arguments... arguments) {
+    const Function function = resolved();
+    return function != nullptr ? function(arguments...) : refuse(ENOSYS);
   }
   // For calls on an object that is not ours.
-  Result foreign(Arguments... arguments) const {
+  Result foreign(Arguments... arguments) {
     if (real_contexts_open.load(std::memory_order_relaxed) == 0) return refuse(EINVAL);
     return call(arguments...);
   }
 
  private:
+  using Function = Result (*)(Arguments...);
+
+  // Threads that come at the same time find the same.
+  Function resolved() {
+    if (asked_.load(std::memory_order_acquire)) return function_.load(std::memory_order_relaxed);
+    const auto found = reinterpret_cast<Function>(real_verbs_symbol(name_, version_));
+    function_.store(found, std::memory_order_relaxed);
+    asked_.store(true, std::memory_order_release);
+    return found;
+  }
+
   // What verbs return on failure: null, or the errno value.
   static Result refuse(int error) {
     errno = error;
@@ -51,7 +64,10 @@ class RealVerb<Result(Arguments...)> {
     }
   }
 
-  Result (*function_)(Arguments...);
+  const char* const name_;
+  const char* const version_;
+  std::atomic<Function> function_{nullptr};
+  std::atomic<bool> asked_{false};
 };
 
 // ibv_query_gid_type has another symbol version in each release; this calls whichever there is.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "verbs-shim/abi/objects.h"
+#include "verbs-shim/driver/cancellation.h"
 
 namespace hostnic::abi {
 
@@ -49,6 +50,10 @@ void unclaim(void* object);
 
 // Takes the lock and asks is_live().
 bool is_ours(Kind kind, const void* object);
+
+// First in every entry point, but for the two that wait for events and those of the data path.
+using hostnic::cancel_if_overdue;
+using hostnic::CancellationOff;
 
 // ---- how verbs fail
 

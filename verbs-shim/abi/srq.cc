@@ -95,14 +95,17 @@ using namespace hostnic;
 using namespace hostnic::abi;
 
 HOSTNIC_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  static const RealVerb<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)> real("ibv_create_srq",
-                                                                    "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)> real("ibv_create_srq",
+                                                                        "IBVERBS_1.1");
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, attr);
   return create(pd, *attr);
 }
 
 HOSTNIC_VERB int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
-  static const RealVerb<int(ibv_srq*, ibv_srq_attr*, int)> real("ibv_modify_srq", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_srq*, ibv_srq_attr*, int)> real("ibv_modify_srq",
+                                                                    "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr, mask);
   SrqObject* object = object_of(srq);
   if (is_unusable(*object->owner)) return fail(EIO);
@@ -114,7 +117,8 @@ HOSTNIC_VERB int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
 }
 
 HOSTNIC_VERB int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
-  static const RealVerb<int(ibv_srq*, ibv_srq_attr*)> real("ibv_query_srq", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_srq*, ibv_srq_attr*)> real("ibv_query_srq", "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr);
   SrqObject* object = object_of(srq);
   if (is_unusable(*object->owner)) return fail(EIO);
@@ -125,7 +129,8 @@ HOSTNIC_VERB int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 HOSTNIC_VERB int ibv_destroy_srq(ibv_srq* srq) {
-  static const RealVerb<int(ibv_srq*)> real("ibv_destroy_srq", "IBVERBS_1.1");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_srq*)> real("ibv_destroy_srq", "IBVERBS_1.1");
   int claimed = 0;
   {
     ObjectLock lock = lock_objects();

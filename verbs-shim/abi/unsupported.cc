@@ -11,27 +11,31 @@ using namespace hostnic::abi;
 
 HOSTNIC_VERB int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr,
                                              uint8_t mac[ETHERNET_LL_SIZE], uint16_t* vlan) {
-  static const RealVerb<int(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*)> real(
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*)> real(
       "ibv_resolve_eth_l2_from_gid", "IBVERBS_1.1");
   if (is_ours(Kind::kContext, context)) return fail(EOPNOTSUPP);
   return real.foreign(context, attr, mac, vlan);
 }
 
 HOSTNIC_VERB int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-  static const RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_query_ece", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_query_ece", "IBVERBS_1.10");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, ece);
   *ece = {};
   return fail(EOPNOTSUPP);
 }
 
 HOSTNIC_VERB int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-  static const RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_set_ece", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_ece*)> real("ibv_set_ece", "IBVERBS_1.10");
   if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
   return real.foreign(qp, ece);
 }
 
 HOSTNIC_VERB ibv_context* ibv_import_device(int command_fd) {
-  static const RealVerb<ibv_context*(int)> real("ibv_import_device", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_context*(int)> real("ibv_import_device", "IBVERBS_1.10");
   if (command_fd < 0) return fail_null(EOPNOTSUPP);  // that is what our contexts show
   ibv_context* context = real.call(command_fd);
   if (context != nullptr) real_contexts_open.fetch_add(1);
@@ -39,34 +43,40 @@ HOSTNIC_VERB ibv_context* ibv_import_device(int command_fd) {
 }
 
 HOSTNIC_VERB ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
-  static const RealVerb<ibv_pd*(ibv_context*, uint32_t)> real("ibv_import_pd", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_pd*(ibv_context*, uint32_t)> real("ibv_import_pd", "IBVERBS_1.10");
   if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
   return real.foreign(context, handle);
 }
 
 HOSTNIC_VERB void ibv_unimport_pd(ibv_pd* pd) {
-  static const RealVerb<void(ibv_pd*)> real("ibv_unimport_pd", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_pd*)> real("ibv_unimport_pd", "IBVERBS_1.10");
   if (!is_ours(Kind::kPd, pd)) real.foreign(pd);
 }
 
 HOSTNIC_VERB ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
-  static const RealVerb<ibv_mr*(ibv_pd*, uint32_t)> real("ibv_import_mr", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, uint32_t)> real("ibv_import_mr", "IBVERBS_1.10");
   if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
   return real.foreign(pd, handle);
 }
 
 HOSTNIC_VERB void ibv_unimport_mr(ibv_mr* mr) {
-  static const RealVerb<void(ibv_mr*)> real("ibv_unimport_mr", "IBVERBS_1.10");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_mr*)> real("ibv_unimport_mr", "IBVERBS_1.10");
   if (!is_ours(Kind::kMr, mr)) real.foreign(mr);
 }
 
 HOSTNIC_VERB ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
-  static const RealVerb<ibv_dm*(ibv_context*, uint32_t)> real("ibv_import_dm", "IBVERBS_1.13");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_dm*(ibv_context*, uint32_t)> real("ibv_import_dm", "IBVERBS_1.13");
   if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
   return real.foreign(context, handle);
 }
 
 HOSTNIC_VERB void ibv_unimport_dm(ibv_dm* dm) {
-  static const RealVerb<void(ibv_dm*)> real("ibv_unimport_dm", "IBVERBS_1.13");
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void(ibv_dm*)> real("ibv_unimport_dm", "IBVERBS_1.13");
   real.foreign(dm);  // we never have any
 }

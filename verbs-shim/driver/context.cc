@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "protocol/hostif/shared_fence.h"
+#include "verbs-shim/driver/cancellation.h"
 #include "verbs-shim/driver/control_client.h"
 #include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/driver/log.h"
@@ -121,7 +122,30 @@ struct Context::Parts {
 
 Context::Context() = default;
 
+namespace {
+
+// The devices of a process share one window, which hostnicd makes for the first of them: opens take
+// turns, so that there is a first one. A forked child begins with a gate of its own, because the
+// thread that holds the inherited one may not exist there.
+struct OpeningGate {
+  const pid_t pid = getpid();
+  std::mutex mutex;
+};
+
+OpeningGate& opening_gate() {
+  static constinit std::atomic<OpeningGate*> current{nullptr};
+  OpeningGate* found = current.load(std::memory_order_acquire);
+  if (found != nullptr && found->pid == getpid()) return *found;
+  auto* fresh = new OpeningGate;
+  if (current.compare_exchange_strong(found, fresh)) return *fresh;  // the parent's stays for ever
+  delete fresh;
+  return *found;
+}
+
+}  // namespace
+
 Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_index) {
+  const std::lock_guard taking_turns(opening_gate().mutex);
   MemoryRegistrar& registrar = MemoryRegistrar::process();
   registrar.open_own_memory();
   if (registrar.mem_fd() < 0)
@@ -253,8 +277,10 @@ void Context::kick() {
   } else {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
+  if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0) {
+    const CancellationOff cancellation_off;
     eventfd_write(parts_->doorbell_fd.get(), 1);
+  }
 }
 
 void Context::wait_for_response() {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "protocol/hostif/yield_cost.h"
+#include "verbs-shim/driver/cancellation.h"
 
 namespace hostnic::driver {
 namespace {
@@ -108,6 +109,7 @@ TimeNs recent_ns() { return monotonic_ns(); }
 #endif
 
 void pause_for(uint32_t pause_ns) {
+  const CancellationOff cancellation_off;
   const timespec pause{0, static_cast<long>(pause_ns)};
   nanosleep(&pause, nullptr);
 }

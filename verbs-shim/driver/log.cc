@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "verbs-shim/driver/cancellation.h"
+
 namespace hostnic {
 namespace {
 
@@ -16,6 +18,7 @@ constexpr size_t kMaxLineBytes = 1024;
 
 void write_line(const char* severity, const char* format, va_list arguments) {
   const int saved_errno = errno;
+  const CancellationOff cancellation_off;
   char line[kMaxLineBytes];
   int used = snprintf(line, sizeof line, "hostnic[%d] %s", getpid(), severity);
   int text = vsnprintf(line + used, sizeof line - used, format, arguments);

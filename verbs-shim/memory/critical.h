@@ -1,5 +1,6 @@
 // The registrar's critical section. Signals wait: a handler on this thread might touch a page that
-// is being moved, or call munmap, which takes the same mutex.
+// is being moved, or call munmap, which takes the same mutex. Cancellation waits as well: munmap
+// and its kind are no cancellation points, and what they do here opens and reads files.
 #pragma once
 
 #include <pthread.h>
@@ -7,6 +8,7 @@
 
 #include <mutex>
 
+#include "verbs-shim/driver/cancellation.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
 namespace hostnic::memory {
@@ -27,6 +29,7 @@ class MemoryRegistrar::Critical {
   Critical& operator=(const Critical&) = delete;
 
  private:
+  CancellationOff cancellation_off_;
   std::mutex& mutex_;
   sigset_t signals_;
 };

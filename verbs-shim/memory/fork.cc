@@ -33,6 +33,8 @@ void MemoryRegistrar::before_fork() {
   fork_signals_ = before;
   fork_pipe_[0] = fork_pipe_[1] = -1;
   const bool copies = counters_.in_window_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
+  // Of the handlers: fork() is no cancellation point.
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);
   if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
 }
 
@@ -47,8 +49,10 @@ void MemoryRegistrar::after_fork_in_parent() {
     errno = saved_errno;
   }
   const sigset_t before = fork_signals_;
+  const int cancel_state = fork_cancel_state_;
   mutex_.unlock();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setcancelstate(cancel_state, nullptr);
 }
 
 void MemoryRegistrar::after_fork_in_child() {
@@ -66,8 +70,10 @@ void MemoryRegistrar::after_fork_in_child() {
   }
   forget_parent();
   const sigset_t before = fork_signals_;
+  const int cancel_state = fork_cancel_state_;
   mutex_.unlock();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setcancelstate(cancel_state, nullptr);
   errno = saved_errno;
 }
 

@@ -7,4 +7,7 @@ namespace hostnic::memory {
 // an adapter. Without it the fork waits until the child has copied them. Any thread, any time.
 void set_fork_init();
 
+// Installs the fork handlers, if they are not yet. Any thread.
+void watch_forks();
+
 }  // namespace hostnic::memory

@@ -43,6 +43,7 @@ Failure failure(int error, const char* format, ...) {
 }
 
 void set_fork_init() { MemoryRegistrar::process().set_fork_init(); }
+void watch_forks() { MemoryRegistrar::process().watch_forks(); }
 
 void MemoryRegistrar::set_reason(const char* format, ...) {
   va_list arguments;
@@ -85,13 +86,8 @@ Failure MemoryRegistrar::read_environment() {
 }
 
 Expected<void, Error> MemoryRegistrar::init(int window_fd) try {
-  bool first = false;
   Failure failed;
-  {
-    const Critical critical(*this);
-    first = !std::exchange(handles_forks_, true);
-  }
-  if (first) install_fork_handlers();  // allocates: not in the critical section
+  watch_forks();
   {
     const Critical critical(*this);
     failed = init_locked(window_fd);
@@ -100,6 +96,15 @@ Expected<void, Error> MemoryRegistrar::init(int window_fd) try {
   return {};
 } catch (...) {
   return Unexpected(Error{ENOMEM, {}});
+}
+
+void MemoryRegistrar::watch_forks() {
+  bool first = false;
+  {
+    const Critical critical(*this);
+    first = !std::exchange(handles_forks_, true);
+  }
+  if (first) install_fork_handlers();  // allocates: not in the critical section
 }
 
 Failure MemoryRegistrar::init_locked(int window_fd) {

@@ -93,6 +93,8 @@ class MemoryRegistrar {
   // none. Further calls with the same file change nothing. Fails with EBUSY when another window is
   // in use, EINVAL for a bad environment variable, or the reason why no way at all works.
   Expected<void, Error> init(int window_fd);
+  // What init() does as well: forked children find the registrar whole. Any thread.
+  void watch_forks();
   // A descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
   void set_lent_userfaultfd(int device_fd);
 
@@ -227,6 +229,7 @@ class MemoryRegistrar {
   std::atomic<bool> skip_copy_in_child_{false};
   int fork_pipe_[2] = {-1, -1};
   sigset_t fork_signals_ = {};
+  int fork_cancel_state_ = 0;
 };
 
 }  // namespace hostnic::memory

@@ -1,0 +1,197 @@
+// pthread_cancel: on an adapter no verb is a cancellation point but the two that wait for events,
+// and those leave nothing behind.
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/conformance/bench.h"
+
+namespace hostnic::conformance {
+namespace {
+
+struct Work {
+  const std::function<void()>* body;
+  std::atomic<bool> running{false}, passed{false};
+};
+
+void* with_request_pending(void* argument) {
+  auto& work = *static_cast<Work*>(argument);
+  pthread_cancel(pthread_self());
+  (*work.body)();
+  work.passed = true;
+  pthread_testcancel();
+  return nullptr;
+}
+
+void* until_cancelled(void* argument) {
+  auto& work = *static_cast<Work*>(argument);
+  work.running = true;
+  (*work.body)();
+  work.passed = true;
+  return nullptr;
+}
+
+class Cancellation : public Conformance {
+ protected:
+  // The verbs in `body` are called by a thread whose cancellation is requested already: the first
+  // cancellation point ends it.
+  static void expect_no_point(const char* name, const std::function<void()>& body) {
+    Work work{&body};
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, with_request_pending, &work), 0);
+    void* result = nullptr;
+    ASSERT_EQ(pthread_join(thread, &result), 0);
+    EXPECT_TRUE(work.passed) << name << " is a cancellation point";
+    EXPECT_EQ(result, PTHREAD_CANCELED) << name << " has taken the request away";
+  }
+  // A thread that waits in `body` is cancelled there.
+  static void expect_point(const char* name, const std::function<void()>& body) {
+    Work work{&body};
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, until_cancelled, &work), 0);
+    while (!work.running) std::this_thread::yield();
+    std::this_thread::sleep_for(kQuiet);
+    ASSERT_EQ(pthread_cancel(thread), 0);
+    void* result = nullptr;
+    ASSERT_EQ(pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED) << name;
+    EXPECT_FALSE(work.passed) << name << " came back";
+  }
+  void write_and_check() {
+    ibv_sge sge = near_host->sge(5000);
+    ASSERT_EQ(near->post(request(1, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+    near->expect(1);
+  }
+};
+
+TEST_F(Cancellation, PassesOverObjects) {
+  connect();
+  ibv_pd* pd = near_host->pd;
+  ibv_context* context = near_host->context;
+  expect_no_point("opening", [] {
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    ibv_context* opened = ibv_open_device(list[0]);
+    EXPECT_NE(opened, nullptr);
+    ibv_free_device_list(list);
+    EXPECT_EQ(ibv_close_device(opened), 0);
+  });
+  expect_no_point("registering", [&] {
+    void* memory =
+        mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ibv_mr* mr = ibv_reg_mr(pd, static_cast<char*>(memory) + 100, 900'000, kAllAccess);
+    EXPECT_NE(mr, nullptr);
+    munmap(memory, 4096);  // goes through this library as well
+    if (mr != nullptr) {
+      EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    }
+    munmap(memory, 1 << 20);
+  });
+  expect_no_point("creating", [&] {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context);
+    ibv_cq* cq = ibv_create_cq(context, 16, nullptr, channel, 0);
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 16;
+    ibv_cq_ex* cq_ex = ibv_create_cq_ex(context, &attr);
+    ASSERT_TRUE(channel != nullptr && cq != nullptr && cq_ex != nullptr);
+    EXPECT_EQ(ibv_resize_cq(cq, 100), 0);
+    EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq_ex)), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+    Endpoint end(*near_host, {});
+    EXPECT_EQ(end.to_init(), 0);
+    EXPECT_EQ(end.to_reset(), 0);
+    ibv_mw* window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+    EXPECT_EQ(ibv_dealloc_mw(window), 0);
+  });
+  expect_no_point("asking", [&] {
+    ibv_device_attr device{};
+    ibv_port_attr port{};
+    ibv_gid gid{};
+    EXPECT_EQ(ibv_query_device(context, &device), 0);
+    EXPECT_EQ(ibv_query_port(context, 1, &port), 0);
+    EXPECT_EQ(ibv_query_gid(context, 1, 0, &gid), 0);
+    EXPECT_EQ(near->state(), IBV_QPS_RTS);
+  });
+  write_and_check();
+}
+
+TEST_F(Cancellation, PassesOverTheDataPath) {
+  connect();
+  ibv_cq* cq = near->cq;
+  expect_no_point("posting and polling", [&] {
+    for (uint64_t i = 0; i < 200; ++i) {
+      ibv_sge sge = near_host->sge(64);
+      EXPECT_EQ(near->post(request(i, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+      near->expect(i);  // polls long enough to yield and to nap
+    }
+    EXPECT_EQ(ibv_req_notify_cq(cq, 0), 0);
+    ibv_wc wc{};
+    for (int i = 0; i < 10'000; ++i) EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0);
+  });
+  write_and_check();
+}
+
+TEST_F(Cancellation, EndsWhoWaitsForACompletionEvent) {
+  connect();
+  ibv_comp_channel* channel = ibv_create_comp_channel(near_host->context);
+  ASSERT_NE(channel, nullptr);
+  ibv_cq* cq = ibv_create_cq(near_host->context, 16, nullptr, channel, 0);
+  ASSERT_NE(cq, nullptr);
+  for (int i = 0; i < 3; ++i) {
+    expect_point("ibv_get_cq_event", [channel] {
+      ibv_cq* got = nullptr;
+      void* context = nullptr;
+      ibv_get_cq_event(channel, &got, &context);
+    });
+  }
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+  write_and_check();
+}
+
+TEST_F(Cancellation, EndsWhoWaitsForADeviceEvent) {
+  connect();
+  for (int i = 0; i < 3; ++i) {
+    expect_point("ibv_get_async_event", [this] {
+      ibv_async_event event{};
+      ibv_get_async_event(near_host->context, &event);
+    });
+  }
+  write_and_check();
+  // A later event goes to whoever asks then.
+  ASSERT_EQ(far->to(IBV_QPS_ERR), 0);
+}
+
+// At any moment of a loop without a cancellation point, which ends nevertheless.
+TEST_F(Cancellation, AtAnyMoment) {
+  connect();
+  void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::function<void()> loop = [&] {
+    for (;;) {
+      ibv_mr* mr = ibv_reg_mr(near_host->pd, static_cast<char*>(memory) + 100, 300'000, kAllAccess);
+      if (mr != nullptr) ibv_dereg_mr(mr);
+    }
+  };
+  for (int i = 0; i < 50; ++i) {
+    Work work{&loop};
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, until_cancelled, &work), 0);
+    while (!work.running) std::this_thread::yield();
+    usleep(i * 37 % 1000);
+    ASSERT_EQ(pthread_cancel(thread), 0);
+    void* result = nullptr;
+    ASSERT_EQ(pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED);
+  }
+  munmap(memory, 1 << 20);
+  write_and_check();
+}
+
+}  // namespace
+}  // namespace hostnic::conformance
