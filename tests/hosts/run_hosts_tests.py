@@ -16,12 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from harness import (  # noqa: E402
-    Case, pair, parse, perftest_rows, require_programs, run_cases, select, verify_is_ok)
+    Case, Ports, pair, parse, perftest_rows, require_programs, run_cases, select, verify_is_ok)
 from unreliable_cases import MULTICAST_GID  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
-FIRST_PORT = 19500
-START_PATIENCE_S = 20
+START_PATIENCE_S = 120
 AF_XDP_DRIVER = "net_af_xdp"
 AF_XDP = 44  # not in Python's socket module
 # Driver and MTU of the interface. A veth with an XDP program takes no jumbo frames.
@@ -189,15 +188,6 @@ class Cable:
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
         self.made = []
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-class Ports:
-    def __init__(self):
-        self.last = FIRST_PORT
-
-    def next(self):
-        self.last += 1
-        return self.last
 
 
 def cases_over(cable, ports, seed):

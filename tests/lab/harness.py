@@ -3,11 +3,13 @@
 import argparse
 import concurrent.futures
 import dataclasses
+import errno
 import os
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,11 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PAIR = HERE / "pair.py"
 TAIL_LINES = 40
+# The limits of cases are what an idle machine needs at most. They are there for what hangs, and a
+# busy machine takes several times as long.
+BUSY_FACTOR = 3
+# Below what the kernel hands out to connections by itself.
+PORTS = range(10000, 32000)
 
 # Words by which the stock programs report trouble, whatever their exit status.
 TROUBLE = re.compile(
@@ -62,7 +69,8 @@ def perftest_rows(rows):
     """A check: the client's table has that many lines of positive results."""
 
     def check(output):
-        client = output.split("--- client", 1)[-1]
+        # Only what the client says on stdout: perftest's warnings would be glued to its table.
+        client = output.split("--- client\n", 1)[-1].split("\n--- ", 1)[0]
         results = []
         for line in client.splitlines():
             fields = line.split()
@@ -90,6 +98,36 @@ def pingpong_is_ok(output):
     return no_trouble(output)
 
 
+class Ports:
+    """Numbers of TCP ports that nobody listens on, each once. Where another run begins at the same
+    time it begins elsewhere."""
+
+    def __init__(self):
+        self.last = PORTS.start + os.getpid() * 331 % (len(PORTS) - 1)
+
+    def next(self):
+        for _ in PORTS:
+            self.last = self.last + 1 if self.last + 1 < PORTS.stop else PORTS.start
+            if is_free(self.last):
+                return self.last
+        raise RuntimeError("no TCP port is free")
+
+
+def is_free(port):
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                # As servers do: connections that have ended are in nobody's way.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("", port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+    return True
+
+
 def pair(port, server, client):
     return [sys.executable, str(PAIR), "--port", str(port), *map(str, server), "----",
             *map(str, client)]
@@ -113,30 +151,38 @@ def stop_group(process):
         pass
 
 
+def contents(file):
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
 running = set()  # the processes of cases, to be stopped when the run is
 
 
 def run_case(case):
     """(None or the reason of the failure, output, seconds)."""
     start = time.monotonic()
-    with tempfile.TemporaryFile() as out:
+    limit_s = case.limit_s * BUSY_FACTOR
+    # Apart, so that no warning is glued to a result.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [str(word) for word in case.command], stdin=subprocess.DEVNULL, stdout=out,
-            stderr=subprocess.STDOUT, env={**os.environ, **case.environment},
-            start_new_session=True)
+            stderr=err, env={**os.environ, **case.environment}, start_new_session=True)
         running.add(process)
         reason = None
         try:
-            status = process.wait(case.limit_s)
+            status = process.wait(limit_s)
             if status != 0:
                 reason = f"exit status {status}"
         except subprocess.TimeoutExpired:
-            reason = f"not done after {case.limit_s} s"
+            reason = f"not done after {limit_s} s"
         finally:
             stop_group(process)
             running.discard(process)
-        out.seek(0)
-        output = out.read().decode(errors="replace")
+        output = contents(out)
+        noise = contents(err)
+    if noise.strip():
+        output = f"{output.rstrip()}\n--- stderr\n{noise}"
     return reason or case.check(output), output, time.monotonic() - start
 
 

@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import TAIL_LINES, Case, pair, pingpong_is_ok, quoted, run_case  # noqa: E402
+from harness import TAIL_LINES, Case, Ports, pair, pingpong_is_ok, quoted, run_case  # noqa: E402
 
-FIRST_PORT = 23000
 LIMIT_S = 60
 
 NO_IMPLICIT_ODP = r"The device doesn't support implicit ODP"
@@ -107,10 +106,11 @@ def timestamps_are_sane(options, output):
 
 def run(build, program, only):
     failed = done = 0
-    for index, (name, options, refusal) in enumerate(OPTIONS[program]):
+    ports = Ports()
+    for name, options, refusal in OPTIONS[program]:
         if (program, name) in UNFIT or not re.search(only, name):
             continue
-        port = FIRST_PORT + 100 * sorted(OPTIONS).index(program) + index
+        port = ports.next()
         case = Case(name, pair(port, command(build, "hnic0", program, options, port),
                                [*command(build, "hnic1", program, options, port), "127.0.0.1"]),
                     LIMIT_S, check=lambda output, options=options: pingpong_is_ok(output) or

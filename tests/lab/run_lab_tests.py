@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import (  # noqa: E402
-    HERE, Case, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
+    HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from command_cases import refused_cases, running_cases  # noqa: E402
@@ -21,7 +21,6 @@ from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
 PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so"]
-FIRST_PORT = 19000
 
 ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
 ONE_SIZE = 1
@@ -74,7 +73,8 @@ class Maker:
         self.build = options.build
         self.apps = options.apps
         self.seed = options.seed
-        self.port = FIRST_PORT
+        self.ports = Ports()
+        self.port = None  # the last one
         self.cases = []
 
     def lab(self, arguments, command):
@@ -85,7 +85,7 @@ class Maker:
                 *prefix, *command]
 
     def next_port(self):
-        self.port += 1
+        self.port = self.ports.next()
         return self.port
 
     def run_on(self, device, command):

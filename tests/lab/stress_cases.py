@@ -7,7 +7,7 @@ from harness import Case, no_trouble
 STRESS = "tests/apps/hostnic-stress"
 
 # hostnicd takes a moment to see that a program has gone.
-NOTHING_LEFT = ("for i in 1 2 3 4 5 6 7 8 9 10; do hostnic ctl 'show client' | grep -q 'no clients' && break; "
+NOTHING_LEFT = ("for i in $(seq 120); do hostnic ctl 'show client' | grep -q 'no clients' && break; "
                 "sleep 0.5; done; hostnic ctl 'show client' && hostnic ctl 'show qp' && hostnic ctl 'show nic'")
 
 # name, hostnic lab's arguments, the program's

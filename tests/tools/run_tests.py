@@ -44,9 +44,9 @@ LONG_CONFORMANCE = "Limits.AllPromisedMemoryRegions"
 LAST_CONFORMANCE = "DeviceFatal.*"
 FUZZ_RSS_MB = 1024
 
-# Nothing may hang for ever. About three times what two idle cores take.
-LIMIT_S = {"gtest": 300, "conformance": 300, "lab": 3600, "hosts": 600, "build": 1200, "lint": 1200,
-           "faults": 1200, "tsan": 600}
+# Nothing may hang for ever. About ten times what two idle cores take.
+LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "hosts": 1800, "build": 3600, "lint": 2400,
+           "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
@@ -248,7 +248,7 @@ class Runner:
                   [fuzzer, f"-max_total_time={FUZZ_S}", f"-max_len={FUZZ_MAX_BYTES}", "-timeout=10",
                    f"-rss_limit_mb={FUZZ_RSS_MB}", "-print_final_stats=1",
                    f"-artifact_prefix={FUZZ_BUILD}/{fuzzer.name}-", found,
-                   TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 6)
+                   TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 20)
         return results
 
     def faults(self):
