@@ -3,29 +3,32 @@
 // A lab makes two hosts of one command line: `server & client 127.0.0.1`. Verbs programs exchange
 // their addresses over TCP, and clients such as perftest's give up at once when the server, started
 // a moment ago, does not listen yet. On two real hosts the person is slower than the server. Only
-// with HOSTNIC_LAB set (by `hostnic lab`), only loopback, only ECONNREFUSED. Compiled without
-// sanitizers, like path_hook.cc.
+// with HOSTNIC_LAB set (by `hostnic lab`), only loopback, only ECONNREFUSED, and only while another
+// program of the lab has just begun: connect_patience.h. Compiled without sanitizers, like
+// path_hook.cc.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <new>
 
 #include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/abi/lab_programs.h"
+#include "verbs-shim/driver/cancellation.h"
 
 namespace {
 
-constexpr int kTries = 150;
-constexpr long kPauseNs = 20'000'000;
+using hostnic::abi::ConnectPatience;
+
+constexpr long kPauseNs = long{ConnectPatience::kPauseMs} * 1'000'000;
 
 using Connect = int (*)(int, const sockaddr*, socklen_t);
 
-bool in_lab() {
-  static const bool set = getenv("HOSTNIC_LAB") != nullptr;
-  return set;
-}
+bool in_lab() { return getenv("HOSTNIC_LAB") != nullptr; }
 
 bool is_loopback(const sockaddr* address, socklen_t length) {
   if (address == nullptr || length < sizeof(sa_family_t)) return false;
@@ -46,19 +49,42 @@ bool blocks(int fd) {
   return flags >= 0 && (flags & O_NONBLOCK) == 0;
 }
 
+// Both families have it in the same place.
+uint16_t port_of(const sockaddr* address) {
+  return ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+}
+
+// Not inline: connect() is a cancellation point, and its frame has nothing to clean up.
+[[gnu::noinline]] bool once_more() {
+  static constinit ConnectPatience patience;
+  const hostnic::CancellationOff cancellation_off;
+  try {
+    return patience.once_more(hostnic::abi::other_lab_programs(ConnectPatience::kStarvedMs));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address,
                                                               socklen_t length) {
-  static const auto real = reinterpret_cast<Connect>(hostnic::abi::libc_symbol("connect"));
+  static constinit std::atomic<Connect> known{nullptr};
+  Connect real = known.load(std::memory_order_relaxed);
+  if (real == nullptr) {
+    real = reinterpret_cast<Connect>(hostnic::abi::libc_symbol("connect"));
+    known.store(real, std::memory_order_relaxed);
+  }
   int result = real(fd, address, length);
   if (result == 0 || errno != ECONNREFUSED || !in_lab() || !is_loopback(address, length) ||
-      !blocks(fd))
+      !ConnectPatience::concerns(port_of(address)) || !blocks(fd))
     return result;
-  for (int i = 0; i < kTries && result != 0 && errno == ECONNREFUSED; ++i) {
+  while (once_more()) {
     const timespec pause{0, kPauseNs};
     nanosleep(&pause, nullptr);
     result = real(fd, address, length);
+    if (result == 0 || errno != ECONNREFUSED) return result;
   }
+  errno = ECONNREFUSED;
   return result;
 }
