@@ -147,7 +147,7 @@ void child_ended(pid_t pid, int status) {
 int run_lab(const LabOptions& options, const std::vector<std::string>& command) {
   auto program = find_hostnicd();
   if (!program) return fail("lab", program.error());
-  auto preload = preload_value(getenv("LD_PRELOAD"));
+  auto preload = preload_value(getenv("LD_PRELOAD"), command);
   if (!preload) return fail("lab", preload.error());
   auto directory = LabDirectory::create();
   if (!directory) return fail("lab", directory.error());
@@ -162,7 +162,9 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   running_daemon = &daemon;
   running_directory = &*directory;
   ChildOptions child;
+  warn_if_static("lab", command);
   child.environment = {{"LD_PRELOAD", *preload},
+                       {"ASAN_OPTIONS", asan_options_value(getenv("ASAN_OPTIONS"))},
                        {"HOSTNIC_LAB", "1"},
                        {"HOSTNIC_SOCKET", directory->file("hostnicd.sock")}};
   child.unset = {"HOSTNIC_DEVICE"};

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+
+#include "dataplane/cli/elf_program.h"
 
 namespace hostnic::cli {
 namespace {
@@ -53,20 +56,59 @@ Expected<std::string, std::string> find_shim() {
                                 own_directory(), HOSTNIC_SHIMDIR));
 }
 
-Expected<std::string, std::string> preload_value(const char* current) {
+std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
+                          const std::string& shim) {
+  std::vector<std::string> all = first;
+  // The dynamic linker takes both for separators. Nested, a lab in a lab or `run` in one, the shim
+  // is there already.
+  for (size_t at = 0; at < current.size();) {
+    const size_t end = std::min(current.find_first_of(": ", at), current.size());
+    if (end != at) all.push_back(current.substr(at, end - at));
+    at = end + 1;
+  }
+  all.push_back(shim);
+  std::string value;
+  for (auto each = all.begin(); each != all.end(); ++each) {
+    if (std::find(all.begin(), each, *each) != each) continue;
+    value += (value.empty() ? "" : ":") + *each;
+  }
+  return value;
+}
+
+Expected<std::string, std::string> preload_value(const char* current,
+                                                 const std::vector<std::string>& command) {
   auto shim = find_shim();
   if (!shim) return shim;
   if (shim->find_first_of(": \t") != std::string::npos)
     return Unexpected(fmt::format(
         "{} can't be preloaded: the dynamic linker takes no path with a space or colon", *shim));
-  std::string value = HOSTNIC_PRELOAD_EXTRA;
-  if (const char* extra = getenv("HOSTNIC_PRELOAD_EXTRA")) value = extra;
-  if (!value.empty()) value += ':';
-  value += *shim;
+  std::string extra = HOSTNIC_PRELOAD_EXTRA;
+  if (const char* wanted = getenv("HOSTNIC_PRELOAD_EXTRA")) extra = wanted;
+  std::vector<std::string> first =
+      command.empty()
+          ? std::vector<std::string>{}
+          : sanitizer_runtimes(read_elf_program(find_program(command[0], getenv("PATH"))));
+  if (!extra.empty()) first.push_back(extra);
   const std::string before = current == nullptr ? "" : current;
-  // Nested: a lab in a lab, or `run` in one.
-  if (before == value || before.starts_with(value + ":")) return before;
-  return before.empty() ? value : value + ":" + before;
+  // One that is preloaded by hand, under a path, is the same one.
+  std::erase_if(first, [&](const std::string& name) {
+    return name.find('/') == std::string::npos && before.find("/" + name) != std::string::npos;
+  });
+  return join_preloads(first, before, *shim);
+}
+
+std::string asan_options_value(const char* current) {
+  const std::string before = current == nullptr ? "" : current;
+  if (before.find("verify_asan_link_order") != std::string::npos) return before;
+  return before + (before.empty() ? "" : ":") + "verify_asan_link_order=0";
+}
+
+void warn_if_static(const std::string& subcommand, const std::vector<std::string>& command) {
+  if (command.empty()) return;
+  const std::string file = find_program(command[0], getenv("PATH"));
+  if (!file.empty() && read_elf_program(file).is_static)
+    fmt::print(stderr, "hostnic {}: {} is statically linked: it will see no hnic device\n",
+               subcommand, command[0]);
 }
 
 }  // namespace hostnic::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "protocol/expected.h"
 
@@ -14,8 +15,18 @@ std::string own_directory();
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
 
-// LD_PRELOAD with the shim in front of what `current` preloads already. Under AddressSanitizer its
-// runtime must come first: HOSTNIC_PRELOAD_EXTRA, set at build time or in the environment.
-Expected<std::string, std::string> preload_value(const char* current);
+// LD_PRELOAD for a command: what `current` preloads already, then the shim. Sanitizers' runtimes
+// must come first: those that the command needs, and, where this library is built with one,
+// HOSTNIC_PRELOAD_EXTRA, set at build time or in the environment.
+Expected<std::string, std::string> preload_value(const char* current,
+                                                 const std::vector<std::string>& command);
+// The same of known parts.
+std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
+                          const std::string& shim);
+// ASAN_OPTIONS with the check left out that a runtime is the first library: of programs that the
+// command starts nobody knows in time whether they need one, and behind the shim it works as well.
+std::string asan_options_value(const char* current);
+// Says so, where preloading can have no effect on the command.
+void warn_if_static(const std::string& subcommand, const std::vector<std::string>& command);
 
 }  // namespace hostnic::cli

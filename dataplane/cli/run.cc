@@ -24,9 +24,11 @@ int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
                                    [&](const DeviceInfo& device) { return name == device.name; });
     if (!found) return fail("run", fmt::format("no device \"{}\" (there are: {})", name, names));
   }
-  auto preload = preload_value(getenv("LD_PRELOAD"));
+  auto preload = preload_value(getenv("LD_PRELOAD"), command);
   if (!preload) return fail("run", preload.error());
+  warn_if_static("run", command);
   setenv("LD_PRELOAD", preload->c_str(), 1);
+  setenv("ASAN_OPTIONS", asan_options_value(getenv("ASAN_OPTIONS")).c_str(), 1);
   setenv("HOSTNIC_SOCKET", socket_path.c_str(), 1);
   if (devices.empty())
     unsetenv("HOSTNIC_DEVICE");

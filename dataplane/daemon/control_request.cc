@@ -35,11 +35,11 @@ Result parse_open(std::span<const std::byte> payload, size_t fd_count) {
   const auto request = take<OpenRequest>(payload);
   if (!request || !payload.empty()) return invalid("open: wrong length");
   const bool has_window = request->has_window != 0;
-  if (fd_count != (has_window ? 3u : 2u))
-    return invalid(
-        fmt::format("open: {} descriptors came along, expected {}", fd_count, has_window ? 3 : 2));
-  return ControlCall(
-      OpenDevice{request->device_index, request->pid, has_window, text_field(request->program)});
+  const size_t most = has_window ? 3 : 2;
+  if (fd_count != most && fd_count != most - 1)
+    return invalid(fmt::format("open: {} descriptors came along, expected {}", fd_count, most));
+  return ControlCall(OpenDevice{request->device_index, request->pid, has_window, fd_count == most,
+                                text_field(request->program)});
 }
 
 Result parse_register(std::span<const std::byte> payload, size_t fd_count) {

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -59,6 +61,26 @@ ClientSession::~ClientSession() {
   thread_.join();
 }
 
+namespace {
+
+// Of whoever connected, for a program that can't open one of itself (valgrind knows no pidfd_open).
+// None, where it is in a PID namespace that is not below ours: then its socket alone says that it
+// ended, a little later where a forked child keeps that.
+UniqueFd pid_fd_of_peer(int socket) {
+#ifndef SO_PEERPIDFD
+  constexpr int SO_PEERPIDFD = 77;  // since Linux 6.5
+#endif
+  int fd = -1;
+  socklen_t bytes = sizeof(fd);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &bytes) == 0) return UniqueFd(fd);
+  ucred peer{};
+  bytes = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0) return {};
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
+}  // namespace
+
 void ClientSession::request_stop() { shutdown(socket_.get(), SHUT_RDWR); }
 
 void ClientSession::run(const OpenDevice& request, std::vector<UniqueFd> fds) {
@@ -91,10 +113,10 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
 Expected<void, ControlError> ClientSession::take_descriptors(const OpenDevice& request,
                                                              std::vector<UniqueFd>& fds) {
   mem_fd_ = std::move(fds[0]);
-  pid_fd_ = std::move(fds[1]);
+  pid_fd_ = request.has_pid_fd ? std::move(fds[1]) : pid_fd_of_peer(socket_.get());
   if (!is_proc_mem(mem_fd_.get())) return fail(EBADF, "the first descriptor is not /proc/self/mem");
   if (request.has_window) {
-    window_fd_ = std::move(fds[2]);
+    window_fd_ = std::move(fds.back());
     if (auto good = check_window(window_fd_.get()); !good) return fail(EBADF, good.error());
   } else {
     auto window = create_window();

@@ -1,6 +1,7 @@
 """Cases about the commands themselves: what they print, refuse, survive, and leave behind."""
 
 import re
+import shutil
 import sys
 
 from harness import Case, no_trouble, pair, perftest_rows
@@ -85,6 +86,47 @@ while b"up" not in os.read(terminal, 1000):
 os.close(terminal)
 print("ended by", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) - 128)
 '''
+
+
+# A verbs program that moves nothing.
+OPENS_A_DEVICE = r"""
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  int count = 0;
+  struct ibv_device **list = ibv_get_device_list(&count);
+  struct ibv_context *context = count ? ibv_open_device(list[0]) : NULL;
+  if (context == NULL) return 1;
+  struct ibv_pd *pd = ibv_alloc_pd(context);
+  char *memory = aligned_alloc(4096, 1 << 20);
+  struct ibv_mr *mr = ibv_reg_mr(pd, memory, 1 << 20, IBV_ACCESS_LOCAL_WRITE);
+  if (mr == NULL || ibv_dereg_mr(mr) != 0) return 2;
+  free(memory);
+  ibv_free_device_list(list);
+  if (ibv_dealloc_pd(pd) != 0 || ibv_close_device(context) != 0) return 3;
+  puts("registered");
+  return 0;
+}
+"""
+
+
+def debugger_cases(maker, scratch):
+    """With what people look for faults in their programs."""
+    source = scratch / "opens_a_device.c"
+    source.write_text(OPENS_A_DEVICE)
+    for name, option in (("AddressSanitizer", "-fsanitize=address"), ("ThreadSanitizer", "-fsanitize=thread"),
+                         ("valgrind", "")):
+        program = scratch / f"opens_a_device_{name}"
+        run = ("valgrind -q " if name == "valgrind" else "") + str(program)
+        # By itself, from a shell that knows nothing of it, and on one device.
+        line = f"{run} && hostnic run --device hnic1 -- {run} && echo done"
+        skip = f"{name} is not installed" if name == "valgrind" and shutil.which(name) is None else None
+        yield Case(f"a program under {name}", [
+            "sh", "-c", f"cc {option} -g -o {program} {source} -libverbs && "
+            f"{shell_quote(maker.lab([], ['sh', '-c', line]))} && "
+            + shell_quote(maker.lab([], run.split()))], 120, True,
+            output_has(r"registered\nregistered\ndone\nregistered\n"), skip=skip)
 
 
 # Stands for perftest, whose warnings come in the middle of a line of its table.

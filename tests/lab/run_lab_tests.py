@@ -14,7 +14,7 @@ from harness import (  # noqa: E402
     HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
-from command_cases import refused_cases, running_cases  # noqa: E402
+from command_cases import debugger_cases, refused_cases, running_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
@@ -221,7 +221,8 @@ class Maker:
     def add_commands(self):
         scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        self.cases += [*refused_cases(self.build, scratch), *running_cases(self)]
+        self.cases += [*refused_cases(self.build, scratch), *running_cases(self),
+                       *debugger_cases(self, scratch)]
 
     def add_error_checks(self):
         for place in PLACES:

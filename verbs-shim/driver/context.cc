@@ -153,16 +153,17 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   auto control = ControlClient::connect();
   if (!control) return Unexpected(control.error());
   const UniqueFd pid_fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  if (pid_fd.get() < 0) return failure(errno, std::string("pidfd_open: ") + strerror(errno));
 
   OpenRequest request{};
   request.device_index = device_index;
   request.pid = static_cast<uint32_t>(getpid());
   request.has_window = registrar.window_fd() >= 0 ? 1 : 0;
   snprintf(request.program, sizeof(request.program), "%s", program_invocation_short_name);
-  const int fds[3] = {registrar.mem_fd(), pid_fd.get(), registrar.window_fd()};
-  auto answer = control->call(ControlKind::kOpen, bytes_of(request),
-                              {fds, request.has_window != 0 ? 3u : 2u});
+  // Without a pidfd hostnicd opens one of its own.
+  std::vector<int> fds = {registrar.mem_fd()};
+  if (pid_fd) fds.push_back(pid_fd.get());
+  if (request.has_window != 0) fds.push_back(registrar.window_fd());
+  auto answer = control->call(ControlKind::kOpen, bytes_of(request), fds);
   if (!answer) return Unexpected(answer.error());
   if (answer->fds.size() < 4) return failure(EPROTO, "hostnicd's answer lacks descriptors");
   const auto reply = answer->as<OpenReply>();
