@@ -68,6 +68,17 @@ TEST_F(Datagrams, ArriveBehindFortyBytes) {
   EXPECT_EQ(std::memcmp(far_host->bytes().data() + kGrhBytes, near_host->bytes().data(), 100), 0);
 }
 
+// RoCEv2 (Annex A17.4.5.1): which network header is in the receive; verbs carry it where a service
+// level would be.
+TEST_F(Datagrams, TheCompletionSaysThatTheHeaderIsIpv4) {
+  constexpr uint8_t kUdp = 8, kIpv4 = 2;
+  ASSERT_EQ(far->post_receive(1, 200), 0);
+  ibv_sge sge = near_host->sge(100);
+  ASSERT_EQ(near->post(datagram(2, &sge)), 0);
+  EXPECT_EQ(near->expect(2).sl, 0) << "a send has no header";
+  EXPECT_EQ(far->expect(1).sl, kUdp | kIpv4);
+}
+
 TEST_F(Datagrams, TheWayBackFromACompletion) {
   ASSERT_EQ(far->post_receive(1, 200), 0);
   ibv_sge sge = near_host->sge(16);

@@ -142,6 +142,30 @@ TEST_F(AbiDatagram, ReceiveCompletionsSayThatThereIsAHeader) {
   ASSERT_EQ(ibv_poll_cq(cq_, 2, wc), 2);
   EXPECT_EQ(wc[0].wc_flags, static_cast<unsigned>(IBV_WC_GRH));
   EXPECT_EQ(wc[0].src_qp, qp_->qp_num);
+  EXPECT_EQ(wc[0].sl, 8 | 2) << "of UDP over IPv4";
+  EXPECT_EQ(wc[1].sl, 0);
+}
+
+TEST_F(AbiDatagram, ExtendedCompletionsNameTheNetworkHeaderToo) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 16;
+  attr.wc_flags = IBV_WC_EX_WITH_SL;
+  ibv_cq_ex* cq = ibv_create_cq_ex(context_, &attr);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init = init_attr(ibv_cq_ex_to_cq(cq));
+  init.qp_type = IBV_QPT_UD;
+  ibv_qp* qp = ibv_create_qp(pd_, &init);
+  ASSERT_NE(qp, nullptr);
+  connect(qp);
+  ibv_recv_wr recv{7, nullptr, nullptr, 0};
+  ibv_recv_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_recv(qp, &recv, &bad), 0);
+  ASSERT_EQ(post(to(ah_, qp->qp_num, 0x1234)), 0);
+  ibv_poll_cq_attr polling{};
+  ASSERT_EQ(ibv_start_poll(cq, &polling), 0);
+  EXPECT_EQ(cq->wr_id, 7u);
+  EXPECT_EQ(ibv_wc_read_sl(cq), 8 | 2);
+  ibv_end_poll(cq);
 }
 
 TEST_F(AbiDatagram, Builder) {

@@ -306,7 +306,7 @@ void to_wc(const driver::Completion& completion, ibv_wc& wc) {
   wc.wc_flags = completion.flags;
   wc.pkey_index = 0;
   wc.slid = 0;
-  wc.sl = 0;
+  wc.sl = service_level_of(completion);
   wc.dlid_path_bits = 0;
 }
 

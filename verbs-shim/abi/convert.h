@@ -66,6 +66,13 @@ using SgeBuffer = std::array<Sge, kMaxSge>;
 // where there is none to send.
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request);
 int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request);
+// A RoCEv2 datagram's completion says in its service level which network header came with it
+// (Annex A17.4.5.1), as mlx5 fills it: UDP is bit 3, IPv4 is 2 in the low bits. Only datagrams have
+// a GRH.
+inline constexpr uint8_t kServiceLevelUdpIpv4 = 8 | 2;
+inline uint8_t service_level_of(const driver::Completion& completion) {
+  return (completion.flags & driver::kWcGrh) != 0 ? kServiceLevelUdpIpv4 : uint8_t{0};
+}
 void to_wc(const driver::Completion& completion, ibv_wc& wc);
 
 // ---- queue pairs

@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "verbs-shim/abi/context_table.h"
+#include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/cq.h"
 #include "verbs-shim/abi/registry.h"
 
@@ -57,11 +58,12 @@ uint32_t read_vendor_err(ibv_cq_ex* cq) {
 uint32_t read_byte_len(ibv_cq_ex* cq) { return object_of(cq)->current.byte_len; }
 __be32 read_imm_data(ibv_cq_ex* cq) { return object_of(cq)->current.imm_data; }
 uint32_t read_qp_num(ibv_cq_ex* cq) { return object_of(cq)->current.qpn; }
+uint8_t read_sl(ibv_cq_ex* cq) { return service_level_of(object_of(cq)->current); }
 uint32_t read_src_qp(ibv_cq_ex* cq) { return object_of(cq)->current.src_qpn; }
 unsigned int read_wc_flags(ibv_cq_ex* cq) { return object_of(cq)->current.flags; }
 uint64_t read_time(ibv_cq_ex* cq) { return object_of(cq)->current_time_ns; }
 
-// Fields that RoCE RC completions leave at zero.
+// Fields that RoCE leaves at zero.
 template <typename Field>
 Field read_zero(ibv_cq_ex*) {
   return 0;
@@ -81,7 +83,7 @@ void install(CqObject& cq) {
   cq.read_src_qp = read_src_qp;
   cq.read_wc_flags = read_wc_flags;
   cq.read_slid = read_zero<uint32_t>;
-  cq.read_sl = read_zero<uint8_t>;
+  cq.read_sl = read_sl;
   cq.read_dlid_path_bits = read_zero<uint8_t>;
   cq.read_completion_ts = read_time;
   cq.read_cvlan = read_zero<uint16_t>;
