@@ -33,6 +33,7 @@ class CqTest : public testing::Test {
     for (int i = 0; i < taken; ++i) ids.push_back(out[static_cast<size_t>(i)].wr_id);
     return ids;
   }
+  static void take(Cq& cq) { --cq.events_untaken; }
   static void count(void* events) { ++*static_cast<int*>(events); }
 
   int events_ = 0;
@@ -69,16 +70,97 @@ TEST_F(CqTest, ArmedForAnyRaisesOneEvent) {
   Cq cq(8, &CqTest::count, &events_);
   push(cq, 1);
   EXPECT_EQ(events_, 0) << "not armed";
+  poll(cq, 8);
   cq.arm(Arm::kAny);
-  EXPECT_EQ(events_, 0) << "what came before the arming raises nothing";
+  EXPECT_EQ(events_, 0) << "what was polled before the arming raises nothing";
   push(cq, 2);
   EXPECT_EQ(events_, 1);
   push(cq, 3);
   EXPECT_EQ(events_, 1) << "one arming, one event";
+  poll(cq, 8);
   cq.arm(Arm::kAny);
   poll(cq, 8);
   push(cq, 4);
   EXPECT_EQ(events_, 2) << "polling never disarms";
+}
+
+// As mlx4's and mlx5's: the event is about what waits, not about what is new.
+TEST_F(CqTest, ArmingAQueueThatHoldsACompletionRaisesAnEventAtOnce) {
+  Cq cq(8, &CqTest::count, &events_);
+  std::atomic<uint32_t> armed{0};
+  cq.armed_total = &armed;
+  push(cq, 1);
+  cq.arm(Arm::kAny);
+  EXPECT_EQ(events_, 1);
+  EXPECT_EQ(armed, 0u) << "that arming is used up";
+  push(cq, 2);
+  EXPECT_EQ(events_, 1);
+  take(cq);
+  cq.arm(Arm::kAny);
+  EXPECT_EQ(events_, 2) << "it still waits";
+  take(cq);
+  EXPECT_EQ(poll(cq, 1), Ids{1});
+  cq.arm(Arm::kAny);
+  EXPECT_EQ(events_, 3) << "the program polls one at a time";
+  take(cq);
+  poll(cq, 8);
+  cq.arm(Arm::kAny);
+  EXPECT_EQ(events_, 3);
+  EXPECT_EQ(armed, 1u);
+}
+
+TEST_F(CqTest, ArmingAgainRaisesNoSecondEventForTheSameCompletions) {
+  Cq cq(8, &CqTest::count, &events_);
+  std::atomic<uint32_t> armed{0};
+  cq.armed_total = &armed;
+  push(cq, 1);
+  cq.arm(Arm::kAny);
+  cq.arm(Arm::kAny);
+  cq.arm(Arm::kSolicited);
+  EXPECT_EQ(events_, 1) << "the program has not taken the first one";
+  EXPECT_EQ(armed, 1u);
+  push(cq, 2);
+  EXPECT_EQ(events_, 2) << "but is armed for what comes";
+  take(cq);
+  cq.arm(Arm::kAny);
+  EXPECT_EQ(events_, 2) << "one of two is taken";
+}
+
+TEST_F(CqTest, ArmedForSolicitedAQueueLooksForSolicitedOnesAndErrors) {
+  for (const bool solicited : {true, false}) {
+    events_ = 0;
+    Cq cq(4, &CqTest::count, &events_);
+    push(cq, 1);
+    poll(cq, 1);
+    for (uint64_t i = 0; i < 3; ++i) push(cq, i);
+    cq.arm(Arm::kSolicited);
+    EXPECT_EQ(events_, 0);
+    poll(cq, 1);
+    push(cq, 4, solicited, solicited ? WcStatus::kSuccess : WcStatus::kWrFlushErr);
+    EXPECT_EQ(events_, 1);
+    take(cq);
+    cq.arm(Arm::kSolicited);
+    EXPECT_EQ(events_, 2) << "it is the third in the queue";
+    take(cq);
+    poll(cq, 2);
+    cq.arm(Arm::kSolicited);
+    EXPECT_EQ(events_, 3) << "it is the first";
+    take(cq);
+    poll(cq, 1);
+    cq.arm(Arm::kSolicited);
+    EXPECT_EQ(events_, 3);
+  }
+}
+
+// "Any" that was asked for before is still asked for.
+TEST_F(CqTest, SolicitedAfterAnyLooksForAny) {
+  Cq cq(4, &CqTest::count, &events_);
+  push(cq, 1);
+  cq.arm(Arm::kAny);
+  cq.arm(Arm::kAny);
+  take(cq);
+  cq.arm(Arm::kSolicited);
+  EXPECT_EQ(events_, 2);
 }
 
 TEST_F(CqTest, ArmedForSolicited) {
@@ -88,6 +170,7 @@ TEST_F(CqTest, ArmedForSolicited) {
   EXPECT_EQ(events_, 0);
   push(cq, 2, true);
   EXPECT_EQ(events_, 1);
+  poll(cq, 8);
   cq.arm(Arm::kSolicited);
   push(cq, 3, false, WcStatus::kWrFlushErr);
   EXPECT_EQ(events_, 2) << "an error counts as solicited";
@@ -99,6 +182,7 @@ TEST_F(CqTest, AnyIsNotNarrowedBySolicitedAndSolicitedIsWidenedByAny) {
   cq.arm(Arm::kSolicited);
   push(cq, 1);
   EXPECT_EQ(events_, 1);
+  poll(cq, 8);
   cq.arm(Arm::kSolicited);
   cq.arm(Arm::kAny);
   push(cq, 2);
@@ -126,8 +210,8 @@ TEST_F(CqTest, CountsArmedQueuesForTheNic) {
 TEST_F(CqTest, AnOverflowRaisesNoEvent) {
   Cq cq(1, &CqTest::count, &events_);
   push(cq, 1);
-  cq.arm(Arm::kAny);
-  push(cq, 2);
+  cq.arm(Arm::kSolicited);
+  push(cq, 2, true);
   EXPECT_EQ(events_, 0);
 }
 
@@ -250,6 +334,8 @@ TEST_F(CqTest, Rule34_NoWakeUpIsLost) {
   uint64_t seen = 0;
   uint32_t used = 0;
   while (seen < kCount && !HasFailure()) {
+    used = raised.load();
+    cq.events_untaken = 0;
     cq.arm(Arm::kAny);
     Completion out;
     if (cq.poll(&out, 1) == 1) {
@@ -262,7 +348,6 @@ TEST_F(CqTest, Rule34_NoWakeUpIsLost) {
         ADD_FAILURE() << "slept through completion " << seen;
       std::this_thread::yield();
     }
-    used = raised.load();
   }
   stop = true;
   producer.join();

@@ -43,9 +43,33 @@ int Cq::poll(Completion* out, int max) {
 void Cq::arm(Arm arm) {
   std::lock_guard lock(mutex_);
   // "Any" is not narrowed by a later "solicited only" (InfiniBand 11.4.2.2).
+  const Arm asked_for = arm_ == Arm::kAny ? Arm::kAny : arm;
+  if (events_untaken.load(std::memory_order_acquire) == 0 && holds(asked_for)) {
+    disarm();
+    raise();
+    return;
+  }
   if (arm_ == Arm::kNone && armed_total != nullptr)
     armed_total->fetch_add(1, std::memory_order_seq_cst);
-  if (arm_ != Arm::kAny) arm_ = arm;
+  arm_ = asked_for;
+}
+
+// Whether a completion that such an arming asks for waits to be polled. Programs that arm for
+// solicited ones only have few others in the queue.
+bool Cq::holds(Arm asked_for) const {
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  if (asked_for == Arm::kAny) return count != 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Entry& entry = ring_[(head_ + i) % capacity_];
+    if (entry.solicited || entry.completion.status != WcStatus::kSuccess) return true;
+  }
+  return false;
+}
+
+void Cq::raise() {
+  if (event_ == nullptr) return;
+  events_untaken.fetch_add(1, std::memory_order_release);
+  event_(argument_);
 }
 
 void Cq::disarm() {
@@ -96,12 +120,13 @@ bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t
   to.vendor = field(completion.vendor);
   entry.slot_counter = slot_counter;
   entry.slots = slots;
+  entry.solicited = solicited;
   count_.store(count + 1, std::memory_order_release);
   // An error counts as solicited (InfiniBand 11.4.2.2).
   if (arm_ == Arm::kAny ||
       (arm_ == Arm::kSolicited && (solicited || completion.status != WcStatus::kSuccess))) {
     disarm();
-    if (event_ != nullptr) event_(argument_);
+    raise();
   }
   return true;
 }

@@ -32,7 +32,9 @@ class Cq {
   // Any thread. Moves up to `max` completions to `out`; returns how many. Frees the send queue
   // slots of polled requests (rule 35).
   int poll(Completion* out, int max);
-  // Any thread. If completions of the asked-for kind arrive later, one event is raised.
+  // Any thread. One event is raised when there is a completion of the asked-for kind: at once if
+  // one waits to be polled, whether or not an earlier event was about it, else when the next one
+  // comes. While the program has not taken the last event, what waits raises no second one.
   void arm(Arm arm);
   // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
   int resize(uint32_t entries);
@@ -48,6 +50,8 @@ class Cq {
   // (ibv_destroy_qp removes them).
   void remove_qp(uint32_t qpn);
   bool overflowed() const { return overflowed_; }
+  // Raised and not taken by the program yet; whoever hands one to it subtracts it.
+  std::atomic<uint32_t> events_untaken{0};
   // How many queue pairs use it, for EBUSY.
   std::atomic<uint32_t> users{0};
   // Armed queues of the context; the NIC reads it to decide how urgently to wake the service
@@ -61,8 +65,11 @@ class Cq {
     Completion completion;
     std::atomic<uint32_t>* slot_counter = nullptr;
     uint32_t slots = 0;
+    bool solicited = false;
   };
   void disarm();
+  void raise();
+  bool holds(Arm asked_for) const;
 
   mutable BiasedMutex mutex_;
   struct Free {
