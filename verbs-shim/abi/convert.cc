@@ -366,6 +366,7 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out = {};
   out.qp_state = static_cast<ibv_qp_state>(attr.state);
   out.cur_qp_state = out.qp_state;
+  out.sq_draining = attr.sq_draining;
   out.path_mtu = attr.path_mtu_bytes ? mtu_enum_from_bytes(attr.path_mtu_bytes) : ibv_mtu{};
   out.path_mig_state = IBV_MIG_MIGRATED;
   out.rq_psn = attr.rq_psn;

@@ -201,6 +201,7 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   std::lock_guard lock(mutex_);
   attr = qp->attr;
   attr.state = attr.cur_state = qp->state;
+  attr.sq_draining = qp->draining();
   caps = qp->init.caps;
 }
 

@@ -208,6 +208,9 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       if (from == QpState::kSqe) start_sends(requests_.next(), now_ns);
       issue(now_ns);
       break;
+    case QpState::kSqd:
+      tell_drained();  // there may have been nothing to drain
+      break;
     case QpState::kErr:
       flushing_ = true;
       flush(VendorError::kQpModifiedToError);

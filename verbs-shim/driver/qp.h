@@ -86,6 +86,8 @@ class alignas(kCacheLineBytes) Qp {
     return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
   }
   bool idle() const { return head_ == tail_; }
+  // In SQD: whether a request that was begun is not complete. All after it are not begun.
+  bool draining() const { return state == QpState::kSqd && head_ != tail_ && wqe(head_).started; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
   // -- prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due; issue();
   // a post, and, when that has come, what it fills in.
@@ -262,6 +264,7 @@ class alignas(kCacheLineBytes) Qp {
   void fail(uint32_t index, WcStatus status, VendorError vendor);
   void log_failure(const Wqe& w);
   void complete(TimeNs now_ns);
+  void tell_drained();
   bool finished(const Wqe& w) const;
 
   // qp_timers.cc

@@ -443,12 +443,13 @@ void Qp::complete(TimeNs) {
     }
     return;
   }
-  const bool with_nic = head_ != tail_ && is_local(wqe(head_).op) && wqe(head_).started;
-  if (state == QpState::kSqd && notify_drained && !with_nic &&
-      (head_ == issue_ || !wqe(head_).started)) {
-    notify_drained = false;
-    host_.raise(AsyncEvent::kSqDrained, this, nullptr);
-  }
+  tell_drained();
+}
+
+void Qp::tell_drained() {
+  if (state != QpState::kSqd || !notify_drained || draining()) return;
+  notify_drained = false;
+  host_.raise(AsyncEvent::kSqDrained, this, nullptr);
 }
 
 }  // namespace hostnic::driver

@@ -153,6 +153,7 @@ struct QpAttr {
   Ipv4Address dest_ip{};  // from the GRH's IPv4-mapped destination GID
   uint8_t sgid_index = 0, traffic_class = 0, hop_limit = 64, service_level = 0;
   bool is_global = false;
+  bool sq_draining = false;  // as queried
 };
 
 // The states a completion queue can be armed for (ibv_req_notify_cq).
