@@ -18,8 +18,8 @@ class Draining : public DriverBench {
   void drain(bool notify) {
     QpAttr attr;
     attr.state = QpState::kSqd;
-    const uint32_t mask = kQpState | (notify ? uint32_t{kQpEnSqdAsyncNotify} : 0);
-    ASSERT_EQ(driver_->modify_qp(qp_, attr, mask), 0);
+    attr.en_sqd_async_notify = notify;
+    ASSERT_EQ(driver_->modify_qp(qp_, attr, kQpState | kQpEnSqdAsyncNotify), 0);
   }
   bool draining() {
     QpAttr attr;

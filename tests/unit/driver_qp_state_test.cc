@@ -300,6 +300,14 @@ TEST(QpAttributes, OnlyWhatTheMaskNamesIsApplied) {
   from.pkey_index = 10;
   from.dest_ip = Ipv4Address{0x0a000002};
   from.traffic_class = 11;
+  from.flow_label = 12;
+  from.dlid = 13;
+  from.src_path_bits = 14;
+  from.static_rate = 15;
+  from.hop_limit_as_set = 16;
+  from.path_mig_state = 1;
+  from.rate_limit = 17;
+  from.en_sqd_async_notify = true;
   // Every attribute must differ from the default after exactly its own bit.
   const auto differences = [](const QpAttr& a) {
     const QpAttr none;
@@ -321,12 +329,18 @@ TEST(QpAttributes, OnlyWhatTheMaskNamesIsApplied) {
     note(kQpPort, a.port != none.port);
     note(kQpPkeyIndex, a.pkey_index != none.pkey_index);
     note(kQpAv, a.dest_ip != none.dest_ip || a.traffic_class != none.traffic_class);
+    note(kQpAv, a.flow_label != none.flow_label || a.dlid != none.dlid ||
+                    a.src_path_bits != none.src_path_bits || a.static_rate != none.static_rate ||
+                    a.hop_limit_as_set != none.hop_limit_as_set);
+    note(kQpPathMigState, a.path_mig_state != none.path_mig_state);
+    note(kQpRateLimit, a.rate_limit != none.rate_limit);
+    note(kQpEnSqdAsyncNotify, a.en_sqd_async_notify != none.en_sqd_async_notify);
     return bits;
   };
-  constexpr uint32_t kApplied = kQpAccessFlags | kQpDestQpn | kQpRqPsn | kQpSqPsn | kQpPathMtu |
-                                kQpMaxQpRdAtomic | kQpMaxDestRdAtomic | kQpMinRnrTimer |
-                                kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpPort | kQpPkeyIndex |
-                                kQpAv | kQpQkey;
+  constexpr uint32_t kApplied =
+      kQpAccessFlags | kQpDestQpn | kQpRqPsn | kQpSqPsn | kQpPathMtu | kQpMaxQpRdAtomic |
+      kQpMaxDestRdAtomic | kQpMinRnrTimer | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpPort |
+      kQpPkeyIndex | kQpAv | kQpQkey | kQpPathMigState | kQpRateLimit | kQpEnSqdAsyncNotify;
   for (const uint32_t bit : kAllBits) {
     QpAttr into;
     apply_attributes(into, from, bit);

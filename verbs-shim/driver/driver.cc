@@ -185,7 +185,8 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
     qp->attr = before;
     return error;
   }
-  if (to == QpState::kSqd) qp->notify_drained = (mask & kQpEnSqdAsyncNotify) != 0;
+  if (to == QpState::kSqd)
+    qp->notify_drained = (mask & kQpEnSqdAsyncNotify) != 0 && attr.en_sqd_async_notify;
   if (to == QpState::kReset) {
     qp->init.send_cq->remove_qp(qp->qpn);
     qp->init.recv_cq->remove_qp(qp->qpn);

@@ -111,7 +111,7 @@ int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limi
       refused(kQpAltPath, true)) {
     return EINVAL;
   }
-  // An address that leads nowhere. Without a GRH the ABI layer makes one from the LID.
+  // An address that leads nowhere. The ABI layer makes one from the GRH, or from a LID.
   if (refused(kQpAv, raw(attr.dest_ip) == 0)) return EINVAL;
   return 0;
 }
@@ -132,6 +132,9 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
   if (has(kQpTimeout)) into.timeout = attr.timeout;
   if (has(kQpRetryCnt)) into.retry_cnt = attr.retry_cnt;
   if (has(kQpRnrRetry)) into.rnr_retry = attr.rnr_retry;
+  if (has(kQpPathMigState)) into.path_mig_state = attr.path_mig_state;
+  if (has(kQpEnSqdAsyncNotify)) into.en_sqd_async_notify = attr.en_sqd_async_notify;
+  if (has(kQpRateLimit)) into.rate_limit = attr.rate_limit;
   if (has(kQpAv)) {
     into.dest_ip = attr.dest_ip;
     into.sgid_index = attr.sgid_index;
@@ -139,6 +142,11 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
     into.hop_limit = attr.hop_limit;
     into.service_level = attr.service_level;
     into.is_global = attr.is_global;
+    into.flow_label = attr.flow_label;
+    into.dlid = attr.dlid;
+    into.src_path_bits = attr.src_path_bits;
+    into.static_rate = attr.static_rate;
+    into.hop_limit_as_set = attr.hop_limit_as_set;
   }
 }
 

@@ -153,7 +153,12 @@ struct QpAttr {
   Ipv4Address dest_ip{};  // from the GRH's IPv4-mapped destination GID
   uint8_t sgid_index = 0, traffic_class = 0, hop_limit = 64, service_level = 0;
   bool is_global = false;
-  bool sq_draining = false;  // as queried
+  // Kept for whoever asks what was set; they have no effect here.
+  uint32_t flow_label = 0, rate_limit = 0;
+  uint16_t dlid = 0;
+  uint8_t src_path_bits = 0, static_rate = 0, hop_limit_as_set = 0, path_mig_state = 0;
+  bool en_sqd_async_notify = false;
+  bool sq_draining = false;  // of the answer to a query
 };
 
 // The states a completion queue can be armed for (ibv_req_notify_cq).
