@@ -27,6 +27,9 @@ enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
 // auto: on real ports only; the in-process wire does not corrupt.
 enum class Icrc : uint8_t { kAuto, kAlways };
 enum class Segmentation : uint8_t { kAuto, kOff };
+// RoCE ports have none. from-address: the low half of the IPv4 address, for programs that know
+// nothing else; paths without a GRH then lead to the NIC of that LID in the own /16.
+enum class Lid : uint8_t { kNone, kFromAddress };
 
 inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
 inline constexpr size_t kMaxNameBytes = 15;         // of a NIC, as the kernel's interfaces
@@ -59,6 +62,7 @@ struct NicConfig {
   uint32_t prefix_length = 24;         // bits
   std::optional<Ipv4Address> gateway;  // for peers outside the prefix
   wire::MacAddress mac{};              // default 02:00 and the address
+  bool mac_given = false;              // else an Ethernet port keeps its own
   uint32_t mtu_bytes = 0;              // IB MTU "mtu"; 0: the largest that fits the port (auto)
   uint32_t window = 1024;              // PSNs; a power of two from 32 to 4096
   wire::Policy policy = wire::Policy::kSelective;
@@ -67,6 +71,7 @@ struct NicConfig {
   std::optional<Idle> idle;  // default: hostnicd's
   Icrc icrc = Icrc::kAuto;
   Segmentation segmentation = Segmentation::kAuto;
+  Lid lid = Lid::kNone;
   impair::Spec impair_rx, impair_tx;
 
   bool on_wire() const { return port == kWirePort; }

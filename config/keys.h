@@ -33,7 +33,7 @@ struct Key {
 // A NIC before its defaults, some of which depend on other keys.
 struct NicDraft {
   NicConfig nic;
-  bool has_ip = false, has_mac = false, has_mtu = false;
+  bool has_ip = false, has_mtu = false;
 };
 
 std::span<const Key<HostnicdConfig>> hostnicd_keys();

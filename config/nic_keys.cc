@@ -90,7 +90,7 @@ ValueResult set_mac(NicDraft& draft, const Value& value) {
                      "use a unicast address such as 02:00:0a:00:00:01, or leave it out");
   }
   draft.nic.mac = *mac;
-  draft.has_mac = true;
+  draft.nic.mac_given = true;
   return std::nullopt;
 }
 
@@ -146,7 +146,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 15> kNicKeys{{
+const std::array<Key<NicDraft>, 16> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -183,6 +183,11 @@ const std::array<Key<NicDraft>, 15> kNicKeys{{
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.segmentation, "segmentation", value,
                          {{"auto", Segmentation::kAuto}, {"off", Segmentation::kOff}});
+     }},
+    {"lid", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.lid, "lid", value,
+                         {{"none", Lid::kNone}, {"from-address", Lid::kFromAddress}});
      }},
     {"impair_rx", kString,
      [](NicDraft& draft, const Value& value) {
@@ -230,7 +235,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
                                   impair::format_ipv4(*nic.gateway), nic.name,
                                   impair::format_ipv4(nic.ip), nic.prefix_length));
   }
-  if (!draft.has_mac) nic.mac = derived_mac(nic.ip);
+  if (!nic.mac_given) nic.mac = derived_mac(nic.ip);
   if (nic.on_wire() && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
   return std::move(nic);
 }

@@ -57,6 +57,7 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--nic", "one NIC as for hostnicd; repeatable");
   pass_on(lab, arguments, "--idle", "adaptive (default) or poll");
   pass_on(lab, arguments, "--segmentation", "auto (default) or off: every packet is one buffer");
+  pass_on(lab, arguments, "--lid", "none (default), or from-address for programs without GIDs");
   pass_on(lab, arguments, "--lcores", "how many lcores serve NICs (default 1)");
   pass_on(lab, arguments, "--commands", "file of commands for hostnicd to run at start");
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");

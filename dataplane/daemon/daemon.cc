@@ -199,6 +199,8 @@ DeviceInfo Daemon::device_info(const NicUnit& unit) const {
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
   info.relaxed_ordering = settings.ordering == Ordering::kRelaxed ? 1 : 0;
+  constexpr uint32_t kLidMask = 0xffff;
+  info.lid = unit.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
   info.max_qps = settings.max_qps;
   info.max_mrs = mrs_.capacity();
   info.atomic_on_host = 0;

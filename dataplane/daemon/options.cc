@@ -28,6 +28,7 @@ struct RawOptions {
   std::string seed;
   std::string idle;
   std::string segmentation;
+  std::string lid;
   uint64_t idle_us = 0;
   std::string lcores;
   std::string commands_file;
@@ -61,6 +62,8 @@ void declare_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--segmentation", raw.segmentation,
                  "auto: the virtual wire may carry several packets as one buffer; off: never")
       ->check(CLI::IsMember({"auto", "off"}));
+  app.add_option("--lid", raw.lid, "LID of every port: none, as RoCE has it, or from-address")
+      ->check(CLI::IsMember({"none", "from-address"}));
   app.add_option("--idle-us", raw.idle_us, "microseconds without work before an lcore sleeps")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--lcores", raw.lcores,
@@ -152,16 +155,8 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;
   settings.segmentation = nic.segmentation == config::Segmentation::kAuto;
   plan.port = nic.on_wire() ? std::string() : nic.port;
-  // Where no address is given the configuration derives one from the IP address; an Ethernet port
-  // then keeps its own.
-  const uint32_t ip = raw(nic.ip);
-  const wire::MacAddress derived = {0x02,
-                                    0x00,
-                                    static_cast<uint8_t>(ip >> 24),
-                                    static_cast<uint8_t>(ip >> 16),
-                                    static_cast<uint8_t>(ip >> 8),
-                                    static_cast<uint8_t>(ip)};
-  plan.mac_given = nic.mac != derived && nic.mac != wire::MacAddress{};
+  plan.mac_given = nic.mac_given;
+  plan.has_lid = nic.lid == config::Lid::kFromAddress;
   plan.rx = nic.impair_rx;
   plan.tx = nic.impair_tx;
   return plan;
@@ -241,6 +236,9 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   plan.idle.policy = poll ? IdlePolicy::kPoll : IdlePolicy::kAdaptive;
   if (!raw.segmentation.empty()) {
     for (NicPlan& nic : plan.nics) nic.settings.segmentation = raw.segmentation == "auto";
+  }
+  if (!raw.lid.empty()) {
+    for (NicPlan& nic : plan.nics) nic.has_lid = raw.lid == "from-address";
   }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
   plan.seed = common.seed;

@@ -17,7 +17,8 @@ namespace hostnic {
 struct NicPlan {
   NicSettings settings;    // mtu_bytes 0: the largest that the port carries
   std::string port;        // devargs; empty: the virtual wire
-  bool mac_given = false;  // else the port's own
+  bool mac_given = false;  // else an Ethernet port keeps its own
+  bool has_lid = false;    // made of the address
   impair::Spec rx, tx;
 };
 

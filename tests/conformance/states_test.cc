@@ -1,5 +1,7 @@
 // The state table of ibv_modify_qp(3): each transition with exactly its attributes, each attribute
 // missing, each that does not belong there, and each pair of states that has no transition.
+#include <chrono>
+#include <cstring>
 #include <tuple>
 
 #include "tests/conformance/bench.h"
@@ -302,6 +304,71 @@ TEST_F(States, QueryTellsWhatModifySet) {
   EXPECT_EQ(init.send_cq, near->cq);
   EXPECT_EQ(init.recv_cq, near->cq);
   EXPECT_EQ(init.cap.max_send_wr, near->options.caps.max_send_wr);
+}
+
+TEST_F(States, QueryTellsThePathThatModifySet) {
+  ASSERT_NO_FATAL_FAILURE(create_of(IBV_QPT_RC));
+  ASSERT_EQ(near->to_init(), 0);
+  ibv_qp_attr set = near->rtr_attributes(*far);
+  set.ah_attr.sl = 3;
+  set.ah_attr.src_path_bits = 5;
+  set.ah_attr.static_rate = IBV_RATE_10_GBPS;
+  set.ah_attr.grh.flow_label = 0x12345;
+  set.ah_attr.grh.traffic_class = 0x60;
+  set.ah_attr.grh.hop_limit = 1;
+  ASSERT_EQ(ibv_modify_qp(near->qp, &set, near->rtr_mask()), 0);
+  ibv_qp_attr got{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(near->qp, &got, IBV_QP_AV, &init), 0);
+  EXPECT_EQ(got.ah_attr.is_global, 1);
+  EXPECT_EQ(got.ah_attr.port_num, 1);
+  EXPECT_EQ(got.ah_attr.sl, 3);
+  EXPECT_EQ(got.ah_attr.src_path_bits, 5);
+  EXPECT_EQ(got.ah_attr.static_rate, IBV_RATE_10_GBPS);
+  EXPECT_EQ(got.ah_attr.grh.flow_label, 0x12345u);
+  EXPECT_EQ(got.ah_attr.grh.traffic_class, 0x60);
+  EXPECT_EQ(got.ah_attr.grh.hop_limit, 1);
+  EXPECT_EQ(std::memcmp(&got.ah_attr.grh.dgid, &set.ah_attr.grh.dgid, sizeof(ibv_gid)), 0);
+}
+
+// A RoCE port has no LIDs: a path needs a GRH.
+TEST_F(States, RtrWithoutAGrhIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(create_of(IBV_QPT_RC));
+  ASSERT_EQ(near->to_init(), 0);
+  ibv_qp_attr attr = near->rtr_attributes(*far);
+  attr.ah_attr.is_global = 0;
+  attr.ah_attr.dlid = 1;
+  errno = 0;
+  EXPECT_EQ(ibv_modify_qp(near->qp, &attr, near->rtr_mask()), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(near->state(), IBV_QPS_INIT);
+  ibv_ah_attr path = attr.ah_attr;
+  EXPECT_EQ(ibv_create_ah(near_host->pd, &path), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+// Requests that were begun are outstanding; what the query says and the event agree.
+TEST_F(States, SqdIsDrainingWhileBegunRequestsAreOutstanding) {
+  connect();
+  constexpr uint64_t kWrites = 16;
+  ibv_sge sge = near_host->sge(Host::kBytes);
+  for (uint64_t i = 0; i < kWrites; ++i)
+    ASSERT_EQ(near->post(request(i, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+  ASSERT_EQ(near->to(IBV_QPS_SQD), 0);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  do {
+    ASSERT_EQ(ibv_query_qp(near->qp, &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.qp_state, IBV_QPS_SQD);
+    EXPECT_EQ(attr.cur_qp_state, IBV_QPS_SQD);
+  } while (attr.sq_draining != 0 && std::chrono::steady_clock::now() < give_up);
+  EXPECT_EQ(attr.sq_draining, 0);
+  uint64_t done = 0;
+  ibv_wc wc{};
+  while (ibv_poll_cq(near->cq, 1, &wc) == 1) EXPECT_EQ(wc.wr_id, done++);
+  ASSERT_EQ(near->to(IBV_QPS_RTS), 0);
+  for (; done < kWrites; ++done) near->expect(done);
 }
 
 TEST_F(States, SqdHoldsWhatIsPostedUntilRts) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a stock pingpong with each of its options, one by one, between the two NICs of the lab that
-this is the command of: hostnic lab -- pingpong_options.py --build BUILD ibv_rc_pingpong
+"""Runs a stock pingpong with each of its options, one by one and by GID, as RoCE needs it, between
+the two NICs of the lab that this is the command of: hostnic lab -- pingpong_options.py --build BUILD ibv_rc_pingpong
 
 An option must work, or be refused with the line that says why where the device hasn't got what it
 asks for."""
@@ -19,6 +19,7 @@ NO_IMPLICIT_ODP = r"The device doesn't support implicit ODP"
 # Name, options of both sides, and the line with which the program may leave instead of working.
 EVERY = [
     ("plain", [], None),
+    ("without -g", None, r"Failed to modify QP.* to RTR|Failed to create AH"),
     ("-d by name", ["-d", "{device}"], None),
     ("-d of nobody", ["-d", "hnic7"], r"IB device hnic7 not found"),
     ("-i 1", ["-i", "1"], None),
@@ -32,10 +33,9 @@ EVERY = [
     ("-n 5000", ["-n", "5000"], None),
     ("-l 3", ["-l", "3"], None),
     ("-e", ["-e"], None),
-    ("-g 0", ["-g", "0"], None),
     ("-g 5", ["-g", "5"], r"can't read sgid of index 5|[Cc]ould not get local gid for gid index 5"),
     ("-c", ["-c"], None),
-    ("-c -e -g 0", ["-c", "-e", "-g", "0"], None),
+    ("-c -e", ["-c", "-e"], None),
 ]
 CONNECTED = [
     ("-s 65535", ["-s", "65535", "-n", "200"], None),
@@ -55,7 +55,7 @@ OPTIONS = {
         ("-N", ["-N"], None),
         ("-N -t -c", ["-N", "-t", "-c"], None),
         ("-N -e -c", ["-N", "-e", "-c"], None),
-        ("-N -g 0 -m 4096 -s 100000", ["-N", "-g", "0", "-m", "4096", "-s", "100000"], None),
+        ("-N -m 4096 -s 100000", ["-N", "-m", "4096", "-s", "100000"], None),
     ],
     "ibv_uc_pingpong": [*EVERY, *CONNECTED],
     "ibv_ud_pingpong": EVERY,
@@ -80,6 +80,10 @@ UNFIT = {
 
 
 def command(build, device, program, options, port):
+    if options is None:
+        options = []
+    elif "-g" not in options:
+        options = ["-g", "0", *options]
     words = [program, *(word.format(device=device) for word in options), "-p", str(port)]
     # Two hosts; with -d the program itself picks one of all devices.
     if "-d" in options:
@@ -97,7 +101,7 @@ def verdict_of(reason, output, refusal):
 
 
 def timestamps_are_sane(options, output):
-    if "-t" not in options:
+    if options is None or "-t" not in options:
         return None
     if not re.search(r"Max receive completion clock cycles|[Mm]ax.*clock", output):
         return "no timestamps in the output"

@@ -55,7 +55,9 @@ for what in ("write", "send", "read"):
         PERFTEST.append(
             (f"ib_{what}_lat", "events", ["-e", "-n", "500"], ONE_SIZE, what == "send"))
 
-PINGPONG = [("plain", []), ("by GID", ["-g", "0"]), ("events", ["-e"]), ("1 byte", ["-s", "1"]),
+# A RoCE port needs a GID. -c: it compares the bytes, too.
+PINGPONG_ALWAYS = ["-g", "0", "-c"]
+PINGPONG = [("plain", []), ("events", ["-e"]), ("1 byte", ["-s", "1"]),
             ("1 MiB", ["-s", "1048576", "-n", "200"]), ("MTU 4096", ["-m", "4096"])]
 
 # name, --impair
@@ -109,9 +111,8 @@ class Maker:
             limit_s = 180
             plain = place == "two NICs" and not network
             for name, arguments in PINGPONG:
-                # -c: it compares the bytes, too.
                 self.add_pair(f"ibv_rc_pingpong {name}", network, place, "ibv_rc_pingpong",
-                              ["-c", *arguments], pingpong_is_ok, limit_s,
+                              [*PINGPONG_ALWAYS, *arguments], pingpong_is_ok, limit_s,
                               plain or name == "plain")
             for index, (program, name, arguments, rows, quick) in enumerate(PERFTEST):
                 # In CI each program runs through all sizes once, in places that take turns.
@@ -126,7 +127,7 @@ class Maker:
             for program, name, arguments, rows, quick in UNRELIABLE:
                 pingpong = rows == 0
                 self.add_pair(f"{program} {name}", [], place, program,
-                              ["-c" if pingpong else "-F", *arguments],
+                              [*(PINGPONG_ALWAYS if pingpong else ["-F"]), *arguments],
                               pingpong_is_ok if pingpong else perftest_rows(rows), 180,
                               quick and place == "two NICs")
 
@@ -138,7 +139,7 @@ class Maker:
                     continue
                 pingpong = rows == 0
                 self.add_pair(f"{program} {name}", network, place, program,
-                              ["-c" if pingpong else "-F", *arguments],
+                              [*(PINGPONG_ALWAYS if pingpong else ["-F"]), *arguments],
                               pingpong_is_ok if pingpong else perftest_rows(rows), 180,
                               quick and place == "two NICs",
                               slow=rows == ALL_SIZES and place == "one NIC")

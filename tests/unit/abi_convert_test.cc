@@ -85,7 +85,7 @@ TEST(AbiGroup, OnlyDatagramsGoThere) {
   for (const ibv_gid& gid : {gid_from_ip(0xef010203), gid_of({0xff, 0x12}, {7})}) {
     attr.ah_attr.grh.dgid = gid;
     driver::UdAddress path;
-    ASSERT_EQ(to_ud_address(attr.ah_attr, kOwnIp, path), 0);
+    ASSERT_EQ(to_ud_address(attr.ah_attr, device(), path), 0);
     EXPECT_EQ(path.ip, group_from_gid(gid));
     driver::QpAttr out;
     EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL) << "no peer of a connection";
@@ -97,15 +97,31 @@ TEST(AbiAddress, GidWinsOverLid) {
   av.is_global = 1;
   av.dlid = 9;
   av.grh.dgid = gid_from_ip(0xc0a80102);
-  EXPECT_EQ(destination_ip(av, kOwnIp), Ipv4Address{0xc0a80102});
+  EXPECT_EQ(destination_ip(av, device()), Ipv4Address{0xc0a80102});
 }
 
-TEST(AbiAddress, LidMeansTheSameNetwork) {
+// As kernels say for RoCE ports, whatever the LID.
+TEST(AbiAddress, WithoutAGrhLeadsNowhere) {
+  ibv_qp_attr attr{};
+  attr.ah_attr.port_num = 1;
+  for (const uint16_t lid : {uint16_t{0}, uint16_t{0x105}}) {
+    attr.ah_attr.dlid = lid;
+    driver::QpAttr out;
+    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
+    driver::UdAddress path;
+    EXPECT_EQ(to_ud_address(attr.ah_attr, device(), path), EINVAL);
+  }
+}
+
+TEST(AbiAddress, WhereThereAreLidsOneMeansTheSameNetwork) {
+  DeviceInfo info = device();
+  info.ip = kOwnIp;
+  info.lid = 7;
   ibv_ah_attr av{};
-  av.dlid = lid_from_ip(0x0a000105);
-  EXPECT_EQ(destination_ip(av, kOwnIp), Ipv4Address{0x0a000105});
+  av.dlid = 0x0105;
+  EXPECT_EQ(destination_ip(av, info), Ipv4Address{0x0a000105});
   av.dlid = 0;
-  EXPECT_FALSE(destination_ip(av, kOwnIp));
+  EXPECT_FALSE(destination_ip(av, info));
 }
 
 TEST(AbiMtu, EnumAndBytes) {
@@ -248,9 +264,7 @@ TEST(AbiQpAttr, AddressVector) {
   attr.ah_attr.grh.sgid_index = 0;
   attr.ah_attr.grh.dgid.raw[0] = 0xfe;
   EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
-  attr.ah_attr.is_global = 0;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL) << "neither GID nor LID";
-  attr.ah_attr.dlid = 2;
+  attr.ah_attr.grh.dgid.raw[0] = 0;
   EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), 0);
   attr.ah_attr.port_num = 2;
   EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
@@ -273,9 +287,20 @@ TEST(AbiQpAttr, ComesBackAsItWent) {
   attr.ah_attr.port_num = 1;
   attr.ah_attr.is_global = 1;
   attr.ah_attr.grh.dgid = gid_from_ip(0x0a000002);
-  attr.ah_attr.grh.hop_limit = 3;
+  attr.ah_attr.grh.hop_limit = 1;
+  attr.ah_attr.grh.flow_label = 0xabcde;
+  attr.ah_attr.grh.traffic_class = 0x48;
+  attr.ah_attr.sl = 3;
+  attr.ah_attr.dlid = 0x17;
+  attr.ah_attr.src_path_bits = 9;
+  attr.ah_attr.static_rate = IBV_RATE_10_GBPS;
+  attr.path_mig_state = IBV_MIG_ARMED;
+  attr.en_sqd_async_notify = 1;
+  attr.rate_limit = 1000;
+  attr.qkey = 11;
   driver::QpAttr inside;
-  const uint32_t mask = IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_ACCESS_FLAGS;
+  const uint32_t mask = 0x1ffffff & ~uint32_t{IBV_QP_ALT_PATH | IBV_QP_CAP};
+  attr.port_num = 1;
   ASSERT_EQ(to_qp_attr(attr, mask, device(), inside), 0);
   ibv_qp_attr back;
   from_qp_attr(inside, {.max_send_wr = 8, .max_inline_bytes = 64}, back);
@@ -294,7 +319,21 @@ TEST(AbiQpAttr, ComesBackAsItWent) {
   EXPECT_EQ(back.rnr_retry, 7);
   EXPECT_EQ(back.ah_attr.is_global, 1);
   EXPECT_EQ(memcmp(&back.ah_attr.grh.dgid, &attr.ah_attr.grh.dgid, sizeof(ibv_gid)), 0);
-  EXPECT_EQ(back.ah_attr.grh.hop_limit, 3);
+  EXPECT_EQ(inside.hop_limit, 64) << "on the wire";
+  EXPECT_EQ(back.ah_attr.grh.hop_limit, 1);
+  EXPECT_EQ(back.ah_attr.grh.flow_label, 0xabcdeu);
+  EXPECT_EQ(back.ah_attr.grh.traffic_class, 0x48);
+  EXPECT_EQ(back.ah_attr.sl, 3);
+  EXPECT_EQ(back.ah_attr.dlid, 0x17);
+  EXPECT_EQ(back.ah_attr.src_path_bits, 9);
+  EXPECT_EQ(back.ah_attr.static_rate, IBV_RATE_10_GBPS);
+  EXPECT_EQ(back.ah_attr.port_num, 1);
+  EXPECT_EQ(back.port_num, 1);
+  EXPECT_EQ(back.path_mig_state, IBV_MIG_ARMED);
+  EXPECT_EQ(back.en_sqd_async_notify, 1);
+  EXPECT_EQ(back.rate_limit, 1000u);
+  EXPECT_EQ(back.qkey, 11u);
+  EXPECT_EQ(back.sq_draining, 0);
   EXPECT_EQ(back.cap.max_send_wr, 8u);
   EXPECT_EQ(back.cap.max_inline_data, 64u);
 }
@@ -358,7 +397,12 @@ TEST(AbiPortAttr, ServesTheLegacyStructure) {
   EXPECT_EQ(attr.state, IBV_PORT_ACTIVE);
   EXPECT_EQ(attr.active_mtu, IBV_MTU_2048);
   EXPECT_EQ(attr.link_layer, IBV_LINK_LAYER_ETHERNET);
-  EXPECT_EQ(attr.lid, 1);
+  EXPECT_EQ(attr.lid, 0) << "RoCE";
+  DeviceInfo with_lid = device();
+  with_lid.lid = 0x1234;
+  ibv_port_attr other;
+  ASSERT_EQ(fill_port_attr(with_lid, 1, &other, sizeof other), 0);
+  EXPECT_EQ(other.lid, 0x1234);
   EXPECT_EQ(attr.port_cap_flags2, 0xaaaa) << "wrote beyond the caller's structure";
   EXPECT_EQ(fill_port_attr(device(), 0, &attr, sizeof attr), EINVAL);
   EXPECT_EQ(fill_port_attr(device(), 2, &attr, sizeof attr), EINVAL);

@@ -59,6 +59,8 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   EXPECT_EQ(nic.ordering, Ordering::kTail);
   EXPECT_EQ(nic.icrc, Icrc::kAuto);
   EXPECT_EQ(nic.segmentation, Segmentation::kAuto);
+  EXPECT_EQ(nic.lid, Lid::kNone);
+  EXPECT_FALSE(nic.mac_given);
   EXPECT_EQ(nic.idle, std::nullopt);
   EXPECT_TRUE(nic.impair_rx.rules.empty());
 }
@@ -118,6 +120,7 @@ ordering = "strict"
 idle = "poll"
 icrc = "always"
 segmentation = "off"
+lid = "from-address"
 impair_rx = "rx drop 1%"
 impair_tx = "delay 1ms"
 )");
@@ -138,6 +141,8 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.idle, Idle::kPoll);
   EXPECT_EQ(nic.icrc, Icrc::kAlways);
   EXPECT_EQ(nic.segmentation, Segmentation::kOff);
+  EXPECT_EQ(nic.lid, Lid::kFromAddress);
+  EXPECT_TRUE(nic.mac_given);
   EXPECT_EQ(impair::to_string(nic.impair_rx), "drop 1%");
   EXPECT_EQ(impair::to_string(nic.impair_tx), "delay 1ms");
 }
@@ -229,6 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},
         Malformed{"[[nic]]\nidle = 'no'", "test.toml:2:8: idle is \"no\""},
         Malformed{"[[nic]]\nsegmentation = 'on'", "test.toml:2:16: segmentation is \"on\""},
+        Malformed{"[[nic]]\nlid = 'yes'",
+                  "test.toml:2:7: lid is \"yes\" (use one of: none, from-address)"},
         Malformed{"[[nic]]\nicrc = 'never'", "test.toml:2:8: icrc is \"never\""},
         Malformed{"[[nic]]\nport = 'net_tap0'", "test.toml:1:1: hnic0 on port net_tap0 has no ip"},
         Malformed{"[[nic]]\n\n[[nic]]\nname = 'hnic0'", "test.toml:3:1: two NICs are named hnic0"},

@@ -21,7 +21,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ah->owner = object_of(pd)->owner;
   if (is_unusable(*ah->owner)) return fail_null(EIO);
   if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
-  if (int error = to_ud_address(attr, ah->owner->driver->device().ip, ah->path))
+  if (int error = to_ud_address(attr, ah->owner->driver->device(), ah->path))
     return fail_null(error);
   ++ah->owner->ahs;
   ++object_of(pd)->users;

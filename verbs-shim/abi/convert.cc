@@ -144,15 +144,20 @@ constexpr uint8_t kHopLimit = 64;
 
 int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& out) {
   driver::UdAddress path;
-  if (int error = to_ud_address(av, device.ip, path)) return error;
+  if (int error = to_ud_address(av, device, path)) return error;
   if (wire::is_multicast(path.ip)) return EINVAL;  // nobody is connected to a group
   out.dest_ip = path.ip;
   out.is_global = av.is_global != 0;
   out.service_level = av.sl;
+  out.dlid = av.dlid;
+  out.src_path_bits = av.src_path_bits;
+  out.static_rate = av.static_rate;
   if (av.is_global) {
     out.sgid_index = av.grh.sgid_index;
+    out.flow_label = av.grh.flow_label;
     out.traffic_class = path.traffic_class;
     out.hop_limit = path.hop_limit;
+    out.hop_limit_as_set = av.grh.hop_limit;
   }
   return 0;
 }
@@ -188,12 +193,10 @@ std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
   return Ipv4Address{kOrganizationLocal | ((hash >> 24 ^ hash) & 0xffffff)};
 }
 
-uint16_t lid_from_ip(uint32_t ip) { return static_cast<uint16_t>(ip); }
-
-std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip) {
+std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, const DeviceInfo& device) {
   if (av.is_global) return ip_from_gid(av.grh.dgid);
-  if (av.dlid == 0) return std::nullopt;
-  return Ipv4Address{(own_ip & 0xffff0000u) | av.dlid};
+  if (device.lid == 0 || av.dlid == 0) return std::nullopt;
+  return Ipv4Address{(device.ip & 0xffff0000u) | av.dlid};
 }
 
 std::optional<QpType> qp_type(ibv_qp_type type) {
@@ -201,10 +204,10 @@ std::optional<QpType> qp_type(ibv_qp_type type) {
   return static_cast<QpType>(type);
 }
 
-int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out) {
+int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAddress& out) {
   if (av.port_num != kPortNumber) return EINVAL;
   if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
-  std::optional<Ipv4Address> ip = destination_ip(av, own_ip);
+  std::optional<Ipv4Address> ip = destination_ip(av, device);
   if (!ip && av.is_global) ip = group_from_gid(av.grh.dgid);
   if (!ip || raw(*ip) == 0) return EINVAL;
   out.ip = *ip;
@@ -349,6 +352,9 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
     if (int error = to_access(attr.qp_access_flags, out.access)) return error;
   }
   out.port = kPortNumber;
+  out.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
+  out.en_sqd_async_notify = attr.en_sqd_async_notify != 0;
+  out.rate_limit = attr.rate_limit;
   out.dest_qpn = attr.dest_qp_num;
   out.qkey = attr.qkey;
   out.rq_psn = attr.rq_psn;
@@ -368,7 +374,9 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out.cur_qp_state = out.qp_state;
   out.sq_draining = attr.sq_draining;
   out.path_mtu = attr.path_mtu_bytes ? mtu_enum_from_bytes(attr.path_mtu_bytes) : ibv_mtu{};
-  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.path_mig_state = static_cast<ibv_mig_state>(attr.path_mig_state);
+  out.en_sqd_async_notify = attr.en_sqd_async_notify;
+  out.rate_limit = attr.rate_limit;
   out.rq_psn = attr.rq_psn;
   out.sq_psn = attr.sq_psn;
   out.dest_qp_num = attr.dest_qpn;
@@ -387,14 +395,15 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out.ah_attr.port_num = attr.port;
   out.ah_attr.sl = attr.service_level;
   out.ah_attr.is_global = attr.is_global;
-  if (attr.is_global) {
-    out.ah_attr.grh.dgid = gid_from_ip(raw(attr.dest_ip));
-    out.ah_attr.grh.sgid_index = attr.sgid_index;
-    out.ah_attr.grh.traffic_class = attr.traffic_class;
-    out.ah_attr.grh.hop_limit = attr.hop_limit;
-  } else {
-    out.ah_attr.dlid = lid_from_ip(raw(attr.dest_ip));
-  }
+  out.ah_attr.dlid = attr.dlid;
+  out.ah_attr.src_path_bits = attr.src_path_bits;
+  out.ah_attr.static_rate = attr.static_rate;
+  if (!attr.is_global) return;
+  out.ah_attr.grh.dgid = gid_from_ip(raw(attr.dest_ip));
+  out.ah_attr.grh.sgid_index = attr.sgid_index;
+  out.ah_attr.grh.flow_label = attr.flow_label;
+  out.ah_attr.grh.traffic_class = attr.traffic_class;
+  out.ah_attr.grh.hop_limit = attr.hop_limit_as_set;
 }
 
 int to_access(unsigned int access, uint32_t& out) {

@@ -24,18 +24,16 @@ std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
 // start with ff get one in 239.0.0.0/8, made of a hash of the GID: the same everywhere, and
 // another GID's by accident only.
 std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid);
-// RoCE has no LIDs. Programs that know nothing else (ibv_rc_pingpong without -g, qperf) get the low
-// half of the IPv4 address as one, so that they work between NICs of one /16 network.
-uint16_t lid_from_ip(uint32_t ip);
 // The service of a queue pair type; nothing for types that there are none of here.
 std::optional<QpType> qp_type(ibv_qp_type type);
-// Where an address vector leads, seen from a NIC with address `own_ip`; nothing when it names
-// nothing reachable (no GRH and no LID, a GID that is not IPv4-mapped).
-std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, uint32_t own_ip);
+// Where an address vector leads, seen from a NIC; nothing when it names nothing reachable (a GID
+// that is not IPv4-mapped; no GRH, as RoCE demands one). A NIC that has a LID, made of its address,
+// takes a LID for the address in its own /16 network.
+std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, const DeviceInfo& device);
 
 // The path of an address handle, to a host or a group; QPN and Q_Key come with each work request.
 // EINVAL: a port or GID index that does not exist, an unreachable address.
-int to_ud_address(const ibv_ah_attr& av, uint32_t own_ip, driver::UdAddress& out);
+int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAddress& out);
 // The way back to where a datagram came from, its sender also if it came through a group: `grh` is
 // the receive's first 40 bytes. EINVAL: none there, not IPv4, or not for us.
 int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,

@@ -95,7 +95,7 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
   full.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   full.max_msg_sz = kMaxMessageBytes;
   full.pkey_tbl_len = 1;
-  full.lid = lid_from_ip(info.ip);
+  full.lid = static_cast<uint16_t>(info.lid);
   full.max_vl_num = 1;
   full.subnet_timeout = kSubnetTimeout;
   full.active_width = rate.width;

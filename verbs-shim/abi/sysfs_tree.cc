@@ -112,7 +112,7 @@ void write_device_files(const std::string& root, const DeviceInfo& info) {
 void write_port_files(const std::string& port, const DeviceInfo& info) {
   const ibv_gid gid = gid_from_ip(info.ip);
   char lid[16];
-  snprintf(lid, sizeof lid, "0x%x", lid_from_ip(info.ip));
+  snprintf(lid, sizeof lid, "0x%x", info.lid);
   write_file(port + "/state", info.link_up ? "4: ACTIVE" : "1: DOWN");
   write_file(port + "/phys_state", info.link_up ? "5: LinkUp" : "2: Polling");
   write_file(port + "/rate", link_rate(info.speed_mbps).sysfs);
