@@ -1,0 +1,475 @@
+#include "protocol/cm/endpoint.h"
+
+#include <algorithm>
+
+#include "protocol/wire/bytes.h"
+
+namespace hostnic::cm {
+namespace {
+
+// The NIC's GUID in a REJ because of a timeout: the peer may know no other name of this side.
+PrivateData<kRejInfoBytes> guid_info(uint64_t guid) {
+  PrivateData<kRejInfoBytes> info{};
+  wire::store_be64(info.data(), guid);
+  return info;
+}
+
+// Only repeated messages are left to be answered.
+bool is_over(State state) { return state == State::kTimeWait || state == State::kDone; }
+
+}  // namespace
+
+// ---- connections
+
+Endpoint::Connection* Endpoint::find(ConnectionId id) {
+  const auto found = connections_.find(id);
+  return found == connections_.end() ? nullptr : &found->second;
+}
+
+// Messages of others than the peer concern nobody.
+Endpoint::Connection* Endpoint::find_of(Ipv4Address peer, ConnectionId id) {
+  Connection* connection = find(id);
+  return connection != nullptr && connection->peer == peer ? connection : nullptr;
+}
+
+State Endpoint::state_of(ConnectionId id) const {
+  const auto found = connections_.find(id);
+  return found == connections_.end() ? State::kDone : found->second.state;
+}
+
+std::pair<ConnectionId, Endpoint::Connection*> Endpoint::add(Ipv4Address peer, State state) {
+  if (connections_.size() >= max_connections_) return {0, nullptr};
+  while (next_id_ == 0 || connections_.contains(next_id_)) ++next_id_;
+  const ConnectionId id = next_id_++;
+  Connection& connection = connections_[id];
+  connection.state = state;
+  connection.peer = peer;
+  connection.transaction_id = id;
+  return {id, &connection};
+}
+
+void Endpoint::erase(ConnectionId id) {
+  Connection* connection = find(id);
+  if (connection == nullptr) return;
+  set_deadline(id, *connection, UINT64_MAX);
+  for (auto* table : {&requests_, &sidr_requests_}) {
+    const auto found = table->find({connection->peer, connection->remote_id});
+    if (found != table->end() && found->second == id) table->erase(found);
+  }
+  connections_.erase(id);
+}
+
+void Endpoint::set_deadline(ConnectionId id, Connection& connection, TimeNs deadline_ns) {
+  if (connection.deadline_ns != UINT64_MAX) deadlines_.erase({connection.deadline_ns, id});
+  connection.deadline_ns = deadline_ns;
+  if (deadline_ns != UINT64_MAX) deadlines_.insert({deadline_ns, id});
+}
+
+void Endpoint::send(Connection& connection, Message message) {
+  connection.last = std::move(message);
+  outgoing_.push_back({connection.peer, {connection.transaction_id, connection.last}});
+}
+
+void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, Message message,
+                               TimeNs interval_ns, TimeNs give_up_ns, TimeNs now) {
+  send(connection, std::move(message));
+  connection.interval_ns = std::min(kFirstResendNs, interval_ns);
+  connection.longest_interval_ns = interval_ns;
+  connection.give_up_ns = now + give_up_ns;
+  set_deadline(id, connection, now + connection.interval_ns);
+}
+
+void Endpoint::send_unconnected(Ipv4Address peer, uint64_t transaction_id, Message message) {
+  outgoing_.push_back({peer, {transaction_id, std::move(message)}});
+}
+
+void Endpoint::notify(ConnectionId id, const Connection& connection, Event::Kind kind,
+                      Message message) {
+  if (!connection.abandoned) events_.push_back({kind, id, connection.peer, std::move(message)});
+}
+
+void Endpoint::enter_time_wait(ConnectionId id, Connection& connection, TimeNs now) {
+  connection.state = State::kTimeWait;
+  set_deadline(id, connection, now + kTimeWaitNs);
+}
+
+Concerned Endpoint::concerned(const Connection& connection) const {
+  switch (connection.state) {
+    case State::kReqSent:
+    case State::kReqReceived:
+      return Concerned::kReq;
+    case State::kRepSent:
+    case State::kRepReceived:
+      return Concerned::kRep;
+    default:
+      return Concerned::kOther;
+  }
+}
+
+void Endpoint::refuse_and_wait(ConnectionId id, Connection& connection, Rej rej, TimeNs now) {
+  rej.local_id = id;
+  rej.remote_id = connection.remote_id;
+  rej.concerned = concerned(connection);
+  send(connection, rej);
+  enter_time_wait(id, connection, now);
+}
+
+// ---- the host
+
+ConnectionId Endpoint::connect(Ipv4Address peer, Req req, TimeNs now) {
+  const auto [id, connection] = add(peer, State::kReqSent);
+  if (connection == nullptr) return 0;
+  connection->active = true;
+  req.local_id = id;
+  send_and_repeat(id, *connection, req, kAnswerIntervalNs, kGiveUpNs, now);
+  return id;
+}
+
+bool Endpoint::accept(ConnectionId id, Rep rep, TimeNs now) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->state != State::kReqReceived) return false;
+  connection->state = State::kRepSent;
+  rep.local_id = id;
+  rep.remote_id = connection->remote_id;
+  send_and_repeat(id, *connection, rep, kAnswerIntervalNs, kGiveUpNs, now);
+  return true;
+}
+
+bool Endpoint::ready(ConnectionId id, Rtu rtu) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->state != State::kRepReceived) return false;
+  connection->state = State::kEstablished;
+  connection->was_established = true;
+  rtu.local_id = id;
+  rtu.remote_id = connection->remote_id;
+  send(*connection, rtu);
+  return true;
+}
+
+bool Endpoint::reject(ConnectionId id, Rej rej, TimeNs now) {
+  Connection* connection = find(id);
+  if (connection == nullptr) return false;
+  if (connection->state != State::kReqReceived && connection->state != State::kRepReceived)
+    return false;
+  refuse_and_wait(id, *connection, rej, now);
+  return true;
+}
+
+bool Endpoint::disconnect(ConnectionId id, TimeNs now) {
+  Connection* connection = find(id);
+  if (connection == nullptr) return false;
+  if (connection->state == State::kEstablished || connection->state == State::kRepSent) {
+    connection->state = State::kDreqSent;
+    send_and_repeat(id, *connection,
+                    Dreq{.local_id = id,
+                         .remote_id = connection->remote_id,
+                         .remote_qpn = connection->remote_qpn},
+                    time_ns(kAckTimeout), kDisconnectGiveUpNs, now);
+    return true;
+  }
+  if (connection->state != State::kDreqReceived) return false;
+  send(*connection, Drep{.local_id = id, .remote_id = connection->remote_id});
+  enter_time_wait(id, *connection, now);
+  return true;
+}
+
+bool Endpoint::established(ConnectionId id) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->state != State::kRepSent) return false;
+  connection->state = State::kEstablished;
+  connection->was_established = true;
+  set_deadline(id, *connection, UINT64_MAX);
+  notify(id, *connection, Event::kEstablished);
+  return true;
+}
+
+ConnectionId Endpoint::resolve(Ipv4Address peer, SidrReq req, TimeNs now) {
+  const auto [id, connection] = add(peer, State::kSidrSent);
+  if (connection == nullptr) return 0;
+  connection->active = true;
+  req.request_id = id;
+  send_and_repeat(id, *connection, req, kAnswerIntervalNs, kGiveUpNs, now);
+  return id;
+}
+
+bool Endpoint::answer(ConnectionId id, SidrRep rep, TimeNs now) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->state != State::kSidrReceived) return false;
+  rep.request_id = connection->remote_id;
+  send(*connection, rep);
+  enter_time_wait(id, *connection, now);
+  return true;
+}
+
+void Endpoint::destroy(ConnectionId id, TimeNs now) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->abandoned) return;
+  connection->abandoned = true;
+  std::erase_if(events_, [id](const Event& event) { return event.connection == id; });
+  switch (connection->state) {
+    case State::kReqSent:
+      refuse_and_wait(id, *connection,
+                      Rej{.info_bytes = 8,
+                          .reason = static_cast<uint16_t>(RejectReason::kTimeout),
+                          .info = guid_info(guid_)},
+                      now);
+      break;
+    case State::kReqReceived:
+    case State::kRepSent:
+    case State::kRepReceived:
+      refuse_and_wait(id, *connection,
+                      Rej{.reason = static_cast<uint16_t>(RejectReason::kConsumerDefined)}, now);
+      break;
+    case State::kEstablished:
+    case State::kDreqReceived:
+      disconnect(id, now);
+      break;
+    case State::kSidrReceived:
+      answer(id, SidrRep{.status = static_cast<uint8_t>(SidrStatus::kReject)}, now);
+      break;
+    case State::kDreqSent:
+    case State::kTimeWait:
+      break;
+    case State::kSidrSent:
+    case State::kDone:
+      erase(id);
+      break;
+  }
+}
+
+// ---- the network
+
+void Endpoint::receive(Ipv4Address from, const Mad& mad, TimeNs now) {
+  std::visit([&](const auto& message) { take(from, mad.transaction_id, message, now); },
+             mad.message);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Req& req, TimeNs) {
+  if (const auto known = requests_.find({from, req.local_id}); known != requests_.end()) {
+    Connection& connection = connections_.at(known->second);
+    if (connection.transaction_id == transaction_id && connection.remote_qpn == req.qpn) {
+      if (connection.state == State::kReqReceived) {
+        send_unconnected(from, transaction_id,
+                         Mra{.local_id = known->second,
+                             .remote_id = req.local_id,
+                             .concerned = Concerned::kReq,
+                             .service_timeout = kServiceTimeout});
+      } else if (connection.state == State::kRepSent ||
+                 (is_over(connection.state) && std::holds_alternative<Rej>(connection.last))) {
+        send(connection, connection.last);
+      }
+      return;
+    }
+    requests_.erase(known);  // the peer has begun anew
+  }
+  const auto [id, connection] = add(from, State::kReqReceived);
+  if (connection == nullptr) return;  // it will ask again
+  connection->remote_id = req.local_id;
+  connection->remote_qpn = req.qpn;
+  connection->transaction_id = transaction_id;
+  requests_[{from, req.local_id}] = id;
+  notify(id, *connection, Event::kRequest, req);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, TimeNs) {
+  Connection* connection = find_of(from, rep.remote_id);
+  if (connection == nullptr) {
+    send_unconnected(from, transaction_id,
+                     Rej{.remote_id = rep.local_id,
+                         .concerned = Concerned::kRep,
+                         .reason = static_cast<uint16_t>(RejectReason::kInvalidCommunicationId)});
+    return;
+  }
+  if (!connection->active) return;
+  switch (connection->state) {
+    case State::kReqSent:
+      connection->state = State::kRepReceived;
+      connection->remote_id = rep.local_id;
+      connection->remote_qpn = rep.qpn;
+      set_deadline(rep.remote_id, *connection, UINT64_MAX);
+      notify(rep.remote_id, *connection, Event::kReply, rep);
+      break;
+    case State::kRepReceived:
+      send_unconnected(from, connection->transaction_id,
+                       Mra{.local_id = rep.remote_id,
+                           .remote_id = rep.local_id,
+                           .concerned = Concerned::kRep,
+                           .service_timeout = kServiceTimeout});
+      break;
+    case State::kEstablished:  // the RTU was lost
+      send(*connection, connection->last);
+      break;
+    case State::kTimeWait:  // the REJ was, and may not have known the peer's id
+    case State::kDone:
+      if (auto* rej = std::get_if<Rej>(&connection->last)) {
+        rej->remote_id = rep.local_id;
+        send(*connection, Message(*rej));
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t, const Rtu& rtu, TimeNs) {
+  Connection* connection = find_of(from, rtu.remote_id);
+  if (connection != nullptr && connection->remote_id == rtu.local_id) established(rtu.remote_id);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
+  ConnectionId id = rej.remote_id;
+  if (id == 0 && rej.reason == static_cast<uint16_t>(RejectReason::kTimeout)) {
+    // It has given up waiting, and never learnt this side's id.
+    const auto known = requests_.find({from, rej.local_id});
+    if (known != requests_.end()) id = known->second;
+  }
+  Connection* connection = find_of(from, id);
+  if (connection == nullptr) return;
+  switch (connection->state) {
+    case State::kReqSent:
+    case State::kReqReceived:
+    case State::kRepSent:
+    case State::kRepReceived:
+      notify(id, *connection, Event::kRejected, rej);
+      connection->last = Rtu{};  // nothing to repeat
+      enter_time_wait(id, *connection, now);
+      break;
+    case State::kEstablished:
+      notify(id, *connection, Event::kDisconnected);
+      enter_time_wait(id, *connection, now);
+      break;
+    case State::kDreqSent:  // there is nobody to disconnect from
+      notify(id, *connection, Event::kDisconnected);
+      enter_time_wait(id, *connection, now);
+      break;
+    default:
+      break;
+  }
+}
+
+// The peer's program takes its time. What it asks to be repeated is repeated all the same, rarely:
+// its answer may get lost.
+void Endpoint::take(Ipv4Address from, uint64_t, const Mra& mra, TimeNs now) {
+  Connection* connection = find_of(from, mra.remote_id);
+  if (connection == nullptr || mra.concerned != concerned(*connection)) return;
+  if (connection->state != State::kReqSent && connection->state != State::kRepSent) return;
+  connection->interval_ns = connection->longest_interval_ns;
+  connection->give_up_ns = std::max(
+      connection->give_up_ns, now + time_ns(mra.service_timeout) + connection->longest_interval_ns);
+  set_deadline(mra.remote_id, *connection, now + connection->interval_ns);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Dreq& dreq, TimeNs now) {
+  const ConnectionId id = dreq.remote_id;
+  Connection* connection = find_of(from, id);
+  if (connection == nullptr || connection->remote_id != dreq.local_id) {
+    send_unconnected(from, transaction_id, Drep{.local_id = id, .remote_id = dreq.local_id});
+    return;
+  }
+  const Drep drep{.local_id = id, .remote_id = connection->remote_id};
+  switch (connection->state) {
+    case State::kRepSent:  // the RTU was lost
+    case State::kRepReceived:
+    case State::kEstablished:
+      connection->state = State::kDreqReceived;
+      set_deadline(id, *connection, UINT64_MAX);
+      notify(id, *connection, Event::kDisconnected);
+      if (connection->abandoned) disconnect(id, now);
+      break;
+    case State::kDreqSent:  // both at once
+      send(*connection, drep);
+      notify(id, *connection, Event::kDisconnected);
+      enter_time_wait(id, *connection, now);
+      break;
+    case State::kTimeWait:
+    case State::kDone:
+      send_unconnected(from, transaction_id, drep);
+      break;
+    default:
+      break;
+  }
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t, const Drep& drep, TimeNs now) {
+  Connection* connection = find_of(from, drep.remote_id);
+  if (connection == nullptr || connection->state != State::kDreqSent) return;
+  notify(drep.remote_id, *connection, Event::kDisconnected);
+  enter_time_wait(drep.remote_id, *connection, now);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const SidrReq& req, TimeNs) {
+  const Remote remote{from, req.request_id};
+  if (const auto known = sidr_requests_.find(remote); known != sidr_requests_.end()) {
+    Connection& connection = connections_.at(known->second);
+    if (connection.transaction_id == transaction_id) {
+      if (is_over(connection.state)) send(connection, connection.last);
+      return;
+    }
+    sidr_requests_.erase(known);
+  }
+  const auto [id, connection] = add(from, State::kSidrReceived);
+  if (connection == nullptr) return;
+  connection->remote_id = req.request_id;
+  connection->transaction_id = transaction_id;
+  sidr_requests_[remote] = id;
+  notify(id, *connection, Event::kSidrRequest, req);
+}
+
+void Endpoint::take(Ipv4Address from, uint64_t, const SidrRep& rep, TimeNs) {
+  Connection* connection = find_of(from, rep.request_id);
+  if (connection == nullptr || connection->state != State::kSidrSent) return;
+  connection->state = State::kDone;
+  set_deadline(rep.request_id, *connection, UINT64_MAX);
+  notify(rep.request_id, *connection, Event::kSidrReply, rep);
+}
+
+// ---- time
+
+TimeNs Endpoint::next_deadline_ns() const {
+  return deadlines_.empty() ? UINT64_MAX : deadlines_.begin()->first;
+}
+
+void Endpoint::advance(TimeNs now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const ConnectionId id = deadlines_.begin()->second;
+    Connection& connection = connections_.at(id);
+    if (connection.state == State::kTimeWait) {
+      set_deadline(id, connection, UINT64_MAX);
+      connection.state = State::kDone;
+      if (connection.was_established) notify(id, connection, Event::kTimeWaitExit);
+      if (connection.abandoned) erase(id);
+    } else if (now >= connection.give_up_ns) {
+      give_up(id, connection, now);
+    } else {
+      send(connection, Message(connection.last));
+      connection.interval_ns = std::min(2 * connection.interval_ns, connection.longest_interval_ns);
+      set_deadline(id, connection, std::min(now + connection.interval_ns, connection.give_up_ns));
+    }
+  }
+}
+
+void Endpoint::give_up(ConnectionId id, Connection& connection, TimeNs now) {
+  switch (connection.state) {
+    case State::kReqSent:
+    case State::kRepSent:
+      notify(id, connection, Event::kUnreachable);
+      refuse_and_wait(id, connection,
+                      Rej{.info_bytes = 8,
+                          .reason = static_cast<uint16_t>(RejectReason::kTimeout),
+                          .info = guid_info(guid_)},
+                      now);
+      break;
+    case State::kDreqSent:
+      notify(id, connection, Event::kDisconnected);
+      enter_time_wait(id, connection, now);
+      break;
+    default:
+      set_deadline(id, connection, UINT64_MAX);
+      connection.state = State::kDone;
+      notify(id, connection, Event::kUnreachable);
+      if (connection.abandoned) erase(id);
+      break;
+  }
+}
+
+}  // namespace hostnic::cm
