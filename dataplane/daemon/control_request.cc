@@ -93,6 +93,11 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
     }
     case ControlKind::kRevokeMemory:
       return parse_revoke(payload);
+    case ControlKind::kOpenCm: {
+      const auto request = take<OpenCmRequest>(payload);
+      if (!request || !payload.empty()) return invalid("open rdma_cm: wrong length");
+      return ControlCall(*request);
+    }
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -37,7 +37,8 @@ struct TextCommand {
 };
 
 using ControlCall =
-    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory, TextCommand>;
+    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory, TextCommand,
+                 OpenCmRequest>;
 
 // What to answer instead of serving the request.
 struct ControlError {

@@ -42,7 +42,8 @@ ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signa
       signal_fd_(signal_fd),
       prompt_(prompt),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      cm_(daemon, epoll_fd_.get()) {
   watch(epoll_fd_.get(), listener_.fd());
   watch(epoll_fd_.get(), signal_fd_);
   watch(epoll_fd_.get(), finished_fd_.get());
@@ -55,7 +56,11 @@ ControlServer::~ControlServer() {
   sessions_.clear();
 }
 
-int ControlServer::wait_ms() { return retired_left_ ? kReapIntervalMs : -1; }
+int ControlServer::wait_ms() {
+  const int cm_ms = cm_.wait_ms();
+  if (!retired_left_) return cm_ms;
+  return cm_ms < 0 ? kReapIntervalMs : std::min(cm_ms, kReapIntervalMs);
+}
 
 int ControlServer::run() {
   while (!daemon_.quitting()) {
@@ -66,6 +71,7 @@ int ControlServer::run() {
       return 1;
     }
     for (int i = 0; i < count && !daemon_.quitting(); ++i) handle(events[i].data.fd);
+    cm_.advance();
     if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
   }
   return 0;
@@ -79,6 +85,7 @@ void ControlServer::handle(int fd) {
     if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) daemon_.quit();
     return;
   }
+  if (cm_.handle(fd)) return;
   if (prompt_ != nullptr && fd == STDIN_FILENO) {
     if (!prompt_->handle_input()) daemon_.quit();
     return;
@@ -119,6 +126,10 @@ bool ControlServer::serve_connection(Connection& connection) {
   if (!call) return refuse(call.error());
   if (std::holds_alternative<ListDevices>(*call)) return answer_list(fd);
   if (const auto* text = std::get_if<TextCommand>(&*call)) return answer_text(fd, text->text);
+  if (const auto* cm = std::get_if<OpenCmRequest>(&*call)) {
+    cm_.open(std::move(connection.socket), *cm);
+    return false;
+  }
   const auto* open = std::get_if<OpenDevice>(&*call);
   if (open == nullptr) return refuse({EINVAL, "open a device first"});
   if (sessions_.size() >= daemon_.plan().max_clients)

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/daemon/cm_agent.h"
 #include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/session.h"
@@ -46,6 +47,7 @@ class ControlServer {
   int signal_fd_;
   Prompt* prompt_;
   UniqueFd epoll_fd_, finished_fd_;
+  CmAgent cm_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
   bool retired_left_ = false;

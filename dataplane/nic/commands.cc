@@ -342,13 +342,16 @@ wire::MacAddress Nic::Impl::wire_mac(const QpContext& qp) const {
   if (wire::is_multicast(Ipv4Address{qp.dest_ip}))
     return wire::multicast_mac(Ipv4Address{qp.dest_ip});
   if (qp.peer == kLoopbackPeer) return settings.mac;
-  const uint32_t ip = qp.dest_ip;
+  return wire_mac(Ipv4Address{qp.dest_ip});
+}
+
+wire::MacAddress Nic::Impl::wire_mac(Ipv4Address ip) {
   return {0x02,
           0x00,
-          static_cast<uint8_t>(ip >> 24),
-          static_cast<uint8_t>(ip >> 16),
-          static_cast<uint8_t>(ip >> 8),
-          static_cast<uint8_t>(ip)};
+          static_cast<uint8_t>(raw(ip) >> 24),
+          static_cast<uint8_t>(raw(ip) >> 16),
+          static_cast<uint8_t>(raw(ip) >> 8),
+          static_cast<uint8_t>(raw(ip))};
 }
 
 void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {

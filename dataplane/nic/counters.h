@@ -43,6 +43,9 @@ namespace hostnic {
   X(rx_wrong_tag, "packets of an older connection of the QP")                    \
   X(rx_wrong_service, "packets of another service (RC, UC, UD) than their QP's") \
   X(rx_wrong_qkey, "datagrams with another Q_Key than their QP's")               \
+  X(management_sent, "management datagrams sent by QP 1")                        \
+  X(management_received, "management datagrams that came to QP 1")               \
+  X(management_dropped, "management datagrams that found no room")               \
   X(rx_no_receive, "UC and UD messages dropped: no receive was posted")          \
   X(rx_too_long, "UC and UD messages dropped: longer than allowed")              \
   X(uc_incomplete, "UC messages dropped: a packet of them did not come")         \

@@ -6,7 +6,7 @@
 // queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
 // unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
 // (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
-// windows.cc (memory windows).
+// windows.cc (memory windows), management.cc (QP 1).
 #pragma once
 
 #include <array>
@@ -30,6 +30,7 @@
 #include "dataplane/nic/release.h"
 #include "dataplane/nic/unit.h"
 #include "dataplane/nic/window_table.h"
+#include "protocol/cm/mad.h"
 #include "protocol/impair/stage.h"
 #include "protocol/wire/arp.h"
 #include "protocol/wire/icrc.h"
@@ -136,6 +137,8 @@ struct Nic::Impl final : public impair::PacketOps {
   DepartedConnections departed;
   WindowTable windows;
   MulticastGroups groups;
+  ManagementQueue* management = nullptr;
+  Psn management_psn;
 
   PlacedRangePool range_pool{kPlacedRangeCapacity};
   struct Free {
@@ -277,6 +280,11 @@ struct Nic::Impl final : public impair::PacketOps {
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
   void settle_unreliable(QpContext& qp, Psn next);
   void restart_unreliable(QpContext& qp, Psn next);
+
+  // management.cc
+  bool receive_management(const wire::Packet& p, rte_mbuf* packet);
+  void send_management(Ipv4Address to, uint8_t traffic_class,
+                       std::span<const std::byte, cm::kMadBytes> bytes);
 
   // multicast.cc
   int attach_group(ClientState& client, const GroupCommand& command);
@@ -480,6 +488,7 @@ struct Nic::Impl final : public impair::PacketOps {
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   Ipv4Address next_hop(Ipv4Address destination) const;
   wire::MacAddress wire_mac(const QpContext& qp) const;
+  static wire::MacAddress wire_mac(Ipv4Address ip);
   void quiesce_qp(QpContext& qp);  // purges everything of it from the NIC's queues
   void drop_client(ClientState& client, DropReason reason);
 

@@ -15,6 +15,7 @@
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/mr_table.h"
 #include "dataplane/nic/port.h"
+#include "protocol/cm/mad.h"
 #include "protocol/impair/spec.h"
 #include "protocol/impair/stage.h"
 #include "protocol/wire/packet.h"
@@ -72,6 +73,8 @@ struct NicGauges {
   uint32_t impaired_packets = 0;  // inside the impairment stages
 };
 
+class ManagementQueue;
+
 class Nic {
  public:
   Nic(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port);
@@ -106,6 +109,13 @@ class Nic {
   // What the impairments of one direction have done; nothing if there are none. Any thread may read
   // torn values.
   std::optional<impair::Counters> impairment_counters(bool receive_side) const;
+
+  // Where management datagrams go that arrive; null: nowhere. The queue must outlive the NIC or be
+  // taken away.
+  void set_management(ManagementQueue* queue);
+  // Sends one from QP 1, unless there is no way or no room: its sender repeats it.
+  void send_management(Ipv4Address to, uint8_t traffic_class,
+                       std::span<const std::byte, cm::kMadBytes> bytes);
 
   void clear_counters();
 

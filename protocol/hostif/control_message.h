@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "protocol/hostif/cm_message.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 
@@ -28,6 +29,7 @@ enum class ControlKind : uint32_t {
   kText,          // a command as at the prompt -> ControlReply, text
   kRevokeMemory,  // RevokeMemoryRequest -> ControlReply, sent when the NIC can no longer reach the
                   // memory through the mem fd
+  kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
 };
 
 struct ControlRequest {

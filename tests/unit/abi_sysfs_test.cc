@@ -157,12 +157,24 @@ TEST_F(AbiPaths, DevicesLeadIntoTheTree) {
   EXPECT_EQ(mapped("/dev/infiniband/uverbs_hnic1"), "/dev/null");
 }
 
+TEST_F(AbiPaths, TheRdmaCmDeviceIsShown) {
+  tree_.show(device("hnic0"));
+  EXPECT_EQ(mapped("/dev/infiniband/rdma_cm"), "/dev/null") << "a character device";
+  std::ifstream file(mapped("/sys/class/misc/rdma_cm/abi_version"));
+  int version = 0;
+  file >> version;
+  EXPECT_EQ(version, 4);
+  EXPECT_FALSE(may_be_mapped("/sys/class/misc/fuse"));
+  EXPECT_FALSE(may_be_mapped("/sys/class"));
+  EXPECT_FALSE(may_be_mapped("/sys/class/net/lo"));
+}
+
 TEST_F(AbiPaths, EverythingElseStays) {
   for (const char* path :
        {"/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/hnic00",
         "/sys/class/infiniband/hnic", "/sys/class/infiniband_verbs",
         "/sys/class/infiniband_verbs/uverbs0", "/sys/class/infiniband_mad",
-        "/sys/class/infinibandx/hnic0", "/dev/infiniband", "/dev/infiniband/rdma_cm",
+        "/sys/class/infinibandx/hnic0", "/dev/infiniband",
         "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs_hnic0/x", "/dev/null", "/sys", "/", "",
         "hnic0"}) {
     EXPECT_EQ(mapped(path), "") << path;

@@ -13,6 +13,7 @@
 
 #include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/abi/path_map.h"
+#include "verbs-shim/cm/device.h"
 #include "verbs-shim/driver/cancellation.h"
 
 namespace hostnic::abi {
@@ -54,6 +55,12 @@ class MappedPath {
   const char* path_;
 };
 
+// Opening the rdma_cm device, if the path is its and it is ours: the descriptor, or -1. -2: neither.
+int open_cm_device(const char* path, int flags) {
+  if (!may_be_mapped(path) || path != cm_device::kPath) return -2;
+  return cm_device::open_device(flags);
+}
+
 bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
 
 }  // namespace
@@ -63,6 +70,7 @@ bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_
 using hostnic::abi::has_mode;
 using hostnic::abi::MappedPath;
 using hostnic::abi::next_function;
+using hostnic::abi::open_cm_device;
 
 // Defines the exported function `name`. It has another name in C++, so that it need not repeat the
 // attributes of libc's declaration. Structures behind pointers don't matter here: void*.
@@ -89,8 +97,20 @@ using hostnic::abi::next_function;
       mode = va_arg(rest, mode_t);                                      \
       va_end(rest);                                                     \
     }                                                                   \
+    const int cm = open_cm_device(path, flags);                         \
+    if (cm != -2) return cm;                                            \
     const MappedPath mapped(path);                                      \
     return next arguments;                                              \
+  }
+
+// One that never has a mode.
+#define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments)           \
+  HOSTNIC_HOOK(int, name, parameters) {                            \
+    static const auto next = next_function<int parameters>(#name); \
+    const int cm = open_cm_device(path, flags);                    \
+    if (cm != -2) return cm;                                       \
+    const MappedPath mapped(path);                                 \
+    return next arguments;                                         \
   }
 
 using Filter = int (*)(const void*);
@@ -102,10 +122,10 @@ HOSTNIC_OPEN_HOOK(open64, (const char* path, int flags, ...), (const char*, int,
 HOSTNIC_OPEN_HOOK(openat, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
 HOSTNIC_OPEN_HOOK(openat64, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
 // What _FORTIFY_SOURCE makes of open without a mode.
-HOSTNIC_PATH_HOOK(int, __open_2, (const char* path, int flags), (mapped, flags))
-HOSTNIC_PATH_HOOK(int, __open64_2, (const char* path, int flags), (mapped, flags))
-HOSTNIC_PATH_HOOK(int, __openat_2, (int dir, const char* path, int flags), (dir, mapped, flags))
-HOSTNIC_PATH_HOOK(int, __openat64_2, (int dir, const char* path, int flags), (dir, mapped, flags))
+HOSTNIC_OPEN_2_HOOK(__open_2, (const char* path, int flags), (mapped, flags))
+HOSTNIC_OPEN_2_HOOK(__open64_2, (const char* path, int flags), (mapped, flags))
+HOSTNIC_OPEN_2_HOOK(__openat_2, (int dir, const char* path, int flags), (dir, mapped, flags))
+HOSTNIC_OPEN_2_HOOK(__openat64_2, (int dir, const char* path, int flags), (dir, mapped, flags))
 
 HOSTNIC_PATH_HOOK(FILE*, fopen, (const char* path, const char* mode), (mapped, mode))
 HOSTNIC_PATH_HOOK(FILE*, fopen64, (const char* path, const char* mode), (mapped, mode))

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kClass = "/sys/class/infiniband";
 constexpr std::string_view kVerbsClass = "/sys/class/infiniband_verbs";
+constexpr std::string_view kCmClass = "/sys/class/misc/rdma_cm";
 constexpr std::string_view kDev = "/dev/infiniband";
 
 // The rest of `path` behind `directory`, without slashes at its start; nothing if not below it.
@@ -57,8 +58,10 @@ void link_real_adapters(SysfsTree& tree) {
   DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(kClass).c_str()) : nullptr;
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory)) {
-    if (entry->d_name[0] != '.')
-      tree.link(entry->d_name, std::string(kClass) + "/" + entry->d_name);
+    if (entry->d_name[0] == '.') continue;
+    std::string target(kClass);
+    target.append("/").append(entry->d_name);
+    tree.link(entry->d_name, target);
   }
   closedir(directory);
 }
@@ -99,7 +102,12 @@ std::string map_path(std::string_view path, const SysfsTree& tree,
     if (is_one_of(*rest, names, false)) return tree.device_directory(*rest);
   } else if (const auto verbs = below(path, kVerbsClass)) {
     if (is_one_of(*verbs, names, true)) return tree.verbs_directory(*verbs);
+  } else if (const auto cm = below(path, kCmClass)) {
+    std::string mapped = tree.cm_directory();
+    if (!cm->empty()) mapped.append("/").append(*cm);
+    return mapped;
   } else if (const auto dev = below(path, kDev)) {
+    if (*dev == "rdma_cm") return "/dev/null";
     if (is_one_of(*dev, names, true) && dev->find('/') == std::string_view::npos)
       return "/dev/null";
   }

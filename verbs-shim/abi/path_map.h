@@ -16,7 +16,10 @@ namespace hostnic::abi {
 //   /sys/class/infiniband_verbs/uverbs_hnicN/...  -> the tree
 //   /dev/infiniband/uverbs_hnicN             -> /dev/null, a character device that all may open:
 //                                               UCX looks for one, nobody reads it
-// Everything else stays, among it /dev/infiniband/rdma_cm. Empty: not ours.
+//   /sys/class/misc/rdma_cm/...              -> the tree
+//   /dev/infiniband/rdma_cm                  -> /dev/null as well; opening it is another matter
+//                                               (verbs-shim/cm/device.h)
+// Everything else stays. Empty: not ours.
 std::string map_path(std::string_view path, const SysfsTree& tree,
                      const std::vector<std::string>& names);
 
@@ -24,7 +27,15 @@ std::string map_path(std::string_view path, const SysfsTree& tree,
 // anything else of this library may run.
 inline bool may_be_mapped(const char* path) {
   if (path == nullptr || path[0] != '/') return false;
-  const char* prefix = path[1] == 's' ? "/sys/class/infiniband" : "/dev/infiniband";
+  const char* prefix = "/dev/infiniband";
+  // Of "/sys/class/", the only prefix that two kinds of paths share, its next letter decides.
+  constexpr int kSysClassBytes = 11;
+  if (path[1] == 's') {
+    prefix = "/sys/class/infiniband";
+    for (int i = 0; i < kSysClassBytes; ++i)
+      if (path[i] != prefix[i]) return false;
+    if (path[kSysClassBytes] == 'm') prefix = "/sys/class/misc/rdma_cm";
+  }
   while (*prefix != '\0' && *path == *prefix) {
     ++path;
     ++prefix;

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <endian.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -191,6 +193,8 @@ void SysfsTree::show(const DeviceInfo& info) {
   write_device_files(device, info);
   write_port_files(port, info);
   write_file(verbs + "/ibdev", name);
+  std::filesystem::create_directories(cm_directory(), ignored);
+  write_file(cm_directory() + "/abi_version", std::to_string(RDMA_USER_CM_ABI_VERSION));
 }
 
 void SysfsTree::link(const std::string& name, const std::string& target) {

@@ -33,6 +33,8 @@ class SysfsTree {
   void link(const std::string& name, const std::string& target);
 
   std::string class_directory() const { return root_ + "/infiniband"; }
+  // Of the rdma_cm device.
+  std::string cm_directory() const { return root_ + "/misc/rdma_cm"; }
   std::string device_directory(std::string_view device) const;
   std::string verbs_directory(std::string_view uverbs) const;
 

@@ -1,0 +1,125 @@
+// rdma_cm's addresses: which NIC an id belongs to, and who has a port.
+#include <errno.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "dataplane/daemon/cm_agent.h"
+#include "protocol/wire/multicast.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
+
+bool is_loopback(Ipv4Address ip) { return raw(ip) >> 24 == 127; }
+
+bool on_link(const NicSettings& settings, Ipv4Address destination) {
+  const uint32_t mask =
+      settings.prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - settings.prefix_length);
+  return ((raw(destination) ^ raw(settings.ip)) & mask) == 0;
+}
+
+}  // namespace
+
+bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
+  return nic.index < 64 && (file.visible_devices >> nic.index & 1) != 0;
+}
+
+// The NIC with this address, or the first one for a loopback address. Null: none that the program
+// sees.
+CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
+  for (CmNic& nic : nics_)
+    if (visible(file, nic) && (nic.ip() == ip || is_loopback(ip))) return &nic;
+  return nullptr;
+}
+
+// The NIC that leads to an address: the one that has it, one on its network, or one with a gateway.
+CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
+  if (raw(destination) == 0 || is_loopback(destination))
+    return nic_of(file, Ipv4Address{0x7f000001});
+  if (CmNic* own = nic_of(file, destination)) return own;
+  const bool group = wire::is_multicast(destination);
+  for (CmNic& nic : nics_)
+    if (visible(file, nic) && (group || on_link(nic.unit->plan.settings, destination))) return &nic;
+  for (CmNic& nic : nics_)
+    if (visible(file, nic) && raw(nic.unit->plan.settings.gateway) != 0) return &nic;
+  return nullptr;
+}
+
+// On the in-process wire it is known who is there.
+bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
+  if (nic.unit->ethernet != nullptr || wire::is_multicast(destination)) return true;
+  return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
+    return other.unit->ethernet == nullptr && other.ip() == destination;
+  });
+}
+
+// ---- ports
+
+bool CmAgent::port_free(const CmId& id, uint16_t port) const {
+  const auto holders = ports_.find({id.port_space, port});
+  if (holders == ports_.end()) return true;
+  return std::none_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
+    const CmId& other = ids_.at(handle);
+    if (other.handle == id.handle) return false;
+    const bool same = raw(other.source) == 0 || raw(id.source) == 0 || other.source == id.source;
+    return same && !(other.reuse_address && id.reuse_address && !other.listening);
+  });
+}
+
+// Port 0: any that is free.
+int CmAgent::take_port(CmId& id, uint16_t port) {
+  if (port == 0) {
+    uint32_t start = 0;
+    [[maybe_unused]] const ssize_t got = getrandom(&start, sizeof(start), GRND_NONBLOCK);
+    for (uint32_t i = 0; i < kEphemeralPorts && port == 0; ++i) {
+      const auto candidate =
+          static_cast<uint16_t>(kFirstEphemeral + (start % kEphemeralPorts + i) % kEphemeralPorts);
+      if (!ports_.contains({id.port_space, candidate})) port = candidate;
+    }
+    if (port == 0) return EADDRNOTAVAIL;
+  } else if (!port_free(id, port)) {
+    return EADDRINUSE;
+  }
+  id.source_port = port;
+  ports_[{id.port_space, port}].push_back(id.handle);
+  return 0;
+}
+
+void CmAgent::release_port(CmId& id) {
+  const auto holders = ports_.find({id.port_space, id.source_port});
+  if (holders == ports_.end()) return;
+  std::erase(holders->second, id.handle);
+  if (holders->second.empty()) ports_.erase(holders);
+}
+
+int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
+  if (id.bound) return EINVAL;
+  if (raw(ip) != 0) {
+    id.nic = nic_of(*id.file, ip);
+    if (id.nic == nullptr) return EADDRNOTAVAIL;
+    id.source = id.nic->ip();
+  }
+  if (const int error = take_port(id, port)) {
+    id.nic = nullptr;
+    id.source = {};
+    return error;
+  }
+  id.bound = true;
+  return 0;
+}
+
+// Who takes requests for a service.
+CmId* CmAgent::listener(const CmNic& nic, uint16_t port_space, uint16_t port) {
+  const auto holders = ports_.find({port_space, port});
+  if (holders == ports_.end()) return nullptr;
+  for (const uint32_t handle : holders->second) {
+    CmId& id = ids_.at(handle);
+    if (!id.listening) continue;
+    if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic) return &id;
+  }
+  return nullptr;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,230 @@
+#include "dataplane/daemon/cm_agent.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "dataplane/daemon/clock.h"
+#include "dataplane/daemon/log.h"
+#include "protocol/hostif/control_socket.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxIds = 65536;
+constexpr size_t kMaxConnections = 65536;
+
+uint32_t random_number() {
+  uint32_t number = 1;
+  [[maybe_unused]] const ssize_t got = getrandom(&number, sizeof(number), GRND_NONBLOCK);
+  return number;
+}
+
+bool watch(int epoll_fd, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd) {
+  uint32_t index = 0;
+  for (NicUnit& unit : daemon_.nics()) {
+    CmNic nic;
+    nic.unit = &unit;
+    nic.index = index++;
+    nic.queue = std::make_unique<ManagementQueue>();
+    nic.endpoint = std::make_unique<cm::Endpoint>(
+        random_number(), be64toh(daemon_.device_info(unit).node_guid), kMaxConnections);
+    watch(epoll_fd_, nic.queue->event_fd());
+    ManagementQueue* queue = nic.queue.get();
+    unit.lcore->run_on([&] { unit.nic->set_management(queue); });
+    nics_.push_back(std::move(nic));
+  }
+}
+
+CmAgent::~CmAgent() {
+  while (!files_.empty()) close(files_.front());
+  flush();
+  for (CmNic& nic : nics_) nic.unit->lcore->run_on([&] { nic.unit->nic->set_management(nullptr); });
+}
+
+// ---- files
+
+void CmAgent::open(UniqueFd socket, const OpenCmRequest& request) {
+  if (files_.size() >= kMaxFiles) {
+    ControlReply reply;
+    reply.error = EMFILE;
+    snprintf(reply.message, sizeof(reply.message), "%zu rdma_cm files are open already", kMaxFiles);
+    send_reply(socket.get(), MSG_DONTWAIT, reply);
+    return;
+  }
+  CmFile file;
+  file.name = next_file_++;
+  file.visible_devices = request.visible_devices;
+  const OpenCmReply open_reply{file.name};
+  if (!send_reply(socket.get(), MSG_DONTWAIT, ControlReply{},
+                  std::as_bytes(std::span(&open_reply, 1))))
+    return;
+  file.socket = std::move(socket);
+  files_.push_back(std::move(file));
+}
+
+void CmAgent::close(CmFile& file) {
+  std::vector<uint32_t> handles;
+  for (const auto& [handle, id] : ids_)
+    if (id.file == &file) handles.push_back(handle);
+  for (const uint32_t handle : handles)
+    if (CmId* id = find(handle)) destroy(*id);
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, file.socket.get(), nullptr);
+  files_.remove_if([&](const CmFile& each) { return &each == &file; });
+}
+
+bool CmAgent::handle(int fd) {
+  for (CmNic& nic : nics_) {
+    if (nic.queue->event_fd() == fd) {
+      serve_queue(nic);
+      return true;
+    }
+  }
+  const auto file = std::find_if(files_.begin(), files_.end(),
+                                 [&](const CmFile& each) { return each.socket.get() == fd; });
+  if (file == files_.end()) return false;
+  serve(*file);
+  return true;
+}
+
+void CmAgent::serve(CmFile& file) {
+  ControlDatagram datagram;
+  switch (receive_datagram(file.socket.get(), MSG_DONTWAIT, datagram)) {
+    case ReceiveResult::kAgain:
+      return;
+    case ReceiveResult::kClosed:
+      close(file);
+      return;
+    case ReceiveResult::kOk:
+      break;
+  }
+  CmCommand command;
+  if (datagram.cut || datagram.fds.size() != 1 || datagram.bytes.size() < sizeof(command)) {
+    close(file);  // not our library
+    return;
+  }
+  memcpy(&command, datagram.bytes.data(), sizeof(command));
+  const Result result =
+      run(file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
+  const CmAnswer answer{result.error, file.token_out && file.events.empty() ? 1u : 0u};
+  std::vector<std::byte> bytes(sizeof(answer) + result.response.size());
+  memcpy(bytes.data(), &answer, sizeof(answer));
+  std::copy(result.response.begin(), result.response.end(), bytes.begin() + sizeof(answer));
+  send(datagram.fds[0].get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// While an event waits there is one datagram on its way, or in the program's hands.
+void CmAgent::give_token(CmFile& file) {
+  if (file.token_out || file.events.empty()) return;
+  const std::byte token{};
+  file.token_out = send(file.socket.get(), &token, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+// ---- ids
+
+CmId* CmAgent::find(uint32_t handle) {
+  const auto found = ids_.find(handle);
+  return found == ids_.end() ? nullptr : &found->second;
+}
+
+CmId* CmAgent::find_of(const CmFile& file, uint32_t handle) {
+  CmId* id = find(handle);
+  return id != nullptr && id->file == &file ? id : nullptr;
+}
+
+CmId* CmAgent::add_id(CmFile& file) {
+  if (ids_.size() >= kMaxIds) return nullptr;
+  while (next_handle_ == 0 || ids_.contains(next_handle_)) ++next_handle_;
+  CmId& id = ids_[next_handle_];
+  id.handle = next_handle_++;
+  id.file = &file;
+  // The queue pair learns it before the peer does.
+  id.own_psn = random_number() & 0xffffff;
+  return &id;
+}
+
+// Connection requests that the program has not heard of go with their listener.
+void CmAgent::drop_events_of(CmFile& file, const CmId& id) {
+  std::vector<uint32_t> requests;
+  std::erase_if(file.events, [&](const CmFile::Waiting& waiting) {
+    if (waiting.owner != id.handle) return false;
+    if (waiting.request != 0) requests.push_back(waiting.request);
+    return true;
+  });
+  for (const uint32_t handle : requests)
+    if (CmId* request = find(handle)) destroy(*request);
+}
+
+void CmAgent::destroy(CmId& id) {
+  const uint32_t handle = id.handle;
+  drop_events_of(*id.file, id);
+  end_connection(id);
+  release_port(id);
+  ids_.erase(handle);
+}
+
+// ---- NICs
+
+void CmAgent::serve_queue(CmNic& nic) {
+  nic.queue->listen();
+  ManagementDatagram datagram;
+  while (nic.queue->pop(datagram)) {
+    const auto mad = cm::parse(datagram.bytes);
+    if (!mad) continue;
+    nic.endpoint->receive(datagram.from, *mad, monotonic_now_ns());
+    take_events(nic);
+  }
+}
+
+void CmAgent::advance() {
+  const TimeNs now = monotonic_now_ns();
+  for (CmNic& nic : nics_) {
+    if (nic.endpoint->next_deadline_ns() <= now) nic.endpoint->advance(now);
+    take_events(nic);
+  }
+  flush();
+}
+
+// All that is to be sent, and what programs are to be told.
+void CmAgent::flush() {
+  for (CmNic& nic : nics_) {
+    const std::vector<cm::Outgoing> outgoing = nic.endpoint->take_outgoing();
+    if (outgoing.empty()) continue;
+    nic.unit->lcore->run_on([&] {
+      for (const cm::Outgoing& each : outgoing)
+        nic.unit->nic->send_management(each.peer, 0, cm::build(each.mad));
+    });
+  }
+  for (CmFile& file : files_) give_token(file);
+}
+
+int CmAgent::wait_ms() const {
+  TimeNs deadline = UINT64_MAX;
+  for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
+  if (deadline == UINT64_MAX) return -1;
+  const TimeNs now = monotonic_now_ns();
+  if (deadline <= now) return 0;
+  return static_cast<int>(std::min<TimeNs>((deadline - now) / 1'000'000 + 1, 3'600'000));
+}
+
+size_t CmAgent::connections() const {
+  size_t count = 0;
+  for (const CmNic& nic : nics_) count += nic.endpoint->connections();
+  return count;
+}
+
+}  // namespace hostnic

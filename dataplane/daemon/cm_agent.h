@@ -1,0 +1,206 @@
+// hostnicd's part of rdma_cm: what the kernel's ucma and cma modules do. Files of programs, their
+// ids, addresses and ports, listeners, and each NIC's end of communication management
+// (protocol/cm). The control thread only.
+#pragma once
+
+#include <netinet/in.h>
+// After libc's: both define sockaddr_in6.
+#include <rdma/rdma_user_cm.h>
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "dataplane/daemon/daemon.h"
+#include "dataplane/nic/management_queue.h"
+#include "protocol/cm/endpoint.h"
+#include "protocol/hostif/cm_message.h"
+
+namespace hostnic {
+
+struct CmFile;
+struct CmNic;
+
+// The Q_Key of datagram ids that were given none.
+inline constexpr uint32_t kDatagramQkey = 0x01234567;
+
+// enum rdma_cm_event_type of rdma/rdma_cma.h, which is librdmacm's.
+enum class CmEvent : uint32_t {
+  kAddrResolved = 0,
+  kAddrError = 1,
+  kRouteResolved = 2,
+  kRouteError = 3,
+  kConnectRequest = 4,
+  kConnectResponse = 5,
+  kConnectError = 6,
+  kUnreachable = 7,
+  kRejected = 8,
+  kEstablished = 9,
+  kDisconnected = 10,
+  kDeviceRemoval = 11,
+  kMulticastJoin = 12,
+  kTimeWaitExit = 15,
+};
+
+struct CmMulticast {
+  uint32_t handle = 0;
+  uint64_t uid = 0;
+  uint32_t events_reported = 0;
+};
+
+// An rdma_cm_id.
+struct CmId {
+  uint32_t handle = 0;
+  uint64_t uid = 0;
+  CmFile* file = nullptr;
+  uint16_t port_space = 0;
+  bool datagram = false;
+  CmNic* nic = nullptr;  // null: not bound to one
+  bool bound = false, listening = false, reuse_address = false;
+  Ipv4Address source{}, destination{};
+  uint16_t source_port = 0, destination_port = 0;
+  uint32_t backlog = 0;  // connection requests that may still come before one is taken
+  uint8_t type_of_service = 0, ack_timeout = cm::Endpoint::kAckTimeout;
+  uint32_t events_reported = 0;
+  std::vector<CmMulticast> multicasts;
+
+  // Of the connection.
+  cm::ConnectionId connection = 0;
+  uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 7, rnr_retry_count = 7;
+  uint32_t own_psn = 0;  // at which the peer begins
+  uint32_t peer_psn = 0, peer_qpn = 0, path_mtu = 0, qkey = 0;
+};
+
+// A program's open file.
+struct CmFile {
+  struct Waiting {
+    uint32_t owner = 0;    // whose event it is
+    uint32_t request = 0;  // the id that a connection request has made
+    uint32_t multicast = 0;
+    rdma_ucm_event_resp event{};
+  };
+  UniqueFd socket;
+  uint64_t name = 0;
+  uint64_t visible_devices = 0;
+  std::deque<Waiting> events;
+  bool token_out = false;
+};
+
+struct CmNic {
+  NicUnit* unit = nullptr;
+  uint32_t index = 0;
+  std::unique_ptr<ManagementQueue> queue;
+  std::unique_ptr<cm::Endpoint> endpoint;
+  std::unordered_map<cm::ConnectionId, uint32_t> ids;  // whose connection it is
+  Ipv4Address ip() const { return unit->plan.settings.ip; }
+};
+
+class CmAgent {
+ public:
+  // The lcores run. Its descriptors are watched by `epoll_fd`.
+  CmAgent(Daemon& daemon, int epoll_fd);
+  ~CmAgent();
+  CmAgent(const CmAgent&) = delete;
+  CmAgent& operator=(const CmAgent&) = delete;
+
+  // A program has opened the device: answers it and serves its socket from now on.
+  void open(UniqueFd socket, const OpenCmRequest& request);
+  // False: not one of its descriptors.
+  bool handle(int fd);
+  // Does what is due. Called after each wait.
+  void advance();
+  // Until when it may wait; -1: for ever.
+  int wait_ms() const;
+
+  size_t ids() const { return ids_.size(); }
+  size_t files() const { return files_.size(); }
+  size_t connections() const;
+
+ private:
+  // An answer to a command: an errno value, and bytes for the program.
+  struct Result {
+    int error = 0;
+    std::vector<std::byte> response;
+  };
+  template <typename T>
+  static Result respond(const T& response) {
+    const auto bytes = std::as_bytes(std::span(&response, 1));
+    return {0, {bytes.begin(), bytes.end()}};
+  }
+
+  // cm_agent.cc
+  void serve(CmFile& file);
+  void close(CmFile& file);
+  void serve_queue(CmNic& nic);
+  void flush();
+  void give_token(CmFile& file);
+  CmId* find(uint32_t handle);
+  CmId* find_of(const CmFile& file, uint32_t handle);
+  CmId* add_id(CmFile& file);
+  void destroy(CmId& id);
+  void drop_events_of(CmFile& file, const CmId& id);
+
+  // cm_addresses.cc
+  static bool visible(const CmFile& file, const CmNic& nic);
+  CmNic* nic_of(const CmFile& file, Ipv4Address ip);
+  CmNic* route(const CmFile& file, Ipv4Address destination);
+  bool reachable(const CmNic& nic, Ipv4Address destination) const;
+  int bind(CmId& id, Ipv4Address ip, uint16_t port);
+  int take_port(CmId& id, uint16_t port);
+  void release_port(CmId& id);
+  bool port_free(const CmId& id, uint16_t port) const;
+  CmId* listener(const CmNic& nic, uint16_t port_space, uint16_t port);
+
+  // cm_commands.cc
+  Result run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);
+  Result create_id(CmFile& file, const rdma_ucm_create_id& command);
+  Result destroy_id(CmFile& file, const rdma_ucm_destroy_id& command);
+  Result bind_address(CmFile& file, uint32_t handle, std::span<const std::byte> address);
+  Result resolve_address(CmFile& file, uint32_t handle, std::span<const std::byte> source,
+                         std::span<const std::byte> destination);
+  Result resolve_route(CmFile& file, const rdma_ucm_resolve_route& command);
+  Result query_route(CmFile& file, const rdma_ucm_query& command);
+  Result query(CmFile& file, const rdma_ucm_query& command);
+  Result listen(CmFile& file, const rdma_ucm_listen& command);
+  Result get_event(CmFile& file);
+  Result set_option(CmFile& file, const rdma_ucm_set_option& command,
+                    std::span<const std::byte> value);
+  Result join(CmFile& file, uint32_t handle, uint64_t uid, std::span<const std::byte> address);
+  Result leave(CmFile& file, const rdma_ucm_destroy_id& command);
+  Result migrate(CmFile& file, const CmCommand& command, const rdma_ucm_migrate_id& migrate);
+
+  // cm_connections.cc
+  Result connect(CmFile& file, const rdma_ucm_connect& command);
+  Result accept(CmFile& file, const rdma_ucm_accept& command);
+  Result reject(CmFile& file, const rdma_ucm_reject& command);
+  Result disconnect(CmFile& file, const rdma_ucm_disconnect& command);
+  Result notify(CmFile& file, const rdma_ucm_notify& command);
+  Result init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr& command);
+  void end_connection(CmId& id);
+  void take_events(CmNic& nic);
+  void take_event(CmNic& nic, const cm::Event& event);
+  void take_request(CmNic& nic, const cm::Event& event);
+  void refuse(CmNic& nic, const cm::Event& event);
+  // Of an id that has no file, or whose program does not know it yet, nothing is told.
+  void tell(CmId& id, CmEvent kind, int status);
+  void tell(CmId& id, rdma_ucm_event_resp event, CmEvent kind, int status, uint32_t request = 0,
+            uint32_t multicast = 0);
+  static ib_uverbs_ah_attr address_handle(const CmNic& nic, Ipv4Address destination,
+                                          uint8_t traffic_class);
+
+  Daemon& daemon_;
+  int epoll_fd_;
+  std::list<CmFile> files_;
+  std::vector<CmNic> nics_;
+  std::unordered_map<uint32_t, CmId> ids_;
+  // Who has a port: by port space and port.
+  std::map<std::pair<uint16_t, uint16_t>, std::vector<uint32_t>> ports_;
+  uint32_t next_handle_ = 1;
+  uint64_t next_file_ = 1;
+};
+
+}  // namespace hostnic

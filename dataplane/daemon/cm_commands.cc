@@ -1,0 +1,401 @@
+// The commands of rdma/rdma_user_cm.h but those about connections (cm_connections.cc). Their bytes
+// come from a program: each is copied, and all that it says is checked.
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "dataplane/daemon/cm_agent.h"
+#include "protocol/wire/multicast.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint32_t kMaxBacklog = 1024;
+constexpr uint32_t kMaxMulticasts = 256;
+constexpr uint8_t kPortNumber = 1;
+constexpr uint8_t kQpTypeUd = 4;
+constexpr uint32_t kUnknownIndex = UINT32_MAX;
+
+struct SocketAddress {
+  bool given = false;  // a family was named
+  Ipv4Address ip{};
+  uint16_t port = 0;
+};
+
+// IPv4, or an IPv6 address that means one. Error: an errno value.
+Expected<SocketAddress, int> parse_address(std::span<const std::byte> bytes) {
+  sa_family_t family = AF_UNSPEC;
+  if (bytes.size() < sizeof(family)) return Unexpected(EINVAL);
+  memcpy(&family, bytes.data(), sizeof(family));
+  if (family == AF_UNSPEC) return SocketAddress{};
+  SocketAddress address{.given = true};
+  if (family == AF_INET && bytes.size() >= sizeof(sockaddr_in)) {
+    sockaddr_in v4;
+    memcpy(&v4, bytes.data(), sizeof(v4));
+    address.ip = Ipv4Address{ntohl(v4.sin_addr.s_addr)};
+    address.port = ntohs(v4.sin_port);
+    return address;
+  }
+  if (family != AF_INET6 || bytes.size() < sizeof(sockaddr_in6)) return Unexpected(EAFNOSUPPORT);
+  sockaddr_in6 v6;
+  memcpy(&v6, bytes.data(), sizeof(v6));
+  address.port = ntohs(v6.sin6_port);
+  uint32_t last = 0;
+  memcpy(&last, &v6.sin6_addr.s6_addr[12], sizeof(last));
+  if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
+    address.ip = Ipv4Address{INADDR_LOOPBACK};
+  } else if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    address.ip = Ipv4Address{ntohl(last)};
+  } else if (!IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr)) {
+    return Unexpected(EADDRNOTAVAIL);  // NICs have IPv4 addresses
+  }
+  return address;
+}
+
+template <typename To>
+void put_address(To& to, Ipv4Address ip, uint16_t port) {
+  static_assert(sizeof(To) >= sizeof(sockaddr_in));
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(raw(ip));
+  v4.sin_port = htons(port);
+  memset(&to, 0, sizeof(to));
+  memcpy(&to, &v4, sizeof(v4));
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// As much of a T as the program gave: it may have been built with an older, shorter one.
+template <typename T>
+std::optional<T> take(std::span<const std::byte> bytes, size_t least = sizeof(T)) {
+  if (bytes.size() < least) return std::nullopt;
+  T value{};
+  memcpy(&value, bytes.data(), std::min(sizeof(T), bytes.size()));
+  return value;
+}
+
+template <typename T>
+std::span<const std::byte> sized(const T& address, uint16_t bytes) {
+  return bytes_of(address).first(std::min<size_t>(bytes, sizeof(address)));
+}
+
+}  // namespace
+
+CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
+                             std::span<const std::byte> bytes) {
+  // Calls `handler` with the command as a T of at least `least` bytes.
+  const auto with = [&]<typename T>(size_t least, auto handler) -> Result {
+    const auto value = take<T>(bytes, least);
+    return value ? handler(*value) : Result{EINVAL, {}};
+  };
+#define HOSTNIC_CM(Type, ...) \
+  with.operator()<Type>(sizeof(Type), [&](const Type& c) { return __VA_ARGS__; })
+  // These have grown.
+  constexpr size_t kConnectBytes = offsetof(rdma_ucm_connect, ece);
+  constexpr size_t kAcceptBytes = offsetof(rdma_ucm_accept, ece);
+  switch (command.command) {
+    case RDMA_USER_CM_CMD_CREATE_ID:
+      return HOSTNIC_CM(rdma_ucm_create_id, create_id(file, c));
+    case RDMA_USER_CM_CMD_DESTROY_ID:
+      return HOSTNIC_CM(rdma_ucm_destroy_id, destroy_id(file, c));
+    case RDMA_USER_CM_CMD_BIND_IP:
+      return HOSTNIC_CM(rdma_ucm_bind_ip, bind_address(file, c.id, bytes_of(c.addr)));
+    case RDMA_USER_CM_CMD_BIND:
+      return HOSTNIC_CM(rdma_ucm_bind, bind_address(file, c.id, sized(c.addr, c.addr_size)));
+    case RDMA_USER_CM_CMD_RESOLVE_IP:
+      return HOSTNIC_CM(rdma_ucm_resolve_ip,
+                        resolve_address(file, c.id, bytes_of(c.src_addr), bytes_of(c.dst_addr)));
+    case RDMA_USER_CM_CMD_RESOLVE_ADDR:
+      return HOSTNIC_CM(rdma_ucm_resolve_addr, resolve_address(file, c.id, bytes_of(c.src_addr),
+                                                               sized(c.dst_addr, c.dst_size)));
+    case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
+      return HOSTNIC_CM(rdma_ucm_resolve_route, resolve_route(file, c));
+    case RDMA_USER_CM_CMD_QUERY_ROUTE:
+      // Here `option` is a reserved word.
+      return with.operator()<rdma_ucm_query>(
+          offsetof(rdma_ucm_query, option),
+          [&](const rdma_ucm_query& c) { return query_route(file, c); });
+    case RDMA_USER_CM_CMD_QUERY:
+      return HOSTNIC_CM(rdma_ucm_query, query(file, c));
+    case RDMA_USER_CM_CMD_CONNECT:
+      return with.operator()<rdma_ucm_connect>(
+          kConnectBytes, [&](const rdma_ucm_connect& c) { return connect(file, c); });
+    case RDMA_USER_CM_CMD_LISTEN:
+      return HOSTNIC_CM(rdma_ucm_listen, listen(file, c));
+    case RDMA_USER_CM_CMD_ACCEPT:
+      return with.operator()<rdma_ucm_accept>(
+          kAcceptBytes, [&](const rdma_ucm_accept& c) { return accept(file, c); });
+    case RDMA_USER_CM_CMD_REJECT:
+      return HOSTNIC_CM(rdma_ucm_reject, reject(file, c));
+    case RDMA_USER_CM_CMD_DISCONNECT:
+      return HOSTNIC_CM(rdma_ucm_disconnect, disconnect(file, c));
+    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+      return HOSTNIC_CM(rdma_ucm_init_qp_attr, init_qp_attr(file, c));
+    case RDMA_USER_CM_CMD_GET_EVENT:
+      return get_event(file);
+    case RDMA_USER_CM_CMD_SET_OPTION:
+      return HOSTNIC_CM(rdma_ucm_set_option, set_option(file, c, bytes.subspan(sizeof(c))));
+    case RDMA_USER_CM_CMD_NOTIFY:
+      return HOSTNIC_CM(rdma_ucm_notify, notify(file, c));
+    case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+      return HOSTNIC_CM(rdma_ucm_join_ip_mcast, join(file, c.id, c.uid, bytes_of(c.addr)));
+    case RDMA_USER_CM_CMD_JOIN_MCAST:
+      return HOSTNIC_CM(rdma_ucm_join_mcast, join(file, c.id, c.uid, sized(c.addr, c.addr_size)));
+    case RDMA_USER_CM_CMD_LEAVE_MCAST:
+      return HOSTNIC_CM(rdma_ucm_destroy_id, leave(file, c));
+    case RDMA_USER_CM_CMD_MIGRATE_ID:
+      return HOSTNIC_CM(rdma_ucm_migrate_id, migrate(file, command, c));
+    case kCmTokenTaken:
+      file.token_out = false;
+      return {};
+    default:
+      return {ENOSYS, {}};
+  }
+#undef HOSTNIC_CM
+}
+
+CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& command) {
+  switch (command.ps) {
+    case RDMA_PS_TCP:
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+    case RDMA_PS_IB:
+      break;
+    default:
+      return {EPROTONOSUPPORT, {}};
+  }
+  CmId* id = add_id(file);
+  if (id == nullptr) return {ENOMEM, {}};
+  id->uid = command.uid;
+  id->port_space = command.ps;
+  id->datagram = command.ps == RDMA_PS_UDP || command.ps == RDMA_PS_IPOIB ||
+                 (command.ps == RDMA_PS_IB && command.qp_type == kQpTypeUd);
+  return respond(rdma_ucm_create_id_resp{id->handle});
+}
+
+CmAgent::Result CmAgent::destroy_id(CmFile& file, const rdma_ucm_destroy_id& command) {
+  CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  const rdma_ucm_destroy_id_resp response{id->events_reported};
+  destroy(*id);
+  return respond(response);
+}
+
+CmAgent::Result CmAgent::bind_address(CmFile& file, uint32_t handle,
+                                      std::span<const std::byte> bytes) {
+  CmId* id = find_of(file, handle);
+  if (id == nullptr) return {ENOENT, {}};
+  const auto address = parse_address(bytes);
+  if (!address) return {address.error(), {}};
+  if (!address->given) return {EAFNOSUPPORT, {}};
+  return {bind(*id, address->ip, address->port), {}};
+}
+
+CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
+                                         std::span<const std::byte> source_bytes,
+                                         std::span<const std::byte> destination_bytes) {
+  CmId* id = find_of(file, handle);
+  if (id == nullptr) return {ENOENT, {}};
+  const auto source = parse_address(source_bytes);
+  const auto destination = parse_address(destination_bytes);
+  if (!source) return {source.error(), {}};
+  if (!destination) return {destination.error(), {}};
+  if (!destination->given || id->listening || id->connection != 0) return {EINVAL, {}};
+  if (!id->bound) {
+    if (const int error = bind(*id, source->ip, source->port)) return {error, {}};
+  }
+  if (id->nic == nullptr) {
+    id->nic = route(file, destination->ip);
+    if (id->nic == nullptr) return {ENETUNREACH, {}};
+    id->source = id->nic->ip();
+  }
+  id->destination = destination->ip;
+  if (raw(destination->ip) == 0 || raw(destination->ip) >> 24 == 127)
+    id->destination = id->nic->ip();
+  id->destination_port = destination->port;
+  if (reachable(*id->nic, id->destination))
+    tell(*id, CmEvent::kAddrResolved, 0);
+  else
+    tell(*id, CmEvent::kAddrError, -EHOSTUNREACH);
+  return {};
+}
+
+CmAgent::Result CmAgent::resolve_route(CmFile& file, const rdma_ucm_resolve_route& command) {
+  CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  if (id->nic == nullptr || raw(id->destination) == 0) return {EINVAL, {}};
+  tell(*id, CmEvent::kRouteResolved, 0);
+  return {};
+}
+
+CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command) {
+  const CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  rdma_ucm_query_route_resp response{};
+  put_address(response.src_addr, id->source, id->source_port);
+  if (raw(id->destination) != 0)
+    put_address(response.dst_addr, id->destination, id->destination_port);
+  response.ibdev_index = kUnknownIndex;
+  if (id->nic == nullptr) return respond(response);
+  const NicSettings& settings = id->nic->unit->plan.settings;
+  response.node_guid = daemon_.device_info(*id->nic->unit).node_guid;
+  response.port_num = kPortNumber;
+  ib_user_path_rec& path = response.ib_route[0];
+  const cm::Gid own = cm::gid_of(id->source), peer = cm::gid_of(id->destination);
+  memcpy(path.sgid, own.data(), own.size());
+  if (raw(id->destination) != 0) {
+    response.num_paths = 1;
+    memcpy(path.dgid, peer.data(), peer.size());
+  }
+  path.pkey = htons(0xffff);
+  path.reversible = 1;
+  path.mtu = static_cast<uint32_t>(std::bit_width(settings.mtu_bytes) - 8);
+  path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
+  path.hop_limit = 64;
+  path.traffic_class = id->type_of_service;
+  path.packet_life_time = 16;
+  return respond(response);
+}
+
+CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
+  const CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  if (command.option != RDMA_USER_CM_QUERY_ADDR) return {ENOSYS, {}};
+  rdma_ucm_query_addr_resp response{};
+  put_address(response.src_addr, id->source, id->source_port);
+  response.src_size = sizeof(sockaddr_in);
+  if (raw(id->destination) != 0) {
+    put_address(response.dst_addr, id->destination, id->destination_port);
+    response.dst_size = sizeof(sockaddr_in);
+  }
+  response.pkey = 0xffff;
+  response.ibdev_index = kUnknownIndex;
+  if (id->nic != nullptr) {
+    response.node_guid = daemon_.device_info(*id->nic->unit).node_guid;
+    response.port_num = kPortNumber;
+  }
+  return respond(response);
+}
+
+CmAgent::Result CmAgent::listen(CmFile& file, const rdma_ucm_listen& command) {
+  CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  if (id->listening || raw(id->destination) != 0) return {EINVAL, {}};
+  if (!id->bound) {
+    if (const int error = bind(*id, Ipv4Address{}, 0)) return {error, {}};
+  }
+  // Those that share the port by REUSEADDR may not both listen.
+  id->listening = true;
+  const bool reused = std::exchange(id->reuse_address, false);
+  const bool free = port_free(*id, id->source_port);
+  id->reuse_address = reused;
+  id->listening = free;
+  if (!free) return {EADDRINUSE, {}};
+  id->backlog =
+      command.backlog > 0 && command.backlog < kMaxBacklog ? command.backlog : kMaxBacklog;
+  return {};
+}
+
+CmAgent::Result CmAgent::get_event(CmFile& file) {
+  file.token_out = false;
+  if (file.events.empty()) return {EAGAIN, {}};
+  const CmFile::Waiting waiting = file.events.front();
+  file.events.pop_front();
+  if (CmId* owner = find(waiting.owner)) {
+    ++owner->events_reported;
+    if (waiting.request != 0) ++owner->backlog;
+    for (CmMulticast& each : owner->multicasts)
+      if (each.handle == waiting.multicast) ++each.events_reported;
+  }
+  give_token(file);
+  return respond(waiting.event);
+}
+
+CmAgent::Result CmAgent::set_option(CmFile& file, const rdma_ucm_set_option& command,
+                                    std::span<const std::byte> value) {
+  CmId* id = find_of(file, command.id);
+  if (id == nullptr) return {ENOENT, {}};
+  if (value.size() != command.optlen) return {EINVAL, {}};
+  if (command.level != RDMA_OPTION_ID) return {ENOSYS, {}};
+  const auto byte = take<uint8_t>(value);
+  const auto number = take<int>(value);
+  switch (command.optname) {
+    case RDMA_OPTION_ID_TOS:
+      if (value.size() != 1) return {EINVAL, {}};
+      id->type_of_service = *byte;
+      return {};
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      if (value.size() != 1 || *byte > 31) return {EINVAL, {}};
+      id->ack_timeout = *byte;
+      return {};
+    case RDMA_OPTION_ID_REUSEADDR:
+      if (!number || value.size() != sizeof(int)) return {EINVAL, {}};
+      id->reuse_address = *number != 0;
+      return {};
+    case RDMA_OPTION_ID_AFONLY:  // IPv6 has no addresses of its own here
+      return {number && value.size() == sizeof(int) ? 0 : EINVAL, {}};
+    default:
+      return {ENOSYS, {}};
+  }
+}
+
+CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
+                              std::span<const std::byte> bytes) {
+  CmId* id = find_of(file, handle);
+  if (id == nullptr) return {ENOENT, {}};
+  const auto address = parse_address(bytes);
+  if (!address) return {address.error(), {}};
+  if (id->nic == nullptr || !wire::is_multicast(address->ip)) return {EINVAL, {}};
+  if (id->multicasts.size() >= kMaxMulticasts) return {ENOMEM, {}};
+  const uint32_t multicast = next_handle_++;
+  id->multicasts.push_back({multicast, uid, 0});
+  rdma_ucm_event_resp event{};
+  event.uid = uid;
+  event.id = multicast;
+  event.param.ud.qp_num = raw(wire::kMulticastQpn);
+  event.param.ud.qkey = id->qkey != 0 ? id->qkey : kDatagramQkey;
+  event.param.ud.ah_attr = address_handle(*id->nic, address->ip, id->type_of_service);
+  tell(*id, event, CmEvent::kMulticastJoin, 0, 0, multicast);
+  return respond(rdma_ucm_create_id_resp{multicast});
+}
+
+CmAgent::Result CmAgent::leave(CmFile& file, const rdma_ucm_destroy_id& command) {
+  for (auto& [handle, id] : ids_) {
+    if (id.file != &file) continue;
+    const auto found = std::find_if(id.multicasts.begin(), id.multicasts.end(),
+                                    [&](const auto& each) { return each.handle == command.id; });
+    if (found == id.multicasts.end()) continue;
+    const rdma_ucm_destroy_id_resp response{found->events_reported};
+    std::erase_if(file.events, [&](const auto& each) { return each.multicast == command.id; });
+    id.multicasts.erase(found);
+    return respond(response);
+  }
+  return {ENOENT, {}};
+}
+
+// The id and its events move from another file to this one.
+CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
+                                 const rdma_ucm_migrate_id& migrate) {
+  CmId* id = find(migrate.id);
+  if (id == nullptr || id->file->name != command.other_file) return {ENOENT, {}};
+  const rdma_ucm_migrate_resp response{id->events_reported};
+  CmFile& from = *id->file;
+  if (&from == &file) return respond(response);
+  for (const CmFile::Waiting& waiting : from.events) {
+    if (waiting.owner != id->handle) continue;
+    file.events.push_back(waiting);
+    if (CmId* request = find(waiting.request)) request->file = &file;
+  }
+  std::erase_if(from.events, [&](const auto& each) { return each.owner == id->handle; });
+  id->file = &file;
+  return respond(response);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,221 @@
+#include "verbs-shim/cm/device.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_user_cm.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "protocol/hostif/control_socket.h"
+#include "verbs-shim/abi/devices.h"
+#include "verbs-shim/cm/files.h"
+#include "verbs-shim/driver/log.h"
+
+namespace hostnic::cm_device {
+namespace {
+
+// What the kernel says when the module goes away under a program.
+constexpr int kGone = ENODEV;
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+UniqueFd connect_to_hostnicd() {
+  const auto address = socket_address(default_socket_path());
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!address || !fd ||
+      connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
+    return {};
+  return fd;
+}
+
+int open_file(uint64_t visible_devices, int flags) {
+  UniqueFd fd = connect_to_hostnicd();
+  if (!fd) return fail(kGone);
+  const OpenCmRequest request{visible_devices};
+  if (!send_request(fd.get(), ControlKind::kOpenCm, std::as_bytes(std::span(&request, 1))))
+    return fail(kGone);
+  const auto reply = receive_reply(fd.get());
+  OpenCmReply opened{};
+  if (!reply || (reply->header.error == 0 && reply->payload.size() != sizeof(opened)))
+    return fail(kGone);
+  if (reply->header.error != 0) {
+    log_warn("rdma_cm: %s", reply->header.message);
+    return fail(reply->header.error);
+  }
+  memcpy(&opened, reply->payload.data(), sizeof(opened));
+  if ((flags & O_NONBLOCK) != 0) fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  const int file = fcntl(fd.get(), (flags & O_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+  if (file < 0 || add_file(file, opened.file)) return file;
+  close(file);
+  return fail(ENOMEM);
+}
+
+// ---- one command
+
+struct Answer {
+  CmAnswer header{};
+  std::vector<std::byte> response;
+};
+
+bool send_whole(int fd, const msghdr& message) {
+  for (;;) {
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) >= 0) return true;
+    if (errno != EAGAIN && errno != EINTR) return false;
+    // The program has made its file non-blocking; that is about events.
+    pollfd room{fd, POLLOUT, 0};
+    if (errno == EAGAIN) poll(&room, 1, -1);
+  }
+}
+
+// False: hostnicd is gone.
+bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, Answer& answer) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return false;
+  const UniqueFd ours(pair[0]);
+  {
+    const UniqueFd theirs(pair[1]);
+    iovec parts[2] = {{const_cast<CmCommand*>(&command), sizeof(command)},
+                      {const_cast<std::byte*>(bytes.data()), bytes.size()}};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(rights), &pair[1], sizeof(int));
+    if (!send_whole(fd, message)) return false;
+  }
+  std::byte buffer[kMaxCmBytes];
+  ssize_t received = -1;
+  do {
+    received = recv(ours.get(), buffer, sizeof(buffer), 0);
+  } while (received < 0 && errno == EINTR);
+  if (received < static_cast<ssize_t>(sizeof(answer.header))) return false;
+  memcpy(&answer.header, buffer, sizeof(answer.header));
+  answer.response.assign(buffer + sizeof(answer.header), buffer + received);
+  if (answer.header.token_stale != 0) {
+    char token = 0;
+    Answer ignored;
+    if (recv(fd, &token, 1, MSG_DONTWAIT) == 1) call(fd, {kCmTokenTaken, 0, 0}, {}, ignored);
+  }
+  return true;
+}
+
+// The next event, waiting for one unless the file is non-blocking.
+bool call_for_event(int fd, Answer& answer) {
+  do {
+    char token = 0;
+    const ssize_t taken = recv(fd, &token, 1, 0);
+    if (taken == 0) errno = kGone;
+    if (taken <= 0) return false;
+    if (!call(fd, {RDMA_USER_CM_CMD_GET_EVENT, 0, 0}, {}, answer)) {
+      errno = kGone;
+      return false;
+    }
+    // The event may have gone with its id, or to another thread.
+  } while (answer.header.error == EAGAIN);
+  return true;
+}
+
+// Where in the command the address of the response is. -1: it has none.
+int response_offset(uint32_t command) {
+  switch (command) {
+    case RDMA_USER_CM_CMD_CREATE_ID:
+      return offsetof(rdma_ucm_create_id, response);
+    case RDMA_USER_CM_CMD_DESTROY_ID:
+    case RDMA_USER_CM_CMD_LEAVE_MCAST:
+    case RDMA_USER_CM_CMD_QUERY_ROUTE:
+    case RDMA_USER_CM_CMD_QUERY:
+    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+    case RDMA_USER_CM_CMD_GET_EVENT:
+    case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+    case RDMA_USER_CM_CMD_JOIN_MCAST:
+    case RDMA_USER_CM_CMD_MIGRATE_ID:
+      return 0;
+    default:
+      return -1;
+  }
+}
+
+// What the command refers to in this process's memory goes along.
+bool complete_command(CmCommand& command, std::vector<std::byte>& bytes) {
+  if (command.command == RDMA_USER_CM_CMD_SET_OPTION) {
+    rdma_ucm_set_option option;
+    if (bytes.size() < sizeof(option)) return false;
+    memcpy(&option, bytes.data(), sizeof(option));
+    if (option.optlen > kMaxCmBytes / 2) return false;
+    const auto* value = reinterpret_cast<const std::byte*>(option.optval);
+    bytes.resize(sizeof(option));
+    bytes.insert(bytes.end(), value, value + option.optlen);
+  } else if (command.command == RDMA_USER_CM_CMD_MIGRATE_ID) {
+    rdma_ucm_migrate_id migrate;
+    if (bytes.size() < sizeof(migrate)) return false;
+    memcpy(&migrate, bytes.data(), sizeof(migrate));
+    command.other_file = file_name(static_cast<int>(migrate.fd));
+  }
+  return true;
+}
+
+ssize_t run_command(int fd, const std::byte* written, size_t size) {
+  rdma_ucm_cmd_hdr header;
+  if (size < sizeof(header)) return fail(EINVAL);
+  memcpy(&header, written, sizeof(header));
+  if (header.in + sizeof(header) > size || header.in > kMaxCmBytes / 2) return fail(EINVAL);
+  const std::byte* in = written + sizeof(header);
+  std::vector<std::byte> bytes(in, in + header.in);
+  const int at = response_offset(header.cmd);
+  uint64_t response = 0;
+  if (at >= 0) {
+    if (bytes.size() < at + sizeof(response)) return fail(EINVAL);
+    memcpy(&response, bytes.data() + at, sizeof(response));
+  }
+  CmCommand command{header.cmd, 0, 0};
+  if (!complete_command(command, bytes)) return fail(EINVAL);
+  Answer answer;
+  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
+    if (!call_for_event(fd, answer)) return -1;
+  } else if (!call(fd, command, bytes, answer)) {
+    return fail(kGone);
+  }
+  if (answer.header.error != 0) return fail(answer.header.error);
+  if (response != 0)
+    memcpy(reinterpret_cast<void*>(response), answer.response.data(),
+           std::min<size_t>(answer.response.size(), header.out));
+  return static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+int open_device(int flags) noexcept {
+  try {
+    uint64_t visible_devices = 0;
+    for (const abi::DeviceObject* device : abi::current_devices())
+      visible_devices |= uint64_t{1} << (info_of(*device).index & 63);
+    return visible_devices == 0 ? -2 : open_file(visible_devices, flags);
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+}
+
+ssize_t write_command(int fd, const void* bytes, size_t size) noexcept {
+  try {
+    return run_command(fd, static_cast<const std::byte*>(bytes), size);
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+}
+
+}  // namespace hostnic::cm_device
