@@ -73,7 +73,7 @@ class LabDaemon {
     command.insert(command.end(), options.daemon_arguments.begin(), options.daemon_arguments.end());
     UniqueFd log;
     ChildOptions child;
-    child.environment = {{"XDG_RUNTIME_DIR", directory.path()}};
+    child.environment = {{"XDG_RUNTIME_DIR", directory.path()}, {"HOSTNIC_LAB", "1"}};
     child.unset = {"LD_PRELOAD", "HOSTNIC_SOCKET"};
     child.own_group = child.dies_with_us = child.stdin_null = true;
     child.keep_fds = {write_end.get()};

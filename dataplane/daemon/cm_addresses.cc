@@ -55,6 +55,16 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
   });
 }
 
+// What a loopback address leads to: this host is all of hostnicd's NICs, so that a lab's server and
+// client in one command line find each other. The NIC's own address unless only another is listened
+// on.
+Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
+  if (listener(own, port_space, port) != nullptr) return own.ip();
+  for (const CmNic& nic : nics_)
+    if (listener(nic, port_space, port) != nullptr && reachable(own, nic.ip())) return nic.ip();
+  return own.ip();
+}
+
 // ---- ports
 
 bool CmAgent::port_free(const CmId& id, uint16_t port) const {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "dataplane/daemon/clock.h"
 #include "dataplane/daemon/log.h"
@@ -34,7 +35,7 @@ bool watch(int epoll_fd, int fd) {
 
 }  // namespace
 
-CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd) {
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
   uint32_t index = 0;
   for (NicUnit& unit : daemon_.nics()) {
     CmNic nic;
@@ -196,6 +197,7 @@ void CmAgent::advance() {
     if (nic.endpoint->next_deadline_ns() <= now) nic.endpoint->advance(now);
     take_events(nic);
   }
+  look_at_kept();
   flush();
 }
 
@@ -215,6 +217,7 @@ void CmAgent::flush() {
 int CmAgent::wait_ms() const {
   TimeNs deadline = UINT64_MAX;
   for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
+  if (!kept_.empty()) deadline = std::min(deadline, kept_.front().refuse_ns);
   if (deadline == UINT64_MAX) return -1;
   const TimeNs now = monotonic_now_ns();
   if (deadline <= now) return 0;

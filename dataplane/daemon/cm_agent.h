@@ -149,6 +149,7 @@ class CmAgent {
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   CmNic* route(const CmFile& file, Ipv4Address destination);
   bool reachable(const CmNic& nic, Ipv4Address destination) const;
+  Ipv4Address this_host(const CmNic& own, uint16_t port_space, uint16_t port);
   int bind(CmId& id, Ipv4Address ip, uint16_t port);
   int take_port(CmId& id, uint16_t port);
   void release_port(CmId& id);
@@ -185,6 +186,8 @@ class CmAgent {
   void take_event(CmNic& nic, const cm::Event& event);
   void take_request(CmNic& nic, const cm::Event& event);
   void refuse(CmNic& nic, const cm::Event& event);
+  void refuse_or_keep(CmNic& nic, const cm::Event& event);
+  void look_at_kept();
   // Of an id that has no file, or whose program does not know it yet, nothing is told.
   void tell(CmId& id, CmEvent kind, int status);
   void tell(CmId& id, rdma_ucm_event_resp event, CmEvent kind, int status, uint32_t request = 0,
@@ -197,6 +200,14 @@ class CmAgent {
   std::list<CmFile> files_;
   std::vector<CmNic> nics_;
   std::unordered_map<uint32_t, CmId> ids_;
+  // In a lab: requests for services that nobody offers yet, oldest first.
+  struct Kept {
+    CmNic* nic;
+    cm::Event event;
+    TimeNs refuse_ns;
+  };
+  std::deque<Kept> kept_;
+  bool in_lab_;
   // Who has a port: by port space and port.
   std::map<std::pair<uint16_t, uint16_t>, std::vector<uint32_t>> ports_;
   uint32_t next_handle_ = 1;

@@ -218,7 +218,7 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
   }
   id->destination = destination->ip;
   if (raw(destination->ip) == 0 || raw(destination->ip) >> 24 == 127)
-    id->destination = id->nic->ip();
+    id->destination = this_host(*id->nic, id->port_space, destination->port);
   id->destination_port = destination->port;
   if (reachable(*id->nic, id->destination))
     tell(*id, CmEvent::kAddrResolved, 0);

@@ -350,6 +350,39 @@ void CmAgent::refuse(CmNic& nic, const cm::Event& event) {
   nic.endpoint->destroy(event.connection, now);
 }
 
+// A lab makes two hosts of one command line, `server & client`, and a client may come first. On two
+// hosts the person is slower than the server.
+void CmAgent::refuse_or_keep(CmNic& nic, const cm::Event& event) {
+  constexpr TimeNs kPatienceNs = 1'000'000'000;
+  constexpr size_t kMostKept = 1024;
+  if (!in_lab_ || kept_.size() >= kMostKept) return refuse(nic, event);
+  kept_.push_back({&nic, event, monotonic_now_ns() + kPatienceNs});
+}
+
+// Somebody may listen now, or will not any more.
+void CmAgent::look_at_kept() {
+  const TimeNs now = monotonic_now_ns();
+  for (size_t left = kept_.size(); left != 0; --left) {
+    const Kept kept = std::move(kept_.front());
+    kept_.pop_front();
+    const cm::State state = kept.nic->endpoint->state_of(kept.event.connection);
+    if (state != cm::State::kReqReceived && state != cm::State::kSidrReceived) {
+      kept.nic->endpoint->destroy(kept.event.connection, now);  // its program has given up
+      continue;
+    }
+    const auto* req = std::get_if<cm::Req>(&kept.event.message);
+    const uint64_t service =
+        req != nullptr ? req->service_id : std::get<cm::SidrReq>(kept.event.message).service_id;
+    if (listener(*kept.nic, port_space_of(service), port_of(service)) != nullptr) {
+      take_request(*kept.nic, kept.event);
+    } else if (now >= kept.refuse_ns) {
+      refuse(*kept.nic, kept.event);
+    } else {
+      kept_.push_back(kept);
+    }
+  }
+}
+
 void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   const auto* req = std::get_if<cm::Req>(&event.message);
   const auto* sidr = std::get_if<cm::SidrReq>(&event.message);
@@ -357,8 +390,9 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   const auto ip =
       req != nullptr ? ip_header_of(req->private_data) : ip_header_of(sidr->private_data);
   CmId* listening = listener(nic, port_space_of(service), port_of(service));
-  if (listening == nullptr || !ip || listening->datagram != (sidr != nullptr))
-    return refuse(nic, event);
+  if (!ip) return refuse(nic, event);
+  if (listening == nullptr) return refuse_or_keep(nic, event);
+  if (listening->datagram != (sidr != nullptr)) return refuse(nic, event);
   const uint32_t listener_handle = listening->handle;
   CmId* id = listening->backlog == 0 ? nullptr : add_id(*listening->file);
   if (id == nullptr) {

@@ -14,6 +14,7 @@ from harness import (  # noqa: E402
     HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
+from cm_cases import CM  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
@@ -143,6 +144,14 @@ class Maker:
                               pingpong_is_ok if pingpong else perftest_rows(rows), 180,
                               quick and place == "two NICs",
                               slow=rows == ALL_SIZES and place == "one NIC")
+
+    def add_rdma_cm(self):
+        for name, server, client, check, quick, loses in CM:
+            for network in ([], ["--loss", "1%"]) if loses else ([],):
+                self.cases.append(Case(
+                    f"{name} [two NICs, {'loss 1%' if network else 'clean'}]",
+                    self.lab(network, pair(0, self.run_on("hnic0", server), self.run_on("hnic1", client))),
+                    120, quick and not network, check))
 
     def add_pingpong_options(self):
         """All pairs of a program in one lab; in CI and quickly, those of the richest program."""
@@ -281,6 +290,7 @@ def main():
     maker.add_stock_programs()
     maker.add_unreliable_services()
     maker.add_shared_receive_queues()
+    maker.add_rdma_cm()
     maker.add_pingpong_options()
     maker.add_one_line()
     maker.add_data_checks()
