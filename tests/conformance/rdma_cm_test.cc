@@ -1,0 +1,391 @@
+// rdma_cm through the stock librdmacm: addresses and ports, the descriptor, private data and
+// reasons, connections that end in each way.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace hostnic::conformance {
+namespace {
+
+// The address of the device that is first in the list.
+in_addr device_address() {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  in_addr address{};
+  if (count > 0) {
+    ibv_context* context = ibv_open_device(list[0]);
+    ibv_gid gid{};
+    if (context != nullptr && ibv_query_gid(context, 1, 0, &gid) == 0)
+      memcpy(&address, &gid.raw[12], sizeof(address));
+    if (context != nullptr) ibv_close_device(context);
+  }
+  ibv_free_device_list(list);
+  return address;
+}
+
+sockaddr_in address_of(in_addr ip, uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr = ip;
+  address.sin_port = htons(port);
+  return address;
+}
+
+struct Channel {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  ~Channel() { rdma_destroy_event_channel(channel); }
+  int fd() const { return channel->fd; }
+  bool readable(int wait_ms) const {
+    pollfd watched{channel->fd, POLLIN, 0};
+    return poll(&watched, 1, wait_ms) == 1;
+  }
+};
+
+struct Id {
+  explicit Id(Channel& channel, rdma_port_space space = RDMA_PS_TCP) {
+    EXPECT_EQ(rdma_create_id(channel.channel, &id, this, space), 0) << strerror(errno);
+  }
+  explicit Id(rdma_cm_id* made) : id(made) {}
+  Id(const Id&) = delete;
+  Id& operator=(const Id&) = delete;
+  ~Id() {
+    if (id == nullptr) return;
+    if (id->qp != nullptr) rdma_destroy_qp(id);
+    rdma_destroy_id(id);
+  }
+  int bind(in_addr ip, uint16_t port) {
+    sockaddr_in address = address_of(ip, port);
+    return rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address));
+  }
+  int resolve(in_addr ip, uint16_t port) {
+    sockaddr_in address = address_of(ip, port);
+    return rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&address), 2000);
+  }
+  void make_qp() {
+    ibv_qp_init_attr attr{};
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1};
+    EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), 0) << strerror(errno);
+  }
+  rdma_cm_id* id = nullptr;
+};
+
+// An event, acknowledged when it is gone.
+struct Taken {
+  rdma_cm_event* event = nullptr;
+  explicit Taken(Channel& channel) {
+    EXPECT_TRUE(channel.readable(20'000)) << "no event came";
+    if (channel.readable(0)) {
+      EXPECT_EQ(rdma_get_cm_event(channel.channel, &event), 0) << strerror(errno);
+    }
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() {
+    if (event != nullptr) rdma_ack_cm_event(event);
+  }
+  rdma_cm_event_type type() const {
+    return event != nullptr ? event->event : static_cast<rdma_cm_event_type>(-1);
+  }
+  std::string data() const {
+    const auto& param = event->param.conn;
+    if (param.private_data == nullptr) return "";
+    const auto* text = static_cast<const char*>(param.private_data);
+    return {text, strnlen(text, param.private_data_len)};
+  }
+};
+
+rdma_conn_param with_data(const char* text) {
+  rdma_conn_param param{};
+  param.private_data = text;
+  param.private_data_len = static_cast<uint8_t>(strlen(text));
+  param.responder_resources = param.initiator_depth = 1;
+  param.retry_count = param.rnr_retry_count = 7;
+  return param;
+}
+
+void resolve_all(Channel& channel, Id& id, in_addr ip, uint16_t port) {
+  ASSERT_EQ(id.resolve(ip, port), 0) << strerror(errno);
+  ASSERT_EQ(Taken(channel).type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(id.id, 2000), 0) << strerror(errno);
+  ASSERT_EQ(Taken(channel).type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+class RdmaCm : public testing::Test {
+ protected:
+  const in_addr ip = device_address(), any{};
+};
+
+TEST_F(RdmaCm, PortsAreGivenOutOnce) {
+  Channel channel;
+  Id first(channel), second(channel), third(channel);
+  ASSERT_EQ(first.bind(any, 0), 0) << strerror(errno);
+  const uint16_t port = ntohs(rdma_get_src_port(first.id));
+  EXPECT_NE(port, 0);
+  EXPECT_EQ(first.id->verbs, nullptr) << "it belongs to no device";
+  EXPECT_EQ(second.bind(ip, port), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  // Another port space is another service.
+  Id datagram(channel, RDMA_PS_UDP);
+  EXPECT_EQ(datagram.bind(ip, port), 0) << strerror(errno);
+  EXPECT_NE(datagram.id->verbs, nullptr);
+  const in_addr foreign{htonl(0xc0000201)};
+  EXPECT_EQ(third.bind(foreign, 0), -1);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);
+}
+
+TEST_F(RdmaCm, AListenerHasItsPortAlone) {
+  Channel channel;
+  Id first(channel);
+  int on = 1;
+  ASSERT_EQ(rdma_set_option(first.id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0)
+      << strerror(errno);
+  ASSERT_EQ(first.bind(ip, 0), 0);
+  const uint16_t port = ntohs(rdma_get_src_port(first.id));
+  {
+    Id second(channel);
+    ASSERT_EQ(rdma_set_option(second.id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)),
+              0);
+    ASSERT_EQ(second.bind(ip, port), 0) << strerror(errno);
+    EXPECT_EQ(rdma_listen(first.id, 1), -1);
+    EXPECT_EQ(errno, EADDRINUSE);
+  }
+  EXPECT_EQ(rdma_listen(first.id, 1), 0) << strerror(errno);
+  Id third(channel);
+  EXPECT_EQ(third.bind(ip, port), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+}
+
+TEST_F(RdmaCm, OptionsAreCheckedAndIbAddressesRefused) {
+  Channel channel;
+  Id id(channel);
+  uint8_t tos = 32, timeout = 40;
+  EXPECT_EQ(rdma_set_option(id.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+  EXPECT_EQ(rdma_set_option(id.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_set_option(id.id, RDMA_OPTION_ID, 77, &tos, 1), -1);
+  EXPECT_EQ(errno, ENOSYS);
+  sockaddr_storage ib{};
+  ib.ss_family = AF_IB;
+  EXPECT_EQ(rdma_bind_addr(id.id, reinterpret_cast<sockaddr*>(&ib)), -1);
+}
+
+TEST_F(RdmaCm, TheDescriptorIsReadableWhileAnEventWaits) {
+  Channel channel;
+  struct stat status;
+  ASSERT_EQ(fstat(channel.fd(), &status), 0);
+  EXPECT_TRUE(S_ISCHR(status.st_mode));
+  EXPECT_FALSE(channel.readable(0));
+  fcntl(channel.fd(), F_SETFL, fcntl(channel.fd(), F_GETFL) | O_NONBLOCK);
+  rdma_cm_event* none = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(channel.channel, &none), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  const int epoll = epoll_create1(0);
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, channel.fd(), &event);
+  Id first(channel);
+  auto second = std::make_unique<Id>(channel);
+  ASSERT_EQ(first.resolve(ip, 7), 0);
+  ASSERT_EQ(epoll_wait(epoll, &event, 1, 5000), 1);
+  EXPECT_EQ(epoll_wait(epoll, &event, 1, 0), 0) << "an edge comes once";
+  ASSERT_EQ(second->resolve(ip, 7), 0);
+  EXPECT_EQ(Taken(channel).event->id, first.id);
+  EXPECT_TRUE(channel.readable(5000)) << "the second one";
+  second.reset();
+  EXPECT_FALSE(channel.readable(0)) << "events go with their id";
+  EXPECT_EQ(rdma_get_cm_event(channel.channel, &none), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  close(epoll);
+}
+
+TEST_F(RdmaCm, CopiesOfTheDescriptorServeAsWell) {
+  Channel channel;
+  const int copy = dup(channel.fd());
+  close(channel.channel->fd);
+  // The old number becomes an ordinary file.
+  const int null = open("/dev/null", O_WRONLY);
+  EXPECT_EQ(write(null, "x", 1), 1);
+  channel.channel->fd = copy;
+  Id id(channel);
+  ASSERT_EQ(id.resolve(ip, 7), 0) << strerror(errno);
+  EXPECT_EQ(Taken(channel).type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  close(null);
+}
+
+TEST_F(RdmaCm, PrivateDataAndReasonsArrive) {
+  Channel server, client;
+  Id listener(server), id(client);
+  ASSERT_EQ(listener.bind(ip, 0), 0);
+  ASSERT_EQ(rdma_listen(listener.id, 4), 0);
+  resolve_all(client, id, ip, ntohs(rdma_get_src_port(listener.id)));
+  id.make_qp();
+  rdma_conn_param param = with_data("let me in");
+  ASSERT_EQ(rdma_connect(id.id, &param), 0) << strerror(errno);
+  {
+    Taken request(server);
+    ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+    EXPECT_EQ(request.event->listen_id, listener.id);
+    EXPECT_EQ(request.data(), "let me in");
+    EXPECT_EQ(request.event->param.conn.private_data_len, 56);
+    EXPECT_EQ(request.event->param.conn.qp_num, id.id->qp->qp_num);
+    EXPECT_EQ(rdma_reject(request.event->id, "no", 2), 0) << strerror(errno);
+    rdma_destroy_id(request.event->id);
+  }
+  Taken rejected(client);
+  ASSERT_EQ(rejected.type(), RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rejected.event->status, 28);
+  EXPECT_EQ(rejected.data(), "no");
+}
+
+TEST_F(RdmaCm, ConnectsTransfersAndDisconnects) {
+  Channel server, client;
+  Id listener(server);
+  ASSERT_EQ(listener.bind(any, 0), 0);
+  ASSERT_EQ(rdma_listen(listener.id, 4), 0);
+  for (int round = 0; round < 20; ++round) {
+    Id id(client), accepted(nullptr);
+    resolve_all(client, id, ip, ntohs(rdma_get_src_port(listener.id)));
+    id.make_qp();
+    rdma_conn_param param = with_data("hello");
+    ASSERT_EQ(rdma_connect(id.id, &param), 0) << strerror(errno);
+    {
+      Taken request(server);
+      ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+      accepted.id = request.event->id;
+    }
+    accepted.make_qp();
+    char sent[32] = "over the queue pair", received[32] = {};
+    ibv_mr* to = rdma_reg_msgs(accepted.id, received, sizeof(received));
+    ibv_mr* from = rdma_reg_msgs(id.id, sent, sizeof(sent));
+    ASSERT_EQ(rdma_post_recv(accepted.id, nullptr, received, sizeof(received), to), 0);
+    param = with_data("welcome");
+    ASSERT_EQ(rdma_accept(accepted.id, &param), 0) << strerror(errno);
+    {
+      Taken established(client);
+      ASSERT_EQ(established.type(), RDMA_CM_EVENT_ESTABLISHED);
+      EXPECT_EQ(established.data(), "welcome");
+    }
+    ASSERT_EQ(Taken(server).type(), RDMA_CM_EVENT_ESTABLISHED);
+    ASSERT_EQ(rdma_post_send(id.id, nullptr, sent, sizeof(sent), from, IBV_SEND_SIGNALED), 0);
+    ibv_wc wc;
+    ASSERT_EQ(rdma_get_send_comp(id.id, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(rdma_get_recv_comp(accepted.id, &wc), 1);
+    EXPECT_STREQ(received, sent);
+    ASSERT_EQ(rdma_disconnect(id.id), 0);
+    ASSERT_EQ(Taken(server).type(), RDMA_CM_EVENT_DISCONNECTED);
+    ASSERT_EQ(rdma_disconnect(accepted.id), 0);
+    ASSERT_EQ(Taken(client).type(), RDMA_CM_EVENT_DISCONNECTED);
+    rdma_dereg_mr(to);
+    rdma_dereg_mr(from);
+  }
+}
+
+constexpr char kPortPipe[] = "RDMA_CM_TEST_PORT_PIPE";
+
+// Run as a program of its own by the next test, since devices do not survive a fork.
+TEST_F(RdmaCm, DISABLED_AcceptsAndWaits) {
+  if (getenv(kPortPipe) == nullptr) GTEST_SKIP();
+  Channel server;
+  Id listener(server);
+  ASSERT_EQ(listener.bind(ip, 0), 0);
+  ASSERT_EQ(rdma_listen(listener.id, 1), 0);
+  const uint16_t port = ntohs(rdma_get_src_port(listener.id));
+  ASSERT_EQ(write(atoi(getenv(kPortPipe)), &port, sizeof(port)), 2);
+  Id accepted(nullptr);
+  {
+    Taken request(server);
+    accepted.id = request.event->id;
+  }
+  accepted.make_qp();
+  rdma_conn_param param = with_data("");
+  ASSERT_EQ(rdma_accept(accepted.id, &param), 0);
+  pause();
+}
+
+TEST_F(RdmaCm, AKilledPeerIsADisconnection) {
+  int ports[2];
+  ASSERT_EQ(pipe(ports), 0);
+  setenv(kPortPipe, std::to_string(ports[1]).c_str(), 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "rdma_cm_test", "--gtest_also_run_disabled_tests",
+          "--gtest_filter=RdmaCm.DISABLED_AcceptsAndWaits", nullptr);
+    _exit(127);
+  }
+  unsetenv(kPortPipe);
+  uint16_t port = 0;
+  ASSERT_EQ(read(ports[0], &port, sizeof(port)), 2);
+  Channel client;
+  Id id(client);
+  resolve_all(client, id, ip, port);
+  id.make_qp();
+  rdma_conn_param param = with_data("");
+  ASSERT_EQ(rdma_connect(id.id, &param), 0);
+  EXPECT_EQ(Taken(client).type(), RDMA_CM_EVENT_ESTABLISHED);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(Taken(client).type(), RDMA_CM_EVENT_DISCONNECTED);
+  // And its port is free again.
+  Id other(client);
+  EXPECT_EQ(other.bind(ip, port), 0) << strerror(errno);
+  close(ports[0]);
+  close(ports[1]);
+}
+
+TEST_F(RdmaCm, NobodyListensAndNobodyIsThere) {
+  Channel channel;
+  Id id(channel), far(channel), lost(channel);
+  resolve_all(channel, id, ip, 1);
+  id.make_qp();
+  rdma_conn_param param = with_data("");
+  ASSERT_EQ(rdma_connect(id.id, &param), 0);
+  {
+    Taken rejected(channel);
+    EXPECT_EQ(rejected.type(), RDMA_CM_EVENT_REJECTED);
+    EXPECT_EQ(rejected.event->status, 8) << "no such service";
+  }
+  in_addr absent = ip;
+  absent.s_addr = htonl((ntohl(ip.s_addr) & ~255u) | 250);
+  ASSERT_EQ(far.resolve(absent, 1), 0);
+  EXPECT_EQ(Taken(channel).type(), RDMA_CM_EVENT_ADDR_ERROR);
+  EXPECT_EQ(lost.resolve({htonl(0xc0000201)}, 1), -1);
+  EXPECT_EQ(errno, ENETUNREACH);
+}
+
+// More wait than the backlog has room for.
+TEST_F(RdmaCm, ABacklogIsABound) {
+  Channel server, client;
+  Id listener(server);
+  ASSERT_EQ(listener.bind(ip, 0), 0);
+  ASSERT_EQ(rdma_listen(listener.id, 2), 0);
+  Id first(client), second(client), third(client);
+  for (Id* id : {&first, &second, &third}) {
+    resolve_all(client, *id, ip, ntohs(rdma_get_src_port(listener.id)));
+    id->make_qp();
+    rdma_conn_param param = with_data("");
+    ASSERT_EQ(rdma_connect(id->id, &param), 0);
+    if (id == &third) break;
+  }
+  Taken refused(client);
+  EXPECT_EQ(refused.type(), RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(refused.event->id, third.id);
+}
+
+}  // namespace
+}  // namespace hostnic::conformance
