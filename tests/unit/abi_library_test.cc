@@ -78,7 +78,8 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
       "access",     "eaccess",        "euidaccess", "faccessat",      "readlink",
       "readlinkat", "__readlink_chk", "realpath",   "__realpath_chk", "canonicalize_file_name",
       "getxattr",   "lgetxattr",      "opendir",    "scandir",        "scandir64",
-      "connect"};
+      "connect",    "write",          "writev",     "fstat",          "fstat64",
+      "__fxstat",   "__fxstat64",     "dup",        "dup2",           "dup3"};
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
   const std::set<std::string> memory_hooks = {
