@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -53,8 +55,8 @@ TEST_F(AbiEventQueue, PopWaits) {
   producer.join();
 }
 
-// More than any socket buffer holds: nobody reads yet, and nobody may block or lose.
-TEST_F(AbiEventQueue, KeepsWhatTheSocketCantTake) {
+// More than any buffer of the kernel's holds: nobody reads yet, and nobody may block or lose.
+TEST_F(AbiEventQueue, KeepsAnyNumber) {
   constexpr uint64_t kCount = 20'000;
   for (uint64_t i = 0; i < kCount; ++i) queue_.push(i);
   set_nonblocking();
@@ -66,7 +68,7 @@ TEST_F(AbiEventQueue, KeepsWhatTheSocketCantTake) {
   EXPECT_FALSE(readable(queue_.fd()));
 }
 
-TEST_F(AbiEventQueue, RemovesFromSocketAndOverflow) {
+TEST_F(AbiEventQueue, RemovesAndKeepsOthersInOrder) {
   constexpr uint64_t kCount = 5'000;
   for (uint64_t i = 0; i < kCount; ++i) queue_.push(i);
   queue_.remove_if([](uint64_t record) { return record % 2 == 0; });
@@ -78,6 +80,56 @@ TEST_F(AbiEventQueue, RemovesFromSocketAndOverflow) {
   }
   uint64_t record = 0;
   EXPECT_EQ(queue_.pop(record), EAGAIN);
+}
+
+// Programs have thousands of channels.
+TEST_F(AbiEventQueue, TakesOneDescriptor) {
+  const int before = dup(0);
+  close(before);
+  EventQueue other;
+  ASSERT_EQ(other.open(), 0);
+  const int after = dup(0);
+  close(after);
+  EXPECT_EQ(after, before + 1);
+}
+
+// As many times readable as there are events left, also when one is removed while somebody waits.
+TEST_F(AbiEventQueue, IsNotReadableForWhatWasRemoved) {
+  queue_.push(1);
+  queue_.push(2);
+  queue_.remove_if([](uint64_t record) { return record == 1; });
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), 0);
+  EXPECT_EQ(record, 2u);
+  EXPECT_FALSE(readable(queue_.fd()));
+  queue_.push(3);
+  queue_.remove_if([](uint64_t) { return true; });
+  EXPECT_FALSE(readable(queue_.fd()));
+}
+
+TEST_F(AbiEventQueue, PushesPopsAndRemovalsAtOnce) {
+  constexpr uint64_t kCount = 20'001, kLast = kCount + 1;
+  std::atomic<bool> done{false};
+  std::thread remover([&] {
+    while (!done) queue_.remove_if([](uint64_t record) { return record % 3 == 0; });
+  });
+  std::thread producer([&] {
+    for (uint64_t i = 1; i <= kCount; ++i) queue_.push(i);
+    queue_.push(kLast);
+  });
+  uint64_t record = 0, previous = 0, wanted = 0;
+  while (record != kLast) {
+    ASSERT_EQ(queue_.pop(record), 0);
+    EXPECT_GT(record, previous);
+    previous = record;
+    if (record % 3 != 0) ++wanted;
+  }
+  producer.join();
+  done = true;
+  remover.join();
+  EXPECT_EQ(wanted, kLast - kLast / 3);
+  queue_.remove_if([](uint64_t) { return true; });
+  EXPECT_FALSE(readable(queue_.fd()));
 }
 
 }  // namespace

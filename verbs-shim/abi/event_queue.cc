@@ -1,71 +1,67 @@
 #include "verbs-shim/abi/event_queue.h"
 
-#include <sys/socket.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "verbs-shim/driver/cancellation.h"
-
 namespace hostnic::abi {
+namespace {
+
+// One event less for whoever waits, without waiting. False: none is left, whoever pops it has
+// taken it.
+bool take_back(int fd) {
+  uint64_t one = 0;
+  iovec into{&one, sizeof one};
+  // A system call of its own, for what preadv2() does besides being a cancellation point.
+  return syscall(SYS_preadv2, fd, &into, 1UL, -1L, -1L, RWF_NOWAIT) == sizeof one;
+}
+
+}  // namespace
 
 EventQueue::~EventQueue() {
-  if (read_fd_ >= 0) close(read_fd_);
-  if (write_fd_ >= 0) close(write_fd_);
+  if (fd_ >= 0) close(fd_);
 }
 
 int EventQueue::open() {
-  int ends[2];
-  // SEQPACKET and not DGRAM: the latter holds only net.unix.max_dgram_qlen (10) messages.
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return errno;
-  read_fd_ = ends[0];
-  write_fd_ = ends[1];
-  return 0;
+  fd_ = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  return fd_ >= 0 ? 0 : errno;
 }
 
 void EventQueue::push(uint64_t record) {
-  const CancellationOff cancellation_off;
   std::lock_guard lock(mutex_);
   waiting_.push_back(record);
-  refill();
-}
-
-void EventQueue::refill() {
-  size_t sent = 0;
-  while (sent < waiting_.size() && send(write_fd_, &waiting_[sent], sizeof(uint64_t),
-                                        MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(uint64_t)) {
-    ++sent;
-  }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(sent));
+  const uint64_t one = 1;
+  // Not write(): threads that post and poll are not cancelled here.
+  [[maybe_unused]] const auto written = syscall(SYS_write, fd_, &one, sizeof one);
 }
 
 int EventQueue::pop(uint64_t& record) {
-  const ssize_t received = recv(read_fd_, &record, sizeof record, 0);
-  if (received < 0) return errno;
-  if (received != sizeof record) return EIO;
-  make_room();
+  do {
+    uint64_t one = 0;
+    const ssize_t taken = read(fd_, &one, sizeof one);
+    if (taken < 0) return errno;
+    if (taken != sizeof one) return EIO;
+  } while (!take_first(record));
   return 0;
 }
 
-void EventQueue::make_room() {
-  const CancellationOff cancellation_off;
+// False: all have been removed meanwhile.
+bool EventQueue::take_first(uint64_t& record) {
   std::lock_guard lock(mutex_);
-  if (!waiting_.empty()) refill();
+  if (waiting_.empty()) return false;
+  record = waiting_.front();
+  waiting_.pop_front();
+  return true;
 }
 
 void EventQueue::remove_if(const std::function<bool(uint64_t)>& unwanted) {
-  const CancellationOff cancellation_off;
   std::lock_guard lock(mutex_);
-  std::vector<uint64_t> all;
-  uint64_t record;
-  while (recv(read_fd_, &record, sizeof record, MSG_DONTWAIT) == sizeof record) {
-    all.push_back(record);
-  }
-  all.insert(all.end(), waiting_.begin(), waiting_.end());
-  std::erase_if(all, unwanted);
-  waiting_ = std::move(all);
-  refill();
+  for (size_t removed = std::erase_if(waiting_, unwanted); removed != 0 && take_back(fd_);)
+    --removed;
 }
 
 }  // namespace hostnic::abi

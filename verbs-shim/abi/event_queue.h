@@ -1,13 +1,13 @@
 // A queue of events that programs wait for on a file descriptor: completion channels and the async
-// events of a device. A message socket carries one 8-byte record per event, because programs epoll
-// the descriptor, set O_NONBLOCK on it and count on one readable message per event; an eventfd
-// would merge them.
+// events of a device. Programs epoll the descriptor, set O_NONBLOCK on it and count on it being
+// readable once per event: a semaphore eventfd counts the events, which wait in memory. It is the
+// only descriptor, and never full.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
-#include <vector>
 
 namespace hostnic::abi {
 
@@ -20,11 +20,10 @@ class EventQueue {
 
   // 0 or an errno value.
   int open();
-  // The program's end: readable when an event waits.
-  int fd() const { return read_fd_; }
+  // Readable when an event waits.
+  int fd() const { return fd_; }
 
-  // Any thread, never blocks, loses nothing: what the socket can't take waits in memory and moves
-  // up when pop() makes room.
+  // Any thread, never blocks, loses nothing.
   void push(uint64_t record);
   // Any thread. Waits unless the program set O_NONBLOCK. 0, or an errno value (EAGAIN, EINTR).
   // While it waits the thread may be cancelled. The frames that are unwound then, this one's and
@@ -36,13 +35,11 @@ class EventQueue {
   void remove_if(const std::function<bool(uint64_t)>& unwanted);
 
  private:
-  [[gnu::noinline]] void make_room();
-  void refill();  // mutex_ held
+  [[gnu::noinline]] bool take_first(uint64_t& record);
 
   std::mutex mutex_;
-  std::vector<uint64_t> waiting_;  // in order, all younger than what is in the socket
-  int read_fd_ = -1;
-  int write_fd_ = -1;
+  std::deque<uint64_t> waiting_;  // as many as the eventfd says, and those being popped
+  int fd_ = -1;
 };
 
 }  // namespace hostnic::abi
