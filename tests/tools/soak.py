@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the simulation and hostnic-verify with one random seed after the other until the time is
 over; with --networks the simulation only, which finds most; with --stress hostnic-stress for all of it: 64
-threads, 1,000 QPs. A failure is printed with its seed and the command that repeats it."""
+threads, 1,000 QPs, and threads that open devices at once, register around each message, are
+cancelled, or use system calls on registered memory. A failure is printed with its seed and the command that repeats it."""
 
 import argparse
 import random
@@ -40,9 +41,18 @@ def verify(build, seed):
     return command
 
 
-def stress(build, seed, minutes):
-    return [build / "hostnic", "lab", "--seed", seed, "--loss", "0.5%", "--",
-            build / "tests/apps/hostnic-stress", "--seed", seed, "--seconds", round(minutes * 60)]
+# Each takes its part of the time: how much is lost, and the program's arguments.
+STRESS = [
+    ("mixed work", 0.6, "0.5%", []),
+    ("opening, registering, cancelling, system calls", 0.2, "0", ["--kinds", "open,register,cancel,syscalls"]),
+    ("all at once, loss", 0.2, "1%", ["--kinds", "all", "--threads", "16", "--qps", "200"]),
+]
+
+
+def stress(build, seed, seconds, loss, arguments):
+    return [build / "hostnic", "lab", "--seed", seed, "--loss", loss, "--",
+            build / "tests/apps/hostnic-stress", "--seed", seed, "--seconds", max(1, round(seconds)),
+            *arguments]
 
 
 def main():
@@ -64,10 +74,12 @@ def main():
     end = time.monotonic() + options.minutes * 60
     if options.stress:
         # What it makes it also closes, waiting for all that is outstanding.
-        command = stress(build, seed, options.minutes)
-        if not run_check(results, f"seed {seed}: hostnic-stress", command,
-                         options.minutes * 60 + RUN_LIMIT_S):
-            print("     again: " + shlex.join(map(str, command)), flush=True)
+        for name, part, loss, arguments in STRESS:
+            seconds = options.minutes * 60 * part
+            command = stress(build, seed, seconds, loss, arguments)
+            if not run_check(results, f"seed {seed}: hostnic-stress, {name}", command,
+                             seconds + RUN_LIMIT_S):
+                print("     again: " + shlex.join(map(str, command)), flush=True)
     seeds = NETWORKS_SEEDS if options.networks else SIM_SEEDS
     while time.monotonic() < end and not options.stress:
         rounds = [("simulation", [build / "tests/sim/sim-test", f"--gtest_filter={SIM_TESTS}",

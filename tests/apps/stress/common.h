@@ -16,7 +16,15 @@ struct Options {
   unsigned patience_seconds = 60;  // with work outstanding and nothing done: hung
   uint64_t seed = 1;
   std::string near = "hnic0", far = "hnic1";
+  // What goes on, comma-separated: mixed, open, register, cancel, syscalls.
+  std::string kinds = "mixed";
+  unsigned kind_threads = 4;  // of each kind but the mixed one
+  bool open_once = false;     // the process that kind `open` starts
   bool help = false;
+
+  bool has_kind(const std::string& kind) const {
+    return ("," + kinds + ",").find("," + kind + ",") != std::string::npos;
+  }
 };
 
 // Sums of all threads, for the line at the end.

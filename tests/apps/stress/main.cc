@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/apps/stress/kinds.h"
 #include "tests/apps/stress/worker.h"
 
 namespace hostnic::stress {
@@ -27,6 +28,8 @@ constexpr char kUsage[] =
     "  --contexts N        of each device (4)\n"
     "  --seed N            of what is chosen (1)\n"
     "  --patience N        seconds without progress until it counts as hung (60)\n"
+    "  --kinds LIST        of mixed, open, register, cancel, syscalls; or all (mixed)\n"
+    "  --kind-threads N    of each kind but mixed (4)\n"
     "  --device NAME, --peer-device NAME   (hnic0, hnic1)\n";
 
 template <typename T>
@@ -36,12 +39,27 @@ bool number(const char* text, T low, T high, T& out) {
   return error == std::errc() && stop == end && out >= low && out <= high;
 }
 
+bool known_kinds(const std::string& list, std::string& kinds) {
+  constexpr const char* kAll = "mixed,open,register,cancel,syscalls";
+  kinds = list == "all" ? kAll : list;
+  Options all;
+  all.kinds = kAll;
+  for (size_t at = 0, end = 0; end != std::string::npos; at = end + 1) {
+    end = kinds.find(',', at);
+    const std::string kind = kinds.substr(at, end == std::string::npos ? end : end - at);
+    if (kind.empty() || !all.has_kind(kind)) return false;
+  }
+  return true;
+}
+
 std::optional<Options> parse(int argc, char** argv) {
-  const option known[] = {{"seconds", 1, nullptr, 's'}, {"threads", 1, nullptr, 't'},
-                          {"qps", 1, nullptr, 'q'},     {"contexts", 1, nullptr, 'c'},
-                          {"seed", 1, nullptr, 'r'},    {"patience", 1, nullptr, 'p'},
-                          {"device", 1, nullptr, 'd'},  {"peer-device", 1, nullptr, 'e'},
-                          {"help", 0, nullptr, 'h'},    {nullptr, 0, nullptr, 0}};
+  const option known[] = {{"seconds", 1, nullptr, 's'},   {"threads", 1, nullptr, 't'},
+                          {"qps", 1, nullptr, 'q'},       {"contexts", 1, nullptr, 'c'},
+                          {"seed", 1, nullptr, 'r'},      {"patience", 1, nullptr, 'p'},
+                          {"device", 1, nullptr, 'd'},    {"peer-device", 1, nullptr, 'e'},
+                          {"kinds", 1, nullptr, 'k'},     {"kind-threads", 1, nullptr, 'n'},
+                          {"open-once", 0, nullptr, 'o'}, {"help", 0, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
   Options options;
   bool good = true;
   for (int c = 0; (c = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
@@ -61,6 +79,12 @@ std::optional<Options> parse(int argc, char** argv) {
       options.near = optarg;
     else if (c == 'e')
       options.far = optarg;
+    else if (c == 'k')
+      good &= known_kinds(optarg, options.kinds);
+    else if (c == 'n')
+      good &= number(optarg, 1U, kMaxThreads, options.kind_threads);
+    else if (c == 'o')
+      options.open_once = true;
     else if (c == 'h')
       options.help = true;
     else
@@ -157,6 +181,19 @@ void work(const Options& options, SharedList& near, SharedList& far) {
   crowds.clear();
 }
 
+void mixed_work(const Options& options) {
+  std::vector<std::unique_ptr<Device>> devices;
+  SharedList near, far;
+  Rng rng(options.seed);
+  for (unsigned i = 0; i < options.contexts; ++i) {
+    devices.push_back(std::make_unique<Device>(options.near, i));
+    near.push_back(std::make_unique<Shared>(*devices.back(), rng));
+    devices.push_back(std::make_unique<Device>(options.far, i));
+    far.push_back(std::make_unique<Shared>(*devices.back(), rng));
+  }
+  work(options, near, far);
+}
+
 int run(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options || options->help) {
@@ -164,17 +201,15 @@ int run(int argc, char** argv) {
     return options ? 0 : kUsageError;
   }
   const uint64_t start = now_ns();
+  if (options->open_once) {
+    open_at_once(*options);
+    return 0;
+  }
   {
-    std::vector<std::unique_ptr<Device>> devices;
-    SharedList near, far;
-    Rng rng(options->seed);
-    for (unsigned i = 0; i < options->contexts; ++i) {
-      devices.push_back(std::make_unique<Device>(options->near, i));
-      near.push_back(std::make_unique<Shared>(*devices.back(), rng));
-      devices.push_back(std::make_unique<Device>(options->far, i));
-      far.push_back(std::make_unique<Shared>(*devices.back(), rng));
-    }
-    work(*options, near, far);
+    const uint64_t end_ns = start + options->seconds * 1'000'000'000ULL;
+    std::jthread kinds;
+    if (options->kinds != "mixed") kinds = std::jthread([&] { run_kinds(*options, end_ns); });
+    if (options->has_kind("mixed")) mixed_work(*options);
   }
   print_sums(*options, static_cast<double>(now_ns() - start) * 1e-9);
   return 0;
