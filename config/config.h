@@ -37,9 +37,9 @@ inline constexpr size_t kMaxSocketPathBytes = 107;  // sockaddr_un
 inline constexpr std::string_view kWirePort = "wire";
 
 struct Limits {
-  uint32_t max_qps = 16384;   // per NIC; 16 to 65520
-  uint32_t max_mrs = 65536;   // in all; 16 to 524286
-  uint32_t max_clients = 64;  // processes; 1 to 256
+  uint32_t max_qps = 16384;     // per NIC; 16 to 65520
+  uint32_t max_mrs = 65536;     // in all; 16 to 524286
+  uint32_t max_clients = 1024;  // open devices; 1 to 4096
   bool operator==(const Limits&) const = default;
 };
 

@@ -100,7 +100,7 @@ const std::array<Key<Limits>, 3> kLimitsKeys{{
      }},
     {"max_clients", kInteger,
      [](Limits& limits, const Value& value) {
-       return set_integer(limits.max_clients, "max_clients", value, 1, 256);
+       return set_integer(limits.max_clients, "max_clients", value, 1, 4096);
      }},
 }};
 

@@ -172,11 +172,7 @@ class DriverHalf {
   }
 
   PlayedNic nic_;
-  driver::Driver driver_{nic_,
-                         nic_.channel().segment_fd(),
-                         reinterpret_cast<std::byte*>(&nic_.channel().header()),
-                         nic_.channel().segment_bytes(),
-                         {}};
+  driver::Driver driver_{nic_, nic_.channel().memory(), {}};
   std::unique_ptr<driver::Cq> cq_ = driver_.create_cq(2 * kListRequests, nullptr, nullptr);
   std::vector<driver::Qp*> qps_;
   std::vector<Psn> bases_;

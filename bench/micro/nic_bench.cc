@@ -67,9 +67,7 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   require(channel.has_value(), "client segment");
   channel_ = std::move(*channel);
   require(nic_->attach(channel_.get()) == 0, "attach");
-  require(segment_.map(channel_->segment_fd(), reinterpret_cast<std::byte*>(&channel_->header()),
-                       channel_->segment_bytes()) == 0,
-          "the driver's ends of the rings");
+  require(segment_.use(channel_->memory()) == 0, "the driver's ends of the rings");
   MrTable::Init init{.client_id = 1,
                      .pd = kPd,
                      .access = kAccess,

@@ -30,19 +30,27 @@ using Burst = std::array<RingElement, kMaxBurst>;
 class Ring {
  public:
   Ring() : fd_(memfd_create("hostnic-bench-ring", MFD_CLOEXEC)) {
-    constexpr uint64_t kBytes = uint64_t{kSendRingSize} * sizeof(RingElement);
-    if (fd_ < 0 || ftruncate(fd_, kBytes) != 0 ||
-        producer.map(fd_, 0, kSendRingSize, sizeof(RingElement), indices_.get()) != 0 ||
-        consumer.map(fd_, 0, kSendRingSize, sizeof(RingElement), indices_.get()) != 0) {
-      throw std::runtime_error("no memory for a ring");
+    if (fd_ < 0 || ftruncate(fd_, kBytes) != 0) throw std::runtime_error("no memory for a ring");
+    for (std::byte*& side : sides_) {
+      void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+      if (at == MAP_FAILED) throw std::runtime_error("no memory for a ring");
+      side = static_cast<std::byte*>(at);
     }
+    producer.init(sides_[0], kSendRingSize, sizeof(RingElement), indices_.get());
+    consumer.init(sides_[1], kSendRingSize, sizeof(RingElement), indices_.get());
   }
-  ~Ring() { close(fd_); }
+  ~Ring() {
+    for (std::byte* side : sides_) munmap(side, kBytes);
+    close(fd_);
+  }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
  private:
+  static constexpr uint64_t kBytes = uint64_t{kSendRingSize} * sizeof(RingElement);
+
   int fd_;
+  std::array<std::byte*, 2> sides_{};
   std::unique_ptr<RingIndices> indices_ = std::make_unique<RingIndices>();
 
  public:

@@ -1,6 +1,7 @@
 #include "dataplane/daemon/daemon.h"
 
 #include <fmt/format.h>
+#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/scheduling_group.h"
@@ -316,9 +318,23 @@ size_t Daemon::reap_retired() {
 
 // ---- clients
 
+SegmentPages Daemon::segment_pages() const {
+  if (rte_eal_has_hugepages() == 0 || plan_.huge == config::HugePages::kNever)
+    return SegmentPages::kOrdinary;
+  return plan_.huge == config::HugePages::kRequire ? SegmentPages::kHuge
+                                                   : SegmentPages::kHugeIfFree;
+}
+
 void Daemon::add_client(const ClientInfo& info) {
   std::lock_guard lock(clients_mutex_);
   clients_.push_back(info);
+  if (!info.huge_pages && segment_pages() == SegmentPages::kHugeIfFree &&
+      !std::exchange(warned_of_pages_, true)) {
+    log_line(
+        "too few huge pages are free for the rings of {} (pid {}), perhaps of others: ordinary "
+        "pages instead, as `show client` says",
+        info.program, info.pid);
+  }
   // Two programs and the lcores, or more, will share processors.
   if (warned_of_sessions_ ||
       sysconf(_SC_NPROCESSORS_ONLN) >= static_cast<long>(lcores_.size()) + 2 ||

@@ -59,6 +59,7 @@ struct ClientInfo {
   uint32_t regions = 0;
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
+  bool huge_pages = false;  // its rings and cells lie there
 };
 
 // Memory that a client no longer has but packets still refer to: kept until they are gone.
@@ -114,6 +115,8 @@ class Daemon {
   size_t reap_retired();
 
   // -- Clients, for people and limits [any thread].
+  // In huge pages where packet buffers are.
+  SegmentPages segment_pages() const;
   uint32_t next_client_id() { return next_client_id_.fetch_add(1); }
   void add_client(const ClientInfo& info);
   void remove_client(uint32_t client_id);
@@ -144,7 +147,7 @@ class Daemon {
   std::mutex mrs_mutex_, mapping_mutex_, retired_mutex_, clients_mutex_;
   std::list<RetiredMemory> retired_;
   std::vector<ClientInfo> clients_;
-  bool warned_of_sessions_ = false;  // under clients_mutex_
+  bool warned_of_sessions_ = false, warned_of_pages_ = false;  // under clients_mutex_
 };
 
 }  // namespace hostnic

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "dataplane/daemon/log.h"
+#include "dataplane/nic/client_channel.h"
 
 namespace hostnic {
 namespace {
@@ -61,6 +62,14 @@ std::string lcore_map(const DaemonPlan& plan, const std::vector<uint32_t>& cpus)
   return map;
 }
 
+// Of the largest segment that a client can ask for.
+uint64_t segment_megabytes(const DaemonPlan& plan) {
+  uint64_t bytes = 0;
+  for (const NicPlan& nic : plan.nics)
+    bytes = std::max(bytes, ClientChannel::huge_bytes_for(nic.settings.max_qps));
+  return bytes >> 20;
+}
+
 Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
                                                  std::vector<std::string>& arguments) {
   const uint32_t needed = memory_megabytes(plan);
@@ -69,11 +78,13 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
   if (given(plan.eal, {"--no-huge", "--in-memory", "--huge-dir", "--huge-unlink"})) return {};
   const uint64_t free_megabytes = free_huge_megabytes();
   const bool enough = free_megabytes >= needed;
-  if (plan.huge == config::HugePages::kRequire && !enough)
+  // The first client is to get its rings, too.
+  const uint64_t required = needed + segment_megabytes(plan);
+  if (plan.huge == config::HugePages::kRequire && free_megabytes < required)
     return Unexpected(
         fmt::format("huge pages are required: {} MB needed, {} MB free (`sudo sysctl "
                     "vm.nr_hugepages={}` grants them; huge = \"auto\" does without)",
-                    needed, free_megabytes, (needed + 1) / 2));
+                    required, free_megabytes, (required + 1) / 2));
   if (plan.huge != config::HugePages::kNever && enough) {
     arguments.push_back("--in-memory");
   } else {

@@ -29,7 +29,7 @@ int fail(const std::string& line) {
   return 1;
 }
 
-// Every client costs us a dozen descriptors.
+// Every client costs us some (ClientSession::kDescriptors).
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

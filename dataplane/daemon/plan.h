@@ -28,8 +28,8 @@ struct DaemonPlan {
   LcoreIdle idle;
   uint64_t seed = 1;
   std::string socket_path;
-  uint32_t max_mrs = 65536;   // of all clients
-  uint32_t max_clients = 64;  // open devices
+  uint32_t max_mrs = 65536;     // of all clients
+  uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;
   bool prompt = true;                 // when stdin is a terminal

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 
@@ -19,8 +20,10 @@ namespace hostnic {
 namespace {
 
 // Connections that have not opened a device; programs hold one for milliseconds.
-constexpr size_t kMaxIdleConnections = 256;
-constexpr int kReapIntervalMs = 1000;
+constexpr size_t kMaxIdleConnections = 128;
+constexpr int kReapIntervalMs = 1000, kLookIntervalMs = 100;
+// What hostnicd keeps open beside its sessions, at most.
+constexpr uint32_t kOwnDescriptors = kMaxIdleConnections + 96;
 
 int watch(int epoll_fd, int fd) {
   epoll_event event{};
@@ -44,6 +47,16 @@ ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signa
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
       finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       cm_(daemon, epoll_fd_.get()) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const uint64_t allowed = (std::max<uint64_t>(limit.rlim_cur, kOwnDescriptors) - kOwnDescriptors) /
+                           ClientSession::kDescriptors;
+  max_sessions_ = std::max<uint64_t>(std::min<uint64_t>(allowed, daemon_.plan().max_clients), 1);
+  if (max_sessions_ < daemon_.plan().max_clients)
+    log_line(
+        "{} devices can be open at a time, not {} (limits.max_clients): each takes {} "
+        "descriptors, and RLIMIT_NOFILE is {}",
+        max_sessions_, daemon_.plan().max_clients, ClientSession::kDescriptors, limit.rlim_cur);
   watch(epoll_fd_.get(), listener_.fd());
   watch(epoll_fd_.get(), signal_fd_);
   watch(epoll_fd_.get(), finished_fd_.get());
@@ -58,8 +71,16 @@ ControlServer::~ControlServer() {
 
 int ControlServer::wait_ms() {
   const int cm_ms = cm_.wait_ms();
-  if (!retired_left_) return cm_ms;
-  return cm_ms < 0 ? kReapIntervalMs : std::min(cm_ms, kReapIntervalMs);
+  const int own_ms = !sessions_.empty() ? kLookIntervalMs : retired_left_ ? kReapIntervalMs : -1;
+  if (cm_ms < 0 || own_ms < 0) return std::max(cm_ms, own_ms);
+  return std::min(cm_ms, own_ms);
+}
+
+void ControlServer::look_at_sessions() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < look_at_sessions_) return;
+  look_at_sessions_ = now + std::chrono::milliseconds(kLookIntervalMs);
+  for (ClientSession& session : sessions_) session.look();
 }
 
 int ControlServer::run() {
@@ -72,6 +93,7 @@ int ControlServer::run() {
     }
     for (int i = 0; i < count && !daemon_.quitting(); ++i) handle(events[i].data.fd);
     cm_.advance();
+    look_at_sessions();
     if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
   }
   return 0;
@@ -132,9 +154,11 @@ bool ControlServer::serve_connection(Connection& connection) {
   }
   const auto* open = std::get_if<OpenDevice>(&*call);
   if (open == nullptr) return refuse({EINVAL, "open a device first"});
-  if (sessions_.size() >= daemon_.plan().max_clients)
-    return refuse({EMFILE, fmt::format("{} devices are open already (limits.max_clients)",
-                                       sessions_.size())});
+  if (sessions_.size() >= max_sessions_)
+    return refuse({EMFILE, fmt::format("{} devices are open already ({})", sessions_.size(),
+                                       max_sessions_ == daemon_.plan().max_clients
+                                           ? "limits.max_clients"
+                                           : "hostnicd's RLIMIT_NOFILE allows no more")});
   open_session(connection, *open, std::move(datagram.fds));
   return false;
 }

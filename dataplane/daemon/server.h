@@ -3,6 +3,8 @@
 // whole happens here, so commands need no locks among themselves.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <string>
@@ -41,6 +43,7 @@ class ControlServer {
   void reap_sessions();
   void handle(int fd);
   int wait_ms();
+  void look_at_sessions();
 
   Daemon& daemon_;
   ControlListener listener_;
@@ -50,7 +53,9 @@ class ControlServer {
   CmAgent cm_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
+  uint64_t max_sessions_ = 0;
   bool retired_left_ = false;
+  std::chrono::steady_clock::time_point look_at_sessions_{};
 };
 
 }  // namespace hostnic

@@ -15,15 +15,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "dataplane/daemon/huge_pages.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/memory/window.h"
 
 namespace hostnic {
 namespace {
 
-// How often a session looks whether the NIC has given its client up, and whether the port is up;
-// everything else wakes it.
-constexpr int kLookIntervalMs = 100;
 // Packets leave the wire within loop turns. Longer only if NICs are stopped at the prompt.
 constexpr std::chrono::milliseconds kReferenceLimit{10'000};
 constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
@@ -103,10 +101,17 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
     return fail(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
                                     daemon_.nics().size()));
   unit_ = &daemon_.nics()[request.device_index];
-  info_ = {daemon_.next_client_id(), request.device_index, request.pid, request.program};
+  info_.client_id = daemon_.next_client_id();
+  info_.nic = request.device_index;
+  info_.pid = request.pid;
+  info_.program = request.program;
   if (auto taken = take_descriptors(request, fds); !taken) return taken;
   if (auto done = attach(); !done) return done;
   if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
+  // Mapped or duplicated where they are still needed.
+  channel_->close_segment_file();
+  window_fd_.reset();
+  userfaultfd_.reset();
   return {};
 }
 
@@ -136,9 +141,15 @@ Expected<void, ControlError> ClientSession::attach() {
   settings.max_qps = unit_->plan.settings.max_qps;
   settings.program = info_.program;
   settings.pid = info_.pid;
+  settings.pages = daemon_.segment_pages();
   auto channel = ClientChannel::create(settings);
+  if (!channel && settings.pages == SegmentPages::kHuge)
+    return fail(ENOMEM,
+                too_few_huge_pages(ClientChannel::huge_bytes_for(settings.max_qps) / kHugePageBytes,
+                                   count_huge_pages()));
   if (!channel) return fail(ENOMEM, channel.error());
   channel_ = std::move(*channel);
+  info_.huge_pages = channel_->in_huge_pages();
   channel_->header().port_down.store(daemon_.port_up(*unit_) ? 0 : 1, std::memory_order_relaxed);
   memory_ = std::make_unique<ClientMemory>(window_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
@@ -155,13 +166,14 @@ Expected<void, ControlError> ClientSession::attach() {
 bool ClientSession::send_open_reply() {
   OpenReply open_reply{};
   open_reply.device = daemon_.device_info(*unit_);
-  open_reply.segment_bytes = channel_->segment_bytes();
+  open_reply.segment_bytes = channel_->memory().segment_bytes();
+  open_reply.arena_bytes = channel_->memory().arena_bytes();
   open_reply.client_id = info_.client_id;
   open_reply.has_userfaultfd = userfaultfd_ ? 1 : 0;
-  int fds[5] = {channel_->segment_fd(), window_fd_.get(), doorbell_fd_.get(),
-                unit_->lcore->doorbell_fd(), userfaultfd_.get()};
+  int fds[6] = {channel_->segment_fd(), channel_->arena_fd(),        window_fd_.get(),
+                doorbell_fd_.get(),     unit_->lcore->doorbell_fd(), userfaultfd_.get()};
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(open_reply),
-                    std::span<const int>(fds, userfaultfd_ ? 5 : 4));
+                    std::span<const int>(fds, userfaultfd_ ? 6 : 5));
 }
 
 // ---- serving
@@ -169,6 +181,7 @@ bool ClientSession::send_open_reply() {
 void ClientSession::serve() {
   ControlDatagram datagram;
   const char* why = nullptr;
+  set_serving(true);
   while (why == nullptr) {
     why = wait_for_request();
     if (why != nullptr) break;
@@ -191,16 +204,33 @@ void ClientSession::serve() {
 const char* ClientSession::wait_for_request() {
   for (;;) {
     pollfd watched[2] = {{socket_.get(), POLLIN, 0}, {pid_fd_.get(), POLLIN, 0}};
-    const int ready = poll(watched, 2, kLookIntervalMs);
-    const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
-    if (dropped != DropReason::kNone) return to_string(dropped);
-    if (channel_->memory_gone.load(std::memory_order_acquire))
-      return "cut off memory that it had registered";
-    tell_port_state();
+    const int ready = poll(watched, 2, -1);
+    if (const char* why = why_over()) return why;
     if (ready <= 0) continue;
     if (watched[1].revents != 0) return "ended";
     if (watched[0].revents != 0) return nullptr;
   }
+}
+
+// Null: the NIC still serves the client.
+const char* ClientSession::why_over() const {
+  const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
+  if (dropped != DropReason::kNone) return to_string(dropped);
+  return channel_->memory_gone.load(std::memory_order_acquire)
+             ? "cut off memory that it had registered"
+             : nullptr;
+}
+
+void ClientSession::set_serving(bool on) {
+  std::lock_guard lock(serving_mutex_);
+  serving_ = on;
+}
+
+void ClientSession::look() {
+  std::lock_guard lock(serving_mutex_);
+  if (!serving_) return;
+  if (why_over() != nullptr) return request_stop();  // its thread wakes, and looks as well
+  tell_port_state();
 }
 
 // The driver makes IBV_EVENT_PORT_ERR and PORT_ACTIVE of it.
@@ -303,6 +333,7 @@ bool ClientSession::handle_revoke(const RevokeMemory& call) {
 // ---- the end
 
 void ClientSession::close_down(const char* why) {
+  set_serving(false);
   if (channel_ != nullptr) {
     const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
     if (dropped != DropReason::kNone || channel_->memory_gone.load())

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,12 @@ class ClientSession {
   bool finished() const { return finished_.load(std::memory_order_acquire); }
   // Control thread: ends the session as if the client had closed the socket.
   void request_stop();
+  // Control thread, every 100 ms: whether the NIC has given the client up, and whether the port is
+  // up. A thousand threads that look themselves would wake ten thousand times a second.
+  void look();
+
+  // Descriptors that one takes while it opens, and keeps fewer of.
+  static constexpr uint32_t kDescriptors = 10;
 
  private:
   void run(const OpenDevice& request, std::vector<UniqueFd> fds);
@@ -45,6 +52,8 @@ class ClientSession {
   void serve();
   const char* wait_for_request();
   void tell_port_state();
+  const char* why_over() const;
+  void set_serving(bool on);
   bool handle(ControlDatagram& datagram);
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
@@ -63,6 +72,8 @@ class ClientSession {
   // Deregistered, but packets would not let go of their memory in time.
   std::vector<uint32_t> lingering_keys_;
   bool attached_ = false;
+  std::mutex serving_mutex_;
+  bool serving_ = false;  // channel_ stays; under serving_mutex_
   std::atomic<bool> finished_{false};
   std::thread thread_;
 };

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 
@@ -13,8 +15,24 @@ namespace hostnic {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t page_align(uint64_t bytes) {
-  return (bytes + kPageBytes - 1) & ~(kPageBytes - 1);
+constexpr uint64_t align_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
+
+// Sealed against resizing: the client can't make our accesses fault.
+int seal(int fd, uint64_t bytes) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
+  return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : errno;
+}
+
+// Where everything lies. Returns the bytes before the arena.
+uint64_t lay_out(uint32_t max_qps, SegmentHeader& layout) {
+  uint64_t offset = align_up(sizeof(SegmentHeader), kPageBytes);
+  for (uint32_t ring = 0; ring < kRingCount; ++ring) {
+    layout.ring_offset[ring] = offset;
+    offset += align_up(uint64_t{ring_entries(RingId(ring))} * ring_element_bytes(RingId(ring)),
+                       kPageBytes);
+  }
+  layout.cells_offset = offset;
+  return align_up(offset + uint64_t{max_qps} * sizeof(QpCell), kPageBytes);
 }
 
 }  // namespace
@@ -35,70 +53,79 @@ const char* to_string(DropReason reason) {
   return "unknown reason";
 }
 
+uint64_t ClientChannel::huge_bytes_for(uint32_t max_qps) {
+  SegmentHeader layout{};
+  return align_up(lay_out(max_qps, layout), kHugePageBytes);
+}
+
+// 0 or an errno value: ENOMEM, ENOSPC: not as many huge pages are free.
+int ClientChannel::make_segment_file(uint64_t bytes, bool huge) {
+  constexpr unsigned kHuge = MFD_HUGETLB | MFD_HUGE_2MB;
+  segment_fd_ = UniqueFd(
+      memfd_create("hostnic-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? kHuge : 0)));
+  if (!segment_fd_) return errno;
+  if (const int error = seal(segment_fd_.get(), bytes); error != 0) return error;
+  // Pages that are not there, or that a control group doesn't grant, must be missing now: later
+  // whoever touches one first would die.
+  if (huge && fallocate(segment_fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return errno;
+  return 0;
+}
+
+int ClientChannel::make_files(uint64_t segment_bytes, uint64_t arena_bytes) {
+  arena_fd_ = UniqueFd(memfd_create("hostnic-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!arena_fd_) return errno;
+  if (const int error = seal(arena_fd_.get(), arena_bytes); error != 0) return error;
+  if (settings_.pages != SegmentPages::kOrdinary) {
+    const uint64_t huge_bytes = align_up(segment_bytes, kHugePageBytes);
+    int error = make_segment_file(huge_bytes, /*huge=*/true);
+    if (error == 0)
+      error = memory_.map(segment_fd_.get(), huge_bytes, arena_fd_.get(), arena_bytes);
+    in_huge_pages_ = error == 0;
+    if (in_huge_pages_ || settings_.pages == SegmentPages::kHuge) return error;
+    memory_.unmap();
+  }
+  const int error = make_segment_file(segment_bytes, /*huge=*/false);
+  if (error != 0) return error;
+  return memory_.map(segment_fd_.get(), segment_bytes, arena_fd_.get(), arena_bytes);
+}
+
 Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
     const Settings& settings) {
   std::unique_ptr<ClientChannel> channel(new ClientChannel);
   channel->settings_ = settings;
   SegmentHeader layout{};
-  uint64_t offset = page_align(sizeof(SegmentHeader));
-  for (uint32_t ring = 0; ring < kRingCount; ++ring) {
-    layout.ring_offset[ring] = offset;
-    offset += page_align(uint64_t{ring_entries(RingId(ring))} * ring_element_bytes(RingId(ring)));
+  const uint64_t arena_bytes =
+      settings.arena_bytes != 0 ? settings.arena_bytes : arena_bytes_for(settings.max_qps);
+  if (const int error =
+          channel->make_files(lay_out(settings.max_qps, layout), align_up(arena_bytes, kPageBytes));
+      error != 0) {
+    return Unexpected(std::string("client segment: ") + strerror(error));
   }
-  layout.cells_offset = offset;
-  offset += page_align(uint64_t{settings.max_qps} * sizeof(QpCell));
-  layout.arena_offset = offset;
-  layout.arena_bytes = page_align(settings.arena_bytes);
-  const uint64_t total = offset + layout.arena_bytes;
-
-  const auto failed = [](const char* what) {
-    return Unexpected(std::string("client segment: ") + what + ": " + strerror(errno));
-  };
-  // Sealed against resizing: the client can't make our accesses fault.
-  channel->segment_fd_ = memfd_create("hostnic-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (channel->segment_fd_ < 0) return failed("memfd_create");
-  if (ftruncate(channel->segment_fd_, static_cast<off_t>(total)) != 0) return failed("ftruncate");
-  if (fcntl(channel->segment_fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return failed("seal");
-  void* base = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                    channel->segment_fd_, 0);
-  if (base == MAP_FAILED) return failed("mmap");
-  channel->base_ = static_cast<std::byte*>(base);
-  channel->segment_bytes_ = total;
-  channel->arena_offset_ = layout.arena_offset;
-  channel->arena_bytes_ = layout.arena_bytes;
-  channel->cells_ = reinterpret_cast<QpCell*>(channel->base_ + layout.cells_offset);
-
+  SegmentMemory& memory = channel->memory_;
   SegmentHeader& header = channel->header();
   header.abi_version = kHostAbiVersion;
   header.max_qps = settings.max_qps;
-  header.segment_bytes = total;
+  header.segment_bytes = memory.segment_bytes();
   std::copy(std::begin(layout.ring_offset), std::end(layout.ring_offset), header.ring_offset);
   header.cells_offset = layout.cells_offset;
-  header.arena_offset = layout.arena_offset;
-  header.arena_bytes = layout.arena_bytes;
+  header.arena_offset = memory.segment_bytes();
+  header.arena_bytes = memory.arena_bytes();
   header.magic = kSegmentMagic;
+  channel->cells_ = reinterpret_cast<QpCell*>(memory.base() + layout.cells_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
                                      &channel->urgent, &channel->metas};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
-    errno =
-        ends[ring]->map(channel->segment_fd_, layout.ring_offset[ring], ring_entries(RingId(ring)),
-                        ring_element_bytes(RingId(ring)), &header.rings[ring]);
-    if (errno != 0) return failed("map ring");
+    ends[ring]->init(memory.base() + layout.ring_offset[ring], ring_entries(RingId(ring)),
+                     ring_element_bytes(RingId(ring)), &header.rings[ring]);
   }
   return channel;
 }
 
-ClientChannel::~ClientChannel() {
-  if (base_ != nullptr) munmap(base_, segment_bytes_);
-  if (segment_fd_ >= 0) close(segment_fd_);
-}
-
 std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
-  if (offset % 16 != 0 || offset < arena_offset_) return nullptr;
-  const uint64_t inside = offset - arena_offset_;
-  if (inside > arena_bytes_ || bytes > arena_bytes_ - inside) return nullptr;
-  return base_ + offset;
+  if (offset % 16 != 0 || offset < memory_.segment_bytes()) return nullptr;
+  const uint64_t inside = offset - memory_.segment_bytes();
+  if (inside > memory_.arena_bytes() || bytes > memory_.arena_bytes() - inside) return nullptr;
+  return memory_.at(offset, bytes);
 }
 
 void ClientChannel::wake_driver() {

@@ -12,30 +12,43 @@
 #include "protocol/expected.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/ring.h"
+#include "protocol/hostif/segment_memory.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic {
 
 enum class DropReason : uint32_t { kNone, kRingPosition, kBadDescriptor, kBadCommand, kMemoryGone };
 const char* to_string(DropReason reason);
 
+// Whether a segment lies in huge pages: if there are any free, or always.
+enum class SegmentPages : uint8_t { kOrdinary, kHugeIfFree, kHuge };
+
 class ClientChannel {
  public:
   struct Settings {
     uint32_t client_id = 0;
     uint32_t max_qps = 16384;
-    uint64_t arena_bytes = uint64_t{1} << 30;  // sparse
-    std::string program;                       // for people
+    uint64_t arena_bytes = 0;  // sparse; 0: as much as such a device can need
+    SegmentPages pages = SegmentPages::kOrdinary;
+    std::string program;  // for people
     uint32_t pid = 0;
   };
-  // Makes the segment (memfd) and maps it. Error: one line.
+  // How many bytes of huge pages a segment for so many queue pairs takes.
+  static uint64_t huge_bytes_for(uint32_t max_qps);
+  // Makes the segment (two memfds) and maps it. Error: one line.
   static Expected<std::unique_ptr<ClientChannel>, std::string> create(const Settings& settings);
-  ~ClientChannel();
 
-  int segment_fd() const { return segment_fd_; }
-  uint64_t segment_bytes() const { return segment_bytes_; }
-  SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(base_); }
+  int segment_fd() const { return segment_fd_.get(); }
+  // Once the client has it.
+  void close_segment_file() { segment_fd_.reset(); }
+  int arena_fd() const { return arena_fd_.get(); }
+  // What both files hold, as this side sees it.
+  SegmentMemory& memory() { return memory_; }
+  bool in_huge_pages() const { return in_huge_pages_; }
+  SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.base()); }
   QpCell& cell(uint32_t index) { return cells_[index]; }
-  // Null when [offset, offset + bytes) is not inside the arena or not 16-byte aligned.
+  // Null when [offset, offset + bytes) is not inside the arena or not 16-byte aligned, or can't be
+  // mapped. The lcore may make a system call.
   std::byte* arena_at(uint64_t offset, uint64_t bytes);
   const Settings& settings() const { return settings_; }
 
@@ -54,12 +67,14 @@ class ClientChannel {
 
  private:
   ClientChannel() = default;
+  int make_files(uint64_t segment_bytes, uint64_t arena_bytes);
+  int make_segment_file(uint64_t bytes, bool huge);
+
   Settings settings_;
-  int segment_fd_ = -1;
-  std::byte* base_ = nullptr;
-  uint64_t segment_bytes_ = 0;
+  UniqueFd segment_fd_, arena_fd_;
+  SegmentMemory memory_;
+  bool in_huge_pages_ = false;
   QpCell* cells_ = nullptr;
-  uint64_t arena_offset_ = 0, arena_bytes_ = 0;  // private copies: the header is shared
 };
 
 }  // namespace hostnic

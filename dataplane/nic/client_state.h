@@ -74,6 +74,8 @@ struct ClientState {
   FetchAllowance fetches;           // of a poller that is to be brought to a free core
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
+  bool served = false;      // looked at each turn
+  TimeNs last_work_ns = 0;  // when it was last seen to have any, if it is
 };
 
 }  // namespace hostnic

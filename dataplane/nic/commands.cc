@@ -41,7 +41,11 @@ bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpComma
   if (at == nullptr) return false;
   qp.srq = reinterpret_cast<SrqHeader*>(at);
   qp.srq_queue = reinterpret_cast<const std::atomic<uint32_t>*>(at + sizeof(SrqHeader));
-  return true;
+  qp.recv_completions =
+      reinterpret_cast<RecvCompletion*>(at + srq_completions_offset(command.recv_entries));
+  qp.recv_names = reinterpret_cast<uint32_t*>(
+      channel.arena_at(command.recv_completion_offset, command.recv_entries * sizeof(uint32_t)));
+  return qp.recv_names != nullptr;
 }
 
 bool valid_mtu(uint32_t bytes) {
@@ -52,7 +56,7 @@ bool valid_mtu(uint32_t bytes) {
 
 uint32_t Nic::Impl::command_turn() {
   uint32_t done = 0;
-  for (auto& client : clients) {
+  for (ClientState* client : served) {
     ClientChannel& channel = *client->channel;
     if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
     if (channel.memory_gone.load(std::memory_order_relaxed)) {
@@ -179,13 +183,16 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   qp->type = command.type;
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
   qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
-  qp->recv_completions = reinterpret_cast<RecvCompletion*>(
-      channel.arena_at(command.recv_completion_offset, entries * sizeof(RecvCompletion)));
   qp->landing = reinterpret_cast<LandingSlot*>(
       channel.arena_at(command.landing_offset, command.landing_entries * sizeof(LandingSlot)));
-  if (qp->recv_slots == nullptr || qp->recv_completions == nullptr || qp->landing == nullptr)
-    return EINVAL;
-  if (command.srq_offset != 0 && !use_shared_queue(*qp, channel, command)) return EINVAL;
+  if (qp->recv_slots == nullptr || qp->landing == nullptr) return EINVAL;
+  if (command.srq_offset != 0) {
+    if (!use_shared_queue(*qp, channel, command)) return EINVAL;
+  } else {
+    qp->recv_completions = reinterpret_cast<RecvCompletion*>(
+        channel.arena_at(command.recv_completion_offset, entries * sizeof(RecvCompletion)));
+    if (qp->recv_completions == nullptr) return EINVAL;
+  }
 
   uint32_t index;
   if (qps.size() < kFirstIndex) qps.resize(kFirstIndex);
@@ -379,7 +386,7 @@ void Nic::Impl::quiesce_qp(QpContext& qp) {
   for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
     std::erase(*list, &qp);
   qp.on_ack_list = qp.ack_owed = qp.on_report_list = qp.on_slide_list = false;
-  for (auto& client : clients) {
+  for (ClientState* client : served) {
     for (SendProgress* progress : {&client->urgent, &client->normal}) {
       if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;
     }

@@ -6,7 +6,7 @@
 // queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
 // unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
 // (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
-// windows.cc (memory windows), management.cc (QP 1).
+// windows.cc (memory windows), management.cc (QP 1), serving.cc (which clients are looked at).
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ inline constexpr uint32_t kAckReserve = 16;
 inline constexpr uint32_t kOutputRoom =
     2 * kBurst - kAckReserve;  // data packets that may wait in one
 inline constexpr uint32_t kLoopbackCapacity = 512;
-inline constexpr uint32_t kMaxClients = 256;
+inline constexpr uint32_t kMaxClients = 4096;
 inline constexpr uint32_t kPlacedRangeCapacity = 65536;
 inline constexpr uint32_t kSlotBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
@@ -132,7 +132,8 @@ struct Nic::Impl final : public impair::PacketOps {
   std::vector<uint8_t> generations;
   std::deque<uint32_t> free_indices;  // oldest first
   std::vector<std::unique_ptr<ClientState>> clients;
-  uint32_t next_client = 0;
+  std::vector<ClientState*> served;             // those that are looked at each turn (serving.cc)
+  uint32_t next_client = 0, next_unserved = 0;  // in `served`, `clients`: whose turn is next
   Neighbours neighbours;
   DepartedConnections departed;
   WindowTable windows;
@@ -225,6 +226,11 @@ struct Nic::Impl final : public impair::PacketOps {
   void owe_plain_ack(QpContext& qp);
   uint32_t slide_turn();
   void ask_for_descriptors();
+  void look_at_unserved();  // serving.cc, and the four that follow
+  void serve(ClientState& client);
+  void forget_idle();
+  static bool has_work(const ClientState& client);
+  static bool has_published(const ClientState& client);
 
   // receive_queue.cc
   // Whether receive `sn` has been posted; one of a shared queue is bound then. `ahead`: of the

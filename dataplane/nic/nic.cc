@@ -68,6 +68,7 @@ Nic::~Nic() = default;
 uint32_t Nic::poll(TimeNs now_ns) {
   Impl& nic = *impl_;
   nic.now = now_ns;
+  nic.look_at_unserved();
   nic.ask_for_descriptors();
   uint32_t work = nic.slide_turn();
   work += nic.receive_turn();
@@ -85,13 +86,14 @@ uint32_t Nic::poll(TimeNs now_ns) {
   if (!nic.report_list.empty()) ++work;
   nic.send_reports();
   nic.wake_drivers(work == 0);
+  nic.forget_idle();
   return work;
 }
 
 // What is to be sent lies in the caches of the programs' cores: it can come while arrivals are
 // copied.
 void Nic::Impl::ask_for_descriptors() {
-  for (const auto& client : clients)
+  for (const ClientState* client : served)
     if (client->sends.waiting() < kTxBudget) client->channel->sends.prefetch(kTxBudget);
 }
 
@@ -120,7 +122,7 @@ TimeNs Nic::next_deadline_ns() const {
   TimeNs earliest = UINT64_MAX;
   if (nic.rx_stage) earliest = std::min(earliest, nic.rx_stage->next_deadline_ns());
   if (nic.tx_stage) earliest = std::min(earliest, nic.tx_stage->next_deadline_ns());
-  for (const auto& client : nic.clients) earliest = std::min(earliest, client->wake_due_ns);
+  for (const ClientState* client : nic.served) earliest = std::min(earliest, client->wake_due_ns);
   if (!nic.port.is_wire()) earliest = std::min(earliest, nic.neighbours.next_deadline_ns());
   return earliest;
 }
@@ -134,12 +136,8 @@ bool Nic::work_waiting() {
   }
   if (nic.outputs[kLoopbackPeer].count != 0) return true;
   for (const auto& client : nic.clients) {
-    ClientChannel& channel = *client->channel;
-    if (channel.dropped.load(std::memory_order_relaxed) != DropReason::kNone) continue;
-    if (!client->deferred.empty()) return true;  // nobody tells when another lcore frees a packet
-    if (client->urgent.active || client->normal.active || !client->sends.empty() ||
-        !client->urgents.empty() || !channel.commands.empty() || !channel.sends.empty() ||
-        !channel.urgent.empty()) {
+    if (client->served ? Impl::has_work(*client) : Impl::has_published(*client)) {
+      nic.serve(*client);
       return true;
     }
   }
@@ -148,7 +146,7 @@ bool Nic::work_waiting() {
 
 bool Nic::delivered_to(uint32_t cpu) {
   bool delivered = false;
-  for (const auto& client : impl_->clients) {
+  for (ClientState* client : impl_->served) {
     if (!std::exchange(client->data_arrived, false)) continue;
     delivered |= client->channel->header().program_cpu.load(std::memory_order_relaxed) == cpu + 1;
   }
@@ -162,6 +160,7 @@ int Nic::attach(ClientChannel* client) {
   state->deferred.reserve(kCommandRingSize);
   state->channel = client;
   client->nic_state = state.get();
+  nic.serve(*state);
   nic.clients.push_back(std::move(state));
   return 0;
 }
@@ -175,8 +174,9 @@ void Nic::detach(ClientChannel* client) {
   for (const uint32_t qpn : qpns) nic.destroy_qp(**it, *nic.find_qp(qpn));
   nic.drop_windows_of(client->settings().client_id);
   client->nic_state = nullptr;
+  std::erase(nic.served, it->get());
   nic.clients.erase(it);
-  nic.next_client = 0;
+  nic.next_client = nic.next_unserved = 0;
 }
 
 void Nic::set_impairment(bool receive_side, const impair::Spec& spec, uint64_t seed) {

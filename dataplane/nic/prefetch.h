@@ -39,10 +39,11 @@ inline void Nic::Impl::prefetch_cell(uint32_t qpn) const {
 // it. The queue pair has receives.
 inline void Nic::Impl::prefetch_receives(const QpContext& qp, uint32_t sn) {
   const uint32_t mask = qp.recv_entries - 1;
+  // A shared queue's are in no order.
+  if (qp.srq != nullptr)
+    return prefetch_line(&qp.recv_completions[qp.recv_names[sn & mask] & mask]);
   prefetch_line(&qp.recv_completions[sn & mask]);
-  // A shared queue's are not in this order.
-  if (qp.srq == nullptr)
-    prefetch_line(qp.recv_slots + size_t{(sn + 1) & mask} * recv_slot_bytes(qp.recv_max_sge));
+  prefetch_line(qp.recv_slots + size_t{(sn + 1) & mask} * recv_slot_bytes(qp.recv_max_sge));
 }
 
 }  // namespace hostnic

@@ -173,7 +173,8 @@ struct alignas(kCacheLineBytes) QpContext {
 
   // Receives. Segment arrays, bounds-checked when the QP was created.
   alignas(kCacheLineBytes) std::byte* recv_slots = nullptr;
-  RecvCompletion* recv_completions = nullptr;
+  RecvCompletion* recv_completions = nullptr;  // shared receive queue: by slot
+  uint32_t* recv_names = nullptr;              // and which slot each SN has taken
   const std::atomic<uint32_t>* srq_queue = nullptr;
   uint32_t recv_max_sge = 0;
   uint32_t recv_pd = 0;        // of what receives name

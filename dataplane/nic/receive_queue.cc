@@ -8,6 +8,11 @@ namespace {
 // What one queue pair may take from a shared queue while its front is missing.
 constexpr uint32_t kSharedAhead = 16;
 
+// The number that a receive's slot goes by.
+uint32_t receive_name(const QpContext& qp, uint32_t sn) {
+  return qp.srq != nullptr ? qp.recv_names[sn & (qp.recv_entries - 1)] : sn;
+}
+
 }  // namespace
 
 Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
@@ -19,13 +24,13 @@ Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
 }
 
 // Takes from the shared queue what is missing up to `sn`, all or nothing. What is bound stays
-// bound: the completion's slot names it from now on, for the driver to give it back if the message
-// never ends.
+// bound: the ring of names says so from now on, for the driver to give it back if the message never
+// ends.
 bool Nic::Impl::bind_receives(QpContext& qp, uint32_t sn, bool ahead) {
   const int32_t missing = serial_distance(qp.recv_bound_sn, sn) + 1;
   if (missing <= 0) return true;
   const auto wanted = static_cast<uint32_t>(missing);
-  // A driver that polls has room: its ring is as long as the queue.
+  // A driver that polls has room: its ring of names is as long as the queue.
   if (serial_distance(sn, receives_posted(qp)) <= 0) return false;
   SrqHeader& srq = *qp.srq;
   const uint32_t taken = srq.taken.load(std::memory_order_relaxed);
@@ -39,7 +44,7 @@ bool Nic::Impl::bind_receives(QpContext& qp, uint32_t sn, bool ahead) {
   }
   const uint32_t mask = qp.recv_entries - 1;
   for (uint32_t i = 0; i < wanted; ++i) {
-    qp.recv_completions[(qp.recv_bound_sn + i) & mask].wqe_index =
+    qp.recv_names[(qp.recv_bound_sn + i) & mask] =
         qp.srq_queue[(taken + i) & mask].load(std::memory_order_relaxed);
   }
   srq.taken.store(taken + wanted, std::memory_order_release);
@@ -52,7 +57,7 @@ bool Nic::Impl::bind_receives(QpContext& qp, uint32_t sn, bool ahead) {
 // The slot is shared memory: copy, then look.
 bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& receive) {
   const uint32_t mask = qp.recv_entries - 1;
-  const uint32_t name = qp.srq != nullptr ? qp.recv_completions[sn & mask].wqe_index : sn;
+  const uint32_t name = receive_name(qp, sn);
   const auto* shared = reinterpret_cast<const RecvSlot*>(
       qp.recv_slots + size_t{name & mask} * recv_slot_bytes(qp.recv_max_sge));
   receive.sge_count = shared->sge_count;
@@ -68,8 +73,7 @@ bool Nic::Impl::load_receive(const QpContext& qp, uint32_t sn, PostedReceive& re
 // Ahead of the front, too: nobody reads it before it is published.
 void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
                               RecvStatus status) {
-  // Field by field: wqe_index stays, and reading it would wait for the driver's core.
-  RecvCompletion& completion = qp.recv_completions[sn & (qp.recv_entries - 1)];
+  RecvCompletion& completion = qp.recv_completions[receive_name(qp, sn) & (qp.recv_entries - 1)];
   completion.sn = sn;
   completion.status = static_cast<uint32_t>(status);
   completion.byte_len = end.byte_len;

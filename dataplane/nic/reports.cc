@@ -59,7 +59,10 @@ void Nic::Impl::send_reports() {
       }
       counters.add(Counter::meta_reports);
       ClientState& client = state_of(*qp.client);
-      if (!std::exchange(client.reports_unseen, true)) client.untaken_since_ns = now;
+      if (!std::exchange(client.reports_unseen, true)) {
+        client.untaken_since_ns = now;
+        serve(client);
+      }
       qp.on_report_list = false;
     }
     batch.count = 0;
@@ -90,7 +93,7 @@ void Nic::Impl::wake_drivers(bool idle) {
   // Reports and responses published above, sleep flags read below (the fence that HOST.md
   // measured).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (auto& client : clients) {
+  for (ClientState* client : served) {
     SegmentHeader& header = client->channel->header();
     header.nic_turn_ns.store(now, std::memory_order_relaxed);
     if (std::exchange(client->answered, false) &&

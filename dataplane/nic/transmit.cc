@@ -37,9 +37,10 @@ bool is_dropped(const ClientState& client) {
 
 uint32_t Nic::Impl::transmit_turn() {
   uint32_t built = 0;
-  const auto count = static_cast<uint32_t>(clients.size());
+  const auto count = static_cast<uint32_t>(served.size());
+  if (next_client >= count) next_client = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    built += transmit_client(*clients[(next_client + i) % count]);
+    built += transmit_client(*served[(next_client + i) % count]);
   }
   if (count != 0) next_client = (next_client + 1) % count;
   return built;

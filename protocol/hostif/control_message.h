@@ -21,7 +21,7 @@ inline constexpr uint32_t kMaxDevices = 64;
 enum class ControlKind : uint32_t {
   kListDevices = 1,  // -> ControlReply, DeviceInfo[count]
   kOpen,  // OpenRequest; fds: mem fd, pidfd, then the process's window if it has one -> OpenReply;
-          //   fds: segment, window, eventfd of this client's doorbell, doorbell page,
+          //   fds: segment, arena, window, eventfd of this client's doorbell, doorbell page,
           //   [/dev/userfaultfd]
   kRegisterMr,    // RegisterMrRequest, MemoryRegion[region_count]; fds: files -> RegisterMrReply
   kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
@@ -81,6 +81,7 @@ struct OpenRequest {
 struct OpenReply {
   DeviceInfo device;
   uint64_t segment_bytes;
+  uint64_t arena_bytes;
   uint32_t client_id;
   uint32_t has_userfaultfd;
 };

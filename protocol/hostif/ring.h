@@ -10,8 +10,8 @@
 // loads it with acquire. The consumer position likewise in the other direction. Neither wakes
 // anybody: publish, full fence, read the sleep flag.
 //
-// The element area must start on a page; RingEnd maps it behind a private page so that rte_ring
-// finds it at &r[1].
+// rte_ring takes elements to lie right behind its header; ours lie elsewhere, and its zero-copy
+// functions say by how much they are off.
 #pragma once
 
 #include <rte_ring.h>
@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -34,13 +35,10 @@ class RingEnd {
   RingEnd() = default;
   RingEnd(const RingEnd&) = delete;
   RingEnd& operator=(const RingEnd&) = delete;
-  ~RingEnd();
 
-  // Maps [offset, offset + entries * element_bytes) of the segment's memfd behind a private header
-  // page. `entries` is a power of two (capacity is entries - 1); offset and the area's size are
-  // multiples of the page size. Returns 0 or an errno value.
-  int map(int segment_fd, uint64_t offset, uint32_t entries, uint32_t element_bytes,
-          RingIndices* indices);
+  // `entries` is a power of two (capacity is entries - 1), and `elements` on a cache line. Returns
+  // 0 or EINVAL. The memory is the caller's. Once.
+  int init(std::byte* elements, uint32_t entries, uint32_t element_bytes, RingIndices* indices);
 
   // Producer: writes all of `count` elements or none. False when there is no room.
   bool enqueue_bulk(const void* elements, uint32_t count);
@@ -51,18 +49,17 @@ class RingEnd {
     assert(sizeof(Element) == element_bytes_);
     if (!has_room(1)) return false;
     rte_ring_zc_data place;
-    if (rte_ring_enqueue_zc_bulk_elem_start(ring_, sizeof(Element), 1, &place, nullptr) != 1)
+    if (rte_ring_enqueue_zc_bulk_elem_start(&ring_, sizeof(Element), 1, &place, nullptr) != 1)
       return false;
-    write(*static_cast<Element*>(place.ptr1));
-    rte_ring_enqueue_zc_elem_finish(ring_, 1);
-    indices_->producer.store(ring_->prod.tail, std::memory_order_release);
+    write(*reinterpret_cast<Element*>(shared(place.ptr1)));
+    rte_ring_enqueue_zc_elem_finish(&ring_, 1);
+    indices_->producer.store(ring_.prod.tail, std::memory_order_release);
     return true;
   }
   uint32_t free_count();
   // The same question for so many; looks where the consumer is only if it must.
   bool has_room(uint32_t count) {
-    return ring_->capacity - (ring_->prod.head - ring_->cons.tail) >= count ||
-           free_count() >= count;
+    return ring_.capacity - (ring_.prod.head - ring_.cons.tail) >= count || free_count() >= count;
   }
   // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
   int dequeue_burst(void* out, uint32_t max);
@@ -78,21 +75,25 @@ class RingEnd {
   // but for the `waiting` elements taken last.
   uint32_t produced() const { return indices_->producer.load(std::memory_order_acquire); }
   bool taken_until(uint32_t position, uint32_t waiting = 0) const {
-    return static_cast<int32_t>(ring_->cons.head - waiting - position) >= 0;
+    return static_cast<int32_t>(ring_.cons.head - waiting - position) >= 0;
   }
   // Producer: up to where the peer says that it has consumed, and whether that is all that was
   // enqueued.
   uint32_t consumed() const { return indices_->consumer.load(std::memory_order_acquire); }
-  bool drained() const { return consumed() == ring_->prod.tail; }
+  bool drained() const { return consumed() == ring_.prod.tail; }
 
  private:
-  rte_ring* ring_ = nullptr;
+  // Where the element really lies that would lie there if all followed the header.
+  std::byte* shared(void* behind_header) const {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(behind_header) + shift_);
+  }
+
+  rte_ring ring_{};
+  uintptr_t shift_ = 0;
   // The private consumer position once more, for threads that only look.
   std::atomic<uint32_t> taken_{0};
   RingIndices* indices_ = nullptr;
   uint32_t element_bytes_ = 0;
-  void* mapping_ = nullptr;
-  size_t mapping_bytes_ = 0;
 };
 
 }  // namespace hostnic

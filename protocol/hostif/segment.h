@@ -1,6 +1,7 @@
 // The client segment: the memory that one device context (driver half) and hostnicd (hardware half)
-// share. One memfd per context, made and sized by hostnicd; ordinary pages are only touched when
-// used.
+// share: two memfds per context, made and sized by hostnicd (segment_memory.h). The first holds
+// header, rings and cells, and lies in huge pages where hostnicd has some; the second is the arena,
+// sparse, whose ordinary pages are only touched when used and given back when they no longer are.
 //
 // Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
 // cells | arena. The arena belongs to the driver, which places receive queues (QPs' own and
@@ -19,6 +20,7 @@
 //   receive queue, landing list  writes                         reads (untrusted, checked per use)
 //   receive completion ring      reads                          writes (and reads back, untrusted)
 //   SrqHeader, index queue       writes (as marked)             reads (untrusted), writes `taken`
+//   names of receives taken      reads                          writes (and reads back, untrusted)
 //
 // The NIC never relies on anything it can read here: a value that makes no sense costs the client
 // its connection.
@@ -47,6 +49,8 @@ inline constexpr uint32_t kCommandRingSize = 64;
 inline constexpr uint32_t kSendRingSize = 1024;
 inline constexpr uint32_t kUrgentRingSize = 256;
 inline constexpr uint32_t kMetaRingSize = 4096;
+
+inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
 struct Sge {
   uint64_t addr;
@@ -84,8 +88,8 @@ struct MemoryGate {
 struct SegmentHeader {
   uint64_t magic;
   uint32_t abi_version;
-  uint32_t max_qps;  // cells
-  uint64_t segment_bytes;
+  uint32_t max_qps;        // cells
+  uint64_t segment_bytes;  // without the arena, which begins there
   uint64_t ring_offset[kRingCount];
   uint64_t cells_offset;
   uint64_t arena_offset;
@@ -184,13 +188,13 @@ struct QpCell {
   std::atomic<uint32_t> credit_watched;  // the peer waits for receives; a post must ring the
                                          // doorbell
   std::atomic<uint32_t> recv_bound;      // receives taken from the shared receive queue, absolute;
-                                         // their completion slots name them
+                                         // which they are, the ring of names says
   uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond base_psn
   uint64_t response_bitmap[kBitmapWords];  // the same for responses
 
   // --- Driver part.
-  // Receives posted, absolute (credit). With a shared receive queue: how far the completion ring
-  // may be written, which is its length beyond what the driver has read.
+  // Receives posted, absolute (credit). With a shared receive queue: how far the names of receives
+  // may be written, which is their ring's length beyond what the driver has read.
   alignas(64) std::atomic<uint32_t> recv_posted;
   // Requests that the driver knows to be acknowledged: all before it. Their memory may be
   // deregistered, so a repetition of them that still waits in a ring and finds none is no error.
@@ -221,23 +225,26 @@ enum RecvFlag : uint32_t {
   kRecvHasGrh = 8,   // UD: 40 bytes of the receive are the network header's place
 };
 
-// Receive completion, at index SN % entries, valid once QpCell::recv_completed passed SN.
+// Receive completion, valid once QpCell::recv_completed passed SN: at index SN % entries; with a
+// shared receive queue at the index of the slot that the message took, so that queue pairs need no
+// room of their own for as many as the queue may hold.
 struct RecvCompletion {
   uint32_t sn;
   uint32_t status;  // RecvStatus
   uint32_t byte_len;
   uint32_t imm_data;
-  uint32_t flags;      // RecvFlag
-  uint32_t src_qpn;    // UD
-  uint32_t wqe_index;  // shared receive queue: the slot; valid once QpCell::recv_bound passed SN
-  uint32_t reserved;
+  uint32_t flags;    // RecvFlag
+  uint32_t src_qpn;  // UD
+  uint32_t reserved[2];
 };
 static_assert(sizeof(RecvCompletion) == 32);
 
 // A shared receive queue: a table of RecvSlots, and a queue of indices into it in the order in
 // which they were posted. All QPs that use it are one NIC's and served by one lcore, which takes
 // from the queue; the slots come back in any order, as messages complete. The index queue follows
-// the header: uint32_t, position % entries.
+// the header: uint32_t, position % entries; then the slots' completions. Each of the queue pairs
+// has a ring of names, at index SN % entries: uint32_t, which slot its receive SN is; valid once
+// QpCell::recv_bound passed SN.
 struct SrqHeader {
   // Written by the driver.
   alignas(64) std::atomic<uint32_t> posted;  // absolute
@@ -245,7 +252,12 @@ struct SrqHeader {
   // Written by the NIC.
   alignas(64) std::atomic<uint32_t> taken;  // absolute
 };
-constexpr uint64_t srq_bytes(uint32_t entries) { return sizeof(SrqHeader) + 4 * uint64_t{entries}; }
+constexpr uint64_t srq_completions_offset(uint32_t entries) {
+  return (sizeof(SrqHeader) + sizeof(uint32_t) * uint64_t{entries} + 63) / 64 * 64;
+}
+constexpr uint64_t srq_bytes(uint32_t entries) {
+  return srq_completions_offset(entries) + sizeof(RecvCompletion) * uint64_t{entries};
+}
 // What every UD receive starts with: 20 bytes that nobody defines (zeros here), then the IPv4
 // header (InfiniBand annex A17.4.5.2).
 inline constexpr uint32_t kGrhBytes = 40;
@@ -259,5 +271,22 @@ struct LandingSlot {
   Sge sge[kMaxSge];
 };
 static_assert(sizeof(LandingSlot) == 16 + 16 * kMaxSge);
+
+// ---- limits, and the arena that they need
+
+inline constexpr uint32_t kMaxQueueEntries = 16384;  // of a receive queue, shared or a QP's own
+inline constexpr uint32_t kMaxSharedQueues = 16384;  // of a context
+inline constexpr uint32_t kLandingEntries =
+    16;  // of a QP: READs and atomics outstanding (max_qp_rd_atom)
+
+// As much as a context can ever use: all QPs and shared receive queues with the deepest queues.
+constexpr uint64_t arena_bytes_for(uint32_t max_qps) {
+  constexpr uint64_t kSlotsBytes = uint64_t{kMaxQueueEntries} * recv_slot_bytes(kMaxSge);
+  constexpr uint64_t kQpBytes = kSlotsBytes + kMaxQueueEntries * sizeof(RecvCompletion) +
+                                kLandingEntries * sizeof(LandingSlot);
+  constexpr uint64_t kSrqBytes = kSlotsBytes + srq_bytes(kMaxQueueEntries);
+  // A block more of each kind: none lies across the end of what is always mapped.
+  return (max_qps + 1) * kQpBytes + (kMaxSharedQueues + 1) * kSrqBytes;
+}
 
 }  // namespace hostnic

@@ -1,6 +1,13 @@
 // What the device promises in ibv_query_device() can be had, and what is beyond is refused with
 // ENOMEM and harms nobody.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "tests/conformance/bench.h"
@@ -47,6 +54,159 @@ TEST_F(Limits, AllPromisedQueuePairs) {
   ibv_qp* again = ibv_create_qp(near_host->pd, &init);
   ASSERT_NE(again, nullptr);
   EXPECT_EQ(ibv_destroy_qp(again), 0);
+}
+
+uint64_t resident_mebibytes() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) >> 20;
+}
+
+// As many as the device promises, of any shape; and they cost what they use, while they are there.
+void expect_all_queue_pairs(const Host& host, ibv_qp_init_attr init, uint64_t most_mebibytes) {
+  const auto promised = static_cast<size_t>(attributes_of(host).max_qp);
+  const uint64_t before = resident_mebibytes();
+  std::vector<ibv_qp*> qps;
+  while (qps.size() <= promised) {
+    ibv_qp_init_attr wanted = init;
+    ibv_qp* qp = ibv_create_qp(host.pd, &wanted);
+    if (qp == nullptr) break;
+    qps.push_back(qp);
+  }
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(qps.size(), promised);
+  EXPECT_LE(resident_mebibytes() - std::min(before, resident_mebibytes()), most_mebibytes);
+  for (ibv_qp* qp : qps) ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_LE(resident_mebibytes(), before + most_mebibytes / 4) << "it is given back";
+}
+
+TEST_F(Limits, AllPromisedQueuePairsOnOneDeepSharedQueue) {
+  ibv_srq_init_attr deep{};
+  deep.attr.max_wr = static_cast<uint32_t>(attributes_of(*near_host).max_srq_wr);
+  deep.attr.max_sge = 1;
+  ibv_srq* srq = ibv_create_srq(near_host->pd, &deep);
+  ASSERT_NE(srq, nullptr);
+  ibv_cq* cq = ibv_create_cq(near_host->context, 64, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.srq = srq;
+  init.cap = {.max_send_wr = 16,
+              .max_recv_wr = 0,
+              .max_send_sge = 1,
+              .max_recv_sge = 0,
+              .max_inline_data = 0};
+  init.qp_type = IBV_QPT_RC;
+  expect_all_queue_pairs(*near_host, init, 500);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(Limits, AllPromisedQueuePairsWithTheDeepestQueues) {
+  const ibv_device_attr attributes = attributes_of(*near_host);
+  ibv_cq* cq = ibv_create_cq(near_host->context, 64, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  const auto wr = static_cast<uint32_t>(attributes.max_qp_wr);
+  const auto sge = static_cast<uint32_t>(attributes.max_sge);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {.max_send_wr = wr,
+              .max_recv_wr = wr,
+              .max_send_sge = sge,
+              .max_recv_sge = sge,
+              .max_inline_data = 64};
+  init.qp_type = IBV_QPT_RC;
+  expect_all_queue_pairs(*near_host, init, 800);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+// Every receive of a deep shared queue can be in one queue pair's hands, before the program polls.
+TEST_F(Limits, OneQueuePairTakesAllOfADeepSharedQueue) {
+  constexpr uint32_t kDepth = 16384;
+  ibv_srq_init_attr deep{};
+  deep.attr.max_wr = kDepth;
+  deep.attr.max_sge = 1;
+  ibv_srq* srq = ibv_create_srq(far_host->pd, &deep);
+  ASSERT_NE(srq, nullptr);
+  ConnectOptions options;
+  options.cq_entries = kDepth;
+  ConnectOptions shared = options;
+  shared.srq = srq;
+  near = std::make_unique<Endpoint>(*near_host, options);
+  far = std::make_unique<Endpoint>(*far_host, shared);
+  ASSERT_NO_FATAL_FAILURE(connect_endpoints(*near, *far));
+  for (uint32_t i = 0; i < kDepth; ++i) {
+    ibv_sge sge = far_host->sge(8, i % 1000 * 8);
+    ibv_recv_wr wr{i, nullptr, &sge, 1};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(srq, &wr, &bad), 0) << i;
+  }
+  for (uint32_t i = 0; i < kDepth; ++i) {
+    ibv_sge sge = near_host->sge(8);
+    ASSERT_EQ(near->post(request(i, IBV_WR_SEND, &sge, *far_host)), 0);
+    near->expect(i);  // far's queue is not polled
+  }
+  for (uint32_t i = 0; i < kDepth; ++i) ASSERT_EQ(far->expect(i).wr_id, i);
+  far->expect_nothing();
+  near.reset();
+  far.reset();
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+// A thousand contexts in one process, which a job of many ranks has in many.
+TEST_F(Limits, AThousandOpenDevices) {
+  constexpr size_t kContexts = 1000;
+  rlimit descriptors{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  if (descriptors.rlim_max < 16'384)
+    GTEST_SKIP() << "no more than " << descriptors.rlim_max << " descriptors are granted";
+  const rlimit more{descriptors.rlim_max, descriptors.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &more), 0);
+  connect();
+  std::vector<ibv_context*> contexts;
+  for (size_t i = 0; i < kContexts; ++i) {
+    ibv_context* context =
+        ibv_open_device(i % 2 == 0 ? near_host->context->device : far_host->context->device);
+    ASSERT_NE(context, nullptr) << "after " << contexts.size() << ": " << strerror(errno);
+    contexts.push_back(context);
+  }
+  // Each of them works, and so does who was there before.
+  for (size_t i = 0; i < kContexts; i += 97) {
+    ibv_pd* pd = ibv_alloc_pd(contexts[i]);
+    ibv_cq* cq = ibv_create_cq(contexts[i], 16, nullptr, nullptr, 0);
+    ASSERT_TRUE(pd != nullptr && cq != nullptr);
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = tiny_queues().caps;
+    init.qp_type = IBV_QPT_RC;
+    ibv_qp* qp = ibv_create_qp(pd, &init);
+    ASSERT_NE(qp, nullptr) << strerror(errno);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  }
+  ibv_sge sge = near_host->sge(8);
+  ASSERT_EQ(near->post(request(1, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+  near->expect(1);
+  for (ibv_context* context : contexts) EXPECT_EQ(ibv_close_device(context), 0);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+}
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for (int fd = 0; fd < 4096; ++fd) count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return count;
+}
+
+TEST_F(Limits, ACompletionChannelIsOneDescriptor) {
+  const size_t before = open_descriptors();
+  std::vector<ibv_comp_channel*> channels;
+  for (int i = 0; i < 100; ++i) {
+    channels.push_back(ibv_create_comp_channel(near_host->context));
+    ASSERT_NE(channels.back(), nullptr);
+  }
+  EXPECT_EQ(open_descriptors(), before + 100);
+  for (ibv_comp_channel* channel : channels) EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
 TEST_F(Limits, AllPromisedMemoryRegions) {

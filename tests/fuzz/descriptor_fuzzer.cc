@@ -102,18 +102,15 @@ class Hostile {
     auto made = ClientChannel::create(settings);
     require(made.has_value());
     channel_ = std::move(*made);
-    void* at = mmap(nullptr, channel_->segment_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    channel_->segment_fd(), 0);
-    require(at != MAP_FAILED);
-    segment_ = static_cast<std::byte*>(at);
-    require(map_.map(channel_->segment_fd(), segment_, channel_->segment_bytes()) == 0);
+    const SegmentMemory& theirs = channel_->memory();
+    require(memory_.map(channel_->segment_fd(), theirs.segment_bytes(), channel_->arena_fd(),
+                        theirs.arena_bytes()) == 0);
+    segment_ = memory_.base();
+    require(map_.use(memory_) == 0);
     arena_ = map_.header().arena_offset;
     require(nic().attach(channel_.get()) == 0);
   }
-  ~Hostile() {
-    nic().detach(channel_.get());
-    munmap(segment_, channel_->segment_bytes());
-  }
+  ~Hostile() { nic().detach(channel_.get()); }
 
   void run() {
     for (int steps = 0; !input_.empty() && steps < 200; ++steps) step();
@@ -322,6 +319,7 @@ class Hostile {
   Honest& honest_;
   Input input_;
   std::unique_ptr<ClientChannel> channel_;
+  SegmentMemory memory_;
   std::byte* segment_ = nullptr;
   driver::SegmentMap map_;
   uint64_t arena_ = 0;

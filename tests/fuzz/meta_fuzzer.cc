@@ -62,7 +62,7 @@ class Run {
  public:
   Run(const uint8_t* data, size_t size)
       : input_(data, size),
-        driver_(nic_, nic_.channel().segment_fd(), nic_.segment(), nic_.channel().segment_bytes(),
+        driver_(nic_, nic_.channel().memory(),
                 {.max_qps = 4, .mtu_bytes = 1024, .window = kWindow}) {
     require(driver_.error() == 0);
     for (Program& program : programs_) open(program);

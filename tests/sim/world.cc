@@ -51,10 +51,10 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
       {.client_id = index + 1, .max_qps = 64, .arena_bytes = 16 << 20, .program = "sim", .pid = 0});
   require(channel.has_value(), "client segment");
   channel_ = std::move(*channel);
-  void* segment = mmap(nullptr, channel_->segment_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
-                       channel_->segment_fd(), 0);
-  require(segment != MAP_FAILED, "the driver's mapping of the segment");
-  segment_ = static_cast<std::byte*>(segment);
+  const SegmentMemory& theirs = channel_->memory();
+  require(segment_.map(channel_->segment_fd(), theirs.segment_bytes(), channel_->arena_fd(),
+                       theirs.arena_bytes()) == 0,
+          "the driver's mapping of the segment");
   require(nic_->attach(channel_.get()) == 0, "attach");
   driver::DriverSettings settings;
   settings.max_qps = 64;
@@ -63,8 +63,7 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
   settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;
-  driver_ = std::make_unique<driver::Driver>(*this, channel_->segment_fd(), segment_,
-                                             channel_->segment_bytes(), settings);
+  driver_ = std::make_unique<driver::Driver>(*this, segment_, settings);
   require(driver_->error() == 0, "driver");
   driver_->set_async_handler(
       [](void* self, driver::AsyncEvent event, void* user, driver::Cq*) {
@@ -77,7 +76,6 @@ Host::~Host() {
   driver_.reset();
   nic_->detach(channel_.get());
   nic_.reset();
-  munmap(segment_, channel_->segment_bytes());
 }
 
 uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd) {

@@ -99,7 +99,7 @@ class Host final : public driver::NicLink {
   World& world_;
   uint32_t index_;
   std::unique_ptr<ClientChannel> channel_;
-  std::byte* segment_ = nullptr;
+  SegmentMemory segment_;
   std::unique_ptr<Nic> nic_;
   std::unique_ptr<driver::Driver> driver_;
 };

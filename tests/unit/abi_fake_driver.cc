@@ -63,7 +63,7 @@ void Qp::raise(Driver& driver, AsyncEvent event, Qp* qp, Cq* cq) {
   impl.async(impl.async_argument, event, qp != nullptr ? qp->init.user : nullptr, cq);
 }
 
-Driver::Driver(NicLink&, int, std::byte*, uint64_t, const DriverSettings& settings)
+Driver::Driver(NicLink&, SegmentMemory&, const DriverSettings& settings)
     : settings_(settings), impl_(std::make_unique<Impl>()) {}
 Driver::~Driver() = default;
 
@@ -258,6 +258,7 @@ uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
 struct Context::Parts : NicLink {
   void kick() override {}
   void wait_for_response() override {}
+  SegmentMemory segment;
 };
 
 Context::Context() = default;
@@ -294,7 +295,8 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t index) {
   std::unique_ptr<Context> context(new Context);
   context->parts_ = std::make_unique<Parts>();
   context->device_ = (*devices)[index];
-  context->driver_ = std::make_unique<Driver>(*context->parts_, -1, nullptr, 0, DriverSettings{});
+  context->driver_ =
+      std::make_unique<Driver>(*context->parts_, context->parts_->segment, DriverSettings{});
   context->alive_ = true;
   return context;
 }

@@ -45,7 +45,7 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   EXPECT_FALSE(config.hostnicd.lend_userfaultfd);
   EXPECT_EQ(config.hostnicd.limits.max_qps, 16384u);
   EXPECT_EQ(config.hostnicd.limits.max_mrs, 65536u);
-  EXPECT_EQ(config.hostnicd.limits.max_clients, 64u);
+  EXPECT_EQ(config.hostnicd.limits.max_clients, 1024u);
   ASSERT_EQ(config.nics.size(), 2u);
   const NicConfig& nic = config.nics[1];
   EXPECT_EQ(nic.name, "hnic1");
@@ -90,7 +90,7 @@ lcores = "2,4-5"
 huge = "require"
 lend_userfaultfd = true
 seed = 9223372036854775807
-limits = { max_qps = 16, max_mrs = 524286, max_clients = 256 }
+limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096 }
 )");
   EXPECT_EQ(config.hostnicd.socket_path, "/tmp/h.sock");
   EXPECT_EQ(config.hostnicd.idle, Idle::kPoll);
@@ -99,7 +99,7 @@ limits = { max_qps = 16, max_mrs = 524286, max_clients = 256 }
   EXPECT_EQ(config.hostnicd.huge, HugePages::kRequire);
   EXPECT_TRUE(config.hostnicd.lend_userfaultfd);
   EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
-  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 256}));
+  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096}));
   EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
   EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
 }
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[hostnicd.limits]\nmax_qps = 65521",
                   "test.toml:2:11: max_qps is 65521 (use 16 to 65520)"},
         Malformed{"[hostnicd.limits]\nmax_mrs = 0", "test.toml:2:11: max_mrs is 0 (use 16 to"},
-        Malformed{"[hostnicd.limits]\nmax_clients = 257", "test.toml:2:15: max_clients is 257"},
+        Malformed{"[hostnicd.limits]\nmax_clients = 4097", "test.toml:2:15: max_clients is 4097"},
         Malformed{"[hostnicd]\nsocket = ''", "test.toml:2:10: socket is \"\" (use a path"},
         Malformed{"[hostnicd]\nsocket = 1", "test.toml:2:10: socket is of type integer (use a st"},
         Malformed{"[hostnicd]\nidle = 'lazy'",

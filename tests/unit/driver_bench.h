@@ -12,8 +12,7 @@ class DriverBench : public testing::TestWithParam<uint32_t> {
  protected:
   void connect(const DriverSettings& settings = {}, uint32_t sq_psn = 0xfffff0) {
     mtu_ = GetParam();
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().segment_fd(), nic_.segment(),
-                                       nic_.channel().segment_bytes(), settings);
+    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), settings);
     ASSERT_EQ(driver_->error(), 0);
     cq_ = driver_->create_cq(64, nullptr, nullptr);
     qp_ = make_qp(sq_psn);

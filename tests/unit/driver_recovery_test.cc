@@ -13,8 +13,7 @@ constexpr uint32_t kFirstPsn = 0xfffffa;
 class Recovery : public testing::Test {
  protected:
   Recovery() {
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().segment_fd(), nic_.segment(),
-                                       nic_.channel().segment_bytes(), DriverSettings{});
+    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
     cq_ = driver_->create_cq(
         64, [](void* self) { static_cast<Recovery*>(self)->on_event(); }, this);
     QpInit init;

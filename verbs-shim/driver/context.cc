@@ -28,7 +28,15 @@ namespace {
 
 using memory::MemoryRegistrar;
 
-constexpr uint64_t kLookAtSocketNs = 100'000'000;  // hostnicd's death is noticed within
+// hostnicd's sudden death is noticed within; later where a process has hundreds of contexts, whose
+// threads would wake thousands of times a second.
+constexpr uint64_t kLookAtSocketNs = 100'000'000;
+constexpr uint32_t kContextsPerLook = 64;
+std::atomic<uint32_t> open_contexts{0};
+
+uint64_t look_interval_ns() {
+  return kLookAtSocketNs * (1 + open_contexts.load(std::memory_order_relaxed) / kContextsPerLook);
+}
 // The service thread's tick while timers run (rule 34). A program that polls runs them itself, and
 // each tick takes the lcore or the program off its core for 15 us.
 constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
@@ -75,9 +83,8 @@ struct Context::Parts {
 
   std::mutex control_mutex;
   ControlClient control;
-  UniqueFd segment_fd, doorbell_fd;
-  std::byte* segment = nullptr;
-  uint64_t segment_bytes = 0;
+  UniqueFd arena_fd, doorbell_fd;
+  SegmentMemory segment;
   const DoorbellPage* doorbell = nullptr;
   bool lcore_fences = false;  // the lcore fences our threads before it sleeps
   SegmentHeader* header = nullptr;
@@ -115,7 +122,6 @@ struct Context::Parts {
   std::unique_ptr<User> user;
 
   ~Parts() {
-    if (segment != nullptr) munmap(segment, segment_bytes);
     if (doorbell != nullptr) munmap(const_cast<DoorbellPage*>(doorbell), sizeof(DoorbellPage));
   }
 };
@@ -165,15 +171,15 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   if (request.has_window != 0) fds.push_back(registrar.window_fd());
   auto answer = control->call(ControlKind::kOpen, bytes_of(request), fds);
   if (!answer) return Unexpected(answer.error());
-  if (answer->fds.size() < 4) return failure(EPROTO, "hostnicd's answer lacks descriptors");
+  if (answer->fds.size() < 5) return failure(EPROTO, "hostnicd's answer lacks descriptors");
   const auto reply = answer->as<OpenReply>();
 
   std::unique_ptr<Context> context(new Context);
   context->parts_ = std::make_unique<Parts>(std::move(*control));
   context->device_ = reply.device;
-  if (reply.has_userfaultfd != 0 && answer->fds.size() > 4)
-    registrar.set_lent_userfaultfd(answer->fds[4].get());
-  if (auto ready = registrar.init(answer->fds[1].get()); !ready) {
+  if (reply.has_userfaultfd != 0 && answer->fds.size() > 5)
+    registrar.set_lent_userfaultfd(answer->fds[5].get());
+  if (auto ready = registrar.init(answer->fds[2].get()); !ready) {
     return failure(ready.error().error, ready.error().message);
   }
   if (auto mapped = context->map_segment(std::move(answer->fds), reply); !mapped)
@@ -191,22 +197,19 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
 Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
                                                   const OpenReply& reply) {
   Parts& p = *parts_;
-  p.segment_fd = std::move(fds[0]);
-  p.doorbell_fd = std::move(fds[2]);
-  p.segment_bytes = reply.segment_bytes;
-  void* segment = mmap(nullptr, p.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                       p.segment_fd.get(), 0);
-  if (segment == MAP_FAILED)
-    return failure(errno, std::string("mapping the segment: ") + strerror(errno));
-  p.segment = static_cast<std::byte*>(segment);
-  madvise(segment, p.segment_bytes, MADV_DONTFORK);
-  void* doorbell = mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, fds[3].get(), 0);
+  p.arena_fd = std::move(fds[1]);
+  p.doorbell_fd = std::move(fds[3]);
+  if (const int error =
+          p.segment.map(fds[0].get(), reply.segment_bytes, p.arena_fd.get(), reply.arena_bytes);
+      error != 0)
+    return failure(error, std::string("mapping the segment: ") + strerror(error));
+  void* doorbell = mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, fds[4].get(), 0);
   if (doorbell == MAP_FAILED)
     return failure(errno, std::string("mapping the doorbell: ") + strerror(errno));
   p.doorbell = static_cast<const DoorbellPage*>(doorbell);
   p.lcore_fences =
       takes_shared_fences() && p.doorbell->shares_fences.load(std::memory_order_acquire) != 0;
-  p.header = reinterpret_cast<SegmentHeader*>(p.segment);
+  p.header = reinterpret_cast<SegmentHeader*>(p.segment.base());
   DriverSettings settings;
   settings.max_qps = device_.max_qps;
   settings.mtu_bytes = device_.mtu_bytes;
@@ -215,8 +218,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   settings.relaxed_ordering = device_.relaxed_ordering != 0;
   settings.congestion_allowance_ns = uint64_t{device_.congestion_allowance_us} * 1000;
   NicLink& link = *this;
-  driver_ =
-      std::make_unique<Driver>(link, p.segment_fd.get(), p.segment, p.segment_bytes, settings);
+  driver_ = std::make_unique<Driver>(link, p.segment, settings);
   if (driver_->error() != 0) {
     return failure(driver_->error(), std::string("hostnicd's segment does not fit this library: ") +
                                          strerror(driver_->error()));
@@ -244,6 +246,7 @@ int Context::start_service() {
       this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error == 0) {
+    open_contexts.fetch_add(1, std::memory_order_relaxed);
     p.thread_runs = true;
     pthread_setname_np(p.thread, "hostnic-service");
     p.thread_known.wait(false, std::memory_order_acquire);
@@ -258,6 +261,7 @@ Context::~Context() {
     parts_->stop.store(true, std::memory_order_release);
     wake_service();
     pthread_join(parts_->thread, nullptr);
+    open_contexts.fetch_sub(1, std::memory_order_relaxed);
   }
   driver_.reset();
 }
@@ -325,7 +329,7 @@ void Context::service_loop() {
     TimeNs now = monotonic_ns();
     const TimeNs deadline = driver_->turn_wanted() ? now : driver_->next_deadline_ns();
     const TimeNs tick = now + (program_polls(now) ? kPolledTickNs : kTickNs);
-    const TimeNs wake = std::min(std::max(deadline, tick), now + kLookAtSocketNs);
+    const TimeNs wake = std::min(std::max(deadline, tick), now + look_interval_ns());
     p.service_wakes_ns.store(wake, std::memory_order_relaxed);
     p.header->driver_sleeping.store(1, std::memory_order_relaxed);
     // Flag, full fence, look again, sleep (rule 34).
@@ -339,7 +343,7 @@ void Context::service_loop() {
     p.header->driver_sleeping.store(0, std::memory_order_relaxed);
     now = monotonic_ns();
     if (now >= look_at_socket_ns || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
-      look_at_socket_ns = now + kLookAtSocketNs;
+      look_at_socket_ns = now + look_interval_ns();
       if (p.control.closed() || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
         log_warn("hostnicd is gone or dropped this client: %s is dead", device_.name);
         // First: whoever reads the event finds every call refused.
@@ -495,7 +499,7 @@ void Context::abandon_after_fork() {
   parts_->user.reset();  // the registrar has forgotten it
   parts_->control.close();
   // Not mapped here (MADV_DONTFORK), and the addresses may get other owners.
-  parts_->segment = nullptr;
+  parts_->segment.abandon();
 }
 
 }  // namespace hostnic::driver

@@ -28,12 +28,10 @@ uint64_t own_receives_bytes(const QpInit& init) {
 
 }  // namespace
 
-Driver::Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segment_bytes,
-               const DriverSettings& settings)
+Driver::Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& settings)
     : settings_(settings), impl_(std::make_unique<Impl>(*this, link)) {
-  error_ = impl_->map.map(segment_fd, segment, segment_bytes);
+  error_ = impl_->map.use(memory);
   settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? impl_->map.max_qps() : 0);
-  impl_->qps.resize(settings_.max_qps);
   impl_->room.set_capacity(settings_.max_qps);
 }
 Driver::~Driver() = default;
@@ -68,7 +66,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   if (!free_cells.empty()) {
     cell = free_cells.back();
     free_cells.pop_back();
-  } else if (next_cell < qps.size()) {
+  } else if (next_cell < settings().max_qps) {
     cell = next_cell++;
   } else {
     return Unexpected(ENOMEM);
@@ -76,7 +74,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   const uint32_t entries = Qp::recv_entries_for(init);
   const uint64_t recv =
       init.srq != nullptr ? init.srq->slots_offset : map.allocate(own_receives_bytes(init));
-  const uint64_t completions = map.allocate(entries * sizeof(RecvCompletion));
+  const uint64_t completions = map.allocate(Qp::recv_completion_bytes(init));
   const uint64_t landing = map.allocate(kLandingEntries * sizeof(LandingSlot));
   auto qp = std::make_unique<Qp>(*this, init, cell, recv, completions, landing);
   int error = recv == 0 || completions == 0 || landing == 0 ? ENOMEM : 0;
@@ -107,6 +105,8 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   init.recv_cq->users.fetch_add(1);
   if (init.srq != nullptr) ++init.srq->users;
   Qp* made = qp.get();
+  // Most contexts have few.
+  if (cell >= qps.size()) qps.resize(std::min(2 * cell + 16, settings().max_qps));
   qps[cell] = std::move(qp);
   return made;
 }
@@ -114,7 +114,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
 // Gives back the segment memory and the cell.
 void Driver::Impl::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
-  map.release(qp.recv_completion_offset, Qp::recv_entries_for(qp.init) * sizeof(RecvCompletion));
+  map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
   map.release(qp.landing_offset, kLandingEntries * sizeof(LandingSlot));
   free_cells.push_back(qp.cell_index);
   std::erase(ready, &qp);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/hostif/segment_memory.h"
 #include "protocol/wire/bth.h"
 #include "verbs-shim/driver/cq.h"
 #include "verbs-shim/driver/types.h"
@@ -94,9 +95,8 @@ class Driver {
   // `user`: of the queue pair or shared receive queue that the event is about.
   using AsyncFn = void (*)(void* argument, AsyncEvent event, void* user, Cq* cq);
 
-  // `segment_fd` and `header`: the mapped client segment. Throws nothing; check valid().
-  Driver(NicLink& link, int segment_fd, std::byte* segment, uint64_t segment_bytes,
-         const DriverSettings& settings);
+  // `memory`: the mapped client segment, which stays. Check error().
+  Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& settings);
   ~Driver();
   int error() const { return error_; }  // 0, or errno of what failed in the constructor
 

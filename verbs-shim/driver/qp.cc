@@ -47,6 +47,10 @@ uint32_t Qp::recv_entries_for(const QpInit& init) {
   return init.caps.max_recv_wr == 0 ? 0 : std::bit_ceil(init.caps.max_recv_wr);
 }
 
+uint64_t Qp::recv_completion_bytes(const QpInit& init) {
+  return recv_entries_for(init) * (init.srq != nullptr ? sizeof(uint32_t) : sizeof(RecvCompletion));
+}
+
 Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64_t recv_completion,
        uint64_t landing)
     : init(qp_init),
@@ -56,12 +60,12 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
       landing_offset(landing),
       host_(host) {
   const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
-  wqes_.resize(slots);
+  wqes_.allocate(slots);
   wqe_mask_ = slots - 1;
-  sges_.resize(size_t{slots} * init.caps.max_send_sge);
-  inline_bytes_.resize(size_t{slots} * init.caps.max_inline_bytes);
+  sges_.allocate(size_t{slots} * init.caps.max_send_sge);
+  inline_bytes_.allocate(size_t{slots} * init.caps.max_inline_bytes);
   recv_entries_ = recv_entries_for(init);
-  if (init.srq == nullptr) recv_wr_ids_.resize(recv_entries_);
+  if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
   this->cell().recv_posted.store(0, std::memory_order_relaxed);
   move_ring_end();
   // No attribute says so for datagrams: the port's.
@@ -285,7 +289,7 @@ void Qp::flush_receive(uint64_t wr_id, VendorError why) {
 // the other queue pairs (rule 13).
 void Qp::flush_shared_receives(VendorError why) {
   for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_) {
-    const uint32_t index = recv_completion(recv_taken_).wqe_index;
+    const uint32_t index = receive_name(recv_taken_);
     flush_receive(init.srq->wr_id(index), why);
     init.srq->give_back(index);
   }
@@ -297,7 +301,7 @@ void Qp::flush_shared_receives(VendorError why) {
 void Qp::give_back_receives() {
   if (init.srq == nullptr) return;
   for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_)
-    init.srq->give_back(recv_completion(recv_taken_).wqe_index);
+    init.srq->give_back(receive_name(recv_taken_));
 }
 
 // Absolute number of receives that the NIC took from the shared queue.
@@ -306,9 +310,18 @@ uint32_t Qp::bound_receives() {
   return bound - recv_taken_ <= recv_entries_ ? bound : recv_taken_;
 }
 
-RecvCompletion& Qp::recv_completion(uint32_t sn) {
-  return reinterpret_cast<RecvCompletion*>(
-      host_.map.at(recv_completion_offset))[sn & (recv_entries_ - 1)];
+// The number that a receive's slot goes by; of a shared queue, which one the NIC has taken.
+uint32_t Qp::receive_name(uint32_t sn) {
+  const uint32_t index = sn & (recv_entries_ - 1);
+  if (init.srq == nullptr) return index;
+  const auto* names = reinterpret_cast<const uint32_t*>(host_.map.at(recv_completion_offset));
+  return names[index] & (recv_entries_ - 1);
+}
+
+RecvCompletion& Qp::recv_completion(uint32_t name) {
+  const uint64_t offset =
+      init.srq != nullptr ? init.srq->completions_offset() : recv_completion_offset;
+  return reinterpret_cast<RecvCompletion*>(host_.map.at(offset))[name];
 }
 
 // With a shared queue there is nothing to post here; the NIC may write as much of the ring as has

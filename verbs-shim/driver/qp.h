@@ -16,11 +16,9 @@
 #include "verbs-shim/driver/room_queue.h"
 #include "verbs-shim/driver/segment_map.h"
 #include "verbs-shim/driver/srq.h"
+#include "verbs-shim/driver/zeroed_array.h"
 
 namespace hostnic::driver {
-
-inline constexpr uint32_t kLandingEntries =
-    16;  // READs and atomics outstanding at most (max_qp_rd_atom)
 
 inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the front moves again
 
@@ -101,6 +99,8 @@ class alignas(kCacheLineBytes) Qp {
   Psn next_request_psn() const { return requests_.next(); }
   // Slots of the receive queue and its completion ring; with a shared queue, of the ring alone.
   static uint32_t recv_entries_for(const QpInit& init);
+  // Of the receives' completions, or names, in the arena.
+  static uint64_t recv_completion_bytes(const QpInit& init);
   // The NIC has let go of the QP and it will be forgotten: what it took of the shared receive queue
   // is the queue's again.
   void give_back_receives();
@@ -198,7 +198,8 @@ class alignas(kCacheLineBytes) Qp {
   void flush_shared_receives(VendorError why);
   void move_ring_end();
   uint32_t bound_receives();
-  RecvCompletion& recv_completion(uint32_t sn);
+  RecvCompletion& recv_completion(uint32_t name);
+  uint32_t receive_name(uint32_t sn);
   void start_connection(TimeNs now_ns);
   void start_sends(Psn first, TimeNs now_ns);
   void notify_credit();
@@ -285,8 +286,8 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;
   std::atomic<uint32_t> freed_{0};  // slots whose completion was polled (rule 35)
   uint32_t unreported_ = 0;         // completed without a completion of their own
-  std::vector<Wqe> wqes_;
-  std::vector<Sge> sges_;
+  ZeroedArray<Wqe> wqes_;
+  ZeroedArray<Sge> sges_;
 
   Rnr rnr_ = Rnr::kNone;
   bool failed_ = false;         // a request has; see failed_index_
@@ -341,8 +342,8 @@ class alignas(kCacheLineBytes) Qp {
   WcStatus failed_status_ = WcStatus::kSuccess;
   VendorError failed_vendor_ = VendorError::kNone;
 
-  std::vector<uint64_t> recv_wr_ids_;
-  std::vector<std::byte> inline_bytes_;  // of the send queue
+  ZeroedArray<uint64_t> recv_wr_ids_;
+  ZeroedArray<std::byte> inline_bytes_;  // of the send queue
 };
 
 }  // namespace hostnic::driver

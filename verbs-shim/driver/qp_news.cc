@@ -80,10 +80,10 @@ void Qp::take_receives(uint32_t completed) {
   if (serial_distance(completed, recv_posted_) < 0) return;
   bool failed = false;
   while (serial_distance(recv_taken_, completed) > 0) {
-    const RecvCompletion& received = recv_completion(recv_taken_);
+    const uint32_t name = receive_name(recv_taken_);
+    const RecvCompletion& received = recv_completion(name);
     Completion completion;
-    completion.wr_id = init.srq != nullptr ? init.srq->wr_id(received.wqe_index)
-                                           : recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)];
+    completion.wr_id = init.srq != nullptr ? init.srq->wr_id(name) : recv_wr_ids_[name];
     completion.status = status_of_receive(received.status);
     completion.opcode =
         (received.flags & kRecvIsWriteImm) != 0 ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv;
@@ -108,7 +108,7 @@ void Qp::take_receives(uint32_t completed) {
                     : "key, address or protection domain of a buffer");
     }
     ++recv_taken_;
-    if (init.srq != nullptr) init.srq->give_back(received.wqe_index);
+    if (init.srq != nullptr) init.srq->give_back(name);
     push(*init.recv_cq, completion, (received.flags & kRecvSolicited) != 0, 0);
   }
   if (init.srq != nullptr) {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <vector>
+
+#include "verbs-shim/driver/zeroed_array.h"
 
 namespace hostnic::driver {
 
@@ -14,7 +15,7 @@ class Qp;
 class RoomQueue {
  public:
   // For so many queue pairs at most. To be called once, before the rest.
-  void set_capacity(uint32_t qps) { slots_.resize(std::bit_ceil(std::max(qps, 1u))); }
+  void set_capacity(uint32_t qps) { slots_.allocate(std::bit_ceil(std::max(qps, 1u))); }
   bool empty() const { return head_ == tail_; }
   uint32_t size() const { return tail_ - head_; }
   // The one that comes so many after the front; size() is larger.
@@ -33,7 +34,7 @@ class RoomQueue {
  private:
   uint32_t mask() const { return static_cast<uint32_t>(slots_.size()) - 1; }
 
-  std::vector<Qp*> slots_;
+  ZeroedArray<Qp*> slots_;
   uint32_t head_ = 0, tail_ = 0;
 };
 

@@ -9,34 +9,40 @@
 namespace hostnic::driver {
 namespace {
 constexpr uint64_t kBlockBytes = 64;
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t page_down(uint64_t offset) { return offset & ~(kPageBytes - 1); }
+constexpr uint64_t page_up(uint64_t offset) { return page_down(offset + kPageBytes - 1); }
 constexpr uint64_t round_up(uint64_t bytes) {
   return (bytes + kBlockBytes - 1) & ~(kBlockBytes - 1);
 }
 constexpr int kSeqlockTries = 1000;
 }  // namespace
 
-int SegmentMap::map(int segment_fd, std::byte* segment, uint64_t segment_bytes) {
-  base_ = segment;
-  header_ = reinterpret_cast<SegmentHeader*>(segment);
-  if (segment_bytes < sizeof(SegmentHeader) || header_->magic != kSegmentMagic ||
-      header_->abi_version != kHostAbiVersion || header_->segment_bytes != segment_bytes) {
+int SegmentMap::use(SegmentMemory& memory) {
+  memory_ = &memory;
+  header_ = reinterpret_cast<SegmentHeader*>(memory.base());
+  const uint64_t end = memory.segment_bytes();
+  if (end < sizeof(SegmentHeader) || header_->magic != kSegmentMagic ||
+      header_->abi_version != kHostAbiVersion || header_->segment_bytes != end ||
+      header_->arena_offset != end || header_->arena_bytes != memory.arena_bytes() ||
+      header_->cells_offset > end ||
+      uint64_t{header_->max_qps} * sizeof(QpCell) > end - header_->cells_offset) {
     return EPROTO;
   }
-  if (header_->cells_offset + uint64_t{header_->max_qps} * sizeof(QpCell) > header_->arena_offset ||
-      header_->arena_offset + header_->arena_bytes > segment_bytes) {
-    return EPROTO;
-  }
-  cells_ = reinterpret_cast<QpCell*>(segment + header_->cells_offset);
+  cells_ = reinterpret_cast<QpCell*>(memory.base() + header_->cells_offset);
   max_qps_ = header_->max_qps;
   RingEnd* const ends[kRingCount] = {&commands, &responses, &sends, &urgent, &metas};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
-    const int error =
-        ends[ring]->map(segment_fd, header_->ring_offset[ring], ring_entries(RingId(ring)),
-                        ring_element_bytes(RingId(ring)), &header_->rings[ring]);
-    if (error != 0) return error;
+    const uint64_t offset = header_->ring_offset[ring];
+    const uint32_t entries = ring_entries(RingId(ring)), bytes = ring_element_bytes(RingId(ring));
+    if (offset > end || uint64_t{entries} * bytes > end - offset ||
+        ends[ring]->init(memory.base() + offset, entries, bytes, &header_->rings[ring]) != 0)
+      return EPROTO;
   }
-  // Offset 0 is the header's, so 0 can mean "none".
-  free_[header_->arena_offset] = header_->arena_bytes;
+  // Two blocks that never grow together: nothing lies across the end of what is always mapped.
+  free_[end] = memory.near_end() - end;
+  if (const uint64_t far = end + memory.arena_bytes() - memory.near_end(); far != 0)
+    free_[memory.near_end()] = far;
   return 0;
 }
 
@@ -45,9 +51,9 @@ uint64_t SegmentMap::allocate(uint64_t bytes) {
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     if (it->second < bytes) continue;
     const uint64_t offset = it->first, rest = it->second - bytes;
+    if (offset >= memory_->near_end() && !memory_->reach_far()) return 0;
     free_.erase(it);
     if (rest != 0) free_[offset + bytes] = rest;
-    std::memset(base_ + offset, 0, bytes);
     return offset;
   }
   return 0;
@@ -56,19 +62,34 @@ uint64_t SegmentMap::allocate(uint64_t bytes) {
 void SegmentMap::release(uint64_t offset, uint64_t bytes) {
   if (offset == 0) return;
   bytes = std::max(round_up(bytes), kBlockBytes);
+  uint64_t begin = offset, end = offset + bytes;
   auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + bytes == next->first) {
-    bytes += next->second;
+  if (next != free_.end() && end == next->first && end != memory_->near_end()) {
+    end += next->second;
     next = free_.erase(next);
   }
-  if (next != free_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second += bytes;
-      return;
-    }
+  if (next != free_.begin() && begin != memory_->near_end()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == begin) begin = previous->first;
   }
-  free_[offset] = bytes;
+  free_[begin] = end - begin;
+  make_zero(offset, bytes, begin, end);
+}
+
+// A block that is free now, in free memory from `free_begin` to `free_end`, which all holds zeros:
+// whole pages are given back, what shares one with somebody is overwritten.
+void SegmentMap::make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin,
+                           uint64_t free_end) {
+  const uint64_t end = offset + bytes;
+  const uint64_t first = std::max(page_down(offset), page_up(free_begin));
+  const uint64_t last = std::min(page_up(end), page_down(free_end));
+  if (first >= last) {
+    std::memset(memory_->at(offset), 0, bytes);
+    return;
+  }
+  if (offset < first) std::memset(memory_->at(offset), 0, first - offset);
+  if (!memory_->discard(first, last - first)) std::memset(memory_->at(first), 0, last - first);
+  if (last < end) std::memset(memory_->at(last), 0, end - last);
 }
 
 bool read_cell(const QpCell& cell, CellNews& news, CellBits& bits) {

@@ -8,36 +8,39 @@
 
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/ring.h"
+#include "protocol/hostif/segment_memory.h"
 #include "protocol/transport/receive_window.h"
 
 namespace hostnic::driver {
 
 class SegmentMap {
  public:
-  // Checks the header against this build (magic, ABI version, sizes) and maps the rings. Returns 0
-  // or errno (EPROTO: not ours).
-  int map(int segment_fd, std::byte* segment, uint64_t segment_bytes);
+  // Checks the header against this build (magic, ABI version, sizes). Returns 0 or EPROTO: not
+  // ours. `memory` stays.
+  int use(SegmentMemory& memory);
 
   SegmentHeader& header() { return *header_; }
   const SegmentHeader& header() const { return *header_; }
   QpCell& cell(uint32_t index) { return cells_[index]; }
   uint32_t max_qps() const { return max_qps_; }
-  std::byte* at(uint64_t offset) { return base_ + offset; }
+  std::byte* at(uint64_t offset) { return memory_->at(offset); }
 
   RingEnd commands, responses, sends, urgent, metas;
 
   // A zeroed block of the arena, 64-byte aligned; returns its segment offset, 0 when the arena is
   // used up. First fit over coalesced free blocks: queue pairs come and go, but not on the hot
-  // path.
+  // path. What was never used is not touched, and pages that are free again are given back.
   uint64_t allocate(uint64_t bytes);
   void release(uint64_t offset, uint64_t bytes);
 
  private:
-  std::byte* base_ = nullptr;
+  void make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin, uint64_t free_end);
+
+  SegmentMemory* memory_ = nullptr;
   SegmentHeader* header_ = nullptr;
   QpCell* cells_ = nullptr;
   uint32_t max_qps_ = 0;
-  std::map<uint64_t, uint64_t> free_;  // offset -> bytes
+  std::map<uint64_t, uint64_t> free_;  // offset -> bytes; holds zeros
 };
 
 // What a cell said at one moment.

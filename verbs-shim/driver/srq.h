@@ -38,6 +38,8 @@ class Srq {
 
   const SrqInit init;
   const uint64_t slots_offset, queue_offset;
+  // Of its slots' completions.
+  uint64_t completions_offset() const { return queue_offset + srq_completions_offset(entries()); }
   // How many queue pairs use it, for EBUSY.
   uint32_t users = 0;
 

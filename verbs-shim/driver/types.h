@@ -10,7 +10,7 @@
 
 namespace hostnic::driver {
 
-inline constexpr uint32_t kMaxWr = 16384;  // of a queue
+inline constexpr uint32_t kMaxWr = kMaxQueueEntries;
 
 enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours reports
   kSuccess = 0,

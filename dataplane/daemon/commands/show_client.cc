@@ -11,9 +11,12 @@ CommandResult show_client(Daemon& daemon, std::span<const std::string_view> args
   std::string text;
   for (const ClientInfo& client : daemon.clients())
     text += fmt::format(
-        "client {} {} program {} pid {} memory-regions {} bytes-mapped {} bytes-by-mem-fd {}\n",
+        "client {} {} program {} pid {} memory-regions {} bytes-mapped {} bytes-by-mem-fd {} "
+        "rings-in "
+        "{}\n",
         client.client_id, daemon.nics()[client.nic].plan.settings.name, client.program, client.pid,
-        client.regions, client.bytes_mapped, client.bytes_mem_fd);
+        client.regions, client.bytes_mapped, client.bytes_mem_fd,
+        client.huge_pages ? "huge-pages" : "ordinary-pages");
   return {0, text.empty() ? "no clients\n" : text};
 }
 

@@ -1,0 +1,59 @@
+// One side's view of a client segment: header, rings and cells from one file, which may lie in huge
+// pages, and the arena from a sparse file of ordinary pages. Both are named by offsets of one
+// space, in which the arena follows the rest.
+//
+// The arena is as large as all that a device promises to create could need at once, which is more
+// address space than most programs should spend. Its first gigabyte is always mapped, all of it
+// (once more) when something beyond that is used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/hostif/segment.h"
+
+namespace hostnic {
+
+class SegmentMemory {
+ public:
+  SegmentMemory() = default;
+  ~SegmentMemory();
+  SegmentMemory(const SegmentMemory&) = delete;
+  SegmentMemory& operator=(const SegmentMemory&) = delete;
+
+  // 0 or an errno value. `arena_fd` is used until the object goes, and stays the caller's. Neither
+  // part is inherited by children.
+  int map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes);
+  void unmap();
+  // In a child, where nothing of it is mapped.
+  void abandon();
+
+  std::byte* base() const { return base_; }
+  uint64_t segment_bytes() const { return segment_bytes_; }
+  uint64_t arena_bytes() const { return arena_bytes_; }
+  // Where the part of the arena ends that is always mapped.
+  uint64_t near_end() const { return near_end_; }
+
+  // What begins at this offset. Something that does not lie before near_end() as a whole begins at
+  // it or later, and reach_far() has succeeded.
+  std::byte* at(uint64_t offset) const { return (offset < near_end_ ? base_ : far_base_) + offset; }
+  // Something anywhere in the arena, which the caller has checked it to be; null when address space
+  // is used up.
+  std::byte* at(uint64_t offset, uint64_t bytes);
+  // Maps all of the arena, unless it is. False: address space is used up.
+  bool reach_far();
+
+  // Gives whole pages of the arena back: they read as zeros from now on. False: the system call is
+  // refused.
+  bool discard(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  std::byte* base_ = nullptr;
+  std::byte* far_base_ = nullptr;  // where offset 0 would be
+  uint64_t segment_bytes_ = 0, arena_bytes_ = 0, near_end_ = 0;
+  int arena_fd_ = -1;
+  void* reservation_ = nullptr;
+  uint64_t reservation_bytes_ = 0;
+};
+
+}  // namespace hostnic
