@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stock verbs programs and hostnic-verify between software NICs, each case in its own
-`hostnic lab`. Needs no root and no hugepages."""
+`hostnic lab`. Needs no root and no hugepages; as root it reserves some for a moment."""
 
 import atexit
 import os
@@ -16,6 +16,7 @@ from harness import (  # noqa: E402
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from cm_cases import CM  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases  # noqa: E402
+from huge_page_cases import huge_page_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
@@ -232,7 +233,15 @@ class Maker:
         scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         self.cases += [*refused_cases(self.build, scratch), *running_cases(self),
-                       *debugger_cases(self, scratch)]
+                       *debugger_cases(self, scratch),
+                       *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
+
+    def write_bw(self, arguments):
+        port = self.ports.next()
+        command = ["ib_write_bw", "-F", *arguments, "-p", str(port)]
+        server, client = PLACES["two NICs"]
+        return pair(port, self.run_on(server, command),
+                    self.run_on(client, [*command, "127.0.0.1"]))
 
     def add_error_checks(self):
         for place in PLACES:

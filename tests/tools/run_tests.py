@@ -10,6 +10,7 @@ driver half with ThreadSanitizer)."""
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import huge_pages
 from results import Results, run_check, run_gtest, run_runner
 
 TOP = Path(__file__).resolve().parents[2]
@@ -43,6 +45,7 @@ LONG_CONFORMANCE = "Limits.AllPromisedMemoryRegions"
 # Nothing works afterwards: in a lab of its own.
 LAST_CONFORMANCE = "DeviceFatal.*"
 FUZZ_RSS_MB = 1024
+SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
 LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "hosts": 1800, "build": 3600, "lint": 2400,
@@ -62,6 +65,18 @@ def gtest_programs(build):
                             capture_output=True, text=True)
     return [(test["name"], [suite.split(":")[-1] for suite in test["suite"]], test["cmd"],
              test["env"]) for test in json.loads(listed.stdout)]
+
+
+@contextlib.contextmanager
+def spare_huge_pages():
+    """Some for the tests that use them, where we may and the machine can; else these tests skip."""
+    with contextlib.ExitStack() as stack:
+        if huge_pages.may_reserve():
+            try:
+                stack.enter_context(huge_pages.reserved(SPARE_HUGE_PAGES))
+            except (huge_pages.NotGranted, OSError) as error:
+                print(f"   no huge pages for tests: {error}", flush=True)
+        yield
 
 
 class Runner:
@@ -127,7 +142,8 @@ class Runner:
         run_runner(self.results, name, command, limit_s, environment)
 
     def unit(self):
-        self.part("Unit tests", lambda: self.gtests(self.options.build, sim=False))
+        with spare_huge_pages():
+            self.part("Unit tests", lambda: self.gtests(self.options.build, sim=False))
         self.part("Benchmarks, once", self.benchmarks)
 
     def sim(self):
