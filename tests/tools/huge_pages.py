@@ -13,7 +13,8 @@ PATIENCE_S = 5
 
 
 def count(name):
-    return int((POOL / name).read_text())
+    path = POOL / name
+    return int(path.read_text()) if path.exists() else 0
 
 
 def may_reserve():
