@@ -80,6 +80,8 @@ void SegmentMap::release(uint64_t offset, uint64_t bytes) {
 // whole pages are given back, what shares one with somebody is overwritten.
 void SegmentMap::make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin,
                            uint64_t free_end) {
+  // In a child nothing is mapped, and the file is the parent's.
+  if (memory_->base() == nullptr) return;
   const uint64_t end = offset + bytes;
   const uint64_t first = std::max(page_down(offset), page_up(free_begin));
   const uint64_t last = std::min(page_up(end), page_down(free_end));
