@@ -237,7 +237,7 @@ class Maker:
                        *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
 
     def write_bw(self, arguments):
-        port = self.ports.next()
+        port = self.next_port()
         command = ["ib_write_bw", "-F", *arguments, "-p", str(port)]
         server, client = PLACES["two NICs"]
         return pair(port, self.run_on(server, command),
