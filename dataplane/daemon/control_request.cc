@@ -45,14 +45,15 @@ Result parse_open(std::span<const std::byte> payload, size_t fd_count) {
 Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
   const auto fixed = take<RegisterMrRequest>(payload);
   if (!fixed) return invalid("register: wrong length");
-  if (fixed->region_count == 0 || fixed->region_count > kMaxRegionsPerMr)
-    return invalid(fmt::format("register: {} regions, between 1 and {} are possible",
-                               fixed->region_count, kMaxRegionsPerMr));
+  if (fixed->region_count > kMaxRegionsPerMr)
+    return invalid(fmt::format("register: {} regions, up to {} are possible", fixed->region_count,
+                               kMaxRegionsPerMr));
   if (payload.size() != fixed->region_count * sizeof(MemoryRegion))
     return invalid("register: length and region count disagree");
   RegisterMr call{*fixed, std::vector<MemoryRegion>(fixed->region_count)};
   memcpy(call.regions.data(), payload.data(), payload.size());
-  if (!covers_exactly(call.regions, fixed->va, fixed->length_bytes))
+  const bool empty = fixed->length_bytes == 0 && call.regions.empty();
+  if (!empty && !covers_exactly(call.regions, fixed->va, fixed->length_bytes))
     return invalid("register: the regions do not cover the memory exactly");
   uint64_t end = 0;
   if (__builtin_add_overflow(fixed->iova, fixed->length_bytes, &end))

@@ -234,6 +234,16 @@ uint32_t Daemon::add_region(MrTable::Init init) {
   return mrs_.add(std::move(init));
 }
 
+void Daemon::restore_region(uint32_t key) {
+  std::lock_guard lock(mrs_mutex_);
+  mrs_.restore(key);
+}
+
+std::vector<MappedPiece> Daemon::replace_region(uint32_t key, MrTable::Init init) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.replace(key, std::move(init));
+}
+
 void Daemon::quiesce() {
   for (auto& lcore : lcores_) lcore->run_on([] {});
 }

@@ -95,6 +95,10 @@ class Daemon {
 
   // -- MR table [any thread].
   uint32_t add_region(MrTable::Init init);
+  // For a key that was invalidated and is not referenced: back to what it meant, or on to another
+  // region of the client's; then with the pieces to unmap.
+  void restore_region(uint32_t key);
+  std::vector<MappedPiece> replace_region(uint32_t key, MrTable::Init init);
   // Whether memory windows are bound to this region of the client's.
   bool region_has_windows(uint32_t key, uint32_t client_id);
   // Nobody finds the keys any more when this returns, but packets may still refer to the memory.

@@ -264,8 +264,8 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   std::vector<int> raw_fds;
   raw_fds.reserve(fds.size());
   for (const UniqueFd& fd : fds) raw_fds.push_back(fd.get());
-  Expected<std::vector<MappedPiece>, std::string> pieces = Unexpected(std::string());
-  {
+  Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
+  if (!call.regions.empty()) {
     std::lock_guard lock(daemon_.mapping_mutex());
     pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
   }
@@ -284,17 +284,55 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.client_gone = &channel_->memory_gone;
   init.gate = &channel_->header().memory_gate;
   init.pieces = *pieces;
-  const uint32_t key = daemon_.add_region(std::move(init));
-  if (key == 0) {
-    std::lock_guard lock(daemon_.mapping_mutex());
-    memory_->unmap(*pieces);
-    return refuse({ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
-                                       daemon_.plan().max_mrs)});
+  const uint32_t replaced = call.fixed.replaced_key;
+  const auto key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
+  if (!key) {
+    unmap(*pieces);
+    return refuse(key.error());
   }
-  answer.lkey = answer.rkey = key;
+  answer.lkey = answer.rkey = *key;
   daemon_.note_registration(info_.client_id, 1, static_cast<int64_t>(answer.bytes_mapped),
                             static_cast<int64_t>(answer.bytes_mem_fd));
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(answer));
+}
+
+Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
+  const uint32_t key = daemon_.add_region(std::move(init));
+  if (key != 0) return key;
+  return fail(ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
+                                  daemon_.plan().max_mrs));
+}
+
+// The region with this key goes, another has the key. Who uses it meanwhile finds none.
+Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::Init init) {
+  const std::vector<uint32_t> keys = {key};
+  const ControlError bound{EBUSY, "memory windows are bound to the region"};
+  if (daemon_.region_has_windows(key, info_.client_id)) return Unexpected(bound);
+  if (!daemon_.invalidate_regions(keys, info_.client_id))
+    return fail(EINVAL, "no memory region of this client has that key");
+  const bool free = daemon_.wait_unreferenced(keys, kReferenceLimit);
+  // A bind may have been executed just before the key was gone.
+  if (!free || daemon_.region_has_windows(key, info_.client_id)) {
+    daemon_.restore_region(key);
+    if (free) return Unexpected(bound);
+    return fail(EBUSY, "packets still refer to the memory (are the NICs stopped?)");
+  }
+  const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
+  unmap(pieces);
+  note_deregistration(pieces);
+  return key;
+}
+
+void ClientSession::unmap(const std::vector<MappedPiece>& pieces) {
+  std::lock_guard lock(daemon_.mapping_mutex());
+  memory_->unmap(pieces);
+}
+
+void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) {
+  int64_t mapped = 0, mem_fd = 0;
+  for (const MappedPiece& piece : pieces)
+    (piece.host != nullptr ? mapped : mem_fd) -= static_cast<int64_t>(piece.length_bytes);
+  daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
 }
 
 bool ClientSession::handle_deregister(const DeregisterMr& call) {
@@ -314,14 +352,8 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
   }
   if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
   const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
-  int64_t mapped = 0, mem_fd = 0;
-  for (const MappedPiece& piece : pieces)
-    (piece.host != nullptr ? mapped : mem_fd) -= static_cast<int64_t>(piece.length_bytes);
-  {
-    std::lock_guard lock(daemon_.mapping_mutex());
-    memory_->unmap(pieces);
-  }
-  daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
+  unmap(pieces);
+  note_deregistration(pieces);
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 

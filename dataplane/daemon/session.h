@@ -58,6 +58,10 @@ class ClientSession {
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
   bool handle_revoke(const RevokeMemory& call);
+  Expected<uint32_t, ControlError> add_region(MrTable::Init init);
+  Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
+  void unmap(const std::vector<MappedPiece>& pieces);
+  void note_deregistration(const std::vector<MappedPiece>& pieces);
   bool refuse(const ControlError& error);
   void close_down(const char* why);
   void release_memory();

@@ -17,15 +17,7 @@ MrTable::MrTable(uint32_t capacity)
   }
 }
 
-uint32_t MrTable::add(Init init) {
-  if (free_.empty()) return 0;
-  const uint32_t index = free_.front();
-  free_.pop_front();
-  // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
-  // counting.
-  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
-  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & ((1u << kTagBits) - 1);
-  MemoryRegionEntry& entry = entries_[index];
+void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.client_id = init.client_id;
   entry.pd = init.pd;
   entry.access = init.access;
@@ -42,6 +34,18 @@ uint32_t MrTable::add(Init init) {
                                  return piece.host == nullptr;
                                });
   entry.gate = fixed_by_mem_fd ? init.gate : nullptr;
+}
+
+uint32_t MrTable::add(Init init) {
+  if (free_.empty()) return 0;
+  const uint32_t index = free_.front();
+  free_.pop_front();
+  // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
+  // counting.
+  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
+  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & ((1u << kTagBits) - 1);
+  MemoryRegionEntry& entry = entries_[index];
+  fill(entry, std::move(init));
   entry.windows_bound.store(0, std::memory_order_relaxed);
   const uint32_t key = index << kTagBits | tag;
   entry.pending_key = key;
@@ -57,14 +61,26 @@ bool MrTable::invalidate(uint32_t key, uint32_t client_id) {
   return true;
 }
 
+void MrTable::restore(uint32_t key) {
+  if (MemoryRegionEntry* entry = pending(key)) entry->key.store(key, std::memory_order_release);
+}
+
+std::vector<MappedPiece> MrTable::replace(uint32_t key, Init init) {
+  MemoryRegionEntry* entry = pending(key);
+  if (entry == nullptr) return {};
+  std::vector<MappedPiece> pieces = std::move(entry->pieces);
+  fill(*entry, std::move(init));
+  entry->key.store(key, std::memory_order_release);
+  return pieces;
+}
+
 std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
-  const uint32_t index = key >> kTagBits;
-  if (key == 0 || index >= capacity_ || entries_[index].pending_key != key) return {};
-  MemoryRegionEntry& entry = entries_[index];
-  std::vector<MappedPiece> pieces = std::move(entry.pieces);
-  entry.pieces.clear();
-  entry.pending_key = 0;
-  free_.push_back(index);
+  MemoryRegionEntry* entry = pending(key);
+  if (entry == nullptr) return {};
+  std::vector<MappedPiece> pieces = std::move(entry->pieces);
+  entry->pieces.clear();
+  entry->pending_key = 0;
+  free_.push_back(key >> kTagBits);
   used_.fetch_sub(1, std::memory_order_relaxed);
   return pieces;
 }

@@ -62,6 +62,11 @@ class MrTable {
   uint32_t add(Init init);
   // Control thread. Nobody finds it any more. False: no such key of this client.
   bool invalidate(uint32_t key, uint32_t client_id);
+  // Control thread. It is found again, as it was.
+  void restore(uint32_t key);
+  // Control thread, after invalidation and quiescence: the key means another region of its client's
+  // from now on. The pieces to unmap.
+  std::vector<MappedPiece> replace(uint32_t key, Init init);
   // Control thread, after quiescence. The pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
   // What a client's regions (but those on demand) reach through the mem fd in [va, va + length) is
@@ -83,9 +88,10 @@ class MrTable {
   // Control thread, which lets nobody add or remove this client's regions until it has taken
   // effect.
   Revocation revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
-  // Whether memory windows are bound to this region of the client's.
-  bool has_windows(uint32_t key, uint32_t client_id) {
-    const MemoryRegionEntry* entry = find(key);
+  // Whether memory windows are bound to this region of the client's, also one that was
+  // invalidated. Control thread.
+  bool has_windows(uint32_t key, uint32_t client_id) const {
+    const MemoryRegionEntry* entry = pending(key);
     return entry != nullptr && entry->client_id == client_id &&
            entry->windows_bound.load(std::memory_order_acquire) != 0;
   }
@@ -106,6 +112,13 @@ class MrTable {
 
  private:
   static constexpr uint32_t kTagBits = 12;
+  static void fill(MemoryRegionEntry& entry, Init init);
+  // Null: no region, nor one that was invalidated, has this key.
+  MemoryRegionEntry* pending(uint32_t key) const {
+    const uint32_t index = key >> kTagBits;
+    if (key == 0 || index >= capacity_ || entries_[index].pending_key != key) return nullptr;
+    return &entries_[index];
+  }
   uint32_t capacity_;  // entries, the unused one at index 0 included
   std::unique_ptr<MemoryRegionEntry[]> entries_;
   std::deque<uint32_t> free_;  // reused oldest first

@@ -68,8 +68,9 @@ Nic::Impl::PlaceResult Nic::Impl::scatter(QpContext& qp, uint32_t pd, const Plac
       continue;
     }
     const uint64_t part = std::min<uint64_t>(bytes.size(), sge.length_bytes - offset);
+    // Only what is written: an element may say more than its region has, as on adapters.
     MemoryRegionEntry* region =
-        local_region(qp, pd, sge.lkey, sge.addr, sge.length_bytes, kAccessLocalWrite);
+        local_region(qp, pd, sge.lkey, sge.addr + offset, part, kAccessLocalWrite);
     if (region == nullptr) {
       error = LocalError::kProtection;
       return PlaceResult::kDone;

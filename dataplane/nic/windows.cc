@@ -33,7 +33,8 @@ uint32_t WindowTable::add(uint32_t client_id, uint32_t pd, WindowType type) {
   // As of memory regions: neither an older key of this index nor a neighbour's is guessed by
   // counting.
   random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
-  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & kWindowTagMask;
+  // The low byte is the program's to choose: until it does it is 0, as adapters have it.
+  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & kWindowTagMask & ~kWindowUserMask;
   const uint32_t key = kWindowKeyBit | index << kWindowTagBits | tag;
   windows_[index] = {.key = key, .client_id = client_id, .pd = pd, .type = type};
   return key;

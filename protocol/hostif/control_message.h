@@ -92,8 +92,8 @@ struct RegisterMrRequest {
   uint64_t iova;    // address that lkey/rkey users name; va unless ibv_reg_mr_iova
   uint32_t access;  // AccessFlag
   uint32_t pd;
-  uint32_t region_count;
-  uint32_t reserved;
+  uint32_t region_count;  // 0: of a length of 0
+  uint32_t replaced_key;  // the client's region whose key it takes and whose place, or 0
 };
 
 struct RegisterMrReply {

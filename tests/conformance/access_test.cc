@@ -248,6 +248,35 @@ TEST_F(Regions, RemoteRightsNeedTheLocalOne) {
   }
 }
 
+TEST_F(Regions, OfNoBytesReachNothing) {
+  connect();
+  ibv_mr* empty = ibv_reg_mr(near_host->pd, near_host->bytes().data(), 0, kAllAccess);
+  ASSERT_NE(empty, nullptr) << strerror(errno);
+  ibv_mr* peers = ibv_reg_mr(far_host->pd, far_host->bytes().data(), 0, kAllAccess);
+  ASSERT_NE(peers, nullptr);
+  ibv_sge sge{near_host->address(), 0, empty->lkey}, one{near_host->address(), 1, empty->lkey};
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND}) {
+    ASSERT_EQ(far->post_receive(2), 0);
+    ibv_send_wr wr = request(1, opcode, &sge, *far_host);
+    if (opcode != IBV_WR_SEND) set_remote(wr, far_host->address(), peers->rkey);
+    ASSERT_EQ(near->post(wr), 0);
+    near->expect(1);
+  }
+  far->expect(2);
+  ibv_sge good = near_host->sge(1);
+  ibv_send_wr wr = request(1, IBV_WR_RDMA_WRITE, &good, *far_host);
+  set_remote(wr, far_host->address(), peers->rkey);
+  ASSERT_EQ(near->post(wr), 0);
+  near->expect(1, IBV_WC_REM_ACCESS_ERR);
+  connect();
+  ASSERT_EQ(near->post(request(1, IBV_WR_RDMA_WRITE, &one, *far_host)), 0);
+  near->expect(1, IBV_WC_LOC_PROT_ERR);
+  near.reset();
+  far.reset();
+  EXPECT_EQ(ibv_dereg_mr(empty), 0);
+  EXPECT_EQ(ibv_dereg_mr(peers), 0);
+}
+
 TEST_F(Regions, KeysAreNotUsedAgainAtOnce) {
   ibv_mr* first = ibv_reg_mr(near_host->pd, near_host->bytes().data(), 4096, kAllAccess);
   ASSERT_NE(first, nullptr);

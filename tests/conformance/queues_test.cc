@@ -217,7 +217,54 @@ TEST_F(InUse, ObjectsOfAnotherDeviceDontFit) {
   init.cap = {1, 1, 1, 1, 0};
   errno = 0;
   EXPECT_EQ(ibv_create_qp(near_host->pd, &init), nullptr);
-  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(errno, ENOENT);
+}
+
+// ---- receives
+
+// What is checked is what a message reaches, on adapters, too.
+TEST_F(Queues, AReceiveMayBeLongerThanItsRegion) {
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    ConnectOptions options;
+    options.type = type;
+    connect(options);
+    const std::span<std::byte> memory = far_host->bytes().first(4096);
+    ibv_mr* mr = ibv_reg_mr(far_host->pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    ibv_sge longer{far_host->address(), 8192, mr->lkey};
+    ibv_recv_wr receive{1, nullptr, &longer, 1}, *bad = nullptr;
+    for (const uint32_t bytes : {0u, 100u, 4096u}) {
+      ASSERT_EQ(ibv_post_recv(far->qp, &receive, &bad), 0);
+      std::ranges::fill(near_host->bytes().first(bytes), std::byte(bytes / 16 + 3));
+      std::ranges::fill(memory, std::byte{0});
+      ibv_sge sge = near_host->sge(bytes);
+      ASSERT_EQ(near->post(request(2, IBV_WR_SEND, &sge, *far_host)), 0);
+      near->expect(2);
+      EXPECT_EQ(far->expect(1).byte_len, bytes);
+      EXPECT_EQ(std::memcmp(memory.data(), near_host->bytes().data(), bytes), 0);
+    }
+    // One that reaches beyond does not fit.
+    ASSERT_EQ(ibv_post_recv(far->qp, &receive, &bad), 0);
+    ibv_sge sge = near_host->sge(4097);
+    ASSERT_EQ(near->post(request(2, IBV_WR_SEND, &sge, *far_host)), 0);
+    near->expect(2, type == IBV_QPT_RC ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS);
+    far->expect(1, IBV_WC_LOC_PROT_ERR);
+    far.reset();
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  }
+}
+
+TEST_F(Queues, AReadMayLandInAnElementLongerThanItsRegion) {
+  connect();
+  ibv_mr* mr = ibv_reg_mr(near_host->pd, near_host->bytes().data(), 4096, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  // The result of an atomic is 8 bytes, whatever the element says.
+  ibv_sge sge{near_host->address(4088), 16, mr->lkey};
+  ibv_send_wr wr = request(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, *far_host);
+  ASSERT_EQ(near->post(wr), 0);
+  near->expect(1);
+  near.reset();
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
 // ---- completion queues
@@ -261,6 +308,21 @@ TEST_F(CompletionQueues, DontShrinkBelowWhatIsInside) {
   EXPECT_EQ(near->cq->cqe, before);
   EXPECT_EQ(ibv_resize_cq(near->cq, 40), 0);
   for (uint64_t i = 0; i < 40; ++i) near->expect(i, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(CompletionQueues, AreGrantedAsAskedForAndNotBelowWhatWasSent) {
+  connect();
+  ASSERT_EQ(ibv_resize_cq(near->cq, 7), 0);
+  EXPECT_EQ(near->cq->cqe, 7);
+  ibv_sge sge = near_host->sge(8);
+  for (uint64_t i = 0; i < 6; ++i)
+    ASSERT_EQ(near->post(request(i, IBV_WR_RDMA_WRITE, &sge, *far_host)), 0);
+  // Nobody has polled or waited: they are there all the same.
+  EXPECT_EQ(ibv_resize_cq(near->cq, 1), EINVAL);
+  EXPECT_EQ(near->cq->cqe, 7);
+  for (uint64_t i = 0; i < 6; ++i) near->expect(i);
+  EXPECT_EQ(ibv_resize_cq(near->cq, 1), 0);
+  EXPECT_EQ(near->cq->cqe, 1);
 }
 
 TEST_F(CompletionQueues, SizesThatAreNone) {

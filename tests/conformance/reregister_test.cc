@@ -99,11 +99,21 @@ TEST_F(Reregister, EverythingAtOnceAndBack) {
   other_pd_ = nullptr;
 }
 
-TEST_F(Reregister, TheOldKeyIsDead) {
-  const uint32_t before = mr_->rkey;
+TEST_F(Reregister, KeysStay) {
+  const uint32_t lkey = mr_->lkey, rkey = mr_->rkey;
+  const auto stayed = [&] {
+    EXPECT_EQ(mr_->lkey, lkey);
+    EXPECT_EQ(mr_->rkey, rkey);
+  };
+  ASSERT_EQ(again(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+  stayed();
   ASSERT_EQ(again(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAllAccess), 0);
-  works();
-  if (mr_->rkey != before) write(before, 0, IBV_WC_REM_ACCESS_ERR);
+  stayed();
+  write(rkey, 0, IBV_WC_SUCCESS);
+  ASSERT_EQ(again(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, far_host->bytes().data() + 8192, 100),
+            0);
+  stayed();
+  write(rkey, 8192, IBV_WC_SUCCESS);
 }
 
 TEST_F(Reregister, TheLocalKeyCounts) {

@@ -71,8 +71,24 @@ TEST_F(Type2, TheProgramChoosesTheLowByte) {
 TEST_F(Type2, TheRestOfTheKeyIsGiven) {
   connect();
   ibv_mw* mw = make(IBV_MW_TYPE_2);
-  ASSERT_EQ(post_bind_as(1, mw, mw->rkey ^ 0x100, info()), 0);
-  far->expect(1, IBV_WC_MW_BIND_ERR);
+  const uint32_t made = mw->rkey;
+  EXPECT_EQ(made & 0xff, 0u);
+  ibv_send_wr wr = request(1, IBV_WR_BIND_MW, nullptr, *far_host);
+  wr.bind_mw = {mw, 0x12345678, info()};
+  ASSERT_EQ(far->post(wr), 0);
+  far->expect(1);
+  EXPECT_EQ(mw->rkey, made | 0x78);
+  opens(mw->rkey);
+  refuses(made);
+}
+
+TEST_F(Windows, TakeTheRightsOfTheirRegion) {
+  connect();
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    ibv_mw* mw = make(type);
+    bind(mw, info(kAt, kBytes, kAllRemote | IBV_ACCESS_LOCAL_WRITE));
+    opens(mw->rkey);
+  }
 }
 
 TEST_F(Type2, IsInvalidatedBeforeItIsBoundAgain) {

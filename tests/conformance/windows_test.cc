@@ -106,13 +106,20 @@ TEST_P(EveryWindow, KeepsItsDomain) {
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
 }
 
+// That a type 1 window and its region are of one domain, <infiniband/verbs.h> sees to; the rest is
+// found out when the bind is executed, as on adapters.
 TEST_P(EveryWindow, OfAnotherDomainIsNotBound) {
   connect();
   ibv_pd* pd = ibv_alloc_pd(far_host->context);
   ibv_mw* mw = ibv_alloc_mw(pd, GetParam());
   ASSERT_NE(mw, nullptr);
-  EXPECT_EQ(post_bind(1, mw, info()), EPERM);
-  far->expect_nothing();
+  ibv_mr* mr =
+      ibv_reg_mr(pd, far_host->bytes().data(), Host::kBytes, kAllAccess | IBV_ACCESS_MW_BIND);
+  ASSERT_NE(mr, nullptr);
+  ibv_mw_bind_info both = info();
+  both.mr = mr;
+  bind_fails(mw, both);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
 }
@@ -125,7 +132,11 @@ TEST_P(EveryWindow, IsNotBoundToARegionOfAnotherDomain) {
   ASSERT_NE(mr, nullptr);
   ibv_mw_bind_info wrong = info();
   wrong.mr = mr;
-  EXPECT_EQ(post_bind(1, make(GetParam()), wrong), EPERM);
+  if (GetParam() == IBV_MW_TYPE_1) {
+    EXPECT_EQ(post_bind(1, make(GetParam()), wrong), EPERM);
+  } else {
+    bind_fails(make(GetParam()), wrong);
+  }
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
 }

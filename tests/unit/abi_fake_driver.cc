@@ -144,7 +144,7 @@ int Driver::post_srq_recv(Srq* srq, const RecvRequest& request) {
 
 Expected<uint32_t, int> Driver::create_window(uint32_t, WindowType) {
   if (int error = fake::behaviour().window_error) return Unexpected(error);
-  return kWindowKeyBit | ++fake::seen().windows << kWindowTagBits | 0x12345;
+  return kWindowKeyBit | ++fake::seen().windows << kWindowTagBits | 0x12300;
 }
 int Driver::destroy_window(uint32_t) {
   --fake::seen().windows;
@@ -301,19 +301,21 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t index) {
   return context;
 }
 
-Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t, uint64_t va,
-                                                                    uint64_t length_bytes,
-                                                                    uint64_t iova,
-                                                                    uint32_t access) {
+Expected<MemoryRegistration, ContextError> Context::register_memory(
+    uint32_t, uint64_t va, uint64_t length_bytes, uint64_t iova, uint32_t access,
+    const MemoryRegistration* replaced) {
   if (int error = fake::behaviour().register_error) {
     return Unexpected(ContextError{error, "refused by the test"});
   }
+  if (int error = fake::behaviour().deregister_error; replaced != nullptr && error != 0) {
+    return Unexpected(ContextError{error, "refused by the test"});
+  }
   static uint32_t last_key = 0x1000;
-  ++fake::seen().mrs;
+  if (replaced == nullptr) ++fake::seen().mrs;
   fake::seen().iova = iova;
   fake::seen().access = access;
-  ++last_key;
-  return MemoryRegistration{last_key, last_key, va, length_bytes};
+  const uint32_t key = replaced != nullptr ? replaced->lkey : ++last_key;
+  return MemoryRegistration{key, key, va, length_bytes};
 }
 
 int Context::deregister_memory(const MemoryRegistration&) {
@@ -327,6 +329,7 @@ int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return fake::behaviour().prefetch_error;
 }
 
+int Context::resize_cq(Cq& cq, uint32_t entries) { return cq.resize(entries); }
 int Context::poll_cq(Cq& cq, Completion* out, int max) { return cq.poll(out, max); }
 int Context::post_send(Qp& qp, const SendRequest& request) {
   return driver_->post_send(&qp, request, 0);

@@ -238,23 +238,93 @@ TEST_F(AbiObjects, QpStateFollowsModifyAndQuery) {
 TEST_F(AbiHandles, StrangersAreRefused) {
   // Nothing of these is an object of ours, and there is no adapter whose they could be.
   alignas(16) static uint8_t zeros[4096];
-  EXPECT_FAILS(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_destroy_ah(reinterpret_cast<ibv_ah*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_destroy_comp_channel(reinterpret_cast<ibv_comp_channel*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_close_device(reinterpret_cast<ibv_context*>(zeros)), EINVAL);
-  EXPECT_FAILS(ibv_destroy_qp(nullptr), EINVAL);
-  EXPECT_FAILS(ibv_destroy_cq(nullptr), EINVAL);
-  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(cq_)), EINVAL);
-  EXPECT_NULL(ibv_alloc_pd(reinterpret_cast<ibv_context*>(zeros)), EINVAL);
+  EXPECT_FAILS(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_destroy_ah(reinterpret_cast<ibv_ah*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_destroy_comp_channel(reinterpret_cast<ibv_comp_channel*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_close_device(reinterpret_cast<ibv_context*>(zeros)), ENOENT);
+  EXPECT_FAILS(ibv_destroy_qp(nullptr), ENOENT);
+  EXPECT_FAILS(ibv_destroy_cq(nullptr), ENOENT);
+  EXPECT_FAILS(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(cq_)), ENOENT);
+  EXPECT_NULL(ibv_alloc_pd(reinterpret_cast<ibv_context*>(zeros)), ENOENT);
 }
 
 TEST_F(AbiHandles, ASecondDestroyIsRefused) {
   ibv_qp* qp = create_qp();
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
-  EXPECT_FAILS(ibv_destroy_qp(qp), EINVAL);
+  EXPECT_FAILS(ibv_destroy_qp(qp), ENOENT);
+}
+
+// The handle is what the kernel knows an object by.
+template <typename Object, typename Call>
+void refuses_damaged_handle(Object* object, Call call) {
+  const uint32_t handle = object->handle;
+  object->handle ^= 0xdeadbeef;
+  call();
+  object->handle = handle;
+}
+
+TEST_F(AbiHandles, DamagedOnesNameNothing) {
+  ibv_qp* qp = create_qp();
+  refuses_damaged_handle(pd_, [&] {
+    char buffer[64];
+    ibv_srq_init_attr srq{nullptr, {4, 1, 0}};
+    ibv_qp_init_attr init = init_attr(cq_);
+    EXPECT_NULL(ibv_reg_mr(pd_, buffer, sizeof buffer, 0), ENOENT);
+    EXPECT_NULL(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), ENOENT);
+    EXPECT_NULL(ibv_create_qp(pd_, &init), ENOENT);
+    EXPECT_NULL(ibv_create_srq(pd_, &srq), ENOENT);
+    EXPECT_FAILS(ibv_dealloc_pd(pd_), ENOENT);
+  });
+  refuses_damaged_handle(cq_, [&] {
+    ibv_qp_init_attr init = init_attr(cq_);
+    EXPECT_NULL(ibv_create_qp(pd_, &init), ENOENT);
+    EXPECT_FAILS(ibv_req_notify_cq(cq_, 0), ENOENT);
+    EXPECT_FAILS(ibv_resize_cq(cq_, 100), ENOENT);
+    EXPECT_FAILS(ibv_destroy_cq(cq_), ENOENT);
+  });
+  refuses_damaged_handle(qp, [&] {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init;
+    EXPECT_FAILS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), ENOENT);
+    EXPECT_FAILS(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), ENOENT);
+    EXPECT_FAILS(ibv_destroy_qp(qp), ENOENT);
+  });
+  EXPECT_EQ(ibv_destroy_qp(qp), 0) << "none of that harmed it";
+}
+
+TEST_F(AbiHandles, DamagedOnesOfMemoryAndQueuesNameNothing) {
+  char buffer[64];
+  ibv_mr* mr = ibv_reg_mr(pd_, buffer, sizeof buffer, 0);
+  refuses_damaged_handle(mr, [&] {
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0),
+              IBV_REREG_MR_ERR_INPUT);
+    EXPECT_EQ(errno, ENOENT);
+    EXPECT_FAILS(ibv_dereg_mr(mr), ENOENT);
+  });
+  ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  refuses_damaged_handle(mw, [&] { EXPECT_FAILS(ibv_dealloc_mw(mw), ENOENT); });
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+  ibv_ah_attr to{};
+  to.is_global = 1;
+  to.port_num = 1;
+  to.grh.dgid = abi::gid_from_ip(0x0a000002);
+  ibv_ah* ah = ibv_create_ah(pd_, &to);
+  ASSERT_NE(ah, nullptr);
+  refuses_damaged_handle(ah, [&] { EXPECT_FAILS(ibv_destroy_ah(ah), ENOENT); });
+  ibv_srq_init_attr init{nullptr, {4, 1, 0}};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  refuses_damaged_handle(srq, [&] {
+    ibv_srq_attr attr{};
+    EXPECT_FAILS(ibv_query_srq(srq, &attr), ENOENT);
+    EXPECT_FAILS(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), ENOENT);
+    EXPECT_FAILS(ibv_destroy_srq(srq), ENOENT);
+  });
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_FAILS(ibv_dealloc_pd(pd_), EBUSY);  // the region and the address handle are still of it
 }
 
 TEST_F(AbiHandles, ObjectsOfAnotherContextAreRefused) {
@@ -263,17 +333,20 @@ TEST_F(AbiHandles, ObjectsOfAnotherContextAreRefused) {
   ibv_cq* cq = ibv_create_cq(other, 1, nullptr, nullptr, 0);
   ibv_comp_channel* channel = ibv_create_comp_channel(other);
   ibv_qp_init_attr init = init_attr(cq);
-  EXPECT_NULL(ibv_create_qp(pd_, &init), EINVAL);
-  EXPECT_NULL(ibv_create_cq(context_, 1, nullptr, channel, 0), EINVAL);
+  EXPECT_NULL(ibv_create_qp(pd_, &init), ENOENT);
+  EXPECT_NULL(ibv_create_cq(context_, 1, nullptr, channel, 0), ENOENT);
   EXPECT_EQ(ibv_close_device(other), 0);
-  EXPECT_FAILS(ibv_destroy_cq(cq), EINVAL);  // it went with its device
+  EXPECT_FAILS(ibv_destroy_cq(cq), ENOENT);  // it went with its device
 }
 
 TEST_F(AbiMemory, AccessRules) {
   char buffer[64];
   EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_WRITE), EINVAL);
   EXPECT_NULL(ibv_reg_mr(pd_, buffer, 64, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
-  EXPECT_NULL(ibv_reg_mr(pd_, buffer, 0, 0), EINVAL);
+  ibv_mr* empty = ibv_reg_mr(pd_, buffer, 0, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(empty, nullptr) << "a key that reaches nothing";
+  EXPECT_EQ(empty->length, 0u);
+  EXPECT_EQ(ibv_dereg_mr(empty), 0);
   ibv_mr* mr = ibv_reg_mr_iova(pd_, buffer, 64, 0x1000, IBV_ACCESS_REMOTE_READ);
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, buffer);
@@ -296,7 +369,8 @@ TEST_F(AbiMemory, ReregistrationReplacesOrLeavesAlone) {
   ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION, other,
                          buffer + 8, 16, 0),
             0);
-  EXPECT_NE(mr->lkey, key);
+  EXPECT_EQ(mr->lkey, key) << "peers know it";
+  EXPECT_EQ(mr->rkey, key);
   EXPECT_EQ(mr->addr, buffer + 8);
   EXPECT_EQ(mr->length, 16u);
   EXPECT_EQ(fake::seen().mrs, 1u);

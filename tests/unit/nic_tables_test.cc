@@ -217,6 +217,33 @@ TEST(MrTable, EveryOtherKeyIsUnknown) {
   EXPECT_EQ(table.find(0xffffffff), nullptr);
 }
 
+TEST(MrTable, AKeyCanMeanAnotherRegion) {
+  MrTable table(4);
+  const uint32_t key = table.add(region(1, 0x7000));
+  table.find(key)->windows_bound = 1;
+  EXPECT_TRUE(table.has_windows(key, 1));
+  ASSERT_TRUE(table.invalidate(key, 1));
+  EXPECT_TRUE(table.has_windows(key, 1)) << "bound just before";
+  EXPECT_FALSE(table.has_windows(key, 2));
+  table.restore(key);
+  ASSERT_NE(table.find(key), nullptr);
+  EXPECT_EQ(table.find(key)->iova + table.find(key)->va_delta, 0x7000u);
+  table.find(key)->windows_bound = 0;
+  ASSERT_TRUE(table.invalidate(key, 1));
+  MrTable::Init other = region(1, 0x9000, 0x5000);
+  other.access = kAccessRemoteRead;
+  other.pieces = {{0x9000, 4096, nullptr, 0, 0, true}};
+  EXPECT_TRUE(table.replace(key, std::move(other)).empty()) << "there was nothing to unmap";
+  const MemoryRegionEntry* entry = table.find(key);
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->iova, 0x5000u);
+  EXPECT_EQ(entry->access, uint32_t{kAccessRemoteRead});
+  EXPECT_EQ(table.size(), 1u);
+  ASSERT_TRUE(table.invalidate(key, 1));
+  EXPECT_EQ(table.reclaim(key).size(), 1u);
+  EXPECT_FALSE(table.has_windows(key, 1));
+}
+
 TEST(MrTable, TagsAreNotPredictableByCounting) {
   MrTable table(256);
   std::set<uint32_t> tags;

@@ -43,7 +43,7 @@ int advise(ibv_pd* pd, bool touch, bool for_writing, std::span<const ibv_sge> sg
   driver::Context* driver = nullptr;
   {
     ObjectLock lock = lock_objects();
-    if (!is_live(Kind::kPd, pd)) return EINVAL;
+    if (!is_live(Kind::kPd, pd)) return ENOENT;
     const ContextObject& owner = *object_of(pd)->owner;
     if (is_unusable(owner)) return EIO;
     for (size_t i = 0; i < sges.size(); ++i) {

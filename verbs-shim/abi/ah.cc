@@ -17,7 +17,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ah->protection = pd->handle;
   ah->handle = static_cast<uint32_t>(ah->id);
   ObjectLock lock = lock_objects();
-  if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
+  if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);
   ah->owner = object_of(pd)->owner;
   if (is_unusable(*ah->owner)) return fail_null(EIO);
   if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
@@ -35,9 +35,11 @@ namespace hostnic::abi {
 
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
   constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
-  if (ah == nullptr || object_of(ah)->protection != qp.pd->handle || qpn > 0xffffff) return EINVAL;
+  constexpr uint32_t kQpnMask = 0xffffff;       // of the wire; what is above it adapters don't see
+  if (ah == nullptr) return EINVAL;
   out = object_of(ah)->path;
-  out.qpn = qpn;
+  out.other_domain = object_of(ah)->protection != qp.pd->handle;
+  out.qpn = qpn & kQpnMask;
   const QpObject& object = *object_of(&qp);
   out.qkey = (qkey & kControlled) != 0 ? object.qkey.load(std::memory_order_relaxed) : qkey;
   return 0;

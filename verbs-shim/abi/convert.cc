@@ -23,6 +23,7 @@ constexpr bool same(Ours ours, Theirs theirs) {
 }
 static_assert(same(WcStatus::kSuccess, IBV_WC_SUCCESS));
 static_assert(same(WcStatus::kLocLenErr, IBV_WC_LOC_LEN_ERR));
+static_assert(same(WcStatus::kLocQpOpErr, IBV_WC_LOC_QP_OP_ERR));
 static_assert(same(WcStatus::kLocProtErr, IBV_WC_LOC_PROT_ERR));
 static_assert(same(WcStatus::kWrFlushErr, IBV_WC_WR_FLUSH_ERR));
 static_assert(same(WcStatus::kMwBindErr, IBV_WC_MW_BIND_ERR));

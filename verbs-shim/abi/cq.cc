@@ -29,9 +29,9 @@ PdObject* parent_domain_of(const ibv_cq_init_attr_ex& attr) {
 int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (attr.cqe == 0 || attr.cqe > kMaxCqe) return EINVAL;
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
-  if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return EINVAL;
+  if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return ENOENT;
   if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
-    if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return EINVAL;
+    if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return ENOENT;
     if (parent_domain_of(attr)->extended == nullptr) return EINVAL;  // it is a plain one
   }
   if (context.cqs == kMaxCqs) return ENOMEM;
@@ -133,6 +133,7 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CqObject& object = *object_of(cq);
   if (!object.owner->driver->alive()) return fail(EIO);
+  if (object.handle != static_cast<uint32_t>(object.id)) return fail(ENOENT);
   object.cq->arm(solicited_only ? driver::Arm::kSolicited : driver::Arm::kAny);
   return 0;
 }
@@ -141,7 +142,8 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 // as without moderation, is within every count and period.
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
   const CancellationOff cancellation_off;
-  if (!is_ours(Kind::kCq, cq) || attr->attr_mask == 0) return fail(EINVAL);
+  if (int error = check_handle(Kind::kCq, cq)) return fail(error);
+  if (attr->attr_mask == 0) return fail(EINVAL);
   if (is_unusable(*object_of(cq)->owner)) return fail(EIO);
   if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return fail(EOPNOTSUPP);
   return 0;
@@ -179,11 +181,13 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
+  if (int error = check_handle(Kind::kCq, cq)) return fail(error);
   if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
   CqObject* object = object_of(cq);
   if (is_unusable(*object->owner)) return fail(EIO);
   try {
-    if (int error = object->cq->resize(static_cast<uint32_t>(cqe))) return fail(error);
+    if (int error = object->owner->driver->resize_cq(*object->cq, static_cast<uint32_t>(cqe)))
+      return fail(error);
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }

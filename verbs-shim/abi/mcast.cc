@@ -52,6 +52,7 @@ HOSTNIC_VERB int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) 
   static constinit RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_attach_mcast",
                                                                          "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, gid, lid);
+  if (int error = check_handle(Kind::kQp, qp)) return fail(error);
   const int error = attach(*qp, *gid);
   return error == 0 ? 0 : fail(error);
 }
@@ -61,6 +62,7 @@ HOSTNIC_VERB int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) 
   static constinit RealVerb<int(ibv_qp*, const ibv_gid*, uint16_t)> real("ibv_detach_mcast",
                                                                          "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, gid, lid);
+  if (int error = check_handle(Kind::kQp, qp)) return fail(error);
   const int error = detach(*qp, *gid);
   return error == 0 ? 0 : fail(error);
 }

@@ -16,20 +16,22 @@ namespace {
 
 constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
-// 0 or an errno value.
+// `replaced`: what the registration takes the key of, or null. 0 or an errno value.
 int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
-                   unsigned int access, driver::MemoryRegistration& out) {
+                   unsigned int access, const driver::MemoryRegistration* replaced,
+                   driver::MemoryRegistration& out) {
   uint32_t flags = 0;
   if (int error = to_access(access, flags)) return error;
   if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
     log_info("ibv_reg_mr: on-demand regions need bounds: the whole address space is not supported");
     return EOPNOTSUPP;
   }
-  if (length == 0 || length > kMaxMrBytes) return EINVAL;
+  if (length > kMaxMrBytes) return EINVAL;
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
   if (is_unusable(*pd.owner)) return EIO;
-  auto registered = pd.owner->driver->register_memory(
-      pd.handle, reinterpret_cast<uintptr_t>(address), length, first_address(iova, access), flags);
+  auto registered =
+      pd.owner->driver->register_memory(pd.handle, reinterpret_cast<uintptr_t>(address), length,
+                                        first_address(iova, access), flags, replaced);
   if (!registered) {
     log_info("ibv_reg_mr(%p, %zu): %s", address, length, registered.error().message.c_str());
     return registered.error().error;
@@ -38,12 +40,12 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
   return 0;
 }
 
-// The PD stays while this holds it. False when it is none of ours.
-bool hold_pd(ibv_pd* pd) {
+// The PD stays while this holds it. 0, ENOENT when it is not live, kNotOurs.
+int hold_pd(ibv_pd* pd) {
   ObjectLock lock = lock_objects();
-  if (!is_live(Kind::kPd, pd)) return false;
+  if (!is_live(Kind::kPd, pd)) return is_known(Kind::kPd, pd) ? ENOENT : kNotOurs;
   ++object_of(pd)->users;
-  return true;
+  return 0;
 }
 
 void release_pd(ibv_pd* pd) {
@@ -64,7 +66,8 @@ ibv_mr* register_held(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                       unsigned int access) {
   auto mr = std::make_unique<MrObject>();
   PdObject* owner = object_of(pd);
-  if (int error = register_range(*owner, address, length, iova, access, mr->registration)) {
+  if (int error =
+          register_range(*owner, address, length, iova, access, nullptr, mr->registration)) {
     return fail_null(error);
   }
   mr->id = next_object_id();
@@ -79,7 +82,10 @@ ibv_mr* register_held(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   return mr.release();
 }
 
-ibv_mr* register_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned int access) {
+// `held`: what hold_pd() said.
+ibv_mr* register_mr(int held, ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                    unsigned int access) {
+  if (held != 0) return fail_null(held);
   ibv_mr* mr = without_exceptions([&] { return register_held(pd, address, length, iova, access); });
   if (mr == nullptr) {
     const int error = errno;
@@ -103,7 +109,7 @@ bool valid_rereg(int flags, const void* address, size_t length, int access) {
   return access == 0 || (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
 }
 
-// Registers anew, then drops the old one: the keys change, as ibv_rereg_mr(3) allows.
+// Registers anew under the same key, which others may know already.
 int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_t length,
                    int access) {
   driver::MemoryRegistration registration;
@@ -114,11 +120,8 @@ int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_
   const uint64_t iova = moved ? reinterpret_cast<uintptr_t>(address) : mr.iova;
   const unsigned int wanted =
       flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned int>(access) : mr.access;
-  if (int error = register_range(pd, to, bytes, iova, wanted, registration)) return error;
-  if (mr.owner->driver->deregister_memory(mr.registration) == EBUSY) {  // see ibv_dereg_mr
-    mr.owner->driver->deregister_memory(registration);
-    return EBUSY;
-  }
+  if (int error = register_range(pd, to, bytes, iova, wanted, &mr.registration, registration))
+    return error;
   ibv_pd* old_pd = mr.pd;
   {
     ObjectLock lock = lock_objects();
@@ -146,8 +149,9 @@ using namespace hostnic::abi;
 [[gnu::noinline]] static ibv_mr* reg_mr_verb(ibv_pd* pd, void* address, size_t length, int access) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
-  if (!hold_pd(pd)) return real.foreign(pd, address, length, access);
-  return register_mr(pd, address, length, reinterpret_cast<uintptr_t>(address),
+  const int held = hold_pd(pd);
+  if (held == kNotOurs) return real.foreign(pd, address, length, access);
+  return register_mr(held, pd, address, length, reinterpret_cast<uintptr_t>(address),
                      static_cast<unsigned int>(access));
 }
 
@@ -161,8 +165,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
                                                                                  "IBVERBS_1.7");
-  if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
-  return register_mr(pd, address, length, iova, static_cast<unsigned int>(access));
+  const int held = hold_pd(pd);
+  if (held == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(held, pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
 [[gnu::noinline]] static ibv_mr* reg_mr_iova2_verb(ibv_pd* pd, void* address, size_t length,
@@ -170,8 +175,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
       "ibv_reg_mr_iova2", "IBVERBS_1.8");
-  if (!hold_pd(pd)) return real.foreign(pd, address, length, iova, access);
-  return register_mr(pd, address, length, iova, access);
+  const int held = hold_pd(pd);
+  if (held == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(held, pd, address, length, iova, access);
 }
 
 HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
@@ -195,13 +201,14 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
   static constinit RealVerb<int(ibv_mr*, int, ibv_pd*, void*, size_t, int)> real("ibv_rereg_mr",
                                                                                  "IBVERBS_1.1");
   if (!is_ours(Kind::kMr, mr)) {
-    if (real_contexts_open.load() == 0) return rereg_error(EINVAL);
+    if (real_contexts_open.load() == 0) return rereg_error(ENOENT);
     return real.call(mr, flags, pd, address, length, access);
   }
+  if (int error = check_handle(Kind::kMr, mr)) return rereg_error(error);
   MrObject* object = object_of(mr);
   if (!valid_rereg(flags, address, length, access)) return rereg_error(EINVAL);
   ibv_pd* new_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : object->pd;
-  if (!hold_pd(new_pd)) return rereg_error(EINVAL);
+  if (hold_pd(new_pd) != 0) return rereg_error(new_pd == nullptr ? EINVAL : ENOENT);
   int error = EINVAL;  // a PD of another device
   if (object_of(new_pd)->owner == object->owner) {
     error = register_again(*object, flags, new_pd, address, length, access);

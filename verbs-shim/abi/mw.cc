@@ -1,5 +1,6 @@
 // Memory windows. What a bind asks for is checked by the NIC when its turn in the send queue comes
-// (IBV_WC_MW_BIND_ERR); only handles that are none are refused here.
+// (IBV_WC_MW_BIND_ERR), also of which protection domains its objects are; only pointers that are no
+// objects, and flags that there are none of, are refused here.
 #include <sys/random.h>
 
 #include "verbs-shim/abi/context_table.h"
@@ -11,6 +12,11 @@ namespace {
 
 constexpr unsigned int kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+// A window has no use for them, but programs give it the flags that they registered the region
+// with, and adapters take these.
+constexpr unsigned int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
+                                       IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
+                                       IBV_ACCESS_OPTIONAL_RANGE;
 
 // Another key of the same type 1 window, which nobody can tell from the old one.
 uint32_t another_key(uint32_t key) {
@@ -45,7 +51,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
   {
     ObjectLock lock = lock_objects();
-    if (!is_live(Kind::kPd, pd)) return fail_null(EINVAL);
+    if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);
     ++object_of(pd)->users;
   }
   ibv_mw* mw = without_exceptions([&] { return create(pd, type); });
@@ -67,7 +73,8 @@ int dealloc_mw(ibv_mw* mw) {
   const CancellationOff cancellation_off;
   {
     ObjectLock lock = lock_objects();
-    if (int claimed = claim(Kind::kMw, mw, [] { return false; }); claimed != 0) return fail(EINVAL);
+    if (int claimed = claim(Kind::kMw, mw, [] { return false; }); claimed != 0)
+      return fail(claimed == kNotOurs ? ENOENT : claimed);
     remove_object(mw);
   }
   MwObject* object = object_of(mw);
@@ -80,26 +87,28 @@ int dealloc_mw(ibv_mw* mw) {
 
 int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
             const ibv_mw_bind_info& info, driver::SendRequest& request) {
-  if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
+  if ((info.mw_access_flags & ~(kWindowAccess | kRegionAccess)) != 0) return EINVAL;
   if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) return EINVAL;
   ObjectLock lock = lock_objects();
   const ContextObject* owner = object_of(qp.context);
-  if (!is_live_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
-  if (info.mr != nullptr && !is_live_in(Kind::kMr, info.mr, owner)) return EINVAL;
-  if (!same_protection(mw->pd, qp.pd)) return EPERM;
-  if (info.mr != nullptr && !same_protection(info.mr->pd, mw->pd)) return EPERM;
+  // The handles are not looked at: as on adapters, that is what calls into the kernel do.
+  if (!is_ours_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
+  if (info.mr != nullptr && !is_ours_in(Kind::kMr, info.mr, owner)) return EINVAL;
   request.op = SendOp::kBindWindow;
   request.rkey = rkey;
+  // Of a type 2 window the program chooses the low byte and nothing else, whatever it says.
+  if (type == IBV_MW_TYPE_2)
+    request.rkey = (object_of(mw)->made_key & ~kWindowUserMask) | (rkey & kWindowUserMask);
   request.remote_va = info.addr;
   request.binding = {.length_bytes = info.length,
                      .mr_key = info.mr == nullptr ? 0 : info.mr->lkey,
-                     .access = info.mw_access_flags};
+                     .access = info.mw_access_flags & kWindowAccess};
   return 0;
 }
 
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   const CancellationOff cancellation_off;
-  if (!is_ours(Kind::kQp, qp) || !is_ours(Kind::kMw, mw)) return fail(EINVAL);
+  if (!is_ours(Kind::kQp, qp) || !is_ours(Kind::kMw, mw)) return fail(ENOENT);
   driver::SendRequest request;
   const uint32_t key = another_key(mw->rkey);
   if (int error = to_bind(*qp, mw, IBV_MW_TYPE_1, key, bind->bind_info, request))

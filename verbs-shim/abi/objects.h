@@ -82,7 +82,7 @@ struct CqObject : ibv_cq_ex, ObjectBase {
   // ibv_start_poll .. ibv_end_poll
   driver::BiasedMutex poll_mutex;
   driver::Completion current;
-  uint64_t current_time_ns = 0;
+  uint64_t current_time_ns = 0, current_wallclock_ns = 0;
   uint64_t wc_flags = 0;
 };
 
@@ -112,12 +112,13 @@ struct AhObject : ibv_ah, ObjectBase {
 };
 
 // Where a datagram goes that `ah`, `qpn` and `qkey` of a work request name, in `out`. EINVAL: the
-// address handle is none, or of another protection domain than the queue pair. As with hardware, a
-// handle that was destroyed is the program's own fault: the data path takes no lock to find out.
+// address handle is none; one of another protection domain than the queue pair's is the request's
+// own failure. As with hardware, a handle that was destroyed is the program's own fault: the data
+// path takes no lock to find out.
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
 
-// A bind of `mw`, which is of this `type`, as a request. EINVAL: a handle is none; EPERM: of
-// another protection domain.
+// A bind of `mw`, which is of this `type`, as a request, whose rkey the window has from then on.
+// EINVAL: a pointer to no object of the context, or unknown access flags.
 int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
             const ibv_mw_bind_info& info, driver::SendRequest& request);
 

@@ -30,8 +30,8 @@ int check(const ContextObject& context, const ibv_parent_domain_init_attr& attr)
   if (attr.comp_mask & ~kKnown) return EINVAL;
   // Queues are in memory that hostnicd made, and nobody else could.
   if (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) return EOPNOTSUPP;
-  if (!is_live_in(Kind::kPd, attr.pd, &context)) return EINVAL;
-  if (attr.td != nullptr && !is_live_in(Kind::kTd, attr.td, &context)) return EINVAL;
+  if (!is_live_in(Kind::kPd, attr.pd, &context)) return ENOENT;
+  if (attr.td != nullptr && !is_live_in(Kind::kTd, attr.td, &context)) return ENOENT;
   if (is_unusable(context)) return EIO;
   return context.pds == kMaxPds ? ENOMEM : 0;
 }
@@ -79,7 +79,7 @@ int dealloc_td(ibv_td* td) {
   {
     ObjectLock lock = lock_objects();
     const int claimed = claim(Kind::kTd, td, [td] { return object_of(td)->users != 0; });
-    if (claimed != 0) return fail(claimed == kNotOurs ? EINVAL : claimed);
+    if (claimed != 0) return fail(claimed == kNotOurs ? ENOENT : claimed);
     remove_object(td);
   }
   delete object_of(td);

@@ -27,6 +27,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       *bad_wr = wr;
       return fail(error);
     }
+    if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.rkey;
   }
   return 0;
 }

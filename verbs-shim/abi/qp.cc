@@ -16,13 +16,14 @@ namespace {
 // 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   if (!qp_type(attr.qp_type)) return EOPNOTSUPP;
-  if (!is_live_in(Kind::kPd, pd, &context)) return EINVAL;
-  if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return EINVAL;
-  if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return EINVAL;
+  if (!is_live_in(Kind::kPd, pd, &context)) return ENOENT;
+  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
+  if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return ENOENT;
+  if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return ENOENT;
   const ibv_qp_cap& cap = attr.cap;
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge) return EINVAL;
   if (attr.srq != nullptr) {  // with it the limits for receives don't matter (man ibv_create_qp)
-    if (!is_live_in(Kind::kSrq, attr.srq, &context)) return EINVAL;
+    if (!is_live_in(Kind::kSrq, attr.srq, &context)) return ENOENT;
   } else if (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge) {
     return EINVAL;
   }
@@ -189,6 +190,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_qp*, ibv_qp_attr*, int)> real("ibv_modify_qp", "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask);
+  if (int error = check_handle(Kind::kQp, qp)) return fail(error);
   QpObject* object = object_of(qp);
   if (is_unusable(*object->owner)) return fail(EIO);
   driver::QpAttr wanted;
@@ -214,6 +216,7 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
   static constinit RealVerb<int(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*)> real("ibv_query_qp",
                                                                                      "IBVERBS_1.1");
   if (!is_ours(Kind::kQp, qp)) return real.foreign(qp, attr, mask, init);
+  if (int error = check_handle(Kind::kQp, qp)) return fail(error);
   QpObject* object = object_of(qp);
   if (is_unusable(*object->owner)) return fail(EIO);
   driver::QpAttr now;

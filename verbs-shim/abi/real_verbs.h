@@ -16,7 +16,8 @@ namespace hostnic::abi {
 void* real_verbs_symbol(const char* name, const char* version);
 
 // How many real adapters the program has open. While there are none, an object that is not ours is
-// nobody's, and is refused instead of handed to a library that would crash on it.
+// nobody's (any more), and is refused as the kernel would instead of handed to a library that would
+// crash on it.
 extern std::atomic<int> real_contexts_open;
 
 // One function of the real library, resolved at first use. Not by the initialization of a static:
@@ -38,7 +39,7 @@ class RealVerb<Result(Arguments...)> {
   }
   // For calls on an object that is not ours.
   Result foreign(Arguments... arguments) {
-    if (real_contexts_open.load(std::memory_order_relaxed) == 0) return refuse(EINVAL);
+    if (real_contexts_open.load(std::memory_order_relaxed) == 0) return refuse(ENOENT);
     return call(arguments...);
   }
 

@@ -9,6 +9,7 @@ namespace {
 struct Entry {
   Kind kind;
   bool dying;
+  uint32_t handle;
   const ContextObject* owner;
   uint64_t id;
 };
@@ -23,6 +24,32 @@ struct Registry {
 Registry& registry() {
   static Registry& instance = *new Registry;
   return instance;
+}
+
+// What the program sees as the handle, which may be anything by now. Contexts, channels and thread
+// domains have none.
+uint32_t handle_of(Kind kind, const void* object) {
+  switch (kind) {
+    case Kind::kPd:
+      return static_cast<const ibv_pd*>(object)->handle;
+    case Kind::kMr:
+      return static_cast<const ibv_mr*>(object)->handle;
+    case Kind::kMw:
+      return static_cast<const ibv_mw*>(object)->handle;
+    case Kind::kCq:
+      return static_cast<const ibv_cq*>(object)->handle;
+    case Kind::kSrq:
+      return static_cast<const ibv_srq*>(object)->handle;
+    case Kind::kQp:
+      return static_cast<const ibv_qp*>(object)->handle;
+    case Kind::kAh:
+      return static_cast<const ibv_ah*>(object)->handle;
+    case Kind::kContext:
+    case Kind::kChannel:
+    case Kind::kTd:
+      break;
+  }
+  return 0;
 }
 
 const Entry* find(Kind kind, const void* object) {
@@ -41,7 +68,7 @@ uint64_t next_object_id() {
 }
 
 void add_object(Kind kind, void* object, const ObjectBase& base) {
-  registry().objects[object] = {kind, false, base.owner, base.id};
+  registry().objects[object] = {kind, false, handle_of(kind, object), base.owner, base.id};
   registry().by_id[base.id] = object;
 }
 
@@ -55,10 +82,15 @@ void remove_object(void* object) {
 
 bool is_live(Kind kind, const void* object) {
   const Entry* entry = find(kind, object);
-  return entry != nullptr && !entry->dying;
+  return entry != nullptr && !entry->dying && entry->handle == handle_of(kind, object);
 }
 
 bool is_live_in(Kind kind, const void* object, const ContextObject* owner) {
+  const Entry* entry = find(kind, object);
+  return entry != nullptr && entry->owner == owner && is_live(kind, object);
+}
+
+bool is_ours_in(Kind kind, const void* object, const ContextObject* owner) {
   const Entry* entry = find(kind, object);
   return entry != nullptr && !entry->dying && entry->owner == owner;
 }
@@ -67,8 +99,9 @@ bool is_known(Kind kind, const void* object) { return find(kind, object) != null
 
 void* find_object(Kind kind, uint64_t id) {
   const auto found = registry().by_id.find(id);
-  if (found == registry().by_id.end() || !is_live(kind, found->second)) return nullptr;
-  return found->second;
+  if (found == registry().by_id.end()) return nullptr;
+  const Entry* entry = find(kind, found->second);
+  return entry != nullptr && !entry->dying ? found->second : nullptr;
 }
 
 std::vector<void*> contexts() {
@@ -82,13 +115,13 @@ std::vector<void*> contexts() {
 std::vector<void*> objects_of(Kind kind, const ContextObject* owner) {
   std::vector<void*> found;
   for (const auto& [id, object] : registry().by_id) {
-    if (is_live_in(kind, object, owner)) found.push_back(object);
+    if (is_ours_in(kind, object, owner)) found.push_back(object);
   }
   return found;
 }
 
 int claim(Kind kind, void* object, const std::function<bool()>& busy) {
-  if (!is_live(kind, object)) return is_known(kind, object) ? EINVAL : kNotOurs;
+  if (!is_live(kind, object)) return is_known(kind, object) ? ENOENT : kNotOurs;
   if (busy()) return EBUSY;
   registry().objects[object].dying = true;
   return 0;
@@ -101,7 +134,13 @@ void unclaim(void* object) {
 
 bool is_ours(Kind kind, const void* object) {
   ObjectLock lock = lock_objects();
-  return is_live(kind, object);
+  const Entry* entry = find(kind, object);
+  return entry != nullptr && !entry->dying;
+}
+
+int check_handle(Kind kind, const void* object) {
+  ObjectLock lock = lock_objects();
+  return is_live(kind, object) ? 0 : ENOENT;
 }
 
 }  // namespace hostnic::abi

@@ -13,6 +13,7 @@ void SendBuilder::clear() {
   pending_.clear();
   sges_.clear();
   inline_bytes_.clear();
+  binds_.clear();
   error_ = 0;
 }
 
@@ -89,6 +90,15 @@ void SendBuilder::set_destination(const driver::UdAddress& destination) {
   pending_.back().request.ud = destination;
 }
 
+void SendBuilder::set_window(ibv_mw* window) {
+  if (error_ != 0) return;
+  try {
+    binds_.push_back({pending_.size() - 1, window});
+  } catch (const std::bad_alloc&) {
+    refuse(ENOMEM);
+  }
+}
+
 void SendBuilder::refuse(int error) {
   if (error_ == 0) error_ = error;
 }
@@ -126,6 +136,7 @@ int SendBuilder::post_all(driver::Context& context, driver::Qp& qp) {
     }
     if (int error = context.post_send(qp, item.request)) return error;
   }
+  for (const Bind& bind : binds_) bind.window->rkey = pending_[bind.index].request.rkey;
   return 0;
 }
 
@@ -169,7 +180,8 @@ void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) { begin(qp, SendOp::kLocalInvali
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
   driver::SendRequest& request = begin(qp, SendOp::kBindWindow);
   const int error = to_bind(qp->qp_base, mw, IBV_MW_TYPE_2, rkey, *info, request);
-  if (error != 0) object_of(qp)->builder.refuse(error);
+  if (error != 0) return object_of(qp)->builder.refuse(error);
+  object_of(qp)->builder.set_window(mw);
 }
 
 void wr_atomic_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_va, uint64_t compare,

@@ -33,6 +33,8 @@ class SendBuilder {
   void add_sges(const ibv_sge* list, size_t count);
   void add_inline(const ibv_data_buf* buffers, size_t count);
   void set_destination(const driver::UdAddress& destination);
+  // The last request binds this window, which has the request's key once it is posted.
+  void set_window(ibv_mw* window);
   // The first error of the batch is what complete() returns.
   void refuse(int error);
   // 0, or an errno value and nothing is posted: EINVAL for a bad request or state, ENOMEM when the
@@ -58,6 +60,11 @@ class SendBuilder {
   std::vector<Pending> pending_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_bytes_;
+  struct Bind {
+    size_t index;  // in pending_
+    ibv_mw* window;
+  };
+  std::vector<Bind> binds_;
   driver::SendRequest scratch_;  // what begin() hands out after an error
   int error_ = 0;
 };

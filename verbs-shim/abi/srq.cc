@@ -14,7 +14,7 @@ namespace {
 // such a queue.
 int reserve(ContextObject& context, ibv_pd* pd, const ibv_srq_attr& attr) {
   ObjectLock lock = lock_objects();
-  if (!is_live(Kind::kPd, pd)) return EINVAL;
+  if (!is_live(Kind::kPd, pd)) return ENOENT;
   if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return EINVAL;
   if (context.srqs == kMaxSrqs) return ENOMEM;
   if (is_unusable(context)) return EIO;
@@ -107,6 +107,7 @@ HOSTNIC_VERB int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   static constinit RealVerb<int(ibv_srq*, ibv_srq_attr*, int)> real("ibv_modify_srq",
                                                                     "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr, mask);
+  if (int error = check_handle(Kind::kSrq, srq)) return fail(error);
   SrqObject* object = object_of(srq);
   if (is_unusable(*object->owner)) return fail(EIO);
   if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) return fail(EINVAL);
@@ -120,6 +121,7 @@ HOSTNIC_VERB int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_srq*, ibv_srq_attr*)> real("ibv_query_srq", "IBVERBS_1.1");
   if (!is_ours(Kind::kSrq, srq)) return real.foreign(srq, attr);
+  if (int error = check_handle(Kind::kSrq, srq)) return fail(error);
   SrqObject* object = object_of(srq);
   if (is_unusable(*object->owner)) return fail(EIO);
   *attr = {.max_wr = object->max_wr,

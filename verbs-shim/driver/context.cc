@@ -364,10 +364,9 @@ void Context::service_loop() {
   }
 }
 
-Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t pd, uint64_t va,
-                                                                    uint64_t length_bytes,
-                                                                    uint64_t iova,
-                                                                    uint32_t access) {
+Expected<MemoryRegistration, ContextError> Context::register_memory(
+    uint32_t pd, uint64_t va, uint64_t length_bytes, uint64_t iova, uint32_t access,
+    const MemoryRegistration* replaced) {
   if (!alive()) return failure(EIO, "the device is dead");
   constexpr uint32_t kRemoteWriting = kAccessRemoteWrite | kAccessRemoteAtomic;
   if ((access & kRemoteWriting) != 0 && (access & kAccessLocalWrite) == 0) {
@@ -376,8 +375,9 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t pd,
   MemoryRegistrar& registrar = MemoryRegistrar::process();
   const memory::Paging paging =
       (access & kAccessOnDemand) != 0 ? memory::Paging::kOnDemand : memory::Paging::kAsMapped;
-  auto added =
-      registrar.add(va, length_bytes, (access & (kAccessLocalWrite | kRemoteWriting)) != 0, paging);
+  const bool need_write = (access & (kAccessLocalWrite | kRemoteWriting)) != 0;
+  Expected<memory::Registration, memory::Error> added{memory::Registration{}};
+  if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging);
   if (!added) return failure(added.error().error, added.error().message);
   auto answer =
       send_registration(*added, {.va = va,
@@ -386,11 +386,12 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(uint32_t pd,
                                  .access = access,
                                  .pd = pd,
                                  .region_count = static_cast<uint32_t>(added->regions.size()),
-                                 .reserved = 0});
+                                 .replaced_key = replaced == nullptr ? 0 : replaced->lkey});
   if (!answer) {
     registrar.remove(va, length_bytes);
     return Unexpected(answer.error());
   }
+  if (replaced != nullptr) registrar.remove(replaced->va, replaced->length_bytes);
   registrar.after_registration(va, length_bytes);
   return MemoryRegistration{answer->lkey, answer->rkey, va, length_bytes};
 }
@@ -428,6 +429,20 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
 
 int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return memory::prefetch(va, length_bytes, for_writing);
+}
+
+// An adapter has long written the completions of what was sent before the call; here the NIC or the
+// driver may have had no core yet. They get the time before a queue is made too small.
+int Context::resize_cq(Cq& cq, uint32_t entries) {
+  constexpr uint32_t kTries = 100;
+  constexpr uint32_t kPauseNs = 100'000;
+  for (uint32_t i = 0; i < kTries && alive() && cq.held() <= entries; ++i) {
+    const uint64_t expected = uint64_t{cq.held()} + driver_->outstanding_sends(cq);
+    if (entries >= cq.entries() || expected <= entries) break;
+    pause_for(kPauseNs);
+    driver_->try_progress(monotonic_ns());
+  }
+  return cq.resize(entries);
 }
 
 int Context::poll_cq(Cq& cq, Completion* out, int max) {

@@ -51,16 +51,22 @@ class Context final : private NicLink {
   const DeviceInfo& device() const { return device_; }
   Driver& driver() { return *driver_; }
 
-  // Any thread. Fails with EINVAL (wrap-around, zero length, REMOTE_WRITE or REMOTE_ATOMIC without
-  // LOCAL_WRITE), EFAULT (not mapped, or not writable when access asks for writing), ENOMEM
-  // (limits), EIO (hostnicd gone).
+  // Any thread. Length 0 gives a key that reaches nothing. `replaced`, unless null, is what the new
+  // registration takes the key of and takes the place of, if it succeeds. Fails with EINVAL
+  // (wrap-around, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE), EFAULT (not mapped, or not
+  // writable when access asks for writing), ENOMEM (limits), EBUSY (windows are bound to what is to
+  // be replaced), EIO (hostnicd gone).
   Expected<MemoryRegistration, ContextError> register_memory(uint32_t pd, uint64_t va,
                                                              uint64_t length_bytes, uint64_t iova,
-                                                             uint32_t access);
+                                                             uint32_t access,
+                                                             const MemoryRegistration* replaced);
   int deregister_memory(const MemoryRegistration& registration);
   // Makes the pages of this process's memory present. 0, or EFAULT: not all of it is mapped, or not
   // for such an access.
   int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
+
+  // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
+  int resize_cq(Cq& cq, uint32_t entries);
 
   // Any thread; called by ibv_poll_cq's path: drives the protocol without blocking (try-lock) and
   // fills `out`. Long runs of empty polls yield the CPU.

@@ -39,7 +39,8 @@ class Cq {
   // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
   int resize(uint32_t entries);
   uint32_t entries() const;
-  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+  bool empty() const { return held() == 0; }
+  uint32_t held() const { return count_.load(std::memory_order_acquire); }  // completions
 
   // Driver lock held. False: overflow; the queue is then dead and nothing more is delivered
   // (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of freed queue slots;

@@ -50,6 +50,15 @@ std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void*
   return cq;
 }
 
+uint32_t Driver::outstanding_sends(const Cq& cq) {
+  std::lock_guard lock(mutex_);
+  uint32_t requests = 0;
+  for (const auto& qp : impl_->qps) {
+    if (qp != nullptr && qp->init.send_cq == &cq) requests += qp->outstanding_sends();
+  }
+  return requests;
+}
+
 // ---- queue pairs
 
 Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {

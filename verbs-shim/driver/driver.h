@@ -105,6 +105,8 @@ class Driver {
 
   std::unique_ptr<Cq> create_cq(uint32_t entries, Cq::EventFn event,
                                 void* argument);  // [any thread]
+  // [locks] Requests that were posted and will complete in this queue.
+  uint32_t outstanding_sends(const Cq& cq);
   // [locks] EINVAL for sizes beyond the limits, ENOMEM when the arena is used up.
   Expected<Srq*, int> create_srq(const SrqInit& init);
   int destroy_srq(Srq* srq);  // [locks] EBUSY while queue pairs use it

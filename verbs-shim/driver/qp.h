@@ -80,6 +80,7 @@ class alignas(kCacheLineBytes) Qp {
   // After the NIC agreed: the local side of a transition.
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);
+  uint32_t outstanding_sends() const { return tail_ - head_; }
   uint32_t free_send_slots() const {
     return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
   }
@@ -186,9 +187,10 @@ class alignas(kCacheLineBytes) Qp {
     return bytes <= attr.path_mtu_bytes ? 1 : ((bytes - 1) >> mtu_shift()) + 1;
   }
   bool is_reliable() const { return init.type == QpType::kRc; }
-  // A datagram is one packet; a longer one is an error of its own (man ibv_post_send).
-  bool too_long(const Wqe& w) const {
-    return init.type == QpType::kUd && w.length_bytes > attr.path_mtu_bytes;
+  // A datagram is one packet, and its address handle of the queue pair's protection domain: others
+  // fail in their turn (man ibv_post_send).
+  bool is_unsendable(const Wqe& w) const {
+    return init.type == QpType::kUd && (w.length_bytes > attr.path_mtu_bytes || w.ud.other_domain);
   }
 
   // qp.cc

@@ -59,7 +59,7 @@ void Qp::issue_ready(TimeNs now_ns) {
 
 // Whether a request that is next in the queue may be handed over now (rules 2, 14).
 [[gnu::always_inline]] inline bool Qp::may_start(const Wqe& w) const {
-  if (too_long(w) || is_local(w.op)) return false;
+  if (is_unsendable(w) || is_local(w.op)) return false;
   if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
   if (is_read_or_atomic(w.op) &&
       reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries) &&
@@ -133,8 +133,12 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   Wqe& w = wqe(index);
   if (is_local(w.op)) return issue_local(index);
   const uint32_t room = window_room();
-  if (too_long(w)) {
-    fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
+  if (is_unsendable(w)) {
+    if (w.ud.other_domain) {
+      fail(index, WcStatus::kLocQpOpErr, VendorError::kAddressDomain);
+    } else {
+      fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
+    }
     return Issue::kWaits;
   }
   if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;

@@ -387,6 +387,9 @@ void Qp::log_failure(const Wqe& w) {
       reason =
           "the peer's answers have another length than this path MTU gives: do both ends agree?";
       break;
+    case VendorError::kAddressDomain:
+      reason = "its address handle is of another protection domain";
+      break;
     case VendorError::kReceiverNotReady:
       reason = "the peer posted no receive within rnr_retry";
       break;

@@ -12,9 +12,10 @@ namespace hostnic::driver {
 
 inline constexpr uint32_t kMaxWr = kMaxQueueEntries;
 
-enum class WcStatus : uint32_t {  // ibv_wc_status: those that an RC QP of ours reports
+enum class WcStatus : uint32_t {  // ibv_wc_status: those that a QP of ours reports
   kSuccess = 0,
   kLocLenErr = 1,
+  kLocQpOpErr = 2,
   kLocProtErr = 4,
   kWrFlushErr = 5,
   kMwBindErr = 6,
@@ -54,6 +55,7 @@ enum class VendorError : uint32_t {
   kWindow = 9,
   kBadResponse = 10,
   kQpModifiedToError = 11,
+  kAddressDomain = 12,
 };
 
 struct Completion {
@@ -72,6 +74,8 @@ struct Completion {
 struct UdAddress {
   Ipv4Address ip{};
   uint8_t traffic_class = 0, hop_limit = 64;
+  // The address handle is of another protection domain: the request fails in its turn.
+  bool other_domain = false;
   uint32_t qpn = 0;
   uint32_t qkey = 0;
 };
