@@ -2,9 +2,9 @@
 """All tests of the project, part by part, and one line at the end that sums them up.
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
-NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), hosts (two
-network namespaces; as root only), sanitize (a build with AddressSanitizer and
-UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
+NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
+(rdma-core's own Python tests in a lab), hosts (two network namespaces; as root only), sanitize (a
+build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
 
@@ -25,10 +25,11 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "hosts", "sanitize", "fuzz", "faults", "lint"]
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "sanitize", "fuzz", "faults",
+         "lint"]
 # Only when asked for: too long for CI.
 MORE_PARTS = ["tsan"]
-DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "hosts"]
+DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
@@ -48,8 +49,8 @@ FUZZ_RSS_MB = 1024
 SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
-LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "hosts": 1800, "build": 3600, "lint": 2400,
-           "faults": 2400, "tsan": 1200}
+LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "pyverbs": 900, "hosts": 1800,
+           "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
@@ -167,6 +168,11 @@ class Runner:
                           LIMIT_S["conformance"])
 
         self.part("Verbs semantics in a lab", run)
+
+    def pyverbs(self):
+        self.part("rdma-core's own tests in a lab", lambda: self.runner(
+            "pyverbs", "lab/run_pyverbs_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["pyverbs"]))
 
     def hosts(self):
         self.part("Two hosts over a veth pair", lambda: self.runner(
