@@ -166,6 +166,29 @@ TEST(Errors, ReceiveWithBadLkey) {
   EXPECT_EQ(received[0].status, WcStatus::kLocProtErr);
 }
 
+// Also when the end, which is beyond the region, overtakes the rest.
+TEST(Errors, AReceiveIsCheckedWhereAMessageReaches) {
+  for (const char* network : {"", "rx reorder 30% distance 4"}) {
+    Pair pair;
+    if (*network != '\0') pair.world.impair(1, network);
+    // The elements go on for a megabyte behind the region.
+    const uint64_t last = pair.remote.address(Pair::kBytes - 4 * kMtu);
+    pair.post_receive_with(5, {last, 1 << 20, pair.rkey});
+    pair.post(SendOp::kSend, 1, pair.at(0, 4 * kMtu));
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << network;
+    const auto fits = pair.received(1);
+    ASSERT_EQ(fits.size(), 1u);
+    EXPECT_EQ(fits[0].status, WcStatus::kSuccess);
+    EXPECT_EQ(fits[0].byte_len, 4 * kMtu);
+    pair.post_receive_with(6, {last, 1 << 20, pair.rkey});
+    pair.post(SendOp::kSend, 2, pair.at(0, 4 * kMtu + 1));
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kRemOpErr) << network;
+    const auto beyond = pair.received(1);
+    ASSERT_EQ(beyond.size(), 1u);
+    EXPECT_EQ(beyond[0].status, WcStatus::kLocProtErr);
+  }
+}
+
 TEST(Errors, PeerInErrorStateDoesNotAnswer) {
   Pair pair;
   ASSERT_EQ(pair.world.modify_state(*pair.far, QpState::kErr), 0);
