@@ -7,6 +7,7 @@
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/placement.h"
+#include "protocol/message_limits.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -14,8 +15,6 @@ namespace {
 
 using wire::Opcode;
 using State = UnreliableMessage::State;
-
-constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
 
 bool is_uc_write(Opcode opcode) {
   return opcode >= Opcode::kUcWriteFirst && opcode <= Opcode::kUcWriteOnlyImm;

@@ -1,7 +1,9 @@
 // How work requests become descriptors: every byte once, every PSN once, at all alignments of
 // message and scatter list against every path MTU.
+#include <cerrno>
 #include <random>
 
+#include "protocol/message_limits.h"
 #include "tests/unit/driver_bench.h"
 
 namespace hostnic::driver {
@@ -123,6 +125,17 @@ void Chunking::check_message(SendRequest request) {
     ASSERT_TRUE(same(joined(covered), joined(request.sges))) << length << " bytes";
   }
   if (request.op != SendOp::kWrite) ++next_recv_sn_;
+}
+
+// What the port advertises (ibv_port_attr::max_msg_sz) is what a post takes.
+TEST_P(Chunking, AMessageIsAtMostAsLongAsAdvertised) {
+  connect();
+  const Sge most[] = {{0, kMaxMessageBytes - 1, 1}, {0, 1, 1}},
+            more[] = {{0, kMaxMessageBytes, 1}, {0, 1, 1}};
+  for (const SendOp op : {SendOp::kWrite, SendOp::kSend, SendOp::kRead}) {
+    EXPECT_EQ(post(request_of(op, more)), EINVAL);
+    EXPECT_EQ(post(request_of(op, most)), 0);
+  }
 }
 
 TEST_P(Chunking, Rule4_ChunksOfAllSizesAreBounded) {

@@ -7,13 +7,12 @@
 #include <cstring>
 #include <utility>
 
+#include "protocol/message_limits.h"
 #include "protocol/store_forwarding.h"
 #include "verbs-shim/driver/log.h"
 
 namespace hostnic::driver {
 namespace {
-
-constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
 
 WcOpcode wc_opcode(SendOp op) {
   switch (op) {

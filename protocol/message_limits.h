@@ -1,0 +1,11 @@
+// Limits that both halves keep and the device advertises.
+#pragma once
+
+#include <cstdint>
+
+namespace hostnic {
+
+// Of one message, as adapters have it (the specification allows twice that).
+inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
+
+}  // namespace hostnic
