@@ -192,6 +192,43 @@ TEST_F(Channels, AnErrorIsSolicited) {
   take_event();
 }
 
+// Programs spread their queues over the device's vectors and expect no difference.
+TEST_F(Channels, EachCompletionVectorBringsEvents) {
+  ASSERT_GT(far_host->context->num_comp_vectors, 1);
+  for (int vector = 0; vector < far_host->context->num_comp_vectors; ++vector) {
+    ibv_cq* cq = ibv_create_cq(far_host->context, 4, nullptr, channel_, vector);
+    ASSERT_NE(cq, nullptr) << vector;
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {1, 1, 1, 1, 0};
+    ibv_qp* qp = ibv_create_qp(far_host->pd, &init);
+    ASSERT_NE(qp, nullptr);
+    ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, far->init_mask()), 0);
+    ibv_recv_wr receive{};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_recv(qp, &receive, &bad), 0);
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+    ASSERT_TRUE(comes());
+    ibv_cq* told = nullptr;
+    void* context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel_, &told, &context), 0);
+    EXPECT_EQ(told, cq);
+    ibv_ack_cq_events(told, 1);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  }
+  EXPECT_EQ(
+      ibv_create_cq(far_host->context, 4, nullptr, channel_, far_host->context->num_comp_vectors),
+      nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 TEST_F(Channels, NonblockingSaysEagain) {
   ASSERT_EQ(fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
   ibv_cq* cq = nullptr;

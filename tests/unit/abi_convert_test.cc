@@ -373,6 +373,19 @@ TEST(AbiDeviceAttr, AdvertisesTheLimits) {
   EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A, 0u) << "one or the other";
 }
 
+// Programs read them, take zeros for a broken device or an old soft RoCE, and choose by them.
+TEST(AbiDeviceAttr, NamesAVendorThatNobodyIs) {
+  ibv_device_attr attr;
+  fill_device_attr(device(), attr);
+  constexpr uint32_t kLocallyAdministered = 0x020000, kGroup = 0x010000;
+  EXPECT_EQ(attr.vendor_id & (kLocallyAdministered | kGroup), kLocallyAdministered);
+  EXPECT_LT(attr.vendor_id, 1u << 24) << "an OUI; soft RoCE's is 0xffffff";
+  EXPECT_NE(attr.vendor_id, 0xffffffu);
+  EXPECT_NE(attr.vendor_part_id, 0u);
+  EXPECT_NE(attr.hw_ver, 0u);
+  EXPECT_STREQ(attr.fw_ver, HOSTNIC_VERSION);
+}
+
 TEST(AbiDeviceAttr, ServesOlderAndNewerStructures) {
   struct {
     ibv_device_attr_ex attr;

@@ -1,4 +1,7 @@
 // Devices and objects: what can be created, what is refused, what keeps what alive.
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,6 +187,27 @@ TEST_F(AbiObjects, ImportsAreRefused) {
   EXPECT_NULL(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), EOPNOTSUPP);
   EXPECT_NULL(ibv_import_pd(context_, 1), EOPNOTSUPP);
   EXPECT_NULL(ibv_import_device(context_->cmd_fd), EOPNOTSUPP);
+}
+
+// Programs duplicate it, pass it on and try it; a device file it is not.
+TEST_F(AbiObjects, TheCommandDescriptorCanBeDuplicatedAndDoesNothing) {
+  const int copy = dup(context_->cmd_fd);
+  ASSERT_GE(copy, 0);
+  EXPECT_NE(fcntl(context_->cmd_fd, F_GETFD) & FD_CLOEXEC, 0);
+  constexpr unsigned long kVerbsIoctl = _IOWR(0x1b, 1, uint64_t);
+  uint64_t buffer[8]{};
+  errno = 0;
+  EXPECT_EQ(ioctl(copy, kVerbsIoctl, buffer), -1);
+  EXPECT_EQ(errno, ENOTTY);
+  EXPECT_EQ(write(copy, buffer, sizeof buffer), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(read(copy, buffer, sizeof buffer), -1);
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ, MAP_SHARED, copy, 0), MAP_FAILED);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_NULL(ibv_import_device(copy), EOPNOTSUPP);
+  EXPECT_EQ(close(copy), 0);
+  EXPECT_EQ(ibv_import_device(open("/dev/null", O_RDONLY | O_CLOEXEC)), nullptr);
+  EXPECT_NE(errno, EOPNOTSUPP) << "this one is not ours";
 }
 
 TEST_F(AbiObjects, ParentDomainsHoldWhatTheyExtend) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "verbs-shim/abi/async_event.h"
+#include "verbs-shim/abi/command_fd.h"
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/exports.h"
@@ -56,9 +57,10 @@ ibv_context* open_device(DeviceObject& device) {
   object->owner = object.get();
   install_tables(*object);
   object->context.device = &device.device;
-  object->context.cmd_fd = -1;
   object->context.async_fd = object->async_events.fd();
   object->context.num_comp_vectors = kCompletionVectors;
+  object->context.cmd_fd = acquire_command_fd();
+  if (object->context.cmd_fd < 0) return fail_null(errno);
   pthread_mutex_init(&object->context.mutex, nullptr);
   watch_async_events(*object);
   {
@@ -101,6 +103,7 @@ void close_context(ContextObject* object) {
   destroy_all<TdObject>(Kind::kTd, *object, [](TdObject& td) { delete &td; });
   if (object->abandoned) static_cast<void>(object->driver.release());
   object->driver.reset();
+  release_command_fd();
   pthread_mutex_destroy(&object->context.mutex);
   delete object;
 }

@@ -85,8 +85,9 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 
 // ---- memory
 
-// The flags that matter to the NIC, with hints and optional ones (rdma-core: bits 20 to 29) taken
-// off. EINVAL for unknown flags, EOPNOTSUPP for on-demand paging and zero-based regions.
+// The flags that matter to the NIC, relaxed ordering among them; hints, other optional ones
+// (rdma-core: bits 20 to 29) and ZERO_BASED, which is the caller's business, are taken off. EINVAL
+// for unknown flags.
 int to_access(unsigned int access, uint32_t& out);
 
 }  // namespace hostnic::abi

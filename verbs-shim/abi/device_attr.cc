@@ -38,6 +38,9 @@ void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
   snprintf(attr.fw_ver, sizeof attr.fw_ver, "%s", HOSTNIC_VERSION);
   attr.node_guid = info.node_guid;
   attr.sys_image_guid = info.node_guid;
+  attr.vendor_id = kVendorId;
+  attr.vendor_part_id = kVendorPartId;
+  attr.hw_ver = kHardwareVersion;
   attr.max_mr_size = kMaxMrBytes;
   attr.page_size_cap = ~uint64_t{0xfff};
   attr.max_qp = static_cast<int>(info.max_qps);

@@ -1,5 +1,6 @@
 // What this device does not have, refused cleanly: objects imported from other processes, enhanced
 // connection establishment.
+#include "verbs-shim/abi/command_fd.h"
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -36,7 +37,7 @@ HOSTNIC_VERB int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
 HOSTNIC_VERB ibv_context* ibv_import_device(int command_fd) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_context*(int)> real("ibv_import_device", "IBVERBS_1.10");
-  if (command_fd < 0) return fail_null(EOPNOTSUPP);  // that is what our contexts show
+  if (is_command_fd(command_fd)) return fail_null(EOPNOTSUPP);
   ibv_context* context = real.call(command_fd);
   if (context != nullptr) real_contexts_open.fetch_add(1);
   return context;
