@@ -16,7 +16,7 @@
 namespace hostnic {
 namespace {
 
-constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxFiles = 4096;
 constexpr size_t kMaxIds = 65536;
 constexpr size_t kMaxConnections = 65536;
 
@@ -35,7 +35,8 @@ bool watch(int epoll_fd, int fd) {
 
 }  // namespace
 
-CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
+    : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
   uint32_t index = 0;
   for (NicUnit& unit : daemon_.nics()) {
     CmNic nic;
@@ -52,7 +53,7 @@ CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epol
 }
 
 CmAgent::~CmAgent() {
-  while (!files_.empty()) close(files_.front());
+  while (!files_.empty()) close(files_.begin()->second);
   flush();
   for (CmNic& nic : nics_) nic.unit->lcore->run_on([&] { nic.unit->nic->set_management(nullptr); });
 }
@@ -75,7 +76,8 @@ void CmAgent::open(UniqueFd socket, const OpenCmRequest& request) {
                   std::as_bytes(std::span(&open_reply, 1))))
     return;
   file.socket = std::move(socket);
-  files_.push_back(std::move(file));
+  const int fd = file.socket.get();
+  files_.emplace(fd, std::move(file));
 }
 
 void CmAgent::close(CmFile& file) {
@@ -85,7 +87,7 @@ void CmAgent::close(CmFile& file) {
   for (const uint32_t handle : handles)
     if (CmId* id = find(handle)) destroy(*id);
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, file.socket.get(), nullptr);
-  files_.remove_if([&](const CmFile& each) { return &each == &file; });
+  files_.erase(file.socket.get());
 }
 
 bool CmAgent::handle(int fd) {
@@ -95,10 +97,9 @@ bool CmAgent::handle(int fd) {
       return true;
     }
   }
-  const auto file = std::find_if(files_.begin(), files_.end(),
-                                 [&](const CmFile& each) { return each.socket.get() == fd; });
+  const auto file = files_.find(fd);
   if (file == files_.end()) return false;
-  serve(*file);
+  serve(file->second);
   return true;
 }
 
@@ -211,7 +212,7 @@ void CmAgent::flush() {
         nic.unit->nic->send_management(each.peer, 0, cm::build(each.mad));
     });
   }
-  for (CmFile& file : files_) give_token(file);
+  for (auto& [fd, file] : files_) give_token(file);
 }
 
 int CmAgent::wait_ms() const {

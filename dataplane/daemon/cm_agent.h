@@ -8,7 +8,6 @@
 #include <rdma/rdma_user_cm.h>
 
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <span>
@@ -158,6 +157,7 @@ class CmAgent {
 
   // cm_commands.cc
   Result run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);
+  Result run_connection(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);
   Result create_id(CmFile& file, const rdma_ucm_create_id& command);
   Result destroy_id(CmFile& file, const rdma_ucm_destroy_id& command);
   Result bind_address(CmFile& file, uint32_t handle, std::span<const std::byte> address);
@@ -197,7 +197,7 @@ class CmAgent {
 
   Daemon& daemon_;
   int epoll_fd_;
-  std::list<CmFile> files_;
+  std::unordered_map<int, CmFile> files_;  // by socket
   std::vector<CmNic> nics_;
   std::unordered_map<uint32_t, CmId> ids_;
   // In a lab: requests for services that nobody offers yet, oldest first.

@@ -86,20 +86,19 @@ std::span<const std::byte> sized(const T& address, uint16_t bytes) {
   return bytes_of(address).first(std::min<size_t>(bytes, sizeof(address)));
 }
 
+// Calls `handler` with the command as a T of at least `least` bytes.
+template <typename T, typename Result, typename Handler>
+Result with(std::span<const std::byte> bytes, size_t least, const Handler& handler) {
+  const auto value = take<T>(bytes, least);
+  return value ? handler(*value) : Result{EINVAL, {}};
+}
+#define HOSTNIC_CM(Type, ...) \
+  with<Type, Result>(bytes, sizeof(Type), [&](const Type& c) { return __VA_ARGS__; })
+
 }  // namespace
 
 CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
                              std::span<const std::byte> bytes) {
-  // Calls `handler` with the command as a T of at least `least` bytes.
-  const auto with = [&]<typename T>(size_t least, auto handler) -> Result {
-    const auto value = take<T>(bytes, least);
-    return value ? handler(*value) : Result{EINVAL, {}};
-  };
-#define HOSTNIC_CM(Type, ...) \
-  with.operator()<Type>(sizeof(Type), [&](const Type& c) { return __VA_ARGS__; })
-  // These have grown.
-  constexpr size_t kConnectBytes = offsetof(rdma_ucm_connect, ece);
-  constexpr size_t kAcceptBytes = offsetof(rdma_ucm_accept, ece);
   switch (command.command) {
     case RDMA_USER_CM_CMD_CREATE_ID:
       return HOSTNIC_CM(rdma_ucm_create_id, create_id(file, c));
@@ -119,31 +118,15 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
       return HOSTNIC_CM(rdma_ucm_resolve_route, resolve_route(file, c));
     case RDMA_USER_CM_CMD_QUERY_ROUTE:
       // Here `option` is a reserved word.
-      return with.operator()<rdma_ucm_query>(
-          offsetof(rdma_ucm_query, option),
+      return with<rdma_ucm_query, Result>(
+          bytes, offsetof(rdma_ucm_query, option),
           [&](const rdma_ucm_query& c) { return query_route(file, c); });
     case RDMA_USER_CM_CMD_QUERY:
       return HOSTNIC_CM(rdma_ucm_query, query(file, c));
-    case RDMA_USER_CM_CMD_CONNECT:
-      return with.operator()<rdma_ucm_connect>(
-          kConnectBytes, [&](const rdma_ucm_connect& c) { return connect(file, c); });
-    case RDMA_USER_CM_CMD_LISTEN:
-      return HOSTNIC_CM(rdma_ucm_listen, listen(file, c));
-    case RDMA_USER_CM_CMD_ACCEPT:
-      return with.operator()<rdma_ucm_accept>(
-          kAcceptBytes, [&](const rdma_ucm_accept& c) { return accept(file, c); });
-    case RDMA_USER_CM_CMD_REJECT:
-      return HOSTNIC_CM(rdma_ucm_reject, reject(file, c));
-    case RDMA_USER_CM_CMD_DISCONNECT:
-      return HOSTNIC_CM(rdma_ucm_disconnect, disconnect(file, c));
-    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
-      return HOSTNIC_CM(rdma_ucm_init_qp_attr, init_qp_attr(file, c));
     case RDMA_USER_CM_CMD_GET_EVENT:
       return get_event(file);
     case RDMA_USER_CM_CMD_SET_OPTION:
       return HOSTNIC_CM(rdma_ucm_set_option, set_option(file, c, bytes.subspan(sizeof(c))));
-    case RDMA_USER_CM_CMD_NOTIFY:
-      return HOSTNIC_CM(rdma_ucm_notify, notify(file, c));
     case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
       return HOSTNIC_CM(rdma_ucm_join_ip_mcast, join(file, c.id, c.uid, bytes_of(c.addr)));
     case RDMA_USER_CM_CMD_JOIN_MCAST:
@@ -156,10 +139,37 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
       file.token_out = false;
       return {};
     default:
+      return run_connection(file, command, bytes);
+  }
+}
+
+CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
+                                        std::span<const std::byte> bytes) {
+  // These have grown.
+  constexpr size_t kConnectBytes = offsetof(rdma_ucm_connect, ece);
+  constexpr size_t kAcceptBytes = offsetof(rdma_ucm_accept, ece);
+  switch (command.command) {
+    case RDMA_USER_CM_CMD_CONNECT:
+      return with<rdma_ucm_connect, Result>(
+          bytes, kConnectBytes, [&](const rdma_ucm_connect& c) { return connect(file, c); });
+    case RDMA_USER_CM_CMD_ACCEPT:
+      return with<rdma_ucm_accept, Result>(
+          bytes, kAcceptBytes, [&](const rdma_ucm_accept& c) { return accept(file, c); });
+    case RDMA_USER_CM_CMD_REJECT:
+      return HOSTNIC_CM(rdma_ucm_reject, reject(file, c));
+    case RDMA_USER_CM_CMD_DISCONNECT:
+      return HOSTNIC_CM(rdma_ucm_disconnect, disconnect(file, c));
+    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+      return HOSTNIC_CM(rdma_ucm_init_qp_attr, init_qp_attr(file, c));
+    case RDMA_USER_CM_CMD_NOTIFY:
+      return HOSTNIC_CM(rdma_ucm_notify, notify(file, c));
+    case RDMA_USER_CM_CMD_LISTEN:
+      return HOSTNIC_CM(rdma_ucm_listen, listen(file, c));
+    default:
       return {ENOSYS, {}};
   }
-#undef HOSTNIC_CM
 }
+#undef HOSTNIC_CM
 
 CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& command) {
   switch (command.ps) {

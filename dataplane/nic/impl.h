@@ -139,7 +139,6 @@ struct Nic::Impl final : public impair::PacketOps {
   WindowTable windows;
   MulticastGroups groups;
   ManagementQueue* management = nullptr;
-  Psn management_psn;
 
   PlacedRangePool range_pool{kPlacedRangeCapacity};
   struct Free {
@@ -287,17 +286,15 @@ struct Nic::Impl final : public impair::PacketOps {
   void settle_unreliable(QpContext& qp, Psn next);
   void restart_unreliable(QpContext& qp, Psn next);
 
-  // management.cc
-  bool receive_management(const wire::Packet& p, rte_mbuf* packet);
-  void send_management(Ipv4Address to, uint8_t traffic_class,
-                       std::span<const std::byte, cm::kMadBytes> bytes);
-
-  // multicast.cc
+  // multicast.cc, management.cc
   int attach_group(ClientState& client, const GroupCommand& command);
   int detach_group(ClientState& client, const GroupCommand& command);
   void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
                           rte_mbuf* packet);
   bool send_to_group(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool& blocked);
+  bool receive_management(const wire::Packet& p, rte_mbuf* packet);
+  void send_management(Ipv4Address to, uint8_t traffic_class,
+                       std::span<const std::byte, cm::kMadBytes> bytes);
 
   // placement.cc
   // Memory that a peer names, by the key of a region or of a window: the region, if it may have it,

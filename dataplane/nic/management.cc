@@ -51,7 +51,8 @@ void Nic::Impl::send_management(Ipv4Address to, uint8_t traffic_class,
   p.opcode = wire::Opcode::kUdSend;
   p.dest_qpn = p.src_qpn = Qpn{cm::kManagementQpn};
   p.qkey = cm::kManagementQkey;
-  p.psn = management_psn;
+  // Nobody checks it.
+  p.psn = Psn(static_cast<uint32_t>(counters.get(Counter::management_sent)) & 0xffffff);
   p.payload_bytes = cm::kMadBytes;
   constexpr uint8_t kHopLimit = 64;
   const wire::FlowTemplate flow = wire::make_flow_template(
@@ -63,7 +64,6 @@ void Nic::Impl::send_management(Ipv4Address to, uint8_t traffic_class,
     counters.add(known ? Counter::management_dropped : Counter::tx_unresolved);
     return;
   }
-  management_psn = management_psn + 1;
   if (peer != kLoopbackPeer) output_peers = std::max(output_peers, static_cast<uint32_t>(peer) + 1);
   counters.add(Counter::management_sent);
   emit(packet, peer, p);

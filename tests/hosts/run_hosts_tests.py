@@ -221,6 +221,20 @@ def cases_over(cable, ports, seed):
              slow=cable.mtu != 1500)
     perftest("ib_send_bw", "ib_send_bw UD multicast",
              ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1, True)
+    def rdma_cm(title, arguments, rounds, done):
+        """The client asks until somebody listens."""
+        ask = " ".join(arguments)
+        line = f"for i in $(seq 20); do {ask} && exit 0; sleep 0.5; done; exit 1"
+        cases.append(Case(
+            f"{title} {name}",
+            pair(0, server.run(*rounds), client.run("sh", "-c", line)), 60, True,
+            lambda output: None if done in output else f"the output does not say {done!r}"))
+
+    # The NICs' own addresses: connection managers meet over their cable, and nothing else.
+    rdma_cm("rping", ["rping", "-c", "-a", server.address, "-C", "20", "-v"],
+            ["rping", "-s", "-a", server.address, "-C", "20"], "rdma-ping-19: ")
+    rdma_cm("udaddy", ["udaddy", "-s", server.address], ["udaddy", "-b", server.address],
+            "return status 0")
     verify("all operations", ["--qps", 2, "--max-bytes", "2m"], True)
     verify("small messages, events", ["--qps", 4, "--max-bytes", "8k", "--ops", 100, "--events"],
            False)

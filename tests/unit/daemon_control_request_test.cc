@@ -63,6 +63,15 @@ TEST(ControlRequest, ListOpenAndTextPass) {
   EXPECT_EQ(std::get<TextCommand>(*call).text, "show nic");
 }
 
+TEST(ControlRequest, OpeningRdmaCm) {
+  auto call =
+      parse_control_request(Request(ControlKind::kOpenCm).add(OpenCmRequest{0b101}).bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<OpenCmRequest>(*call).visible_devices, 0b101u);
+  EXPECT_NE(refusal(Request(ControlKind::kOpenCm)), "accepted");
+  EXPECT_NE(refusal(Request(ControlKind::kOpenCm).add(OpenCmRequest{}), 1), "accepted");
+}
+
 TEST(ControlRequest, EveryTruncationIsRefused) {
   const auto whole =
       registration(1, 4096, 4096).add(MemoryRegion{4096, 4096, RegionKind::kMemFd, 0, 0}).bytes();
