@@ -126,8 +126,7 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
   if (!listens) {
-    if (!receive_management(p, packet) && !answer_departed(p))
-      counters.add(Counter::rx_unknown_qp);
+    if (!receive_management(p, packet) && !answer_departed(p)) counters.add(Counter::rx_unknown_qp);
   } else if (!answers_to(*qp, p)) {
     counters.add(Counter::rx_wrong_service);
   } else if (qp->type == QpType::kUd) {
