@@ -20,6 +20,8 @@ namespace hostnic::conformance {
 namespace {
 
 constexpr size_t kPage = 4096, kLength = 64 * kPage;
+// More than the heap has left over: what is freed of it is unmapped.
+constexpr size_t kBlock = 64 << 20;
 
 std::byte* map(void* at, int flags = 0) {
   return static_cast<std::byte*>(
@@ -60,11 +62,11 @@ const Way kWays[] = {
     {"freed",
      [] {
        mallopt(M_MMAP_THRESHOLD, 128 << 10);
-       return static_cast<std::byte*>(std::malloc(kLength));
+       return static_cast<std::byte*>(std::malloc(kBlock));
      },
      [](std::byte* memory) {
        std::free(memory);
-       return static_cast<std::byte*>(std::malloc(kLength));
+       return static_cast<std::byte*>(std::malloc(kBlock));
      }},
 };
 

@@ -132,7 +132,8 @@ TEST_F(MemoryWatch, RawMoveIsTold) {
 TEST_F(MemoryWatch, FreeIsTold) {
   needs_watch();
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
-  auto* block = static_cast<std::byte*>(std::malloc(kMiB));
+  // More than the heap may have left from other tests.
+  auto* block = static_cast<std::byte*>(std::malloc(64 * kMiB));
   const auto va = reinterpret_cast<uint64_t>(block);
   std::memset(block, 1, kMiB);
   Nic::Mr mr;

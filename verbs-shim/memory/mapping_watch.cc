@@ -63,13 +63,13 @@ void MappingWatch::run() {
     // A program that closes all descriptors may have got this number for a file of its own.
     uffdio_range nothing{};
     if (ioctl(fd_, UFFDIO_WAKE, &nothing) == 0 || errno != EINVAL) return;
-    revoker_->begin_change();
     if (!read_events()) return;
   }
 }
 
-// Between two looks at the gates. Reading an event lets the thread that caused it go on.
+// Reading an event lets the thread that caused it go on.
 bool MappingWatch::read_events() {
+  uint64_t change = revoker_->begin_change();
   for (;;) {
     uffd_msg events[kEventsAtOnce];
     const ssize_t got = read(fd_, events, sizeof(events));
@@ -85,8 +85,9 @@ bool MappingWatch::read_events() {
       }
     }
     const bool more = count == kEventsAtOnce;
-    if (more) revoker_->begin_change();  // before this one ends
-    revoker_->end_change(lost, ranges);
+    const uint64_t next = more ? revoker_->begin_change() : 0;  // before this one ends
+    revoker_->end_change(change, lost, ranges);
+    change = next;
     if (!more) return got >= 0 || errno == EAGAIN || errno == EINTR;
   }
 }

@@ -69,7 +69,7 @@ class Revoker::Quiet {
 void Revoker::attach(RegionUser& user) {
   const Quiet quiet(mutex_);
   users_.push_back(&user);
-  user.memory_gate().closed.store(changes_ != 0 ? 1 : 0, std::memory_order_seq_cst);
+  user.memory_gate().closed.store(closers_ != 0 ? 1 : 0, std::memory_order_seq_cst);
 }
 
 void Revoker::detach(RegionUser& user) {
@@ -84,6 +84,8 @@ int Revoker::start(Forget forget) {
   {
     const Quiet quiet(mutex_);
     for (RawVector<LostRange>* ranges : {&lost_, &told_}) ranges->reserve(kRangesAtOnce);
+    for (RawVector<uint64_t>* changes : {&changes_, &ended_changes_, &told_changes_})
+      changes->reserve(kRangesAtOnce);
     for (RawVector<RegionUser*>* users : {&users_, &told_users_}) users->reserve(kDevices);
   }
   const int error = start_background_thread(
@@ -100,37 +102,43 @@ void Revoker::close_gates() {
 }
 
 void Revoker::open_gates_if_done() {
-  if (changes_ != 0) return;
+  if (closers_ != 0) return;
   for (RegionUser* user : users_) {
     user->memory_gate().closed.store(0, std::memory_order_seq_cst);
     user->memory_gate_opened();
   }
 }
 
-void Revoker::begin_change() {
+uint64_t Revoker::begin_change() {
   const std::lock_guard lock(mutex_);
-  busy_.store(1, std::memory_order_seq_cst);
-  if (changes_++ == 0) close_gates();
+  changes_.push_back(++last_change_);
+  if (closers_++ == 0) close_gates();
+  return last_change_;
 }
 
-void Revoker::end_change(const LostRange* ranges, size_t count) {
+void Revoker::end_change(uint64_t change, const LostRange* ranges, size_t count) {
   const std::lock_guard lock(mutex_);
   lost_.insert(lost_.end(), ranges, ranges + count);
-  ended_changes_++;
+  ended_changes_.push_back(change);
   work_.fetch_add(1, std::memory_order_release);
   futex_wake(work_);
 }
 
+// Not for changes after it: a program that changes its mappings all the time must not keep another
+// thread from registering.
 void Revoker::begin_registration() {
+  uint64_t last = UINT64_MAX;
   for (;;) {
+    const uint32_t seen = done_.load(std::memory_order_acquire);
     {
       const Quiet quiet(mutex_);
-      if (busy_.load(std::memory_order_relaxed) == 0) {
+      if (last == UINT64_MAX) last = last_change_;
+      if (std::ranges::none_of(changes_, [last](uint64_t change) { return change <= last; })) {
         registrations_++;
         return;
       }
     }
-    futex_wait(busy_, 1);
+    futex_wait(done_, seen);
   }
 }
 
@@ -151,46 +159,49 @@ void Revoker::tell_devices() {
     for (RegionUser* user : told_users_) user->revoke_memory(range.start, range.end - range.start);
 }
 
-void Revoker::wait_for_registrations() {
-  for (;;) {
+// False: there are none.
+bool Revoker::wait_for_registrations() {
+  for (bool any = false;; any = true) {
     const uint32_t seen = finished_.load(std::memory_order_acquire);
     {
       const std::lock_guard lock(mutex_);
-      if (registrations_ == 0) return;
+      if (registrations_ == 0) return any;
     }
     futex_wait(finished_, seen);
   }
 }
 
+bool Revoker::take_ended_changes() {
+  const std::lock_guard lock(mutex_);
+  told_.clear();
+  told_.swap(lost_);
+  told_changes_.clear();
+  told_changes_.swap(ended_changes_);
+  return !told_changes_.empty();
+}
+
 void Revoker::run() {
   for (;;) {
     const uint32_t seen = work_.load(std::memory_order_acquire);
-    uint32_t ended = 0;
-    bool registering = false;
-    {
-      const std::lock_guard lock(mutex_);
-      told_.clear();
-      told_.swap(lost_);
-      ended = std::exchange(ended_changes_, 0);
-      registering = registrations_ != 0;
-      if (ended == 0 && changes_ == 0 && busy_.exchange(0) != 0) futex_wake(busy_);
-    }
-    if (ended == 0) {
+    if (!take_ended_changes()) {
       futex_wait(work_, seen);
       continue;
     }
     tell_devices();
     {
       const std::lock_guard lock(mutex_);
-      changes_ -= ended;
+      closers_ -= static_cast<uint32_t>(told_changes_.size());
       open_gates_if_done();
     }
     for (const LostRange& range : told_) forget_(range);
     // A registration that looked at the address space before the change may have reached hostnicd
     // after the revocation did.
-    if (registering && !told_.empty()) {
-      wait_for_registrations();
-      tell_devices();
+    if (!told_.empty() && wait_for_registrations()) tell_devices();
+    {
+      const std::lock_guard lock(mutex_);
+      for (const uint64_t change : told_changes_) std::erase(changes_, change);
+      done_.fetch_add(1, std::memory_order_release);
+      futex_wake(done_);
     }
   }
 }

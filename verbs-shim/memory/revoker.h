@@ -5,7 +5,7 @@
 // calls) or before the thread that made it may go on (the mapping watch): from then on no NIC uses
 // the mem fd. end_change(), which waits for nobody. The revoker's own thread then tells every
 // device, lets the NICs go on, and has the registrar forget the memory. Registrations begin only
-// when nothing is left to revoke, for their addresses may be those that became free.
+// when nothing is left to do about changes before them, for their addresses may have become free.
 //
 // Its thread makes no mappings (allocates nothing) where a program has just made room, and perhaps
 // is about to map something at that very place by MAP_FIXED.
@@ -60,8 +60,9 @@ class Revoker {
   bool runs() const { return runs_.load(std::memory_order_acquire); }
 
   // All signals blocked.
-  void begin_change();
-  void end_change(const LostRange* ranges, size_t count);
+  // What begin_change() returns is for end_change().
+  uint64_t begin_change();
+  void end_change(uint64_t change, const LostRange* ranges, size_t count);
 
   // A registration, from before it looks at the address space until hostnicd knows it.
   class Registering {
@@ -92,7 +93,8 @@ class Revoker {
   void end_registration();
   void run();
   void tell_devices();
-  void wait_for_registrations();
+  bool wait_for_registrations();
+  bool take_ended_changes();
   void close_gates();
   void open_gates_if_done();
 
@@ -100,12 +102,15 @@ class Revoker {
   std::mutex mutex_;        // held for moments only
   RawVector<RegionUser*> users_, told_users_;
   RawVector<LostRange> lost_, told_;  // `told_...` are the thread's
-  uint32_t changes_ = 0;              // begun, and not yet told to all devices
-  uint32_t ended_changes_ = 0;        // of those: waiting for the thread
-  uint32_t registrations_ = 0;        // on their way
+  // Changes by number: of which something is left to revoke or to forget, those of them that have
+  // ended, and those that the thread is at.
+  RawVector<uint64_t> changes_, ended_changes_, told_changes_;
+  uint64_t last_change_ = 0;
+  uint32_t closers_ = 0;        // changes that not all devices were told yet
+  uint32_t registrations_ = 0;  // on their way
   Forget forget_ = nullptr;
   std::atomic<bool> runs_{false};
-  std::atomic<uint32_t> busy_{0};      // futex word: 1: something is left to revoke or to forget
+  std::atomic<uint32_t> done_{0};      // futex word: counts rounds of the thread
   std::atomic<uint32_t> work_{0};      // futex word of the thread
   std::atomic<uint32_t> finished_{0};  // futex word: counts registrations that have finished
 };

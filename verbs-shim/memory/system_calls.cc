@@ -14,7 +14,7 @@ class MemoryRegistrar::Change {
     begin(registrar, start, end);
   }
   ~Change() {
-    if (begun_) revoker_.end_change(lost_, count_);
+    if (begun_) revoker_.end_change(change_, lost_, count_);
   }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
@@ -22,7 +22,7 @@ class MemoryRegistrar::Change {
   void begin(MemoryRegistrar& registrar, uint64_t start, uint64_t end) {
     if (begun_ || !revoker_.runs() || !registrar.reached_by_mem_fd(start, end)) return;
     begun_ = true;
-    revoker_.begin_change();
+    change_ = revoker_.begin_change();
   }
   // It did take it away.
   void lost(uint64_t start, uint64_t end) {
@@ -32,6 +32,7 @@ class MemoryRegistrar::Change {
  private:
   Revoker& revoker_;
   bool begun_ = false;
+  uint64_t change_ = 0;
   LostRange lost_[2];
   size_t count_ = 0;
 };
