@@ -129,6 +129,38 @@ def debugger_cases(maker, scratch):
             output_has(r"registered\nregistered\ndone\nregistered\n"), skip=skip)
 
 
+# Programs that read sysfs instead of asking the library.
+SYSFS = r"""
+import ctypes, glob, os
+top = '/sys/class/infiniband'
+assert sorted(os.listdir(top)) == ['hnic0', 'hnic1'], os.listdir(top)
+assert len([names for _, _, names in os.walk(top) if 'cap_mask' in names]) == 2
+assert os.path.realpath(top + '/hnic0/ports') == top + '/hnic0/ports'
+assert os.path.isdir('/dev/infiniband') and os.path.isdir('/sys/class/infiniband_verbs')
+os.chdir(top + '/hnic1')
+assert os.getcwd() == top + '/hnic1' and open('ports/1/sm_lid').read() == '0x0\n'
+class Glob(ctypes.Structure):
+    _fields_ = [('count', ctypes.c_size_t), ('paths', ctypes.POINTER(ctypes.c_char_p)), ('rest', ctypes.c_char * 200)]
+for name in ('glob', 'glob64'):
+    found = Glob()
+    assert getattr(ctypes.CDLL(None), name)((top + '/*/ports/1/lid').encode(), 0, None, ctypes.byref(found)) == 0
+    assert found.count == 2 and found.paths[0] == (top + '/hnic0/ports/1/lid').encode()
+print(sum(int(open(top + f'/hnic{k}/ports/1/counters/port_xmit_packets').read()) for k in (0, 1)), 'packets')
+"""
+
+
+def sysfs_cases(maker):
+    quoted = shell_quote([sys.executable, "-c", SYSFS])
+    yield Case("sysfs is read in every way", maker.lab([], [
+        "sh", "-c", transfer(maker.next_port()) + quoted + " && cd /sys/class/infiniband && /bin/pwd && "
+        "find . -name rate && ls /dev/infiniband"]), 60, True, no_trouble_and(
+            r"[1-9]\d* packets\n/sys/class/infiniband\n(\./hnic\d/ports/1/rate\n){2}uverbs_hnic0\nuverbs_hnic1\n"))
+    yield Case("ibstat, ibstatus", maker.lab([], ["sh", "-c", "ibstat && ibstatus"]), 60, True, no_trouble_and(
+        r"CA 'hnic0'(.|\n)*State: Active(.|\n)*Link layer: Ethernet(.|\n)*CA 'hnic1'(.|\n)*"
+        r"Infiniband device 'hnic0' port 1 status:(.|\n)*4: ACTIVE(.|\n)*'hnic1'"),
+               skip=None if shutil.which("ibstat") else "ibstat is not installed (infiniband-diags)")
+
+
 # Stands for perftest, whose warnings come in the middle of a line of its table.
 NOISY = "printf ' 65536 1000 1.0 2.0'; printf 'Correlation coefficient r^2: 0.859 < 0.9' >&2; echo ' 3.0'"
 

@@ -266,6 +266,8 @@ Context::~Context() = default;
 void Context::kick() {}
 void Context::wait_for_response() {}
 
+std::string counters_text(std::string_view) { return {}; }
+
 Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
   if (fake::behaviour().no_hostnicd) {
     return Unexpected(ContextError{ECONNREFUSED, "/nowhere: nobody listens; start hostnicd"});

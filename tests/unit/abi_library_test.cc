@@ -79,7 +79,9 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
       "readlinkat", "__readlink_chk", "realpath",   "__realpath_chk", "canonicalize_file_name",
       "getxattr",   "lgetxattr",      "opendir",    "scandir",        "scandir64",
       "connect",    "write",          "writev",     "fstat",          "fstat64",
-      "__fxstat",   "__fxstat64",     "dup",        "dup2",           "dup3"};
+      "__fxstat",   "__fxstat64",     "dup",        "dup2",           "dup3",
+      "chdir",      "getcwd",         "__getcwd_chk", "get_current_dir_name",
+      "glob",       "glob64"};
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
   const std::set<std::string> memory_hooks = {

@@ -66,6 +66,29 @@ TEST_F(AbiSysfs, OffersWhatProgramsRead) {
   EXPECT_FALSE(fs::exists(tree.root() + "/infiniband_verbs/uverbs0"));
 }
 
+// What ibstat and ibstatus insist on.
+TEST_F(AbiSysfs, OffersWhatAKernelsPortHas) {
+  SysfsTree tree = SysfsTree::create(base_);
+  tree.show(device("hnic0"));
+  const std::string port = tree.device_directory("hnic0") + "/ports/1";
+  EXPECT_EQ(content(port + "/sm_lid"), "0x0\n");
+  EXPECT_EQ(content(port + "/sm_sl"), "0\n");
+  EXPECT_EQ(content(port + "/lid_mask_count"), "0\n");
+  EXPECT_EQ(content(port + "/cap_mask"), "0x04010000\n");
+  EXPECT_EQ(content(tree.device_directory("hnic0") + "/hca_type"), "hostnic\n");
+  EXPECT_FALSE(fs::exists(tree.verbs_class_directory() + "/abi_version"))
+      << "the real library would open what it finds there";
+  EXPECT_TRUE(fs::exists(tree.dev_directory() + "/uverbs_hnic0"));
+  tree.show_counters("hnic0",
+                     "hnic0 tx_packets 7\nhnic0 rx_bytes 4001\nhnic1 tx_packets 9\n"
+                     "hnic0 ../../x 3\nnonsense\n");
+  EXPECT_EQ(content(port + "/hw_counters/tx_packets"), "7\n");
+  EXPECT_EQ(content(port + "/counters/port_xmit_packets"), "7\n");
+  EXPECT_EQ(content(port + "/counters/port_rcv_data"), "1000\n");
+  EXPECT_EQ(content(port + "/counters/symbol_error"), "0\n");
+  EXPECT_FALSE(fs::exists(port + "/x"));
+}
+
 TEST_F(AbiSysfs, RefreshesAShownDevice) {
   SysfsTree tree = SysfsTree::create(base_);
   DeviceInfo info = device("hnic0");
@@ -155,6 +178,21 @@ TEST_F(AbiPaths, DevicesLeadIntoTheTree) {
   EXPECT_EQ(mapped("/sys/class/infiniband_verbs/uverbs_hnic0/ibdev"),
             root + "/infiniband_verbs/uverbs_hnic0/ibdev");
   EXPECT_EQ(mapped("/dev/infiniband/uverbs_hnic1"), "/dev/null");
+  EXPECT_EQ(mapped("/sys/class/infiniband_verbs"), root + "/infiniband_verbs");
+  EXPECT_EQ(mapped("/dev/infiniband/"), root + "/dev");
+}
+
+TEST_F(AbiPaths, PlacesInATreeAreShownAsWhatTheyStandFor) {
+  const std::string tree = sysfs_tree_base() + "/hostnic-sysfs.aBcDeF";
+  EXPECT_EQ(unmap_path(tree + "/infiniband/hnic0/ports"), "/sys/class/infiniband/hnic0/ports");
+  EXPECT_EQ(unmap_path(tree + "/infiniband"), "/sys/class/infiniband");
+  EXPECT_EQ(unmap_path(tree + "/infiniband_verbs/uverbs_hnic0"),
+            "/sys/class/infiniband_verbs/uverbs_hnic0");
+  EXPECT_EQ(unmap_path(tree + "/dev"), "/dev/infiniband");
+  for (const std::string& path :
+       {tree, tree + "/infinibandx", sysfs_tree_base() + "/hostnic-sysfs.a",
+        std::string("/nowhere/hostnic-sysfs.aBcDeF/infiniband")})
+    EXPECT_EQ(unmap_path(path), "") << path;
 }
 
 TEST_F(AbiPaths, TheRdmaCmDeviceIsShown) {
@@ -172,9 +210,8 @@ TEST_F(AbiPaths, TheRdmaCmDeviceIsShown) {
 TEST_F(AbiPaths, EverythingElseStays) {
   for (const char* path :
        {"/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/hnic00",
-        "/sys/class/infiniband/hnic", "/sys/class/infiniband_verbs",
-        "/sys/class/infiniband_verbs/uverbs0", "/sys/class/infiniband_mad",
-        "/sys/class/infinibandx/hnic0", "/dev/infiniband", "/dev/infiniband/uverbs0",
+        "/sys/class/infiniband/hnic", "/sys/class/infiniband_verbs/uverbs0",
+        "/sys/class/infiniband_mad", "/sys/class/infinibandx/hnic0", "/dev/infiniband/uverbs0",
         "/dev/infiniband/uverbs_hnic0/x", "/dev/null", "/sys", "/", "", "hnic0"}) {
     EXPECT_EQ(mapped(path), "") << path;
   }

@@ -3,11 +3,15 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -26,9 +30,16 @@ void* next_symbol(const char* name) {
   return real_dlsym(RTLD_NEXT, name);
 }
 
+// Kept in `known`. Not a guarded static: dlsym waits for the dynamic linker's lock, which a thread
+// may hold whose library's constructor comes here.
 template <typename Function>
-Function* next_function(const char* name) {
-  return reinterpret_cast<Function*>(next_symbol(name));
+Function* cached_function(std::atomic<void*>& known, const char* name) {
+  void* found = known.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    found = next_symbol(name);
+    known.store(found, std::memory_order_relaxed);
+  }
+  return reinterpret_cast<Function*>(found);
 }
 
 // The path to use instead of `original`; converts to it.
@@ -61,15 +72,31 @@ int open_cm_device(const char* path, int flags) {
   return cm_device::open_device(flags);
 }
 
+// Replaces a path into the tree, which is longer than what it stands for.
+char* as_shown(char* path) {
+  if (path == nullptr || strstr(path, "/hostnic-sysfs.") == nullptr) return path;
+  const int saved_errno = errno;
+  const CancellationOff cancellation_off;
+  try {
+    const std::string known = unmap_path(path);
+    if (!known.empty() && known.size() <= strlen(path)) strcpy(path, known.c_str());
+  } catch (const std::bad_alloc&) {
+    // As it is, it leads to the same place.
+  }
+  errno = saved_errno;
+  return path;
+}
+
 bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; }
 
 }  // namespace
 
 }  // namespace hostnic::abi
 
+using hostnic::abi::as_shown;
+using hostnic::abi::cached_function;
 using hostnic::abi::has_mode;
 using hostnic::abi::MappedPath;
-using hostnic::abi::next_function;
 using hostnic::abi::open_cm_device;
 
 // Defines the exported function `name`. It has another name in C++, so that it need not repeat the
@@ -79,34 +106,47 @@ using hostnic::abi::open_cm_device;
   result hostnic_hook_##name parameters
 
 // One that passes its arguments on, with `path` replaced by `mapped`.
-#define HOSTNIC_PATH_HOOK(result, name, parameters, arguments)        \
-  HOSTNIC_HOOK(result, name, parameters) {                            \
-    static const auto next = next_function<result parameters>(#name); \
-    const MappedPath mapped(path);                                    \
-    return next arguments;                                            \
+#define HOSTNIC_PATH_HOOK(result, name, parameters, arguments)          \
+  HOSTNIC_HOOK(result, name, parameters) {                              \
+    static constinit std::atomic<void*> known{nullptr};                 \
+    const auto next = cached_function<result parameters>(known, #name); \
+    const MappedPath mapped(path);                                      \
+    return next arguments;                                              \
+  }
+
+// One that answers with a path, in a buffer of the caller's or in one that it allocates; what
+// programs see is never longer than where it lies.
+#define HOSTNIC_NAMING_HOOK(name, mapping, parameters, arguments)       \
+  HOSTNIC_HOOK(char*, name, parameters) {                               \
+    static constinit std::atomic<void*> known{nullptr};                 \
+    const auto next = cached_function<char * parameters>(known, #name); \
+    mapping;                                                            \
+    return as_shown(next arguments);                                    \
   }
 
 // One with a mode that is there only for some flags.
-#define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments) \
-  HOSTNIC_HOOK(int, name, parameters) {                                 \
-    static const auto next = next_function<int next_parameters>(#name); \
-    mode_t mode = 0;                                                    \
-    if (has_mode(flags)) {                                              \
-      va_list rest;                                                     \
-      va_start(rest, flags);                                            \
-      mode = va_arg(rest, mode_t);                                      \
-      va_end(rest);                                                     \
-    }                                                                   \
-    const int cm = open_cm_device(path, flags);                         \
-    if (cm != -2) return cm;                                            \
-    const MappedPath mapped(path);                                      \
-    return next arguments;                                              \
+#define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments)   \
+  HOSTNIC_HOOK(int, name, parameters) {                                   \
+    static constinit std::atomic<void*> known{nullptr};                   \
+    const auto next = cached_function<int next_parameters>(known, #name); \
+    mode_t mode = 0;                                                      \
+    if (has_mode(flags)) {                                                \
+      va_list rest;                                                       \
+      va_start(rest, flags);                                              \
+      mode = va_arg(rest, mode_t);                                        \
+      va_end(rest);                                                       \
+    }                                                                     \
+    const int cm = open_cm_device(path, flags);                           \
+    if (cm != -2) return cm;                                              \
+    const MappedPath mapped(path);                                        \
+    return next arguments;                                                \
   }
 
 // One that never has a mode.
 #define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments)           \
   HOSTNIC_HOOK(int, name, parameters) {                            \
-    static const auto next = next_function<int parameters>(#name); \
+    static constinit std::atomic<void*> known{nullptr};            \
+    const auto next = cached_function<int parameters>(known, #name); \
     const int cm = open_cm_device(path, flags);                    \
     if (cm != -2) return cm;                                       \
     const MappedPath mapped(path);                                 \
@@ -153,9 +193,14 @@ HOSTNIC_PATH_HOOK(int, faccessat, (int dir, const char* path, int mode, int flag
 HOSTNIC_PATH_HOOK(ssize_t, readlink, (const char* path, char* buffer, size_t size), (mapped, buffer, size))
 HOSTNIC_PATH_HOOK(ssize_t, readlinkat, (int dir, const char* path, char* buffer, size_t size), (dir, mapped, buffer, size))
 HOSTNIC_PATH_HOOK(ssize_t, __readlink_chk, (const char* path, char* buffer, size_t size, size_t room), (mapped, buffer, size, room))
-HOSTNIC_PATH_HOOK(char*, realpath, (const char* path, char* resolved), (mapped, resolved))
-HOSTNIC_PATH_HOOK(char*, __realpath_chk, (const char* path, char* resolved, size_t room), (mapped, resolved, room))
-HOSTNIC_PATH_HOOK(char*, canonicalize_file_name, (const char* path), (mapped))
+// What leads into the tree is shown as what it stands for.
+HOSTNIC_NAMING_HOOK(realpath, const MappedPath mapped(path), (const char* path, char* resolved), (mapped, resolved))
+HOSTNIC_NAMING_HOOK(__realpath_chk, const MappedPath mapped(path), (const char* path, char* resolved, size_t room), (mapped, resolved, room))
+HOSTNIC_NAMING_HOOK(canonicalize_file_name, const MappedPath mapped(path), (const char* path), (mapped))
+HOSTNIC_NAMING_HOOK(getcwd, , (char* buffer, size_t size), (buffer, size))
+HOSTNIC_NAMING_HOOK(__getcwd_chk, , (char* buffer, size_t size, size_t room), (buffer, size, room))
+HOSTNIC_NAMING_HOOK(get_current_dir_name, , (void), ())
+HOSTNIC_PATH_HOOK(int, chdir, (const char* path), (mapped))
 
 // ls -l asks for ACLs.
 HOSTNIC_PATH_HOOK(ssize_t, getxattr, (const char* path, const char* name, void* value, size_t size), (mapped, name, value, size))
@@ -166,3 +211,36 @@ HOSTNIC_PATH_HOOK(DIR*, opendir, (const char* path), (mapped))
 HOSTNIC_PATH_HOOK(int, scandir, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
 HOSTNIC_PATH_HOOK(int, scandir64, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
 // clang-format on
+
+// Within libc it would list the real directories.
+template <typename Glob, typename Next>
+static int glob_by_hooks(const char* pattern, int flags, int (*on_error)(const char*, int),
+                         Glob* result, Next next) {
+  if (!hostnic::abi::may_be_mapped(pattern) || (flags & GLOB_ALTDIRFUNC) != 0)
+    return next(pattern, flags, on_error, result);
+  result->gl_closedir = [](void* directory) { closedir(static_cast<DIR*>(directory)); };
+  result->gl_readdir = [](void* directory) { return readdir(static_cast<DIR*>(directory)); };
+  result->gl_opendir = [](const char* path) -> void* { return opendir(path); };
+  result->gl_lstat = lstat;
+  result->gl_stat = stat;
+  const int answer = next(pattern, flags | GLOB_ALTDIRFUNC, on_error, result);
+  result->gl_flags &= ~GLOB_ALTDIRFUNC;
+  return answer;
+}
+
+HOSTNIC_HOOK(int, glob,
+             (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* result)) {
+  using Next = int(const char*, int, int (*)(const char*, int), glob_t*);
+  static constinit std::atomic<void*> known{nullptr};
+  const auto next = cached_function<Next>(known, "glob");
+  return glob_by_hooks(pattern, flags, on_error, result, next);
+}
+
+// The same structure and function on 64-bit machines.
+HOSTNIC_HOOK(int, glob64,
+             (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* result)) {
+  using Next = int(const char*, int, int (*)(const char*, int), glob_t*);
+  static constinit std::atomic<void*> known{nullptr};
+  const auto next = cached_function<Next>(known, "glob64");
+  return glob_by_hooks(pattern, flags, on_error, result, next);
+}

@@ -10,6 +10,7 @@
 
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/driver/context.h"
 #include "verbs-shim/driver/log.h"
 
 namespace hostnic::abi {
@@ -51,19 +52,27 @@ Shown& shown() {
   return instance;
 }
 
-void link_real_adapters(SysfsTree& tree) {
+// What is there beside ours stays to be seen.
+void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string& to) {
   // libc's own, since our hook leads back here.
   using Opendir = DIR* (*)(const char*);
   const auto libc_opendir = reinterpret_cast<Opendir>(libc_symbol("opendir"));
-  DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(kClass).c_str()) : nullptr;
+  DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(from).c_str()) : nullptr;
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory)) {
-    if (entry->d_name[0] == '.') continue;
-    std::string target(kClass);
-    target.append("/").append(entry->d_name);
-    tree.link(entry->d_name, target);
+    if (entry->d_name[0] != '.')
+      tree.link(to, entry->d_name, std::string(from) + "/" + entry->d_name);
   }
   closedir(directory);
+}
+
+// Of which device a path below the class asks for counters; empty: of none.
+std::string counted_device(std::string_view path) {
+  const auto rest = below(path, kClass);
+  if (!rest || (rest->find("/counters") == std::string_view::npos &&
+                rest->find("/hw_counters") == std::string_view::npos))
+    return {};
+  return std::string(rest->substr(0, rest->find('/')));
 }
 
 // Writes only what changed: another thread may be reading. The lock is held.
@@ -101,12 +110,14 @@ std::string map_path(std::string_view path, const SysfsTree& tree,
     if (*rest == "..") return "/sys/class";
     if (is_one_of(*rest, names, false)) return tree.device_directory(*rest);
   } else if (const auto verbs = below(path, kVerbsClass)) {
+    if (verbs->empty() || *verbs == ".") return tree.verbs_class_directory();
     if (is_one_of(*verbs, names, true)) return tree.verbs_directory(*verbs);
   } else if (const auto cm = below(path, kCmClass)) {
     std::string mapped = tree.cm_directory();
     if (!cm->empty()) mapped.append("/").append(*cm);
     return mapped;
   } else if (const auto dev = below(path, kDev)) {
+    if (dev->empty() || *dev == ".") return tree.dev_directory();
     if (*dev == "rdma_cm") return "/dev/null";
     if (is_one_of(*dev, names, true) && dev->find('/') == std::string_view::npos)
       return "/dev/null";
@@ -122,7 +133,9 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices) {
     tree = SysfsTree::create(sysfs_tree_base());
     if (tree.root().empty())
       log_debug("no directory for sysfs files in %s", sysfs_tree_base().c_str());
-    link_real_adapters(tree);
+    link_what_is_real(tree, kClass, tree.class_directory());
+    link_what_is_real(tree, kVerbsClass, tree.verbs_class_directory());
+    link_what_is_real(tree, kDev, tree.dev_directory());
   }
   for (const DeviceInfo& info : devices) show_device(info);
   return tree;
@@ -138,8 +151,29 @@ std::string map_path(const char* path) {
     first = shown().names.empty();
   }
   if (first) current_devices();
+  // A listing or reading finds them as they are now.
+  const std::string counted = counted_device(path);
+  const std::string counters = counted.empty() ? "" : driver::counters_text(counted);
   std::lock_guard lock(shown().mutex);
+  if (!counters.empty() && is_one_of(counted, shown().names, false))
+    shown().tree.show_counters(counted, counters);
   return map_path(path, shown().tree, shown().names);
+}
+
+std::string unmap_path(std::string_view path) {
+  // The tree may be another process's: a shell's, whose working directory its programs inherit.
+  const std::string roots = sysfs_tree_base() + "/" + kTreePrefix;
+  constexpr size_t kUniqueLetters = 6;
+  if (path.substr(0, roots.size()) != roots || path.size() < roots.size() + kUniqueLetters)
+    return {};
+  const std::string_view inside = path.substr(roots.size() + kUniqueLetters);
+  const std::pair<std::string, std::string_view> places[] = {
+      {"/infiniband", kClass}, {"/infiniband_verbs", kVerbsClass}, {"/dev", kDev}};
+  for (const auto& [ours, shown_as] : places) {
+    const auto rest = below(inside, ours);
+    if (rest) return std::string(shown_as) + (rest->empty() ? "" : "/") + std::string(*rest);
+  }
+  return {};
 }
 
 }  // namespace hostnic::abi

@@ -13,7 +13,10 @@ namespace hostnic::abi {
 // The rules, for a tree that shows the devices in `names`:
 //   /sys/class/infiniband                    -> the tree, which links real adapters too
 //   /sys/class/infiniband/hnicN/...          -> the tree
+//   /sys/class/infiniband_verbs                -> the tree, without an abi_version of ours, so that
+//                                               the real library looks no further
 //   /sys/class/infiniband_verbs/uverbs_hnicN/...  -> the tree
+//   /dev/infiniband                           -> the tree, for listings
 //   /dev/infiniband/uverbs_hnicN             -> /dev/null, a character device that all may open:
 //                                               UCX looks for one, nobody reads it
 //   /sys/class/misc/rdma_cm/...              -> the tree
@@ -49,6 +52,9 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices);
 // What path hooks call for a path that may_be_mapped(): asks hostnicd for devices if nobody did
 // yet. Empty: not ours. Any thread.
 std::string map_path(const char* path);
+
+// The path that a program knows a place in the tree by; empty: it is none.
+std::string unmap_path(std::string_view path);
 
 // For the fork handlers: a child must find the tree's lock free.
 void lock_tree_across_fork();

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
+#include <unordered_map>
 #include <utility>
 
 #include "verbs-shim/abi/convert.h"
@@ -21,8 +23,6 @@
 
 namespace hostnic::abi {
 namespace {
-
-constexpr char kPrefix[] = "hostnic-sysfs.";
 
 void remove_tree(const std::string& root) {
   std::error_code ignored;
@@ -49,7 +49,7 @@ void remove_abandoned(const std::string& base) {
   if (directory == nullptr) return;
   std::vector<std::string> found;
   while (const dirent* entry = readdir(directory)) {
-    if (strncmp(entry->d_name, kPrefix, strlen(kPrefix)) == 0) {
+    if (strncmp(entry->d_name, kTreePrefix, strlen(kTreePrefix)) == 0) {
       found.push_back(base + "/" + entry->d_name);
     }
   }
@@ -103,6 +103,8 @@ void write_device_files(const std::string& root, const DeviceInfo& info) {
   write_file(root + "/node_type", "1: CA");
   write_file(root + "/node_desc", std::string("hostnic ") + root.substr(root.rfind('/') + 1));
   write_file(root + "/board_id", "hostnic");
+  write_file(root + "/hca_type", "hostnic");
+  write_file(root + "/hw_rev", "0");
   write_file(root + "/fw_ver", HOSTNIC_VERSION);
   write_file(root + "/device/numa_node", "-1");
   write_file(root + "/device/local_cpus", all_cpus_mask());
@@ -110,6 +112,45 @@ void write_device_files(const std::string& root, const DeviceInfo& info) {
   write_file(root + "/device/local_cpulist",
              last_cpu > 0 ? "0-" + std::to_string(last_cpu) : std::string("0"));
 }
+
+std::string capabilities(const DeviceInfo& info) {
+  ibv_port_attr attr{};
+  fill_port_attr(info, kPortNumber, &attr, sizeof attr);
+  char text[16];
+  snprintf(text, sizeof text, "0x%08x", attr.port_cap_flags);
+  return text;
+}
+
+// InfiniBand's port counters, with what a NIC counts of them; the others never count anything on a
+// RoCE port. Data are counted in words of four bytes.
+struct PortCounter {
+  const char* name;
+  const char* source;  // null: 0
+  uint32_t divisor = 1;
+};
+constexpr PortCounter kPortCounters[] = {
+    {"VL15_dropped", nullptr},
+    {"excessive_buffer_overrun_errors", nullptr},
+    {"link_downed", nullptr},
+    {"link_error_recovery", nullptr},
+    {"local_link_integrity_errors", nullptr},
+    {"multicast_rcv_packets", nullptr},
+    {"multicast_xmit_packets", nullptr},
+    {"port_rcv_constraint_errors", nullptr},
+    {"port_rcv_data", "rx_bytes", 4},
+    {"port_rcv_errors", "rx_icrc_error"},
+    {"port_rcv_packets", "rx_packets"},
+    {"port_rcv_remote_physical_errors", nullptr},
+    {"port_rcv_switch_relay_errors", nullptr},
+    {"port_xmit_constraint_errors", nullptr},
+    {"port_xmit_data", "tx_bytes", 4},
+    {"port_xmit_discards", "tx_unresolved"},
+    {"port_xmit_packets", "tx_packets"},
+    {"port_xmit_wait", "tx_no_buffer"},
+    {"symbol_error", nullptr},
+    {"unicast_rcv_packets", "rx_packets"},
+    {"unicast_xmit_packets", "tx_packets"},
+};
 
 void write_port_files(const std::string& port, const DeviceInfo& info) {
   const ibv_gid gid = gid_from_ip(info.ip);
@@ -120,6 +161,12 @@ void write_port_files(const std::string& port, const DeviceInfo& info) {
   write_file(port + "/rate", link_rate(info.speed_mbps).sysfs);
   write_file(port + "/link_layer", "Ethernet");
   write_file(port + "/lid", lid);
+  write_file(port + "/lid_mask_count", "0");
+  // On Ethernet there is no subnet manager.
+  write_file(port + "/sm_lid", "0x0");
+  write_file(port + "/sm_sl", "0");
+  write_file(port + "/cap_mask", capabilities(info));
+  write_file(port + "/has_smi", "0");
   write_file(port + "/gids/0", colon_words(gid.raw, sizeof gid.raw));
   write_file(port + "/gid_attrs/types/0", "RoCE v2");
   write_file(port + "/gid_attrs/ndevs/0", netdev_name(info));
@@ -145,7 +192,7 @@ SysfsTree SysfsTree::create(const std::string& base) {
   SysfsTree tree;
   // Twice: another process may take the fresh, still unlocked directory for an abandoned one.
   for (int attempt = 0; attempt < 2 && tree.lock_fd_ < 0; ++attempt) {
-    std::string path = base + "/" + kPrefix + "XXXXXX";
+    std::string path = base + "/" + kTreePrefix + "XXXXXX";
     if (mkdtemp(path.data()) == nullptr) return {};
     tree.lock_fd_ = lock_directory(path, 0);
     tree.root_ = path;
@@ -187,7 +234,7 @@ void SysfsTree::show(const DeviceInfo& info) {
   std::error_code ignored;
   for (const std::string& directory :
        {device + "/device", port + "/gids", port + "/gid_attrs/types", port + "/gid_attrs/ndevs",
-        port + "/pkeys", verbs}) {
+        port + "/pkeys", port + "/counters", port + "/hw_counters", verbs}) {
     std::filesystem::create_directories(directory, ignored);
   }
   write_device_files(device, info);
@@ -195,13 +242,37 @@ void SysfsTree::show(const DeviceInfo& info) {
   write_file(verbs + "/ibdev", name);
   std::filesystem::create_directories(cm_directory(), ignored);
   write_file(cm_directory() + "/abi_version", std::to_string(RDMA_USER_CM_ABI_VERSION));
+  link(dev_directory(), "rdma_cm", "/dev/null");
+  link(dev_directory(), uverbs_name(name), "/dev/null");
 }
 
-void SysfsTree::link(const std::string& name, const std::string& target) {
+void SysfsTree::show_counters(const std::string& device, const std::string& text) {
+  if (root_.empty()) return;
+  const std::string port = device_directory(device) + "/ports/" + std::to_string(kPortNumber);
+  std::unordered_map<std::string, uint64_t> values;
+  std::istringstream lines(text);
+  for (std::string nic, name, line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    uint64_t value = 0;
+    // Of names that hostnicd sends: none leads out of the directory.
+    if (words >> nic >> name >> value && nic == device && name.find('/') == std::string::npos)
+      values[name] = value;
+  }
+  for (const auto& [name, value] : values)
+    write_file(port + "/hw_counters/" + name, std::to_string(value));
+  for (const PortCounter& counter : kPortCounters) {
+    const auto found = counter.source != nullptr ? values.find(counter.source) : values.end();
+    const uint64_t value = found != values.end() ? found->second / counter.divisor : 0;
+    write_file(port + "/counters/" + counter.name, std::to_string(value));
+  }
+}
+
+void SysfsTree::link(const std::string& directory, const std::string& name,
+                     const std::string& target) {
   if (root_.empty()) return;
   std::error_code ignored;
-  std::filesystem::create_directories(class_directory(), ignored);
-  std::filesystem::create_symlink(target, class_directory() + "/" + name, ignored);
+  std::filesystem::create_directories(directory, ignored);
+  std::filesystem::create_symlink(target, directory + "/" + name, ignored);
 }
 
 }  // namespace hostnic::abi

@@ -14,6 +14,9 @@ namespace hostnic::abi {
 // Name of the device's imaginary character device: /dev/infiniband/<name>.
 std::string uverbs_name(std::string_view device);
 
+// Names of the trees' directories begin so, and end with six letters that differ.
+inline constexpr char kTreePrefix[] = "hostnic-sysfs.";
+
 class SysfsTree {
  public:
   // Makes the directory under `base` and removes those there that dead processes left behind. It is
@@ -29,9 +32,14 @@ class SysfsTree {
   const std::string& root() const { return root_; }
   // Writes a device's files; again for a device that is there: refreshes them.
   void show(const DeviceInfo& info);
-  // A symbolic link for a real adapter, so that a listing of class_directory() has it too.
-  void link(const std::string& name, const std::string& target);
+  // The files of counters/ and hw_counters/, from what `show counters` says of the device.
+  void show_counters(const std::string& device, const std::string& text);
+  // A symbolic link for what is real, so that a listing of one of these directories has it too.
+  void link(const std::string& directory, const std::string& name, const std::string& target);
 
+  std::string verbs_class_directory() const { return root_ + "/infiniband_verbs"; }
+  // What a listing of /dev/infiniband shows.
+  std::string dev_directory() const { return root_ + "/dev"; }
   std::string class_directory() const { return root_ + "/infiniband"; }
   // Of the rdma_cm device.
   std::string cm_directory() const { return root_ + "/misc/rdma_cm"; }

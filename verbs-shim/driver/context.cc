@@ -78,6 +78,15 @@ Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
   return devices;
 }
 
+std::string counters_text(std::string_view device) {
+  auto client = ControlClient::connect();
+  if (!client) return {};
+  const std::string command = "show counters " + std::string(device) + " all";
+  auto answer = client->call(ControlKind::kText, std::as_bytes(std::span(command)), {});
+  if (!answer) return {};
+  return {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
+}
+
 struct Context::Parts {
   explicit Parts(ControlClient control_client) : control(std::move(control_client)) {}
 

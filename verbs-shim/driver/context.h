@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "protocol/expected.h"
@@ -33,6 +34,9 @@ inline Unexpected<ContextError> failure(int error, std::string message) {
 // The devices of the hostnicd behind default_socket_path(), filtered by $HOSTNIC_DEVICE
 // (comma-separated names; unset: all).
 Expected<std::vector<DeviceInfo>, ContextError> list_devices();
+
+// What `show counters DEVICE all` answers; empty when nobody does.
+std::string counters_text(std::string_view device);
 
 struct MemoryRegistration {
   uint32_t lkey = 0;
