@@ -43,8 +43,13 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 };
 
+// "0660": octal digits, nothing but rights to read and write.
+std::optional<uint32_t> parse_socket_mode(const std::string& text);
+
 struct HostnicdConfig {
-  std::string socket_path;  // "socket"; empty: hostnicd's default
+  std::string socket_path;      // "socket"; empty: hostnicd's default
+  uint32_t socket_mode = 0600;  // who may open it: "socket_mode", octal digits
+  std::string socket_group;     // name or number; empty: hostnicd's own
   Idle idle = Idle::kAdaptive;
   uint32_t lcore_count = 1;  // "lcores = 2"; 0 if a list is given
   std::string lcore_list;    // "lcores = '2,4-5'": CPUs, in EAL's notation

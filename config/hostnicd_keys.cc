@@ -23,6 +23,17 @@ ValueResult set_socket(HostnicdConfig& config, const Value& value) {
   return std::nullopt;
 }
 
+ValueResult set_socket_mode(HostnicdConfig& config, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  const auto mode = parse_socket_mode(text);
+  if (!mode) {
+    return bad_value("socket_mode", fmt::format("\"{}\"", text),
+                     "use octal digits such as \"0660\", for reading and writing only");
+  }
+  config.socket_mode = *mode;
+  return std::nullopt;
+}
+
 // "3" or "3-5", a CPU or an ascending range; advances past it.
 bool take_cpu_range(const char*& at, const char* end) {
   unsigned first = 0, last = 0;
@@ -62,8 +73,14 @@ ValueResult set_lcores(HostnicdConfig& config, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<HostnicdConfig>, 6> kHostnicdKeys{{
+const std::array<Key<HostnicdConfig>, 8> kHostnicdKeys{{
     {"socket", kString, set_socket},
+    {"socket_mode", kString, set_socket_mode},
+    {"socket_group", kString,
+     [](HostnicdConfig& config, const Value& value) -> ValueResult {
+       config.socket_group = std::get<std::string>(value);
+       return std::nullopt;
+     }},
     {"idle", kString,
      [](HostnicdConfig& config, const Value& value) {
        return set_choice(config.idle, "idle", value,
@@ -108,5 +125,13 @@ const std::array<Key<Limits>, 3> kLimitsKeys{{
 
 std::span<const Key<HostnicdConfig>> hostnicd_keys() { return kHostnicdKeys; }
 std::span<const Key<Limits>> limits_keys() { return kLimitsKeys; }
+
+std::optional<uint32_t> parse_socket_mode(const std::string& text) {
+  uint32_t mode = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, code] = std::from_chars(text.data(), end, mode, 8);
+  if (code != std::errc() || at != end || (mode & ~0666u) != 0) return std::nullopt;
+  return mode;
+}
 
 }  // namespace hostnic::config

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -151,6 +152,10 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (!preload) return fail("lab", preload.error());
   auto directory = LabDirectory::create();
   if (!directory) return fail("lab", directory.error());
+  // Where others may open the socket they must be able to reach it.
+  for (const std::string& argument : options.daemon_arguments) {
+    if (argument.starts_with("--socket-mode=")) chmod(directory->path().c_str(), 0711);
+  }
   block_signals();
   LabDaemon daemon;
   if (!daemon.start(options, *directory, *program))

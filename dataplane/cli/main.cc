@@ -59,6 +59,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--segmentation", "auto (default) or off: every packet is one buffer");
   pass_on(lab, arguments, "--lid", "none (default), or from-address for programs without GIDs");
   pass_on(lab, arguments, "--lcores", "how many lcores serve NICs (default 1)");
+  pass_on(lab, arguments, "--socket-mode", "let others use the NICs: 0660, 0666 (default 0600)");
+  pass_on(lab, arguments, "--socket-group", "group of the socket, by name or number");
   pass_on(lab, arguments, "--commands", "file of commands for hostnicd to run at start");
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
   lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <charconv>
 #include <filesystem>
 
 #include "protocol/hostif/control_socket.h"
@@ -19,13 +21,13 @@ Unexpected<std::string> failed(const std::string& path, const char* what) {
   return Unexpected(fmt::format("socket {}: {}: {}", path, what, strerror(errno)));
 }
 
-Expected<void, std::string> make_directory(const std::string& path) {
+Expected<void, std::string> make_directory(const std::string& path, mode_t mode) {
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   if (directory.empty()) return {};
   std::error_code error;
   if (std::filesystem::exists(directory, error)) return {};
   std::filesystem::create_directories(directory.parent_path(), error);
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+  if (mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
     return Unexpected(fmt::format("directory {}: {} (choose a place by --socket PATH)",
                                   directory.string(), strerror(errno)));
   return {};
@@ -48,6 +50,17 @@ Expected<UniqueFd, std::string> take_lock(const std::string& path) {
   }
 }
 
+// -1: none wanted.
+Expected<gid_t, std::string> group_id(const std::string& group) {
+  if (group.empty()) return static_cast<gid_t>(-1);
+  gid_t number = 0;
+  const char* const end = group.data() + group.size();
+  const auto [at, code] = std::from_chars(group.data(), end, number);
+  if (code == std::errc() && at == end) return number;
+  if (const struct group* known = getgrnam(group.c_str())) return known->gr_gid;
+  return Unexpected(fmt::format("there is no group {} (socket_group)", group));
+}
+
 // Whether somebody accepts connections there.
 bool somebody_listens(const sockaddr_un& address) {
   const UniqueFd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -57,12 +70,17 @@ bool somebody_listens(const sockaddr_un& address) {
 
 }  // namespace
 
-Expected<ControlListener, std::string> ControlListener::create(const std::string& path) {
+Expected<ControlListener, std::string> ControlListener::create(const std::string& path,
+                                                               const SocketAccess& access) {
   const auto address = socket_address(path);
   if (path.empty() || !address)
     return Unexpected(fmt::format("socket path {}: between 1 and {} bytes are possible", path,
                                   sizeof(sockaddr_un::sun_path) - 1));
-  if (auto made = make_directory(path); !made) return Unexpected(made.error());
+  const auto group = group_id(access.group);
+  if (!group) return Unexpected(group.error());
+  const bool for_others = (access.mode & 0077) != 0;
+  if (auto made = make_directory(path, for_others ? 0711 : 0700); !made)
+    return Unexpected(made.error());
   ControlListener listener;
   auto lock = take_lock(path);
   if (!lock) return Unexpected(lock.error());
@@ -82,7 +100,11 @@ Expected<ControlListener, std::string> ControlListener::create(const std::string
     return failed(path, "bind");
   listener.path_ = path;  // from here on it is ours to remove
   listener.socket_ = std::move(fd);
-  if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket_.get(), 128) != 0)
+  // The group first: for no moment has another one the rights.
+  if (*group != static_cast<gid_t>(-1) &&
+      (chmod(path.c_str(), 0600) != 0 || chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0))
+    return failed(path, "group");
+  if (chmod(path.c_str(), access.mode) != 0 || listen(listener.socket_.get(), 128) != 0)
     return failed(path, "listen");
   return listener;
 }

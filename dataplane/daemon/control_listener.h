@@ -1,6 +1,7 @@
 // Making the listening socket, without stealing a living hostnicd's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "protocol/expected.h"
@@ -8,13 +9,20 @@
 
 namespace hostnic {
 
+// Who may connect, beside the owner.
+struct SocketAccess {
+  uint32_t mode = 0600;
+  std::string group = {};  // name or number; empty: the owner's
+};
+
 // The listening socket; removes it, and releases its lock, when destroyed.
 class ControlListener {
  public:
-  // Makes the directory (0700) if it is missing. A socket that nobody listens on is replaced; that
-  // is decided under a lock file beside it, so that two starting hostnicds don't both decide so.
-  // Error: one line.
-  static Expected<ControlListener, std::string> create(const std::string& path);
+  // Makes the directory if it is missing: 0700, or 0711 where others may connect. A socket that
+  // nobody listens on is replaced; that is decided under a lock file beside it, so that two
+  // starting hostnicds don't both decide so. Error: one line.
+  static Expected<ControlListener, std::string> create(const std::string& path,
+                                                       const SocketAccess& access = {});
   ControlListener(ControlListener&&) noexcept = default;
   ControlListener& operator=(ControlListener&&) = delete;
   ~ControlListener();

@@ -129,7 +129,8 @@ int run(const std::vector<std::string>& arguments) {
   const UniqueFd signal_fd(block_signals());
   if (!install_sigbus_guard()) return fail(fmt::format("sigaction: {}", strerror(errno)));
   // The socket is ours before EAL starts: a second hostnicd on it ends here, in milliseconds.
-  auto listener = ControlListener::create(plan->socket_path);
+  auto listener = ControlListener::create(plan->socket_path,
+                                          {.mode = plan->socket_mode, .group = plan->socket_group});
   if (!listener) return fail(listener.error());
   Eal eal;
   if (auto started = eal.start(*plan); !started) return fail(started.error());

@@ -21,7 +21,7 @@ struct RawOptions {
   std::string config_file;
   size_t nic_count = 0;
   std::vector<std::string> nics;
-  std::string socket_path;
+  std::string socket_path, socket_mode, socket_group;
   uint32_t mtu_bytes = 0;
   std::vector<std::string> impairments;
   std::string loss;
@@ -48,6 +48,9 @@ void declare_options(CLI::App& app, RawOptions& raw) {
   config->excludes(count)->excludes(nic);
   count->excludes(nic);
   app.add_option("--socket", raw.socket_path, "where clients find us");
+  app.add_option("--socket-mode", raw.socket_mode,
+                 "who may use the NICs: 0660, ... (default 0600)");
+  app.add_option("--socket-group", raw.socket_group, "group of the socket, by name or number");
   app.add_option("--mtu", raw.mtu_bytes, "IB MTU of all NICs (default: the largest that fits)")
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   app.add_option("--impair", raw.impairments,
@@ -252,6 +255,17 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   plan.socket_path = !raw.socket_path.empty()      ? raw.socket_path
                      : !common.socket_path.empty() ? common.socket_path
                                                    : default_socket_path();
+  plan.socket_mode = common.socket_mode;
+  plan.socket_group = raw.socket_group.empty() ? common.socket_group : raw.socket_group;
+  if (!raw.socket_mode.empty()) {
+    const auto mode = config::parse_socket_mode(raw.socket_mode);
+    if (!mode)
+      return Error(
+          fmt::format("--socket-mode {}: use octal digits such as 0660, for reading and "
+                      "writing only",
+                      raw.socket_mode));
+    plan.socket_mode = *mode;
+  }
   if (plan.socket_path.size() > config::kMaxSocketPathBytes)
     return Error(fmt::format("socket path {} is too long: at most {} bytes", plan.socket_path,
                              config::kMaxSocketPathBytes));

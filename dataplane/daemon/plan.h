@@ -28,6 +28,8 @@ struct DaemonPlan {
   LcoreIdle idle;
   uint64_t seed = 1;
   std::string socket_path;
+  uint32_t socket_mode = 0600;
+  std::string socket_group;     // empty: our own
   uint32_t max_mrs = 65536;     // of all clients
   uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;

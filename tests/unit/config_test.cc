@@ -37,6 +37,15 @@ std::string option_error_of(std::string_view text) {
   return nic ? "no error" : nic.error().text();
 }
 
+TEST(Config, SocketAccess) {
+  const Config config = must_parse("[hostnicd]\nsocket_mode = \"0660\"\nsocket_group = \"rdma\"\n");
+  EXPECT_EQ(config.hostnicd.socket_mode, 0660u);
+  EXPECT_EQ(config.hostnicd.socket_group, "rdma");
+  EXPECT_EQ(default_config(1).hostnicd.socket_mode, 0600u);
+  for (const char* text : {"", "rw", "0680", "777", "0660 ", "1666"})
+    EXPECT_FALSE(parse_socket_mode(text)) << text;
+}
+
 TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   const Config config = default_config(2);
   EXPECT_EQ(config.hostnicd.idle, Idle::kAdaptive);
@@ -182,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"hostnicd = 3", "test.toml:1:12: hostnicd is of type integer (begin a table"},
         Malformed{"[hostnicd]\nlimits = 3", "test.toml:2:10: limits is of type integer"},
         Malformed{"[hostnicd]\n  sock = 'x'",
-                  "test.toml:2:3: unknown key \"sock\" in [hostnicd] (it knows socket, idle"},
+                  "test.toml:2:3: unknown key \"sock\" in [hostnicd] (it knows socket, socket_mode"},
         Malformed{"[hostnicd.limits]\nmax_qp = 1",
                   "test.toml:2:1: unknown key \"max_qp\" in [hostnicd.limits] (it knows max_qps"},
         Malformed{"[hostnicd.limits]\nmax_qps = 65521",

@@ -49,6 +49,21 @@ TEST_F(ControlSocket, IsPrivateAndRemovesItself) {
   EXPECT_TRUE(std::filesystem::is_empty(directory_ + "/run"));
 }
 
+TEST_F(ControlSocket, OthersAreLetInWhereItIsWanted) {
+  const std::string own_group = std::to_string(getegid());
+  auto listener = ControlListener::create(path_, {.mode = 0660, .group = own_group});
+  ASSERT_TRUE(listener) << listener.error();
+  struct stat info {};
+  ASSERT_EQ(stat((directory_ + "/run").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0711u);
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_EQ(info.st_gid, getegid());
+  auto nobodys = ControlListener::create(path_ + "2", {.mode = 0660, .group = "no-such-group"});
+  ASSERT_FALSE(nobodys);
+  EXPECT_NE(nobodys.error().find("no-such-group"), std::string::npos);
+}
+
 TEST_F(ControlSocket, ASecondOneIsRefusedAndTheFirstLivesOn) {
   auto first = ControlListener::create(path_);
   ASSERT_TRUE(first);
