@@ -36,9 +36,8 @@ struct TextCommand {
   std::string text;
 };
 
-using ControlCall =
-    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory, TextCommand,
-                 OpenCmRequest>;
+using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory,
+                                 TextCommand, OpenCmRequest>;
 
 // What to answer instead of serving the request.
 struct ControlError {

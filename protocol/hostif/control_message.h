@@ -20,7 +20,8 @@ inline constexpr uint32_t kMaxDevices = 64;
 
 enum class ControlKind : uint32_t {
   kListDevices = 1,  // -> ControlReply, DeviceInfo[count]
-  kOpen,  // OpenRequest; fds: mem fd, pidfd, then the process's window if it has one -> OpenReply;
+  kOpen,  // OpenRequest; fds: mem fd, pidfd unless it can't open one, then the process's window if
+          //   it has one -> OpenReply;
           //   fds: segment, arena, window, eventfd of this client's doorbell, doorbell page,
           //   [/dev/userfaultfd]
   kRegisterMr,    // RegisterMrRequest, MemoryRegion[region_count]; fds: files -> RegisterMrReply

@@ -190,8 +190,9 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[nics]", "test.toml:1:2: unknown key \"nics\" (a file has [hostnicd]"},
         Malformed{"hostnicd = 3", "test.toml:1:12: hostnicd is of type integer (begin a table"},
         Malformed{"[hostnicd]\nlimits = 3", "test.toml:2:10: limits is of type integer"},
-        Malformed{"[hostnicd]\n  sock = 'x'",
-                  "test.toml:2:3: unknown key \"sock\" in [hostnicd] (it knows socket, socket_mode"},
+        Malformed{
+            "[hostnicd]\n  sock = 'x'",
+            "test.toml:2:3: unknown key \"sock\" in [hostnicd] (it knows socket, socket_mode"},
         Malformed{"[hostnicd.limits]\nmax_qp = 1",
                   "test.toml:2:1: unknown key \"max_qp\" in [hostnicd.limits] (it knows max_qps"},
         Malformed{"[hostnicd.limits]\nmax_qps = 65521",

@@ -66,7 +66,8 @@ class MappedPath {
   const char* path_;
 };
 
-// Opening the rdma_cm device, if the path is its and it is ours: the descriptor, or -1. -2: neither.
+// Opening the rdma_cm device, if the path is its and it is ours: the descriptor, or -1. -2:
+// neither.
 int open_cm_device(const char* path, int flags) {
   if (!may_be_mapped(path) || path != cm_device::kPath) return -2;
   return cm_device::open_device(flags);
@@ -143,14 +144,14 @@ using hostnic::abi::open_cm_device;
   }
 
 // One that never has a mode.
-#define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments)           \
-  HOSTNIC_HOOK(int, name, parameters) {                            \
-    static constinit std::atomic<void*> known{nullptr};            \
+#define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments)             \
+  HOSTNIC_HOOK(int, name, parameters) {                              \
+    static constinit std::atomic<void*> known{nullptr};              \
     const auto next = cached_function<int parameters>(known, #name); \
-    const int cm = open_cm_device(path, flags);                    \
-    if (cm != -2) return cm;                                       \
-    const MappedPath mapped(path);                                 \
-    return next arguments;                                         \
+    const int cm = open_cm_device(path, flags);                      \
+    if (cm != -2) return cm;                                         \
+    const MappedPath mapped(path);                                   \
+    return next arguments;                                           \
   }
 
 using Filter = int (*)(const void*);
