@@ -121,6 +121,7 @@ void NicBench::connect(uint32_t peer_index, std::span<const uint32_t> peer_qpns,
       command.modify_qp.qpn = qpns_[i];
       command.modify_qp.state = state;
       command.modify_qp.dest_qpn = peer_qpns[i];
+      command.modify_qp.max_dest_rd_atomic = 16;
       command.modify_qp.dest_ip = raw(address_of(peer_index));
       command.modify_qp.access = kAccess;
       command.modify_qp.path_mtu_bytes = static_cast<uint16_t>(path_mtu_bytes);
