@@ -32,7 +32,6 @@ namespace {
   *cq = static_cast<ibv_cq*>(found);
   CqObject* object = object_of(*cq);
   ++object->comp_events_taken;
-  object->cq->events_untaken.fetch_sub(1, std::memory_order_acq_rel);
   *cq_context = object->cq_context;
   return true;
 }

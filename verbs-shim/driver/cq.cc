@@ -44,7 +44,7 @@ void Cq::arm(Arm arm) {
   std::lock_guard lock(mutex_);
   // "Any" is not narrowed by a later "solicited only" (InfiniBand 11.4.2.2).
   const Arm asked_for = arm_ == Arm::kAny ? Arm::kAny : arm;
-  if (events_untaken.load(std::memory_order_acquire) == 0 && holds(asked_for)) {
+  if (holds_untold(asked_for)) {
     disarm();
     raise();
     return;
@@ -54,12 +54,13 @@ void Cq::arm(Arm arm) {
   arm_ = asked_for;
 }
 
-// Whether a completion that such an arming asks for waits to be polled. Programs that arm for
-// solicited ones only have few others in the queue.
-bool Cq::holds(Arm asked_for) const {
+// Whether a completion that such an arming asks for waits to be polled, and came after the last
+// event. Programs that arm for solicited ones only have few others in the queue.
+bool Cq::holds_untold(Arm asked_for) const {
   const uint32_t count = count_.load(std::memory_order_relaxed);
-  if (asked_for == Arm::kAny) return count != 0;
-  for (uint32_t i = 0; i < count; ++i) {
+  const uint32_t untold = std::min(untold_, count);
+  if (asked_for == Arm::kAny) return untold != 0;
+  for (uint32_t i = count - untold; i < count; ++i) {
     const Entry& entry = ring_[(head_ + i) % capacity_];
     if (entry.solicited || entry.completion.status != WcStatus::kSuccess) return true;
   }
@@ -67,9 +68,8 @@ bool Cq::holds(Arm asked_for) const {
 }
 
 void Cq::raise() {
-  if (event_ == nullptr) return;
-  events_untaken.fetch_add(1, std::memory_order_release);
-  event_(argument_);
+  untold_ = 0;
+  if (event_ != nullptr) event_(argument_);
 }
 
 void Cq::disarm() {
@@ -122,6 +122,7 @@ bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t
   entry.slots = slots;
   entry.solicited = solicited;
   count_.store(count + 1, std::memory_order_release);
+  ++untold_;
   // An error counts as solicited (InfiniBand 11.4.2.2).
   if (arm_ == Arm::kAny ||
       (arm_ == Arm::kSolicited && (solicited || completion.status != WcStatus::kSuccess))) {
@@ -134,10 +135,13 @@ bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t
 void Cq::remove_qp(uint32_t qpn) {
   std::lock_guard lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
+  const uint32_t told = count - std::min(untold_, count);
   uint32_t kept = 0;
+  untold_ = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const Entry& entry = ring_[(head_ + i) % capacity_];
     if (entry.completion.qpn == qpn) continue;
+    if (i >= told) ++untold_;
     if (kept != i) ring_[(head_ + kept) % capacity_] = entry;
     ++kept;
   }

@@ -32,9 +32,10 @@ class Cq {
   // Any thread. Moves up to `max` completions to `out`; returns how many. Frees the send queue
   // slots of polled requests (rule 35).
   int poll(Completion* out, int max);
-  // Any thread. One event is raised when there is a completion of the asked-for kind: at once if
-  // one waits to be polled, whether or not an earlier event was about it, else when the next one
-  // comes. While the program has not taken the last event, what waits raises no second one.
+  // Any thread. One event is raised when there is a completion of the asked-for kind that came
+  // after the last event: at once if one waits to be polled, else when the next one comes. What an
+  // event has told of raises no second one (an adapter compares with the index that it last
+  // notified): programs that poll once for each event, and arm before they poll, count on that.
   void arm(Arm arm);
   // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
   int resize(uint32_t entries);
@@ -51,8 +52,6 @@ class Cq {
   // (ibv_destroy_qp removes them).
   void remove_qp(uint32_t qpn);
   bool overflowed() const { return overflowed_; }
-  // Raised and not taken by the program yet; whoever hands one to it subtracts it.
-  std::atomic<uint32_t> events_untaken{0};
   // How many queue pairs use it, for EBUSY.
   std::atomic<uint32_t> users{0};
   // Armed queues of the context; the NIC reads it to decide how urgently to wake the service
@@ -70,7 +69,7 @@ class Cq {
   };
   void disarm();
   void raise();
-  bool holds(Arm asked_for) const;
+  bool holds_untold(Arm asked_for) const;
 
   mutable BiasedMutex mutex_;
   struct Free {
@@ -83,6 +82,7 @@ class Cq {
   uint32_t capacity_;
   uint32_t head_ = 0;
   std::atomic<uint32_t> count_{0};
+  uint32_t untold_ = 0;  // completions since the last event; those that wait are the newest ones
   Arm arm_ = Arm::kNone;
   bool overflowed_ = false;
   EventFn event_;
