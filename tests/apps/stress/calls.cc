@@ -125,7 +125,8 @@ void wrong_object(Shared& shared, Rng& rng) {
   const Memory memory(kSomeBytes, rng);
   ibv_context* context = shared.device.context;
   refused_object(ibv_create_cq(context, 0, nullptr, nullptr, 0), EINVAL, "ibv_create_cq of none");
-  refused_object(ibv_create_cq(context, 1, nullptr, nullptr, 7), EINVAL, "ibv_create_cq, vector 7");
+  refused_object(ibv_create_cq(context, 1, nullptr, nullptr, context->num_comp_vectors), EINVAL,
+                 "ibv_create_cq, a vector too many");
   refused_object(ibv_reg_mr(pd->pd, memory.data(), memory.size(), 1 << 10), EINVAL,
                  "ibv_reg_mr with a flag that is none");
   refused_object(ibv_reg_mr(pd->pd, memory.data(), memory.size(), IBV_ACCESS_REMOTE_WRITE), EINVAL,
