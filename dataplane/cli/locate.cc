@@ -98,7 +98,7 @@ Expected<std::string, std::string> preload_value(const char* current,
 }
 
 std::string asan_options_value(const char* current) {
-  const std::string before = current == nullptr ? "" : current;
+  std::string before = current == nullptr ? "" : current;
   if (before.find("verify_asan_link_order") != std::string::npos) return before;
   return before + (before.empty() ? "" : ":") + "verify_asan_link_order=0";
 }

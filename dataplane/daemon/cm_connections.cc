@@ -363,7 +363,7 @@ void CmAgent::refuse_or_keep(CmNic& nic, const cm::Event& event) {
 void CmAgent::look_at_kept() {
   const TimeNs now = monotonic_now_ns();
   for (size_t left = kept_.size(); left != 0; --left) {
-    const Kept kept = std::move(kept_.front());
+    const Kept kept = kept_.front();
     kept_.pop_front();
     const cm::State state = kept.nic->endpoint->state_of(kept.event.connection);
     if (state != cm::State::kReqReceived && state != cm::State::kSidrReceived) {

@@ -65,27 +65,27 @@ void Endpoint::set_deadline(ConnectionId id, Connection& connection, TimeNs dead
   if (deadline_ns != UINT64_MAX) deadlines_.insert({deadline_ns, id});
 }
 
-void Endpoint::send(Connection& connection, Message message) {
-  connection.last = std::move(message);
+void Endpoint::send(Connection& connection, const Message& message) {
+  connection.last = message;
   outgoing_.push_back({connection.peer, {connection.transaction_id, connection.last}});
 }
 
-void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, Message message,
+void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
                                TimeNs interval_ns, TimeNs give_up_ns, TimeNs now) {
-  send(connection, std::move(message));
+  send(connection, message);
   connection.interval_ns = std::min(kFirstResendNs, interval_ns);
   connection.longest_interval_ns = interval_ns;
   connection.give_up_ns = now + give_up_ns;
   set_deadline(id, connection, now + connection.interval_ns);
 }
 
-void Endpoint::send_unconnected(Ipv4Address peer, uint64_t transaction_id, Message message) {
-  outgoing_.push_back({peer, {transaction_id, std::move(message)}});
+void Endpoint::send_unconnected(Ipv4Address peer, uint64_t transaction_id, const Message& message) {
+  outgoing_.push_back({peer, {transaction_id, message}});
 }
 
 void Endpoint::notify(ConnectionId id, const Connection& connection, Event::Kind kind,
-                      Message message) {
-  if (!connection.abandoned) events_.push_back({kind, id, connection.peer, std::move(message)});
+                      const Message& message) {
+  if (!connection.abandoned) events_.push_back({kind, id, connection.peer, message});
 }
 
 void Endpoint::enter_time_wait(ConnectionId id, Connection& connection, TimeNs now) {
@@ -335,9 +335,6 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
       enter_time_wait(id, *connection, now);
       break;
     case State::kEstablished:
-      notify(id, *connection, Event::kDisconnected);
-      enter_time_wait(id, *connection, now);
-      break;
     case State::kDreqSent:  // there is nobody to disconnect from
       notify(id, *connection, Event::kDisconnected);
       enter_time_wait(id, *connection, now);

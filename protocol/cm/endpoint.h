@@ -124,12 +124,12 @@ class Endpoint {
   std::pair<ConnectionId, Connection*> add(Ipv4Address peer, State state);
   void erase(ConnectionId id);
   void set_deadline(ConnectionId id, Connection& connection, TimeNs deadline_ns);
-  void send(Connection& connection, Message message);
-  void send_and_repeat(ConnectionId id, Connection& connection, Message message, TimeNs interval_ns,
-                       TimeNs give_up_ns, TimeNs now);
-  void send_unconnected(Ipv4Address peer, uint64_t transaction_id, Message message);
+  void send(Connection& connection, const Message& message);
+  void send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
+                       TimeNs interval_ns, TimeNs give_up_ns, TimeNs now);
+  void send_unconnected(Ipv4Address peer, uint64_t transaction_id, const Message& message);
   void notify(ConnectionId id, const Connection& connection, Event::Kind kind,
-              Message message = Rtu{});
+              const Message& message = Rtu{});
   void enter_time_wait(ConnectionId id, Connection& connection, TimeNs now);
   void refuse_and_wait(ConnectionId id, Connection& connection, Rej rej, TimeNs now);
   void give_up(ConnectionId id, Connection& connection, TimeNs now);
