@@ -51,7 +51,7 @@ Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
   if (payload.size() != fixed->region_count * sizeof(MemoryRegion))
     return invalid("register: length and region count disagree");
   RegisterMr call{*fixed, std::vector<MemoryRegion>(fixed->region_count)};
-  memcpy(call.regions.data(), payload.data(), payload.size());
+  std::ranges::copy(payload, std::as_writable_bytes(std::span(call.regions)).begin());
   const bool empty = fixed->length_bytes == 0 && call.regions.empty();
   if (!empty && !covers_exactly(call.regions, fixed->va, fixed->length_bytes))
     return invalid("register: the regions do not cover the memory exactly");

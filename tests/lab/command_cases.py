@@ -1,5 +1,6 @@
 """Cases about the commands themselves: what they print, refuse, survive, and leave behind."""
 
+import os
 import re
 import shutil
 import sys
@@ -77,9 +78,10 @@ UNTIL = ("for i in $(seq 600); do hostnic ctl '{what}' | grep -q '{pattern}' && 
 
 # Runs a command on a terminal of its own, and hangs up when it says that it is up.
 HANG_UP = '''
-import os, pty, sys
+import os, pty, signal, sys
 pid, terminal = pty.fork()
 if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it for all below
     os.execvp(sys.argv[1], sys.argv[1:])
 while b"up" not in os.read(terminal, 1000):
     pass
@@ -121,7 +123,11 @@ def debugger_cases(maker, scratch):
         run = ("valgrind -q " if name == "valgrind" else "") + str(program)
         # By itself, from a shell that knows nothing of it, and on one device.
         line = f"{run} && hostnic run --device hnic1 -- {run} && echo done"
-        skip = f"{name} is not installed" if name == "valgrind" and shutil.which(name) is None else None
+        skip = None
+        if name == "valgrind" and shutil.which(name) is None:
+            skip = "valgrind is not installed"
+        elif name != "AddressSanitizer" and "ASAN_OPTIONS" in os.environ:
+            skip = "the library is built with AddressSanitizer, which bears no other beside it"
         yield Case(f"a program under {name}", [
             "sh", "-c", f"cc {option} -g -o {program} {source} -libverbs && "
             f"{shell_quote(maker.lab([], ['sh', '-c', line]))} && "

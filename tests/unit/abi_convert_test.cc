@@ -338,6 +338,18 @@ TEST(AbiQpAttr, ComesBackAsItWent) {
   EXPECT_EQ(back.cap.max_inline_data, 64u);
 }
 
+// Programs leave the other fields as the stack had them (librdmacm's disconnect does).
+TEST(AbiQpAttr, LooksAtNothingThatTheMaskDoesNotName) {
+  ibv_qp_attr attr;
+  memset(&attr, 0xff, sizeof attr);
+  attr.qp_state = IBV_QPS_ERR;
+  driver::QpAttr out;
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE, device(), out), 0);
+  EXPECT_EQ(out.state, QpState::kErr);
+  attr.path_mig_state = static_cast<ibv_mig_state>(3);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE | IBV_QP_PATH_MIG_STATE, device(), out), EINVAL);
+}
+
 TEST(AbiAccess, KeepsRightsDropsHintsRefusesTheRest) {
   uint32_t out = 0;
   EXPECT_EQ(to_access(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_HUGETLB |

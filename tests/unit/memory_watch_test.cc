@@ -42,9 +42,12 @@ class Device final : public memory::RegionUser {
     return std::ranges::any_of(
         revoked_, [va](const auto& range) { return va >= range.first && va < range.second; });
   }
-  size_t revocations() {
+  // Of something in [va, va + length_bytes): other memory of the process comes and goes, too.
+  size_t revocations(uint64_t va, uint64_t length_bytes) {
     const std::lock_guard lock(mutex_);
-    return revoked_.size();
+    return static_cast<size_t>(std::ranges::count_if(revoked_, [=](const auto& range) {
+      return range.first < va + length_bytes && va < range.second;
+    }));
   }
   // What an lcore does with a packet. False: not now, or the memory is gone.
   bool write(uint64_t va, std::byte value) {
@@ -98,11 +101,11 @@ TEST_F(MemoryWatch, RawUnmapIsTold) {
   EXPECT_TRUE(second.revoked(buffer.va() + kSkew)) << "each device has regions of its own";
   ASSERT_NE(MAP_FAILED, map_fixed(buffer.va(), kMiB));
   nic.remove(mr);
-  const size_t before = device.revocations();
+  const size_t before = device.revocations(buffer.va(), kMiB);
   ASSERT_TRUE(nic.add(buffer.va() + kSkew, kMiB - kSkew, mr)) << nic.error;
   expect_right_bytes(mr);
   nic.remove(mr);
-  EXPECT_EQ(before, device.revocations()) << "a later registration of the addresses is another";
+  EXPECT_EQ(before, device.revocations(buffer.va(), kMiB)) << "a later registration of the addresses is another";
 }
 
 TEST_F(MemoryWatch, RawMapOverIsTold) {
@@ -131,6 +134,9 @@ TEST_F(MemoryWatch, RawMoveIsTold) {
 
 TEST_F(MemoryWatch, FreeIsTold) {
   needs_watch();
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer keeps freed memory for a while";
+#endif
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
   // More than the heap may have left from other tests.
   auto* block = static_cast<std::byte*>(std::malloc(64 * kMiB));
@@ -168,11 +174,11 @@ TEST_F(MemoryWatch, OnDemandIsNotTold) {
   Buffer buffer(kMiB);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add_on_demand(buffer.va(), kMiB, mr)) << nic.error;
-  const size_t before = device.revocations();
+  const size_t before = device.revocations(buffer.va(), kMiB);
   ASSERT_EQ(0, munmap(buffer.data(), kMiB));
   ASSERT_NE(MAP_FAILED, map_fixed(buffer.va(), kMiB));
   wait_for_revoker();
-  EXPECT_EQ(before, device.revocations());
+  EXPECT_EQ(before, device.revocations(buffer.va(), kMiB));
   nic.remove(mr);
 }
 
@@ -182,10 +188,10 @@ TEST_F(MemoryWatch, UnregisteredMemoryIsWatchedNoMore) {
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va() + kSkew, kMiB - 2 * kSkew, mr)) << nic.error;
   nic.remove(mr);
-  const size_t before = device.revocations();
+  const size_t before = device.revocations(buffer.va(), kMiB);
   ASSERT_EQ(0, raw_munmap(buffer.data(), kMiB));
   wait_for_revoker();
-  EXPECT_EQ(before, device.revocations());
+  EXPECT_EQ(before, device.revocations(buffer.va(), kMiB));
 }
 
 // Each range costs two areas, so a thousand must not be watched one by one.

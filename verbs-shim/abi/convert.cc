@@ -140,6 +140,9 @@ std::optional<SendOp> send_op(ibv_wr_opcode opcode) {
 bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
 
 bool is_state(ibv_qp_state state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
+bool is_migration_state(ibv_mig_state state) {
+  return state >= IBV_MIG_MIGRATED && state <= IBV_MIG_ARMED;
+}
 
 constexpr uint8_t kHopLimit = 64;
 
@@ -352,8 +355,11 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
   if (mask & IBV_QP_ACCESS_FLAGS) {
     if (int error = to_access(attr.qp_access_flags, out.access)) return error;
   }
+  if (mask & IBV_QP_PATH_MIG_STATE) {
+    if (!is_migration_state(attr.path_mig_state)) return EINVAL;
+    out.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
+  }
   out.port = kPortNumber;
-  out.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
   out.en_sqd_async_notify = attr.en_sqd_async_notify != 0;
   out.rate_limit = attr.rate_limit;
   out.dest_qpn = attr.dest_qp_num;

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 
@@ -125,7 +126,15 @@ ibv_device** merge(const std::vector<DeviceObject*>& ours, ibv_device** real, in
   return list;
 }
 
+// Held while the real library looks for devices, under a lock of its own that a fork must not
+// catch. Taken before any other lock of ours.
+constinit std::mutex real_search_mutex;
+
 }  // namespace
+
+void lock_real_search_across_fork() { real_search_mutex.lock(); }
+void unlock_real_search_after_fork() { real_search_mutex.unlock(); }
+
 }  // namespace hostnic::abi
 
 using namespace hostnic;
@@ -137,7 +146,11 @@ HOSTNIC_VERB ibv_device** ibv_get_device_list(int* count) {
   static constinit RealVerb<void(ibv_device**)> real_free("ibv_free_device_list", "IBVERBS_1.1");
   return without_exceptions([&]() -> ibv_device** {
     const std::vector<DeviceObject*> ours = current_devices();
-    ibv_device** real_list = real.call(nullptr);
+    ibv_device** real_list = nullptr;
+    {
+      const std::lock_guard lock(real_search_mutex);
+      real_list = real.call(nullptr);
+    }
     if (real_list == nullptr && ours.empty()) {
       if (count != nullptr) *count = 0;
       return nullptr;  // errno says why: usually ENOSYS, no RDMA in this kernel

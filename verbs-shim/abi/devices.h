@@ -20,4 +20,8 @@ DeviceObject* object_of(ibv_device* device);
 // A copy, since ibv_get_device_list refreshes it.
 DeviceInfo info_of(const DeviceObject& device);
 
+// For the fork handlers: a child must find the real library's lock of its device list free.
+void lock_real_search_across_fork();
+void unlock_real_search_after_fork();
+
 }  // namespace hostnic::abi

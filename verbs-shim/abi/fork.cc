@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -22,6 +23,7 @@ ObjectLock& lock_across_fork() {
 }
 
 void before_fork() {
+  lock_real_search_across_fork();
   lock_tree_across_fork();
   ObjectLock lock = lock_objects();
   lock_across_fork() = std::move(lock);
@@ -30,6 +32,7 @@ void before_fork() {
 void after_fork_in_parent() {
   lock_across_fork().unlock();
   unlock_tree_after_fork();
+  unlock_real_search_after_fork();
 }
 
 void after_fork_in_child() {
@@ -41,6 +44,7 @@ void after_fork_in_child() {
   }
   lock_across_fork().unlock();
   unlock_tree_after_fork();
+  unlock_real_search_after_fork();
 }
 
 std::atomic<bool> fork_initialized{false};
