@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -227,6 +228,13 @@ TEST_F(AbiPreloaded, OtherHandlesAreNotOurs) {
 TEST_F(AbiPreloaded, NextMeansTheCallersNext) {
   EXPECT_EQ(file_of(dlsym(RTLD_NEXT, "ibv_get_device_list")), library());
   EXPECT_EQ(file_of(dlvsym(RTLD_NEXT, "ibv_get_device_list", "IBVERBS_1.1")), library());
+}
+
+// Who writes a jump over munmap's code wants the calls of free, too.
+TEST_F(AbiPreloaded, HooksOfMappingsGetIntoLibc) {
+  for (const char* name : {"mmap", "mmap64", "munmap", "mremap", "madvise"})
+    EXPECT_NE(file_of(dlsym(RTLD_DEFAULT, name)).find("libc.so.6"), std::string::npos) << name;
+  EXPECT_EQ(file_of(reinterpret_cast<void*>(&munmap)), library()) << "the program's calls are ours";
 }
 
 TEST_F(AbiPreloaded, PathsPassThrough) {

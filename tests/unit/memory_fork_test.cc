@@ -155,5 +155,26 @@ TEST_F(MemoryFork, AfterForkInitTheChildHasNoCopy) {
   });
 }
 
+// Migrated memory that went without an interposed call, and whose place has other memory since.
+TEST_F(MemoryFork, WhatIsGoneStaysGone) {
+  Buffer buffer(kMiB);
+  buffer.fill(1);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data(), kMiB / 2));
+  ASSERT_EQ(buffer.data(), memory::raw_mmap(buffer.data(), kMiB / 4, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  buffer.data()[5] = std::byte{55};
+  in_child([&] {
+    EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+    EXPECT_EQ(Buffer::pattern(1, 700'000), buffer.data()[700'000]);
+    unsigned char there = 0;
+    EXPECT_EQ(-1, mincore(buffer.data() + kMiB / 4, kPage, &there)) << "came to life again";
+  });
+  EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+  nic.remove(mr);
+  EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+}
+
 }  // namespace
 }  // namespace hostnic::memory_testing

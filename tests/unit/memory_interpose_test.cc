@@ -6,6 +6,7 @@
 // clang-format off
 #include "verbs-shim/memory/interpose.cc"  // NOLINT(bugprone-suspicious-include)
 #include "memory_testing.h"
+#include "verbs-shim/elf/symbols.h"
 // clang-format on
 
 namespace hostnic::memory_testing {
@@ -121,6 +122,88 @@ TEST_F(MemoryInterpose, ErrorsAreTheKernels) {
   expect_right_bytes(mr);
   nic.remove(mr);
 }
+
+#ifdef __x86_64__
+// A jump over the code of libc's `name`, as UCX and Open MPI write it to learn of changed mappings.
+void jump_from(const char* name, void* target) {
+  auto* code = static_cast<std::byte*>(elf::libc_symbol(name));
+  ASSERT_NE(nullptr, code);
+  const auto page = reinterpret_cast<uint64_t>(code) & ~uint64_t{kPage - 1};
+  ASSERT_EQ(0,
+            mprotect(reinterpret_cast<void*>(page), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC));
+  unsigned char jump[] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};  // mov rax; jmp rax
+  std::memcpy(jump + 2, &target, sizeof(target));
+  std::memcpy(code, jump, sizeof(jump));
+}
+
+// What such a hook does: the registration goes, then the system call runs.
+struct Hook {
+  Nic* nic = nullptr;
+  Nic::Mr mr;
+  unsigned calls = 0;
+  void before_change() {
+    if (nic == nullptr) return;  // the NIC's own mappings
+    calls++;
+    Nic* deregisters = std::exchange(nic, nullptr);
+    if (mr.length != 0) deregisters->remove(std::exchange(mr, {}));
+    nic = deregisters;
+  }
+} hook;
+int hooked_munmap(void* at, size_t length) {
+  hook.before_change();
+  return raw_munmap(at, length);
+}
+void* hooked_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset) {
+  hook.before_change();
+  return raw_mmap(at, length, prot, flags, fd, offset);
+}
+int hooked_madvise(void* at, size_t length, int advice) {
+  hook.before_change();
+  return raw_madvise(at, length, advice);
+}
+void* hooked_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
+  hook.before_change();
+  return raw_mremap(from, old_length, length, flags, to);
+}
+
+// Whoever hooked libc's function hears of each call, registered memory or not, and may deregister
+// before it takes effect.
+TEST_F(MemoryInterpose, HooksInLibcAreCalled) {
+  in_child([] {
+    shared_window();
+    Nic child_nic(registrar().window_fd());
+    hook.nic = &child_nic;
+    jump_from("munmap", reinterpret_cast<void*>(hooked_munmap));
+    jump_from("mmap", reinterpret_cast<void*>(hooked_mmap));
+    jump_from("madvise", reinterpret_cast<void*>(hooked_madvise));
+    jump_from("mremap", reinterpret_cast<void*>(hooked_mremap));
+    for (const uint64_t skew : {uint64_t{0}, uint64_t{100}})  // in the window, and partly not
+      for (int change = 0; change < 4; change++) {
+        Buffer buffer(kMiB), target(kMiB);
+        buffer.fill(8);
+        ASSERT_TRUE(child_nic.add(buffer.va() + skew, kMiB - 2 * skew, hook.mr)) << child_nic.error;
+        hook.calls = 0;
+        if (change == 0) {
+          ASSERT_EQ(0, munmap(buffer.data(), kMiB));
+        } else if (change == 1) {
+          ASSERT_EQ(buffer.data(), map_at(buffer.va(), kMiB));
+        } else if (change == 2) {
+          ASSERT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTNEED));
+        } else {
+          ASSERT_EQ(target.data(), mremap(buffer.data(), kMiB, kMiB, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                          target.data()));
+          EXPECT_EQ(Buffer::pattern(8, 500'000), target.data()[500'000]);
+        }
+        EXPECT_EQ(1u, hook.calls) << "change " << change;
+        EXPECT_EQ(0u, hook.mr.length) << "change " << change;
+        if (change == 1 || change == 2) {
+          EXPECT_EQ(std::byte{0}, buffer.data()[500'000]) << "change " << change;
+        }
+        EXPECT_EQ(0u, registrar().counters().in_window_bytes) << "change " << change;
+      }
+  });
+}
+#endif
 
 }  // namespace
 }  // namespace hostnic::memory_testing

@@ -105,7 +105,8 @@ TEST_F(MemoryWatch, RawUnmapIsTold) {
   ASSERT_TRUE(nic.add(buffer.va() + kSkew, kMiB - kSkew, mr)) << nic.error;
   expect_right_bytes(mr);
   nic.remove(mr);
-  EXPECT_EQ(before, device.revocations(buffer.va(), kMiB)) << "a later registration of the addresses is another";
+  EXPECT_EQ(before, device.revocations(buffer.va(), kMiB))
+      << "a later registration of the addresses is another";
 }
 
 TEST_F(MemoryWatch, RawMapOverIsTold) {
@@ -206,6 +207,26 @@ TEST_F(MemoryWatch, ManySmallRegionsStayFewAreas) {
   EXPECT_LT(area_count(), before + 1500);
   for (const Nic::Mr& mr : mrs) nic.remove(mr);
   EXPECT_LT(area_count(), before + 20);
+}
+
+// A program that unmaps may map at that very place next: none of our threads takes it meanwhile.
+TEST_F(MemoryWatch, RoomThatWasMadeStaysFree) {
+  needs_watch();
+  for (int round = 0; round < 2000; round++) {
+    void* room =
+        raw_mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(MAP_FAILED, room);
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(reinterpret_cast<uint64_t>(room) + kSkew, 2 * kPage, mr)) << nic.error;
+    ASSERT_EQ(0, raw_munmap(room, kMiB));
+    for (int look = 0; look < 20; look++) {
+      ASSERT_EQ(room, raw_mmap(room, kMiB, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0))
+          << "round " << round << ": " << std::strerror(errno);
+      ASSERT_EQ(0, raw_munmap(room, kMiB));
+    }
+    nic.remove(mr);
+  }
 }
 
 // The NIC writes as fast as it can while the program unmaps and maps: no byte gets into what the

@@ -16,9 +16,9 @@
 #include <cstdlib>
 #include <new>
 
-#include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/abi/lab_programs.h"
 #include "verbs-shim/driver/cancellation.h"
+#include "verbs-shim/elf/symbols.h"
 
 namespace {
 
@@ -72,7 +72,7 @@ extern "C" __attribute__((visibility("default"))) int connect(int fd, const sock
   static constinit std::atomic<Connect> known{nullptr};
   Connect real = known.load(std::memory_order_relaxed);
   if (real == nullptr) {
-    real = reinterpret_cast<Connect>(hostnic::abi::libc_symbol("connect"));
+    real = reinterpret_cast<Connect>(hostnic::elf::libc_symbol("connect"));
     known.store(real, std::memory_order_relaxed);
   }
   int result = real(fd, address, length);

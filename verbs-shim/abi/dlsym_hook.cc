@@ -1,8 +1,12 @@
 // Replaces dlsym and dlvsym: programs that look verbs up in a handle of libibverbs (NCCL, ctypes)
-// get ours. Compiled without sanitizers: their runtimes call dlsym before they are ready.
+// get ours, and those that look for the program's munmap to write a jump over its code (UCX) get
+// libc's, for ours is not the one that free calls. Compiled without sanitizers: their runtimes call
+// dlsym before they are ready.
 #include <dlfcn.h>
 
-#include "verbs-shim/abi/elf_symbol.h"
+#include <initializer_list>
+
+#include "verbs-shim/elf/symbols.h"
 
 #ifndef __x86_64__
 #error "dlsym_hook.cc has the entry sequence of x86-64 only: add this machine's"
@@ -10,9 +14,10 @@
 
 namespace {
 
-using hostnic::abi::address_is_in;
-using hostnic::abi::libc_symbol;
-using hostnic::abi::starts_with;
+using hostnic::elf::address_is_in;
+using hostnic::elf::libc_symbol;
+using hostnic::elf::same_text;
+using hostnic::elf::starts_with;
 
 using Dlsym = void* (*)(void*, const char*);
 using Dlvsym = void* (*)(void*, const char*, const char*);
@@ -73,10 +78,22 @@ static void resolve() {
   __atomic_store_n(&hostnic_real_dlvsym, real_dlvsym, __ATOMIC_RELEASE);
 }
 
+// libc's function where the program's is our interposer; else null.
+static void* libc_function_behind(void* handle, const char* name) {
+  if (handle != RTLD_DEFAULT || name == nullptr || name[0] != 'm') return nullptr;
+  for (const char* interposed : {"mmap", "mmap64", "munmap", "mremap", "madvise"}) {
+    if (!same_text(name, interposed)) continue;
+    const void* found = if_in_this_library(hostnic_real_dlsym(handle, name));
+    return found != nullptr ? libc_symbol(name) : nullptr;
+  }
+  return nullptr;
+}
+
 // What to answer instead of the real function; null: let it answer.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlsym_answer(void* handle,
                                                                                const char* name) {
   resolve();
+  if (void* behind = libc_function_behind(handle, name)) return behind;
   if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
   if (!asks_libibverbs(handle, hostnic_real_dlsym(handle, name))) return nullptr;
   return if_in_this_library(hostnic_real_dlsym(own_handle(), name));

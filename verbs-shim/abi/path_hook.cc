@@ -15,10 +15,10 @@
 #include <new>
 #include <string>
 
-#include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/driver/cancellation.h"
+#include "verbs-shim/elf/symbols.h"
 
 namespace hostnic::abi {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 // The next definition of `name` behind this library: libc's, or that of another preloaded library.
 void* next_symbol(const char* name) {
   using Dlsym = void* (*)(void*, const char*);
-  static const auto real_dlsym = reinterpret_cast<Dlsym>(libc_symbol("dlsym"));
+  static const auto real_dlsym = reinterpret_cast<Dlsym>(elf::libc_symbol("dlsym"));
   return real_dlsym(RTLD_NEXT, name);
 }
 

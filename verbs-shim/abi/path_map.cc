@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "verbs-shim/abi/devices.h"
-#include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/driver/context.h"
 #include "verbs-shim/driver/log.h"
+#include "verbs-shim/elf/symbols.h"
 
 namespace hostnic::abi {
 namespace {
@@ -56,7 +56,7 @@ Shown& shown() {
 void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string& to) {
   // libc's own, since our hook leads back here.
   using Opendir = DIR* (*)(const char*);
-  const auto libc_opendir = reinterpret_cast<Opendir>(libc_symbol("opendir"));
+  const auto libc_opendir = reinterpret_cast<Opendir>(elf::libc_symbol("opendir"));
   DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(from).c_str()) : nullptr;
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory)) {

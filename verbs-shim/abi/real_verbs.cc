@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/elf/symbols.h"
 
 namespace hostnic::abi {
 
@@ -11,7 +11,7 @@ std::atomic<int> real_contexts_open{0};
 void* real_verbs_symbol(const char* name, const char* version) {
   // Our own dlvsym hook would answer with ourselves.
   using Dlvsym = void* (*)(void*, const char*, const char*);
-  const auto real_dlvsym = reinterpret_cast<Dlvsym>(libc_symbol("dlvsym"));
+  const auto real_dlvsym = reinterpret_cast<Dlvsym>(elf::libc_symbol("dlvsym"));
   if (real_dlvsym == nullptr) return nullptr;
   if (void* next = real_dlvsym(RTLD_NEXT, name, version)) return next;
   // Not in the global scope: loaded by dlopen, or not at all. Kept for ever: contexts live in it.

@@ -13,9 +13,9 @@
 #include <new>
 #include <vector>
 
-#include "verbs-shim/abi/elf_symbol.h"
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/cm/files.h"
+#include "verbs-shim/elf/symbols.h"
 
 namespace {
 
@@ -29,10 +29,10 @@ auto next_function(std::atomic<Result (*)(Parameters...)>& known, const char* na
   if (next != nullptr) return next;
   using Dlsym = void* (*)(void*, const char*);
   const int saved_errno = errno;
-  const auto real_dlsym = reinterpret_cast<Dlsym>(hostnic::abi::libc_symbol("dlsym"));
+  const auto real_dlsym = reinterpret_cast<Dlsym>(hostnic::elf::libc_symbol("dlsym"));
   next = reinterpret_cast<Result (*)(Parameters...)>(real_dlsym(RTLD_NEXT, name));
   if (next == nullptr)
-    next = reinterpret_cast<Result (*)(Parameters...)>(hostnic::abi::libc_symbol(name));
+    next = reinterpret_cast<Result (*)(Parameters...)>(hostnic::elf::libc_symbol(name));
   known.store(next, std::memory_order_relaxed);
   errno = saved_errno;
   return next;

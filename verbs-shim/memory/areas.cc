@@ -11,33 +11,36 @@
 namespace hostnic::memory {
 namespace {
 
+// [registrar's lock] What is read from /proc; several times the longest line (a path has 4,096
+// bytes). No mapping for the moment: it could lie where the program just made room.
+constexpr size_t kTextRoom = 32 * 1024;
+char text[kTextRoom];
+
 // Calls `use(line, length)` for the lines of a file in /proc until it returns false. Without stdio,
 // which allocates.
 template <typename Use>
 bool for_each_line(const char* path, Use use) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  constexpr size_t kRoom = 32 * 1024;  // several times the longest line (a path has 4,096 bytes)
-  RawVector<char> buffer(kRoom);
   size_t filled = 0;
   int error = 0;
   bool more = true;
   while (more) {
-    const ssize_t got = read(fd, buffer.data() + filled, kRoom - filled);
+    const ssize_t got = read(fd, text + filled, kTextRoom - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) error = errno;
     if (got <= 0) break;
     filled += static_cast<size_t>(got);
     size_t begin = 0;
     while (more) {
-      const void* newline = std::memchr(buffer.data() + begin, '\n', filled - begin);
+      const void* newline = std::memchr(text + begin, '\n', filled - begin);
       if (newline == nullptr) break;
-      const size_t end = static_cast<const char*>(newline) - buffer.data();
-      more = use(buffer.data() + begin, end - begin);
+      const size_t end = static_cast<const char*>(newline) - text;
+      more = use(text + begin, end - begin);
       begin = end + 1;
     }
-    if (begin == 0 && filled == kRoom) begin = filled;  // no such line exists; do not loop
-    std::memmove(buffer.data(), buffer.data() + begin, filled - begin);
+    if (begin == 0 && filled == kTextRoom) begin = filled;  // no such line exists; do not loop
+    std::memmove(text, text + begin, filled - begin);
     filled -= begin;
   }
   close(fd);
@@ -125,22 +128,20 @@ bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   areas.clear();
   const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (maps.get() < 0) return false;
-  constexpr size_t kNameRoom = 4096;
-  RawVector<char> name(kNameRoom);
   const auto query = [&](uint64_t at, uint64_t flags, ProcmapQuery& answer) {
     answer = {};
     answer.size = sizeof(answer);
     answer.query_flags = flags;
     answer.query_addr = at;
-    answer.vma_name_size = kNameRoom;
-    answer.vma_name_addr = address(name.data());
+    answer.vma_name_size = kTextRoom;
+    answer.vma_name_addr = address(text);
     return ioctl(maps.get(), kProcmapQuery, &answer) == 0;
   };
   ProcmapQuery answer;
   for (uint64_t at = start; at < end; at = answer.vma_end) {
     if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // none follows
     if (answer.vma_start >= end) return true;
-    Area area = area_of(answer, name.data());
+    Area area = area_of(answer, text);
     ProcmapQuery previous;
     area.above_guard =
         query(area.start - 1, 0, previous) && (previous.vma_flags & kAccessFlags) == 0;

@@ -25,6 +25,8 @@ struct Area {
   bool is_main_stack() const { return std::strncmp(path, "[stack", 6) == 0; }
 };
 
+// What reads /proc here: one caller at a time, with the registrar's lock.
+
 // Areas overlapping [start, end), in order. False with errno when the kernel does not tell. Throws
 // std::bad_alloc. Other threads may map and unmap meanwhile: every use must cope with stale data.
 bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);

@@ -32,6 +32,11 @@ void MemoryRegistrar::before_fork() {
   mutex_.lock();
   fork_signals_ = before;
   fork_pipe_[0] = fork_pipe_[1] = -1;
+  // What the kernel did not tell of yet must not come to life again in the child.
+  if (!table_.empty()) try {
+      lose_where_gone(lowest_.load(), highest_.load());
+    } catch (...) {  // no memory for a list of the process's areas
+    }
   const bool copies = counters_.in_window_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
   // Of the handlers: fork() is no cancellation point.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);

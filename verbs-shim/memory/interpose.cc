@@ -9,6 +9,7 @@
 #undef _FILE_OFFSET_BITS
 #include <stdarg.h>
 
+#include "verbs-shim/memory/libc_calls.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
 using hostnic::memory::MemoryRegistrar;
@@ -17,14 +18,14 @@ using namespace hostnic::memory;
 #define HOSTNIC_INTERPOSED extern "C" __attribute__((visibility("default")))
 
 HOSTNIC_INTERPOSED int munmap(void* at, size_t length) noexcept {
-  if (!MemoryRegistrar::concerns(address(at), length)) return raw_munmap(at, length);
+  if (!MemoryRegistrar::concerns(address(at), length)) return libc_munmap(at, length);
   return MemoryRegistrar::process().munmap(at, length);
 }
 
 HOSTNIC_INTERPOSED void* mmap(void* at, size_t length, int prot, int flags, int fd,
                               off_t offset) noexcept {
   if ((flags & MAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(at), length))
-    return raw_mmap(at, length, prot, flags, fd, offset);
+    return libc_mmap(at, length, prot, flags, fd, offset);
   return MemoryRegistrar::process().mmap_fixed(at, length, prot, flags, fd, offset);
 }
 
@@ -34,7 +35,7 @@ HOSTNIC_INTERPOSED void* mmap64(void* at, size_t length, int prot, int flags, in
 }
 
 HOSTNIC_INTERPOSED int madvise(void* at, size_t length, int advice) noexcept {
-  if (!MemoryRegistrar::concerns(address(at), length)) return raw_madvise(at, length, advice);
+  if (!MemoryRegistrar::concerns(address(at), length)) return libc_madvise(at, length, advice);
   return MemoryRegistrar::process().madvise(at, length, advice);
 }
 
@@ -49,6 +50,6 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   }
   if (!MemoryRegistrar::concerns(address(from), old_length) &&
       ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length)))
-    return raw_mremap(from, old_length, length, flags, to);
+    return libc_mremap(from, old_length, length, flags, to);
   return MemoryRegistrar::process().mremap(from, old_length, length, flags, to);
 }

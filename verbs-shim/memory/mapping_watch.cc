@@ -41,6 +41,7 @@ bool MappingWatch::start(Revoker& revoker) {
   if (error == 0) {
     fd_ = fd;
     revoker_ = &revoker;
+    reports_.store(true);
     error = start_background_thread(
         "hostnic-watch", [](void* self) { static_cast<MappingWatch*>(self)->run(); }, this);
   }
@@ -49,6 +50,7 @@ bool MappingWatch::start(Revoker& revoker) {
     return true;
   }
   std::snprintf(error_, sizeof(error_), "watching mappings: %s", std::strerror(error));
+  reports_.store(false);
   close(fd);
   fd_ = -1;
   return false;
@@ -56,15 +58,17 @@ bool MappingWatch::start(Revoker& revoker) {
 
 // Waits for nobody who might unmap watched memory, so it takes no lock but the revoker's.
 void MappingWatch::run() {
+  while (waits_for_events() && read_events()) continue;
+  reports_.store(false);
+}
+
+bool MappingWatch::waits_for_events() {
   pollfd readable{fd_, POLLIN, 0};
-  for (;;) {
-    if (poll(&readable, 1, -1) < 0 && errno != EINTR) return;
-    if ((readable.revents & POLLNVAL) != 0) return;
-    // A program that closes all descriptors may have got this number for a file of its own.
-    uffdio_range nothing{};
-    if (ioctl(fd_, UFFDIO_WAKE, &nothing) == 0 || errno != EINVAL) return;
-    if (!read_events()) return;
-  }
+  if (poll(&readable, 1, -1) < 0 && errno != EINTR) return false;
+  if ((readable.revents & POLLNVAL) != 0) return false;
+  // A program that closes all descriptors may have got this number for a file of its own.
+  uffdio_range nothing{};
+  return ioctl(fd_, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
 }
 
 // Reading an event lets the thread that caused it go on.
@@ -98,7 +102,7 @@ bool MappingWatch::watch(uint64_t start, uint64_t end, uint64_t area_start, uint
     start = std::max(area_start, start & ~(kBlockBytes - 1));
     end = std::min(area_end, (end + kBlockBytes - 1) & ~(kBlockBytes - 1));
   }
-  ranges_.reserve_one();
+  ranges_.reserve(1);
   uffdio_register request{};
   request.range = {start, end - start};
   request.mode = UFFDIO_REGISTER_MODE_WP;
@@ -132,6 +136,13 @@ void MappingWatch::unwatch_moved(uint64_t start, uint64_t end) const {
   if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
 }
 
+bool MappingWatch::covers(uint64_t start, uint64_t end) {
+  if (!reports_.load()) return false;
+  for (auto it = ranges_.first_after(start); start < end; start = it++->second.end)
+    if (it == ranges_.end() || it->first > start) return false;
+  return true;
+}
+
 bool MappingWatch::next_range(uint64_t va, uint64_t& start, uint64_t& end) {
   const auto it = ranges_.first_after(va);
   if (it == ranges_.end()) return false;
@@ -143,6 +154,7 @@ bool MappingWatch::next_range(uint64_t va, uint64_t& start, uint64_t& end) {
 void MappingWatch::forget_parent() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+  reports_.store(false);
   ranges_.clear();
   revoker_ = nullptr;
 }

@@ -8,6 +8,7 @@
 // memory, nor where the kernel refuses userfaultfd altogether.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "verbs-shim/memory/range_table.h"
@@ -33,6 +34,8 @@ class MappingWatch {
   void forget(uint64_t start, uint64_t end);
   // What was moved there is still watched, by the kernel only.
   void unwatch_moved(uint64_t start, uint64_t end) const;
+  // Whether the end of any part of [start, end) is reported.
+  bool covers(uint64_t start, uint64_t end);
   // The first watched range that ends behind `va`. False: there is none.
   bool next_range(uint64_t va, uint64_t& start, uint64_t& end);
 
@@ -41,11 +44,13 @@ class MappingWatch {
 
  private:
   void run();
+  bool waits_for_events();
   bool read_events();
 
   Revoker* revoker_ = nullptr;
   int fd_ = -1;
-  RangeTable ranges_;  // what the kernel watches; counts and places unused
+  std::atomic<bool> reports_{false};  // the thread runs
+  RangeTable ranges_;                 // what the kernel watches; counts and places unused
   char error_[160] = "not started yet";
 };
 

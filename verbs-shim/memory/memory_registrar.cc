@@ -20,6 +20,8 @@ namespace {
 // Frames of this thread that run during a migration lie within this of the current one.
 constexpr uint64_t kStackMargin = 1 << 20;
 constexpr uint64_t kHugePageBytes = 2 << 20;
+constexpr size_t kAreasOfALoss = 500;
+constexpr uint64_t kBordersOfLosses = 8;  // which a loss may add to the table and to the watch
 #ifndef MADV_COLLAPSE
 constexpr int MADV_COLLAPSE = 25;
 #endif
@@ -113,6 +115,7 @@ Failure MemoryRegistrar::init_locked(int window_fd) {
   if (window_fd >= 0)
     if (Failure failed = take_window(window_fd)) return failed;
   max_areas_ = max_map_count() / 2;
+  areas_of_losses_.reserve(kAreasOfALoss);
   if (migration_enabled()) userfault_.open(-1);
   migrator_.use({window_fd_, mem_fd_, pagemap_fd_, &userfault_});
   if (mem_fd_ < 0)
@@ -287,6 +290,7 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     counter += region.length_bytes;
   }
   table_.join(request.first, request.last);
+  table_.reserve(kBordersOfLosses);
   update_bounds();
   return {};
 }

@@ -128,7 +128,7 @@ class MemoryRegistrar {
     return start < highest_.load(std::memory_order_relaxed) &&
            start + length_bytes > lowest_.load(std::memory_order_relaxed);
   }
-  // And then: the system calls, with our bookkeeping.
+  // And then: libc's calls, with our bookkeeping.
   int munmap(void* at, size_t length_bytes);
   void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
   int madvise(void* at, size_t length_bytes, int advice);
@@ -182,13 +182,17 @@ class MemoryRegistrar {
   // Moves a migrated range home. False: it stays in the window.
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
-  bool reached_by_mem_fd(uint64_t start, uint64_t end);
+  bool goes_untold(uint64_t start, uint64_t end);
   void forget_lost(const LostRange& range);
+  void lose_unmapped(uint64_t start, uint64_t end);  // without the lock
+  void lose_where_gone(uint64_t start, uint64_t end);
   bool is_window(const Area& area) const;
   void update_bounds();
 
   // system_calls.cc
   class Change;
+  bool begin_change(Change& change, uint64_t start, uint64_t end);
+  bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
   bool in_window(uint64_t start, uint64_t end);
@@ -214,6 +218,7 @@ class MemoryRegistrar {
   Revoker revoker_;
   std::mutex threads_mutex_;  // while threads start; before mutex_
   RawVector<pid_t> own_threads_;
+  RawVector<Area> areas_of_losses_;  // with room from the start
   std::atomic<int> mem_fd_{-1}, window_fd_{-1};
   int pagemap_fd_ = -1;
   uint32_t window_major_ = 0, window_minor_ = 0;

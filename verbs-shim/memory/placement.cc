@@ -185,7 +185,7 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
 }
 
 void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  table_.reserve_one();        // what has migrated must get into the table
+  table_.reserve(1);           // what has migrated must get into the table
   watch_.unwatch(start, end);  // a page can have one userfaultfd only
   const auto moved = migrator_.move_to_window(start, end, area.prot);
   if (moved.error != 0)

@@ -51,8 +51,12 @@ class RangeTable {
     ranges_.emplace(va, it->second);
     it->second.end = va;
   }
-  // Makes sure that the next insert() or split_at() does not throw. Throws std::bad_alloc.
-  void reserve_one() { ranges_.erase(ranges_.emplace(UINT64_MAX, PageRange{}).first); }
+  // Makes sure that the next `count` times insert() or split_at() do not throw. Throws
+  // std::bad_alloc.
+  void reserve(uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) ranges_.emplace(kNoAddress + i, PageRange{});
+    ranges_.erase(ranges_.lower_bound(kNoAddress), ranges_.end());
+  }
   void insert(uint64_t start, const PageRange& range) { ranges_.emplace(start, range); }
   // Joins what became alike in and around [start, end), so that the table does not grow with the
   // number of registrations that ever were.
@@ -74,6 +78,7 @@ class RangeTable {
   Iterator erase(Iterator it) { return ranges_.erase(it); }
 
  private:
+  static constexpr uint64_t kNoAddress = UINT64_MAX - 1000;
   Map ranges_;
 };
 

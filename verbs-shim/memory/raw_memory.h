@@ -37,8 +37,20 @@ inline void* raw_mremap(void* from, size_t old_length, size_t length, int flags,
 inline void* pointer(uint64_t va) { return reinterpret_cast<void*>(va); }
 inline uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
 
+// While one exists its thread gets std::bad_alloc instead of new mappings: a program that has just
+// made room is perhaps about to map something at that very place by MAP_FIXED.
+class NoNewMappings {
+ public:
+  NoNewMappings() { in_force = true; }
+  ~NoNewMappings() { in_force = false; }
+  NoNewMappings(const NoNewMappings&) = delete;
+  NoNewMappings& operator=(const NoNewMappings&) = delete;
+  static inline thread_local bool in_force = false;
+};
+
 // A whole mapping. Throws std::bad_alloc, which the registrar turns into ENOMEM.
 inline void* map_or_throw(size_t length) {
+  if (NoNewMappings::in_force) throw std::bad_alloc();
   void* at = raw_mmap(nullptr, page_up(length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
   if (at == MAP_FAILED) throw std::bad_alloc();

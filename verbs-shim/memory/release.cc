@@ -137,14 +137,18 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   return false;
 }
 
-bool MemoryRegistrar::reached_by_mem_fd(uint64_t start, uint64_t end) {
+// Whether a NIC reaches a part of [start, end) by the mem fd whose end the kernel does not report.
+bool MemoryRegistrar::goes_untold(uint64_t start, uint64_t end) {
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
-    if (it->second.by_mem_fd) return true;
+    if (it->second.by_mem_fd &&
+        !watch_.covers(std::max(start, it->first), std::min(end, it->second.end)))
+      return true;
   return false;
 }
 
 // The revoker's thread: no device reaches the range by the mem fd any more.
 void MemoryRegistrar::forget_lost(const LostRange& range) try {
+  const NoNewMappings no_new_mappings;
   const Critical critical(*this);
   table_.split_at(range.start);
   table_.split_at(range.end);
@@ -153,19 +157,31 @@ void MemoryRegistrar::forget_lost(const LostRange& range) try {
   watch_.forget(range.start, range.end);
   if (range.moved_to != 0)
     watch_.unwatch_moved(range.moved_to, range.moved_to + (range.end - range.start));
-  // Where the program has mapped anew and registered meanwhile, the window's pages are that
-  // registration's.
+  lose_where_gone(range.start, range.end);
+} catch (...) {  // no room for a border: the next look at /proc/self/maps puts it right
+}
+
+void MemoryRegistrar::lose_unmapped(uint64_t start, uint64_t end) try {
+  const int error = errno;
+  const NoNewMappings no_new_mappings;
+  const Critical critical(*this);
+  lose_where_gone(start, end);
+  errno = error;
+} catch (...) {  // as above
+}
+
+// Where the program has mapped anew and registered meanwhile, the window's pages are that
+// registration's.
+void MemoryRegistrar::lose_where_gone(uint64_t start, uint64_t end) {
   bool any_in_window = false;
-  for (auto it = table_.first_after(range.start); it != table_.end() && it->first < range.end; ++it)
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
     any_in_window |= it->second.place == PagePlace::kWindow;
-  RawVector<Area> areas;
-  if (any_in_window && read_areas(range.start, range.end, areas))
-    for_each_part(areas, range.start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
+  if (any_in_window && read_areas(start, end, areas_of_losses_))
+    for_each_part(areas_of_losses_, start, end, [&](uint64_t from, uint64_t to, const Area* area) {
       if (area == nullptr || !is_window(*area)) lose(from, to);
     });
-  table_.join(range.start, range.end);
+  table_.join(start, end);
   update_bounds();
-} catch (...) {  // no memory to split a range: the next look at /proc/self/maps puts it right
 }
 
 // The program unmapped or replaced [start, end).

@@ -20,6 +20,9 @@ constexpr unsigned kSpins = 1000;
 // With more of them vectors grow.
 constexpr size_t kRangesAtOnce = 1024, kDevices = 512;
 
+// Changes that this thread has begun and not ended.
+thread_local unsigned own_changes = 0;
+
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -113,6 +116,7 @@ uint64_t Revoker::begin_change() {
   const std::lock_guard lock(mutex_);
   changes_.push_back(++last_change_);
   if (closers_++ == 0) close_gates();
+  own_changes++;
   return last_change_;
 }
 
@@ -120,19 +124,20 @@ void Revoker::end_change(uint64_t change, const LostRange* ranges, size_t count)
   const std::lock_guard lock(mutex_);
   lost_.insert(lost_.end(), ranges, ranges + count);
   ended_changes_.push_back(change);
+  own_changes--;
   work_.fetch_add(1, std::memory_order_release);
   futex_wake(work_);
 }
 
 // Not for changes after it: a program that changes its mappings all the time must not keep another
-// thread from registering.
+// thread from registering. Nor for a change that this thread is at.
 void Revoker::begin_registration() {
   uint64_t last = UINT64_MAX;
   for (;;) {
     const uint32_t seen = done_.load(std::memory_order_acquire);
     {
       const Quiet quiet(mutex_);
-      if (last == UINT64_MAX) last = last_change_;
+      if (last == UINT64_MAX) last = own_changes == 0 ? last_change_ : 0;
       if (std::ranges::none_of(changes_, [last](uint64_t change) { return change <= last; })) {
         registrations_++;
         return;

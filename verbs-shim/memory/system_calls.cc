@@ -3,75 +3,80 @@
 #include <cerrno>
 
 #include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/libc_calls.h"
 
 namespace hostnic::memory {
 
-// A system call that may take [start, end) away. While it runs no NIC uses the mem fd, if it could
-// reach the range so.
+// A call that may take parts of the table away. While it runs this thread takes no signal (a
+// handler's calls might wait for its end), and no NIC uses the mem fd if it could reach by it what
+// the kernel does not tell of. The registrar's lock is not held meanwhile: others who watch
+// mappings may deregister within.
 class MemoryRegistrar::Change {
  public:
-  Change(MemoryRegistrar& registrar, uint64_t start, uint64_t end) : revoker_(registrar.revoker_) {
-    begin(registrar, start, end);
+  explicit Change(MemoryRegistrar& registrar) : registrar_(registrar) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &signals_);
   }
   ~Change() {
-    if (begun_) revoker_.end_change(change_, lost_, count_);
+    if (begun_) registrar_.revoker_.end_change(change_, lost_, count_);
+    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
   }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  void begin(MemoryRegistrar& registrar, uint64_t start, uint64_t end) {
-    if (begun_ || !revoker_.runs() || !registrar.reached_by_mem_fd(start, end)) return;
+  // With the registrar's lock.
+  void may_take(uint64_t start, uint64_t end) {
+    Revoker& revoker = registrar_.revoker_;
+    if (begun_ || !revoker.runs() || !registrar_.goes_untold(start, end)) return;
     begun_ = true;
-    change_ = revoker_.begin_change();
+    change_ = revoker.begin_change();
   }
-  // It did take it away.
-  void lost(uint64_t start, uint64_t end) {
-    if (begun_ && start < end) lost_[count_++] = {start, end, 0};
+  // It did take [start, end).
+  void took(uint64_t start, uint64_t end) {
+    if (start >= end) return;
+    if (begun_) lost_[count_++] = {start, end, 0};
+    registrar_.lose_unmapped(start, end);
   }
 
  private:
-  Revoker& revoker_;
+  MemoryRegistrar& registrar_;
   bool begun_ = false;
   uint64_t change_ = 0;
   LostRange lost_[2];
   size_t count_ = 0;
+  sigset_t signals_;
 };
 
 bool MemoryRegistrar::in_table(uint64_t start, uint64_t end) {
-  const Critical critical(*this);
   const auto range = table_.first_after(start);
   return range != table_.end() && range->first < end;
 }
 
-int MemoryRegistrar::munmap(void* at, size_t length_bytes) try {
-  const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (!in_table(start, end)) return raw_munmap(at, length_bytes);
+// False: nothing in the table is concerned.
+bool MemoryRegistrar::begin_change(Change& change, uint64_t start, uint64_t end) {
   const Critical critical(*this);
-  Change change(*this, start, end);
-  const int result = raw_munmap(at, length_bytes);
-  if (result == 0) {
-    change.lost(start, end);
-    lose(start, end);
-    table_.join(start, end);  // on demand, memory comes and goes while it is registered
-  }
+  if (!in_table(start, end)) return false;
+  change.may_take(start, end);
+  return true;
+}
+
+int MemoryRegistrar::munmap(void* at, size_t length_bytes) {
+  const uint64_t start = address(at), end = start + page_up(length_bytes);
+  Change change(*this);
+  const bool concerned = begin_change(change, start, end);
+  const int result = libc_munmap(at, length_bytes);
+  if (concerned && result == 0) change.took(start, end);
   return result;
-} catch (...) {
-  return 0;  // unmapped; what the table has wrong, the next look at /proc/self/maps puts right
 }
 
 void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
                                   off_t offset) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (!in_table(start, end)) return raw_mmap(at, length_bytes, prot, flags, fd, offset);
-  const Critical critical(*this);
-  Change change(*this, start, end);
-  void* result = raw_mmap(at, length_bytes, prot, flags, fd, offset);
-  if (result != MAP_FAILED) try {
-      change.lost(start, end);
-      lose(start, end);
-      table_.join(start, end);
-    } catch (...) {  // as in munmap
-    }
+  Change change(*this);
+  const bool concerned = begin_change(change, start, end);
+  void* result = libc_mmap(at, length_bytes, prot, flags, fd, offset);
+  if (concerned && result != MAP_FAILED) change.took(start, end);
   return result;
 }
 
@@ -102,6 +107,9 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
     case MADV_DODUMP:
       give(start + stash_delta);
       return give(start);
+    case MADV_REMOVE:  // for shared memory only
+      errno = EINVAL;
+      return -1;
     default:
       return give(start);
   }
@@ -117,7 +125,9 @@ bool MemoryRegistrar::in_window(uint64_t start, uint64_t end) {
 int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   if (start % kPageBytes != 0 || end <= start || !in_window(start, end))
-    return raw_madvise(at, length_bytes, advice);
+    return libc_madvise(at, length_bytes, advice);
+  // Whoever watches mappings is told where contents go.
+  if (advice == MADV_DONTNEED && libc_madvise(at, length_bytes, advice) != 0) return -1;
   const Critical critical(*this);
   uint64_t done = start;
   while (done < end) {
@@ -144,17 +154,8 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
-// The pages go home first, for the window can hold them at their own address only. Registrations
-// of the old address are void from then on.
-void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
-                              void* to) try {
-  const Critical critical(*this);
-  const uint64_t start = address(from), end = start + page_up(old_length);
-  const bool replaces = (flags & MREMAP_FIXED) != 0;
-  const uint64_t to_start = address(to), to_end = to_start + page_up(length);
-  Change change(*this, start, end);
-  if (replaces) change.begin(*this, to_start, to_end);
-  watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
+// The window can hold pages at their own address only. False: out of memory, nothing may move.
+bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
@@ -162,26 +163,45 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
     if (range.place == PagePlace::kWindow) {
       if (!return_home(it->first, range)) {
         watch_again(start, end);
-        errno = ENOMEM;
-        return MAP_FAILED;
+        return false;
       }
       range.place = PagePlace::kLost;
       range.stash_delta = 0;
     }
     it = range.registrations > 0 ? std::next(it) : table_.erase(it);
   }
-  void* result = raw_mremap(from, old_length, length, flags, to);
-  const bool stays = result == MAP_FAILED || result == from;
-  const uint64_t kept_end = result == MAP_FAILED ? end : stays ? start + page_up(length) : start;
-  watch_again(start, std::min(kept_end, end));
-  if (result != MAP_FAILED) {
-    change.lost(std::min(kept_end, end), end);
-    if (replaces) {
-      change.lost(to_start, to_end);
-      lose(to_start, to_end);
+  return true;
+}
+
+// Registrations of the old address are void from then on.
+void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
+                              void* to) try {
+  const uint64_t start = address(from), end = start + page_up(old_length);
+  const bool replaces = (flags & MREMAP_FIXED) != 0;
+  const uint64_t to_start = address(to), to_end = to_start + page_up(length);
+  Change change(*this);
+  {
+    const Critical critical(*this);
+    watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
+    change.may_take(start, end);
+    if (replaces) change.may_take(to_start, to_end);
+    if (!bring_home(start, end)) {
+      errno = ENOMEM;
+      return MAP_FAILED;
     }
   }
-  update_bounds();
+  void* result = libc_mremap(from, old_length, length, flags, to);
+  const bool stays = result == MAP_FAILED || result == from;
+  const uint64_t kept_end = result == MAP_FAILED ? end : stays ? start + page_up(length) : start;
+  {
+    const Critical critical(*this);
+    watch_again(start, std::min(kept_end, end));
+    update_bounds();
+  }
+  if (result != MAP_FAILED) {
+    change.took(std::min(kept_end, end), end);
+    if (replaces) change.took(to_start, to_end);
+  }
   return result;
 } catch (...) {
   errno = ENOMEM;

@@ -3,13 +3,21 @@
 // AddressSanitizer looks functions up through our dlsym while its strcmp leads nowhere yet.
 #pragma once
 
-namespace hostnic::abi {
+namespace hostnic::elf {
 
 inline bool starts_with(const char* text, const char* prefix) {
   for (; *prefix != '\0'; ++text, ++prefix) {
     if (*text != *prefix) return false;
   }
   return true;
+}
+
+inline bool same_text(const char* a, const char* b) {
+  while (*a != '\0' && *a == *b) {
+    ++a;
+    ++b;
+  }
+  return *a == *b;
 }
 
 // Address of the default version of `name` in the loaded libc.so.6, null when there is none. Any
@@ -20,4 +28,4 @@ void* libc_symbol(const char* name);
 // this library.
 bool address_is_in(const void* address, const char* file_prefix);
 
-}  // namespace hostnic::abi
+}  // namespace hostnic::elf

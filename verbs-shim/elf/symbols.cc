@@ -1,4 +1,4 @@
-#include "verbs-shim/abi/elf_symbol.h"
+#include "verbs-shim/elf/symbols.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -6,19 +6,11 @@
 
 #include <cstdint>
 
-namespace hostnic::abi {
+namespace hostnic::elf {
 namespace {
 
 constexpr char kLibc[] = "libc.so.6";
 constexpr uint16_t kHiddenVersion = 0x8000;  // bit of a DT_VERSYM entry: not the default version
-
-bool same_text(const char* a, const char* b) {
-  while (*a != '\0' && *a == *b) {
-    ++a;
-    ++b;
-  }
-  return *a == *b;
-}
 
 const char* base_name(const char* path) {
   const char* name = path;
@@ -105,4 +97,4 @@ bool address_is_in(const void* address, const char* file_prefix) {
   return starts_with(base_name(info.dli_fname), file_prefix);
 }
 
-}  // namespace hostnic::abi
+}  // namespace hostnic::elf

@@ -1,0 +1,19 @@
+// libc's own functions for mappings, behind the interposers: not the bare system calls, for others
+// who watch a program's memory (UCX, libfabric, Open MPI) write a jump to theirs over libc's code.
+// What they then do, such as deregistering the memory, happens within the call.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace hostnic::memory {
+
+// Each is found at the first call; where there is no libc.so.6, the system call takes its place.
+// Any thread, also before constructors ran and in signal handlers; errno as of the originals.
+int libc_munmap(void* at, size_t length);
+void* libc_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset);
+int libc_madvise(void* at, size_t length, int advice);
+void* libc_mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+
+}  // namespace hostnic::memory
