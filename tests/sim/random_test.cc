@@ -158,6 +158,7 @@ class RandomRun {
       traffic.signalled_percent = random_.percent(50) ? 100 : 20;
       traffic.pause_us = random_.percent(50) ? 5 : 100;
       traffic.short_lived_regions = random_.percent(30);
+      traffic.memory_comes_back = traffic.short_lived_regions && traffic.reach == Reach::kMemFd;
       traffic.requests = 60;
       traffic.max_bytes = max_bytes_;
       flows_.push_back(

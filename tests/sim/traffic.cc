@@ -137,6 +137,14 @@ void Traffic::deregister(Request& r) {
   r.far_keys.clear();
 }
 
+// The program is done with what arrived there, and uses the memory, or what lies at its address
+// next, for something else: whatever comes late must not change it.
+void Traffic::reuse(Host& host, uint8_t* memory, uint64_t length_bytes, uint8_t fill) {
+  if (settings_.memory_comes_back && length_bytes != 0)
+    host.revoke(reinterpret_cast<uint64_t>(memory), length_bytes);
+  std::memset(memory, fill, length_bytes);
+}
+
 // ---- posting
 
 bool Traffic::post_batch(TimeNs now_ns) {
@@ -303,7 +311,11 @@ bool Traffic::post_receives(TimeNs now_ns) {
   while (receives_posted_ - receives_done_ < kReceives && receives_posted_ < receives_allowed_ &&
          !finished()) {
     const uint64_t offset = uint64_t{receives_posted_ % kReceives} * receive_bytes_;
-    const auto sges = split(receives_.address(offset), receive_bytes_, receives_key_);
+    uint32_t key = receives_key_;
+    if (settings_.short_lived_regions)
+      key = receive_keys_.emplace_back(
+          responder_.host->add_mr(receives_, kAccessLocalWrite, settings_.reach));
+    const auto sges = split(receives_.address(offset), receive_bytes_, key);
     const int error = responder_.post_recv({.wr_id = receives_posted_, .sges = sges});
     if (error != 0) {
       fail(fmt::format("post_recv answers {}", error));
@@ -388,7 +400,7 @@ void Traffic::check_completed(uint32_t number) {
 
 void Traffic::check_read(uint32_t number) {
   Request& r = requests_[number];
-  const uint8_t* landed = landing_.data() + r.landing_offset;
+  uint8_t* landed = landing_.data() + r.landing_offset;
   if (is_atomic(r.op)) {
     uint64_t result;
     std::memcpy(&result, landed, 8);
@@ -401,6 +413,7 @@ void Traffic::check_read(uint32_t number) {
     while (newer_end < requests_.size() && !requests_[newer_end].fence) ++newer_end;
     check_bytes("read", number, landed, newer_end);
   }
+  reuse(*requester_.host, landed, r.length_bytes, static_cast<uint8_t>(number));
   std::copy(landed, landed + r.length_bytes,
             landing_reference_.begin() + static_cast<ptrdiff_t>(r.landing_offset));
   landing_outstanding_ -= r.landing_span;
@@ -447,7 +460,11 @@ void Traffic::check_receive(const driver::Completion& c) {
   const uint32_t filled = r.op == SendOp::kWriteImm ? 0 : r.length_bytes;
   if (filled != 0 && std::memcmp(buffer, r.expected.data(), filled) != 0)
     fail(fmt::format("receive {} of {} {}: wrong bytes", c.wr_id, name_of(r.op), number));
-  std::memset(buffer, kUntouched, filled);
+  reuse(*responder_.host, buffer, filled, kUntouched);
+  if (settings_.short_lived_regions) {
+    responder_.host->remove_mr(receive_keys_.front());
+    receive_keys_.pop_front();
+  }
   if (buffer[receive_bytes_ - 1] != kUntouched ||
       std::memcmp(buffer, buffer + 1, receive_bytes_ - 1) != 0) {
     fail(fmt::format("receive {}: bytes behind the message have changed", c.wr_id));

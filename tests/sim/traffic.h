@@ -24,9 +24,12 @@ struct TrafficSettings {
   uint32_t fence_percent = 10;
   uint32_t pause_us = 20;  // at most, between batches of posts
   Reach reach = Reach::kMapped;
-  // Every request names regions of its own, at both ends, that are deregistered the moment it
-  // completes: what still waits or travels of it must not find that an error.
+  // Every request and receive names regions of its own, at both ends, that are deregistered the
+  // moment it completes: what still waits or travels of it must not find that an error.
   bool short_lived_regions = false;
+  // Memory that was received into is unmapped at that moment, before it is deregistered, and other
+  // memory comes to its address. Short-lived regions that the mem fd reaches only.
+  bool memory_comes_back = false;
 };
 
 class Traffic final : public World::Program {
@@ -83,6 +86,7 @@ class Traffic final : public World::Program {
   uint32_t near_key(Request& r, const Memory& memory, uint32_t access, uint32_t lasting_key);
   uint32_t far_key(Request& r, const Memory& memory, uint32_t lasting_key);
   void deregister(Request& r);
+  void reuse(Host& host, uint8_t* memory, uint64_t length_bytes, uint8_t fill);
   std::vector<Sge> split(uint64_t address, uint32_t length_bytes, uint32_t key);
   uint64_t take_landing(Request& r, uint32_t length_bytes);
   bool post_receives(TimeNs now_ns);
@@ -126,6 +130,7 @@ class Traffic final : public World::Program {
   uint32_t turns_ = 0;
 
   uint32_t receives_posted_ = 0, receives_done_ = 0;
+  std::deque<uint32_t> receive_keys_;  // short-lived: of those that are posted
   uint32_t receives_allowed_ = 0;
   uint32_t visible_checked_ = 0;  // WRITEs before this were visible at some receive completion
 };
