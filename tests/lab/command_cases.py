@@ -95,7 +95,9 @@ OPENS_A_DEVICE = r"""
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
-int main(void) {
+#include <unistd.h>
+int main(int argc, char **argv) {
+  if (argc > 1 && (setgid(atoi(argv[1])) != 0 || setuid(atoi(argv[1])) != 0)) return 4;
   int count = 0;
   struct ibv_device **list = ibv_get_device_list(&count);
   struct ibv_context *context = count ? ibv_open_device(list[0]) : NULL;
@@ -133,6 +135,28 @@ def debugger_cases(maker, scratch):
             f"{shell_quote(maker.lab([], ['sh', '-c', line]))} && "
             + shell_quote(maker.lab([], run.split()))], 120, True,
             output_has(r"registered\nregistered\ndone\nregistered\n"), skip=skip)
+
+
+def user_cases(maker, scratch):
+    """Root's lab, opened to others, and programs that become others."""
+    source, program = scratch / "opens_a_device.c", scratch / "opens_a_device"
+    source.write_text(OPENS_A_DEVICE)
+    scratch.chmod(0o755)
+    nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+    line = f"{program} 65534 && {nobody} {program} && ! {nobody} {program} 0 && echo done"
+    skip = None
+    if os.geteuid() != 0:
+        skip = "needs root to become somebody else"
+    elif shutil.which("setpriv") is None:
+        skip = "setpriv is not installed (util-linux)"
+    yield Case("other users' programs in a lab that lets them in", [
+        "sh", "-c", f"cc -o {program} {source} -libverbs && "
+        + shell_quote(maker.lab(["--socket-mode", "0666"], ["sh", "-c", line]))], 60, True,
+        output_has(r"^registered\nregistered\ndone\n"), skip=skip)
+    yield Case("other users' programs in a lab that does not", [
+        "sh", "-c", f"cc -o {program}_2 {source} -libverbs && "
+        + shell_quote(maker.lab([], ["sh", "-c", f"{program}_2 65534; test $? = 1 && echo refused"]))], 60, True,
+        output_has(r"^refused\n"), skip=skip)
 
 
 # Programs that read sysfs instead of asking the library.

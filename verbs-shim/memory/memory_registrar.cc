@@ -1,6 +1,7 @@
 #include "verbs-shim/memory/memory_registrar.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -60,11 +61,17 @@ void MemoryRegistrar::open_own_memory() {
 }
 
 void MemoryRegistrar::open_own_memory_locked() {
+  if (mem_fd_ >= 0 && pagemap_fd_ >= 0) return;
+  // A process that has changed its user is not "dumpable", and then its files here are root's: for
+  // the moment it is.
+  const int dumpable = prctl(PR_GET_DUMPABLE);
+  if (dumpable != 1) prctl(PR_SET_DUMPABLE, 1);
   if (mem_fd_ < 0) {
     mem_fd_ = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     mem_error_ = mem_fd_ < 0 ? errno : 0;
   }
   if (pagemap_fd_ < 0) pagemap_fd_ = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (dumpable != 1) prctl(PR_SET_DUMPABLE, 0);
 }
 
 Failure MemoryRegistrar::read_environment() {
@@ -120,8 +127,8 @@ Failure MemoryRegistrar::init_locked(int window_fd) {
   migrator_.use({window_fd_, mem_fd_, pagemap_fd_, &userfault_});
   if (mem_fd_ < 0)
     return failure(mem_error_,
-                   "hostnicd can't reach this program's memory: /proc/self/mem: %s (a set-uid "
-                   "program, or one that changed its user before it opened the device?)",
+                   "hostnicd can't reach this program's memory: /proc/self/mem: %s (is /proc "
+                   "mounted?)",
                    std::strerror(mem_error_));
   return {};
 }

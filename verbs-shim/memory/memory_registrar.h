@@ -81,8 +81,8 @@ class MemoryRegistrar {
   MemoryRegistrar(const MemoryRegistrar&) = delete;
   MemoryRegistrar& operator=(const MemoryRegistrar&) = delete;
 
-  // Opens /proc/self/mem and pagemap. They can't be opened any more after the program changed its
-  // user, so call it early (also from a constructor); init() does otherwise. Any thread.
+  // Opens /proc/self/mem and pagemap, also after the program changed its user; init() does
+  // otherwise. Any thread.
   void open_own_memory();
   // The descriptor for hostnicd's mem fd transfers, or -1. Valid until fork.
   int mem_fd() const { return mem_fd_.load(std::memory_order_acquire); }
