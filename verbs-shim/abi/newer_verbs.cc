@@ -1,0 +1,118 @@
+// Verbs of libraries that are newer than the headers here (rdma-core 58 to 65): a program built
+// with them finds what this device has, and EOPNOTSUPP instead of a call into the real library with
+// an object that is not its own.
+#include "verbs-shim/abi/exports.h"
+#include "verbs-shim/abi/limits.h"
+#include "verbs-shim/abi/objects.h"
+#include "verbs-shim/abi/real_verbs.h"
+#include "verbs-shim/abi/registry.h"
+
+using namespace hostnic::abi;
+
+// Incomplete, so that newer headers may define them.
+struct ibv_buf;
+struct ibv_dmah;
+struct ibv_dmah_init_attr;
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
+struct ibv_mr_init_attr;
+
+namespace {
+
+// ibv_mr_init_attr as the ABI has it.
+struct MrInitAttr {
+  size_t length;
+  int access;
+  uint64_t comp_mask;  // which of the fields below count
+  uint64_t iova;
+  void* addr;
+  int fd;
+  uint64_t fd_offset;
+  ibv_dmah* dmah;
+  ibv_buf* buf;
+};
+// Bits of comp_mask: the fields in their order. Files, handles and buffers of the
+// library's come from verbs that this device does not have.
+constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kKnownFields = 0x3f;
+
+}  // namespace
+
+HOSTNIC_VERB ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* init_attr) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, ibv_mr_init_attr*)> real("ibv_reg_mr_ex",
+                                                                      "IBVERBS_1.15");
+  if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, init_attr);
+  const auto* attr = reinterpret_cast<const MrInitAttr*>(init_attr);
+  if (attr->comp_mask & ~kKnownFields) return fail_null(EINVAL);
+  if (attr->comp_mask & ~(kHasIova | kHasAddr)) return fail_null(EOPNOTSUPP);
+  if (!(attr->comp_mask & kHasAddr)) return fail_null(EINVAL);
+  const uint64_t iova =
+      attr->comp_mask & kHasIova ? attr->iova : reinterpret_cast<uint64_t>(attr->addr);
+  return (ibv_reg_mr_iova2)(pd, attr->addr, attr->length, iova,
+                            static_cast<unsigned int>(attr->access));
+}
+
+HOSTNIC_VERB int ibv_query_port_speed(ibv_context* context, uint32_t port,
+                                      uint64_t* speed_100mbps) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, uint32_t, uint64_t*)> real("ibv_query_port_speed",
+                                                                         "IBVERBS_1.16");
+  if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, speed_100mbps);
+  if (port != kPortNumber) return fail(EINVAL);
+  *speed_100mbps = object_of(context)->driver->device().speed_mbps / 100;
+  return 0;
+}
+
+HOSTNIC_VERB ibv_dmah* ibv_alloc_dmah(ibv_context* context, ibv_dmah_init_attr* attr) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_dmah*(ibv_context*, ibv_dmah_init_attr*)> real("ibv_alloc_dmah",
+                                                                               "IBVERBS_1.15");
+  if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
+  return real.foreign(context, attr);
+}
+
+HOSTNIC_VERB void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buffer) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<void*(ibv_pd*, size_t, ibv_buf**)> real("ibv_alloc_buf",
+                                                                    "IBVERBS_1.17");
+  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
+  return real.foreign(pd, size, buffer);
+}
+
+HOSTNIC_VERB ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, size_t length,
+                                    int access) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_mr*(ibv_pd*, ibv_buf*, void*, size_t, int)> real("ibv_reg_buf_mr",
+                                                                                 "IBVERBS_1.17");
+  if (is_ours(Kind::kPd, pd)) return fail_null(EINVAL);  // a buffer of another device
+  return real.foreign(pd, buffer, address, length, access);
+}
+
+HOSTNIC_VERB int _ibv_query_comp_cntr_caps(ibv_context* context, ibv_comp_cntr_caps* caps,
+                                           size_t size_bytes) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_context*, ibv_comp_cntr_caps*, size_t)> real(
+      "_ibv_query_comp_cntr_caps", "IBVERBS_1.18");
+  if (is_ours(Kind::kContext, context)) return fail(EOPNOTSUPP);
+  return real.foreign(context, caps, size_bytes);
+}
+
+HOSTNIC_VERB ibv_comp_cntr* ibv_create_comp_cntr(ibv_context* context,
+                                                 ibv_comp_cntr_init_attr* attr) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<ibv_comp_cntr*(ibv_context*, ibv_comp_cntr_init_attr*)> real(
+      "ibv_create_comp_cntr", "IBVERBS_1.18");
+  if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
+  return real.foreign(context, attr);
+}
+
+HOSTNIC_VERB int ibv_qp_attach_comp_cntr(ibv_qp* qp, ibv_comp_cntr* counter,
+                                         ibv_qp_attach_comp_cntr_attr* attr) {
+  const CancellationOff cancellation_off;
+  static constinit RealVerb<int(ibv_qp*, ibv_comp_cntr*, ibv_qp_attach_comp_cntr_attr*)> real(
+      "ibv_qp_attach_comp_cntr", "IBVERBS_1.18");
+  if (is_ours(Kind::kQp, qp)) return fail(EOPNOTSUPP);
+  return real.foreign(qp, counter, attr);
+}
