@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/ioctl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,9 +21,12 @@
 namespace hostnic::memory {
 namespace {
 
-constexpr size_t kExactRanges = 512;  // with more of them, whole blocks are watched
 constexpr uint64_t kBlockBytes = 2 << 20;
 constexpr size_t kEventsAtOnce = 16;
+// How long a registration waits for other threads' unmappings: some seconds, and then it may be
+// taken for what was unmapped, which is an error to its user and harms nobody.
+constexpr unsigned kYields = 100, kMostTries = 100'000;
+constexpr long kPauseNs = 20'000;
 
 }  // namespace
 
@@ -96,9 +101,27 @@ bool MappingWatch::read_events() {
   }
 }
 
+// From before a watched area goes until its event has been read, such requests are refused with
+// EAGAIN; else this one is refused for being about a page of our own.
+bool MappingWatch::report_is_due() const {
+  if (!reports_.load()) return false;
+  uffdio_writeprotect request{};
+  request.range = {page_down(address(this)), kPageBytes};
+  return ioctl(fd_, UFFDIO_WRITEPROTECT, &request) != 0 && errno == EAGAIN;
+}
+
+void MappingWatch::wait_for_reports() const {
+  const int error = errno;
+  for (unsigned tries = 0; tries < kMostTries && report_is_due(); tries++) {
+    const timespec pause{0, kPauseNs};
+    tries < kYields ? void(sched_yield()) : void(nanosleep(&pause, nullptr));
+  }
+  errno = error;
+}
+
 bool MappingWatch::watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end) {
   if (fd_ < 0) return false;
-  if (ranges_.size() > kExactRanges) {
+  if (watches_blocks()) {
     start = std::max(area_start, start & ~(kBlockBytes - 1));
     end = std::min(area_end, (end + kBlockBytes - 1) & ~(kBlockBytes - 1));
   }

@@ -24,10 +24,16 @@ class MappingWatch {
   const char* error() const { return error_; }
   bool runs() const { return fd_ >= 0; }
 
+  // Returns when every unmapping whose room a caller's memory may lie in has been reported to the
+  // revoker. Any thread, without a lock.
+  void wait_for_reports() const;
+
   // In the registrar's critical section. Watches [start, end), which lies in one area that reaches
   // from `area_start` to `area_end`; of many small ranges more than that, because each costs the
   // process up to two areas. False: this memory can't be watched. Throws std::bad_alloc.
   bool watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end);
+  // There are so many ranges that more than asked for is watched.
+  bool watches_blocks() const { return ranges_.size() > kExactRanges; }
   // No longer, as far as it is watched: before pages of it are moved by us. Throws std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);
   // It is no longer mapped. Throws std::bad_alloc.
@@ -43,8 +49,11 @@ class MappingWatch {
   void forget_parent();
 
  private:
+  static constexpr size_t kExactRanges = 512;
+
   void run();
   bool waits_for_events();
+  bool report_is_due() const;
   bool read_events();
 
   Revoker* revoker_ = nullptr;

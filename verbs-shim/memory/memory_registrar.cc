@@ -183,6 +183,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.stack_low = page_down(frame - kStackMargin);
   request.stack_high = page_up(frame + kStackMargin);
   Registration registration;
+  watch_.wait_for_reports();
   registration.registering = Revoker::Registering(revoker_);
   Described described;
   Failure failed = add_once(request, described);

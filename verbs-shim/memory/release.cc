@@ -97,16 +97,21 @@ void MemoryRegistrar::unpark() {
   }
 }
 
-// A watched range stays whole as long as anything in it needs that: parts of it would each be an
-// area of the process's.
+// Of many watched ranges, each stays whole as long as anything in it needs that: parts of it would
+// each be an area of the process's. Of few, just that stays.
 void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
   uint64_t from = 0, to = 0;
   for (uint64_t at = start; watch_.next_range(at, from, to) && from < end; at = to) {
-    bool needed = false;
-    for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it)
-      needed |= it->second.by_mem_fd ||
-                (it->second.place == PagePlace::kWindow && it->second.registrations == 0);
-    if (!needed) watch_.unwatch(from, to);
+    const bool whole = watch_.watches_blocks();
+    uint64_t unneeded_from = from;
+    for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it) {
+      const PageRange& range = it->second;
+      if (!range.by_mem_fd && (range.place != PagePlace::kWindow || range.registrations != 0))
+        continue;
+      if (!whole && it->first > unneeded_from) watch_.unwatch(unneeded_from, it->first);
+      unneeded_from = std::min(to, range.end);
+    }
+    if (unneeded_from == from || (!whole && unneeded_from < to)) watch_.unwatch(unneeded_from, to);
   }
 }
 
