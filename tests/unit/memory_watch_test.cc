@@ -209,6 +209,36 @@ TEST_F(MemoryWatch, ManySmallRegionsStayFewAreas) {
   EXPECT_LT(area_count(), before + 20);
 }
 
+// What one thread unmaps another gets and registers before the kernel has reported the end of the
+// first: that report is not about the second.
+TEST_F(MemoryWatch, RoomGivenOutAgainIsNotRevoked) {
+  needs_watch();
+  std::atomic<bool> stop{false};
+  std::thread unmapper([&] {
+    Nic other(registrar().window_fd());
+    while (!stop.load()) {
+      void* page = raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      Nic::Mr mr;
+      ASSERT_TRUE(other.add(reinterpret_cast<uint64_t>(page) + kSkew, 64, mr)) << other.error;
+      raw_munmap(page, kPage);
+      other.remove(mr);
+    }
+  });
+  for (int round = 0; round < 500 && !HasFailure(); round++) {
+    void* page = raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto va = reinterpret_cast<uint64_t>(page);
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(va + kSkew, 64, mr)) << nic.error;
+    const size_t before = device.revocations(va, kPage);
+    for (int turn = 0; turn < 20; turn++) std::this_thread::yield();
+    EXPECT_EQ(before, device.revocations(va, kPage)) << "round " << round;
+    nic.remove(mr);
+    raw_munmap(page, kPage);
+  }
+  stop.store(true);
+  unmapper.join();
+}
+
 // A program that unmaps may map at that very place next: none of our threads takes it meanwhile.
 TEST_F(MemoryWatch, RoomThatWasMadeStaysFree) {
   needs_watch();
