@@ -70,7 +70,8 @@ std::string file_of(void* address) {
 }
 
 TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
-  const std::set<std::string> hooks = {"dlsym",
+  const std::set<std::string> hooks = {"dlopen",
+                                       "dlsym",
                                        "dlvsym",
                                        "open",
                                        "open64",
@@ -230,6 +231,99 @@ TEST_F(AbiPreloaded, OtherHandlesAreNotOurs) {
 TEST_F(AbiPreloaded, NextMeansTheCallersNext) {
   EXPECT_EQ(file_of(dlsym(RTLD_NEXT, "ibv_get_device_list")), library());
   EXPECT_EQ(file_of(dlvsym(RTLD_NEXT, "ibv_get_device_list", "IBVERBS_1.1")), library());
+}
+
+// By whatever path and name libibverbs is loaded: that in NCCL_LIBIBVERBS_SO, a link to it, a copy
+// that a Python wheel brought along.
+TEST_F(AbiPreloaded, LookUpsInLibibverbsByPathFindUs) {
+  void* stock = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+  ASSERT_NE(stock, nullptr);
+  const std::string file = file_of(dlsym(stock, "ibv_wc_status_str"));
+  ASSERT_EQ(file[0], '/');
+  char directory[] = "/tmp/abi-library-test.XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string link = std::string(directory) + "/verbs.so";
+  const std::string copy = std::string(directory) + "/libverbs-4f5a.so";
+  EXPECT_EQ(symlink(file.c_str(), link.c_str()), 0);
+  std::ofstream(copy, std::ios::binary) << std::ifstream(file, std::ios::binary).rdbuf();
+  for (const std::string& path : {file, link, copy}) {
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(handle, nullptr) << dlerror();
+    EXPECT_EQ(file_of(dlsym(handle, "ibv_get_device_list")), library()) << path;
+    EXPECT_EQ(file_of(dlvsym(handle, "ibv_reg_mr_iova2", "IBVERBS_1.8")), library()) << path;
+    EXPECT_EQ(dlclose(handle), 0);
+  }
+  unlink(link.c_str());
+  unlink(copy.c_str());
+  rmdir(directory);
+}
+
+class AbiDeepBinding : public AbiPreloaded {
+ protected:
+  void SetUp() override {
+    // Their runtimes end a program that asks for it.
+    for (const char* runtime : {"__asan_init", "__tsan_init"})
+      if (dlsym(RTLD_DEFAULT, runtime) != nullptr) GTEST_SKIP() << "sanitizers refuse the flag";
+    AbiPreloaded::SetUp();
+  }
+  static void* load(const std::string& name) {
+    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    EXPECT_NE(handle, nullptr) << dlerror();
+    return handle;
+  }
+  // The file of what the plug-in's function gives.
+  template <typename... Arguments>
+  static std::string bound_to(void* plugin, const char* function, Arguments... arguments) {
+    const auto ask = reinterpret_cast<void* (*)(Arguments...)>(dlsym(plugin, function));
+    return ask != nullptr ? file_of(ask(arguments...)) : "no such function";
+  }
+  static std::string beside_us(const std::string& name) {
+    char path[4096] = {};
+    EXPECT_GT(readlink("/proc/self/exe", path, sizeof path - 1), 0);
+    return std::string(path).substr(0, std::string(path).rfind('/') + 1) + name;
+  }
+};
+
+// By its bare name: it is found by this program's run path, as dlopen finds it.
+TEST_F(AbiDeepBinding, APlugInWithVerbsFindsUs) {
+  void* plugin = load("libplugin-linked.so");
+  EXPECT_EQ(bound_to(plugin, "linked_device_list"), library());
+  EXPECT_EQ(bound_to(plugin, "linked_realpath"), library()) << "sysfs is a part of it";
+}
+
+TEST_F(AbiDeepBinding, APlugInWithVerbsBehindALibraryFindsUs) {
+  void* plugin = load(beside_us("libplugin-through.so"));
+  EXPECT_EQ(bound_to(plugin, "through_device_list"), library());
+}
+
+TEST_F(AbiDeepBinding, APlugInThatLooksVerbsUpFindsUs) {
+  void* plugin = load(beside_us("libplugin-loading.so"));
+  EXPECT_EQ(bound_to(plugin, "loading_device_list", "libibverbs.so.1"), library());
+}
+
+TEST_F(AbiDeepBinding, APlugInWithoutVerbsIsBoundAsItWishes) {
+  void* plugin = load(beside_us("libplugin-without-verbs.so"));
+  EXPECT_NE(bound_to(plugin, "plain_realpath").find("libc.so.6"), std::string::npos);
+}
+
+// What cannot be loaded is refused by the dynamic linker, in its words.
+TEST_F(AbiDeepBinding, FilesThatAreNoLibraryAreRefused) {
+  char path[] = "/tmp/abi-library-test.XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  close(fd);
+  for (const std::string& content : {std::string(),
+                                     std::string("\x7f"
+                                                 "ELF\2\1\1"),
+                                     std::string(5000, 'x')}) {
+    std::ofstream(path, std::ios::trunc | std::ios::binary) << content;
+    EXPECT_EQ(dlopen(path, RTLD_NOW | RTLD_DEEPBIND), nullptr);
+    EXPECT_NE(dlerror(), nullptr);
+  }
+  EXPECT_EQ(dlopen("/nonexistent/plugin.so", RTLD_NOW | RTLD_DEEPBIND), nullptr);
+  EXPECT_NE(std::string(dlerror()).find("/nonexistent/plugin.so"), std::string::npos);
+  EXPECT_NE(dlopen(nullptr, RTLD_NOW | RTLD_DEEPBIND), nullptr) << "the program itself";
+  unlink(path);
 }
 
 // Who writes a jump over munmap's code wants the calls of free, too.

@@ -14,7 +14,7 @@
 
 namespace {
 
-using hostnic::elf::address_is_in;
+using hostnic::elf::is_in_libibverbs;
 using hostnic::elf::libc_symbol;
 using hostnic::elf::same_text;
 using hostnic::elf::starts_with;
@@ -57,7 +57,7 @@ void* if_in_this_library(void* ours) {
 // Whether the program asked the real libibverbs. RTLD_NEXT is for those that wrap what comes behind
 // them: they get that.
 bool asks_libibverbs(void* handle, const void* theirs) {
-  return handle != RTLD_NEXT && theirs != nullptr && address_is_in(theirs, "libibverbs.so");
+  return handle != RTLD_NEXT && theirs != nullptr && is_in_libibverbs(theirs);
 }
 
 }  // namespace

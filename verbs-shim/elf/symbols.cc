@@ -27,18 +27,22 @@ const link_map* find_libc() {
   return nullptr;
 }
 
+// glibc relocates these entries of l_ld in place on most machines; where it does not, they are
+// offsets.
+uintptr_t address_of(const link_map& map, const ElfW(Dyn) & entry) {
+  const uintptr_t value = entry.d_un.d_ptr;
+  return value < map.l_addr ? value + map.l_addr : value;
+}
+
 struct SymbolTable {
   const ElfW(Sym) * symbols = nullptr;
   const char* strings = nullptr;
   const uint16_t* versions = nullptr;
   const uint32_t* hash = nullptr;  // DT_GNU_HASH
 
-  // glibc relocates these entries of l_ld in place on most machines; where it does not, they are
-  // offsets.
   explicit SymbolTable(const link_map& map) {
     for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
-      const uintptr_t value = entry->d_un.d_ptr;
-      const uintptr_t address = value < map.l_addr ? value + map.l_addr : value;
+      const uintptr_t address = address_of(map, *entry);
       if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(address);
       if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(address);
       if (entry->d_tag == DT_VERSYM) versions = reinterpret_cast<const uint16_t*>(address);
@@ -47,6 +51,17 @@ struct SymbolTable {
   }
   bool complete() const { return symbols && strings && versions && hash; }
 };
+
+// DT_SONAME, null without one.
+const char* own_name(const link_map& map) {
+  const char* strings = nullptr;
+  const ElfW(Dyn)* name = nullptr;
+  for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(address_of(map, *entry));
+    if (entry->d_tag == DT_SONAME) name = entry;
+  }
+  return strings != nullptr && name != nullptr ? strings + name->d_un.d_val : nullptr;
+}
 
 uint32_t gnu_hash(const char* name) {
   uint32_t hash = 5381;
@@ -91,10 +106,13 @@ void* libc_symbol(const char* name) {
   return address;
 }
 
-bool address_is_in(const void* address, const char* file_prefix) {
+bool is_in_libibverbs(const void* address) {
   Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
-  return starts_with(base_name(info.dli_fname), file_prefix);
+  link_map* map = nullptr;
+  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return false;
+  const char* name = map != nullptr ? own_name(*map) : nullptr;
+  if (name == nullptr) name = info.dli_fname != nullptr ? base_name(info.dli_fname) : "";
+  return starts_with(name, "libibverbs.so") || starts_with(name, "libibverbs-");
 }
 
 }  // namespace hostnic::elf

@@ -24,8 +24,8 @@ inline bool same_text(const char* a, const char* b) {
 // thread, also before constructors ran; takes no lock of the dynamic linker, allocates nothing.
 void* libc_symbol(const char* name);
 
-// Whether `address` lies in a loaded object whose file name starts with `file_prefix`, and not in
-// this library.
-bool address_is_in(const void* address, const char* file_prefix);
+// Whether `address` lies in a loaded libibverbs: whatever its file is called, its own name
+// (DT_SONAME) tells; wheels of Python bring one along as libibverbs-HASH.
+bool is_in_libibverbs(const void* address);
 
 }  // namespace hostnic::elf

@@ -1,0 +1,3 @@
+// A library that uses verbs through another only.
+extern "C" void* linked_device_list();
+extern "C" void* through_device_list() { return linked_device_list(); }
