@@ -44,21 +44,29 @@ uint64_t offset_of(const std::vector<Elf64_Phdr>& headers, uint64_t address) {
   return 0;
 }
 
-std::vector<std::string> read_needed(std::ifstream& file, const std::vector<Elf64_Phdr>& headers,
-                                     const Elf64_Phdr& dynamic) {
+struct DynamicSegment {
+  std::vector<std::string> needed;
+  std::string own_name;  // DT_SONAME
+};
+
+DynamicSegment read_dynamic(std::ifstream& file, const std::vector<Elf64_Phdr>& headers,
+                            const Elf64_Phdr& dynamic) {
   std::vector<uint64_t> names;
   uint64_t strings = 0;
+  std::optional<uint64_t> own_name;
   for (size_t i = 0; i < kMaxDynamicEntries && (i + 1) * sizeof(Elf64_Dyn) <= dynamic.p_filesz;
        ++i) {
     const auto entry = read_at<Elf64_Dyn>(file, dynamic.p_offset + i * sizeof(Elf64_Dyn));
     if (!entry || entry->d_tag == DT_NULL) break;
     if (entry->d_tag == DT_NEEDED) names.push_back(entry->d_un.d_val);
+    if (entry->d_tag == DT_SONAME) own_name = entry->d_un.d_val;
     if (entry->d_tag == DT_STRTAB) strings = offset_of(headers, entry->d_un.d_ptr);
   }
-  std::vector<std::string> needed;
-  if (strings == 0) return needed;
-  for (const uint64_t name : names) needed.push_back(text_at(file, strings + name));
-  return needed;
+  DynamicSegment found;
+  if (strings == 0) return found;
+  for (const uint64_t name : names) found.needed.push_back(text_at(file, strings + name));
+  if (own_name) found.own_name = text_at(file, strings + *own_name);
+  return found;
 }
 
 }  // namespace
@@ -97,7 +105,11 @@ ElfProgram read_elf_program(const std::string& path) {
     if (each.p_type == PT_DYNAMIC) dynamic = &each;
   program.is_elf = true;
   program.is_static = !has_interpreter;
-  if (dynamic != nullptr) program.needed = read_needed(file, headers, *dynamic);
+  if (dynamic == nullptr) return program;
+  DynamicSegment found = read_dynamic(file, headers, *dynamic);
+  program.needed = std::move(found.needed);
+  // The dynamic linker, run as a program to start another, does what it always does.
+  if (found.own_name.starts_with("ld-linux")) program.is_static = false;
   return program;
 }
 

@@ -9,7 +9,7 @@ namespace hostnic::cli {
 
 struct ElfProgram {
   bool is_elf = false;
-  bool is_static = false;           // no dynamic linker: preloading has no effect
+  bool is_static = false;           // no dynamic linker, nor one itself: no preloading
   std::vector<std::string> needed;  // names of its libraries
 };
 

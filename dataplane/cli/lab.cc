@@ -15,6 +15,7 @@
 #include <iterator>
 
 #include "dataplane/cli/locate.h"
+#include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
@@ -167,7 +168,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   running_daemon = &daemon;
   running_directory = &*directory;
   ChildOptions child;
-  warn_if_static("lab", command);
+  warn_if_not_preloaded("lab", command);
   child.environment = {{"LD_PRELOAD", *preload},
                        {"ASAN_OPTIONS", asan_options_value(getenv("ASAN_OPTIONS"))},
                        {"HOSTNIC_LAB", "1"},

@@ -103,12 +103,4 @@ std::string asan_options_value(const char* current) {
   return before + (before.empty() ? "" : ":") + "verify_asan_link_order=0";
 }
 
-void warn_if_static(const std::string& subcommand, const std::vector<std::string>& command) {
-  if (command.empty()) return;
-  const std::string file = find_program(command[0], getenv("PATH"));
-  if (!file.empty() && read_elf_program(file).is_static)
-    fmt::print(stderr, "hostnic {}: {} is statically linked: it will see no hnic device\n",
-               subcommand, command[0]);
-}
-
 }  // namespace hostnic::cli

@@ -26,7 +26,5 @@ std::string join_preloads(const std::vector<std::string>& first, const std::stri
 // ASAN_OPTIONS with the check left out that a runtime is the first library: of programs that the
 // command starts nobody knows in time whether they need one, and behind the shim it works as well.
 std::string asan_options_value(const char* current);
-// Says so, where preloading can have no effect on the command.
-void warn_if_static(const std::string& subcommand, const std::vector<std::string>& command);
 
 }  // namespace hostnic::cli

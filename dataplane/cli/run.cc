@@ -8,6 +8,7 @@
 
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/locate.h"
+#include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
 
 namespace hostnic::cli {
@@ -26,7 +27,7 @@ int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
   }
   auto preload = preload_value(getenv("LD_PRELOAD"), command);
   if (!preload) return fail("run", preload.error());
-  warn_if_static("run", command);
+  warn_if_not_preloaded("run", command);
   setenv("LD_PRELOAD", preload->c_str(), 1);
   setenv("ASAN_OPTIONS", asan_options_value(getenv("ASAN_OPTIONS")).c_str(), 1);
   setenv("HOSTNIC_SOCKET", socket_path.c_str(), 1);

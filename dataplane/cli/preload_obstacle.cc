@@ -1,0 +1,100 @@
+#include "dataplane/cli/preload_obstacle.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "dataplane/cli/elf_program.h"
+
+namespace hostnic::cli {
+namespace {
+
+// As the kernel: interpreters of interpreters, and how much of a first line counts.
+constexpr int kMaxInterpreters = 5;
+constexpr size_t kMaxFirstLine = 256;
+
+// The words behind "#!"; none: no script.
+std::vector<std::string> interpreter_line(const std::string& file) {
+  std::ifstream script(file, std::ios::binary);
+  std::string line(kMaxFirstLine, '\0');
+  script.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<size_t>(script.gcount()));
+  if (!line.starts_with("#!")) return {};
+  std::istringstream words(line.substr(2, line.find('\n') - 2));
+  std::vector<std::string> found;
+  for (std::string word; words >> word;) found.push_back(word);
+  return found;
+}
+
+// The program that `env` starts with these arguments, without a path; empty: none.
+std::string started_by_env(const std::vector<std::string>& words) {
+  if (std::filesystem::path(words[0]).filename() != "env") return {};
+  for (size_t i = 1; i < words.size(); ++i) {
+    if (words[i][0] != '-' && words[i].find('=') == std::string::npos) return words[i];
+  }
+  return {};
+}
+
+// Root's own rights do not grow by a file's.
+bool gains_capabilities(const std::string& file) {
+  return getuid() != 0 && getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
+}
+
+// The kernel gives no rights by files to who renounced them, nor on such a file system.
+bool rights_count(const std::string& file) {
+  struct statvfs system;
+  return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1 && statvfs(file.c_str(), &system) == 0 &&
+         (system.f_flag & ST_NOSUID) == 0;
+}
+
+std::string obstacle_of_program(const std::string& file) {
+  if (read_elf_program(file).is_static) return "is statically linked";
+  struct stat status;
+  if (stat(file.c_str(), &status) != 0 || !rights_count(file)) return {};
+  if (changes_identity(status, getuid(), getgid()))
+    return "is set-uid or set-gid, which drops preloads";
+  if (gains_capabilities(file)) return "has file capabilities, which drop preloads";
+  return {};
+}
+
+}  // namespace
+
+bool changes_identity(const struct stat& file, uid_t user, gid_t group) {
+  // Set-gid without the group's execute bit meant mandatory locking.
+  const bool set_gid = (file.st_mode & S_ISGID) != 0 && (file.st_mode & S_IXGRP) != 0;
+  return ((file.st_mode & S_ISUID) != 0 && file.st_uid != user) ||
+         (set_gid && file.st_gid != group);
+}
+
+std::string preload_obstacle(const std::vector<std::string>& command, const char* path) {
+  if (command.empty()) return {};
+  std::string file = find_program(command[0], path);
+  std::string name = command[0];
+  for (int i = 0; i < kMaxInterpreters && !file.empty(); ++i) {
+    const std::vector<std::string> words = interpreter_line(file);
+    if (words.empty()) {
+      const std::string obstacle = obstacle_of_program(file);
+      return obstacle.empty() ? std::string() : name + " " + obstacle;
+    }
+    const std::string behind_env = started_by_env(words);
+    file = behind_env.empty() ? words[0] : find_program(behind_env, path);
+    name =
+        fmt::format("{}'s interpreter {}", command[0], behind_env.empty() ? words[0] : behind_env);
+  }
+  return {};
+}
+
+void warn_if_not_preloaded(const std::string& subcommand, const std::vector<std::string>& command) {
+  const std::string obstacle = preload_obstacle(command, getenv("PATH"));
+  if (!obstacle.empty())
+    fmt::print(stderr, "hostnic {}: {}: it will see no hnic device\n", subcommand, obstacle);
+}
+
+}  // namespace hostnic::cli
