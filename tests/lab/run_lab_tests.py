@@ -17,6 +17,7 @@ from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from cm_cases import CM  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
+from loading_cases import loading_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
@@ -243,6 +244,7 @@ class Maker:
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         self.cases += [*refused_cases(self.build, scratch), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
+                       *loading_cases(self, scratch),
                        *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
 
     def write_bw(self, arguments):

@@ -14,8 +14,8 @@
 
 namespace {
 
-using hostnic::elf::is_in_libibverbs;
 using hostnic::elf::libc_symbol;
+using hostnic::elf::library_name;
 using hostnic::elf::same_text;
 using hostnic::elf::starts_with;
 
@@ -54,10 +54,12 @@ void* if_in_this_library(void* ours) {
   return base_of(ours) == base_of(reinterpret_cast<const void*>(&own_handle)) ? ours : nullptr;
 }
 
-// Whether the program asked the real libibverbs. RTLD_NEXT is for those that wrap what comes behind
-// them: they get that.
+// Whether the program asked the real libibverbs; wheels of Python bring one along under a name of
+// its own, libibverbs-HASH. RTLD_NEXT is for those that wrap what comes behind them: they get that.
 bool asks_libibverbs(void* handle, const void* theirs) {
-  return handle != RTLD_NEXT && theirs != nullptr && is_in_libibverbs(theirs);
+  if (handle == RTLD_NEXT || theirs == nullptr) return false;
+  const char* name = library_name(theirs);
+  return starts_with(name, "libibverbs.so") || starts_with(name, "libibverbs-");
 }
 
 }  // namespace

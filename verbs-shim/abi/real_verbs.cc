@@ -13,7 +13,10 @@ void* real_verbs_symbol(const char* name, const char* version) {
   using Dlvsym = void* (*)(void*, const char*, const char*);
   const auto real_dlvsym = reinterpret_cast<Dlvsym>(elf::libc_symbol("dlvsym"));
   if (real_dlvsym == nullptr) return nullptr;
-  if (void* next = real_dlvsym(RTLD_NEXT, name, version)) return next;
+  // Preloaded twice, from two builds, the other one's devices are ours again.
+  void* next = real_dlvsym(RTLD_NEXT, name, version);
+  if (next != nullptr && !elf::starts_with(elf::library_name(next), "libhostnic-verbs.so"))
+    return next;
   // Not in the global scope: loaded by dlopen, or not at all. Kept for ever: contexts live in it.
   static constinit std::atomic<void*> loaded{nullptr};
   void* library = loaded.load(std::memory_order_acquire);

@@ -106,13 +106,13 @@ void* libc_symbol(const char* name) {
   return address;
 }
 
-bool is_in_libibverbs(const void* address) {
+const char* library_name(const void* address) {
   Dl_info info;
   link_map* map = nullptr;
-  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return false;
+  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return "";
   const char* name = map != nullptr ? own_name(*map) : nullptr;
-  if (name == nullptr) name = info.dli_fname != nullptr ? base_name(info.dli_fname) : "";
-  return starts_with(name, "libibverbs.so") || starts_with(name, "libibverbs-");
+  if (name != nullptr) return name;
+  return info.dli_fname != nullptr ? base_name(info.dli_fname) : "";
 }
 
 }  // namespace hostnic::elf

@@ -24,8 +24,8 @@ inline bool same_text(const char* a, const char* b) {
 // thread, also before constructors ran; takes no lock of the dynamic linker, allocates nothing.
 void* libc_symbol(const char* name);
 
-// Whether `address` lies in a loaded libibverbs: whatever its file is called, its own name
-// (DT_SONAME) tells; wheels of Python bring one along as libibverbs-HASH.
-bool is_in_libibverbs(const void* address);
+// The name that the loaded library at `address` has by itself (DT_SONAME), whatever its file is
+// called; without one, its file's. Empty: unknown.
+const char* library_name(const void* address);
 
 }  // namespace hostnic::elf
