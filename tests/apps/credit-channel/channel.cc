@@ -53,7 +53,9 @@ Channel::Channel(const verify::Device& device, const Options& options, Receiver&
   exposed_mr_ = device.register_memory(
       exposed_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
 
-  cq_ = device.create_cq(static_cast<int>(depths.cq_entries()), nullptr);
+  cq_ = device.create_cq(options.trials.cq_entries != 0 ? options.trials.cq_entries
+                                                        : static_cast<int>(depths.cq_entries()),
+                         nullptr);
   ibv_qp_cap caps{};
   caps.max_send_wr = depths.max_send_wr();
   caps.max_recv_wr = depths.max_recv_wr();
@@ -71,14 +73,12 @@ void Channel::prepare(const Hello& peer) {
     throw Failure{"the peer's depths: at least 1 for data, 3 for immediates"};
   peer_ = peer;
   ledger_ = CreditLedger(options_.depths,
-                         options_.ignore_credits ? without_limit(peer.depths) : peer.depths);
+                         options_.trials.ignore_credits ? without_limit(peer.depths) : peer.depths);
   device_.to_init(qp_.get(), attributes_for(device_));
   for (uint32_t i = 0; i < options_.depths.max_recv_wr(); ++i) post_receive(i);
 }
 
-void Channel::start() {
-  device_.to_ready(qp_.get(), attributes_for(device_), kFirstPsn, peer_.qp);
-}
+void Channel::start() { device_.to_ready(qp_.get(), attributes_for(device_), kFirstPsn, peer_.qp); }
 
 // ---- Posting ----
 
@@ -91,7 +91,8 @@ void Channel::send(std::span<const std::byte> message) {
 void Channel::write(uint32_t slot, std::span<const std::byte> bytes) {
   if (waiting_writes_.empty() && ledger_.take(Share::kWrite)) return post_write(slot, bytes);
   ++totals_.waited;
-  waiting_writes_.push_back({slot, static_cast<uint32_t>(bytes.size()), {bytes.begin(), bytes.end()}});
+  waiting_writes_.push_back(
+      {slot, static_cast<uint32_t>(bytes.size()), {bytes.begin(), bytes.end()}});
 }
 
 void Channel::read(uint32_t slot, uint32_t length) {
@@ -102,8 +103,7 @@ void Channel::read(uint32_t slot, uint32_t length) {
 
 void Channel::post_what_may_go() {
   while (true) {
-    const bool for_data =
-        ledger_.uncounted().data >= CreditLedger::half(options_.depths.data);
+    const bool for_data = ledger_.uncounted().data >= CreditLedger::half(options_.depths.data);
     const auto ack = ledger_.take_acknowledgement();
     if (!ack) break;
     ++totals_.acks_sent;
@@ -150,8 +150,7 @@ void Channel::post_read(uint32_t slot, uint32_t length) {
 }
 
 std::span<std::byte> Channel::buffer(uint32_t index) {
-  return std::span(memory_).subspan(size_t{index} * options_.message_bytes,
-                                    options_.message_bytes);
+  return std::span(memory_).subspan(size_t{index} * options_.message_bytes, options_.message_bytes);
 }
 
 // There is one: the ledger lets no more requests through than there are buffers.
@@ -194,7 +193,7 @@ void Channel::post_receive(uint32_t index) {
 }
 
 void Channel::check_receive_is_there() {
-  if (watched_ == nullptr || options_.ignore_credits) return;
+  if (watched_ == nullptr || options_.trials.ignore_credits) return;
   if (totals_.data_sent + totals_.acks_sent >
       watched_->receives_posted_.load(std::memory_order_acquire))
     throw Failure{"more messages than the peer has posted receives; " + describe()};
@@ -237,7 +236,7 @@ void Channel::finish_receive(const ibv_wc& done) {
     agreed = ledger_.received_data();
     ++totals_.data_received;
   }
-  if (!agreed && !options_.ignore_credits)
+  if (!agreed && !options_.trials.ignore_credits)
     throw Failure{"the peer sent or counted more than it could; " + describe()};
 }
 
@@ -248,8 +247,7 @@ void Channel::finish_send(const ibv_wc& done) {
   if (share == Share::kImmediate) return;
   auto& of = buffers_[static_cast<size_t>(share)];
   const Transfer transfer = of.used_for[index - of.first];
-  if (share == Share::kRead)
-    receiver_.on_read(transfer.slot, buffer(index).first(transfer.length));
+  if (share == Share::kRead) receiver_.on_read(transfer.slot, buffer(index).first(transfer.length));
   of.free.push_back(index - of.first);
   if (share == Share::kWrite) receiver_.on_written(transfer.slot);
 }
@@ -260,8 +258,7 @@ bool Channel::idle() const {
 }
 
 std::span<const std::byte> Channel::exposed(uint32_t slot) const {
-  return std::span(exposed_).subspan(size_t{slot} * options_.message_bytes,
-                                     options_.message_bytes);
+  return std::span(exposed_).subspan(size_t{slot} * options_.message_bytes, options_.message_bytes);
 }
 
 std::string Channel::describe() const {

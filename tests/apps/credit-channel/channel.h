@@ -46,11 +46,16 @@ struct ChannelTotals {
 // Not thread-safe: threads that share one hold a lock around every call.
 class Channel {
  public:
+  // What goes wrong without the rules.
+  struct Trials {
+    bool ignore_credits = false;
+    int cq_entries = 0;  // 0: what the shares need
+  };
   struct Options {
     Depths depths;
     uint32_t message_bytes = 4096;  // of the longest message
     uint32_t exposed_slots = 0;     // of message_bytes each, for the peer's READs and WRITEs
-    bool ignore_credits = false;    // to see what credits are good for
+    Trials trials;
   };
 
   Channel(const verify::Device& device, const Options& options, Receiver& receiver);

@@ -35,6 +35,7 @@ RnrCounters rnr_counters(const std::string& device) {
 unsigned take_cq_overruns(ibv_context* context) {
   fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
   unsigned overruns = 0;
+  std::string fatal;
   for (ibv_async_event event{}; ibv_get_async_event(context, &event) == 0;) {
     const ibv_event_type type = event.event_type;
     ibv_ack_async_event(&event);
@@ -42,8 +43,10 @@ unsigned take_cq_overruns(ibv_context* context) {
       ++overruns;
     else if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
              type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_DEVICE_FATAL)
-      throw verify::Failure{fmt::format("asynchronous event: {}", ibv_event_type_str(type))};
+      fatal = ibv_event_type_str(type);
   }
+  if (overruns == 0 && !fatal.empty())
+    throw verify::Failure{fmt::format("asynchronous event: {}", fatal)};
   return overruns;
 }
 

@@ -26,9 +26,8 @@ bool CreditLedger::acknowledgement_due() const {
 }
 
 std::optional<Acknowledgement> CreditLedger::take_acknowledgement() {
-  if (!acknowledgement_due() || local_[index(Share::kImmediate)] == 0) return std::nullopt;
-  const uint16_t kept = received_.acks == 0 ? 1 : 0;  // the last credit returns credits
-  if (remote_acks_ <= kept) return std::nullopt;
+  if (!acknowledgement_due() || local_[index(Share::kImmediate)] == 0 || remote_acks_ == 0)
+    return std::nullopt;
   --remote_acks_;
   --local_[index(Share::kImmediate)];
   const Acknowledgement ack = received_;

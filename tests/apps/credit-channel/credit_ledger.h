@@ -21,7 +21,7 @@ struct Depths {
   uint32_t max_send_wr() const { return uint32_t{data} + immediate + read + write; }
   uint32_t max_recv_wr() const { return uint32_t{data} + immediate; }
   uint32_t cq_entries() const { return max_send_wr() + max_recv_wr(); }
-  // Half of the immediates has to be two at least, or acknowledgements never end.
+  // With fewer immediates acknowledging might never end, or both ends wait for each other.
   bool valid() const { return data >= 1 && immediate >= 3; }
 };
 
@@ -51,13 +51,14 @@ struct Acknowledgement {
 // acknowledgements counts two or more and is one: it lowers P. P is not negative, so there are
 // never more of the second sort than of the first, and of those a message causes one at most.
 //
-// No deadlock. The last immediate credit is kept for an acknowledgement that counts
-// acknowledgements. Suppose that both ends have no credit left and nothing is in flight. Then all
-// of B's credits are held by acknowledgements that A has not counted. A's last one, which took the
-// last credit, counted some of B's, and is not counted by B: when B sent its own last one, those
-// still held credits, beside all that A has not counted. That is more than there are. So one end
-// has credit. If A has none, or only the last one and nothing to count, B has at least
-// immediate - 1 acknowledgements to count, which is half or more: B is the end that may send.
+// No deadlock. Where nothing is in flight and A is out of immediate credit, B has not counted any
+// of the E acknowledgements that hold A's credit; E is all that B has receives for, so half are
+// there, and B answers as soon as it has immediate credit itself. Suppose that it has none: A has
+// not counted C of B's. Let A's last acknowledgement have gone out before B's last one. Those E
+// were all sent before B received any of them. None of them counts acknowledgements, which would
+// have held B's credit beside the C, more than there is. So each of them counts half or more of B's
+// data credit, of data that B sent before it heard of any of the E: all of that is one credit, E is
+// at most two, and valid() says three.
 class CreditLedger {
  public:
   CreditLedger(const Depths& own, const Depths& peer);

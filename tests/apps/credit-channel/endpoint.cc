@@ -27,18 +27,19 @@ uint32_t slots_for(const Depths& requester) {
 }
 
 Channel::Options options_for(const Depths& own, const Depths& peer, const Load& load,
-                             bool ignore_credits) {
-  return {own, load.message_bytes, slots_for(peer), ignore_credits};
+                             const Channel::Trials& trials) {
+  return {own, load.message_bytes, slots_for(peer), trials};
 }
 
 }  // namespace
 
 Endpoint::Endpoint(const verify::Device& device, const Depths& own, const Depths& peer,
-                   const Load& load, uint64_t stream, uint64_t peer_stream, bool ignore_credits)
+                   const Load& load, uint64_t stream, uint64_t peer_stream,
+                   const Channel::Trials& trials)
     : load_(load),
       stream_(stream),
       peer_stream_(peer_stream),
-      channel_(device, options_for(own, peer, load, ignore_credits), *this),
+      channel_(device, options_for(own, peer, load, trials), *this),
       sent_(load.senders),
       received_(load.senders),
       slots_(slots_for(own)),
@@ -92,8 +93,8 @@ void Endpoint::on_message(std::span<const std::byte> message) {
   if (message.size() < sizeof header) throw Failure{"a message shorter than its header"};
   std::memcpy(&header, message.data(), sizeof header);
   if (header.sender >= load_.senders || header.number != received_[header.sender])
-    throw Failure{fmt::format("message {} of sender {} comes out of order", header.number,
-                              header.sender)};
+    throw Failure{
+        fmt::format("message {} of sender {} comes out of order", header.number, header.sender)};
   ++received_[header.sender];
   compare(peer_stream_ + header.sender, header.number, message.subspan(sizeof header), "message");
   ++messages_verified_;

@@ -13,7 +13,7 @@
 namespace hostnic::credit {
 
 struct Load {
-  uint32_t senders = 1;    // threads at each end
+  uint32_t senders = 1;      // threads at each end
   uint32_t messages = 1000;  // from each of them
   uint32_t transfers = 200;  // WRITEs read back, by each end
   uint32_t message_bytes = 4096;
@@ -25,7 +25,7 @@ class Endpoint final : private Receiver {
  public:
   // `stream` names what this end sends, `peer_stream` what it expects.
   Endpoint(const verify::Device& device, const Depths& own, const Depths& peer, const Load& load,
-           uint64_t stream, uint64_t peer_stream, bool ignore_credits);
+           uint64_t stream, uint64_t peer_stream, const Channel::Trials& trials);
 
   Channel& channel() { return channel_; }
   std::mutex& mutex() { return mutex_; }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -40,7 +41,8 @@ constexpr char kUsage[] =
     "  --patience N             seconds without progress until it counts as hung (60)\n"
     "  --device NAME, --peer-device NAME   (hnic0, hnic1)\n"
     "  --slow-receiver N        microseconds that an end takes for each message (0)\n"
-    "  --without-credits        sends without asking for the peer's credit: fails with an RNR NAK\n";
+    "  --without-credits        sends without asking for the peer's credit: fails with an RNR "
+    "NAK\n";
 
 struct Options {
   Depths near{32, 8, 4, 8}, far{32, 8, 4, 8};
@@ -48,7 +50,8 @@ struct Options {
   unsigned channels = 4;
   unsigned patience_seconds = 60;
   std::string device = "hnic0", peer_device = "hnic1";
-  bool ignore_credits = false, help = false;
+  Channel::Trials trials;
+  bool help = false;
 };
 
 template <typename T>
@@ -94,6 +97,8 @@ bool set(char name, const char* value, Options& options, bool& peer_is_set) {
       return number(value, 1U, 100'000U, options.patience_seconds);
     case 'l':
       return number(value, 0U, 1'000'000U, load.slow_receiver_us);
+    case 'q':
+      return number(value, 1, 1'000'000, options.trials.cq_entries);
     case 'e':
       options.device = value;
       return true;
@@ -106,15 +111,23 @@ bool set(char name, const char* value, Options& options, bool& peer_is_set) {
 }
 
 std::optional<Options> parse(int argc, char** argv) {
-  const option known[] = {
-      {"depths", 1, nullptr, 'd'},        {"peer-depths", 1, nullptr, 'D'},
-      {"channels", 1, nullptr, 'c'},      {"senders", 1, nullptr, 's'},
-      {"messages", 1, nullptr, 'm'},      {"transfers", 1, nullptr, 't'},
-      {"message-bytes", 1, nullptr, 'b'}, {"seed", 1, nullptr, 'r'},
-      {"patience", 1, nullptr, 'p'},      {"device", 1, nullptr, 'e'},
-      {"peer-device", 1, nullptr, 'E'},   {"slow-receiver", 1, nullptr, 'l'},
-      {"tiny", 0, nullptr, 'T'},          {"without-credits", 0, nullptr, 'w'},
-      {"help", 0, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
+  const option known[] = {{"depths", 1, nullptr, 'd'},
+                          {"peer-depths", 1, nullptr, 'D'},
+                          {"channels", 1, nullptr, 'c'},
+                          {"senders", 1, nullptr, 's'},
+                          {"messages", 1, nullptr, 'm'},
+                          {"transfers", 1, nullptr, 't'},
+                          {"message-bytes", 1, nullptr, 'b'},
+                          {"seed", 1, nullptr, 'r'},
+                          {"patience", 1, nullptr, 'p'},
+                          {"device", 1, nullptr, 'e'},
+                          {"peer-device", 1, nullptr, 'E'},
+                          {"slow-receiver", 1, nullptr, 'l'},
+                          {"tiny", 0, nullptr, 'T'},
+                          {"without-credits", 0, nullptr, 'w'},
+                          {"cq-entries", 1, nullptr, 'q'},
+                          {"help", 0, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
   Options options;
   bool peer_is_set = false;
   for (int c = 0; (c = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
@@ -123,7 +136,7 @@ std::optional<Options> parse(int argc, char** argv) {
     else if (c == 'T')
       set('d', "1,3,1,1", options, peer_is_set);
     else if (c == 'w')
-      options.ignore_credits = true;
+      options.trials.ignore_credits = true;
     else if (!set(static_cast<char>(c), optarg, options, peer_is_set))
       return std::nullopt;
   }
@@ -138,15 +151,32 @@ std::optional<Options> parse(int argc, char** argv) {
   std::_Exit(EXIT_FAILURE);
 }
 
+// What the first thread failed of, for the one that waits for all.
+class FirstFailure {
+ public:
+  void set(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+  }
+  std::string get() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
 // Both ends of a channel and their threads.
 class Pair {
  public:
   Pair(const Options& options, const verify::Device& near, const verify::Device& far,
        uint64_t which)
       : near_(near, options.near, options.far, options.load, stream(options, which, 0),
-              stream(options, which, 1), options.ignore_credits),
+              stream(options, which, 1), options.trials),
         far_(far, options.far, options.near, options.load, stream(options, which, 1),
-             stream(options, which, 0), options.ignore_credits) {
+             stream(options, which, 0), options.trials) {
     near_.channel().watch(far_.channel());
     far_.channel().watch(near_.channel());
     near_.channel().prepare(far_.channel().hello());
@@ -155,14 +185,14 @@ class Pair {
     far_.channel().start();
   }
 
-  void start(uint32_t senders) {
+  void start(uint32_t senders, FirstFailure& failure) {
     for (Endpoint* end : {&near_, &far_})
       for (uint32_t sender = 0; sender < senders; ++sender)
-        threads_.emplace_back([end, sender](const std::stop_token& stop) {
+        threads_.emplace_back([end, sender, &failure](const std::stop_token& stop) {
           try {
             end->run(sender, stop);
-          } catch (const Failure& failure) {
-            die(failure.text);
+          } catch (const Failure& thrown) {
+            failure.set(thrown.text);
           }
         });
   }
@@ -210,7 +240,8 @@ class Pair {
         sent.acks_sent != sent.acks_counted + rest.acks)
       throw Failure{"the ends' counts differ: " + from.channel().describe() + "; " +
                     to.channel().describe()};
-    const uint64_t of_acks = sent.acks_sent - sent.acks_for_data + got.acks_sent - got.acks_for_data;
+    const uint64_t of_acks =
+        sent.acks_sent - sent.acks_for_data + got.acks_sent - got.acks_for_data;
     if (of_acks > sent.acks_for_data + got.acks_for_data)
       throw Failure{fmt::format("{} acknowledgements of acknowledgements, more than of data: {}",
                                 of_acks, from.channel().describe())};
@@ -224,8 +255,8 @@ class Pair {
 using Pairs = std::vector<std::unique_ptr<Pair>>;
 
 // Returns when all is done. Ends the process when nothing moves any more.
-void wait_for(Pairs& pairs, const Options& options, const verify::Device& near,
-              const verify::Device& far) {
+void wait_for(Pairs& pairs, const Options& options, FirstFailure& failure,
+              const verify::Device& near, const verify::Device& far) {
   uint64_t seen = 0;
   auto moved = Clock::now();
   for (bool finished = false; !finished;) {
@@ -236,8 +267,11 @@ void wait_for(Pairs& pairs, const Options& options, const verify::Device& near,
       finished &= pair->finished();
       steps += pair->steps();
     }
+    // A CQ that overflows breaks its QP, too: what a thread found is looked up first, told last.
+    const std::string found = failure.get();
     for (const verify::Device* device : {&near, &far})
       if (take_cq_overruns(device->context()) != 0) die("a CQ overflowed");
+    if (!found.empty()) die(found);
     if (steps != seen) {
       seen = steps;
       moved = Clock::now();
@@ -291,11 +325,12 @@ void work(const Options& options) {
   check_limits(near, options.near);
   check_limits(far, options.far);
   const RnrCounters before = rnr_of_both(options);
-  Pairs pairs;
+  FirstFailure failure;
+  Pairs pairs;  // after what its threads use
   for (unsigned i = 0; i < options.channels; ++i)
     pairs.push_back(std::make_unique<Pair>(options, near, far, i));
-  for (const auto& pair : pairs) pair->start(options.load.senders);
-  wait_for(pairs, options, near, far);
+  for (const auto& pair : pairs) pair->start(options.load.senders, failure);
+  wait_for(pairs, options, failure, near, far);
   RnrCounters rnr = rnr_of_both(options);
   rnr.sum -= before.sum;
   if (rnr.sum != 0) throw Failure{fmt::format("{} RNR NAKs", rnr.sum)};
