@@ -16,6 +16,7 @@ from harness import (  # noqa: E402
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from cm_cases import CM  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
+from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
 from loading_cases import loading_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
@@ -262,29 +263,34 @@ class Maker:
 
     def add_ordinary_user(self):
         """The same as a user without any privilege, from a directory of its own."""
-        case = Case("hostnic-verify as an ordinary user [two NICs, loss 1%]", [], 120, True,
-                    verify_is_ok)
         arguments = ["--qps", "2", "--max-bytes", "1m", "--memory", "malloc,memfd,mmap"]
+        self.add_as_nobody("hostnic-verify", "loss 1%", VERIFY, verify_is_ok, lambda maker: maker.lab(
+            NETWORKS["loss 1%"], maker.verify_command(arguments, "two NICs")))
+        for network, impaired in CREDIT_NETWORKS.items():
+            self.add_as_nobody("credit-channel", network, CREDIT, credit_is_ok(2, impaired), lambda maker, i=impaired:
+                               maker.lab(i, outside([maker.apps / CREDIT, "--seed", maker.seed, *UNEQUAL])))
+
+    def add_as_nobody(self, name, network, program, check, command):
+        case = Case(f"{name} as an ordinary user [two NICs, {network}]", [], 120, True, check)
         if os.geteuid() != 0:
-            case.command = self.lab(NETWORKS["loss 1%"], self.verify_command(arguments, "two NICs"))
+            case.command = command(self)
         elif shutil.which("setpriv") is None:
             case.skip = "setpriv is not installed (util-linux)"
         else:
-            home = self.copy_for_nobody()
+            home = self.copy_for_nobody(program)
             case.environment = {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
             copied = Maker.__new__(Maker)
             copied.build = copied.apps = home
             copied.seed = self.seed
             case.command = [
                 "setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups",
-                "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--",
-                *copied.lab(NETWORKS["loss 1%"], copied.verify_command(arguments, "two NICs"))]
+                "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--", *command(copied)]
         self.cases.append(case)
 
-    def copy_for_nobody(self):
+    def copy_for_nobody(self, app):
         home = Path(tempfile.mkdtemp(prefix="hostnic-nobody-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
-        for build, program in [*((self.build, p) for p in PROGRAMS), (self.apps, VERIFY)]:
+        for build, program in [*((self.build, p) for p in PROGRAMS), (self.apps, app)]:
             target = home / program
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(build / program, target)
@@ -305,7 +311,7 @@ def main():
         sys.exit(f"--jobs: {options.jobs} is too few: at least 1")
     if not options.list:
         require_programs(options.build, PROGRAMS)
-        require_programs(options.apps, [VERIFY, STRESS])
+        require_programs(options.apps, [VERIFY, STRESS, CREDIT])
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()
@@ -319,6 +325,7 @@ def main():
     maker.add_error_checks()
     maker.add_policies()
     maker.cases += stress_cases(maker)
+    maker.cases += credit_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

@@ -29,7 +29,8 @@ constexpr unsigned kMaxThreads = 512;
 
 constexpr char kUsage[] =
     "usage: hostnic lab -- credit-channel [OPTIONS]\n"
-    "  --depths D,I,R,W         the near ends' shares: data, immediates, READs, WRITEs (32,8,4,8)\n"
+    "  --depths D,I,R,W         the near ends' shares: data, immediates, READs, WRITEs (32,8,4,8;\n"
+    "                           at least 1,3,1,1)\n"
     "  --peer-depths D,I,R,W    the far ends' (as --depths)\n"
     "  --tiny                   the smallest queues: 1,3,1,1 at both ends\n"
     "  --channels N             connections (4)\n"
