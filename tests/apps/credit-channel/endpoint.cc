@@ -80,7 +80,7 @@ bool Endpoint::start_transfer() {
   if (transfers_begun_ == load_.transfers || free_slots_.empty()) return false;
   const uint32_t slot = free_slots_.back();
   free_slots_.pop_back();
-  slots_[slot] = {transfers_begun_++, true, true};
+  slots_[slot] = {transfers_begun_++, true};
   const uint64_t stream = stream_ + kTransfers;
   const auto bytes = std::span(scratch_).first(length_of(stream, slots_[slot].transfer));
   fill(stream, slots_[slot].transfer, bytes);
@@ -109,7 +109,6 @@ void Endpoint::on_written(uint32_t slot) {
 void Endpoint::on_read(uint32_t slot, std::span<const std::byte> bytes) {
   compare(stream_ + kTransfers, slots_[slot].transfer, bytes, "WRITE, read back,");
   ++transfers_verified_;
-  slots_[slot].busy = false;
   free_slots_.push_back(slot);
 }
 

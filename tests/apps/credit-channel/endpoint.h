@@ -41,10 +41,10 @@ class Endpoint final : private Receiver {
   void check_exposed(const Endpoint& peer) const;
 
  private:
-  // A slot of the peer's memory: which WRITE is, or was last, in it.
+  // A slot of the peer's memory: which WRITE is, or was last, in it, if any.
   struct Slot {
     uint64_t transfer = 0;
-    bool busy = false, used = false;
+    bool used = false;
   };
 
   void on_message(std::span<const std::byte> message) override;
