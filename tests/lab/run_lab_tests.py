@@ -15,6 +15,7 @@ from harness import (  # noqa: E402
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 from cm_cases import CM  # noqa: E402
+from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
@@ -266,6 +267,8 @@ class Maker:
         arguments = ["--qps", "2", "--max-bytes", "1m", "--memory", "malloc,memfd,mmap"]
         self.add_as_nobody("hostnic-verify", "loss 1%", VERIFY, verify_is_ok, lambda maker: maker.lab(
             NETWORKS["loss 1%"], maker.verify_command(arguments, "two NICs")))
+        self.add_as_nobody("hostnic-allreduce", "loss 1%", ALLREDUCE, compared("hostnic-allreduce"), lambda maker: maker.lab(
+            NETWORKS["loss 1%"], [maker.apps / ALLREDUCE, "--seed", maker.seed]))
         for network, impaired in CREDIT_NETWORKS.items():
             self.add_as_nobody("credit-channel", network, CREDIT, credit_is_ok(2, impaired), lambda maker, i=impaired:
                                maker.lab(i, outside([maker.apps / CREDIT, "--seed", maker.seed, *UNEQUAL])))
@@ -312,6 +315,7 @@ def main():
     if not options.list:
         require_programs(options.build, PROGRAMS)
         require_programs(options.apps, [VERIFY, STRESS, CREDIT])
+        require_programs(options.apps, [VERIFY, STRESS, ALLREDUCE])
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()
@@ -326,6 +330,7 @@ def main():
     maker.add_policies()
     maker.cases += stress_cases(maker)
     maker.cases += credit_cases(maker)
+    maker.cases += collective_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

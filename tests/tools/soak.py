@@ -2,11 +2,14 @@
 """Runs the simulation and hostnic-verify with one random seed after the other until the time is
 over; with --networks the simulation only, which finds most; with --stress hostnic-stress for all of it: 64
 threads, 1,000 QPs, and threads that open devices at once, register around each message, are
-cancelled, or use system calls on registered memory. A failure is printed with its seed and the command that repeats it."""
+cancelled, or use system calls on registered memory; with --gloo the collectives of hostnic-gloo and hostnic-allreduce,
+beside two busy loops. A failure is printed with its seed and the command that repeats it."""
 
 import argparse
+import contextlib
 import random
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -55,6 +58,42 @@ def stress(build, seed, seconds, loss, arguments):
             *arguments]
 
 
+def collectives(build, seed):
+    """A few seconds' run of gloo, where it is installed, or of its pattern."""
+    choose = random.Random(seed)
+    programs = [path for path in (build / "tests/apps/hostnic-gloo", build / "tests/apps/hostnic-allreduce")
+                if path.exists()]
+    command = [build / "hostnic", "lab", "--seed", seed, "--loss", choose.choice(["0", "0", "1%"]), "--",
+               choose.choice(programs), "--seed", seed, "--ranks", choose.choice([2, 4, 4, 4, 5, 8, 16]),
+               "--steps", choose.randint(1, 5), "--devices", choose.choice(["hnic0", "hnic0,hnic1"])]
+    if choose.random() < 0.3:
+        command.append("--processes")
+    return command
+
+
+@contextlib.contextmanager
+def busy_loops(count):
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def soak_collectives(build, results, seed, end):
+    with busy_loops(2):
+        runs = 0
+        while time.monotonic() < end:
+            command = collectives(build, seed)
+            if not run_check(results, f"seed {seed}: {command[command.index("--") + 1].name}", command, RUN_LIMIT_S):
+                print("     again: " + shlex.join(map(str, command)), flush=True)
+            seed += 1
+            runs += 1
+    print(f"{runs} runs of collectives")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
     parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
@@ -66,6 +105,8 @@ def main():
                       help="simulated networks only, several hundred a minute")
     only.add_argument("--stress", action="store_true",
                       help="many threads and queue pairs at once instead")
+    only.add_argument("--gloo", action="store_true",
+                      help="collectives of several ranks instead, beside two busy loops")
     options = parser.parse_args()
     build, results = options.build.resolve(), Results()
     if not (build / "hostnic").exists():
@@ -80,8 +121,10 @@ def main():
             if not run_check(results, f"seed {seed}: hostnic-stress, {name}", command,
                              seconds + RUN_LIMIT_S):
                 print("     again: " + shlex.join(map(str, command)), flush=True)
+    if options.gloo:
+        soak_collectives(build, results, seed, end)
     seeds = NETWORKS_SEEDS if options.networks else SIM_SEEDS
-    while time.monotonic() < end and not options.stress:
+    while time.monotonic() < end and not options.stress and not options.gloo:
         rounds = [("simulation", [build / "tests/sim/sim-test", f"--gtest_filter={SIM_TESTS}",
                                   "--seeds", seeds, "--first-seed", seed])]
         if not options.networks:
