@@ -21,6 +21,7 @@
 #include "verbs-shim/driver/control_client.h"
 #include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/driver/log.h"
+#include "verbs-shim/driver/registered_ranges.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
 namespace hostnic::driver {
@@ -97,6 +98,7 @@ struct Context::Parts {
   const DoorbellPage* doorbell = nullptr;
   bool lcore_fences = false;  // the lcore fences our threads before it sleeps
   SegmentHeader* header = nullptr;
+  RegisteredRanges registered;
   pthread_t thread{};
   bool thread_runs = false;
   std::atomic<bool> thread_known{false};  // to the registrar, as one of ours
@@ -118,8 +120,11 @@ struct Context::Parts {
       if (p.doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
         eventfd_write(p.doorbell_fd.get(), 1);
     }
-    // A dead hostnicd reaches nothing any more.
+    // A dead hostnicd reaches nothing any more. No NIC uses the mem fd until all devices have been
+    // told, and each answer takes hostnicd a turn of some busy core: only those that reach the
+    // memory are told.
     void revoke_memory(uint64_t start, uint64_t length_bytes) override {
+      if (!p.registered.overlaps(start, length_bytes)) return;
       const RevokeMemoryRequest request{start, length_bytes};
       std::lock_guard lock(p.control_mutex);
       const int error = p.control.tell(ControlKind::kRevokeMemory, bytes_of(request));
@@ -388,6 +393,8 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   Expected<memory::Registration, memory::Error> added{memory::Registration{}};
   if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging);
   if (!added) return failure(added.error().error, added.error().message);
+  RegisteredRanges& registered = parts_->registered;
+  if (length_bytes != 0) registered.add(va, length_bytes);
   auto answer =
       send_registration(*added, {.va = va,
                                  .length_bytes = length_bytes,
@@ -397,10 +404,14 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
                                  .region_count = static_cast<uint32_t>(added->regions.size()),
                                  .replaced_key = replaced == nullptr ? 0 : replaced->lkey});
   if (!answer) {
+    if (length_bytes != 0) registered.remove(va, length_bytes);
     registrar.remove(va, length_bytes);
     return Unexpected(answer.error());
   }
-  if (replaced != nullptr) registrar.remove(replaced->va, replaced->length_bytes);
+  if (replaced != nullptr) {
+    if (replaced->length_bytes != 0) registered.remove(replaced->va, replaced->length_bytes);
+    registrar.remove(replaced->va, replaced->length_bytes);
+  }
   registrar.after_registration(va, length_bytes);
   return MemoryRegistration{answer->lkey, answer->rkey, va, length_bytes};
 }
@@ -431,6 +442,8 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
     // Windows are bound to it, or packets refer to it: it remains. A dead hostnicd refers to
     // nothing, nor does one that has no such region.
     if (!answer && answer.error().error == EBUSY) return EBUSY;
+    if (registration.length_bytes != 0)
+      parts_->registered.remove(registration.va, registration.length_bytes);
   }
   MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
   return 0;
