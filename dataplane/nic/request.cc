@@ -449,8 +449,10 @@ Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
 void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict) {
   switch (verdict.kind) {
     case Verdict::kDone:
-    case Verdict::kRetry:
       return;
+    case Verdict::kRetry:
+      // Said, too, for what is put off is no silence: the requester repeats it, and does not count.
+      break;
     case Verdict::kRnr:
       qp.ack_kind = wire::AckKind::kRnrNak;
       qp.rnr_sn = verdict.sn;

@@ -117,6 +117,33 @@ TEST_P(GoneMemory, ClosedGatesPutEverythingOff) {
   }
 }
 
+// On a busy machine it takes long until mappings have changed: what waits for that is no dead peer.
+TEST_P(GoneMemory, NoConnectionEndsBecauseAGateIsClosedForLong) {
+  QpSettings impatient;
+  impatient.timeout = 8;  // with 7 repetitions, silence ends a connection after 64 ms
+  Pair other(impatient);
+  const uint32_t far_key = other.far->host->add_mr(other.remote, kAllAccess, GetParam());
+  const uint32_t near_key = other.near->host->add_mr(other.local, kAllAccess, GetParam());
+  for (const SendOp op : {SendOp::kWrite, SendOp::kRead, SendOp::kSend, SendOp::kWriteImm}) {
+    for (const bool at_far : {false, true}) {
+      if (op == SendOp::kRead && at_far) continue;  // no answer says that it is put off
+      SCOPED_TRACE(testing::Message() << static_cast<int>(op) << (at_far ? " far" : " near"));
+      Host& host = at_far ? *other.far->host : *other.near->host;
+      const uint64_t offset = 16 * kPage * (1 + static_cast<uint64_t>(op)), bytes = 8 * kPage;
+      if (op == SendOp::kSend || op == SendOp::kWriteImm)
+        other.post_receive_with(5, {other.remote.address(offset), bytes, far_key});
+      set_gate(host, true);
+      other.post_to(op, 1, {other.local.address(offset), bytes, near_key},
+                    other.remote.address(offset), far_key);
+      EXPECT_TRUE(other.sent(1, 200 * kMillisecond).empty());
+      set_gate(host, false);
+      ASSERT_EQ(other.status_of_one(), WcStatus::kSuccess);
+      EXPECT_TRUE(equal(other.local, offset, other.remote, offset, bytes));
+      other.received(1, kMillisecond);
+    }
+  }
+}
+
 TEST_P(GoneMemory, GatesThatCloseNowAndThenLoseNothing) {
   pair.world.impair(0, "drop 2%");
   pair.world.impair(1, "drop 2%");

@@ -262,6 +262,7 @@ class alignas(kCacheLineBytes) Qp {
   void take_errors(const CellNews& news);
   void take_events(const CellNews& news);
   void note_progress(TimeNs now_ns);
+  void note_put_off();
   uint32_t index_refused(Psn front, Psn refused) const;
   void end_rnr_wait(bool counted);
   void fail(uint32_t index, WcStatus status, VendorError vendor);

@@ -168,6 +168,7 @@ void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
     seen_spurious_count_ = news.spurious_count;
     if (!requests_.guessed(Psn(news.trigger_psn))) requests_.on_spurious_resend();
   }
+  const uint32_t triggers = seen_trigger_count_;
   if (news.trigger_count != seen_trigger_count_) {
     seen_trigger_count_ = news.trigger_count;
     requests_.on_trigger(Psn(news.trigger_psn), static_cast<uint8_t>(news.trigger_attempt));
@@ -179,6 +180,7 @@ void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
     requests_.on_news(Psn(news.base_psn));
   }
   note_acknowledged(una, now_ns);
+  if (news.trigger_count != triggers && Psn(news.trigger_psn) == requests_.una()) note_put_off();
   const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
@@ -248,6 +250,14 @@ void Qp::take_executed(TimeNs now_ns) {
   // The ACK that would have said how far the peer's window reaches now may never come.
   highest_acceptable_ += static_cast<uint32_t>(distance(una, requests_.una()));
   note_acknowledged(una, now_ns);
+}
+
+// The front has arrived, and the peer answers that it can't be taken now: its memory's mappings are
+// just changing. Not silence, but repetitions go on at longer and longer intervals.
+void Qp::note_put_off() {
+  if (requests_.in_flight() == 0) return;
+  silence_ns_ = 0;
+  retries_ = 0;
 }
 
 void Qp::note_progress(TimeNs now_ns) {

@@ -116,6 +116,8 @@ void Qp::charge_silence(TimeNs now_ns) {
   }
   stalled_ns_ = 0;
   evaluated_ns_ = now_ns;
+  // Answers to READs are put off here, while this process's own mappings change.
+  if (host_.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
   if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted()) <= 0 &&
       !front_refused() && !broken(Fault::silence_while_queued)) {
     progress_ns_ = now_ns;
