@@ -19,9 +19,8 @@ class Mesh {
 
   Peer& peer(unsigned rank) { return *peers_[rank]; }
   ibv_mr* add(void* data, uint64_t bytes) {
-    return must(
-        ibv_reg_mr(device_.pd, data, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-        "ibv_reg_mr");
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    return must(ibv_reg_mr(device_.pd, data, bytes, kAccess), "ibv_reg_mr");
   }
   void wait_sent();
 

@@ -14,6 +14,7 @@ namespace {
 // As gloo has them.
 constexpr uint8_t kTimeout = 14, kRetries = 7, kRnrRetriesWithoutEnd = 7, kRnrTimer = 12;
 constexpr uint8_t kPort = 1, kHopLimit = 1;
+constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
 
 uint32_t choose_psn(const Place& place, unsigned peer) {
   return verify::mix64(place.options.seed ^ (place.rank * kMaxRanks + peer)) & 0xffffff;
@@ -50,10 +51,10 @@ Peer::Peer(Place& place, const Device& device, unsigned rank)
   must(ibv_modify_qp(qp_, &attr,
                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
        "ibv_modify_qp to INIT");
-  inbox_region_ = must(ibv_reg_mr(device.pd, inbox_.data(), sizeof inbox_, IBV_ACCESS_LOCAL_WRITE),
-                       "ibv_reg_mr");
-  outbox_region_ = must(
-      ibv_reg_mr(device.pd, outbox_.data(), sizeof outbox_, IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr");
+  inbox_region_ =
+      must(ibv_reg_mr(device.pd, inbox_.data(), sizeof inbox_, kLocalWrite), "ibv_reg_mr");
+  outbox_region_ =
+      must(ibv_reg_mr(device.pd, outbox_.data(), sizeof outbox_, kLocalWrite), "ibv_reg_mr");
   while (receives_posted_ < kReceives) post_receive(receives_posted_);
 }
 
