@@ -314,8 +314,7 @@ def main():
         sys.exit(f"--jobs: {options.jobs} is too few: at least 1")
     if not options.list:
         require_programs(options.build, PROGRAMS)
-        require_programs(options.apps, [VERIFY, STRESS, CREDIT])
-        require_programs(options.apps, [VERIFY, STRESS, ALLREDUCE])
+        require_programs(options.apps, [VERIFY, STRESS, CREDIT, ALLREDUCE])
     maker = Maker(options)
     maker.add_stock_programs()
     maker.add_unreliable_services()
