@@ -6,7 +6,8 @@ on stderr has sections of its own: no warning is glued to a line of results.
   pair.py --port PORT SERVER ARGS ---- CLIENT ARGS
 
 With --port 0 the client starts at once (hostnic-verify retries by itself). The port is looked up in
-/proc and never connected to: perftest's server takes the first connection for its client.
+/proc and never connected to: perftest's server takes the first connection for its client. With
+--daemon the server is one that serves for ever: it is ended when the client is done.
 """
 
 import argparse
@@ -52,10 +53,15 @@ def wait_until_listening(server, port):
     return f"the server did not listen on port {port} within {LISTEN_PATIENCE_S} s"
 
 
-def wait_for_both(processes):
-    """None, or why not both have ended."""
+def wait_for_both(processes, daemon):
+    """None, or why not both have ended, or one that should not have."""
     one_ended = None
     while True:
+        if daemon:
+            if processes["client"].poll() is not None:
+                return None
+            if processes["server"].poll() is not None:
+                return f"the server ended with status {processes['server'].returncode} before the client"
         alive = [name for name, p in processes.items() if p.poll() is None]
         if not alive:
             return None
@@ -78,7 +84,7 @@ def end(process):
             process.wait()
 
 
-def run_pair(port, server_command, client_command):
+def run_pair(port, server_command, client_command, daemon=False):
     outputs = {name: tempfile.TemporaryFile()
                for side in ("server", "client") for name in (side, f"{side}, stderr")}
     processes = {}
@@ -95,7 +101,7 @@ def run_pair(port, server_command, client_command):
             problem = wait_until_listening(processes["server"], port)
         if problem is None:
             start("client", client_command)
-            problem = wait_for_both(processes)
+            problem = wait_for_both(processes, daemon)
     except FileNotFoundError as error:
         problem = f"no program {error.filename}"
     finally:
@@ -108,7 +114,7 @@ def run_pair(port, server_command, client_command):
             print(f"--- {name}")
             print(text)
     for name, process in processes.items():
-        if process.returncode != 0:
+        if process.returncode != 0 and not (daemon and name == "server"):
             problem = problem or f"the {name} ended with status {process.returncode}"
     if problem is not None:
         print(f"--- pair: {problem}")
@@ -118,6 +124,7 @@ def run_pair(port, server_command, client_command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--daemon", action="store_true")
     parser.add_argument("commands", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if "----" not in options.commands:
@@ -126,7 +133,8 @@ def main():
     # A stop from outside ends both programs through run_pair's finally.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ.setdefault("LC_ALL", "C")
-    return run_pair(options.port, options.commands[:middle], options.commands[middle + 1:])
+    return run_pair(options.port, options.commands[:middle], options.commands[middle + 1:],
+                    options.daemon)
 
 
 if __name__ == "__main__":

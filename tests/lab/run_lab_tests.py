@@ -14,6 +14,7 @@ from harness import (  # noqa: E402
     HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
+import ordinary_user  # noqa: E402
 from cm_cases import CM  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
@@ -277,30 +278,16 @@ class Maker:
         case = Case(f"{name} as an ordinary user [two NICs, {network}]", [], 120, True, check)
         if os.geteuid() != 0:
             case.command = command(self)
-        elif shutil.which("setpriv") is None:
-            case.skip = "setpriv is not installed (util-linux)"
+        elif ordinary_user.reason_against() is not None:
+            case.skip = ordinary_user.reason_against()
         else:
-            home = self.copy_for_nobody(program)
-            case.environment = {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
+            home = ordinary_user.copy({**{p: self.build / p for p in PROGRAMS}, program: self.apps / program})
+            case.environment = ordinary_user.environment(home)
             copied = Maker.__new__(Maker)
             copied.build = copied.apps = home
             copied.seed = self.seed
-            case.command = [
-                "setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups",
-                "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--", *command(copied)]
+            case.command = [*ordinary_user.prefix(), *command(copied)]
         self.cases.append(case)
-
-    def copy_for_nobody(self, app):
-        home = Path(tempfile.mkdtemp(prefix="hostnic-nobody-"))
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-        for build, program in [*((self.build, p) for p in PROGRAMS), (self.apps, app)]:
-            target = home / program
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(build / program, target)
-        for path in [home, *home.rglob("*")]:
-            shutil.chown(path, "nobody", "nogroup")
-            path.chmod(0o755)
-        return home
 
 
 def add_options(parser):
