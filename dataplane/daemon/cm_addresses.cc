@@ -57,11 +57,14 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
 
 // What a loopback address leads to: this host is all of hostnicd's NICs, so that a lab's server and
 // client in one command line find each other. The NIC's own address unless only another is listened
-// on.
+// on, or will be: servers tell the port that they are bound to before they listen.
 Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
   if (listener(own, port_space, port) != nullptr) return own.ip();
   for (const CmNic& nic : nics_)
     if (listener(nic, port_space, port) != nullptr && reachable(own, nic.ip())) return nic.ip();
+  if (is_served(own, port_space, port)) return own.ip();
+  for (const CmNic& nic : nics_)
+    if (is_served(nic, port_space, port) && reachable(own, nic.ip())) return nic.ip();
   return own.ip();
 }
 
@@ -73,6 +76,9 @@ bool CmAgent::port_free(const CmId& id, uint16_t port) const {
   return std::none_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
     const CmId& other = ids_.at(handle);
     if (other.handle == id.handle) return false;
+    // IPv4 never covers IPv6; the other way round it takes IPV6_V6ONLY's like.
+    const auto alone = [](const CmId& each) { return !each.ipv6 || each.family_only; };
+    if (other.ipv6 != id.ipv6 && alone(other) && alone(id)) return false;
     const bool same = raw(other.source) == 0 || raw(id.source) == 0 || other.source == id.source;
     return same && !(other.reuse_address && id.reuse_address && !other.listening);
   });
@@ -126,10 +132,22 @@ CmId* CmAgent::listener(const CmNic& nic, uint16_t port_space, uint16_t port) {
   if (holders == ports_.end()) return nullptr;
   for (const uint32_t handle : holders->second) {
     CmId& id = ids_.at(handle);
-    if (!id.listening) continue;
+    // Peers have IPv4 addresses.
+    if (!id.listening || (id.ipv6 && id.family_only)) continue;
     if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic) return &id;
   }
   return nullptr;
+}
+
+// Whether a port is somebody's who has not connected from it.
+bool CmAgent::is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const {
+  const auto holders = ports_.find({port_space, port});
+  if (holders == ports_.end()) return false;
+  return std::any_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
+    const CmId& id = ids_.at(handle);
+    if (raw(id.destination) != 0) return false;
+    return id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic;
+  });
 }
 
 }  // namespace hostnic

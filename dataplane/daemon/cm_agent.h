@@ -60,6 +60,7 @@ struct CmId {
   bool datagram = false;
   CmNic* nic = nullptr;  // null: not bound to one
   bool bound = false, listening = false, reuse_address = false;
+  bool ipv6 = false, family_only = false;  // what it is bound to, and whether to that alone
   Ipv4Address source{}, destination{};
   uint16_t source_port = 0, destination_port = 0;
   uint32_t backlog = 0;  // connection requests that may still come before one is taken
@@ -154,6 +155,7 @@ class CmAgent {
   void release_port(CmId& id);
   bool port_free(const CmId& id, uint16_t port) const;
   CmId* listener(const CmNic& nic, uint16_t port_space, uint16_t port);
+  bool is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const;
 
   // cm_commands.cc
   Result run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);

@@ -24,6 +24,7 @@ struct SocketAddress {
   bool given = false;  // a family was named
   Ipv4Address ip{};
   uint16_t port = 0;
+  bool ipv6 = false;
 };
 
 // IPv4, or an IPv6 address that means one. Error: an errno value.
@@ -44,6 +45,7 @@ Expected<SocketAddress, int> parse_address(std::span<const std::byte> bytes) {
   sockaddr_in6 v6;
   memcpy(&v6, bytes.data(), sizeof(v6));
   address.port = ntohs(v6.sin6_port);
+  address.ipv6 = true;
   uint32_t last = 0;
   memcpy(&last, &v6.sin6_addr.s6_addr[12], sizeof(last));
   if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
@@ -205,6 +207,7 @@ CmAgent::Result CmAgent::bind_address(CmFile& file, uint32_t handle,
   const auto address = parse_address(bytes);
   if (!address) return {address.error(), {}};
   if (!address->given) return {EAFNOSUPPORT, {}};
+  if (!id->bound) id->ipv6 = address->ipv6;
   return {bind(*id, address->ip, address->port), {}};
 }
 
@@ -349,8 +352,11 @@ CmAgent::Result CmAgent::set_option(CmFile& file, const rdma_ucm_set_option& com
       if (!number || value.size() != sizeof(int)) return {EINVAL, {}};
       id->reuse_address = *number != 0;
       return {};
-    case RDMA_OPTION_ID_AFONLY:  // IPv6 has no addresses of its own here
-      return {number && value.size() == sizeof(int) ? 0 : EINVAL, {}};
+    case RDMA_OPTION_ID_AFONLY:
+      if (!number || value.size() != sizeof(int) || id->listening || raw(id->destination) != 0)
+        return {EINVAL, {}};
+      id->family_only = *number != 0;
+      return {};
     default:
       return {ENOSYS, {}};
   }

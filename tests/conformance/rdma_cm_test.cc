@@ -21,13 +21,13 @@
 namespace hostnic::conformance {
 namespace {
 
-// The address of the device that is first in the list.
-in_addr device_address() {
+// The address of a device, by its place in the list.
+in_addr device_address(int index = 0) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   in_addr address{};
-  if (count > 0) {
-    ibv_context* context = ibv_open_device(list[0]);
+  if (count > index) {
+    ibv_context* context = ibv_open_device(list[index]);
     ibv_gid gid{};
     if (context != nullptr && ibv_query_gid(context, 1, 0, &gid) == 0)
       memcpy(&address, &gid.raw[12], sizeof(address));
@@ -168,6 +168,47 @@ TEST_F(RdmaCm, AListenerHasItsPortAlone) {
   Id third(channel);
   EXPECT_EQ(third.bind(ip, port), -1);
   EXPECT_EQ(errno, EADDRINUSE);
+}
+
+// As iSER's target listens: once for each family.
+TEST_F(RdmaCm, IPv6AloneLeavesThePortToIPv4) {
+  Channel channel;
+  Id four(channel), six(channel), both(channel);
+  ASSERT_EQ(four.bind(any, 0), 0) << strerror(errno);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = rdma_get_src_port(four.id);
+  auto* const any_six = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(rdma_bind_addr(both.id, any_six), -1) << "it would have IPv4 as well";
+  EXPECT_EQ(errno, EADDRINUSE);
+  int on = 1;
+  ASSERT_EQ(rdma_set_option(six.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+  ASSERT_EQ(rdma_bind_addr(six.id, any_six), 0) << strerror(errno);
+  EXPECT_EQ(rdma_listen(six.id, 1), 0) << strerror(errno);
+  EXPECT_EQ(rdma_set_option(six.id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), -1)
+      << "too late";
+  EXPECT_EQ(rdma_listen(four.id, 1), 0) << strerror(errno);
+  Id client(channel);
+  resolve_all(channel, client, ip, ntohs(address.sin6_port));
+  client.make_qp();
+  rdma_conn_param param = with_data("");
+  ASSERT_EQ(rdma_connect(client.id, &param), 0) << strerror(errno);
+  Taken request(channel);
+  ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(request.event->listen_id, four.id);
+  const Id made(request.event->id);
+}
+
+// As qperf's server does: it tells its port before it listens.
+TEST_F(RdmaCm, LoopbackLeadsToWhereAPortIsBound) {
+  const in_addr second = device_address(1);
+  if (second.s_addr == 0) GTEST_SKIP() << "there is one device";
+  Channel channel;
+  Id server(channel), client(channel);
+  ASSERT_EQ(server.bind(second, 0), 0) << strerror(errno);
+  resolve_all(channel, client, {htonl(INADDR_LOOPBACK)}, ntohs(rdma_get_src_port(server.id)));
+  const auto* peer = reinterpret_cast<const sockaddr_in*>(rdma_get_peer_addr(client.id));
+  EXPECT_EQ(peer->sin_addr.s_addr, second.s_addr);
 }
 
 TEST_F(RdmaCm, OptionsAreCheckedAndIbAddressesRefused) {
