@@ -19,18 +19,17 @@ fabtests), NCCL, ceph and PyTorch.
 """
 
 
-def cell(row, network, results, skipped):
+def cell(row, network, kept):
     if network != "clean" and not row.loses:
         return "-"
-    name = f"{row.name} [{network}]"
-    if name in skipped:
-        return "not tried"
-    if name not in results:
+    result = kept.get(f"{row.name} [{network}]")
+    if result is None or result["skip"]:
+        return "not run"
+    if "moved" not in result:
         return "**fails**"
     if row.fails:
         return "no"
-    moved = results[name]
-    lost = moved.get("impair_rx_dropped", 0)
+    lost = result["moved"].get("impair_rx_dropped", 0)
     return f"ok ({lost} lost)" if network != "clean" and lost else "ok"
 
 
@@ -38,17 +37,15 @@ def line(cells):
     return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
 
 
-def write(path, results, skipped, version, date):
-    text = [HEAD.format(date=date)]
+def write(path, kept, version):
+    text = [HEAD.format(date=max((result["date"] for result in kept.values()), default="no day"))]
     group = None
     for row in ROWS:
         if row.group != group:
             group = row.group
             text += ["", f"## {group}", "", line(["program", "package", *NETWORKS, "remarks"]),
                      "|" + "---|" * (3 + len(NETWORKS))]
-        packages = ", ".join(f"{name} {version(name) or ''}".rstrip() for name in row.packages[:1])
-        against = skipped.get(f"{row.name} [clean]", "")
-        text.append(line([f"`{row.name}`" if row.name.islower() else row.name, packages,
-                          *(cell(row, network, results, skipped) for network in NETWORKS),
-                          row.fails or against or row.note]))
+        against = kept.get(f"{row.name} [clean]", {}).get("skip") or ""
+        text.append(line([row.name, f"{row.packages[0]} {version(row.packages[0]) or ''}".rstrip(),
+                          *(cell(row, network, kept) for network in NETWORKS), row.fails or against or row.note]))
     path.write_text("\n".join(text) + "\n" + FOOT, encoding="utf-8")

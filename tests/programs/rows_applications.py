@@ -1,5 +1,50 @@
 """Applications with RDMA as one of their ways."""
 
-from row import LOST_ENDS_IT, SERVER, Row, through
+from row import SERVER, Row, through
 
 APPLICATIONS = []
+
+MIB = 1 << 20
+for verb in ("write", "read"):
+    common = "--ioengine=rdma --port={port} --bs=64k --size=8m --iodepth=8"
+    APPLICATIONS.append(Row(
+        "Storage", f"fio, ioengine=rdma, verb={verb}", ["fio"],
+        server=f"fio --name=server {common} --rw=read",
+        client=f"fio --name=client {common} --verb={verb} --rw=write --hostname={SERVER}",
+        expect=(r"WRITE: bw=.*io=8192KiB",), moves=through(8 * MIB, management_sent=3), listens=False,
+        ci=verb == "write", note="fio's rdma engine is a pipe: it has no verify"))
+APPLICATIONS.append(Row(
+    "Storage", "tgtd and qemu-img, iSER", ["tgt", "libiscsi-bin", "qemu-utils", "qemu-block-extra"],
+    client="exec sh $PROGRAMS/iser.sh {port}", expect=(r"the disk is what it should be",),
+    moves=through(16 * MIB, management_sent=3), strict=False, limit_s=120,
+    note="tgtd exports a file, qemu-img reads and writes all of it; compared. `iscsi-ls` takes no `iser://`"))
+APPLICATIONS.append(Row(
+    "Virtual machines", "qemu-system-x86_64, migrate rdma:", ["qemu-system-x86"],
+    client="exec python3 $PROGRAMS/qemu_migration.py {port}", expect=(r"the guest's memory has arrived",),
+    moves=through(24 * MIB, management_sent=3), strict=False, limit_s=180,
+    note="TCG; the guest's memory is compared"))
+
+# The provider's control connection goes by TCP to 127.0.0.1, messages by the NICs.
+for kind, what, least in (("rdm", "rdm (ofi_rxd)", 11 * MIB), ("dgram", "dgram", 2 * 10 * 5440)):
+    APPLICATIONS.append(Row(
+        "libfabric", f"fi_pingpong -p verbs -e {kind}", ["libfabric-bin"],
+        server=f"fi_pingpong -p verbs -e {kind} -c -B {{port}}",
+        client=f"fi_pingpong -p verbs -e {kind} -c -P {{port}} 127.0.0.1", expect=(r"\n4k +10 ",), moves=through(least),
+        loses=kind != "dgram", ci=True, limit_s=120, note=f"{what}, data checked"))
+APPLICATIONS.append(Row(
+    "libfabric", "fi_pingpong -p verbs -e msg", ["libfabric-bin"], server="timeout 20 fi_pingpong -p verbs -e msg -B {port}",
+    client="timeout 20 fi_pingpong -p verbs -e msg -P {port} 127.0.0.1", expect=(r"No data available",), loses=False,
+    strict=False, fails="libfabric looks for msg devices (so also for rxm) by the addresses of network interfaces "
+    "(`getifaddrs`), and the NIC's address is on none"))
+
+RSOCKETS = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so:$LD_PRELOAD exec "
+APPLICATIONS.append(Row(
+    "librspreload", "redis-server, redis-benchmark", ["librdmacm1", "redis-server", "redis-tools"],
+    server=f"{RSOCKETS} redis-server --port {{port}} --bind {SERVER} --save ''",
+    client=f"{RSOCKETS} timeout 5 redis-benchmark -h {SERVER} -p {{port}} -n 10", listens=False, daemon=True, loses=False,
+    strict=False, fails="Debian's redis waits with epoll, which Debian's librspreload does not take over"))
+APPLICATIONS.append(Row(
+    "librspreload", "iperf3", ["librdmacm1", "iperf3"],
+    server=f"{RSOCKETS} timeout 20 iperf3 -s -1 -p {{port}} -B {SERVER}",
+    client=f"{RSOCKETS} timeout 10 iperf3 -c {SERVER} -p {{port}} -n 1M -l 16K", listens=False, daemon=True, loses=False,
+    strict=False, fails="it connects, but the server's `select` does not see the data that has arrived"))

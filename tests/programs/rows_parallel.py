@@ -13,26 +13,26 @@ ATOMICS = ["ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"]
 
 def ucx(name, transport, lines, least, ci=False, note=""):
     """A batch: the tests one after the other on one connection."""
-    batch = "".join(f"{line}\\n" for line in lines)
+    batch = "".join(f"t{number} {line}\\n" for number, line in enumerate(lines))
     command = (f"export UCX_TLS={transport} UCX_NET_DEVICES=%s:1; printf '{batch}' >batch; "
                "ucx_perftest -b batch -p {port}")
     PARALLEL.append(Row("UCX", f"ucx_perftest {name}, {transport}", ["ucx-utils"],
                         server=f"mkdir s; cd s; {command % 'hnic0'}",
                         client=f"mkdir c; cd c; {command % 'hnic1'} 127.0.0.1",
-                        expect=tuple(rf"\+{line.split()[0]}-(.|\n)*?Final: +\d" for line in lines),
+                        expect=tuple(rf"\+t{number}-(.|\n)*?Final: +\d" for number in range(len(lines))),
                         moves=through(least), limit_s=120, ci=ci, note=note))
 
 
 for transport in ("rc", "ud"):
     for test in UCX_TESTS:
-        ucx(test, transport, [f"{test}{size} -t {test} -s {size} -n {times} -w 5" for size, times in SIZES.items()],
+        ucx(test, transport, [f"-t {test} -s {size} -n {times} -w 5" for size, times in SIZES.items()],
             sum(size * times for size, times in SIZES.items()), ci=(transport, test) in (
                 ("rc", "tag_lat"), ("ud", "ucp_am_bw"), ("rc", "ucp_get")), note="1 B to 16 MiB")
-    ucx("atomics", transport, [f"{test} -t {test} -s 8 -n 1000" for test in ATOMICS], 4 * 1000 * 8,
+    ucx("atomics", transport, [f"-t {test} -s 8 -n 1000" for test in ATOMICS], 4 * 1000 * 8,
         ci=transport == "rc", note="ucp_add, ucp_fadd, ucp_swap, ucp_cswap")
-    ucx("-T 4", transport, [f"{test} -t {test} -s 4096 -n 500 -T 4" for test in ("tag_lat", "tag_bw")],
+    ucx("-T 4", transport, [f"-t {test} -s 4096 -n 500 -T 4" for test in ("tag_lat", "tag_bw")],
         2 * 500 * 4096, note="four threads")
-    ucx("-E sleep", transport, [f"{test} -t {test} -s 4096 -n 500 -E sleep" for test in ("tag_lat", "tag_bw")],
+    ucx("-E sleep", transport, [f"-t {test} -s 4096 -n 500 -E sleep" for test in ("tag_lat", "tag_bw")],
         2 * 500 * 4096, ci=transport == "ud", note="events instead of polling")
 
 OPENMPI = ("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self OMPI_MCA_pml=ucx "

@@ -5,8 +5,8 @@ from row import CLIENT, LOST_ENDS_IT, SERVER, Row, through
 
 RDMA_CM = []
 BOTH_WELL = r"return status 0(.|\n)*return status 0"
-# Of a connection: a request, a reply, ready to use.
-CONNECTED = {"management_sent": 3}
+# At least a request and a reply.
+CONNECTED = {"management_sent": 2}
 
 
 def add(name, server, client, expect, least=0, **more):
@@ -16,8 +16,8 @@ def add(name, server, client, expect, least=0, **more):
 
 add("rping", f"rping -s -a {SERVER} -C 100 -V", f"rping -c -a {SERVER} -C 100 -v -V", (r"rdma-ping-99: ",), ci=True,
     note="data checked")
-add("rping, 64 KiB", "rping -s -C 20 -V -S 65536", f"rping -c -a {SERVER} -C 20 -V -v -S 65536", (r"rdma-ping-19: ",),
-    least=2 * 20 * 65536, note="data checked; the server listens on 0.0.0.0")
+add("rping -S 65000", "rping -s -C 20 -V -S 65000", f"rping -c -a {SERVER} -C 20 -V -v -S 65000", (r"rdma-ping-19: ",),
+    least=2 * 20 * 65000, note="data checked; the server listens on 0.0.0.0")
 add("ucmatose", f"ucmatose -b {SERVER} -c 10 -C 20", f"ucmatose -s {SERVER} -c 10 -C 20", (BOTH_WELL,), ci=True)
 add("ucmatose -m", f"ucmatose -b {SERVER} -m", f"ucmatose -s {SERVER} -m", (r"migrating", BOTH_WELL),
     note="ids move between event channels")

@@ -3,6 +3,7 @@
 loss, as an ordinary user. The NICs' counters must show that the bytes went through them."""
 
 import datetime
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from harness import (  # noqa: E402
 from table import NETWORKS, ROWS  # noqa: E402
 
 NICS = ["hostnic", "hostnicd", "libhostnic-verbs.so"]
-PARTS_OF_ROWS = ["in_lab.py"]
+PARTS_OF_ROWS = ["in_lab.py", "iser.sh", "qemu_migration.py"]
 # Own programs on a library of the row's: name, compiler, source.
 OWN = [("mpi-check-openmpi", "mpicxx.openmpi", "mpi_check.cc"), ("mpi-check-mpich", "mpicxx.mpich", "mpi_check.cc"),
        ("shmem-check", "oshc++", "shmem_check.cc")]
@@ -113,17 +114,18 @@ def add_options(parser):
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
                         help="run N labs at a time (default: as many as CPUs)")
     parser.add_argument("--no-install", action="store_true", help="skip rows whose packages are missing")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/programs.md; runs everything")
+    parser.add_argument("--write-docs", action="store_true", help="then write docs/programs.md; what is not run now has the result of its last run")
 
 
-def with_result(case, results):
+def with_result(case, kept):
     """What the document says of it is kept beside what is printed."""
     check = case.check
+    kept[case.name] = {"date": str(datetime.datetime.now(datetime.timezone.utc).date()), "skip": case.skip}
 
     def checked(output):
         reason = check(output)
         if reason is None:
-            results[case.name] = moved(output)
+            kept[case.name]["moved"] = moved(output)
         return reason
     case.check = checked
     return case
@@ -131,8 +133,6 @@ def with_result(case, results):
 
 def main():
     options = parse(__doc__, add_options)
-    if options.write_docs and (options.filter or options.quick or options.ci):
-        sys.exit("--write-docs: the document has every cell, so that nothing may be left out")
     home = Path("HOME") if options.list else ordinary_user.copy(
         {**{name: options.build / name for name in NICS if (options.build / name).exists()}, "pair.py": PAIR,
          **{name: HERE / name for name in PARTS_OF_ROWS}})
@@ -150,15 +150,16 @@ def main():
                         not options.no_install)
     compile_own(home)
     ordinary_user.give_away(home)
-    results = {}
+    # Of each cell what became of it when it was last run, so that the document can be made of several runs.
+    kept_in = options.build / "programs.json"
+    kept = json.loads(kept_in.read_text(encoding="utf-8")) if kept_in.exists() else {}
     for case in chosen:
         case.skip = ordinary_user.reason_against() or packages.reason_against(of_case[case.name][0])
-        with_result(case, results)
+        with_result(case, kept)
     status = run_cases(chosen, options.jobs)
+    kept_in.write_text(json.dumps(kept), encoding="utf-8")
     if options.write_docs:
-        skipped = {case.name: case.skip for case in chosen if case.skip}
-        document.write(REPOSITORY / "docs" / "programs.md", results, skipped, packages.version,
-                       datetime.datetime.now(datetime.timezone.utc).date())
+        document.write(REPOSITORY / "docs" / "programs.md", kept, packages.version)
     return status
 
 
