@@ -1,6 +1,6 @@
 #!/bin/sh
-# iser.sh PORT: tgtd exports a file on hnic0, whose contents qemu-img reads and writes on hnic1. The argument is a TCP
-# port that is free, for what tgtd wants to listen on beside.
+# iser.sh PORT capacity|disk: tgtd exports a file on hnic0; of which iscsi-readcapacity16 on hnic1 says how long it is,
+# or whose contents qemu-img reads and writes. PORT is a TCP port that is free, for what tgtd wants to listen on beside.
 set -eu
 TARGET=iqn.2026-01.test:disk
 URL=iser://10.77.0.1:3260/$TARGET/1
@@ -28,10 +28,16 @@ for name in org.linux-kvm com.github:sahlberg:libiscsi:iscsi-readcapacity16; do
 done
 
 on_nic() { timeout 60 hostnic run --device hnic1 -- "$@"; }
-on_nic iscsi-readcapacity16 "$URL"
-on_nic qemu-img convert -f raw -O raw "$URL" read
-cmp read original
-head -c 8388608 /dev/urandom >changed
-on_nic qemu-img convert -n -f raw -O raw changed "$URL"
-cmp changed disk
-echo "the disk is what it should be"
+case $2 in
+  capacity)
+    on_nic iscsi-readcapacity16 "$URL"
+    ;;
+  disk)
+    on_nic qemu-img convert -f raw -O raw "$URL" read
+    cmp read original
+    head -c 8388608 /dev/urandom >changed
+    on_nic qemu-img convert -n -f raw -O raw changed "$URL"
+    cmp changed disk
+    echo "the disk is what it should be"
+    ;;
+esac

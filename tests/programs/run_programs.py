@@ -114,7 +114,8 @@ def add_options(parser):
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
                         help="run N labs at a time (default: as many as CPUs)")
     parser.add_argument("--no-install", action="store_true", help="skip rows whose packages are missing")
-    parser.add_argument("--write-docs", action="store_true", help="then write docs/programs.md; what is not run now has the result of its last run")
+    parser.add_argument("--write-docs", action="store_true",
+                        help="then write docs/programs.md; what is not run now has the result of its last run")
 
 
 def with_result(case, kept):

@@ -3,7 +3,8 @@
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
-(rdma-core's own Python tests in a lab), hosts (two network namespaces; as root only), sanitize (a
+(rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; not
+unless asked for or with --all), hosts (two network namespaces; as root only), sanitize (a
 build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
@@ -25,7 +26,7 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "sanitize", "fuzz", "faults",
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "sanitize", "fuzz", "faults",
          "lint"]
 # Only when asked for: too long for CI.
 MORE_PARTS = ["tsan"]
@@ -49,7 +50,7 @@ FUZZ_RSS_MB = 1024
 SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
-LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "pyverbs": 900, "hosts": 1800,
+LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "pyverbs": 900, "programs": 7200, "hosts": 1800,
            "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
@@ -173,6 +174,11 @@ class Runner:
         self.part("rdma-core's own tests in a lab", lambda: self.runner(
             "pyverbs", "lab/run_pyverbs_tests.py", self.options.build, self.options.selection,
             LIMIT_S["pyverbs"]))
+
+    def programs(self):
+        self.part("Programs that people use, in a lab", lambda: self.runner(
+            "programs", "programs/run_programs.py", self.options.build, self.options.selection,
+            LIMIT_S["programs"]))
 
     def hosts(self):
         self.part("Two hosts over a veth pair", lambda: self.runner(
