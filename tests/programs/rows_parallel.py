@@ -61,5 +61,5 @@ for transport in ("rc", "ud"):
         "MPI", f"OpenSHMEM (Open MPI), 4 PEs, {transport}", ["openmpi-bin", "libopenmpi-dev"],
         client=tls + OPENMPI + "exec oshrun --oversubscribe -np 4 -x UCX_TLS sh -c " +
         ON_NIC % ("OMPI_COMM_WORLD_RANK", "shmem-check"),
-        expect=(r"all contents are right, 4 elements",), moves=through(800_000), limit_s=200, ci=transport == "rc",
+        expect=(r"all contents are right, 4 elements",), moves=through(800_000), limit_s=200,
         strict=False, note=OWN_TEST % "shmem_check.cc"))

@@ -34,7 +34,7 @@ add("rdma_xserver, rdma_xclient", "timeout 10 rdma_xserver -c x", f"timeout 10 r
     loses=False, strict=False, fails="no XRC")
 add("rstream -T v", "rstream -T v", f"rstream -s {SERVER} -T v", (r"1m_bw",), least=1_000_000, ci=True, limit_s=120,
     note="data checked")
-add("riostream -T v", "riostream -T v", f"riostream -s {SERVER} -T v", (r"1m_bw",), least=1_000_000, limit_s=120,
+add("riostream -T v", "riostream -T v -S 65536 -C 100", f"riostream -s {SERVER} -T v -S 65536 -C 100", (r"64k",), least=65536,
     note="data checked")
 add("rcopy", "rcopy",
     f"head -c 5000000 /dev/urandom >sent; sleep 1; rcopy sent {SERVER}:received; cmp sent received",
