@@ -112,7 +112,8 @@ def loading_cases(maker, scratch):
     line = (f"{program} a; hostnic run -- {program} a b; echo status $?; hostnic run -- {script}; "
             "hostnic run -- sh -c 'echo a shell'")
     inside = [str(word) for word in maker.lab([], ["sh", "-c", line])]
-    alone = [str(word) for word in maker.lab([], [program])]
+    # Without the maker's "env" for sanitizers, which is what would be looked at.
+    alone = [str(word) for word in (maker.build / "hostnic", "lab", "--", program)]
     yield Case("static programs are warned of", [
         "sh", "-c", f'cc -static -o {program} {scratch}/static_program.c && "$@" && ' +
         " ".join(alone) + "; test $? = 3", "sh", *inside], 60, True,

@@ -217,7 +217,8 @@ TEST_F(MemoryWatch, RoomGivenOutAgainIsNotRevoked) {
   std::thread unmapper([&] {
     Nic other(registrar().window_fd());
     while (!stop.load()) {
-      void* page = raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      void* page =
+          raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       Nic::Mr mr;
       ASSERT_TRUE(other.add(reinterpret_cast<uint64_t>(page) + kSkew, 64, mr)) << other.error;
       raw_munmap(page, kPage);
@@ -225,7 +226,8 @@ TEST_F(MemoryWatch, RoomGivenOutAgainIsNotRevoked) {
     }
   });
   for (int round = 0; round < 500 && !HasFailure(); round++) {
-    void* page = raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* page =
+        raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const auto va = reinterpret_cast<uint64_t>(page);
     Nic::Mr mr;
     ASSERT_TRUE(nic.add(va + kSkew, 64, mr)) << nic.error;
