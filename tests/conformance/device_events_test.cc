@@ -155,11 +155,22 @@ TEST_F(DeviceFatal, EndsEverythingAndHangsNowhere) {
     EXPECT_EQ(about, cq);
     ibv_ack_cq_events(cq, 1);
   });
+  // Sleeps on a channel that no completion is for: nobody else would wake it.
+  ibv_comp_channel* idle_channel = ibv_create_comp_channel(near_host->context);
+  ASSERT_NE(idle_channel, nullptr);
+  std::thread idler([&] {
+    ibv_cq* about = nullptr;
+    void* context = nullptr;
+    EXPECT_EQ(ibv_get_cq_event(idle_channel, &about, &context), -1);
+    EXPECT_EQ(errno, EIO);
+  });
   ASSERT_EQ(ctl("quit"), 0);
   ibv_async_event event{};
   EXPECT_TRUE(near_host->wait_async(IBV_EVENT_DEVICE_FATAL, event));
   EXPECT_TRUE(far_host->wait_async(IBV_EVENT_DEVICE_FATAL, event));
   sleeper.join();
+  idler.join();
+  EXPECT_EQ(ibv_destroy_comp_channel(idle_channel), 0);
   for (uint64_t i = 0; i < 5; ++i) near->expect(i, IBV_WC_WR_FLUSH_ERR);
   near->expect_nothing();
   ibv_wc wc{};

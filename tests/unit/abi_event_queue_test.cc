@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <thread>
+#include <vector>
 
 #include "verbs-shim/abi/event_queue.h"
 
@@ -105,6 +106,36 @@ TEST_F(AbiEventQueue, IsNotReadableForWhatWasRemoved) {
   queue_.push(3);
   queue_.remove_if([](uint64_t) { return true; });
   EXPECT_FALSE(readable(queue_.fd()));
+}
+
+TEST_F(AbiEventQueue, ClosedGivesWhatThereIsAndThenErrors) {
+  queue_.push(1);
+  queue_.push(2);
+  queue_.close();
+  queue_.close();
+  queue_.remove_if([](uint64_t record) { return record == 1; });
+  uint64_t record = 0;
+  EXPECT_EQ(queue_.pop(record), 0);
+  EXPECT_EQ(record, 2u);
+  for (int again = 0; again < 3; ++again) {
+    EXPECT_TRUE(readable(queue_.fd()));
+    EXPECT_EQ(queue_.pop(record), EIO);
+  }
+  queue_.push(3);
+  EXPECT_EQ(queue_.pop(record), 0) << "what a CQ that is armed later finds";
+  EXPECT_EQ(queue_.pop(record), EIO);
+}
+
+TEST_F(AbiEventQueue, ClosingWakesAllWhoWait) {
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 4; ++i)
+    waiting.emplace_back([this] {
+      uint64_t record = 0;
+      EXPECT_EQ(queue_.pop(record), EIO);
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  queue_.close();
+  for (std::thread& thread : waiting) thread.join();
 }
 
 TEST_F(AbiEventQueue, PushesPopsAndRemovalsAtOnce) {

@@ -1,5 +1,6 @@
 #include "verbs-shim/abi/async_event.h"
 
+#include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
@@ -52,6 +53,7 @@ void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* 
     id = found->second;
   }
   context.async_events.push(make_record(static_cast<uint64_t>(event), id));
+  if (event == driver::AsyncEvent::kDeviceFatal) close_channels(context);
 }
 
 // False when the object is gone. Not inline: EventQueue::pop().

@@ -17,6 +17,8 @@ ibv_comp_channel* create_channel(ibv_context* context) {
   channel->fd = channel->events.fd();
   ObjectLock lock = lock_objects();
   add_object(Kind::kChannel, channel.get(), *channel);
+  // The device died meanwhile, perhaps after close_channels().
+  if (is_unusable(*channel->owner)) channel->events.close();
   return channel.release();
 }
 
@@ -37,6 +39,12 @@ namespace {
 }
 
 }  // namespace
+
+void close_channels(const ContextObject& context) {
+  ObjectLock lock = lock_objects();
+  for (void* channel : objects_of(Kind::kChannel, &context))
+    object_of(static_cast<ibv_comp_channel*>(channel))->events.close();
+}
 
 void destroy_channel_object(ChannelObject& channel) { delete &channel; }
 

@@ -40,5 +40,7 @@ void destroy_cq_object(CqObject& cq);                 // cq.cc
 int deregister_mr_object(MrObject& mr);               // mr.cc
 void destroy_mw_object(MwObject& mw);                 // mw.cc
 void destroy_channel_object(ChannelObject& channel);  // channel.cc
+// The device is gone: who waits on one of the context's channels gets EIO. Takes the registry lock.
+void close_channels(const ContextObject& context);  // channel.cc
 
 }  // namespace hostnic::abi

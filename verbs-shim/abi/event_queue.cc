@@ -20,10 +20,16 @@ bool take_back(int fd) {
   return syscall(SYS_preadv2, fd, &into, 1UL, -1L, -1L, RWF_NOWAIT) == sizeof one;
 }
 
+// One event more. Not write(): threads that post and poll are not cancelled here.
+void give(int fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = syscall(SYS_write, fd, &one, sizeof one);
+}
+
 }  // namespace
 
 EventQueue::~EventQueue() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 int EventQueue::open() {
@@ -34,28 +40,38 @@ int EventQueue::open() {
 void EventQueue::push(uint64_t record) {
   std::lock_guard lock(mutex_);
   waiting_.push_back(record);
-  const uint64_t one = 1;
-  // Not write(): threads that post and poll are not cancelled here.
-  [[maybe_unused]] const auto written = syscall(SYS_write, fd_, &one, sizeof one);
+  give(fd_);
+}
+
+void EventQueue::close() {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  closed_ = true;
+  give(fd_);
 }
 
 int EventQueue::pop(uint64_t& record) {
-  do {
+  for (;;) {
     uint64_t one = 0;
-    const ssize_t taken = read(fd_, &one, sizeof one);
-    if (taken < 0) return errno;
-    if (taken != sizeof one) return EIO;
-  } while (!take_first(record));
-  return 0;
+    const ssize_t had = read(fd_, &one, sizeof one);
+    if (had < 0) return errno;
+    if (had != sizeof one) return EIO;
+    const Taken taken = take_first(record);
+    if (taken != Taken::kNothing) return taken == Taken::kRecord ? 0 : EIO;
+  }
 }
 
-// False: all have been removed meanwhile.
-bool EventQueue::take_first(uint64_t& record) {
+// Nothing: all have been removed meanwhile.
+EventQueue::Taken EventQueue::take_first(uint64_t& record) {
   std::lock_guard lock(mutex_);
-  if (waiting_.empty()) return false;
+  if (waiting_.empty()) {
+    if (!closed_) return Taken::kNothing;
+    give(fd_);  // for the next one
+    return Taken::kClosed;
+  }
   record = waiting_.front();
   waiting_.pop_front();
-  return true;
+  return Taken::kRecord;
 }
 
 void EventQueue::remove_if(const std::function<bool(uint64_t)>& unwanted) {

@@ -25,7 +25,8 @@ class EventQueue {
 
   // Any thread, never blocks, loses nothing.
   void push(uint64_t record);
-  // Any thread. Waits unless the program set O_NONBLOCK. 0, or an errno value (EAGAIN, EINTR).
+  // Any thread. Waits unless the program set O_NONBLOCK. 0, or an errno value (EAGAIN, EINTR; EIO
+  // once the queue is closed and empty).
   // While it waits the thread may be cancelled. The frames that are unwound then, this one's and
   // its callers', must have nothing to clean up: this library's unwinder is not the program's.
   int pop(uint64_t& record);
@@ -33,12 +34,18 @@ class EventQueue {
   // another thread has just popped is out of reach: its receiver has to look whether it still
   // means anything.
   void remove_if(const std::function<bool(uint64_t)>& unwanted);
+  // Any thread. Nothing is waited for any more: the descriptor stays readable, and who pops gets
+  // what there is and then EIO, as from a uverbs channel whose device was removed.
+  void close();
 
  private:
-  [[gnu::noinline]] bool take_first(uint64_t& record);
+  enum class Taken { kRecord, kNothing, kClosed };
+  [[gnu::noinline]] Taken take_first(uint64_t& record);
 
   std::mutex mutex_;
-  std::deque<uint64_t> waiting_;  // as many as the eventfd says, and those being popped
+  // As many as the eventfd says, and those being popped; closed, the eventfd says one more.
+  std::deque<uint64_t> waiting_;
+  bool closed_ = false;
   int fd_ = -1;
 };
 
