@@ -63,7 +63,7 @@ struct HostnicdConfig {
 struct NicConfig {
   std::string name;                    // default hnicK, K its place among the NICs
   std::string port{kWirePort};         // or a DPDK devargs string
-  Ipv4Address ip{};                    // "ip", with the prefix: 10.77.0.(K+1)/24 on the wire
+  Ipv4Address ip{};                    // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
   uint32_t prefix_length = 24;         // bits
   std::optional<Ipv4Address> gateway;  // for peers outside the prefix
   wire::MacAddress mac{};              // default 02:00 and the address

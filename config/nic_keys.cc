@@ -10,16 +10,19 @@ namespace hostnic::config {
 
 namespace {
 
-constexpr uint32_t kWireNetwork = 0x0a4d0000;  // 10.77.0.0/24
+// 127.77.0.0/24: every Linux has these addresses, so that programs can also use TCP with them.
+constexpr uint32_t kWireNetwork = 0x7f4d0000;
 constexpr uint32_t kWireMtuBytes = 4096;
 constexpr const char* kIpRemedy =
     "use an address of one host and its prefix length, such as 10.0.0.1/24";
 
-// An address that a host can have: not 0.x, loopback, multicast or reserved.
+// An address that a host can have: not 0.x, multicast or reserved.
 bool is_unicast(Ipv4Address address) {
   const uint32_t first_byte = raw(address) >> 24;
-  return first_byte != 0 && first_byte != 127 && first_byte < 224;
+  return first_byte != 0 && first_byte < 224;
 }
+
+bool is_loopback(Ipv4Address address) { return raw(address) >> 24 == 127; }
 
 // Neither the network's own address nor its broadcast; /31 and /32 have neither.
 bool is_host_in(Ipv4Address address, uint32_t prefix_length) {
@@ -225,6 +228,11 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   if (!draft.has_ip && !nic.on_wire()) {
     return Unexpected(fmt::format("{} on port {} has no ip ({})", nic.name, shown(nic.port),
                                   "add one, such as ip = \"10.0.0.1/24\""));
+  }
+  if (is_loopback(nic.ip) && !nic.on_wire()) {
+    return Unexpected(fmt::format("{} on port {} has the loopback address {} ({})", nic.name,
+                                  shown(nic.port), impair::format_ipv4(nic.ip),
+                                  "use one of the port's network, such as 10.0.0.1/24"));
   }
   if (!draft.has_ip) {
     nic.ip = Ipv4Address{kWireNetwork + static_cast<uint32_t>(index) + 1};

@@ -12,8 +12,6 @@ namespace {
 
 constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
-bool is_loopback(Ipv4Address ip) { return raw(ip) >> 24 == 127; }
-
 bool on_link(const NicSettings& settings, Ipv4Address destination) {
   const uint32_t mask =
       settings.prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - settings.prefix_length);
@@ -26,19 +24,27 @@ bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
   return nic.index < 64 && (file.visible_devices >> nic.index & 1) != 0;
 }
 
-// The NIC with this address, or the first one for a loopback address. Null: none that the program
-// sees.
+// 0.0.0.0, and loopback addresses but for those of the NICs' own networks.
+bool CmAgent::names_this_host(Ipv4Address ip) const {
+  if (raw(ip) == 0) return true;
+  return raw(ip) >> 24 == 127 && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
+           return on_link(nic.unit->plan.settings, ip);
+         });
+}
+
+// The NIC with this address, or the first one for an address of this host. Null: none that the
+// program sees.
 CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
+  const bool any = names_this_host(ip);
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && (nic.ip() == ip || is_loopback(ip))) return &nic;
+    if (visible(file, nic) && (any || nic.ip() == ip)) return &nic;
   return nullptr;
 }
 
 // The NIC that leads to an address: the one that has it, one on its network, or one with a gateway.
 CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
-  if (raw(destination) == 0 || is_loopback(destination))
-    return nic_of(file, Ipv4Address{0x7f000001});
   if (CmNic* own = nic_of(file, destination)) return own;
+  if (names_this_host(destination)) return nullptr;
   const bool group = wire::is_multicast(destination);
   for (CmNic& nic : nics_)
     if (visible(file, nic) && (group || on_link(nic.unit->plan.settings, destination))) return &nic;
@@ -55,9 +61,9 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
   });
 }
 
-// What a loopback address leads to: this host is all of hostnicd's NICs, so that a lab's server and
-// client in one command line find each other. The NIC's own address unless only another is listened
-// on, or will be: servers tell the port that they are bound to before they listen.
+// What an address of this host leads to: this host is all of hostnicd's NICs, so that a lab's
+// server and client in one command line find each other. The NIC's own address unless only another
+// is listened on, or will be: servers tell the port that they are bound to before they listen.
 Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
   if (listener(own, port_space, port) != nullptr) return own.ip();
   for (const CmNic& nic : nics_)

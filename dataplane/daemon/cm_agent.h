@@ -146,6 +146,7 @@ class CmAgent {
 
   // cm_addresses.cc
   static bool visible(const CmFile& file, const CmNic& nic);
+  bool names_this_host(Ipv4Address ip) const;
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   CmNic* route(const CmFile& file, Ipv4Address destination);
   bool reachable(const CmNic& nic, Ipv4Address destination) const;

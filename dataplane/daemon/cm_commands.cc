@@ -230,7 +230,7 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
     id->source = id->nic->ip();
   }
   id->destination = destination->ip;
-  if (raw(destination->ip) == 0 || raw(destination->ip) >> 24 == 127)
+  if (names_this_host(destination->ip))
     id->destination = this_host(*id->nic, id->port_space, destination->port);
   id->destination_port = destination->port;
   if (reachable(*id->nic, id->destination))

@@ -5,8 +5,8 @@ import re
 
 from harness import no_trouble
 
-SERVER_IP = "10.77.0.1"
-CLIENT_IP = "10.77.0.2"
+SERVER_IP = "127.77.0.1"
+CLIENT_IP = "127.77.0.2"
 
 
 def says(*patterns):

@@ -19,10 +19,10 @@ CONFIG = """[hostnicd]
 huge = "{huge}"
 [[nic]]
 port = "wire"
-ip = "10.77.0.1/24"
+ip = "127.77.0.1/24"
 [[nic]]
 port = "wire"
-ip = "10.77.0.2/24"
+ip = "127.77.0.2/24"
 """
 
 # A device is open while it is looked at.
@@ -78,7 +78,7 @@ def huge_page_cases(maker, scratch, pair_command, check):
     # Sixteen NICs want more than is ever free by chance; none of them is reserved.
     many = scratch / "huge_many.toml"
     many.write_text(CONFIG.format(huge="require") + "".join(
-        f'[[nic]]\nport = "wire"\nip = "10.77.0.{i}/24"\n' for i in range(3, 17)))
+        f'[[nic]]\nport = "wire"\nip = "127.77.0.{i}/24"\n' for i in range(3, 17)))
     line = " ".join(map(str, maker.lab(["--config", many], ["true"])))
     command = ["sh", "-c", f"{line}; test $? -ne 0"]
     # None, but nobody else reserves any meanwhile.

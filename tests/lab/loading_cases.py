@@ -29,7 +29,7 @@ int opens_device(void) {
   return ibv_dealloc_pd(pd) != 0 || ibv_close_device(context) != 0 ? 4 : 0;
 }
 int binds_address(void) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("10.77.0.2")};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("127.77.0.2")};
   struct rdma_event_channel *channel = rdma_create_event_channel();
   struct rdma_cm_id *id = NULL;
   if (channel == NULL || rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0) return 1;

@@ -3,7 +3,7 @@
 # or whose contents qemu-img reads and writes. PORT is a TCP port that is free, for what tgtd wants to listen on beside.
 set -eu
 TARGET=iqn.2026-01.test:disk
-URL=iser://10.77.0.1:3260/$TARGET/1
+URL=iser://127.77.0.1:3260/$TARGET/1
 PATH=$PATH:/usr/sbin
 export TGT_IPC_SOCKET="$PWD/tgtd"
 

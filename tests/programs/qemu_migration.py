@@ -78,10 +78,10 @@ def migrate(source, destination, uri):
 def main():
     port = sys.argv[1]
     Path("pattern").write_bytes(os.urandom(PATTERN_BYTES))
-    destination = Machine("hnic0", "destination", "-incoming", f"rdma:10.77.0.1:{port}")
+    destination = Machine("hnic0", "destination", "-incoming", f"rdma:127.77.0.1:{port}")
     source = Machine("hnic1", "source", "-S", "-device", f"loader,file=pattern,addr={PATTERN_AT:#x},force-raw=on")
     try:
-        return migrate(source, destination, f"rdma:10.77.0.1:{port}")
+        return migrate(source, destination, f"rdma:127.77.0.1:{port}")
     finally:
         source.end()
         destination.end()

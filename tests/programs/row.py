@@ -2,8 +2,8 @@
 
 import dataclasses
 
-SERVER = "10.77.0.1"
-CLIENT = "10.77.0.2"
+SERVER = "127.77.0.1"
+CLIENT = "127.77.0.2"
 LOST_ENDS_IT = "a lost packet ends it, as on an adapter: clean networks only"
 
 

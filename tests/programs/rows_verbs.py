@@ -40,7 +40,7 @@ for operation, services in PERFTEST:
                      ci=measure == "bw" and service == "RC", note="" if service == "RC" else LOST_ENDS_IT)
 for program in ("ib_write_bw", "ib_send_bw", "ib_read_lat", "ib_atomic_bw"):
     VERBS.append(Row("perftest", f"{program} -R", ["perftest"], server=f"{program} -R -F -n {TIMES}",
-                     client=f"{program} -R -F -n {TIMES} 10.77.0.1", expect=(rf"\n *\d+ +{TIMES} ",),
+                     client=f"{program} -R -F -n {TIMES} 127.77.0.1", expect=(rf"\n *\d+ +{TIMES} ",),
                      moves=through(1000, management_sent=4), ci=program == "ib_send_bw",
                      note="connects by rdma_cm"))
 

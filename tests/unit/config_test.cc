@@ -59,9 +59,9 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   const NicConfig& nic = config.nics[1];
   EXPECT_EQ(nic.name, "hnic1");
   EXPECT_TRUE(nic.on_wire());
-  EXPECT_EQ(nic.ip, Ipv4Address{0x0a4d0002});
+  EXPECT_EQ(nic.ip, Ipv4Address{0x7f4d0002});
   EXPECT_EQ(nic.prefix_length, 24u);
-  EXPECT_EQ(to_string(nic.mac), "02:00:0a:4d:00:02");
+  EXPECT_EQ(to_string(nic.mac), "02:00:7f:4d:00:02");
   EXPECT_EQ(nic.mtu_bytes, 4096u);
   EXPECT_EQ(nic.window, 1024u);
   EXPECT_EQ(nic.policy, wire::Policy::kSelective);
@@ -78,7 +78,7 @@ TEST(Config, TheLargestDefaultNetworkIsConsistent) {
   const auto nics = default_nics(kMaxNics);
   ASSERT_EQ(nics.size(), kMaxNics);
   EXPECT_EQ(check_nics(nics), std::nullopt);
-  EXPECT_EQ(nics.back().ip, Ipv4Address{0x0a4d0000 + 250});
+  EXPECT_EQ(nics.back().ip, Ipv4Address{0x7f4d0000 + 250});
 }
 
 TEST(Config, EmptyFileIsAllDefaultsWithoutNics) {
@@ -229,10 +229,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nip = '10.0.0.0/24'", "test.toml:2:6: ip is"},
         Malformed{"[[nic]]\nip = '10.0.0.255/24'", "test.toml:2:6: ip is"},
         Malformed{"[[nic]]\nip = '224.0.0.1/24'", "test.toml:2:6: ip is"},
-        Malformed{"[[nic]]\nip = '127.0.0.1/8'", "test.toml:2:6: ip is"},
-        Malformed{"[[nic]]\ngateway = '10.77.0'", "test.toml:2:11: gateway is"},
+        Malformed{"[[nic]]\nport = 'net_tap0'\nip = '127.77.0.1/24'",
+                  "test.toml:1:1: hnic0 on port net_tap0 has the loopback address 127.77.0.1"},
+        Malformed{"[[nic]]\ngateway = '127.77.0'", "test.toml:2:11: gateway is"},
         Malformed{"[[nic]]\ngateway = '10.78.0.1'",
-                  "test.toml:1:1: gateway 10.78.0.1 of hnic0 is outside 10.77.0.1/24"},
+                  "test.toml:1:1: gateway 10.78.0.1 of hnic0 is outside 127.77.0.1/24"},
         Malformed{"[[nic]]\nmac = '01:00:00:00:00:01'", "test.toml:2:7: mac is"},
         Malformed{"[[nic]]\nmac = '02:00:00:00:00'", "test.toml:2:7: mac is"},
         Malformed{"[[nic]]\nmac = '02-00-00-00-00-01'", "test.toml:2:7: mac is"},
@@ -249,10 +250,10 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nicrc = 'never'", "test.toml:2:8: icrc is \"never\""},
         Malformed{"[[nic]]\nport = 'net_tap0'", "test.toml:1:1: hnic0 on port net_tap0 has no ip"},
         Malformed{"[[nic]]\n\n[[nic]]\nname = 'hnic0'", "test.toml:3:1: two NICs are named hnic0"},
-        Malformed{"[[nic]]\n[[nic]]\nip = '10.77.0.1/24'",
-                  "test.toml:2:1: hnic0 and hnic1 both have ip 10.77.0.1"},
-        Malformed{"[[nic]]\n[[nic]]\nmac = '02:00:0a:4d:00:01'",
-                  "test.toml:2:1: hnic0 and hnic1 both have mac 02:00:0a:4d:00:01"},
+        Malformed{"[[nic]]\n[[nic]]\nip = '127.77.0.1/24'",
+                  "test.toml:2:1: hnic0 and hnic1 both have ip 127.77.0.1"},
+        Malformed{"[[nic]]\n[[nic]]\nmac = '02:00:7f:4d:00:01'",
+                  "test.toml:2:1: hnic0 and hnic1 both have mac 02:00:7f:4d:00:01"},
         Malformed{"[[nic]]\nport='x'\nip='10.0.0.1/8'\n[[nic]]\nport='x'\nip='10.0.0.2/8'",
                   "test.toml:4:1: hnic0 and hnic1 both use port x"}));
 
@@ -386,7 +387,7 @@ TEST(ConfigExamples, PhysicalNic) {
 TEST(ConfigExamples, ManyNics) {
   const Config config = example("many-nics.toml");
   ASSERT_EQ(config.nics.size(), 8u);
-  EXPECT_EQ(config.nics[7].ip, Ipv4Address{0x0a4d0008});
+  EXPECT_EQ(config.nics[7].ip, Ipv4Address{0x7f4d0008});
   EXPECT_EQ(config.nics[7].window, 128u);
 }
 

@@ -18,15 +18,13 @@
 
 #include "verbs-shim/abi/lab_programs.h"
 #include "verbs-shim/driver/cancellation.h"
-#include "verbs-shim/elf/symbols.h"
+#include "verbs-shim/elf/next_function.h"
 
 namespace {
 
 using hostnic::abi::ConnectPatience;
 
 constexpr long kPauseNs = long{ConnectPatience::kPauseMs} * 1'000'000;
-
-using Connect = int (*)(int, const sockaddr*, socklen_t);
 
 bool in_lab() { return getenv("HOSTNIC_LAB") != nullptr; }
 
@@ -69,12 +67,8 @@ uint16_t port_of(const sockaddr* address) {
 
 extern "C" __attribute__((visibility("default"))) int connect(int fd, const sockaddr* address,
                                                               socklen_t length) {
-  static constinit std::atomic<Connect> known{nullptr};
-  Connect real = known.load(std::memory_order_relaxed);
-  if (real == nullptr) {
-    real = reinterpret_cast<Connect>(hostnic::elf::libc_symbol("connect"));
-    known.store(real, std::memory_order_relaxed);
-  }
+  static constinit std::atomic<int (*)(int, const sockaddr*, socklen_t)> known{nullptr};
+  const auto real = hostnic::elf::next_function(known, "connect");
   int result = real(fd, address, length);
   if (result == 0 || errno != ECONNREFUSED || !in_lab() || !is_loopback(address, length) ||
       !ConnectPatience::concerns(port_of(address)) || !blocks(fd))

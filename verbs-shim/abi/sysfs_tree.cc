@@ -239,6 +239,8 @@ void SysfsTree::show(const DeviceInfo& info) {
   }
   write_device_files(device, info);
   write_port_files(port, info);
+  const std::string netdev = netdev_name(info);
+  link(device + "/device/net", netdev, "/sys/class/net/" + netdev);
   write_file(verbs + "/ibdev", name);
   std::filesystem::create_directories(cm_directory(), ignored);
   write_file(cm_directory() + "/abi_version", std::to_string(RDMA_USER_CM_ABI_VERSION));

@@ -1,6 +1,5 @@
 // The C library's functions on descriptors that have to know rdma_cm files. Compiled without
 // sanitizers: sanitizer runtimes call these before they are ready.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -15,28 +14,12 @@
 
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/cm/files.h"
-#include "verbs-shim/elf/symbols.h"
+#include "verbs-shim/elf/next_function.h"
 
 namespace {
 
 using namespace hostnic::cm_device;
-
-// The next definition behind this library: libc's, or that of another preloaded library. Found at
-// first use, without a lock: that may be in a signal handler.
-template <typename Result, typename... Parameters>
-auto next_function(std::atomic<Result (*)(Parameters...)>& known, const char* name) {
-  Result (*next)(Parameters...) = known.load(std::memory_order_relaxed);
-  if (next != nullptr) return next;
-  using Dlsym = void* (*)(void*, const char*);
-  const int saved_errno = errno;
-  const auto real_dlsym = reinterpret_cast<Dlsym>(hostnic::elf::libc_symbol("dlsym"));
-  next = reinterpret_cast<Result (*)(Parameters...)>(real_dlsym(RTLD_NEXT, name));
-  if (next == nullptr)
-    next = reinterpret_cast<Result (*)(Parameters...)>(hostnic::elf::libc_symbol(name));
-  known.store(next, std::memory_order_relaxed);
-  errno = saved_errno;
-  return next;
-}
+using hostnic::elf::next_function;
 
 bool is_file(int fd) { return may_be_file(fd) && file_name(fd) != 0; }
 
