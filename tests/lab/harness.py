@@ -66,7 +66,8 @@ def error_checks_are_ok(output):
 
 
 def perftest_rows(rows):
-    """A check: the client's table has that many lines of positive results."""
+    """A check: the client's table has that many lines of results, which it prints when all
+    iterations are done."""
 
     def check(output):
         # Only what the client says on stdout: perftest's warnings would be glued to its table.
@@ -81,10 +82,10 @@ def perftest_rows(rows):
         if len(results) != rows:
             return f"{len(results)} lines of results, expected {rows}"
         for result in results:
-            # Average bandwidth and message rate, or latencies. A slow machine's small messages are
-            # 0.00 MB/s, but not 0 messages.
-            if max(result[3:]) <= 0:
-                return f"a result that is not positive: {result}"
+            # Bandwidths and message rate, or latencies. On a busy machine perftest can take the CPU's
+            # frequency for so large that all are 0.00.
+            if any(value < 0 for value in result[3:]):
+                return f"a result that is negative: {result}"
         return no_trouble(output)
 
     return check

@@ -12,7 +12,8 @@ for verb in ("write", "read"):
         server=f"fio --name=server {common} --rw=read",
         client=f"fio --name=client {common} --verb={verb} --rw=write --hostname={SERVER}",
         expect=(r"WRITE: bw=.*io=8192KiB",), moves=through(8 * MIB, management_sent=3), listens=False,
-        ci=verb == "write", note="fio's rdma engine is a pipe: it has no verify"))
+        ci=verb == "write", note="fio's rdma engine is a pipe: it has no verify. With `verb=send` it waits for no receive and wants no "
+        "RNR retries, so that a slow server ends it with status 13, as on an adapter"))
 APPLICATIONS.append(Row(
     "Storage", "tgtd, iscsi-readcapacity16, iSER", ["tgt", "libiscsi-bin"],
     client="exec sh $PROGRAMS/iser.sh {port} capacity", expect=(r"Total size:8388608",),
