@@ -112,6 +112,8 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
                                        "scandir",
                                        "scandir64",
                                        "connect",
+                                       "getifaddrs",
+                                       "freeifaddrs",
                                        "write",
                                        "writev",
                                        "fstat",
