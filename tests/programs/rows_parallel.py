@@ -50,7 +50,10 @@ for transport in ("rc", "ud"):
         client=tls + OPENMPI + "exec mpirun.openmpi --oversubscribe -np 4 -x UCX_TLS sh -c " +
         ON_NIC % ("OMPI_COMM_WORLD_RANK", "mpi-check-openmpi"),
         expect=(r"all contents are right, 4 ranks",), moves=through(LEAST), limit_s=200, ci=transport == "rc",
-        strict=False, note=OWN_TEST % "mpi_check.cc"))
+        strict=False, note=OWN_TEST % "mpi_check.cc",
+        # Its endpoints are destroyed without a fence, and of datagrams the peer's program is the one to acknowledge.
+        fails="" if transport == "rc" else
+        "all contents are right, but in MPI_Finalize a rank that comes later finds its peers gone, and aborts after UCX's 30 s"))
     PARALLEL.append(Row(
         "MPI", f"MPICH, 4 ranks, ch4:ucx, {transport}", ["mpich", "libmpich-dev"],
         client=f"export UCX_TLS={transport} UCX_NET_DEVICES=all; exec mpiexec.mpich -n 4 sh -c " +
