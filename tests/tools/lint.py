@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the format of all sources, and runs clang-tidy on those that have not passed it yet as
-they are. --fix-format reformats instead."""
+"""Checks the format of all sources and the syntax of Python files, and runs clang-tidy on the
+sources that have not passed it yet as they are. --fix-format reformats instead."""
 
 import argparse
+import ast
 import concurrent.futures
 import hashlib
 import json
@@ -56,6 +57,21 @@ def check_format():
     if done.returncode == 0:
         print(f"ok   format of {len(sources())} files")
     return done.returncode == 0
+
+
+def check_python():
+    """Whether this Python, Debian's, can read all files, also those that tests do not run."""
+    paths = sorted(path for folder in FOLDERS for path in (TOP / folder).rglob("*.py"))
+    good = True
+    for path in paths:
+        try:
+            ast.parse(path.read_text())
+        except SyntaxError as error:
+            print(f"FAIL syntax of {path.relative_to(TOP)}:{error.lineno}: {error.msg}")
+            good = False
+    if good:
+        print(f"ok   syntax of {len(paths)} Python files")
+    return good
 
 
 class Compilation:
@@ -228,6 +244,7 @@ def main():
         return 0
     require(CLANG_TIDY)
     good = check_format()
+    good = check_python() and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders) and good
     return 0 if good else 1

@@ -87,7 +87,8 @@ def soak_collectives(build, results, seed, end):
         runs = 0
         while time.monotonic() < end:
             command = collectives(build, seed)
-            if not run_check(results, f"seed {seed}: {command[command.index("--") + 1].name}", command, RUN_LIMIT_S):
+            program = command[command.index("--") + 1].name
+            if not run_check(results, f"seed {seed}: {program}", command, RUN_LIMIT_S):
                 print("     again: " + shlex.join(map(str, command)), flush=True)
             seed += 1
             runs += 1
