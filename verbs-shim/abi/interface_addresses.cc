@@ -4,11 +4,9 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "protocol/hostif/control_message.h"
