@@ -1,5 +1,8 @@
 // What happens to the device itself: its port goes down and comes back (`hostnic ctl stop` and
 // `start`; the lab has hostnic in its PATH), and hostnicd ends.
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -60,6 +63,61 @@ TEST_F(PortEvents, NoneWithoutACause) {
 }
 
 // ---- the end of the device. Nothing works afterwards: run by itself, in a lab of its own.
+
+// Ids of rdma_cm: one that listens at a device, one on its way, one that has no device.
+struct CmIds {
+  CmIds();
+  void are_removed();
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id *listener = nullptr, *client = nullptr, *unbound = nullptr;
+};
+
+CmIds::CmIds() {
+  for (rdma_cm_id** id : {&listener, &client, &unbound})
+    EXPECT_EQ(rdma_create_id(channel, id, nullptr, RDMA_PS_TCP), 0) << strerror(errno);
+  ibv_context* context = nullptr;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  context = ibv_open_device(list[0]);
+  ibv_gid gid{};
+  EXPECT_EQ(ibv_query_gid(context, 1, 0, &gid), 0);
+  memcpy(&address.sin_addr, &gid.raw[12], sizeof(address.sin_addr));
+  ibv_close_device(context);
+  ibv_free_device_list(list);
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(rdma_bind_addr(listener, at), 0) << strerror(errno);
+  EXPECT_EQ(rdma_listen(listener, 1), 0) << strerror(errno);
+  address.sin_port = rdma_get_src_port(listener);
+  EXPECT_EQ(rdma_resolve_addr(client, nullptr, at, 2000), 0) << strerror(errno);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(channel, &event), 0) << strerror(errno);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+}
+
+void CmIds::are_removed() {
+  std::vector<rdma_cm_id*> told;
+  pollfd watched{channel->fd, POLLIN, 0};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(poll(&watched, 1, 0), 1);
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(channel, &event), 0) << strerror(errno);
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    told.push_back(event->id);
+    EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  }
+  EXPECT_TRUE(told == std::vector({listener, client}) || told == std::vector({client, listener}));
+  rdma_cm_event* none = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(channel, &none), -1);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_EQ(rdma_resolve_route(client, 2000), -1);
+  EXPECT_EQ(errno, ENODEV);
+  for (rdma_cm_id* id : {listener, client, unbound})
+    EXPECT_EQ(rdma_destroy_id(id), 0) << strerror(errno);
+  rdma_destroy_event_channel(channel);
+}
 
 class DeviceFatal : public Conformance {
  protected:
@@ -164,6 +222,7 @@ TEST_F(DeviceFatal, EndsEverythingAndHangsNowhere) {
     EXPECT_EQ(ibv_get_cq_event(idle_channel, &about, &context), -1);
     EXPECT_EQ(errno, EIO);
   });
+  CmIds ids;
   ASSERT_EQ(ctl("quit"), 0);
   ibv_async_event event{};
   EXPECT_TRUE(near_host->wait_async(IBV_EVENT_DEVICE_FATAL, event));
@@ -183,6 +242,7 @@ TEST_F(DeviceFatal, EndsEverythingAndHangsNowhere) {
   far.reset();
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+  ids.are_removed();
 }
 
 }  // namespace

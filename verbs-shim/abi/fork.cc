@@ -10,6 +10,7 @@
 #include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/cm/known_ids.h"
 #include "verbs-shim/driver/core_sharing.h"
 #include "verbs-shim/memory/fork_init.h"
 
@@ -25,12 +26,14 @@ ObjectLock& lock_across_fork() {
 void before_fork() {
   lock_real_search_across_fork();
   lock_tree_across_fork();
+  cm_device::lock_ids_across_fork();
   ObjectLock lock = lock_objects();
   lock_across_fork() = std::move(lock);
 }
 
 void after_fork_in_parent() {
   lock_across_fork().unlock();
+  cm_device::unlock_ids_after_fork();
   unlock_tree_after_fork();
   unlock_real_search_after_fork();
 }
@@ -43,6 +46,7 @@ void after_fork_in_child() {
     object->driver->abandon_after_fork();
   }
   lock_across_fork().unlock();
+  cm_device::unlock_ids_after_fork();
   unlock_tree_after_fork();
   unlock_real_search_after_fork();
 }

@@ -15,6 +15,7 @@
 #include "protocol/hostif/control_socket.h"
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/cm/files.h"
+#include "verbs-shim/cm/known_ids.h"
 #include "verbs-shim/driver/log.h"
 
 namespace hostnic::cm_device {
@@ -76,7 +77,7 @@ bool send_whole(int fd, const msghdr& message) {
   }
 }
 
-// False: hostnicd is gone.
+// Has hostnicd carry out the command. False: hostnicd is gone.
 bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, Answer& answer) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return false;
@@ -114,20 +115,41 @@ bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, An
   return true;
 }
 
+enum class Called { kAnswered, kGone, kFailed };  // hostnicd is gone; errno says why
+
 // The next event, waiting for one unless the file is non-blocking.
-bool call_for_event(int fd, Answer& answer) {
+Called call_for_event(int fd, Answer& answer) {
   do {
     char token = 0;
     const ssize_t taken = recv(fd, &token, 1, 0);
-    if (taken == 0) errno = kGone;
-    if (taken <= 0) return false;
-    if (!call(fd, {RDMA_USER_CM_CMD_GET_EVENT, 0, 0}, {}, answer)) {
-      errno = kGone;
-      return false;
-    }
+    if (taken == 0 || (taken < 0 && errno == ECONNRESET)) return Called::kGone;
+    if (taken < 0) return Called::kFailed;
+    if (!call(fd, {RDMA_USER_CM_CMD_GET_EVENT, 0, 0}, {}, answer)) return Called::kGone;
     // The event may have gone with its id, or to another thread.
   } while (answer.header.error == EAGAIN);
-  return true;
+  return Called::kAnswered;
+}
+
+template <typename T>
+Answer answer_with(const T& response) {
+  const auto bytes = std::as_bytes(std::span(&response, 1));
+  return {{}, {bytes.begin(), bytes.end()}};
+}
+
+// hostnicd is gone, and with it every device: ids are told so and can be destroyed.
+Answer answer_alone(uint64_t file, uint32_t command, std::span<const std::byte> bytes) {
+  if (command == RDMA_USER_CM_CMD_GET_EVENT) {
+    if (const auto event = take_removal(file)) return answer_with(*event);
+  } else if (command == RDMA_USER_CM_CMD_DESTROY_ID &&
+             bytes.size() >= sizeof(rdma_ucm_destroy_id)) {
+    rdma_ucm_destroy_id destroy;
+    memcpy(&destroy, bytes.data(), sizeof(destroy));
+    if (const auto events = forget_id(file, destroy.id))
+      return answer_with(rdma_ucm_destroy_id_resp{*events});
+  } else if (command == RDMA_USER_CM_CMD_LEAVE_MCAST) {
+    return answer_with(rdma_ucm_destroy_id_resp{0});
+  }
+  return {{kGone, 0}, {}};
 }
 
 // Where in the command the address of the response is. -1: it has none.
@@ -184,12 +206,18 @@ ssize_t run_command(int fd, const std::byte* written, size_t size) {
   }
   CmCommand command{header.cmd, 0, 0};
   if (!complete_command(command, bytes)) return fail(EINVAL);
+  const uint64_t file = file_name(fd);
   Answer answer;
-  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
-    if (!call_for_event(fd, answer)) return -1;
-  } else if (!call(fd, command, bytes, answer)) {
-    return fail(kGone);
-  }
+  Called called = Called::kAnswered;
+  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT)
+    called = call_for_event(fd, answer);
+  else if (!call(fd, command, bytes, answer))
+    called = Called::kGone;
+  if (called == Called::kFailed) return -1;
+  if (called == Called::kGone)
+    answer = answer_alone(file, header.cmd, bytes);
+  else if (answer.header.error == 0)
+    note_carried_out(file, header.cmd, bytes, answer.response);
   if (answer.header.error != 0) return fail(answer.header.error);
   if (response != 0)
     memcpy(reinterpret_cast<void*>(response), answer.response.data(),

@@ -1,0 +1,33 @@
+// The rdma_cm ids of this process: what is needed of them when hostnicd is gone. Then each id that
+// had a device hears DEVICE_REMOVAL once, and can be destroyed, as when the kernel loses a device.
+// hostnicd knows everything else about them (dataplane/daemon/cm_agent.h).
+//
+// Any thread. A forked child has its parent's ids as they were.
+#pragma once
+
+#include <rdma/rdma_user_cm.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace hostnic::cm_device {
+
+// Remembers what a command that hostnicd carried out says about ids. `file` is hostnicd's name of
+// the file it was written to. Throws std::bad_alloc.
+void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte> bytes,
+                      std::span<const std::byte> response);
+
+// hostnicd is gone: the next id of `file` that has not heard so, or none.
+std::optional<rdma_ucm_event_resp> take_removal(uint64_t file);
+
+// hostnicd is gone: forgets the id. Returns how many events the program was given for it, for
+// which librdmacm awaits acknowledgement. None: no id of this file.
+std::optional<uint32_t> forget_id(uint64_t file, uint32_t handle);
+
+// Held from before a fork until after it, on both sides.
+void lock_ids_across_fork();
+void unlock_ids_after_fork();
+
+}  // namespace hostnic::cm_device
