@@ -1,6 +1,7 @@
 #include "dataplane/daemon/cm_agent.h"
 
 #include <errno.h>
+#include <fmt/format.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -12,6 +13,7 @@
 #include "dataplane/daemon/clock.h"
 #include "dataplane/daemon/log.h"
 #include "protocol/hostif/control_socket.h"
+#include "protocol/wire/ipv4.h"
 
 namespace hostnic {
 namespace {
@@ -50,9 +52,11 @@ CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
     unit.lcore->run_on([&] { unit.nic->set_management(queue); });
     nics_.push_back(std::move(nic));
   }
+  daemon_.set_cm(this);
 }
 
 CmAgent::~CmAgent() {
+  daemon_.set_cm(nullptr);
   while (!files_.empty()) close(files_.begin()->second);
   flush();
   for (CmNic& nic : nics_) nic.unit->lcore->run_on([&] { nic.unit->nic->set_management(nullptr); });
@@ -70,6 +74,9 @@ void CmAgent::open(UniqueFd socket, const OpenCmRequest& request) {
   }
   CmFile file;
   file.name = next_file_++;
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) file.pid = peer.pid;
   file.visible_devices = request.visible_devices;
   const OpenCmReply open_reply{file.name};
   if (!send_reply(socket.get(), MSG_DONTWAIT, ControlReply{},
@@ -225,10 +232,30 @@ int CmAgent::wait_ms() const {
   return static_cast<int>(std::min<TimeNs>((deadline - now) / 1'000'000 + 1, 3'600'000));
 }
 
-size_t CmAgent::connections() const {
-  size_t count = 0;
-  for (const CmNic& nic : nics_) count += nic.endpoint->connections();
-  return count;
+std::string CmAgent::describe(const CmId& id) const {
+  const char* state = id.listening ? "listening" : id.bound ? "bound" : "idle";
+  if (id.connection != 0)
+    state = cm::name_of(id.nic->endpoint->state_of(id.connection));
+  else if (raw(id.destination) != 0)
+    state = "resolved";
+  std::string peer;
+  if (raw(id.destination) != 0)
+    peer = fmt::format(" to {}:{}", wire::to_string(id.destination), id.destination_port);
+  return fmt::format("id {} pid {} {} {} {}:{}{} {}", id.handle, id.file->pid,
+                     id.nic != nullptr ? id.nic->unit->plan.settings.name : "-",
+                     id.datagram ? "datagrams" : "connection", wire::to_string(id.source),
+                     id.source_port, peer, state);
+}
+
+std::vector<std::string> CmAgent::describe() const {
+  std::vector<std::string> lines;
+  for (const auto& [handle, id] : ids_) lines.push_back(describe(id));
+  size_t ended = 0;
+  for (const CmNic& nic : nics_) ended += nic.endpoint->connections() - nic.ids.size();
+  if (ended > 0)
+    lines.push_back(fmt::format(
+        "{} connections have no id any more, and answer repeated messages for a while", ended));
+  return lines;
 }
 
 }  // namespace hostnic

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -85,6 +86,7 @@ struct CmFile {
   };
   UniqueFd socket;
   uint64_t name = 0;
+  pid_t pid = 0;  // of who opened it
   uint64_t visible_devices = 0;
   std::deque<Waiting> events;
   bool token_out = false;
@@ -116,9 +118,8 @@ class CmAgent {
   // Until when it may wait; -1: for ever.
   int wait_ms() const;
 
-  size_t ids() const { return ids_.size(); }
-  size_t files() const { return files_.size(); }
-  size_t connections() const;
+  // For people: a line for each id, and one for connections that no id has any more.
+  std::vector<std::string> describe() const;
 
  private:
   // An answer to a command: an errno value, and bytes for the program.
@@ -133,6 +134,7 @@ class CmAgent {
   }
 
   // cm_agent.cc
+  std::string describe(const CmId& id) const;
   void serve(CmFile& file);
   void close(CmFile& file);
   void serve_queue(CmNic& nic);

@@ -25,6 +25,8 @@
 
 namespace hostnic {
 
+class CmAgent;
+
 // The NIC as the lcore loop sees it.
 class NicOnLcore : public Pollable {
  public:
@@ -90,6 +92,9 @@ class Daemon {
   Expected<void, std::string> launch();
   // `start` and `stop` at the prompt.
   void set_handling(bool on);
+  // rdma_cm's part; null while there is none. Control thread.
+  const CmAgent* cm() const { return cm_; }
+  void set_cm(const CmAgent* cm) { cm_ = cm; }
   void quit() { quit_.store(true); }
   bool quitting() const { return quit_.load(); }  // [any thread]
 
@@ -146,6 +151,7 @@ class Daemon {
   std::unique_ptr<VirtualWire> wire_;
   std::vector<NicUnit> nics_;
   bool launched_ = false;
+  const CmAgent* cm_ = nullptr;
   std::atomic<bool> quit_{false};
   std::atomic<uint32_t> next_client_id_{1};
   std::mutex mrs_mutex_, mapping_mutex_, retired_mutex_, clients_mutex_;

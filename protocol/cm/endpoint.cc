@@ -19,6 +19,34 @@ bool is_over(State state) { return state == State::kTimeWait || state == State::
 
 }  // namespace
 
+const char* name_of(State state) {
+  switch (state) {
+    case State::kReqSent:
+      return "req-sent";
+    case State::kReqReceived:
+      return "req-received";
+    case State::kRepSent:
+      return "rep-sent";
+    case State::kRepReceived:
+      return "rep-received";
+    case State::kEstablished:
+      return "established";
+    case State::kDreqSent:
+      return "dreq-sent";
+    case State::kDreqReceived:
+      return "dreq-received";
+    case State::kSidrSent:
+      return "sidr-req-sent";
+    case State::kSidrReceived:
+      return "sidr-req-received";
+    case State::kTimeWait:
+      return "time-wait";
+    case State::kDone:
+      return "ended";
+  }
+  return "?";
+}
+
 // ---- connections
 
 Endpoint::Connection* Endpoint::find(ConnectionId id) {

@@ -40,6 +40,9 @@ enum class State : uint8_t {
   kDone,      // until it is destroyed
 };
 
+// As people are shown it: "req-sent".
+const char* name_of(State state);
+
 struct Event {
   enum Kind : uint8_t {
     kRequest,      // Req: a new connection

@@ -1,9 +1,10 @@
 """Stock programs on rdma_cm, under the unmodified librdmacm: connections, datagrams, multicast,
-rsockets. The client may start first: a lab holds its request until the server listens."""
+rsockets. The client may start first: a lab holds its request until the server listens. Many
+connections at once, of which none may be lost and nothing may stay."""
 
 import re
 
-from harness import no_trouble
+from harness import Case, no_trouble
 
 SERVER_IP = "127.77.0.1"
 CLIENT_IP = "127.77.0.2"
@@ -46,3 +47,31 @@ CM = [
     ("ib_send_lat -R", ["ib_send_lat", "-R", "-F", "-n", "200"],
      ["ib_send_lat", "-R", "-F", "-n", "200", SERVER_IP], says(r"\n *2 +200"), False, True),
 ]
+
+# Servers and clients at a time, and the connections of each.
+PAIRS = 4
+EACH = 2500
+# cmtime's server serves for ever. Its clients leave with 0 when each connection was made and taken down.
+MANY_CONNECTIONS = f"""
+for k in $(seq {PAIRS}); do
+  HOSTNIC_DEVICE=hnic0 cmtime -b {SERVER_IP} -p 620$k & servers="$servers $!"
+done
+for k in $(seq {PAIRS}); do
+  HOSTNIC_DEVICE=hnic1 cmtime -s {SERVER_IP} -b {CLIENT_IP} -p 620$k -c {EACH} > /dev/null & clients="$clients $!"
+done
+for client in $clients; do wait $client && echo connected {EACH}; done
+kill $servers
+wait
+# For a while hostnicd answers repeated messages.
+for i in $(seq 60); do hostnic ctl show cm | grep -q 'no rdma_cm ids' && break; sleep 0.5; done
+hostnic ctl show cm
+hostnic ctl show qp
+hostnic ctl show client
+"""
+
+
+def connection_cases(maker):
+    for network in ([], ["--loss", "1%"]):
+        yield Case(f"{PAIRS * EACH} connections by {2 * PAIRS} processes [two NICs, {'loss 1%' if network else 'clean'}]",
+                   maker.lab(network, ["sh", "-c", MANY_CONNECTIONS]), 300, False,
+                   says(f"^(connected {EACH}\n){{{PAIRS}}}no rdma_cm ids\nno queue pairs\nno clients\n"), slow=not network)

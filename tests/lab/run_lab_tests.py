@@ -15,7 +15,7 @@ from harness import (  # noqa: E402
     run_cases, select, verify_is_ok)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
-from cm_cases import CM  # noqa: E402
+from cm_cases import CM, connection_cases  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
@@ -163,6 +163,7 @@ class Maker:
                     f"{name} [two NICs, {'loss 1%' if network else 'clean'}]",
                     self.lab(network, pair(0, self.run_on("hnic0", server), self.run_on("hnic1", client))),
                     120, quick and not network, check))
+        self.cases += connection_cases(self)
 
     def add_pingpong_options(self):
         """All pairs of a program in one lab; in CI and quickly, those of the richest program."""

@@ -10,6 +10,7 @@ extern const PromptCommand kHelp;
 extern const PromptCommand kQuit;
 extern const PromptCommand kSetImpair;
 extern const PromptCommand kShowClient;
+extern const PromptCommand kShowCm;
 extern const PromptCommand kShowCounters;
 extern const PromptCommand kShowImpair;
 extern const PromptCommand kShowNic;

@@ -1,0 +1,21 @@
+#include "dataplane/daemon/cm_agent.h"
+#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+CommandResult show_cm(Daemon& daemon, std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kShowCm);
+  std::string text;
+  if (daemon.cm() != nullptr)
+    for (const std::string& line : daemon.cm()->describe()) text += line + '\n';
+  return {0, text.empty() ? "no rdma_cm ids\n" : text};
+}
+
+}  // namespace
+
+const PromptCommand kShowCm = {"show cm", "", "rdma_cm ids of programs: addresses, ports, state",
+                               show_cm};
+
+}  // namespace hostnic
