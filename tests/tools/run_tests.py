@@ -3,8 +3,8 @@
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
-(rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; only
-when asked for), hosts (two network namespaces; as root only), sanitize (a
+(rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; a
+third of them with --all), hosts (two network namespaces; as root only), sanitize (a
 build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
@@ -26,9 +26,9 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "sanitize", "fuzz", "faults", "lint"]
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "sanitize", "fuzz", "faults", "lint"]
 # Only when asked for: too long for CI.
-MORE_PARTS = ["programs", "tsan"]
+MORE_PARTS = ["tsan"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
