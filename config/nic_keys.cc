@@ -22,12 +22,10 @@ bool is_unicast(Ipv4Address address) {
   return first_byte != 0 && first_byte < 224;
 }
 
-bool is_loopback(Ipv4Address address) { return raw(address) >> 24 == 127; }
-
 // Neither the network's own address nor its broadcast; /31 and /32 have neither.
 bool is_host_in(Ipv4Address address, uint32_t prefix_length) {
   if (prefix_length >= 31) return true;
-  const uint32_t host_mask = 0xffffffffu >> prefix_length;
+  const uint32_t host_mask = ~raw(network_mask(prefix_length));
   const uint32_t host = raw(address) & host_mask;
   return host != 0 && host != host_mask;
 }
@@ -211,11 +209,6 @@ wire::MacAddress derived_mac(Ipv4Address ip) {
           static_cast<uint8_t>(bytes >> 16),
           static_cast<uint8_t>(bytes >> 8),
           static_cast<uint8_t>(bytes)};
-}
-
-bool same_network(Ipv4Address a, Ipv4Address b, uint32_t prefix_length) {
-  const uint32_t mask = 0xffffffffu << (32 - prefix_length);
-  return ((raw(a) ^ raw(b)) & mask) == 0;
 }
 
 }  // namespace

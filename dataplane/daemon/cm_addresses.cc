@@ -13,9 +13,7 @@ namespace {
 constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
 bool on_link(const NicSettings& settings, Ipv4Address destination) {
-  const uint32_t mask =
-      settings.prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - settings.prefix_length);
-  return ((raw(destination) ^ raw(settings.ip)) & mask) == 0;
+  return same_network(destination, settings.ip, settings.prefix_length);
 }
 
 }  // namespace
@@ -27,7 +25,7 @@ bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
 // 0.0.0.0, and loopback addresses but for those of the NICs' own networks.
 bool CmAgent::names_this_host(Ipv4Address ip) const {
   if (raw(ip) == 0) return true;
-  return raw(ip) >> 24 == 127 && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
+  return is_loopback(ip) && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
            return on_link(nic.unit->plan.settings, ip);
          });
 }

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "protocol/types.h"
 #include "verbs-shim/abi/lab_programs.h"
 #include "verbs-shim/driver/cancellation.h"
 #include "verbs-shim/elf/next_function.h"
@@ -32,7 +33,7 @@ bool is_loopback(const sockaddr* address, socklen_t length) {
   if (address == nullptr || length < sizeof(sa_family_t)) return false;
   if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    return hostnic::is_loopback(hostnic::Ipv4Address{ntohl(v4->sin_addr.s_addr)});
   }
   if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);

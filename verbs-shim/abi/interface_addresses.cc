@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "protocol/hostif/control_message.h"
+#include "protocol/types.h"
 #include "verbs-shim/driver/context.h"
 
 namespace hostnic::abi {
@@ -48,9 +49,8 @@ sockaddr_in ipv4(uint32_t address) {
 }
 
 void fill(Entry& entry, const DeviceInfo& info, unsigned flags) {
-  const uint32_t mask = info.prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - info.prefix_length);
   entry.address = ipv4(info.ip);
-  entry.netmask = ipv4(mask);
+  entry.netmask = ipv4(raw(network_mask(info.prefix_length)));
   entry.broadcast = ipv4(info.ip);  // what the kernel says of addresses on lo
   // As long as a label can be.
   snprintf(entry.label, sizeof entry.label, "lo:%.*s", static_cast<int>(IFNAMSIZ - 4), info.name);

@@ -18,29 +18,10 @@
 #include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/driver/cancellation.h"
-#include "verbs-shim/elf/symbols.h"
+#include "verbs-shim/elf/next_function.h"
 
 namespace hostnic::abi {
 namespace {
-
-// The next definition of `name` behind this library: libc's, or that of another preloaded library.
-void* next_symbol(const char* name) {
-  using Dlsym = void* (*)(void*, const char*);
-  static const auto real_dlsym = reinterpret_cast<Dlsym>(elf::libc_symbol("dlsym"));
-  return real_dlsym(RTLD_NEXT, name);
-}
-
-// Kept in `known`. Not a guarded static: dlsym waits for the dynamic linker's lock, which a thread
-// may hold whose library's constructor comes here.
-template <typename Function>
-Function* cached_function(std::atomic<void*>& known, const char* name) {
-  void* found = known.load(std::memory_order_relaxed);
-  if (found == nullptr) {
-    found = next_symbol(name);
-    known.store(found, std::memory_order_relaxed);
-  }
-  return reinterpret_cast<Function*>(found);
-}
 
 // The path to use instead of `original`; converts to it.
 class MappedPath {
@@ -95,10 +76,10 @@ bool has_mode(int flags) { return (flags & O_CREAT) || (flags & O_TMPFILE) == O_
 }  // namespace hostnic::abi
 
 using hostnic::abi::as_shown;
-using hostnic::abi::cached_function;
 using hostnic::abi::has_mode;
 using hostnic::abi::MappedPath;
 using hostnic::abi::open_cm_device;
+using hostnic::elf::next_function;
 
 // Defines the exported function `name`. It has another name in C++, so that it need not repeat the
 // attributes of libc's declaration. Structures behind pointers don't matter here: void*.
@@ -107,51 +88,51 @@ using hostnic::abi::open_cm_device;
   result hostnic_hook_##name parameters
 
 // One that passes its arguments on, with `path` replaced by `mapped`.
-#define HOSTNIC_PATH_HOOK(result, name, parameters, arguments)          \
-  HOSTNIC_HOOK(result, name, parameters) {                              \
-    static constinit std::atomic<void*> known{nullptr};                 \
-    const auto next = cached_function<result parameters>(known, #name); \
-    const MappedPath mapped(path);                                      \
-    return next arguments;                                              \
+#define HOSTNIC_PATH_HOOK(result, name, parameters, arguments) \
+  HOSTNIC_HOOK(result, name, parameters) {                     \
+    static std::atomic<result(*) parameters> known;            \
+    const auto next = next_function(known, #name);             \
+    const MappedPath mapped(path);                             \
+    return next arguments;                                     \
   }
 
 // One that answers with a path, in a buffer of the caller's or in one that it allocates; what
 // programs see is never longer than where it lies.
-#define HOSTNIC_NAMING_HOOK(name, mapping, parameters, arguments)       \
-  HOSTNIC_HOOK(char*, name, parameters) {                               \
-    static constinit std::atomic<void*> known{nullptr};                 \
-    const auto next = cached_function<char * parameters>(known, #name); \
-    mapping;                                                            \
-    return as_shown(next arguments);                                    \
+#define HOSTNIC_NAMING_HOOK(name, mapping, parameters, arguments) \
+  HOSTNIC_HOOK(char*, name, parameters) {                         \
+    static std::atomic<char*(*)parameters> known;                 \
+    const auto next = next_function(known, #name);                \
+    mapping;                                                      \
+    return as_shown(next arguments);                              \
   }
 
 // One with a mode that is there only for some flags.
-#define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments)   \
-  HOSTNIC_HOOK(int, name, parameters) {                                   \
-    static constinit std::atomic<void*> known{nullptr};                   \
-    const auto next = cached_function<int next_parameters>(known, #name); \
-    mode_t mode = 0;                                                      \
-    if (has_mode(flags)) {                                                \
-      va_list rest;                                                       \
-      va_start(rest, flags);                                              \
-      mode = va_arg(rest, mode_t);                                        \
-      va_end(rest);                                                       \
-    }                                                                     \
-    const int cm = open_cm_device(path, flags);                           \
-    if (cm != -2) return cm;                                              \
-    const MappedPath mapped(path);                                        \
-    return next arguments;                                                \
+#define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments) \
+  HOSTNIC_HOOK(int, name, parameters) {                                 \
+    static std::atomic<int(*) next_parameters> known;                   \
+    const auto next = next_function(known, #name);                      \
+    mode_t mode = 0;                                                    \
+    if (has_mode(flags)) {                                              \
+      va_list rest;                                                     \
+      va_start(rest, flags);                                            \
+      mode = va_arg(rest, mode_t);                                      \
+      va_end(rest);                                                     \
+    }                                                                   \
+    const int cm = open_cm_device(path, flags);                         \
+    if (cm != -2) return cm;                                            \
+    const MappedPath mapped(path);                                      \
+    return next arguments;                                              \
   }
 
 // One that never has a mode.
-#define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments)             \
-  HOSTNIC_HOOK(int, name, parameters) {                              \
-    static constinit std::atomic<void*> known{nullptr};              \
-    const auto next = cached_function<int parameters>(known, #name); \
-    const int cm = open_cm_device(path, flags);                      \
-    if (cm != -2) return cm;                                         \
-    const MappedPath mapped(path);                                   \
-    return next arguments;                                           \
+#define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments) \
+  HOSTNIC_HOOK(int, name, parameters) {                  \
+    static std::atomic<int(*) parameters> known;         \
+    const auto next = next_function(known, #name);       \
+    const int cm = open_cm_device(path, flags);          \
+    if (cm != -2) return cm;                             \
+    const MappedPath mapped(path);                       \
+    return next arguments;                               \
   }
 
 using Filter = int (*)(const void*);
@@ -231,17 +212,15 @@ static int glob_by_hooks(const char* pattern, int flags, int (*on_error)(const c
 
 HOSTNIC_HOOK(int, glob,
              (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* result)) {
-  using Next = int(const char*, int, int (*)(const char*, int), glob_t*);
-  static constinit std::atomic<void*> known{nullptr};
-  const auto next = cached_function<Next>(known, "glob");
+  static std::atomic<int (*)(const char*, int, int (*)(const char*, int), glob_t*)> known;
+  const auto next = next_function(known, "glob");
   return glob_by_hooks(pattern, flags, on_error, result, next);
 }
 
 // The same structure and function on 64-bit machines.
 HOSTNIC_HOOK(int, glob64,
              (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* result)) {
-  using Next = int(const char*, int, int (*)(const char*, int), glob_t*);
-  static constinit std::atomic<void*> known{nullptr};
-  const auto next = cached_function<Next>(known, "glob64");
+  static std::atomic<int (*)(const char*, int, int (*)(const char*, int), glob_t*)> known;
+  const auto next = next_function(known, "glob64");
   return glob_by_hooks(pattern, flags, on_error, result, next);
 }
