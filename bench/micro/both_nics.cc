@@ -23,7 +23,7 @@ constexpr uint32_t kTurnPackets = 32;
 constexpr size_t kMemoryBytes = 1 << 17;
 constexpr uint32_t kMaxTurns = 100;
 
-enum class Packets : uint8_t { kSingle, kSealed, kUnits };
+enum class Packets : uint8_t { kSingle, kSealed, kBundles };
 enum class Direction : uint8_t { kWrites, kReads };
 
 class BothNics {
@@ -60,8 +60,8 @@ class BothNics {
   }
   std::span<const uint32_t> sender_qpns() const { return sender_.qpns(); }
   // Of data, and of ACKs.
-  uint64_t units() const {
-    return receiver_.counter(Counter::rx_units) + sender_.counter(Counter::rx_units);
+  uint64_t bundles() const {
+    return receiver_.counter(Counter::rx_bundles) + sender_.counter(Counter::rx_bundles);
   }
   // Until everything has been acknowledged, which each QP sent up to its `ends`; whether that is
   // so, and the bytes are there.
@@ -115,7 +115,7 @@ class BothNics {
     return {.index = index,
             .qps = qps,
             .sealed = packets == Packets::kSealed,
-            .segmentation = packets == Packets::kUnits,
+            .segmentation = packets == Packets::kBundles,
             .pools = &pools_.get()};
   }
   bool alike(uint64_t bytes) const {
@@ -139,7 +139,7 @@ void finish(benchmark::State& state, BothNics& nics, Packets packets, std::span<
   report(state, state.iterations() * messages_per_turn, bytes);
   if (!nics.finish(psns, bytes))
     state.SkipWithError("other bytes were placed than sent, or not acknowledged");
-  if ((nics.units() != 0) != (packets == Packets::kUnits))
+  if ((nics.bundles() != 0) != (packets == Packets::kBundles))
     state.SkipWithError("segmentation offload is on where it should be off, or off");
 }
 
@@ -204,15 +204,15 @@ void run_qps(benchmark::State& state, Packets packets) {
 void nic_both_qps(benchmark::State& state) { run_qps(state, Packets::kSingle); }
 HOSTNIC_BENCHMARK(nic_both_qps)->Args({64, 64})->Args({4096, 10'000});
 // With segmentation offload: of ACKs.
-void nic_both_qps_units(benchmark::State& state) { run_qps(state, Packets::kUnits); }
-HOSTNIC_BENCHMARK(nic_both_qps_units)->Args({64, 64})->Args({4096, 10'000});
+void nic_both_qps_bundles(benchmark::State& state) { run_qps(state, Packets::kBundles); }
+HOSTNIC_BENCHMARK(nic_both_qps_bundles)->Args({64, 64})->Args({4096, 10'000});
 
 // With segmentation offload; as many READs a turn as one answers.
-void nic_both_read_units(benchmark::State& state) {
+void nic_both_read_bundles(benchmark::State& state) {
   constexpr uint32_t kTurnReads = kOutstandingReads / 2;
   const auto message_bytes = static_cast<uint32_t>(state.range(0));
   const uint32_t answers_per_message = (message_bytes + kMtuBytes - 1) / kMtuBytes;
-  BothNics nics(Packets::kUnits, 1, Direction::kReads);
+  BothNics nics(Packets::kBundles, 1, Direction::kReads);
   std::array<SendDescriptor, kTurnReads> reads;
   reads.fill(nics.make_read(message_bytes));
   const uint64_t target = reads[0].va;
@@ -236,16 +236,16 @@ void nic_both_read_units(benchmark::State& state) {
   report(state, state.iterations() * kTurnReads, bytes);
   if (!nics.finish_reads(answer, bytes))
     state.SkipWithError("other bytes were placed than read, or not answered");
-  if (nics.units() == 0) state.SkipWithError("segmentation offload is off");
+  if (nics.bundles() == 0) state.SkipWithError("segmentation offload is off");
 }
-HOSTNIC_BENCHMARK(nic_both_read_units)->Arg(64)->Arg(65536);
+HOSTNIC_BENCHMARK(nic_both_read_bundles)->Arg(64)->Arg(65536);
 
 // As between the NICs of one hostnicd: payload is copied once, from memory to memory.
 void nic_both(benchmark::State& state) { run(state, Packets::kSingle); }
 HOSTNIC_BENCHMARK(nic_both)->Arg(64)->Arg(4096)->Arg(65536);
 // With segmentation offload.
-void nic_both_units(benchmark::State& state) { run(state, Packets::kUnits); }
-HOSTNIC_BENCHMARK(nic_both_units)->Arg(65536);
+void nic_both_bundles(benchmark::State& state) { run(state, Packets::kBundles); }
+HOSTNIC_BENCHMARK(nic_both_bundles)->Arg(65536);
 // Packets as on Ethernet: payload copied into them, ICRC made and checked.
 void nic_both_icrc(benchmark::State& state) { run(state, Packets::kSealed); }
 HOSTNIC_BENCHMARK(nic_both_icrc)->Arg(64)->Arg(4096)->Arg(65536);

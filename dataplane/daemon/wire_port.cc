@@ -5,8 +5,8 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/release.h"
-#include "dataplane/nic/unit.h"
 
 namespace hostnic {
 
@@ -45,7 +45,7 @@ class WirePort : public Port {
   }
   int peers() const override { return static_cast<int>(wire_.members_.size()); }
   bool is_wire() const override { return true; }
-  bool carries_units() const override { return true; }
+  bool carries_bundles() const override { return true; }
   bool backlog() const override {
     return wire_.queued_[self_].load(std::memory_order_relaxed) > kWireRingPackets / 2;
   }

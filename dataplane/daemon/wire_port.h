@@ -55,7 +55,7 @@ class VirtualWire {
   std::vector<WireMember> members_;
   std::vector<rte_ring*> rings_;
   bool one_lcore_ = true;  // serves them all
-  // Packets on their way to each member: those of a unit count one by one.
+  // Packets on their way to each member: those of a bundle count one by one.
   std::vector<std::atomic<int64_t>> queued_;
   std::vector<std::unique_ptr<WirePort>> ports_;
 };

@@ -46,12 +46,12 @@ Psn Nic::Impl::ack_base(const QpContext& qp) const {
 }
 
 void Nic::Impl::send_acks() {
-  AckUnit unit;
+  AckBundleBuilder bundle;
   for (QpContext* qp : ack_list) {
     qp->on_ack_list = false;
-    if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp, unit);
+    if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp, bundle);
   }
-  if (!unit.empty()) emit_open(unit);
+  if (!bundle.empty()) emit_open(bundle);
   // What became due meanwhile (credit) goes next turn.
   ack_list.swap(ack_next);
   ack_next.clear();
@@ -87,12 +87,12 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
 }
 
 // Behind others to the same peer, if it is a plain one and there is room.
-[[gnu::always_inline]] inline bool Nic::Impl::add_ack(QpContext& qp, AckUnit& unit) {
+[[gnu::always_inline]] inline bool Nic::Impl::add_ack(QpContext& qp, AckBundleBuilder& bundle) {
   if (qp.fatal || qp.old_read_refused || qp.ack_kind != wire::AckKind::kAck ||
       qp.requests.window.has_hole() || settings.policy == wire::Policy::kWholeMessage ||
       !prepare_flows(qp))
     return false;
-  AckFollower* const place = unit.add(qp.peer, qp.response_flow);
+  AckFollower* const place = bundle.add(qp.peer, qp.response_flow);
   if (place == nullptr) return false;
   place->dest_qpn = Qpn{qp.dest_qpn};
   place->src_qpn = Qpn{qp.qpn};
@@ -102,10 +102,10 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
   return true;
 }
 
-void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
-  if (!unit.empty()) {
-    if (add_ack(qp, unit)) return;
-    emit_open(unit);
+void Nic::Impl::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
+  if (!bundle.empty()) {
+    if (add_ack(qp, bundle)) return;
+    emit_open(bundle);
   }
   const bool about_old_read = std::exchange(qp.old_read_refused, false);
   const wire::AckKind kind = qp.fatal || about_old_read ? wire::AckKind::kNak : qp.ack_kind;
@@ -141,8 +141,8 @@ void Nic::Impl::send_ack(QpContext& qp, AckUnit& unit) {
     return;
   }
   counters.add(Counter::acks_sent);
-  if (kind == wire::AckKind::kAck && p.sack.word_count == 0 && sends_units(qp.peer)) {
-    unit.begin(packet, qp.peer, qp.response_flow);
+  if (kind == wire::AckKind::kAck && p.sack.word_count == 0 && sends_bundles(qp.peer)) {
+    bundle.begin(packet, qp.peer, qp.response_flow);
   } else {
     emit(packet, qp.peer, p);
   }

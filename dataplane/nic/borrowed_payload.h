@@ -23,7 +23,7 @@ struct BorrowedPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
   PacketCount* packets;
-  // Of a unit only (unit.h).
+  // Of a bundle only (bundle.h).
   uint16_t followers = 0;           // packets behind the one that the headers are of
   uint16_t last_payload_bytes = 0;  // of the last of them; the others carry as much as the first
   bool last_more = false, last_ack_request = false, last_solicited = false;
@@ -32,19 +32,19 @@ struct BorrowedPayload {
 inline constexpr uint16_t kBorrowedPayloadBytes = 32;
 static_assert(sizeof(BorrowedPayload) <= kBorrowedPayloadBytes);
 
-// Dynamic mbuf flags: "its payload is borrowed", "it is a unit of several packets", and "it ends in
-// pad and ICRC". Looked at several times per packet, so they are plain words, not statics that each
-// look would have to find initialised; no packet is without a pool, and create_mbuf_pools()
+// Dynamic mbuf flags: "its payload is borrowed", "it is a bundle of several packets", and "it ends
+// in pad and ICRC". Looked at several times per packet, so they are plain words, not statics that
+// each look would have to find initialised; no packet is without a pool, and create_mbuf_pools()
 // registers them first.
 struct alignas(64) MbufFlags {
-  uint64_t borrowed = 0, unit = 0, icrc = 0;
+  uint64_t borrowed = 0, bundle = 0, icrc = 0;
 };
 inline MbufFlags mbuf_flags;
 // False: DPDK has no flags left (rte_errno). EAL must be up; one thread at a time, and before
 // others have packets.
 bool register_mbuf_flags();
 inline uint64_t borrowed_flag() { return mbuf_flags.borrowed; }
-inline uint64_t unit_flag() { return mbuf_flags.unit; }
+inline uint64_t bundle_flag() { return mbuf_flags.bundle; }
 inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
 
 // Null: the payload follows the headers.

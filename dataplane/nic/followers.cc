@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/impl.h"
-#include "dataplane/nic/unit.h"
 
 namespace hostnic {
 namespace {
@@ -45,7 +45,7 @@ void step_followers(rte_mbuf* packet, PayloadReferences& stock) {
     default:
       step_request(packet, p, stock);
   }
-  if (followers_in<FollowerCount>(packet).waiting() == 0) packet->ol_flags &= ~unit_flag();
+  if (followers_in<FollowerCount>(packet).waiting() == 0) packet->ol_flags &= ~bundle_flag();
 }
 
 }  // namespace hostnic

@@ -1,10 +1,10 @@
 // Packets of many queue pairs in one buffer: with thousands of queue pairs each message is another
 // one's, and so is each ACK, and a buffer, its headers and their judgement cost more than what
-// these say. Where units may travel (unit.h), packets of one kind to one peer that leave in one
+// these say. Where bundles may travel (bundle.h), packets of one kind to one peer that leave in one
 // turn follow the first of them, an ordinary packet, as values behind its headers: plain ACKs
-// (ack_unit.h), WRITEs and SENDs of one packet (request_unit.h), and READ requests (read_unit.h).
-// They are packets all the same: counted, judged one by one, and made into packets again where
-// somebody needs them. The lcore that has the buffer.
+// (ack_bundle.h), WRITEs and SENDs of one packet (request_bundle.h), and READ requests
+// (read_bundle.h). They are packets all the same: counted, judged one by one, and made into packets
+// again where somebody needs them. The lcore that has the buffer.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -18,7 +18,7 @@
 
 namespace hostnic {
 
-// Behind the headers in the buffer of such a unit, whatever follows.
+// Behind the headers in the buffer of such a bundle, whatever follows.
 struct FollowerCount {
   uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
 
@@ -46,9 +46,9 @@ AllFollowers& followers_in(rte_mbuf* packet) {
   return *rte_pktmbuf_mtod_offset(packet, AllFollowers*, kFollowersOffset);
 }
 
-// A unit before it leaves, and who may follow.
+// A bundle before it leaves, and who may follow.
 template <class AllFollowers>
-class OpenUnit {
+class BundleBuilder {
  public:
   bool empty() const { return packet_ == nullptr; }
   int peer() const { return peer_; }
@@ -81,16 +81,16 @@ inline uint16_t src_port_of(const wire::FlowTemplate& flow) {
 }
 
 template <class AllFollowers>
-inline typename AllFollowers::Kind* OpenUnit<AllFollowers>::next_place(
+inline typename AllFollowers::Kind* BundleBuilder<AllFollowers>::next_place(
     int peer, const wire::FlowTemplate& flow) {
   if (packet_ == nullptr || peer != peer_ ||
       flow.bytes[kTrafficClassAt] != flow_->bytes[kTrafficClassAt] ||
       flow.bytes[kHopLimitAt] != flow_->bytes[kHopLimitAt])
     return nullptr;
   AllFollowers& all = followers();
-  if ((packet_->ol_flags & unit_flag()) == 0) {
+  if ((packet_->ol_flags & bundle_flag()) == 0) {
     all.next = all.count = 0;
-    packet_->ol_flags |= unit_flag();
+    packet_->ol_flags |= bundle_flag();
   } else if (all.full()) {
     return nullptr;
   }
@@ -99,9 +99,9 @@ inline typename AllFollowers::Kind* OpenUnit<AllFollowers>::next_place(
 
 // Of packets without payload.
 template <class AllFollowers>
-class SmallUnit : public OpenUnit<AllFollowers> {
+class SmallBundleBuilder : public BundleBuilder<AllFollowers> {
  public:
-  using OpenUnit<AllFollowers>::begin;
+  using BundleBuilder<AllFollowers>::begin;
   // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
   // place (protocol/store_forwarding.h).
   typename AllFollowers::Kind* add(int peer, const wire::FlowTemplate& flow) {

@@ -2,7 +2,7 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), singles.cc, read_requests.cc,
-// rows.cc and units.cc (several packets at a time), acknowledge.cc, followers.cc (packets of many
+// rows.cc and bundles.cc (several packets at a time), acknowledge.cc, followers.cc (packets of many
 // queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
 // unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
 // (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/cell_update.h"
 #include "dataplane/nic/client_state.h"
 #include "dataplane/nic/departed.h"
@@ -28,7 +29,6 @@
 #include "dataplane/nic/qp_context.h"
 #include "dataplane/nic/region_access.h"
 #include "dataplane/nic/release.h"
-#include "dataplane/nic/unit.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/cm/mad.h"
 #include "protocol/impair/stage.h"
@@ -342,9 +342,9 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // acknowledge.cc
   void send_acks();
-  void send_ack(QpContext& qp, AckUnit& unit);
+  void send_ack(QpContext& qp, AckBundleBuilder& bundle);
   void fill_sack(QpContext& qp, wire::AckKind kind, wire::Sack& sack);
-  bool add_ack(QpContext& qp, AckUnit& unit);
+  bool add_ack(QpContext& qp, AckBundleBuilder& bundle);
   Psn ack_base(const QpContext& qp) const;
   wire::Packet make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base, uint32_t msn) const;
   uint32_t receives_posted(const QpContext& qp) const;
@@ -430,7 +430,7 @@ struct Nic::Impl final : public impair::PacketOps {
   struct SinglesRun;
   uint32_t send_singles_of_one(ClientState& client, DescriptorQueue& queue, uint32_t budget,
                                SinglesTurn& turn);
-  bool add_follower(SinglesRun& run, RequestUnit& unit, const SendDescriptor& d,
+  bool add_follower(SinglesRun& run, RequestBundleBuilder& bundle, const SendDescriptor& d,
                     const MappedPayload& payload);
   bool send_single(SinglesRun& run, SinglesTurn& turn, const SendDescriptor& d,
                    const MappedPayload& payload);
@@ -439,33 +439,33 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // read_requests.cc
   uint32_t send_read_requests(ClientState& client, DescriptorQueue& queue, uint32_t budget);
-  bool add_read_request(QpContext& qp, ReadUnit& unit, const SendDescriptor& d);
+  bool add_read_request(QpContext& qp, ReadBundleBuilder& bundle, const SendDescriptor& d);
 
-  // units.cc
-  bool sends_units(int peer) const;
-  const char* why_no_units() const;
-  bool emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
-                 uint32_t followers, const UnitEnd& end, const MappedPayload& payload);
-  uint32_t send_unit(QpContext& qp, SendProgress& progress, uint32_t budget);
-  uint32_t serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget);
-  bool receive_unit(rte_mbuf* unit);
-  bool receive_acks(rte_mbuf* unit);  // receive.cc
+  // bundles.cc
+  bool sends_bundles(int peer) const;
+  const char* why_no_bundles() const;
+  bool emit_bundle(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
+                   uint32_t followers, const BundleEnd& end, const MappedPayload& payload);
+  uint32_t send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget);
+  uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget);
+  bool receive_bundle(rte_mbuf* bundle);
+  bool receive_acks(rte_mbuf* bundle);  // receive.cc
   template <class AllFollowers>
-  bool receive_requests(rte_mbuf* unit, AllFollowers& followers);
+  bool receive_requests(rte_mbuf* bundle, AllFollowers& followers);
   bool receive_follower(wire::Packet& p, std::span<const std::byte> payload);
-  bool receive_request_unit(QpContext& qp, const wire::Packet& first,
-                            const BorrowedPayload& payload);
-  bool receive_response_unit(QpContext& qp, const wire::Packet& first,
-                             const BorrowedPayload& payload);
-  void receive_apart(rte_mbuf* unit);
+  bool receive_request_bundle(QpContext& qp, const wire::Packet& first,
+                              const BorrowedPayload& payload);
+  bool receive_response_bundle(QpContext& qp, const wire::Packet& first,
+                               const BorrowedPayload& payload);
+  void receive_apart(rte_mbuf* bundle);
 
   // output.cc
   bool has_room(int peer) const;
   bool has_room_for_ack(int peer) const;
   void emit(rte_mbuf* packet, int peer, const wire::Packet& p);
   void enqueue(rte_mbuf* packet, int peer);
-  template <class Unit>
-  void emit_open(Unit& unit);
+  template <class Builder>
+  void emit_open(Builder& bundle);
   void flush(int peer);
   void flush_all();
   rte_mbuf* build_small(const wire::FlowTemplate& flow, const wire::Packet& p,

@@ -215,13 +215,13 @@ std::string Nic::describe() const {
   const Impl& nic = *impl_;
   size_t qps = 0;
   for (const auto& qp : nic.qps) qps += qp != nullptr ? 1 : 0;
-  const char* const no_units = nic.why_no_units();
-  const std::string units = no_units == nullptr ? "on" : fmt::format("off ({})", no_units);
+  const char* const no_bundles = nic.why_no_bundles();
+  const std::string bundles = no_bundles == nullptr ? "on" : fmt::format("off ({})", no_bundles);
   return fmt::format(
       "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
       nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
       nic.settings.mtu_bytes, nic.settings.window, wire::to_string(nic.settings.policy),
-      nic.seals ? "on" : "off", units, nic.clients.size(), qps, nic.port.describe());
+      nic.seals ? "on" : "off", bundles, nic.clients.size(), qps, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps() const {

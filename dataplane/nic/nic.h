@@ -39,7 +39,7 @@ struct NicSettings {
   Ordering ordering = Ordering::kTail;
   uint32_t max_qps = 16384;
   bool always_icrc = false;  // also on the in-process wire
-  // Segmentation offload (unit.h) where nobody needs packets one by one.
+  // Segmentation offload (bundle.h) where nobody needs packets one by one.
   bool segmentation = true;
 };
 

@@ -32,12 +32,12 @@ inline bool Nic::Impl::prepare_flows(QpContext& qp) {
 }
 
 // The packets of many queue pairs that have come together leave.
-template <class Unit>
-inline void Nic::Impl::emit_open(Unit& unit) {
-  rte_mbuf* packet = unit.take();
-  packet->port = static_cast<uint16_t>(unit.peer());
-  if (is_unit(packet)) counters.add(Counter::tx_units);
-  enqueue(packet, unit.peer());
+template <class Builder>
+inline void Nic::Impl::emit_open(Builder& bundle) {
+  rte_mbuf* packet = bundle.take();
+  packet->port = static_cast<uint16_t>(bundle.peer());
+  if (is_bundle(packet)) counters.add(Counter::tx_bundles);
+  enqueue(packet, bundle.peer());
 }
 
 // Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if

@@ -27,9 +27,9 @@ uint64_t register_mbuf_flag(const char* name) {
 bool register_mbuf_flags() {
   if (mbuf_flags.icrc != 0) return true;
   mbuf_flags = {.borrowed = register_mbuf_flag("hostnic_borrowed"),
-                .unit = register_mbuf_flag("hostnic_unit"),
+                .bundle = register_mbuf_flag("hostnic_bundle"),
                 .icrc = register_mbuf_flag("hostnic_icrc")};
-  return mbuf_flags.borrowed != 0 && mbuf_flags.unit != 0 && mbuf_flags.icrc != 0;
+  return mbuf_flags.borrowed != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -86,9 +86,9 @@ namespace {
 
 // Data rooms end with space for pad and ICRC.
 constexpr uint16_t kSmallRoom = RTE_PKTMBUF_HEADROOM + 640;
-static_assert(RTE_PKTMBUF_HEADROOM + kAckUnitBytes <= kSmallRoom);
-constexpr uint16_t kHeaderRoom = RTE_PKTMBUF_HEADROOM + kRequestUnitBytes;
-static_assert(kHeaderRoom >= kSmallRoom && kRequestUnitBytes >= kReadUnitBytes);
+static_assert(RTE_PKTMBUF_HEADROOM + kAckBundleBytes <= kSmallRoom);
+constexpr uint16_t kHeaderRoom = RTE_PKTMBUF_HEADROOM + kRequestBundleBytes;
+static_assert(kHeaderRoom >= kSmallRoom && kRequestBundleBytes >= kReadBundleBytes);
 constexpr unsigned kMaxCache = 256;
 
 rte_mempool* make_pool(const std::string& name, double count, uint16_t private_bytes, uint32_t room,

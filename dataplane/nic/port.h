@@ -28,8 +28,8 @@ class Port {
   // True on the in-process wire: packets carry no pad and ICRC, payload may be borrowed from
   // client memory (borrowed_payload.h), MAC addresses need no ARP.
   virtual bool is_wire() const = 0;
-  // True when several packets may be handed over as one buffer (unit.h) and arrive so.
-  virtual bool carries_units() const { return false; }
+  // True when several packets may be handed over as one buffer (bundle.h) and arrive so.
+  virtual bool carries_bundles() const { return false; }
   // True when the receive side is more than half full: ACKs then carry a congestion mark. Cheap.
   virtual bool backlog() const = 0;
   virtual std::string describe() const = 0;

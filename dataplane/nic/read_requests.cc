@@ -1,5 +1,5 @@
-// READ requests, one behind the other in a client's ring: where units travel (unit.h) those to one
-// peer share buffers, whichever queue pairs' they are.
+// READ requests, one behind the other in a client's ring: where bundles travel (bundle.h) those to
+// one peer share buffers, whichever queue pairs' they are.
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
 #include "dataplane/nic/prefetch.h"
@@ -17,8 +17,9 @@ bool is_first_pull(const SendDescriptor& d) {
 
 }  // namespace
 
-// Behind those that are in the unit, or as the first of another. False: no buffer.
-[[gnu::always_inline]] inline bool Nic::Impl::add_read_request(QpContext& qp, ReadUnit& unit,
+// Behind those that are in the bundle, or as the first of another. False: no buffer.
+[[gnu::always_inline]] inline bool Nic::Impl::add_read_request(QpContext& qp,
+                                                               ReadBundleBuilder& bundle,
                                                                const SendDescriptor& d) {
   const wire::ReadEth read{.read_number = d.recv_sn,
                            .first_response_psn = Psn(d.first_response_psn),
@@ -28,7 +29,7 @@ bool is_first_pull(const SendDescriptor& d) {
   const wire::Reth reth{d.va, d.key, d.message_bytes};
   const bool ack_request = (d.flags & kSendAckRequest) != 0;
   const bool solicited = (d.flags & kSendSolicited) != 0;
-  if (ReadFollower* const place = unit.add(qp.peer, qp.request_flow)) {
+  if (ReadFollower* const place = bundle.add(qp.peer, qp.request_flow)) {
     place->dest_qpn = Qpn{qp.dest_qpn};
     place->psn = Psn(d.psn);
     place->attempt = d.attempt & 3;
@@ -38,7 +39,7 @@ bool is_first_pull(const SendDescriptor& d) {
     place->read = read;
     return true;
   }
-  if (!unit.empty()) emit_open(unit);
+  if (!bundle.empty()) emit_open(bundle);
   wire::Packet p;
   p.opcode = wire::Opcode::kReadRequest;
   p.policy = settings.policy;
@@ -51,14 +52,14 @@ bool is_first_pull(const SendDescriptor& d) {
   p.read = read;
   rte_mbuf* packet = build_small(qp.request_flow, p, {}, {}, pools.header);
   if (packet == nullptr) return false;
-  unit.begin(packet, qp.peer, qp.request_flow);
+  bundle.begin(packet, qp.peer, qp.request_flow);
   return true;
 }
 
 // Returns how many have left, 0 where something else comes first.
 uint32_t Nic::Impl::send_read_requests(ClientState& client, DescriptorQueue& queue,
                                        uint32_t budget) {
-  ReadUnit unit;
+  ReadBundleBuilder bundle;
   uint32_t done = 0;
   while (done < budget && !queue.empty()) {
     const SendDescriptor d = queue.front();
@@ -66,10 +67,10 @@ uint32_t Nic::Impl::send_read_requests(ClientState& client, DescriptorQueue& que
     if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != d.qpn)
       prefetch_qp(ahead, QpPart::kSends);
     QpContext* const qp = find_qp(d.qpn);
-    if (qp == nullptr || !may_send(client, *qp) || !sends_units(qp->peer) ||
+    if (qp == nullptr || !may_send(client, *qp) || !sends_bundles(qp->peer) ||
         outputs[static_cast<size_t>(qp->peer)].count >= kOutputRoom)
       break;
-    if (!add_read_request(*qp, unit, d)) break;
+    if (!add_read_request(*qp, bundle, d)) break;
     begin_pull(*qp, d);
     note_transmitted(*qp,
                      Transmitted{Psn(d.psn), static_cast<uint8_t>(d.attempt & 3),
@@ -78,7 +79,7 @@ uint32_t Nic::Impl::send_read_requests(ClientState& client, DescriptorQueue& que
     queue.pop(1);
     ++done;
   }
-  if (!unit.empty()) emit_open(unit);
+  if (!bundle.empty()) emit_open(bundle);
   counters.add(Counter::descriptors, done);
   return done;
 }

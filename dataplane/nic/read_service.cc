@@ -105,8 +105,8 @@ wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) con
 // Packets of a range, at most `budget`. Returns how many; 0: no buffer now, or not its turn. A key
 // that went bad meanwhile ends the job silently; the next pull is refused.
 uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
-  if (const uint32_t several =
-          sends_units(qp.peer) ? serve_read_unit(qp, job, budget) : serve_read_row(qp, job, budget);
+  if (const uint32_t several = sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
+                                                      : serve_read_row(qp, job, budget);
       several != 0)
     return several;
   const wire::Packet p = next_answer(qp, job);

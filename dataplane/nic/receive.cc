@@ -175,12 +175,12 @@ void Nic::Impl::judge_alone(const wire::Packet& p, rte_mbuf* packet) {
   end_row();
 }
 
-// All ACKs of a unit, the first of which is in `received`. False: it is not for us, and nothing has
-// happened.
-bool Nic::Impl::receive_acks(rte_mbuf* unit) {
+// All ACKs of a bundle, the first of which is in `received`. False: it is not for us, and nothing
+// has happened.
+bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet ack = received.packet();
-  const AckFollowers& followers = ack_followers(unit);
+  const AckFollowers& followers = ack_followers(bundle);
   const auto ahead = [&](uint32_t i) {
     if (i + kQpsAhead < followers.count)
       prefetch_qp(raw(followers.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
@@ -188,7 +188,7 @@ bool Nic::Impl::receive_acks(rte_mbuf* unit) {
   };
   for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
     prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kSends);
-  judge_first(ack, unit);
+  judge_first(ack, bundle);
   for (uint32_t i = followers.next; i < followers.count; ++i) {
     ahead(i);
     const AckFollower& follower = followers.all[i];
@@ -197,19 +197,19 @@ bool Nic::Impl::receive_acks(rte_mbuf* unit) {
       receive_ack(*qp, follower.sack, ack.aeth, nullptr);
     } else {
       follower.apply_to(ack);
-      judge_first(ack, unit);
+      judge_first(ack, bundle);
     }
   }
-  counters.add(Counter::rx_units);
+  counters.add(Counter::rx_bundles);
   return true;
 }
 
 void Nic::Impl::receive_packet(rte_mbuf* packet) {
-  const bool unit = is_unit(packet);
-  if (!unit || !receive_unit(packet)) {
+  const bool bundle = is_bundle(packet);
+  if (!bundle || !receive_bundle(packet)) {
     do {
       judge_packet(packet);
-    } while (unit && step_unit(packet, payload_references));
+    } while (bundle && step_bundle(packet, payload_references));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
   give_up_payload(packet, payload_references);

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "dataplane/nic/request_unit.h"
+#include "dataplane/nic/request_bundle.h"
 
 namespace hostnic {
 
@@ -39,7 +39,7 @@ template <class Visit>
   const BorrowedPayload* const payload = borrowed_payload(packet);
   if (payload == nullptr || rte_mbuf_refcnt_read(packet) != 1) return;
   visit(*payload);
-  if (likely((packet->ol_flags & unit_flag()) == 0) || !is_request_unit(packet)) return;
+  if (likely((packet->ol_flags & bundle_flag()) == 0) || !is_request_bundle(packet)) return;
   RequestFollowers& followers = request_followers(packet);
   while (followers.waiting() != 0) visit(followers.pop().payload());
 }

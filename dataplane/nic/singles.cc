@@ -3,13 +3,13 @@
 // flow, headers, telling the driver).
 #include <cstring>
 
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/copy.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
-#include "dataplane/nic/unit.h"
 #include "protocol/wire/packet_row.h"
 
 namespace hostnic {
@@ -43,9 +43,9 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
 // What singles of one turn have in common.
 struct Nic::Impl::SinglesTurn {
   wire::Packet p;  // of the last that was a packet of its own
-  RequestUnit unit;
-  int asked_peer = -1;  // who `units` is about
-  bool units = false;
+  RequestBundleBuilder bundle;
+  int asked_peer = -1;  // who `bundles` is about
+  bool bundles = false;
 };
 
 // Those in front that are one queue pair's, alike, and equally long.
@@ -67,13 +67,14 @@ struct Nic::Impl::SinglesRun {
   return opcode == wire::Opcode::kWriteOnly ? d.length_bytes : d.message_bytes;
 }
 
-// Behind those that are in the unit. False: it can't follow them.
-[[gnu::always_inline]] inline bool Nic::Impl::add_follower(SinglesRun& run, RequestUnit& unit,
+// Behind those that are in the bundle. False: it can't follow them.
+[[gnu::always_inline]] inline bool Nic::Impl::add_follower(SinglesRun& run,
+                                                           RequestBundleBuilder& bundle,
                                                            const SendDescriptor& d,
                                                            const MappedPayload& payload) {
   QpContext& qp = run.qp;
   RequestFollower* const place =
-      unit.add(qp.peer, qp.request_flow, run.opcode, static_cast<uint16_t>(d.length_bytes));
+      bundle.add(qp.peer, qp.request_flow, run.opcode, static_cast<uint16_t>(d.length_bytes));
   if (place == nullptr) return false;
   payload_references.take(*payload.region, *payload.packets, 1);
   place->bytes = payload.bytes;
@@ -98,7 +99,7 @@ struct Nic::Impl::SinglesRun {
                                                           const MappedPayload& payload) {
   QpContext& qp = run.qp;
   wire::Packet& p = turn.p;
-  if (!turn.unit.empty()) emit_open(turn.unit);
+  if (!turn.bundle.empty()) emit_open(turn.bundle);
   rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
   if (packet == nullptr) return false;
   if (run.built == 0) {
@@ -108,7 +109,7 @@ struct Nic::Impl::SinglesRun {
     p.payload_bytes = static_cast<uint16_t>(d.length_bytes);
     if (turn.asked_peer != qp.peer) {
       turn.asked_peer = qp.peer;
-      turn.units = sends_units(qp.peer);
+      turn.bundles = sends_bundles(qp.peer);
     }
   }
   p.psn = Psn(d.psn);
@@ -127,7 +128,7 @@ struct Nic::Impl::SinglesRun {
     wire::restep(p, {frame, wire::kMaxRowHeaderBytes});
   }
   ++run.built;
-  const bool leads = turn.units && payload.region != nullptr;
+  const bool leads = turn.bundles && payload.region != nullptr;
   if (p.payload_bytes <= kCopiedBytes && !leads) {
     copy_from_memory(frame + run.header_bytes, payload.bytes, p.payload_bytes);
     packet->data_len = static_cast<uint16_t>(run.header_bytes + p.payload_bytes);
@@ -138,7 +139,7 @@ struct Nic::Impl::SinglesRun {
                  {payload.bytes, payload.region, payload.packets});
   }
   if (leads) {
-    turn.unit.begin(packet, qp.peer, qp.request_flow, p.opcode);
+    turn.bundle.begin(packet, qp.peer, qp.request_flow, p.opcode);
   } else {
     run.output.packets[run.output.count++] = packet;
     if (run.output.count >= kBurst) flush(qp.peer);
@@ -169,7 +170,7 @@ struct Nic::Impl::SinglesRun {
     MappedPayload payload{nullptr, nullptr, qp->packets.count()};
     payload.bytes = single_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
-    if (!(payload.region != nullptr && add_follower(run, turn.unit, d, payload)) &&
+    if (!(payload.region != nullptr && add_follower(run, turn.bundle, d, payload)) &&
         !send_single(run, turn, d, payload))
       break;
     ++done;
@@ -197,7 +198,7 @@ uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, ui
     more = send_singles_of_one(client, queue, budget - done, turn);
     done += more;
   } while (more != 0 && done < budget && !queue.empty());
-  if (!turn.unit.empty()) emit_open(turn.unit);
+  if (!turn.bundle.empty()) emit_open(turn.bundle);
   counters.add(Counter::descriptors, done);
   return done;
 }

@@ -272,7 +272,8 @@ uint32_t Nic::Impl::send_several(QpContext& qp, SendProgress& progress, uint32_t
       progress.sge_index >= progress.sge_count ||
       outputs[static_cast<size_t>(qp.peer)].count >= kOutputRoom)
     return 0;
-  return sends_units(qp.peer) ? send_unit(qp, progress, budget) : send_row(qp, progress, budget);
+  return sends_bundles(qp.peer) ? send_bundle(qp, progress, budget)
+                                : send_row(qp, progress, budget);
 }
 
 // The packets in the middle of a message differ in PSN and address only: the headers are built once

@@ -1,4 +1,4 @@
-// Units of ACKs, of messages of one packet and of READ requests, taken apart: byte for byte the
+// Bundles of ACKs, of messages of one packet and of READ requests, taken apart: byte for byte the
 // packets that they stand for, and no reference to memory is left.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace hostnic::sim {
 namespace {
 
-// Packets of a unit differ in their source port.
+// Packets of a bundle differ in their source port.
 uint16_t port_at(uint32_t i) { return static_cast<uint16_t>(0xc000 + 37 * i); }
 wire::FlowTemplate flow_of(uint16_t src_port, uint8_t traffic_class = 0x42,
                            uint8_t hop_limit = 17) {
@@ -28,7 +28,7 @@ rte_mbuf* packet_of(const wire::Packet& p, const wire::FlowTemplate& flow, rte_m
       static_cast<uint16_t>(wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes}));
   return packet;
 }
-// Takes a unit apart, whose packet `i` is made_at(i) with source port port_at(i).
+// Takes a bundle apart, whose packet `i` is made_at(i) with source port port_at(i).
 template <class MadeAt>
 void expect_apart(rte_mbuf* packet, uint32_t count, MadeAt made_at) {
   PayloadReferences stock;
@@ -41,12 +41,12 @@ void expect_apart(rte_mbuf* packet, uint32_t count, MadeAt made_at) {
     ASSERT_EQ(packet->pkt_len, expected.size());
     EXPECT_EQ(std::memcmp(rte_pktmbuf_mtod(packet, std::byte*), expected.data(), expected.size()),
               0);
-    EXPECT_EQ(step_unit(packet, stock), i + 1 != count);
+    EXPECT_EQ(step_bundle(packet, stock), i + 1 != count);
   }
 }
 
-// A unit of ACKs that was taken apart is what build() makes of them.
-TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
+// A bundle of ACKs that was taken apart is what build() makes of them.
+TEST(Followers, ABundleOfAcksTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   const auto ack_at = [](uint32_t i) {
     wire::Packet p;
@@ -70,14 +70,14 @@ TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
   const auto first_flow = flow_of(port_at(0));
   rte_mbuf* packet = packet_of(ack_at(0), first_flow, pair.world.pools().control);
   ASSERT_NE(packet, nullptr);
-  AckUnit unit;
-  EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
-  unit.begin(packet, 2, first_flow);
-  EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x42, 18))) << "another hop limit";
+  AckBundleBuilder bundle;
+  EXPECT_FALSE(bundle.add(2, first_flow)) << "there is no first";
+  bundle.begin(packet, 2, first_flow);
+  EXPECT_FALSE(bundle.add(3, first_flow)) << "another peer";
+  EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
+  EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x42, 18))) << "another hop limit";
   uint32_t count = 1;
-  while (AckFollower* const place = unit.add(2, flow_of(port_at(count)))) {
+  while (AckFollower* const place = bundle.add(2, flow_of(port_at(count)))) {
     const wire::Packet ack = ack_at(count++);
     *place = {.dest_qpn = ack.dest_qpn,
               .src_qpn = ack.src_qpn,
@@ -86,14 +86,14 @@ TEST(Followers, AUnitOfAcksTakenApartIsItsPackets) {
               .sack = ack.sack};
   }
   EXPECT_EQ(count, 11u);
-  ASSERT_EQ(unit.take(), packet);
-  EXPECT_TRUE(unit.empty());
+  ASSERT_EQ(bundle.take(), packet);
+  EXPECT_TRUE(bundle.empty());
   expect_apart(packet, count, ack_at);
   rte_pktmbuf_free(packet);
 }
 
 // The same of READ requests.
-TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
+TEST(Followers, ABundleOfReadsTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   const auto request_at = [](uint32_t i) {
     wire::Packet p;
@@ -110,13 +110,13 @@ TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
   const auto first_flow = flow_of(port_at(0));
   rte_mbuf* packet = packet_of(request_at(0), first_flow, pair.world.pools().header);
   ASSERT_NE(packet, nullptr);
-  ReadUnit unit;
-  EXPECT_FALSE(unit.add(2, first_flow)) << "there is no first";
-  unit.begin(packet, 2, first_flow);
-  EXPECT_FALSE(unit.add(3, first_flow)) << "another peer";
-  EXPECT_FALSE(unit.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
+  ReadBundleBuilder bundle;
+  EXPECT_FALSE(bundle.add(2, first_flow)) << "there is no first";
+  bundle.begin(packet, 2, first_flow);
+  EXPECT_FALSE(bundle.add(3, first_flow)) << "another peer";
+  EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
   uint32_t count = 1;
-  while (ReadFollower* const place = unit.add(2, flow_of(port_at(count)))) {
+  while (ReadFollower* const place = bundle.add(2, flow_of(port_at(count)))) {
     const wire::Packet p = request_at(count++);
     *place = {.dest_qpn = p.dest_qpn,
               .psn = p.psn,
@@ -128,13 +128,13 @@ TEST(Followers, AUnitOfReadsTakenApartIsItsPackets) {
               .read = p.read};
   }
   EXPECT_EQ(count, 16u);
-  ASSERT_EQ(unit.take(), packet);
+  ASSERT_EQ(bundle.take(), packet);
   expect_apart(packet, count, request_at);
   rte_pktmbuf_free(packet);
 }
 
 // The same of requests; and when it is freed, taken apart or not, no reference is left.
-TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
+TEST(Followers, ABundleOfRequestsTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   MemoryRegionEntry first_region, other_region;
   QpPackets first_packets, other_packets;
@@ -172,19 +172,19 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
           wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
       lend_payload(*packet, header_bytes, request_at(0).payload_bytes, lent(0));
       uint64_t bytes = packet->pkt_len;
-      RequestUnit unit;
-      EXPECT_EQ(unit.add(2, first_flow, opcode, 1), nullptr) << "there is no first";
-      unit.begin(packet, 2, first_flow, opcode);
+      RequestBundleBuilder bundle;
+      EXPECT_EQ(bundle.add(2, first_flow, opcode, 1), nullptr) << "there is no first";
+      bundle.begin(packet, 2, first_flow, opcode);
       const auto another =
           opcode == wire::Opcode::kSend ? wire::Opcode::kWriteOnly : wire::Opcode::kSend;
-      EXPECT_EQ(unit.add(3, first_flow, opcode, 1), nullptr) << "another peer";
-      EXPECT_EQ(unit.add(2, first_flow, another, 1), nullptr) << "another opcode";
-      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x43), opcode, 1), nullptr) << "traffic class";
-      EXPECT_EQ(unit.add(2, flow_of(port_at(1), 0x42, 18), opcode, 1), nullptr) << "hop limit";
+      EXPECT_EQ(bundle.add(3, first_flow, opcode, 1), nullptr) << "another peer";
+      EXPECT_EQ(bundle.add(2, first_flow, another, 1), nullptr) << "another opcode";
+      EXPECT_EQ(bundle.add(2, flow_of(port_at(1), 0x43), opcode, 1), nullptr) << "traffic class";
+      EXPECT_EQ(bundle.add(2, flow_of(port_at(1), 0x42, 18), opcode, 1), nullptr) << "hop limit";
       EXPECT_EQ(packets_in(packet), 1u);
       uint32_t count = 1;
-      for (RequestFollower* place; (place = unit.add(2, flow_of(port_at(count)), opcode,
-                                                     request_at(count).payload_bytes)) != nullptr;
+      for (RequestFollower* place; (place = bundle.add(2, flow_of(port_at(count)), opcode,
+                                                       request_at(count).payload_bytes)) != nullptr;
            ++count) {
         const wire::Packet p = request_at(count);
         const BorrowedPayload borrowed = lent(count);
@@ -201,8 +201,8 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
         bytes += header_bytes + p.payload_bytes;
       }
       EXPECT_EQ(count, kMost);
-      ASSERT_EQ(unit.take(), packet);
-      EXPECT_TRUE(unit.empty());
+      ASSERT_EQ(bundle.take(), packet);
+      EXPECT_TRUE(bundle.empty());
       for (uint32_t i = 0; i <= apart; ++i) {
         SCOPED_TRACE(testing::Message() << wire::to_string(opcode) << " packet " << i);
         EXPECT_EQ(packets_in(packet), count - i);
@@ -215,11 +215,11 @@ TEST(Followers, AUnitOfRequestsTakenApartIsItsPackets) {
         EXPECT_EQ(borrowed_payload(packet)->bytes, payload.data() + 4096 * i);
         bytes -= packet->pkt_len;
         if (i != apart) {
-          EXPECT_TRUE(step_unit(packet, stock));
+          EXPECT_TRUE(step_bundle(packet, stock));
         }
       }
       if (apart == kMost - 1) {
-        EXPECT_FALSE(step_unit(packet, stock));
+        EXPECT_FALSE(step_bundle(packet, stock));
       }
       if (apart % 2 == 0) {
         release_packet(packet, stock);

@@ -89,16 +89,16 @@ TEST(Followers, AcksOfManyConnectionsAreOneBuffer) {
     EXPECT_EQ(world.sum(Counter::rx_packets), 2 * kAcks);
     EXPECT_EQ(world.sum(Counter::rx_bytes), world.sum(Counter::tx_bytes));
     // A full one stands for eleven.
-    EXPECT_GE(world.sum(Counter::tx_units), kAcks / 11);
-    EXPECT_LE(world.sum(Counter::tx_units), kAcks / 2);
-    EXPECT_EQ(world.sum(Counter::rx_units), world.sum(Counter::tx_units));
+    EXPECT_GE(world.sum(Counter::tx_bundles), kAcks / 11);
+    EXPECT_LE(world.sum(Counter::tx_bundles), kAcks / 2);
+    EXPECT_EQ(world.sum(Counter::rx_bundles), world.sum(Counter::tx_bundles));
   }
 }
 
 TEST(Followers, AcksTravelAloneWithoutIt) {
   ManyConnections connections(settings_with(false));
   connections.write(2);
-  EXPECT_EQ(connections.world.sum(Counter::tx_units), 0u);
+  EXPECT_EQ(connections.world.sum(Counter::tx_bundles), 0u);
   EXPECT_EQ(connections.world.sum(Counter::acks_received), 2u * ManyConnections::kCount);
 }
 
@@ -111,13 +111,13 @@ TEST(Followers, ImpairmentsOnArrivalSeeAcks) {
   const auto seen = world.host(0).nic().impairment_counters(true);
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->dropped, 1u);
-  EXPECT_GE(world.sum(Counter::tx_units), 2u);
+  EXPECT_GE(world.sum(Counter::tx_bundles), 2u);
   EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
-  EXPECT_EQ(world.host(0).counter(Counter::rx_units), 0u);
+  EXPECT_EQ(world.host(0).counter(Counter::rx_bundles), 0u);
 }
 
 // The ACK of a queue pair that has gone is nobody's, and the others get theirs.
-TEST(Followers, AcksInAUnitAreJudgedOneByOne) {
+TEST(Followers, AcksInABundleAreJudgedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);
@@ -130,7 +130,7 @@ TEST(Followers, AcksInAUnitAreJudgedOneByOne) {
   world.run_for(30 * kMicrosecond);
   EXPECT_EQ(world.sum(Counter::acks_received), ManyConnections::kCount - 1);
   EXPECT_EQ(world.host(0).counter(Counter::rx_unknown_qp), 1u);
-  EXPECT_GE(world.host(0).counter(Counter::rx_units), 2u);
+  EXPECT_GE(world.host(0).counter(Counter::rx_bundles), 2u);
   for (uint32_t i = 0; i < ManyConnections::kCount; ++i) {
     if (i == 3) continue;
     EXPECT_EQ(connections.near[i]->poll(*connections.near[i]->send_cq).size(), 1u) << i;
@@ -156,11 +156,11 @@ TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
         }
         EXPECT_EQ(world.sum(Counter::rx_packets), world.sum(Counter::tx_packets));
         EXPECT_EQ(world.sum(Counter::rx_bytes), world.sum(Counter::tx_bytes));
-        EXPECT_EQ(world.sum(Counter::rx_units), world.sum(Counter::tx_units));
+        EXPECT_EQ(world.sum(Counter::rx_bundles), world.sum(Counter::tx_bundles));
         if (segmentation && hosts == 2) {
           // A full one stands for sixteen.
-          EXPECT_GE(world.host(0).counter(Counter::tx_units), kRequests / 16);
-          EXPECT_LE(world.host(0).counter(Counter::tx_units), kRequests / 4);
+          EXPECT_GE(world.host(0).counter(Counter::tx_bundles), kRequests / 16);
+          EXPECT_LE(world.host(0).counter(Counter::tx_bundles), kRequests / 4);
         }
         packets[segmentation] = world.sum(Counter::tx_packets);
         bytes[segmentation] = world.sum(Counter::tx_bytes);
@@ -184,15 +184,15 @@ TEST(Followers, ImpairmentsOnArrivalSeeRequests) {
     const auto seen = world.host(1).nic().impairment_counters(true);
     ASSERT_TRUE(seen);
     EXPECT_EQ(seen->dropped, 1u);
-    EXPECT_GE(world.host(0).counter(Counter::tx_units), 2u);
+    EXPECT_GE(world.host(0).counter(Counter::tx_bundles), 2u);
     EXPECT_EQ(world.sum(Counter::retransmitted_packets), 1u);
-    EXPECT_EQ(world.host(1).counter(Counter::rx_units), 0u);
+    EXPECT_EQ(world.host(1).counter(Counter::rx_bundles), 0u);
   }
 }
 
 // What is wrong with one is nothing to those around it: a key that is none, a receive that is not
 // there yet, a queue pair that has gone.
-TEST(Followers, RequestsInAUnitAreJudgedOneByOne) {
+TEST(Followers, RequestsInABundleAreJudgedOneByOne) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
     WorldSettings settings = settings_with(true);
     settings.link.delay_ns = 20 * kMicrosecond;
@@ -210,7 +210,7 @@ TEST(Followers, RequestsInAUnitAreJudgedOneByOne) {
     ASSERT_EQ(gone.host->driver().destroy_qp(gone.qp), 0);
     world.run_for(20 * kMicrosecond);
     EXPECT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
-    EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+    EXPECT_GE(world.host(1).counter(Counter::rx_bundles), 2u);
     for (uint32_t i = 0; i < kCount; ++i) {
       const bool refused = op == SendOp::kWrite && i == kRefused;
       const bool unready = op == SendOp::kSend && i == kUnready;
@@ -229,7 +229,7 @@ TEST(Followers, RequestsInAUnitAreJudgedOneByOne) {
 }
 
 // The same of what is asked for: a key that is none, a queue pair that has gone.
-TEST(Followers, ReadsInAUnitAreJudgedOneByOne) {
+TEST(Followers, ReadsInABundleAreJudgedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);
@@ -245,7 +245,7 @@ TEST(Followers, ReadsInAUnitAreJudgedOneByOne) {
   ASSERT_EQ(gone.host->driver().destroy_qp(gone.qp), 0);
   world.run_for(20 * kMicrosecond);
   EXPECT_EQ(world.host(1).counter(Counter::rx_packets), kCount);
-  EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+  EXPECT_GE(world.host(1).counter(Counter::rx_bundles), 2u);
   EXPECT_EQ(world.host(1).counter(Counter::read_requests_served), kCount - 2);
   EXPECT_EQ(world.host(1).counter(Counter::nak_sent), 1u);
   for (uint32_t i = 0; i < kCount; ++i) {
@@ -256,8 +256,8 @@ TEST(Followers, ReadsInAUnitAreJudgedOneByOne) {
   }
 }
 
-// A request in a unit that comes behind a hole is a packet like others.
-TEST(Followers, ARequestInAUnitMayComeAhead) {
+// A request in a bundle that comes behind a hole is a packet like others.
+TEST(Followers, ARequestInABundleMayComeAhead) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kRead}) {
     SCOPED_TRACE(static_cast<int>(op));
     ManyConnections connections(settings_with(true));
@@ -276,7 +276,7 @@ TEST(Followers, ARequestInAUnitMayComeAhead) {
     world.run_for(5 * kMicrosecond);
     EXPECT_EQ(world.host(1).counter(Counter::out_of_sequence), 1u);
     EXPECT_EQ(world.host(1).counter(Counter::held_packets), 1u);
-    EXPECT_GE(world.host(1).counter(Counter::rx_units), 2u);
+    EXPECT_GE(world.host(1).counter(Counter::rx_bundles), 2u);
     for (uint32_t i = 0; i < kCount; ++i) {
       Endpoint& near = *connections.near[i];
       const auto done = take_completions(world, near, *near.send_cq, 2, 2 * kSecond);

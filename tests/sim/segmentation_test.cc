@@ -93,9 +93,9 @@ class SegmentationTraffic : public testing::TestWithParam<uint32_t> {
     for (const auto& c : pair.far->poll(*pair.far->recv_cq)) done.emplace_back(c.wr_id, c.byte_len);
     pair.world.check_at_rest();
     EXPECT_FALSE(pair.world.failed()) << pair.world.report();
-    EXPECT_EQ(pair.world.sum(Counter::tx_units) != 0, segmentation);
+    EXPECT_EQ(pair.world.sum(Counter::tx_bundles) != 0, segmentation);
     // Every one of them: both sides were in RTS before the first.
-    EXPECT_EQ(pair.world.sum(Counter::rx_units), pair.world.sum(Counter::tx_units));
+    EXPECT_EQ(pair.world.sum(Counter::rx_bundles), pair.world.sum(Counter::tx_bundles));
     Effect effect = effect_of(pair);
     effect.done = done;
     return effect;
@@ -117,8 +117,8 @@ TEST_P(SegmentationTraffic, SamePacketsSameCountersSameCompletions) {
 }
 INSTANTIATE_TEST_SUITE_P(Mtu, SegmentationTraffic, testing::Values(256u, 1024u, 4096u));
 
-// A unit that was taken apart is what build() makes of the packets.
-TEST(Segmentation, AUnitTakenApartIsItsPackets) {
+// A bundle that was taken apart is what build() makes of the packets.
+TEST(Segmentation, ABundleTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   MemoryRegionEntry region;
   QpPackets packets;
@@ -147,33 +147,33 @@ TEST(Segmentation, AUnitTakenApartIsItsPackets) {
       p.response_epoch = opcode == wire::Opcode::kReadResponse ? 9 : 0;
       return p;
     };
-    rte_mbuf* unit = rte_pktmbuf_alloc(pair.world.pools().header);
-    ASSERT_NE(unit, nullptr);
-    auto* frame = rte_pktmbuf_mtod(unit, std::byte*);
+    rte_mbuf* bundle = rte_pktmbuf_alloc(pair.world.pools().header);
+    ASSERT_NE(bundle, nullptr);
+    auto* frame = rte_pktmbuf_mtod(bundle, std::byte*);
     const size_t header_bytes =
         wire::build(flow, packet_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
     std::vector<std::byte> payload(kPackets * 1024);
     packets.count()->add(1);
     region.mbufs_out = 1;
-    lend_payload(*unit, header_bytes, 1024, {payload.data(), &region, packets.count()});
+    lend_payload(*bundle, header_bytes, 1024, {payload.data(), &region, packets.count()});
     const wire::Packet last = packet_at(kPackets - 1);
-    make_unit(*unit, kPackets - 1,
-              {last.payload_bytes, last.more, last.ack_request, last.solicited});
+    make_bundle(*bundle, kPackets - 1,
+                {last.payload_bytes, last.more, last.ack_request, last.solicited});
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < kPackets; ++i) bytes += header_bytes + packet_at(i).payload_bytes;
-    EXPECT_EQ(packets_in(unit), kPackets);
-    EXPECT_EQ(wire_bytes_of(unit), bytes);
+    EXPECT_EQ(packets_in(bundle), kPackets);
+    EXPECT_EQ(wire_bytes_of(bundle), bytes);
     for (uint32_t i = 0; i < kPackets; ++i) {
       SCOPED_TRACE(testing::Message() << wire::to_string(opcode) << " packet " << i);
       std::vector<std::byte> expected(wire::kMaxHeaderBytes);
       expected.resize(wire::build(flow, packet_at(i), false, {}, expected));
-      ASSERT_EQ(unit->data_len, expected.size());
-      EXPECT_EQ(unit->pkt_len, expected.size() + packet_at(i).payload_bytes);
+      ASSERT_EQ(bundle->data_len, expected.size());
+      EXPECT_EQ(bundle->pkt_len, expected.size() + packet_at(i).payload_bytes);
       EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-      EXPECT_EQ(borrowed_payload(unit)->bytes, payload.data() + i * 1024);
-      EXPECT_EQ(step_unit(unit, stock), i + 1 != kPackets);
+      EXPECT_EQ(borrowed_payload(bundle)->bytes, payload.data() + i * 1024);
+      EXPECT_EQ(step_bundle(bundle, stock), i + 1 != kPackets);
     }
-    release_packet(unit);
+    release_packet(bundle);
     EXPECT_EQ(region.mbufs_out, 0u);
   }
 }
@@ -198,20 +198,20 @@ TEST(Segmentation, ImpairmentsOnArrivalSeePackets) {
       return c ? c->dropped : 0;
     };
     EXPECT_EQ(dropped(0) + dropped(1), 1u);
-    EXPECT_GE(pair.world.sum(Counter::tx_units), 1u);
+    EXPECT_GE(pair.world.sum(Counter::tx_bundles), 1u);
     EXPECT_GE(pair.world.sum(Counter::out_of_sequence), 1u);
   }
 }
 
 // Only the packets that leave the region are refused.
-TEST(Segmentation, AUnitThatLeavesItsRegionIsJudgedPacketByPacket) {
+TEST(Segmentation, ABundleThatLeavesItsRegionIsJudgedPacketByPacket) {
   for (const bool segmentation : {false, true}) {
     Pair pair({}, settings_with(segmentation));
     std::memset(pair.remote.data(), 0, Pair::kBytes);
     pair.post(SendOp::kWrite, 1, pair.at(0, 10 * kMtu), Pair::kBytes - 3 * kMtu);
     EXPECT_EQ(pair.status_of_one(), WcStatus::kRemAccessErr);
     EXPECT_TRUE(equal(pair.local, 0, pair.remote, Pair::kBytes - 3 * kMtu, 3 * kMtu));
-    EXPECT_EQ(pair.world.sum(Counter::tx_units) != 0, segmentation);
+    EXPECT_EQ(pair.world.sum(Counter::tx_bundles) != 0, segmentation);
     EXPECT_EQ(pair.far->host->channel().cell(0).events & kEventAccessError,
               uint32_t{kEventAccessError});
   }
@@ -237,7 +237,7 @@ TEST(Segmentation, WhatNeedsPacketsSwitchesItOff) {
     pair.post(SendOp::kWrite, 1, pair.at(0, 8 * kMtu));
     EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
     EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 8 * kMtu));
-    return pair.near_counter(Counter::tx_units);
+    return pair.near_counter(Counter::tx_bundles);
   };
   const WorldSettings on = settings_with(true);
   WorldSettings sealed = on, ethernet = on;
@@ -264,7 +264,7 @@ TEST(Segmentation, ScatterListsAndImmediateData) {
     EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
     EXPECT_TRUE(equal(pair.local, 7 * kMtu, pair.remote, 4 * kMtu, 2 * kMtu + 9));
     EXPECT_TRUE(equal(pair.local, 20 * kMtu, pair.remote, 6 * kMtu + 9, 17 * kMtu));
-    EXPECT_GE(pair.near_counter(Counter::tx_units), 2u);
+    EXPECT_GE(pair.near_counter(Counter::tx_bundles), 2u);
     if (op != SendOp::kWrite) {
       const auto received = pair.received(1);
       ASSERT_EQ(received.size(), 1u);
@@ -273,7 +273,7 @@ TEST(Segmentation, ScatterListsAndImmediateData) {
   }
 }
 
-// What a NIC sends to itself travels in units, too.
+// What a NIC sends to itself travels in bundles, too.
 TEST(Segmentation, Loopback) {
   WorldSettings settings = settings_with(true);
   settings.hosts = 1;
@@ -281,7 +281,7 @@ TEST(Segmentation, Loopback) {
   pair.post(SendOp::kWrite, 1, pair.at(3, 200'001), 5);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 3, pair.remote, 5, 200'001));
-  EXPECT_GE(pair.near_counter(Counter::tx_units), 1u);
+  EXPECT_GE(pair.near_counter(Counter::tx_bundles), 1u);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/impl.h"
-#include "dataplane/nic/unit.h"
 
 namespace hostnic::sim {
 
@@ -46,7 +46,7 @@ class SimWire::SimPort final : public Port {
   }
   bool is_wire() const override { return wire_.settings_.is_wire; }
   // Judges and taps look at packets one by one.
-  bool carries_units() const override {
+  bool carries_bundles() const override {
     return wire_.settings_.is_wire && !wire_.judge_ && !wire_.tap_;
   }
   bool backlog() const override {
@@ -103,7 +103,7 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
   auto& queue = queues_[to];
   if (queue.size() >= settings_.queue_packets) return false;
   trace_.packet(now_ns_, packet, has_icrc(packet));
-  if (is_unit(packet))
+  if (is_bundle(packet))
     trace_.note(now_ns_, fmt::format("  and the {} behind it", packets_in(packet) - 1));
   if (tap_) tap_(from, to, packet);
   const Fate fate = judge_ ? fate_of(to, packet) : Fate{};

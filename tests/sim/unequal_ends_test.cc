@@ -34,7 +34,7 @@ std::string name_of(const testing::TestParamInfo<MixedCase>& info) {
   static constexpr const char* kOps[] = {"None", "Write", "WriteImm", "Send", "SendImm", "Read"};
   const MixedCase& c = info.param;
   return fmt::format("{}_{}_{}_{}bytes{}{}{}", kOps[static_cast<size_t>(c.op)], c.mtus.near_bytes,
-                     c.mtus.far_bytes, c.message_bytes, c.segmentation ? "_units" : "",
+                     c.mtus.far_bytes, c.message_bytes, c.segmentation ? "_bundles" : "",
                      c.icrc ? "_icrc" : "", c.loss[0] != '\0' ? "_loss" : "");
 }
 

@@ -47,7 +47,7 @@ struct WorldSettings {
   uint32_t mtu_bytes = 4096;
   std::vector<uint32_t> windows = {1024};  // of host i: element i modulo the size
   bool always_icrc = false;
-  bool segmentation = false;  // the wire carries units
+  bool segmentation = false;  // the wire carries bundles
   LinkSettings link;
   double pool_scale = 0.25;
   // Of host i: element i modulo the size.

@@ -1,4 +1,4 @@
-// Units of READ requests (followers.h): what is asked of one peer in one turn.
+// Bundles of READ requests (followers.h): what is asked of one peer in one turn.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct ReadFollower {
   wire::Reth reth;
   wire::ReadEth read;
 
-  // Turns the headers of any request of the unit into this one's.
+  // Turns the headers of any request of the bundle into this one's.
   void apply_to(wire::Packet& request) const {
     request.dest_qpn = dest_qpn;
     request.psn = psn;
@@ -35,8 +35,8 @@ struct ReadFollower {
 using ReadFollowers = Followers<ReadFollower, 15>;
 
 // What a buffer must hold.
-inline constexpr uint32_t kReadUnitBytes = kFollowersOffset + sizeof(ReadFollowers);
+inline constexpr uint32_t kReadBundleBytes = kFollowersOffset + sizeof(ReadFollowers);
 
-using ReadUnit = SmallUnit<ReadFollowers>;
+using ReadBundleBuilder = SmallBundleBuilder<ReadFollowers>;
 
 }  // namespace hostnic

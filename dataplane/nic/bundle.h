@@ -1,37 +1,37 @@
 // Segmentation offload of the in-process wire. While nobody needs packets one by one (impairments,
-// ICRC, an Ethernet port), several packets of one message travel as one buffer, a unit, and are
+// ICRC, an Ethernet port), several packets of one message travel as one buffer, a bundle, and are
 // placed by one copy: what the kernel's loopback does with GSO. They keep their PSNs, and all that
 // is counted, acknowledged or completed is what it would be for the packets.
 //
-// A unit is its first packet, headers and all, with more payload behind the borrowed one. Whoever
-// wants the others turns it into them, one after the other. Units of packets of many messages:
+// A bundle is its first packet, headers and all, with more payload behind the borrowed one. Whoever
+// wants the others turns it into them, one after the other. Bundles of packets of many messages:
 // followers.h.
 #pragma once
 
-#include "dataplane/nic/ack_unit.h"
+#include "dataplane/nic/ack_bundle.h"
 #include "dataplane/nic/borrowed_payload.h"
-#include "dataplane/nic/read_unit.h"
-#include "dataplane/nic/request_unit.h"
+#include "dataplane/nic/read_bundle.h"
+#include "dataplane/nic/request_bundle.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
-inline bool is_unit(const rte_mbuf* packet) { return (packet->ol_flags & unit_flag()) != 0; }
-// Of a unit: whether its packets are not one message's (followers.h).
+inline bool is_bundle(const rte_mbuf* packet) { return (packet->ol_flags & bundle_flag()) != 0; }
+// Of a bundle: whether its packets are not one message's (followers.h).
 inline bool has_followers(rte_mbuf* packet) {
   return (packet->ol_flags & borrowed_flag()) == 0 || borrowed_payload(packet)->followers == 0;
 }
 
 // How many packets a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
-  if (!is_unit(packet)) return 1;
+  if (!is_bundle(packet)) return 1;
   if (has_followers(packet)) return 1 + followers_in<FollowerCount>(packet).waiting();
   return 1u + borrowed_payload(packet)->followers;
 }
 inline uint64_t wire_bytes_of(rte_mbuf* packet) {
-  if (!is_unit(packet)) return packet->pkt_len;
+  if (!is_bundle(packet)) return packet->pkt_len;
   if (borrowed_payload(packet) == nullptr) return uint64_t{packet->pkt_len} * packets_in(packet);
-  if (is_request_unit(packet)) {
+  if (is_request_bundle(packet)) {
     const RequestFollowers& followers = request_followers(packet);
     return packet->pkt_len + uint64_t{packet->data_len} * followers.waiting() +
            followers.waiting_payload_bytes;
@@ -41,18 +41,18 @@ inline uint64_t wire_bytes_of(rte_mbuf* packet) {
          payload.last_payload_bytes;
 }
 
-// What the last packet of a unit says otherwise than those before it.
-struct UnitEnd {
+// What the last packet of a bundle says otherwise than those before it.
+struct BundleEnd {
   uint16_t payload_bytes;
   bool more, ack_request, solicited;
 };
 // Makes a packet with followers of one that borrows its payload. They are like the first, but cont
 // and more, and the last as `end` says.
-void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end);
-// Turns a unit into its second packet and those behind it; references to what the first alone
+void make_bundle(rte_mbuf& packet, uint32_t followers, const BundleEnd& end);
+// Turns a bundle into its second packet and those behind it; references to what the first alone
 // borrows go into `stock`. False: there is none.
-bool step_unit(rte_mbuf* packet, PayloadReferences& stock);
-// The same of a unit of packets of many messages.
+bool step_bundle(rte_mbuf* packet, PayloadReferences& stock);
+// The same of a bundle of packets of many messages.
 void step_followers(rte_mbuf* packet, PayloadReferences& stock);
 
 }  // namespace hostnic

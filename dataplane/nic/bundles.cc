@@ -1,30 +1,30 @@
-// Units (unit.h): made, taken at once where everything is in order, and taken apart elsewhere.
+// Bundles (bundle.h): made, taken at once where everything is in order, and taken apart elsewhere.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "dataplane/nic/bundle.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/receive.h"
 #include "dataplane/nic/region_access.h"
-#include "dataplane/nic/unit.h"
 
 namespace hostnic {
 namespace {
 
-// What packets of units are for a turn's budget: they cost little but their bytes' copy.
-constexpr uint32_t kUnitPacketsPerTurnPacket = 4;
-uint32_t turn_packets(uint32_t unit_packets) {
-  return (unit_packets + kUnitPacketsPerTurnPacket - 1) / kUnitPacketsPerTurnPacket;
+// What packets of bundles are for a turn's budget: they cost little but their bytes' copy.
+constexpr uint32_t kBundlePacketsPerTurnPacket = 4;
+uint32_t turn_packets(uint32_t bundle_packets) {
+  return (bundle_packets + kBundlePacketsPerTurnPacket - 1) / kBundlePacketsPerTurnPacket;
 }
 
 BorrowedPayload& payload_in(rte_mbuf& packet) {
   return *static_cast<BorrowedPayload*>(rte_mbuf_to_priv(&packet));
 }
 
-// The headers of a packet that is all packets of a unit: the first's, but for what the last says.
+// The headers of a packet that is all packets of a bundle: the first's, but for what the last says.
 wire::Packet whole_of(const wire::Packet& first, const BorrowedPayload& payload) {
   wire::Packet whole = first;
   whole.more = payload.last_more;
@@ -40,18 +40,18 @@ std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPay
 
 }  // namespace
 
-void make_unit(rte_mbuf& packet, uint32_t followers, const UnitEnd& end) {
+void make_bundle(rte_mbuf& packet, uint32_t followers, const BundleEnd& end) {
   BorrowedPayload& payload = payload_in(packet);
   payload.followers = static_cast<uint16_t>(followers);
   payload.last_payload_bytes = end.payload_bytes;
   payload.last_more = end.more;
   payload.last_ack_request = end.ack_request;
   payload.last_solicited = end.solicited;
-  packet.ol_flags |= unit_flag();
+  packet.ol_flags |= bundle_flag();
 }
 
-bool step_unit(rte_mbuf* packet, PayloadReferences& stock) {
-  if (!is_unit(packet)) return false;
+bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
+  if (!is_bundle(packet)) return false;
   if (has_followers(packet)) {
     step_followers(packet, stock);
     return true;
@@ -64,7 +64,7 @@ bool step_unit(rte_mbuf* packet, PayloadReferences& stock) {
   p.reth.va += p.payload_bytes;
   p.cont = true;
   if (--payload.followers == 0) {
-    packet->ol_flags &= ~unit_flag();
+    packet->ol_flags &= ~bundle_flag();
     p = whole_of(p, payload);
     p.payload_bytes = payload.last_payload_bytes;
     if (p.opcode != wire::Opcode::kSend) p.reth.length_bytes = p.payload_bytes;
@@ -76,35 +76,36 @@ bool step_unit(rte_mbuf* packet, PayloadReferences& stock) {
   return true;
 }
 
-// Whether packets towards `peer` may leave in units.
-bool Nic::Impl::sends_units(int peer) const {
+// Whether packets towards `peer` may leave in bundles.
+bool Nic::Impl::sends_bundles(int peer) const {
   return settings.segmentation && !seals && !tx_stage &&
-         (peer == kLoopbackPeer || port.carries_units());
+         (peer == kLoopbackPeer || port.carries_bundles());
 }
 
 // Why not, for people; null: they do.
-const char* Nic::Impl::why_no_units() const {
+const char* Nic::Impl::why_no_bundles() const {
   if (!settings.segmentation) return "as configured";
-  if (!port.carries_units()) return "the port sends packets";
+  if (!port.carries_bundles()) return "the port sends packets";
   if (seals) return "ICRC";
   return tx_stage ? "impairments" : nullptr;
 }
 
 // `first` and so many followers. False: no buffer.
-bool Nic::Impl::emit_unit(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
-                          uint32_t followers, const UnitEnd& end, const MappedPayload& payload) {
+bool Nic::Impl::emit_bundle(QpContext& qp, const wire::FlowTemplate& flow,
+                            const wire::Packet& first, uint32_t followers, const BundleEnd& end,
+                            const MappedPayload& payload) {
   rte_mbuf* packet = build_borrowing(flow, first, payload);
   if (packet == nullptr) return false;
-  make_unit(*packet, followers, end);
+  make_bundle(*packet, followers, end);
   packet->port = static_cast<uint16_t>(qp.peer);
-  counters.add(Counter::tx_units);
+  counters.add(Counter::tx_bundles);
   enqueue(packet, qp.peer);
   return true;
 }
 
 // As much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn allow.
-// Returns how many of these it took, 0 where a unit can't be made.
-uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t budget) {
+// Returns how many of these it took, 0 where a bundle can't be made.
+uint32_t Nic::Impl::send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
   const Sge& sge = progress.sges[progress.sge_index];
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
@@ -116,7 +117,7 @@ uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t bu
       d.op == SendOp::kWrite || d.op == SendOp::kSend || (d.flags & kSendMore);
   if (in_sge >= rest)
     count = ends_plainly ? (rest + qp.mtu_bytes - 1) >> mtu_shift : (rest - 1) >> mtu_shift;
-  count = std::min(count, budget * kUnitPacketsPerTurnPacket);
+  count = std::min(count, budget * kBundlePacketsPerTurnPacket);
   if (count < 2) return 0;
   const uint32_t bytes = std::min(rest, count << mtu_shift);
   MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
@@ -125,11 +126,12 @@ uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t bu
   if (payload == nullptr || !prepare_flows(qp)) return 0;
   const wire::Packet first = next_packet(qp, progress);
   const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
-  const UnitEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
-                    .more = more,
-                    .ack_request = ends_chunk && (d.flags & kSendAckRequest) != 0,
-                    .solicited = !more && (d.flags & kSendSolicited) != 0};
-  if (!emit_unit(qp, qp.request_flow, first, count - 1, end, {payload, region, qp.packets.count()}))
+  const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                      .more = more,
+                      .ack_request = ends_chunk && (d.flags & kSendAckRequest) != 0,
+                      .solicited = !more && (d.flags & kSendSolicited) != 0};
+  if (!emit_bundle(qp, qp.request_flow, first, count - 1, end,
+                   {payload, region, qp.packets.count()}))
     return 0;
   note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
                    (d.flags & kSendRetransmit) != 0);
@@ -139,11 +141,11 @@ uint32_t Nic::Impl::send_unit(QpContext& qp, SendProgress& progress, uint32_t bu
 }
 
 // The same of a READ's range.
-uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget) {
+uint32_t Nic::Impl::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget) {
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t rest = job.request.length_bytes - job.sent_bytes;
   const uint32_t count =
-      std::min((rest + qp.mtu_bytes - 1) >> mtu_shift, budget * kUnitPacketsPerTurnPacket);
+      std::min((rest + qp.mtu_bytes - 1) >> mtu_shift, budget * kBundlePacketsPerTurnPacket);
   if (count < 2) return 0;
   const uint32_t bytes = std::min(rest, count << mtu_shift);
   const wire::Packet first = next_answer(qp, job);
@@ -152,50 +154,50 @@ uint32_t Nic::Impl::serve_read_unit(QpContext& qp, ReadJob& job, uint32_t budget
   const std::byte* payload =
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
-  const UnitEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
-                    .more = first.reth.va + bytes < job.total_bytes,
-                    .ack_request = false,
-                    .solicited = false};
-  if (!emit_unit(qp, qp.response_flow, first, count - 1, end,
-                 {payload, range.region, qp.answers.count()}))
+  const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                      .more = first.reth.va + bytes < job.total_bytes,
+                      .ack_request = false,
+                      .solicited = false};
+  if (!emit_bundle(qp, qp.response_flow, first, count - 1, end,
+                   {payload, range.region, qp.answers.count()}))
     return 0;
   job.sent_bytes += bytes;
   return turn_packets(count);
 }
 
-// Takes all packets of a unit at once, where each would be the next one expected. False: nothing
+// Takes all packets of a bundle at once, where each would be the next one expected. False: nothing
 // has happened.
-bool Nic::Impl::receive_unit(rte_mbuf* unit) {
+bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
   end_row();
-  if (received.parse(first_segment_of(unit), unit->pkt_len, false) != wire::ParseError::kNone)
+  if (received.parse(first_segment_of(bundle), bundle->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
-  if (has_followers(unit)) {
-    if (first.opcode == wire::Opcode::kAck) return receive_acks(unit);
+  if (has_followers(bundle)) {
+    if (first.opcode == wire::Opcode::kAck) return receive_acks(bundle);
     return first.opcode == wire::Opcode::kReadRequest
-               ? receive_requests(unit, followers_in<ReadFollowers>(unit))
-               : receive_requests(unit, request_followers(unit));
+               ? receive_requests(bundle, followers_in<ReadFollowers>(bundle))
+               : receive_requests(bundle, request_followers(bundle));
   }
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
   if (qp == nullptr || !hears(*qp, first.src_ip, first.src_port, answer)) return false;
   state_of(*qp->client).data_arrived = true;
-  const BorrowedPayload& payload = *borrowed_payload(unit);
-  if (!(answer ? receive_response_unit(*qp, first, payload)
-               : receive_request_unit(*qp, first, payload)))
+  const BorrowedPayload& payload = *borrowed_payload(bundle);
+  if (!(answer ? receive_response_bundle(*qp, first, payload)
+               : receive_request_bundle(*qp, first, payload)))
     return false;
-  counters.add(Counter::rx_units);
+  counters.add(Counter::rx_bundles);
   return true;
 }
 
-bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
-                                     const BorrowedPayload& payload) {
+bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
+                                       const BorrowedPayload& payload) {
   wire::Packet whole = whole_of(first, payload);
   if (first.payload_bytes != qp.mtu_bytes) return false;
   return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.followers);
 }
 
-// The same of one message of a unit of them.
+// The same of one message of a bundle of them.
 [[gnu::always_inline]] inline bool Nic::Impl::receive_follower(wire::Packet& p,
                                                                std::span<const std::byte> payload) {
   QpContext* const qp = find_qp(raw(p.dest_qpn));
@@ -204,35 +206,35 @@ bool Nic::Impl::receive_request_unit(QpContext& qp, const wire::Packet& first,
   return take_in_order(*qp, p, payload, 1);
 }
 
-// All requests of a unit, the first of which is in `received`. What is not simply next is judged as
-// a packet. False: it is not for us, and nothing has happened.
+// All requests of a bundle, the first of which is in `received`. What is not simply next is judged
+// as a packet. False: it is not for us, and nothing has happened.
 template <class AllFollowers>
-bool Nic::Impl::receive_requests(rte_mbuf* unit, AllFollowers& followers) {
+bool Nic::Impl::receive_requests(rte_mbuf* bundle, AllFollowers& followers) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet p = received.packet();
   const auto ahead = [&](uint32_t i) {
     if (i < followers.count) prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kReceives);
   };
   for (uint32_t i = 0; i < kQpsAhead; ++i) ahead(i);
-  if (!receive_follower(p, payload_of(unit, p))) judge_alone(p, unit);
+  if (!receive_follower(p, payload_of(bundle, p))) judge_alone(p, bundle);
   while (followers.waiting() != 0) {
     ahead(followers.next + kQpsAhead);
     const auto& request = followers.all[followers.next];
     request.apply_to(p);
     if (!receive_follower(p, request.contents())) {
-      step_followers(unit, payload_references);
-      judge_alone(p, unit);
+      step_followers(bundle, payload_references);
+      judge_alone(p, bundle);
       continue;
     }
     followers.pop();
     if constexpr (requires { request.payload(); }) payload_references.put(request.payload());
   }
-  counters.add(Counter::rx_units);
+  counters.add(Counter::rx_bundles);
   return true;
 }
 
-bool Nic::Impl::receive_response_unit(QpContext& qp, const wire::Packet& first,
-                                      const BorrowedPayload& payload) {
+bool Nic::Impl::receive_response_bundle(QpContext& qp, const wire::Packet& first,
+                                        const BorrowedPayload& payload) {
   ReceiveWindow& window = qp.responses.window;
   if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
       window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
@@ -246,29 +248,29 @@ bool Nic::Impl::receive_response_unit(QpContext& qp, const wire::Packet& first,
   return true;
 }
 
-// For impairments on arrival: each packet of a unit as a buffer of its own. One that finds none is
-// lost, as on a network.
-void Nic::Impl::receive_apart(rte_mbuf* unit) {
+// For impairments on arrival: each packet of a bundle as a buffer of its own. One that finds none
+// is lost, as on a network.
+void Nic::Impl::receive_apart(rte_mbuf* bundle) {
   bool more = true;
-  while (more && is_unit(unit)) {
+  while (more && is_bundle(bundle)) {
     if (rte_mbuf* single = rte_pktmbuf_alloc(pools.header); single != nullptr) {
-      std::memcpy(rte_pktmbuf_mtod(single, std::byte*), rte_pktmbuf_mtod(unit, std::byte*),
-                  unit->data_len);
-      single->data_len = unit->data_len;
-      single->pkt_len = unit->data_len;
-      if (const BorrowedPayload* payload = borrowed_payload(unit); payload != nullptr) {
+      std::memcpy(rte_pktmbuf_mtod(single, std::byte*), rte_pktmbuf_mtod(bundle, std::byte*),
+                  bundle->data_len);
+      single->data_len = bundle->data_len;
+      single->pkt_len = bundle->data_len;
+      if (const BorrowedPayload* payload = borrowed_payload(bundle); payload != nullptr) {
         payload_references.take_again(*payload);
-        lend_payload(*single, unit->data_len, unit->pkt_len - unit->data_len,
+        lend_payload(*single, bundle->data_len, bundle->pkt_len - bundle->data_len,
                      {payload->bytes, payload->region, payload->packets});
       }
-      single->port = unit->port;
+      single->port = bundle->port;
       receive_impaired(single);
     } else {
       counters.add(Counter::rx_no_buffer);
     }
-    more = step_unit(unit, payload_references);
+    more = step_bundle(bundle, payload_references);
   }
-  receive_impaired(unit);
+  receive_impaired(bundle);
 }
 
 }  // namespace hostnic

@@ -1,4 +1,5 @@
-// Units of requests (followers.h): WRITEs, or SENDs, of one packet each whose payload is borrowed.
+// Bundles of requests (followers.h): WRITEs, or SENDs, of one packet each whose payload is
+// borrowed.
 #pragma once
 
 #include "dataplane/nic/followers.h"
@@ -18,7 +19,7 @@ struct RequestFollower {
   uint8_t attempt = 0;
   bool ack_request = false, solicited = false;
 
-  // Turns the headers of any request of the unit into this one's.
+  // Turns the headers of any request of the bundle into this one's.
   void apply_to(wire::Packet& request) const {
     request.dest_qpn = dest_qpn;
     request.src_qpn = src_qpn;
@@ -45,21 +46,21 @@ struct RequestFollowers : Followers<RequestFollower, 15> {
 };
 
 // What a buffer must hold.
-inline constexpr uint32_t kRequestUnitBytes = kFollowersOffset + sizeof(RequestFollowers);
+inline constexpr uint32_t kRequestBundleBytes = kFollowersOffset + sizeof(RequestFollowers);
 
-// Of a unit: the first packet of one of requests has none of its own behind it.
-inline bool is_request_unit(rte_mbuf* packet) {
+// Of a bundle: the first packet of one of requests has none of its own behind it.
+inline bool is_request_bundle(rte_mbuf* packet) {
   return (packet->ol_flags & borrowed_flag()) != 0 && borrowed_payload(packet)->followers == 0;
 }
 inline RequestFollowers& request_followers(rte_mbuf* packet) {
   return followers_in<RequestFollowers>(packet);
 }
 
-class RequestUnit : public OpenUnit<RequestFollowers> {
+class RequestBundleBuilder : public BundleBuilder<RequestFollowers> {
  public:
   // With a packet that borrows its payload.
   void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow, wire::Opcode opcode) {
-    OpenUnit::begin(packet, peer, flow);
+    BundleBuilder::begin(packet, peer, flow);
     opcode_ = opcode;
     request_followers(packet).waiting_payload_bytes = 0;
   }

@@ -1,4 +1,4 @@
-// Units of ACKs (followers.h): plain ACKs to one peer that are due in one turn.
+// Bundles of ACKs (followers.h): plain ACKs to one peer that are due in one turn.
 #pragma once
 
 #include "dataplane/nic/followers.h"
@@ -12,7 +12,7 @@ struct AckFollower {
   uint16_t src_port = 0;
   wire::Sack sack;
 
-  // Turns the headers of any ACK of the unit into this one's.
+  // Turns the headers of any ACK of the bundle into this one's.
   void apply_to(wire::Packet& ack) const {
     ack.dest_qpn = dest_qpn;
     ack.src_qpn = src_qpn;
@@ -26,10 +26,10 @@ struct AckFollower {
 using AckFollowers = Followers<AckFollower, 10>;
 
 // What a buffer must hold.
-inline constexpr uint32_t kAckUnitBytes = kFollowersOffset + sizeof(AckFollowers);
+inline constexpr uint32_t kAckBundleBytes = kFollowersOffset + sizeof(AckFollowers);
 
 inline AckFollowers& ack_followers(rte_mbuf* packet) { return followers_in<AckFollowers>(packet); }
 
-using AckUnit = SmallUnit<AckFollowers>;
+using AckBundleBuilder = SmallBundleBuilder<AckFollowers>;
 
 }  // namespace hostnic
