@@ -1,12 +1,12 @@
-// Bundles of ACKs (followers.h): plain ACKs to one peer that are due in one turn.
+// Bundles of ACKs (bundled_packets.h): plain ACKs to one peer that are due in one turn.
 #pragma once
 
-#include "dataplane/nic/followers.h"
+#include "dataplane/nic/bundled_packets.h"
 
 namespace hostnic {
 
 // An ACK without a bitmap that differs from the one in front in this.
-struct AckFollower {
+struct BundledAck {
   Qpn dest_qpn{}, src_qpn{};
   uint32_t msn = 0;
   uint16_t src_port = 0;
@@ -23,13 +23,13 @@ struct AckFollower {
   }
 };
 
-using AckFollowers = Followers<AckFollower, 10>;
+using BundledAcks = BundledPackets<BundledAck, 10>;
 
 // What a buffer must hold.
-inline constexpr uint32_t kAckBundleBytes = kFollowersOffset + sizeof(AckFollowers);
+inline constexpr uint32_t kAckBundleBytes = kBundledOffset + sizeof(BundledAcks);
 
-inline AckFollowers& ack_followers(rte_mbuf* packet) { return followers_in<AckFollowers>(packet); }
+inline BundledAcks& bundled_acks(rte_mbuf* packet) { return bundled_in<BundledAcks>(packet); }
 
-using AckBundleBuilder = SmallBundleBuilder<AckFollowers>;
+using AckBundleBuilder = SmallBundleBuilder<BundledAcks>;
 
 }  // namespace hostnic

@@ -92,7 +92,7 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
       qp.requests.window.has_hole() || settings.policy == wire::Policy::kWholeMessage ||
       !prepare_flows(qp))
     return false;
-  AckFollower* const place = bundle.add(qp.peer, qp.response_flow);
+  BundledAck* const place = bundle.add(qp.peer, qp.response_flow);
   if (place == nullptr) return false;
   place->dest_qpn = Qpn{qp.dest_qpn};
   place->src_qpn = Qpn{qp.qpn};

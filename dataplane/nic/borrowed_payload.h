@@ -24,7 +24,7 @@ struct BorrowedPayload {
   MemoryRegionEntry* region;
   PacketCount* packets;
   // Of a bundle only (bundle.h).
-  uint16_t followers = 0;           // packets behind the one that the headers are of
+  uint16_t packets_behind = 0;      // packets behind the one that the headers are of
   uint16_t last_payload_bytes = 0;  // of the last of them; the others carry as much as the first
   bool last_more = false, last_ack_request = false, last_solicited = false;
 };

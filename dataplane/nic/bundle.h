@@ -5,7 +5,7 @@
 //
 // A bundle is its first packet, headers and all, with more payload behind the borrowed one. Whoever
 // wants the others turns it into them, one after the other. Bundles of packets of many messages:
-// followers.h.
+// bundled_packets.h.
 #pragma once
 
 #include "dataplane/nic/ack_bundle.h"
@@ -17,27 +17,27 @@
 namespace hostnic {
 
 inline bool is_bundle(const rte_mbuf* packet) { return (packet->ol_flags & bundle_flag()) != 0; }
-// Of a bundle: whether its packets are not one message's (followers.h).
-inline bool has_followers(rte_mbuf* packet) {
-  return (packet->ol_flags & borrowed_flag()) == 0 || borrowed_payload(packet)->followers == 0;
+// Of a bundle: whether its packets are not one message's (bundled_packets.h).
+inline bool has_bundled_packets(rte_mbuf* packet) {
+  return (packet->ol_flags & borrowed_flag()) == 0 || borrowed_payload(packet)->packets_behind == 0;
 }
 
 // How many packets a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
   if (!is_bundle(packet)) return 1;
-  if (has_followers(packet)) return 1 + followers_in<FollowerCount>(packet).waiting();
-  return 1u + borrowed_payload(packet)->followers;
+  if (has_bundled_packets(packet)) return 1 + bundled_in<BundledCount>(packet).waiting();
+  return 1u + borrowed_payload(packet)->packets_behind;
 }
 inline uint64_t wire_bytes_of(rte_mbuf* packet) {
   if (!is_bundle(packet)) return packet->pkt_len;
   if (borrowed_payload(packet) == nullptr) return uint64_t{packet->pkt_len} * packets_in(packet);
   if (is_request_bundle(packet)) {
-    const RequestFollowers& followers = request_followers(packet);
-    return packet->pkt_len + uint64_t{packet->data_len} * followers.waiting() +
-           followers.waiting_payload_bytes;
+    const BundledRequests& bundled = bundled_requests(packet);
+    return packet->pkt_len + uint64_t{packet->data_len} * bundled.waiting() +
+           bundled.waiting_payload_bytes;
   }
   const BorrowedPayload& payload = *borrowed_payload(packet);
-  return uint64_t{packet->pkt_len} * payload.followers + packet->data_len +
+  return uint64_t{packet->pkt_len} * payload.packets_behind + packet->data_len +
          payload.last_payload_bytes;
 }
 
@@ -46,13 +46,13 @@ struct BundleEnd {
   uint16_t payload_bytes;
   bool more, ack_request, solicited;
 };
-// Makes a packet with followers of one that borrows its payload. They are like the first, but cont
-// and more, and the last as `end` says.
-void make_bundle(rte_mbuf& packet, uint32_t followers, const BundleEnd& end);
+// Makes a bundle of a packet that borrows its payload: the packets behind it are like the first,
+// but cont and more, and the last as `end` says.
+void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end);
 // Turns a bundle into its second packet and those behind it; references to what the first alone
 // borrows go into `stock`. False: there is none.
 bool step_bundle(rte_mbuf* packet, PayloadReferences& stock);
 // The same of a bundle of packets of many messages.
-void step_followers(rte_mbuf* packet, PayloadReferences& stock);
+void step_bundled(rte_mbuf* packet, PayloadReferences& stock);
 
 }  // namespace hostnic

@@ -35,14 +35,14 @@ wire::Packet whole_of(const wire::Packet& first, const BorrowedPayload& payload)
 
 std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPayload& payload) {
   return {payload.bytes,
-          size_t{first.payload_bytes} * payload.followers + payload.last_payload_bytes};
+          size_t{first.payload_bytes} * payload.packets_behind + payload.last_payload_bytes};
 }
 
 }  // namespace
 
-void make_bundle(rte_mbuf& packet, uint32_t followers, const BundleEnd& end) {
+void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end) {
   BorrowedPayload& payload = payload_in(packet);
-  payload.followers = static_cast<uint16_t>(followers);
+  payload.packets_behind = static_cast<uint16_t>(packets_behind);
   payload.last_payload_bytes = end.payload_bytes;
   payload.last_more = end.more;
   payload.last_ack_request = end.ack_request;
@@ -52,8 +52,8 @@ void make_bundle(rte_mbuf& packet, uint32_t followers, const BundleEnd& end) {
 
 bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
   if (!is_bundle(packet)) return false;
-  if (has_followers(packet)) {
-    step_followers(packet, stock);
+  if (has_bundled_packets(packet)) {
+    step_bundled(packet, stock);
     return true;
   }
   BorrowedPayload& payload = payload_in(*packet);
@@ -63,7 +63,7 @@ bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
   p.psn += 1;
   p.reth.va += p.payload_bytes;
   p.cont = true;
-  if (--payload.followers == 0) {
+  if (--payload.packets_behind == 0) {
     packet->ol_flags &= ~bundle_flag();
     p = whole_of(p, payload);
     p.payload_bytes = payload.last_payload_bytes;
@@ -90,13 +90,13 @@ const char* Nic::Impl::why_no_bundles() const {
   return tx_stage ? "impairments" : nullptr;
 }
 
-// `first` and so many followers. False: no buffer.
+// `first` and so many packets behind it. False: no buffer.
 bool Nic::Impl::emit_bundle(QpContext& qp, const wire::FlowTemplate& flow,
-                            const wire::Packet& first, uint32_t followers, const BundleEnd& end,
-                            const MappedPayload& payload) {
+                            const wire::Packet& first, uint32_t packets_behind,
+                            const BundleEnd& end, const MappedPayload& payload) {
   rte_mbuf* packet = build_borrowing(flow, first, payload);
   if (packet == nullptr) return false;
-  make_bundle(*packet, followers, end);
+  make_bundle(*packet, packets_behind, end);
   packet->port = static_cast<uint16_t>(qp.peer);
   counters.add(Counter::tx_bundles);
   enqueue(packet, qp.peer);
@@ -172,11 +172,11 @@ bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
   if (received.parse(first_segment_of(bundle), bundle->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
-  if (has_followers(bundle)) {
+  if (has_bundled_packets(bundle)) {
     if (first.opcode == wire::Opcode::kAck) return receive_acks(bundle);
     return first.opcode == wire::Opcode::kReadRequest
-               ? receive_requests(bundle, followers_in<ReadFollowers>(bundle))
-               : receive_requests(bundle, request_followers(bundle));
+               ? receive_requests(bundle, bundled_in<BundledReads>(bundle))
+               : receive_requests(bundle, bundled_requests(bundle));
   }
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
@@ -194,12 +194,12 @@ bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
                                        const BorrowedPayload& payload) {
   wire::Packet whole = whole_of(first, payload);
   if (first.payload_bytes != qp.mtu_bytes) return false;
-  return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.followers);
+  return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.packets_behind);
 }
 
 // The same of one message of a bundle of them.
-[[gnu::always_inline]] inline bool Nic::Impl::receive_follower(wire::Packet& p,
-                                                               std::span<const std::byte> payload) {
+[[gnu::always_inline]] inline bool Nic::Impl::receive_bundled_request(
+    wire::Packet& p, std::span<const std::byte> payload) {
   QpContext* const qp = find_qp(raw(p.dest_qpn));
   if (qp == nullptr || !hears(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
   state_of(*qp->client).data_arrived = true;
@@ -208,25 +208,25 @@ bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
 
 // All requests of a bundle, the first of which is in `received`. What is not simply next is judged
 // as a packet. False: it is not for us, and nothing has happened.
-template <class AllFollowers>
-bool Nic::Impl::receive_requests(rte_mbuf* bundle, AllFollowers& followers) {
+template <class Bundled>
+bool Nic::Impl::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet p = received.packet();
   const auto ahead = [&](uint32_t i) {
-    if (i < followers.count) prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kReceives);
+    if (i < bundled.count) prefetch_qp(raw(bundled.all[i].dest_qpn), QpPart::kReceives);
   };
   for (uint32_t i = 0; i < kQpsAhead; ++i) ahead(i);
-  if (!receive_follower(p, payload_of(bundle, p))) judge_alone(p, bundle);
-  while (followers.waiting() != 0) {
-    ahead(followers.next + kQpsAhead);
-    const auto& request = followers.all[followers.next];
+  if (!receive_bundled_request(p, payload_of(bundle, p))) judge_alone(p, bundle);
+  while (bundled.waiting() != 0) {
+    ahead(bundled.next + kQpsAhead);
+    const auto& request = bundled.all[bundled.next];
     request.apply_to(p);
-    if (!receive_follower(p, request.contents())) {
-      step_followers(bundle, payload_references);
+    if (!receive_bundled_request(p, request.contents())) {
+      step_bundled(bundle, payload_references);
       judge_alone(p, bundle);
       continue;
     }
-    followers.pop();
+    bundled.pop();
     if constexpr (requires { request.payload(); }) payload_references.put(request.payload());
   }
   counters.add(Counter::rx_bundles);
@@ -240,10 +240,10 @@ bool Nic::Impl::receive_response_bundle(QpContext& qp, const wire::Packet& first
       window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
     return false;
   ResponseMiss miss = ResponseMiss::kNone;
-  const LocalError error = place_response(qp, whole_of(first, payload), 1u + payload.followers,
+  const LocalError error = place_response(qp, whole_of(first, payload), 1u + payload.packets_behind,
                                           bytes_of(first, payload), /*ahead=*/false, miss);
   if (miss != ResponseMiss::kNone || error != LocalError::kNone) return false;
-  window.accept_in_order(1u + payload.followers);
+  window.accept_in_order(1u + payload.packets_behind);
   report_responses(qp);
   return true;
 }

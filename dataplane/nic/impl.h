@@ -2,8 +2,8 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), singles.cc, read_requests.cc,
-// rows.cc and bundles.cc (several packets at a time), acknowledge.cc, followers.cc (packets of many
-// queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
+// rows.cc and bundles.cc (several packets at a time), acknowledge.cc, bundled_packets.cc (packets
+// of many queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
 // unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
 // (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
 // windows.cc (memory windows), management.cc (QP 1), serving.cc (which clients are looked at).
@@ -430,8 +430,8 @@ struct Nic::Impl final : public impair::PacketOps {
   struct SinglesRun;
   uint32_t send_singles_of_one(ClientState& client, DescriptorQueue& queue, uint32_t budget,
                                SinglesTurn& turn);
-  bool add_follower(SinglesRun& run, RequestBundleBuilder& bundle, const SendDescriptor& d,
-                    const MappedPayload& payload);
+  bool add_bundled_request(SinglesRun& run, RequestBundleBuilder& bundle, const SendDescriptor& d,
+                           const MappedPayload& payload);
   bool send_single(SinglesRun& run, SinglesTurn& turn, const SendDescriptor& d,
                    const MappedPayload& payload);
   const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
@@ -445,14 +445,14 @@ struct Nic::Impl final : public impair::PacketOps {
   bool sends_bundles(int peer) const;
   const char* why_no_bundles() const;
   bool emit_bundle(QpContext& qp, const wire::FlowTemplate& flow, const wire::Packet& first,
-                   uint32_t followers, const BundleEnd& end, const MappedPayload& payload);
+                   uint32_t packets_behind, const BundleEnd& end, const MappedPayload& payload);
   uint32_t send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget);
   bool receive_bundle(rte_mbuf* bundle);
   bool receive_acks(rte_mbuf* bundle);  // receive.cc
-  template <class AllFollowers>
-  bool receive_requests(rte_mbuf* bundle, AllFollowers& followers);
-  bool receive_follower(wire::Packet& p, std::span<const std::byte> payload);
+  template <class Bundled>
+  bool receive_requests(rte_mbuf* bundle, Bundled& bundled);
+  bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
   bool receive_request_bundle(QpContext& qp, const wire::Packet& first,
                               const BorrowedPayload& payload);
   bool receive_response_bundle(QpContext& qp, const wire::Packet& first,

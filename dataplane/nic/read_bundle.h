@@ -1,14 +1,14 @@
-// Bundles of READ requests (followers.h): what is asked of one peer in one turn.
+// Bundles of READ requests (bundled_packets.h): what is asked of one peer in one turn.
 #pragma once
 
 #include <span>
 
-#include "dataplane/nic/followers.h"
+#include "dataplane/nic/bundled_packets.h"
 
 namespace hostnic {
 
 // A READ request that differs from the one in front in this.
-struct ReadFollower {
+struct BundledRead {
   Qpn dest_qpn{};
   Psn psn;
   uint16_t src_port = 0;
@@ -32,11 +32,11 @@ struct ReadFollower {
 };
 
 // With the first as many as a queue pair may have outstanding.
-using ReadFollowers = Followers<ReadFollower, 15>;
+using BundledReads = BundledPackets<BundledRead, 15>;
 
 // What a buffer must hold.
-inline constexpr uint32_t kReadBundleBytes = kFollowersOffset + sizeof(ReadFollowers);
+inline constexpr uint32_t kReadBundleBytes = kBundledOffset + sizeof(BundledReads);
 
-using ReadBundleBuilder = SmallBundleBuilder<ReadFollowers>;
+using ReadBundleBuilder = SmallBundleBuilder<BundledReads>;
 
 }  // namespace hostnic

@@ -29,7 +29,7 @@ bool is_first_pull(const SendDescriptor& d) {
   const wire::Reth reth{d.va, d.key, d.message_bytes};
   const bool ack_request = (d.flags & kSendAckRequest) != 0;
   const bool solicited = (d.flags & kSendSolicited) != 0;
-  if (ReadFollower* const place = bundle.add(qp.peer, qp.request_flow)) {
+  if (BundledRead* const place = bundle.add(qp.peer, qp.request_flow)) {
     place->dest_qpn = Qpn{qp.dest_qpn};
     place->psn = Psn(d.psn);
     place->attempt = d.attempt & 3;

@@ -180,23 +180,23 @@ void Nic::Impl::judge_alone(const wire::Packet& p, rte_mbuf* packet) {
 bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
   if (received.packet().dst_ip != settings.ip) return false;
   wire::Packet ack = received.packet();
-  const AckFollowers& followers = ack_followers(bundle);
+  const BundledAcks& bundled = bundled_acks(bundle);
   const auto ahead = [&](uint32_t i) {
-    if (i + kQpsAhead < followers.count)
-      prefetch_qp(raw(followers.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
-    if (i + 1 < followers.count) prefetch_cell(raw(followers.all[i + 1].dest_qpn));
+    if (i + kQpsAhead < bundled.count)
+      prefetch_qp(raw(bundled.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
+    if (i + 1 < bundled.count) prefetch_cell(raw(bundled.all[i + 1].dest_qpn));
   };
-  for (uint32_t i = 0; i < kQpsAhead && i < followers.count; ++i)
-    prefetch_qp(raw(followers.all[i].dest_qpn), QpPart::kSends);
+  for (uint32_t i = 0; i < kQpsAhead && i < bundled.count; ++i)
+    prefetch_qp(raw(bundled.all[i].dest_qpn), QpPart::kSends);
   judge_first(ack, bundle);
-  for (uint32_t i = followers.next; i < followers.count; ++i) {
+  for (uint32_t i = bundled.next; i < bundled.count; ++i) {
     ahead(i);
-    const AckFollower& follower = followers.all[i];
-    QpContext* const qp = find_qp(raw(follower.dest_qpn));
-    if (likely(qp != nullptr && hears(*qp, ack.src_ip, follower.src_port, /*answer=*/true))) {
-      receive_ack(*qp, follower.sack, ack.aeth, nullptr);
+    const BundledAck& other = bundled.all[i];
+    QpContext* const qp = find_qp(raw(other.dest_qpn));
+    if (likely(qp != nullptr && hears(*qp, ack.src_ip, other.src_port, /*answer=*/true))) {
+      receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {
-      follower.apply_to(ack);
+      other.apply_to(ack);
       judge_first(ack, bundle);
     }
   }

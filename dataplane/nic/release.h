@@ -40,8 +40,8 @@ template <class Visit>
   if (payload == nullptr || rte_mbuf_refcnt_read(packet) != 1) return;
   visit(*payload);
   if (likely((packet->ol_flags & bundle_flag()) == 0) || !is_request_bundle(packet)) return;
-  RequestFollowers& followers = request_followers(packet);
-  while (followers.waiting() != 0) visit(followers.pop().payload());
+  BundledRequests& bundled = bundled_requests(packet);
+  while (bundled.waiting() != 0) visit(bundled.pop().payload());
 }
 // Before a packet is freed: its references go into `stock`.
 [[gnu::always_inline]] inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {

@@ -1,13 +1,13 @@
-// Bundles of requests (followers.h): WRITEs, or SENDs, of one packet each whose payload is
+// Bundles of requests (bundled_packets.h): WRITEs, or SENDs, of one packet each whose payload is
 // borrowed.
 #pragma once
 
-#include "dataplane/nic/followers.h"
+#include "dataplane/nic/bundled_packets.h"
 
 namespace hostnic {
 
 // A request that differs from the one in front in this.
-struct RequestFollower {
+struct BundledRequest {
   const std::byte* bytes = nullptr;
   MemoryRegionEntry* region = nullptr;
   PacketCount* packets = nullptr;
@@ -36,44 +36,44 @@ struct RequestFollower {
 };
 
 // Half of what a client sends in a turn fits into one.
-struct RequestFollowers : Followers<RequestFollower, 15> {
+struct BundledRequests : BundledPackets<BundledRequest, 15> {
   uint64_t waiting_payload_bytes = 0;  // of those from `next` on
 
-  const RequestFollower& pop() {
+  const BundledRequest& pop() {
     waiting_payload_bytes -= all[next].payload_bytes;
     return all[next++];
   }
 };
 
 // What a buffer must hold.
-inline constexpr uint32_t kRequestBundleBytes = kFollowersOffset + sizeof(RequestFollowers);
+inline constexpr uint32_t kRequestBundleBytes = kBundledOffset + sizeof(BundledRequests);
 
 // Of a bundle: the first packet of one of requests has none of its own behind it.
 inline bool is_request_bundle(rte_mbuf* packet) {
-  return (packet->ol_flags & borrowed_flag()) != 0 && borrowed_payload(packet)->followers == 0;
+  return (packet->ol_flags & borrowed_flag()) != 0 && borrowed_payload(packet)->packets_behind == 0;
 }
-inline RequestFollowers& request_followers(rte_mbuf* packet) {
-  return followers_in<RequestFollowers>(packet);
+inline BundledRequests& bundled_requests(rte_mbuf* packet) {
+  return bundled_in<BundledRequests>(packet);
 }
 
-class RequestBundleBuilder : public BundleBuilder<RequestFollowers> {
+class RequestBundleBuilder : public BundleBuilder<BundledRequests> {
  public:
   // With a packet that borrows its payload.
   void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow, wire::Opcode opcode) {
     BundleBuilder::begin(packet, peer, flow);
     opcode_ = opcode;
-    request_followers(packet).waiting_payload_bytes = 0;
+    bundled_requests(packet).waiting_payload_bytes = 0;
   }
   // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
   // place (protocol/store_forwarding.h).
-  RequestFollower* add(int peer, const wire::FlowTemplate& flow, wire::Opcode opcode,
-                       uint16_t payload_bytes) {
+  BundledRequest* add(int peer, const wire::FlowTemplate& flow, wire::Opcode opcode,
+                      uint16_t payload_bytes) {
     if (opcode != opcode_) return nullptr;
-    RequestFollower* const place = next_place(peer, flow);
+    BundledRequest* const place = next_place(peer, flow);
     if (place == nullptr) return nullptr;
     place->src_port = src_port_of(flow);
     place->payload_bytes = payload_bytes;
-    followers().waiting_payload_bytes += payload_bytes;
+    bundled().waiting_payload_bytes += payload_bytes;
     return place;
   }
 

@@ -68,12 +68,12 @@ struct Nic::Impl::SinglesRun {
 }
 
 // Behind those that are in the bundle. False: it can't follow them.
-[[gnu::always_inline]] inline bool Nic::Impl::add_follower(SinglesRun& run,
-                                                           RequestBundleBuilder& bundle,
-                                                           const SendDescriptor& d,
-                                                           const MappedPayload& payload) {
+[[gnu::always_inline]] inline bool Nic::Impl::add_bundled_request(SinglesRun& run,
+                                                                  RequestBundleBuilder& bundle,
+                                                                  const SendDescriptor& d,
+                                                                  const MappedPayload& payload) {
   QpContext& qp = run.qp;
-  RequestFollower* const place =
+  BundledRequest* const place =
       bundle.add(qp.peer, qp.request_flow, run.opcode, static_cast<uint16_t>(d.length_bytes));
   if (place == nullptr) return false;
   payload_references.take(*payload.region, *payload.packets, 1);
@@ -170,7 +170,7 @@ struct Nic::Impl::SinglesRun {
     MappedPayload payload{nullptr, nullptr, qp->packets.count()};
     payload.bytes = single_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
-    if (!(payload.region != nullptr && add_follower(run, turn.bundle, d, payload)) &&
+    if (!(payload.region != nullptr && add_bundled_request(run, turn.bundle, d, payload)) &&
         !send_single(run, turn, d, payload))
       break;
     ++done;

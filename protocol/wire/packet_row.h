@@ -154,7 +154,7 @@ class RowParser {
 
   Packet packet_;
   // The headers of packet_, if others can be like it, and what it came with. Of an ACK or a READ
-  // request, which have no followers, they are looked at up to NETH, and an ACK's word count.
+  // request, which come in no row, they are looked at up to NETH, and an ACK's word count.
   std::array<std::byte, kMaxRowHeaderBytes> headers_;
   size_t header_bytes_ = 0;
   size_t row_bytes_ = kNoRow, kind_bytes_ = kNoRow;  // of packets that follow, or are alike
@@ -235,7 +235,7 @@ inline bool RowParser::resemble_data(const std::byte* headers) {
       packet_.response_epoch = load_u8(headers + row_detail::kBehindNeth + kRethBytes);
       row_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
-    case Opcode::kReadRequest:  // has no followers, for whose sake differences are noted
+    case Opcode::kReadRequest:  // comes in no row, for whose sake differences are noted
       packet_.read =
           row_detail::view_at<ReadEthView>(headers + row_detail::kBehindNeth + kRethBytes).read();
       return read_range_agrees(packet_);

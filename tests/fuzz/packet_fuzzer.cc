@@ -1,7 +1,7 @@
 // libFuzzer entry for parse(): no read outside the input, and every packet that is accepted says,
 // rebuilt, the same as the input did. The first byte chooses: bit 0 with ICRC; bit 1 repair the IP
 // checksum, without which the fuzzer would spend its life guessing it; bit 2 only the headers lie
-// in the first segment. Then the same for the input as the follower of itself with one byte
+// in the first segment. Then the same for the input as the next packet behind itself with one byte
 // changed, and the other way round, by RowParser, which has to say what parse() says.
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/packet_fuzzer.cc \

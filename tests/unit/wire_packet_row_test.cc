@@ -68,7 +68,7 @@ Bytes with_another_port(Bytes bytes) {
   return bytes;
 }
 
-TEST(PacketRow, AnyByteOfAFollowerIsLookedAt) {
+TEST(PacketRow, AnyByteOfANextPacketIsLookedAt) {
   for (const Opcode opcode : kAlikeOpcodes) {
     for (const bool has_icrc : {false, true}) {
       const Bytes before = samples::frame(middle_of_row(opcode), has_icrc);
@@ -168,7 +168,7 @@ TEST(PacketRow, AcksMayHaveOtherBitmaps) {
     for (const Bytes& second : acks) expect_same_answers({first, second, first}, true);
 }
 
-TEST(PacketRow, AFollowerOfAnotherLengthIsParsed) {
+TEST(PacketRow, ANextPacketOfAnotherLengthIsParsed) {
   for (const Opcode opcode : kAlikeOpcodes) {
     const Bytes before = samples::frame(middle_of_row(opcode), false);
     for (size_t bytes = 0; bytes <= before.size() + 4; ++bytes) {

@@ -75,7 +75,7 @@ class ManyConnections {
   uint32_t lkey = 0, rkey = 0;
 };
 
-TEST(Followers, AcksOfManyConnectionsAreOneBuffer) {
+TEST(BundledPackets, AcksOfManyConnectionsAreOneBuffer) {
   for (const uint32_t hosts : {2u, 1u}) {
     WorldSettings settings = settings_with(true);
     settings.hosts = hosts;
@@ -95,7 +95,7 @@ TEST(Followers, AcksOfManyConnectionsAreOneBuffer) {
   }
 }
 
-TEST(Followers, AcksTravelAloneWithoutIt) {
+TEST(BundledPackets, AcksTravelAloneWithoutIt) {
   ManyConnections connections(settings_with(false));
   connections.write(2);
   EXPECT_EQ(connections.world.sum(Counter::tx_bundles), 0u);
@@ -103,7 +103,7 @@ TEST(Followers, AcksTravelAloneWithoutIt) {
 }
 
 // Those that are lost are lost alone.
-TEST(Followers, ImpairmentsOnArrivalSeeAcks) {
+TEST(BundledPackets, ImpairmentsOnArrivalSeeAcks) {
   ManyConnections connections(settings_with(true));
   World& world = connections.world;
   world.impair(0, "rx drop nth 7 kind ack");
@@ -117,7 +117,7 @@ TEST(Followers, ImpairmentsOnArrivalSeeAcks) {
 }
 
 // The ACK of a queue pair that has gone is nobody's, and the others get theirs.
-TEST(Followers, AcksInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, AcksInABundleAreJudgedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);
@@ -137,7 +137,7 @@ TEST(Followers, AcksInABundleAreJudgedOneByOne) {
   }
 }
 
-TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
+TEST(BundledPackets, RequestsOfManyConnectionsAreOneBuffer) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kSend, SendOp::kRead}) {
     for (const uint32_t hosts : {2u, 1u}) {
       SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(op) << ", hosts " << hosts);
@@ -174,7 +174,7 @@ TEST(Followers, RequestsOfManyConnectionsAreOneBuffer) {
 }
 
 // Those that are lost are lost alone.
-TEST(Followers, ImpairmentsOnArrivalSeeRequests) {
+TEST(BundledPackets, ImpairmentsOnArrivalSeeRequests) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kSend, SendOp::kRead}) {
     SCOPED_TRACE(static_cast<int>(op));
     ManyConnections connections(settings_with(true));
@@ -192,7 +192,7 @@ TEST(Followers, ImpairmentsOnArrivalSeeRequests) {
 
 // What is wrong with one is nothing to those around it: a key that is none, a receive that is not
 // there yet, a queue pair that has gone.
-TEST(Followers, RequestsInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, RequestsInABundleAreJudgedOneByOne) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
     WorldSettings settings = settings_with(true);
     settings.link.delay_ns = 20 * kMicrosecond;
@@ -229,7 +229,7 @@ TEST(Followers, RequestsInABundleAreJudgedOneByOne) {
 }
 
 // The same of what is asked for: a key that is none, a queue pair that has gone.
-TEST(Followers, ReadsInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, ReadsInABundleAreJudgedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);
@@ -257,7 +257,7 @@ TEST(Followers, ReadsInABundleAreJudgedOneByOne) {
 }
 
 // A request in a bundle that comes behind a hole is a packet like others.
-TEST(Followers, ARequestInABundleMayComeAhead) {
+TEST(BundledPackets, ARequestInABundleMayComeAhead) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kRead}) {
     SCOPED_TRACE(static_cast<int>(op));
     ManyConnections connections(settings_with(true));

@@ -46,7 +46,7 @@ void expect_apart(rte_mbuf* packet, uint32_t count, MadeAt made_at) {
 }
 
 // A bundle of ACKs that was taken apart is what build() makes of them.
-TEST(Followers, ABundleOfAcksTakenApartIsItsPackets) {
+TEST(BundledPackets, ABundleOfAcksTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   const auto ack_at = [](uint32_t i) {
     wire::Packet p;
@@ -77,7 +77,7 @@ TEST(Followers, ABundleOfAcksTakenApartIsItsPackets) {
   EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
   EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x42, 18))) << "another hop limit";
   uint32_t count = 1;
-  while (AckFollower* const place = bundle.add(2, flow_of(port_at(count)))) {
+  while (BundledAck* const place = bundle.add(2, flow_of(port_at(count)))) {
     const wire::Packet ack = ack_at(count++);
     *place = {.dest_qpn = ack.dest_qpn,
               .src_qpn = ack.src_qpn,
@@ -93,7 +93,7 @@ TEST(Followers, ABundleOfAcksTakenApartIsItsPackets) {
 }
 
 // The same of READ requests.
-TEST(Followers, ABundleOfReadsTakenApartIsItsPackets) {
+TEST(BundledPackets, ABundleOfReadsTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   const auto request_at = [](uint32_t i) {
     wire::Packet p;
@@ -116,7 +116,7 @@ TEST(Followers, ABundleOfReadsTakenApartIsItsPackets) {
   EXPECT_FALSE(bundle.add(3, first_flow)) << "another peer";
   EXPECT_FALSE(bundle.add(2, flow_of(port_at(1), 0x43))) << "another traffic class";
   uint32_t count = 1;
-  while (ReadFollower* const place = bundle.add(2, flow_of(port_at(count)))) {
+  while (BundledRead* const place = bundle.add(2, flow_of(port_at(count)))) {
     const wire::Packet p = request_at(count++);
     *place = {.dest_qpn = p.dest_qpn,
               .psn = p.psn,
@@ -134,12 +134,12 @@ TEST(Followers, ABundleOfReadsTakenApartIsItsPackets) {
 }
 
 // The same of requests; and when it is freed, taken apart or not, no reference is left.
-TEST(Followers, ABundleOfRequestsTakenApartIsItsPackets) {
+TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
   Pair pair;  // for its pools
   MemoryRegionEntry first_region, other_region;
   QpPackets first_packets, other_packets;
   std::vector<std::byte> payload(20 * 4096);
-  constexpr uint32_t kMost = RequestFollowers::kCapacity + 1;
+  constexpr uint32_t kMost = BundledRequests::kCapacity + 1;
   for (const wire::Opcode opcode : {wire::Opcode::kWriteOnly, wire::Opcode::kSend}) {
     const auto request_at = [&](uint32_t i) {
       wire::Packet p;
@@ -183,8 +183,8 @@ TEST(Followers, ABundleOfRequestsTakenApartIsItsPackets) {
       EXPECT_EQ(bundle.add(2, flow_of(port_at(1), 0x42, 18), opcode, 1), nullptr) << "hop limit";
       EXPECT_EQ(packets_in(packet), 1u);
       uint32_t count = 1;
-      for (RequestFollower* place; (place = bundle.add(2, flow_of(port_at(count)), opcode,
-                                                       request_at(count).payload_bytes)) != nullptr;
+      for (BundledRequest* place; (place = bundle.add(2, flow_of(port_at(count)), opcode,
+                                                      request_at(count).payload_bytes)) != nullptr;
            ++count) {
         const wire::Packet p = request_at(count);
         const BorrowedPayload borrowed = lent(count);

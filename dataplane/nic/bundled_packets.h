@@ -19,35 +19,35 @@
 namespace hostnic {
 
 // Behind the headers in the buffer of such a bundle, whatever follows.
-struct FollowerCount {
+struct BundledCount {
   uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
 
   uint32_t waiting() const { return count - next; }
 };
-template <class Follower, uint32_t kMost>
-struct Followers : FollowerCount {
-  using Kind = Follower;
+template <class BundledPacket, uint32_t kMost>
+struct BundledPackets : BundledCount {
+  using Kind = BundledPacket;
   static constexpr uint32_t kCapacity = kMost;
 
-  std::array<Follower, kMost> all;
+  std::array<BundledPacket, kMost> all;
 
   bool full() const { return count == kMost; }
-  const Follower& pop() { return all[next++]; }
+  const BundledPacket& pop() { return all[next++]; }
 };
 
-inline constexpr uint16_t kFollowersOffset = 128;  // from where the headers begin
+inline constexpr uint16_t kBundledOffset = 128;  // from where the headers begin
 static_assert(wire::kFlowBytes + wire::kBthBytes + wire::kNethBytes + wire::kAethBytes +
                   wire::kSackEthBytes <=
-              kFollowersOffset);
-static_assert(wire::kMaxRowHeaderBytes <= kFollowersOffset);
+              kBundledOffset);
+static_assert(wire::kMaxRowHeaderBytes <= kBundledOffset);
 
-template <class AllFollowers>
-AllFollowers& followers_in(rte_mbuf* packet) {
-  return *rte_pktmbuf_mtod_offset(packet, AllFollowers*, kFollowersOffset);
+template <class Bundled>
+Bundled& bundled_in(rte_mbuf* packet) {
+  return *rte_pktmbuf_mtod_offset(packet, Bundled*, kBundledOffset);
 }
 
 // A bundle before it leaves, and who may follow.
-template <class AllFollowers>
+template <class Bundled>
 class BundleBuilder {
  public:
   bool empty() const { return packet_ == nullptr; }
@@ -62,9 +62,9 @@ class BundleBuilder {
     peer_ = peer;
     flow_ = &flow;
   }
-  AllFollowers& followers() { return followers_in<AllFollowers>(packet_); }
+  Bundled& bundled() { return bundled_in<Bundled>(packet_); }
   // Null: it can't follow the others. Else the place, to be written, of one more.
-  typename AllFollowers::Kind* next_place(int peer, const wire::FlowTemplate& flow);
+  typename Bundled::Kind* next_place(int peer, const wire::FlowTemplate& flow);
 
   static constexpr size_t kTrafficClassAt = wire::kEthernetBytes + wire::ipv4_offset::kTrafficClass;
   static constexpr size_t kHopLimitAt = wire::kEthernetBytes + wire::ipv4_offset::kHopLimit;
@@ -75,19 +75,19 @@ class BundleBuilder {
   const wire::FlowTemplate* flow_ = nullptr;
 };
 
-// The UDP source port, which followers need not have in common.
+// The UDP source port, which bundled packets need not have in common.
 inline uint16_t src_port_of(const wire::FlowTemplate& flow) {
   return wire::load_be16(flow.bytes.data() + wire::row_detail::kSrcPort);
 }
 
-template <class AllFollowers>
-inline typename AllFollowers::Kind* BundleBuilder<AllFollowers>::next_place(
-    int peer, const wire::FlowTemplate& flow) {
+template <class Bundled>
+inline typename Bundled::Kind* BundleBuilder<Bundled>::next_place(int peer,
+                                                                  const wire::FlowTemplate& flow) {
   if (packet_ == nullptr || peer != peer_ ||
       flow.bytes[kTrafficClassAt] != flow_->bytes[kTrafficClassAt] ||
       flow.bytes[kHopLimitAt] != flow_->bytes[kHopLimitAt])
     return nullptr;
-  AllFollowers& all = followers();
+  Bundled& all = bundled();
   if ((packet_->ol_flags & bundle_flag()) == 0) {
     all.next = all.count = 0;
     packet_->ol_flags |= bundle_flag();
@@ -98,13 +98,13 @@ inline typename AllFollowers::Kind* BundleBuilder<AllFollowers>::next_place(
 }
 
 // Of packets without payload.
-template <class AllFollowers>
-class SmallBundleBuilder : public BundleBuilder<AllFollowers> {
+template <class Bundled>
+class SmallBundleBuilder : public BundleBuilder<Bundled> {
  public:
-  using BundleBuilder<AllFollowers>::begin;
+  using BundleBuilder<Bundled>::begin;
   // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
   // place (protocol/store_forwarding.h).
-  typename AllFollowers::Kind* add(int peer, const wire::FlowTemplate& flow) {
+  typename Bundled::Kind* add(int peer, const wire::FlowTemplate& flow) {
     auto* const place = this->next_place(peer, flow);
     if (place != nullptr) place->src_port = src_port_of(flow);
     return place;

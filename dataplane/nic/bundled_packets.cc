@@ -1,4 +1,4 @@
-#include "dataplane/nic/followers.h"
+#include "dataplane/nic/bundled_packets.h"
 
 #include <span>
 
@@ -8,24 +8,24 @@
 namespace hostnic {
 namespace {
 
-// The headers of the packet in front become those of a follower, `p`.
+// The headers of the packet in front become those of a bundled packet, `p`.
 void rebuild_headers(rte_mbuf* packet, const wire::Packet& p) {
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   auto flow = wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
   wire::store_be16(flow.bytes.data() + wire::row_detail::kSrcPort, p.src_port);
-  wire::build(flow, p, false, {}, {frame, kFollowersOffset});
+  wire::build(flow, p, false, {}, {frame, kBundledOffset});
 }
 
 // Those without payload.
-template <class AllFollowers>
+template <class Bundled>
 void step_small(rte_mbuf* packet, wire::Packet& p) {
-  followers_in<AllFollowers>(packet).pop().apply_to(p);
+  bundled_in<Bundled>(packet).pop().apply_to(p);
   rebuild_headers(packet, p);
 }
 
 void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
   stock.put(*borrowed_payload(packet));
-  const RequestFollower& request = request_followers(packet).pop();
+  const BundledRequest& request = bundled_requests(packet).pop();
   request.apply_to(p);
   rebuild_headers(packet, p);
   lend_payload(*packet, packet->data_len, p.payload_bytes, request.payload());
@@ -33,19 +33,19 @@ void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
 
 }  // namespace
 
-void step_followers(rte_mbuf* packet, PayloadReferences& stock) {
+void step_bundled(rte_mbuf* packet, PayloadReferences& stock) {
   wire::Packet p = held_headers(packet);
   switch (p.opcode) {
     case wire::Opcode::kAck:
-      step_small<AckFollowers>(packet, p);
+      step_small<BundledAcks>(packet, p);
       break;
     case wire::Opcode::kReadRequest:
-      step_small<ReadFollowers>(packet, p);
+      step_small<BundledReads>(packet, p);
       break;
     default:
       step_request(packet, p, stock);
   }
-  if (followers_in<FollowerCount>(packet).waiting() == 0) packet->ol_flags &= ~bundle_flag();
+  if (bundled_in<BundledCount>(packet).waiting() == 0) packet->ol_flags &= ~bundle_flag();
 }
 
 }  // namespace hostnic
