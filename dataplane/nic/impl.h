@@ -1,12 +1,13 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
-// (bytes into memory), transmit.cc (descriptors become packets), singles.cc, read_requests.cc,
-// rows.cc and bundles.cc (several packets at a time), acknowledge.cc, bundled_packets.cc (packets
-// of many queue pairs in one buffer), departed.cc (ACKs of ended connections), read_service.cc,
-// unreliable.cc (UC and UD, both directions), multicast.cc (UD to groups), commands.cc, reports.cc
-// (towards the driver), output.cc (towards the port), neighbours.cc (ARP), impairments.cc,
-// windows.cc (memory windows), management.cc (QP 1), serving.cc (which clients are looked at).
+// (bytes into memory), transmit.cc (descriptors become packets), single_packet_sends.cc,
+// read_requests.cc, rows.cc and bundles.cc (several packets at a time), acknowledge.cc,
+// bundled_packets.cc (packets of many queue pairs in one buffer), departed.cc (ACKs of ended
+// connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD to
+// groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
+// neighbours.cc (ARP), impairments.cc, windows.cc (memory windows), management.cc (QP 1),
+// serving.cc (which clients are looked at).
 #pragma once
 
 #include <array>
@@ -424,18 +425,18 @@ struct Nic::Impl final : public impair::PacketOps {
   rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
                             const MappedPayload& payload);
 
-  // singles.cc
-  uint32_t send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget);
-  struct SinglesTurn;
-  struct SinglesRun;
-  uint32_t send_singles_of_one(ClientState& client, DescriptorQueue& queue, uint32_t budget,
-                               SinglesTurn& turn);
-  bool add_bundled_request(SinglesRun& run, RequestBundleBuilder& bundle, const SendDescriptor& d,
-                           const MappedPayload& payload);
-  bool send_single(SinglesRun& run, SinglesTurn& turn, const SendDescriptor& d,
-                   const MappedPayload& payload);
-  const std::byte* single_payload(QpContext& qp, const SendDescriptor& d,
-                                  const DescriptorQueue& queue, MemoryRegionEntry*& region);
+  // single_packet_sends.cc
+  uint32_t send_single_packets(ClientState& client, DescriptorQueue& queue, uint32_t budget);
+  struct SinglePacketTurn;
+  struct SinglePacketRun;
+  uint32_t send_single_packet_run(ClientState& client, DescriptorQueue& queue, uint32_t budget,
+                                  SinglePacketTurn& turn);
+  bool add_bundled_request(SinglePacketRun& run, RequestBundleBuilder& bundle,
+                           const SendDescriptor& d, const MappedPayload& payload);
+  bool send_single_packet(SinglePacketRun& run, SinglePacketTurn& turn, const SendDescriptor& d,
+                          const MappedPayload& payload);
+  const std::byte* single_packet_payload(QpContext& qp, const SendDescriptor& d,
+                                         const DescriptorQueue& queue, MemoryRegionEntry*& region);
 
   // read_requests.cc
   uint32_t send_read_requests(ClientState& client, DescriptorQueue& queue, uint32_t budget);

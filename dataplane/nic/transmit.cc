@@ -75,7 +75,7 @@ uint32_t Nic::Impl::transmit_ring(ClientState& client, const SendSource& source,
       if (!has_elements(client, source, 1)) break;
       const uint32_t small = source.queue.front_op() == SendOp::kRead
                                  ? send_read_requests(client, source.queue, budget - done)
-                                 : send_singles(client, source.queue, budget - done);
+                                 : send_single_packets(client, source.queue, budget - done);
       done += small;
       if (small != 0) continue;
       if (!take_descriptor(client, source)) break;

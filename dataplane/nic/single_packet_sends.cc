@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kCopiedBytes = 256;
 
 // A whole message in one descriptor, of bytes that lie in one place. The rest is transmit.cc's.
-inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
+inline bool is_single_packet(const SendDescriptor& d, uint32_t elements_behind) {
   if (d.op != SendOp::kWrite && d.op != SendOp::kSend) return false;
   if ((d.flags & (kSendCont | kSendMore)) != 0 || d.length_bytes == 0) return false;
   if ((d.flags & kSendInline) != 0)
@@ -32,7 +32,7 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
 }  // namespace
 
 // Null: not mapped in one piece, or not this queue pair's to send.
-[[gnu::always_inline]] inline const std::byte* Nic::Impl::single_payload(
+[[gnu::always_inline]] inline const std::byte* Nic::Impl::single_packet_payload(
     QpContext& qp, const SendDescriptor& d, const DescriptorQueue& queue,
     MemoryRegionEntry*& region) {
   if ((d.flags & kSendInline) != 0) return queue.behind_front()->bytes;
@@ -40,8 +40,8 @@ inline bool is_single(const SendDescriptor& d, uint32_t elements_behind) {
   return region == nullptr ? nullptr : mapped_address(*region, d.sge0.addr, d.length_bytes);
 }
 
-// What singles of one turn have in common.
-struct Nic::Impl::SinglesTurn {
+// What single-packet sends of one turn have in common.
+struct Nic::Impl::SinglePacketTurn {
   wire::Packet p;  // of the last that was a packet of its own
   RequestBundleBuilder bundle;
   int asked_peer = -1;  // who `bundles` is about
@@ -49,8 +49,8 @@ struct Nic::Impl::SinglesTurn {
 };
 
 // Those in front that are one queue pair's, alike, and equally long.
-struct Nic::Impl::SinglesRun {
-  SinglesRun(QpContext& sender, OutputQueue& to, wire::Opcode what)
+struct Nic::Impl::SinglePacketRun {
+  SinglePacketRun(QpContext& sender, OutputQueue& to, wire::Opcode what)
       : qp(sender), output(to), opcode(what) {}  // zeroes no headers
 
   QpContext& qp;
@@ -68,7 +68,7 @@ struct Nic::Impl::SinglesRun {
 }
 
 // Behind those that are in the bundle. False: it can't follow them.
-[[gnu::always_inline]] inline bool Nic::Impl::add_bundled_request(SinglesRun& run,
+[[gnu::always_inline]] inline bool Nic::Impl::add_bundled_request(SinglePacketRun& run,
                                                                   RequestBundleBuilder& bundle,
                                                                   const SendDescriptor& d,
                                                                   const MappedPayload& payload) {
@@ -94,9 +94,10 @@ struct Nic::Impl::SinglesRun {
 
 // The message as a packet of its own, which others may follow if its payload stays where it is.
 // False: no buffer.
-[[gnu::always_inline]] inline bool Nic::Impl::send_single(SinglesRun& run, SinglesTurn& turn,
-                                                          const SendDescriptor& d,
-                                                          const MappedPayload& payload) {
+[[gnu::always_inline]] inline bool Nic::Impl::send_single_packet(SinglePacketRun& run,
+                                                                 SinglePacketTurn& turn,
+                                                                 const SendDescriptor& d,
+                                                                 const MappedPayload& payload) {
   QpContext& qp = run.qp;
   wire::Packet& p = turn.p;
   if (!turn.bundle.empty()) emit_open(turn.bundle);
@@ -148,30 +149,30 @@ struct Nic::Impl::SinglesRun {
 }
 
 // Sends the run in front. Returns how many have left.
-[[gnu::always_inline]] inline uint32_t Nic::Impl::send_singles_of_one(ClientState& client,
-                                                                      DescriptorQueue& queue,
-                                                                      uint32_t budget,
-                                                                      SinglesTurn& turn) {
+[[gnu::always_inline]] inline uint32_t Nic::Impl::send_single_packet_run(ClientState& client,
+                                                                         DescriptorQueue& queue,
+                                                                         uint32_t budget,
+                                                                         SinglePacketTurn& turn) {
   SendDescriptor d = queue.front();
-  if (!is_single(d, queue.waiting() - 1)) return 0;
+  if (!is_single_packet(d, queue.waiting() - 1)) return 0;
   const uint32_t qpn = d.qpn, length_bytes = d.length_bytes;
   const SendOp op = d.op;
   if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != qpn)
     prefetch_qp(ahead, QpPart::kSends);
   QpContext* const qp = find_qp(qpn);
   if (qp == nullptr || length_bytes > qp->mtu_bytes || !may_send(client, *qp)) return 0;
-  SinglesRun run(*qp, outputs[static_cast<size_t>(qp->peer)],
-                 op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
+  SinglePacketRun run(*qp, outputs[static_cast<size_t>(qp->peer)],
+                      op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
   uint32_t done = 0;
   // The driver learns of the last that leaves; those that ask for an ACK are noted at once.
   Transmitted last;
   bool to_tell = false;
   while (done < budget && run.output.count < kOutputRoom) {
     MappedPayload payload{nullptr, nullptr, qp->packets.count()};
-    payload.bytes = single_payload(*qp, d, queue, payload.region);
+    payload.bytes = single_packet_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
     if (!(payload.region != nullptr && add_bundled_request(run, turn.bundle, d, payload)) &&
-        !send_single(run, turn, d, payload))
+        !send_single_packet(run, turn, d, payload))
       break;
     ++done;
     queue.pop(1u + d.extra_elements);
@@ -180,22 +181,24 @@ struct Nic::Impl::SinglesRun {
     if (!to_tell) note_transmitted(*qp, last, 1, (d.flags & kSendRetransmit) != 0);
     if (queue.empty() || queue.qpn_behind_front(0) != qpn) break;
     d = queue.front();
-    if (d.op != op || d.length_bytes != length_bytes || !is_single(d, queue.waiting() - 1)) break;
+    if (d.op != op || d.length_bytes != length_bytes || !is_single_packet(d, queue.waiting() - 1))
+      break;
   }
   if (to_tell) note_transmitted(*qp, last, 1, false);
   return done;
 }
 
 // The queue is not empty. Returns how many have left, 0 where something else comes first.
-uint32_t Nic::Impl::send_singles(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
+uint32_t Nic::Impl::send_single_packets(ClientState& client, DescriptorQueue& queue,
+                                        uint32_t budget) {
   if (tx_stage || seals) return 0;
-  // Long messages need not wait for what several singles have in common.
+  // Long messages need not wait for what several single-packet sends have in common.
   if (queue.front_length_bytes() > settings.mtu_bytes) return 0;
-  SinglesTurn turn;
+  SinglePacketTurn turn;
   turn.p.policy = settings.policy;
   uint32_t done = 0, more = 0;
   do {
-    more = send_singles_of_one(client, queue, budget - done, turn);
+    more = send_single_packet_run(client, queue, budget - done, turn);
     done += more;
   } while (more != 0 && done < budget && !queue.empty());
   if (!turn.bundle.empty()) emit_open(turn.bundle);

@@ -17,10 +17,10 @@ struct Burst {
   bool inlined;
 };
 
-class Singles : public testing::TestWithParam<Burst> {};
+class SinglePacketSends : public testing::TestWithParam<Burst> {};
 
 // Rows of equal messages between others, so that each row ends for another reason.
-TEST_P(Singles, ArriveWhole) {
+TEST_P(SinglePacketSends, ArriveWhole) {
   const Burst burst = GetParam();
   QpSettings qp;
   qp.psn = 0xffffff - 20;  // it wraps
@@ -61,7 +61,7 @@ TEST_P(Singles, ArriveWhole) {
   pair.world.check_at_rest();
 }
 INSTANTIATE_TEST_SUITE_P(
-    Sizes, Singles,
+    Sizes, SinglePacketSends,
     testing::Values(Burst{SendOp::kWrite, 1, false}, Burst{SendOp::kWrite, 64, false},
                     Burst{SendOp::kWrite, 255, false}, Burst{SendOp::kWrite, 256, false},
                     Burst{SendOp::kWrite, 1500, false}, Burst{SendOp::kWrite, kMtu - 1, false},
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Burst{SendOp::kSend, 200, true}, Burst{SendOp::kWrite, 0, false}));
 
 // The first that fails in a row is named; those before it have arrived, those behind it have not.
-TEST(SinglesFail, OfARowOnlyTheOneWithTheBadKey) {
+TEST(SinglePacketSendsFail, OfARowOnlyTheOneWithTheBadKey) {
   Pair pair;
   std::memset(pair.remote.data(), 0, 16 * 64);
   for (uint32_t i = 0; i < 16; ++i) {
