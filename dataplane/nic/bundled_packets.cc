@@ -12,7 +12,7 @@ namespace {
 void rebuild_headers(rte_mbuf* packet, const wire::Packet& p) {
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   auto flow = wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
-  wire::store_be16(flow.bytes.data() + wire::row_detail::kSrcPort, p.src_port);
+  wire::store_be16(flow.bytes.data() + wire::train_detail::kSrcPort, p.src_port);
   wire::build(flow, p, false, {}, {frame, kBundledOffset});
 }
 

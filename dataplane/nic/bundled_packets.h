@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "dataplane/nic/borrowed_payload.h"
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 
 namespace hostnic {
 
@@ -39,7 +39,7 @@ inline constexpr uint16_t kBundledOffset = 128;  // from where the headers begin
 static_assert(wire::kFlowBytes + wire::kBthBytes + wire::kNethBytes + wire::kAethBytes +
                   wire::kSackEthBytes <=
               kBundledOffset);
-static_assert(wire::kMaxRowHeaderBytes <= kBundledOffset);
+static_assert(wire::kMaxTrainHeaderBytes <= kBundledOffset);
 
 template <class Bundled>
 Bundled& bundled_in(rte_mbuf* packet) {
@@ -77,7 +77,7 @@ class BundleBuilder {
 
 // The UDP source port, which bundled packets need not have in common.
 inline uint16_t src_port_of(const wire::FlowTemplate& flow) {
-  return wire::load_be16(flow.bytes.data() + wire::row_detail::kSrcPort);
+  return wire::load_be16(flow.bytes.data() + wire::train_detail::kSrcPort);
 }
 
 template <class Bundled>

@@ -168,7 +168,7 @@ uint32_t Nic::Impl::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budg
 // Takes all packets of a bundle at once, where each would be the next one expected. False: nothing
 // has happened.
 bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
-  end_row();
+  end_train();
   if (received.parse(first_segment_of(bundle), bundle->pkt_len, false) != wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();

@@ -378,7 +378,7 @@ void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
 // lists forget it. Its connection is over; the peer may not know yet.
 void Nic::Impl::quiesce_qp(QpContext& qp) {
   remember_departed(qp);
-  end_row();
+  end_train();
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     drop_slots(*space);
     if (!broken(Fault::placed_range_leaks)) space->placed_ahead.clear(range_pool);

@@ -2,7 +2,7 @@
 // packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), single_packet_sends.cc,
-// read_requests.cc, rows.cc and bundles.cc (several packets at a time), acknowledge.cc,
+// read_requests.cc, segment_trains.cc and bundles.cc (several packets at a time), acknowledge.cc,
 // bundled_packets.cc (packets of many queue pairs in one buffer), departed.cc (ACKs of ended
 // connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD to
 // groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
@@ -35,7 +35,7 @@
 #include "protocol/impair/stage.h"
 #include "protocol/wire/arp.h"
 #include "protocol/wire/icrc.h"
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 
 namespace hostnic {
 
@@ -162,11 +162,11 @@ struct Nic::Impl final : public impair::PacketOps {
   std::unique_ptr<impair::ImpairmentStage> rx_stage, tx_stage;
   PayloadReferences payload_references;
   SpentPackets spent;
-  wire::RowParser received;
+  wire::DeltaParser received;
   // Whose the packet in `received` is, if it is RC and judge_first() has let it pass: then it would
-  // those that follow it in their row. Null between turns, when commands may change that.
-  QpContext* row_qp = nullptr;
-  void end_row() { row_qp = nullptr; }
+  // those that follow it in their train. Null between turns, when commands may change that.
+  QpContext* train_qp = nullptr;
+  void end_train() { train_qp = nullptr; }
 
   // receive.cc
   uint32_t receive_turn();
@@ -188,7 +188,7 @@ struct Nic::Impl final : public impair::PacketOps {
   static bool fits_path_mtu(const QpContext& qp, const wire::Packet& p);
   bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
                      uint32_t packets);
-  bool begin_row(rte_mbuf* packet, bool has_icrc);
+  bool begin_train(rte_mbuf* packet, bool has_icrc);
   bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   QpContext* find_qp(uint32_t qpn) const {
     const uint32_t index = qpn & 0xffff;
@@ -364,7 +364,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
-  uint32_t serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget);
+  uint32_t serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
   // transmit.cc
@@ -387,7 +387,7 @@ struct Nic::Impl final : public impair::PacketOps {
   static void pass_payload(SendProgress& progress, uint32_t bytes);
   bool send_one_packet(QpContext& qp, SendProgress& progress, bool& blocked);
   uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
-  uint32_t send_row(QpContext& qp, SendProgress& progress, uint32_t budget);
+  uint32_t send_train(QpContext& qp, SendProgress& progress, uint32_t budget);
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
   bool may_borrow(const QpContext& qp) const;
   rte_mbuf* build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
@@ -413,15 +413,15 @@ struct Nic::Impl final : public impair::PacketOps {
                      retransmit);
   }
 
-  // rows.cc
+  // segment_trains.cc
   struct MappedPayload {
     const std::byte* bytes;
     MemoryRegionEntry* region;
     PacketCount* packets;  // which counts it
   };
-  uint32_t row_room(int peer) const;
-  bool emit_row(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,
-                const MappedPayload& payload, uint32_t count);
+  uint32_t train_room(int peer) const;
+  bool emit_train(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,
+                  const MappedPayload& payload, uint32_t count);
   rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
                             const MappedPayload& payload);
 

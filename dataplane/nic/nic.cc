@@ -196,7 +196,7 @@ void Nic::set_impairment(bool receive_side, const impair::Spec& spec, uint64_t s
       }
     }
   }
-  nic.end_row();
+  nic.end_train();
 }
 
 std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) const {

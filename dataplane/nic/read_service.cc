@@ -106,7 +106,7 @@ wire::Packet Nic::Impl::next_answer(const QpContext& qp, const ReadJob& job) con
 // that went bad meanwhile ends the job silently; the next pull is refused.
 uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
   if (const uint32_t several = sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
-                                                      : serve_read_row(qp, job, budget);
+                                                      : serve_read_train(qp, job, budget);
       several != 0)
     return several;
   const wire::Packet p = next_answer(qp, job);
@@ -158,14 +158,14 @@ rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const Re
 
 // Whole packets in the middle of a READ. Returns how many have left, 0 where nothing of that kind
 // comes next.
-uint32_t Nic::Impl::serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget) {
+uint32_t Nic::Impl::serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget) {
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
   if (offset == 0) return 0;
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint64_t before_last = (job.total_bytes - offset - 1) >> mtu_shift;
   const uint32_t in_range = (job.request.length_bytes - job.sent_bytes) >> mtu_shift;
-  const auto count =
-      static_cast<uint32_t>(std::min<uint64_t>({budget, row_room(qp.peer), in_range, before_last}));
+  const auto count = static_cast<uint32_t>(
+      std::min<uint64_t>({budget, train_room(qp.peer), in_range, before_last}));
   if (count < 2) return 0;
   const uint32_t bytes = count << mtu_shift;
   const RemoteRange range = remote_range(qp, job.rkey, job.va + offset, bytes, kAccessRemoteRead);
@@ -173,7 +173,7 @@ uint32_t Nic::Impl::serve_read_row(QpContext& qp, ReadJob& job, uint32_t budget)
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
   wire::Packet p = next_answer(qp, job);
-  if (!emit_row(qp, qp.response_flow, p, {payload, range.region, qp.answers.count()}, count))
+  if (!emit_train(qp, qp.response_flow, p, {payload, range.region, qp.answers.count()}, count))
     return 0;
   job.sent_bytes += bytes;
   return count;

@@ -67,7 +67,7 @@ uint32_t Nic::Impl::receive_turn() {
   counters.add(Counter::rx_packets, done);
   counters.add(Counter::rx_bytes, bytes);
   if (rx_stage) run_rx_stage();
-  end_row();
+  end_train();
   spent.flush();
   payload_references.give_back();
   return done;
@@ -84,7 +84,7 @@ bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
 }
 
 // Parses it into `received`. False: no packet that this NIC speaks of, and it has been counted.
-[[gnu::always_inline]] inline bool Nic::Impl::begin_row(rte_mbuf* packet, bool has_icrc) {
+[[gnu::always_inline]] inline bool Nic::Impl::begin_train(rte_mbuf* packet, bool has_icrc) {
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
       return true;
@@ -117,7 +117,7 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   }
 }
 
-// The first packet of a row, or one that comes in none.
+// The first packet of a train, or one that comes in none.
 [[gnu::always_inline]] inline void Nic::Impl::judge_first(const wire::Packet& p, rte_mbuf* packet) {
   QpContext* qp = find_qp(raw(p.dest_qpn));
   const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
@@ -139,21 +139,21 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
     receive_ack(*qp, p.sack, p.aeth, p.sack_words);
   } else {
     state_of(*qp->client).data_arrived = true;
-    row_qp = qp;
+    train_qp = qp;
     receive_for(*qp, p, packet);
   }
 }
 
 // Is it for us, and for the queue pair whose number it has. What is for a group's members they have
-// got then. Packets of a row are alike in all that is looked at here.
+// got then. Packets of a train are alike in all that is looked at here.
 [[gnu::always_inline]] inline void Nic::Impl::judge_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
   if (!received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
-    end_row();
-    if (!begin_row(packet, has_icrc)) return;
+    end_train();
+    if (!begin_train(packet, has_icrc)) return;
   }
-  if (row_qp == nullptr && p.dst_ip != settings.ip) {
+  if (train_qp == nullptr && p.dst_ip != settings.ip) {
     const std::span<QpContext* const> members = groups.members(p.dst_ip);
     if (members.empty()) {
       counters.add(Counter::rx_not_ours);
@@ -163,8 +163,8 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
     return;
   }
   if (has_icrc && !passes_icrc(packet, p)) return;
-  if (likely(row_qp != nullptr)) {
-    receive_for(*row_qp, p, packet);
+  if (likely(train_qp != nullptr)) {
+    receive_for(*train_qp, p, packet);
   } else {
     judge_first(p, packet);
   }
@@ -172,7 +172,7 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
 
 void Nic::Impl::judge_alone(const wire::Packet& p, rte_mbuf* packet) {
   judge_first(p, packet);
-  end_row();
+  end_train();
 }
 
 // All ACKs of a bundle, the first of which is in `received`. False: it is not for us, and nothing

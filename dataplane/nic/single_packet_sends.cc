@@ -10,7 +10,7 @@
 #include "dataplane/nic/placement.h"
 #include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 
 namespace hostnic {
 namespace {
@@ -59,7 +59,7 @@ struct Nic::Impl::SinglePacketRun {
   uint32_t built = 0;  // packets; the headers of the second are copied for those behind it
   size_t header_bytes = 0;
   alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
-  static_assert(wire::kMaxHeaderBytes >= wire::kMaxRowHeaderBytes);
+  static_assert(wire::kMaxHeaderBytes >= wire::kMaxTrainHeaderBytes);
 };
 
 // Of a WRITE a packet's own length, of a SEND the whole message's.
@@ -124,9 +124,9 @@ struct Nic::Impl::SinglePacketRun {
     run.header_bytes = wire::build(qp.request_flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
   } else {
     if (run.built == 1) wire::build(qp.request_flow, p, false, {}, run.headers);
-    std::memcpy(frame, run.headers.data(), wire::kMaxRowHeaderBytes);
+    std::memcpy(frame, run.headers.data(), wire::kMaxTrainHeaderBytes);
     // In the frame: a copy of what had just been written here would wait for it.
-    wire::restep(p, {frame, wire::kMaxRowHeaderBytes});
+    wire::restep(p, {frame, wire::kMaxTrainHeaderBytes});
   }
   ++run.built;
   const bool leads = turn.bundles && payload.region != nullptr;

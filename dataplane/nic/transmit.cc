@@ -273,12 +273,12 @@ uint32_t Nic::Impl::send_several(QpContext& qp, SendProgress& progress, uint32_t
       outputs[static_cast<size_t>(qp.peer)].count >= kOutputRoom)
     return 0;
   return sends_bundles(qp.peer) ? send_bundle(qp, progress, budget)
-                                : send_row(qp, progress, budget);
+                                : send_train(qp, progress, budget);
 }
 
 // The packets in the middle of a message differ in PSN and address only: the headers are built once
 // and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
-uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t budget) {
+uint32_t Nic::Impl::send_train(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
   if (progress.sent_packets == 0) return 0;
   const Sge& sge = progress.sges[progress.sge_index];
@@ -286,7 +286,7 @@ uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t bud
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
   const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
-  const uint32_t count = std::min({budget, row_room(qp.peer), in_sge, before_last});
+  const uint32_t count = std::min({budget, train_room(qp.peer), in_sge, before_last});
   if (count < 2) return 0;
   MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
   const std::byte* payload =
@@ -295,7 +295,7 @@ uint32_t Nic::Impl::send_row(QpContext& qp, SendProgress& progress, uint32_t bud
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
   if (payload == nullptr || !prepare_flows(qp)) return 0;
   wire::Packet p = next_packet(qp, progress);
-  if (!emit_row(qp, qp.request_flow, p, {payload, region, qp.packets.count()}, count)) return 0;
+  if (!emit_train(qp, qp.request_flow, p, {payload, region, qp.packets.count()}, count)) return 0;
   note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += count << mtu_shift;
   note_progress(progress, count, count << mtu_shift);

@@ -2,14 +2,14 @@
 // rebuilt, the same as the input did. The first byte chooses: bit 0 with ICRC; bit 1 repair the IP
 // checksum, without which the fuzzer would spend its life guessing it; bit 2 only the headers lie
 // in the first segment. Then the same for the input as the next packet behind itself with one byte
-// changed, and the other way round, by RowParser, which has to say what parse() says.
+// changed, and the other way round, by DeltaParser, which has to say what parse() says.
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/packet_fuzzer.cc \
 //     protocol/wire/*.cc -o /tmp/packet_fuzzer && /tmp/packet_fuzzer -max_len=700
 #include <cstdint>
 #include <cstdlib>
 
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 #include "tests/unit/wire_samples.h"
 
 namespace hostnic::wire {
@@ -35,17 +35,18 @@ void check_accepted(std::span<const std::byte> input, const Packet& packet, bool
 }
 
 // One behind the other, twice.
-void check_row(std::span<const std::byte> first, std::span<const std::byte> second,
-               size_t packet_bytes, bool has_icrc) {
-  RowParser row;
+void check_deltas(std::span<const std::byte> first, std::span<const std::byte> second,
+                  size_t packet_bytes, bool has_icrc) {
+  DeltaParser parser;
   for (const auto bytes : {first, second, first, second}) {
     Packet packet;
     const ParseError error = parse(bytes, packet_bytes, has_icrc, packet);
-    require(row.parse(bytes, packet_bytes, has_icrc) == error);
+    require(parser.parse(bytes, packet_bytes, has_icrc) == error);
     if (error != ParseError::kNone) continue;
-    require(samples::rebuild(row.packet(), has_icrc) == samples::rebuild(packet, has_icrc));
-    require(row.packet().psn == packet.psn && row.packet().payload_bytes == packet.payload_bytes &&
-            row.packet().sack_words == packet.sack_words);
+    require(samples::rebuild(parser.packet(), has_icrc) == samples::rebuild(packet, has_icrc));
+    require(parser.packet().psn == packet.psn &&
+            parser.packet().payload_bytes == packet.payload_bytes &&
+            parser.packet().sack_words == packet.sack_words);
   }
 }
 
@@ -66,7 +67,7 @@ void fuzz_one(std::span<const std::byte> data) {
   if (input.empty()) return;
   samples::Bytes changed = input;
   changed[(choice >> 3) * 3 % changed.size()] ^= data.back();
-  check_row(samples::ExactCopy(changed).bytes(), copy.bytes(), packet_bytes, has_icrc);
+  check_deltas(samples::ExactCopy(changed).bytes(), copy.bytes(), packet_bytes, has_icrc);
 }
 
 }  // namespace

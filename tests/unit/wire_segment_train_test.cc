@@ -1,4 +1,4 @@
-// Rows of packets: whatever bytes come, RowParser says what parse() says, and step() makes what
+// Segment trains: whatever bytes come, DeltaParser says what parse() says, and step() makes what
 // build() makes.
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 #include "tests/unit/wire_samples.h"
 
 namespace hostnic::wire {
@@ -14,12 +14,12 @@ namespace {
 
 using samples::Bytes;
 
-constexpr Opcode kRowOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse};
+constexpr Opcode kTrainOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse};
 // Of which one of another queue pair may be like the one before.
 constexpr Opcode kAlikeOpcodes[] = {Opcode::kWriteOnly, Opcode::kSend, Opcode::kReadResponse,
                                     Opcode::kReadRequest, Opcode::kAck};
 
-Packet middle_of_row(Opcode opcode) {
+Packet middle_of_train(Opcode opcode) {
   Packet packet = samples::packet(opcode, 256);
   packet.more = true;
   if (opcode == Opcode::kSend) packet.reth.length_bytes += 0x100000;
@@ -29,19 +29,19 @@ Packet middle_of_row(Opcode opcode) {
 // What the parsers say of one packet after the other.
 void expect_same_answers(std::initializer_list<std::reference_wrapper<const Bytes>> packets,
                          bool has_icrc) {
-  RowParser row;
+  DeltaParser parser;
   for (const Bytes& bytes : packets) {
     const samples::ExactCopy copy(bytes);
-    const ParseError answer = row.parse(copy.bytes(), bytes.size(), has_icrc);
+    const ParseError answer = parser.parse(copy.bytes(), bytes.size(), has_icrc);
     Packet packet;
     ASSERT_EQ(answer, parse(copy.bytes(), bytes.size(), has_icrc, packet));
     if (answer != ParseError::kNone) continue;
-    EXPECT_EQ(row.packet().psn, packet.psn);
-    EXPECT_EQ(row.packet().header_bytes, packet.header_bytes);
-    EXPECT_EQ(row.packet().payload_bytes, packet.payload_bytes);
-    EXPECT_EQ(row.packet().src_qpn, packet.src_qpn);
-    EXPECT_EQ(row.packet().sack_words, packet.sack_words);
-    EXPECT_EQ(samples::rebuild(row.packet(), has_icrc), samples::rebuild(packet, has_icrc));
+    EXPECT_EQ(parser.packet().psn, packet.psn);
+    EXPECT_EQ(parser.packet().header_bytes, packet.header_bytes);
+    EXPECT_EQ(parser.packet().payload_bytes, packet.payload_bytes);
+    EXPECT_EQ(parser.packet().src_qpn, packet.src_qpn);
+    EXPECT_EQ(parser.packet().sack_words, packet.sack_words);
+    EXPECT_EQ(samples::rebuild(parser.packet(), has_icrc), samples::rebuild(packet, has_icrc));
   }
 }
 
@@ -68,11 +68,11 @@ Bytes with_another_port(Bytes bytes) {
   return bytes;
 }
 
-TEST(PacketRow, AnyByteOfANextPacketIsLookedAt) {
+TEST(SegmentTrain, AnyByteOfANextPacketIsLookedAt) {
   for (const Opcode opcode : kAlikeOpcodes) {
     for (const bool has_icrc : {false, true}) {
-      const Bytes before = samples::frame(middle_of_row(opcode), has_icrc);
-      for (size_t at = 0; at < header_bytes(middle_of_row(opcode)); ++at) {
+      const Bytes before = samples::frame(middle_of_train(opcode), has_icrc);
+      for (size_t at = 0; at < header_bytes(middle_of_train(opcode)); ++at) {
         for (int bit = 0; bit < 8; ++bit) {
           Bytes changed = before;
           changed[at] ^= std::byte(1 << bit);
@@ -86,10 +86,10 @@ TEST(PacketRow, AnyByteOfANextPacketIsLookedAt) {
   }
 }
 
-TEST(PacketRow, AnyByteOfAnotherQueuePairsPacketIsLookedAt) {
+TEST(SegmentTrain, AnyByteOfAnotherQueuePairsPacketIsLookedAt) {
   for (const Opcode opcode : kAlikeOpcodes) {
     for (const bool has_icrc : {false, true}) {
-      const Packet first = middle_of_row(opcode);
+      const Packet first = middle_of_train(opcode);
       const Bytes before = samples::frame(first, has_icrc);
       const Bytes other = with_another_port(samples::frame(of_another_qp(first), has_icrc));
       expect_same_answers({before, other, before, other, other}, has_icrc);
@@ -107,51 +107,51 @@ TEST(PacketRow, AnyByteOfAnotherQueuePairsPacketIsLookedAt) {
   }
 }
 
-TEST(PacketRow, ARowMayBeginBehindAnotherQueuePairs) {
-  for (const Opcode opcode : kRowOpcodes) {
-    const Packet first = middle_of_row(opcode);
+TEST(SegmentTrain, ATrainMayBeginBehindAnotherQueuePairs) {
+  for (const Opcode opcode : kTrainOpcodes) {
+    const Packet first = middle_of_train(opcode);
     Packet other = of_another_qp(first);
-    RowParser row;
+    DeltaParser parser;
     const Bytes before = samples::frame(first, false);
     Bytes bytes = with_another_port(samples::frame(other, false));
-    ASSERT_EQ(row.parse(before, before.size(), false), ParseError::kNone);
-    EXPECT_FALSE(row.follow(bytes, bytes.size(), false));
-    ASSERT_EQ(row.begin(bytes, bytes.size(), false), ParseError::kNone);
-    EXPECT_FALSE(row.follow(before, before.size(), false));
-    ASSERT_EQ(row.begin(before, before.size(), false), ParseError::kNone);
-    ASSERT_EQ(row.begin(bytes, bytes.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.parse(before, before.size(), false), ParseError::kNone);
+    EXPECT_FALSE(parser.follow(bytes, bytes.size(), false));
+    ASSERT_EQ(parser.begin(bytes, bytes.size(), false), ParseError::kNone);
+    EXPECT_FALSE(parser.follow(before, before.size(), false));
+    ASSERT_EQ(parser.begin(before, before.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.begin(bytes, bytes.size(), false), ParseError::kNone);
     other.psn += 1;
     bytes = with_another_port(samples::frame(other, false));
-    EXPECT_TRUE(row.follow(bytes, bytes.size(), false));
-    EXPECT_EQ(row.packet().psn, other.psn);
-    EXPECT_EQ(row.packet().dest_qpn, other.dest_qpn);
+    EXPECT_TRUE(parser.follow(bytes, bytes.size(), false));
+    EXPECT_EQ(parser.packet().psn, other.psn);
+    EXPECT_EQ(parser.packet().dest_qpn, other.dest_qpn);
   }
 }
 
 // Each is judged by itself, whatever it repeats.
-TEST(PacketRow, AcksAndReadRequestsDoNotFollow) {
+TEST(SegmentTrain, AcksAndReadRequestsDoNotFollow) {
   for (const Opcode opcode : {Opcode::kAck, Opcode::kReadRequest}) {
     const Bytes packet = samples::frame(samples::packet(opcode, 0), false);
-    RowParser row;
-    ASSERT_EQ(row.parse(packet, packet.size(), false), ParseError::kNone);
-    EXPECT_FALSE(row.follow(packet, packet.size(), false)) << to_string(opcode);
+    DeltaParser parser;
+    ASSERT_EQ(parser.parse(packet, packet.size(), false), ParseError::kNone);
+    EXPECT_FALSE(parser.follow(packet, packet.size(), false)) << to_string(opcode);
   }
 }
 
 // What it asks for may lie outside of the READ, though the one before was right.
-TEST(PacketRow, ARangeOfAReadMayBeWrong) {
+TEST(SegmentTrain, ARangeOfAReadMayBeWrong) {
   Packet first = samples::packet(Opcode::kReadRequest, 0), beyond = first;
   beyond.read.offset_bytes = beyond.reth.length_bytes;
   beyond.read.length_bytes = 1;
   const Bytes right = samples::frame(first, false), wrong = samples::frame(beyond, false);
-  RowParser row;
-  ASSERT_EQ(row.parse(right, right.size(), false), ParseError::kNone);
-  EXPECT_EQ(row.parse(wrong, wrong.size(), false), ParseError::kBadLength);
-  ASSERT_EQ(row.parse(right, right.size(), false), ParseError::kNone);
-  EXPECT_EQ(row.packet().read, first.read);
+  DeltaParser parser;
+  ASSERT_EQ(parser.parse(right, right.size(), false), ParseError::kNone);
+  EXPECT_EQ(parser.parse(wrong, wrong.size(), false), ParseError::kBadLength);
+  ASSERT_EQ(parser.parse(right, right.size(), false), ParseError::kNone);
+  EXPECT_EQ(parser.packet().read, first.read);
 }
 
-TEST(PacketRow, AcksMayHaveOtherBitmaps) {
+TEST(SegmentTrain, AcksMayHaveOtherBitmaps) {
   std::vector<Bytes> acks;
   for (const uint8_t words : {0, 1, 3, 64}) {
     Packet ack = samples::packet(Opcode::kAck, 0);
@@ -168,9 +168,9 @@ TEST(PacketRow, AcksMayHaveOtherBitmaps) {
     for (const Bytes& second : acks) expect_same_answers({first, second, first}, true);
 }
 
-TEST(PacketRow, ANextPacketOfAnotherLengthIsParsed) {
+TEST(SegmentTrain, ANextPacketOfAnotherLengthIsParsed) {
   for (const Opcode opcode : kAlikeOpcodes) {
-    const Bytes before = samples::frame(middle_of_row(opcode), false);
+    const Bytes before = samples::frame(middle_of_train(opcode), false);
     for (size_t bytes = 0; bytes <= before.size() + 4; ++bytes) {
       Bytes other = before;
       other.resize(bytes);
@@ -179,7 +179,7 @@ TEST(PacketRow, ANextPacketOfAnotherLengthIsParsed) {
   }
 }
 
-TEST(PacketRow, EveryOpcodeMayFollowEveryOther) {
+TEST(SegmentTrain, EveryOpcodeMayFollowEveryOther) {
   for (const OpcodeInfo& first : kOpcodes) {
     for (const OpcodeInfo& second : kOpcodes) {
       SCOPED_TRACE(testing::Message() << first.name << " then " << second.name);
@@ -190,41 +190,41 @@ TEST(PacketRow, EveryOpcodeMayFollowEveryOther) {
   }
 }
 
-TEST(PacketRow, ARowGoesOnBehindAPacketThatWasRefused) {
-  const Packet first = middle_of_row(Opcode::kSend);
+TEST(SegmentTrain, ATrainGoesOnBehindAPacketThatWasRefused) {
+  const Packet first = middle_of_train(Opcode::kSend);
   Packet beyond = first, next = first;
   beyond.reth.va = first.reth.length_bytes - 1;  // the payload would leave the message
   next.psn += 1;
-  RowParser row;
-  const auto parse_row = [&](const Packet& packet) {
+  DeltaParser parser;
+  const auto parse = [&](const Packet& packet) {
     const Bytes bytes = samples::frame(packet, false);
-    return row.parse(bytes, bytes.size(), false);
+    return parser.parse(bytes, bytes.size(), false);
   };
-  EXPECT_EQ(parse_row(first), ParseError::kNone);
-  EXPECT_EQ(parse_row(beyond), ParseError::kBadLength);
-  EXPECT_EQ(parse_row(next), ParseError::kNone);
-  EXPECT_EQ(row.packet().psn, next.psn);
-  EXPECT_EQ(row.packet().reth, next.reth);
+  EXPECT_EQ(parse(first), ParseError::kNone);
+  EXPECT_EQ(parse(beyond), ParseError::kBadLength);
+  EXPECT_EQ(parse(next), ParseError::kNone);
+  EXPECT_EQ(parser.packet().psn, next.psn);
+  EXPECT_EQ(parser.packet().reth, next.reth);
 }
 
-TEST(PacketRow, TheSegmentMayEndBehindTheHeaders) {
+TEST(SegmentTrain, TheSegmentMayEndBehindTheHeaders) {
   for (const Opcode opcode : kAlikeOpcodes) {
-    const Packet packet = middle_of_row(opcode);
+    const Packet packet = middle_of_train(opcode);
     const Bytes whole = samples::frame(packet, false);
     const size_t headers = header_bytes(packet);
-    RowParser row;
+    DeltaParser parser;
     for (int i = 0; i < 2; ++i) {
       const samples::ExactCopy exact(std::span<const std::byte>(whole).first(headers));
-      EXPECT_EQ(row.parse(exact.bytes(), whole.size(), false), ParseError::kNone);
-      EXPECT_EQ(row.packet().payload_bytes, packet.payload_bytes);
+      EXPECT_EQ(parser.parse(exact.bytes(), whole.size(), false), ParseError::kNone);
+      EXPECT_EQ(parser.packet().payload_bytes, packet.payload_bytes);
       const samples::ExactCopy cut(std::span<const std::byte>(whole).first(headers - 1));
-      RowParser after = row;
+      DeltaParser after = parser;
       EXPECT_EQ(after.parse(cut.bytes(), whole.size(), false), ParseError::kTruncated);
     }
   }
 }
 
-TEST(PacketRow, RestepsAreWhatBuildMakes) {
+TEST(SegmentTrain, RestepsAreWhatBuildMakes) {
   for (const Opcode opcode : {Opcode::kWriteOnly, Opcode::kSend}) {
     const Packet first = samples::packet(opcode, 64);
     Bytes headers(header_bytes(first));
@@ -247,9 +247,9 @@ TEST(PacketRow, RestepsAreWhatBuildMakes) {
   }
 }
 
-TEST(PacketRow, StepsAreWhatBuildMakes) {
-  for (const Opcode opcode : kRowOpcodes) {
-    Packet packet = middle_of_row(opcode);
+TEST(SegmentTrain, StepsAreWhatBuildMakes) {
+  for (const Opcode opcode : kTrainOpcodes) {
+    Packet packet = middle_of_train(opcode);
     Bytes headers(header_bytes(packet));
     build(samples::flow(), packet, false, {}, headers);
     for (int i = 0; i < 5; ++i) {  // the PSN wraps

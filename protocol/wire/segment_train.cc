@@ -1,11 +1,11 @@
-#include "protocol/wire/packet_row.h"
+#include "protocol/wire/segment_train.h"
 
 #include <algorithm>
 
 namespace hostnic::wire {
 
 // What the byte before the PSN says (bth.h).
-void RowParser::read_place(uint32_t psn_word) {
+void DeltaParser::read_place(uint32_t psn_word) {
   psn_word_ = psn_word;
   const unsigned native = psn_word >> 24;
   packet_.ack_request = (native & bth_bit::kAckRequest) != 0;
@@ -15,18 +15,18 @@ void RowParser::read_place(uint32_t psn_word) {
 }
 
 // What is not like the last packet.
-ParseError RowParser::begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
-                                 bool has_icrc) {
-  row_bytes_ = kind_bytes_ = kNoRow;
+ParseError DeltaParser::begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
+                                   bool has_icrc) {
+  train_bytes_ = kind_bytes_ = kNoTrain;
   const ParseError error = wire::parse(first_segment, packet_bytes, has_icrc, packet_);
   if (error != ParseError::kNone) return error;
   if (may_resemble(packet_.opcode)) {
     header_bytes_ = packet_.header_bytes;
     kind_bytes_ = packet_bytes;
-    if (comes_in_rows(packet_.opcode)) row_bytes_ = packet_bytes;
+    if (comes_in_trains(packet_.opcode)) train_bytes_ = packet_bytes;
     has_icrc_ = has_icrc;
     std::memcpy(headers_.data(), first_segment.data(), std::min(header_bytes_, headers_.size()));
-    psn_word_ = load_be32(first_segment.data() + row_detail::kPsnWord);
+    psn_word_ = load_be32(first_segment.data() + train_detail::kPsnWord);
   }
   return ParseError::kNone;
 }

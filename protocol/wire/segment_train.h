@@ -1,4 +1,4 @@
-// Packets in rows. Most packets of a long message, and of many short ones, differ from the one
+// Segment trains: most packets of a long message, and of many short ones, differ from the one
 // before in PSN, RETH address and a few flags: the sender steps from one packet's headers to the
 // next one's, and the receiver compares instead of parsing. Where each packet is of another queue
 // pair than the one before, they still differ in little more. Pure, no thread of its own.
@@ -15,19 +15,19 @@
 
 namespace hostnic::wire {
 
-// Packets that come in rows: kWriteOnly, kSend and kReadResponse.
-constexpr bool comes_in_rows(Opcode opcode) {
+// Packets that come in trains: kWriteOnly, kSend and kReadResponse.
+constexpr bool comes_in_trains(Opcode opcode) {
   return opcode == Opcode::kWriteOnly || opcode == Opcode::kSend || opcode == Opcode::kReadResponse;
 }
 // Packets that may be like the one before, of the same queue pair or another.
 constexpr bool may_resemble(Opcode opcode) {
-  return comes_in_rows(opcode) || opcode == Opcode::kAck || opcode == Opcode::kReadRequest;
+  return comes_in_trains(opcode) || opcode == Opcode::kAck || opcode == Opcode::kReadRequest;
 }
 // Upper bound of their headers, but for an ACK's bitmap.
-inline constexpr size_t kMaxRowHeaderBytes =
+inline constexpr size_t kMaxTrainHeaderBytes =
     kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kReadEthBytes;
 
-namespace row_detail {
+namespace train_detail {
 // The word that ends in the PSN; its first byte is what BTH holds of ours (bth_bit).
 inline constexpr size_t kPsnWord = kFlowBytes + bth_offset::kAckRequest;
 inline constexpr uint32_t kPolicyMask = 3u << bth_bit::kPolicyShift << 24;
@@ -79,7 +79,7 @@ template <Opcode opcode>
 void note_difference(std::byte* to, const std::byte* from) {
   constexpr size_t kEnd =
       kExtensions + extension_bytes(opcode_info(opcode)) - (kFlowBytes + bth_offset::kCongestion);
-  static_assert(kFlowBytes + bth_offset::kCongestion + kEnd <= kMaxRowHeaderBytes);
+  static_assert(kFlowBytes + bth_offset::kCongestion + kEnd <= kMaxTrainHeaderBytes);
   std::memcpy(to + kSrcPort, from + kSrcPort, sizeof(uint16_t));
   std::memcpy(to + kFlowBytes + bth_offset::kCongestion,
               from + kFlowBytes + bth_offset::kCongestion, kEnd);
@@ -89,15 +89,15 @@ template <typename View>
 View view_at(const std::byte* at) {
   return View(std::span<const std::byte, View::kBytes>(at, View::kBytes));
 }
-}  // namespace row_detail
+}  // namespace train_detail
 
 // From the headers of such a packet in the middle of its message, as build() wrote them, to those
 // of a packet behind it, which carries as many bytes: `packet`, the one before that, moves on, and
 // PSN and RETH address in `headers` become its.
 inline void step(Packet& packet, std::span<std::byte> headers) {
-  assert(comes_in_rows(packet.opcode));
+  assert(comes_in_trains(packet.opcode));
   assert(packet.cont && packet.more && !packet.ack_request);
-  const size_t reth = row_detail::reth_offset_of(packet.opcode);
+  const size_t reth = train_detail::reth_offset_of(packet.opcode);
   assert(headers.size() >= reth + kRethBytes);
   packet.psn += 1;
   packet.reth.va += packet.payload_bytes;
@@ -109,7 +109,7 @@ inline void step(Packet& packet, std::span<std::byte> headers) {
 // of the same flow, opcode and payload size: PSN, flags and RETH, as `packet` says.
 inline void restep(const Packet& packet, std::span<std::byte> headers) {
   assert(packet.opcode == Opcode::kWriteOnly || packet.opcode == Opcode::kSend);
-  const size_t reth = row_detail::reth_offset_of(packet.opcode);
+  const size_t reth = train_detail::reth_offset_of(packet.opcode);
   assert(headers.size() >= reth + kRethBytes);
   const unsigned flags = packet.solicited * bth_bit::kSolicited;
   const unsigned native = packet.ack_request * bth_bit::kAckRequest | packet.cont * bth_bit::kCont |
@@ -119,12 +119,12 @@ inline void restep(const Packet& packet, std::span<std::byte> headers) {
   std::byte* const bth = headers.data() + kFlowBytes;
   const auto pad = load_u8(bth + bth_offset::kFlags) & ~unsigned{bth_bit::kSolicited};
   store_u8(bth + bth_offset::kFlags, static_cast<uint8_t>(pad | flags));
-  store_be32(headers.data() + row_detail::kPsnWord, native << 24 | packet.psn.value());
+  store_be32(headers.data() + train_detail::kPsnWord, native << 24 | packet.psn.value());
   emit(packet.reth, std::span<std::byte, kRethBytes>(headers.data() + reth, kRethBytes));
 }
 
-// parse() for a row of packets.
-class RowParser {
+// parse() of a packet by how it differs from the one before: for trains of packets.
+class DeltaParser {
  public:
   // As parse() into the packet before: the same answer, and on kNone the same packet(), for any
   // bytes.
@@ -143,7 +143,7 @@ class RowParser {
   const Packet& packet() const { return packet_; }
 
  private:
-  static constexpr size_t kNoRow = SIZE_MAX;  // more bytes than any packet has
+  static constexpr size_t kNoTrain = SIZE_MAX;  // more bytes than any packet has
 
   bool resemble(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   bool resemble_ack(const std::byte* headers);
@@ -154,31 +154,31 @@ class RowParser {
 
   Packet packet_;
   // The headers of packet_, if others can be like it, and what it came with. Of an ACK or a READ
-  // request, which come in no row, they are looked at up to NETH, and an ACK's word count.
-  std::array<std::byte, kMaxRowHeaderBytes> headers_;
+  // request, which come in no train, they are looked at up to NETH, and an ACK's word count.
+  std::array<std::byte, kMaxTrainHeaderBytes> headers_;
   size_t header_bytes_ = 0;
-  size_t row_bytes_ = kNoRow, kind_bytes_ = kNoRow;  // of packets that follow, or are alike
-  uint32_t psn_word_ = 0;                            // of packet_; the first byte counts
+  size_t train_bytes_ = kNoTrain, kind_bytes_ = kNoTrain;  // of packets that follow, or are alike
+  uint32_t psn_word_ = 0;                                  // of packet_; the first byte counts
   bool has_icrc_ = false;
 };
 
-inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t packet_bytes,
-                              bool has_icrc) {
-  if (packet_bytes != row_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
+inline bool DeltaParser::follow(std::span<const std::byte> first_segment, size_t packet_bytes,
+                                bool has_icrc) {
+  if (packet_bytes != train_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
     return false;
   const std::byte *a = first_segment.data(), *b = headers_.data();
-  if (row_detail::bth_difference(a, b) != 0) return false;
-  const uint32_t psn_word = load_be32(a + row_detail::kPsnWord);
-  uint64_t different = row_detail::flow_difference(a, b);
-  different |= (psn_word ^ psn_word_) & row_detail::kPolicyMask;
-  const size_t reth = row_detail::reth_offset_of(packet_.opcode);
-  different |=
-      row_detail::difference<uint64_t>(a + reth + reth_offset::kKey, b + reth + reth_offset::kKey);
+  if (train_detail::bth_difference(a, b) != 0) return false;
+  const uint32_t psn_word = load_be32(a + train_detail::kPsnWord);
+  uint64_t different = train_detail::flow_difference(a, b);
+  different |= (psn_word ^ psn_word_) & train_detail::kPolicyMask;
+  const size_t reth = train_detail::reth_offset_of(packet_.opcode);
+  different |= train_detail::difference<uint64_t>(a + reth + reth_offset::kKey,
+                                                  b + reth + reth_offset::kKey);
   if (packet_.opcode != Opcode::kWriteOnly) {
     constexpr size_t kNeth = kFlowBytes + kBthBytes;
-    different |= row_detail::difference<uint32_t>(a + kNeth, b + kNeth);
+    different |= train_detail::difference<uint32_t>(a + kNeth, b + kNeth);
     if (packet_.opcode == Opcode::kReadResponse)
-      different |= row_detail::difference<uint32_t>(a + reth + kRethBytes, b + reth + kRethBytes);
+      different |= train_detail::difference<uint32_t>(a + reth + kRethBytes, b + reth + kRethBytes);
   }
   if (different != 0) return false;
   packet_.psn = Psn(psn_word);
@@ -190,63 +190,65 @@ inline bool RowParser::follow(std::span<const std::byte> first_segment, size_t p
 
 // Whether the packet is like the last one (begin()), and nothing is wrong with it. packet() is then
 // what parse() would make of it; else it means nothing.
-[[gnu::always_inline]] inline bool RowParser::resemble(std::span<const std::byte> first_segment,
-                                                       size_t packet_bytes, bool has_icrc) {
+[[gnu::always_inline]] inline bool DeltaParser::resemble(std::span<const std::byte> first_segment,
+                                                         size_t packet_bytes, bool has_icrc) {
   if (packet_bytes != kind_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
     return false;
   const std::byte* const a = first_segment.data();
-  const uint32_t psn_word = load_be32(a + row_detail::kPsnWord);
-  const uint64_t different = row_detail::kind_difference(a, headers_.data()) |
-                             ((psn_word ^ psn_word_) & row_detail::kPolicyMask);
+  const uint32_t psn_word = load_be32(a + train_detail::kPsnWord);
+  const uint64_t different = train_detail::kind_difference(a, headers_.data()) |
+                             ((psn_word ^ psn_word_) & train_detail::kPolicyMask);
   if (different != 0) return false;
-  packet_.src_port = load_be16(a + row_detail::kSrcPort);
-  packet_.dest_qpn = row_detail::view_at<BthView>(a + kFlowBytes).dest_qpn();
+  packet_.src_port = load_be16(a + train_detail::kSrcPort);
+  packet_.dest_qpn = train_detail::view_at<BthView>(a + kFlowBytes).dest_qpn();
   packet_.psn = Psn(psn_word);
   if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
   if (packet_.opcode != Opcode::kWriteOnly) {
-    if (a[row_detail::kExtensions] != headers_[row_detail::kExtensions])
+    if (a[train_detail::kExtensions] != headers_[train_detail::kExtensions])
       return false;  // NETH's version
-    packet_.src_qpn = row_detail::view_at<NethView>(a + row_detail::kExtensions).src_qpn();
+    packet_.src_qpn = train_detail::view_at<NethView>(a + train_detail::kExtensions).src_qpn();
   }
   return packet_.opcode == Opcode::kAck ? resemble_ack(a) : resemble_data(a);
 }
 
-inline bool RowParser::resemble_ack(const std::byte* headers) {
-  constexpr size_t kWordCount = row_detail::kSack + sack_eth_offset::kWordCount;
+inline bool DeltaParser::resemble_ack(const std::byte* headers) {
+  constexpr size_t kWordCount = train_detail::kSack + sack_eth_offset::kWordCount;
   if (headers[kWordCount] != headers_[kWordCount]) return false;
-  const auto aeth = row_detail::view_at<AethView>(headers + row_detail::kBehindNeth);
+  const auto aeth = train_detail::view_at<AethView>(headers + train_detail::kBehindNeth);
   if (aeth.kind() == AckKind{2}) return false;
   packet_.aeth = aeth.read();
-  packet_.sack = row_detail::view_at<SackEthView>(headers + row_detail::kSack).read();
-  packet_.sack_words = headers + row_detail::kSack + kSackEthBytes;
+  packet_.sack = train_detail::view_at<SackEthView>(headers + train_detail::kSack).read();
+  packet_.sack_words = headers + train_detail::kSack + kSackEthBytes;
   return true;
 }
 
 // Of what parse() looks at, RETH's length and a SEND's place in its message can contradict the
 // payload's length, which is the last packet's.
-inline bool RowParser::resemble_data(const std::byte* headers) {
+inline bool DeltaParser::resemble_data(const std::byte* headers) {
   packet_.reth =
-      row_detail::view_at<RethView>(headers + row_detail::reth_offset_of(packet_.opcode)).read();
+      train_detail::view_at<RethView>(headers + train_detail::reth_offset_of(packet_.opcode))
+          .read();
   switch (packet_.opcode) {
     case Opcode::kWriteOnly:
-      row_detail::note_difference<Opcode::kWriteOnly>(headers_.data(), headers);
+      train_detail::note_difference<Opcode::kWriteOnly>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
     case Opcode::kReadResponse:
-      packet_.response_epoch = load_u8(headers + row_detail::kBehindNeth + kRethBytes);
-      row_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
+      packet_.response_epoch = load_u8(headers + train_detail::kBehindNeth + kRethBytes);
+      train_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
-    case Opcode::kReadRequest:  // comes in no row, for whose sake differences are noted
+    case Opcode::kReadRequest:  // comes in no train, for whose sake differences are noted
       packet_.read =
-          row_detail::view_at<ReadEthView>(headers + row_detail::kBehindNeth + kRethBytes).read();
+          train_detail::view_at<ReadEthView>(headers + train_detail::kBehindNeth + kRethBytes)
+              .read();
       return read_range_agrees(packet_);
     default:  // kSend
-      row_detail::note_difference<Opcode::kSend>(headers_.data(), headers);
+      train_detail::note_difference<Opcode::kSend>(headers_.data(), headers);
       return send_lengths_agree(packet_);
   }
 }
 
-[[gnu::always_inline]] inline ParseError RowParser::begin(std::span<const std::byte> first_segment,
-                                                          size_t packet_bytes, bool has_icrc) {
+[[gnu::always_inline]] inline ParseError DeltaParser::begin(
+    std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc) {
   return resemble(first_segment, packet_bytes, has_icrc)
              ? ParseError::kNone
              : begin_anew(first_segment, packet_bytes, has_icrc);
