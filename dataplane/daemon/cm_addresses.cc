@@ -26,7 +26,7 @@ bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
 bool CmAgent::names_this_host(Ipv4Address ip) const {
   if (raw(ip) == 0) return true;
   return is_loopback(ip) && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
-           return on_link(nic.unit->plan.settings, ip);
+           return on_link(nic.instance->plan.settings, ip);
          });
 }
 
@@ -45,17 +45,18 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
   if (names_this_host(destination)) return nullptr;
   const bool group = wire::is_multicast(destination);
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && (group || on_link(nic.unit->plan.settings, destination))) return &nic;
+    if (visible(file, nic) && (group || on_link(nic.instance->plan.settings, destination)))
+      return &nic;
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && raw(nic.unit->plan.settings.gateway) != 0) return &nic;
+    if (visible(file, nic) && raw(nic.instance->plan.settings.gateway) != 0) return &nic;
   return nullptr;
 }
 
 // On the in-process wire it is known who is there.
 bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
-  if (nic.unit->ethernet != nullptr || wire::is_multicast(destination)) return true;
+  if (nic.instance->ethernet != nullptr || wire::is_multicast(destination)) return true;
   return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
-    return other.unit->ethernet == nullptr && other.ip() == destination;
+    return other.instance->ethernet == nullptr && other.ip() == destination;
   });
 }
 

@@ -40,16 +40,16 @@ bool watch(int epoll_fd, int fd) {
 CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
     : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
   uint32_t index = 0;
-  for (NicUnit& unit : daemon_.nics()) {
+  for (NicInstance& instance : daemon_.nics()) {
     CmNic nic;
-    nic.unit = &unit;
+    nic.instance = &instance;
     nic.index = index++;
     nic.queue = std::make_unique<ManagementQueue>();
     nic.endpoint = std::make_unique<cm::Endpoint>(
-        random_number(), be64toh(daemon_.device_info(unit).node_guid), kMaxConnections);
+        random_number(), be64toh(daemon_.device_info(instance).node_guid), kMaxConnections);
     watch(epoll_fd_, nic.queue->event_fd());
     ManagementQueue* queue = nic.queue.get();
-    unit.lcore->run_on([&] { unit.nic->set_management(queue); });
+    instance.lcore->run_on([&] { instance.nic->set_management(queue); });
     nics_.push_back(std::move(nic));
   }
   daemon_.set_cm(this);
@@ -59,7 +59,8 @@ CmAgent::~CmAgent() {
   daemon_.set_cm(nullptr);
   while (!files_.empty()) close(files_.begin()->second);
   flush();
-  for (CmNic& nic : nics_) nic.unit->lcore->run_on([&] { nic.unit->nic->set_management(nullptr); });
+  for (CmNic& nic : nics_)
+    nic.instance->lcore->run_on([&] { nic.instance->nic->set_management(nullptr); });
 }
 
 // ---- files
@@ -214,9 +215,9 @@ void CmAgent::flush() {
   for (CmNic& nic : nics_) {
     const std::vector<cm::Outgoing> outgoing = nic.endpoint->take_outgoing();
     if (outgoing.empty()) continue;
-    nic.unit->lcore->run_on([&] {
+    nic.instance->lcore->run_on([&] {
       for (const cm::Outgoing& each : outgoing)
-        nic.unit->nic->send_management(each.peer, 0, cm::build(each.mad));
+        nic.instance->nic->send_management(each.peer, 0, cm::build(each.mad));
     });
   }
   for (auto& [fd, file] : files_) give_token(file);
@@ -242,7 +243,7 @@ std::string CmAgent::describe(const CmId& id) const {
   if (raw(id.destination) != 0)
     peer = fmt::format(" to {}:{}", wire::to_string(id.destination), id.destination_port);
   return fmt::format("id {} pid {} {} {} {}:{}{} {}", id.handle, id.file->pid,
-                     id.nic != nullptr ? id.nic->unit->plan.settings.name : "-",
+                     id.nic != nullptr ? id.nic->instance->plan.settings.name : "-",
                      id.datagram ? "datagrams" : "connection", wire::to_string(id.source),
                      id.source_port, peer, state);
 }

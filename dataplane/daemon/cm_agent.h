@@ -93,12 +93,12 @@ struct CmFile {
 };
 
 struct CmNic {
-  NicUnit* unit = nullptr;
+  NicInstance* instance = nullptr;
   uint32_t index = 0;
   std::unique_ptr<ManagementQueue> queue;
   std::unique_ptr<cm::Endpoint> endpoint;
   std::unordered_map<cm::ConnectionId, uint32_t> ids;  // whose connection it is
-  Ipv4Address ip() const { return unit->plan.settings.ip; }
+  Ipv4Address ip() const { return instance->plan.settings.ip; }
 };
 
 class CmAgent {

@@ -257,8 +257,8 @@ CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command
     put_address(response.dst_addr, id->destination, id->destination_port);
   response.ibdev_index = kUnknownIndex;
   if (id->nic == nullptr) return respond(response);
-  const NicSettings& settings = id->nic->unit->plan.settings;
-  response.node_guid = daemon_.device_info(*id->nic->unit).node_guid;
+  const NicSettings& settings = id->nic->instance->plan.settings;
+  response.node_guid = daemon_.device_info(*id->nic->instance).node_guid;
   response.port_num = kPortNumber;
   ib_user_path_rec& path = response.ib_route[0];
   const cm::Gid own = cm::gid_of(id->source), peer = cm::gid_of(id->destination);
@@ -291,7 +291,7 @@ CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
   response.pkey = 0xffff;
   response.ibdev_index = kUnknownIndex;
   if (id->nic != nullptr) {
-    response.node_guid = daemon_.device_info(*id->nic->unit).node_guid;
+    response.node_guid = daemon_.device_info(*id->nic->instance).node_guid;
     response.port_num = kPortNumber;
   }
   return respond(response);

@@ -80,7 +80,7 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
       return {EINVAL, {}};
     id->connection = id->nic->endpoint->resolve(id->destination, req, now);
   } else {
-    const NicSettings& settings = id->nic->unit->plan.settings;
+    const NicSettings& settings = id->nic->instance->plan.settings;
     id->responder_resources = param.responder_resources;
     id->initiator_depth = param.initiator_depth;
     id->retry_count = std::min<uint8_t>(param.retry_count, 7);
@@ -88,7 +88,7 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
     id->path_mtu = mtu_number(settings.mtu_bytes);
     cm::Req req;
     req.service_id = service;
-    req.local_guid = be64toh(daemon_.device_info(*id->nic->unit).node_guid);
+    req.local_guid = be64toh(daemon_.device_info(*id->nic->instance).node_guid);
     req.qpn = param.qp_num & 0xffffff;
     req.responder_resources = id->responder_resources;
     req.initiator_depth = id->initiator_depth;
@@ -143,7 +143,7 @@ CmAgent::Result CmAgent::accept(CmFile& file, const rdma_ucm_accept& command) {
                 .flow_control = param.flow_control != 0,
                 .rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7),
                 .srq = param.srq != 0,
-                .local_guid = be64toh(daemon_.device_info(*id->nic->unit).node_guid)};
+                .local_guid = be64toh(daemon_.device_info(*id->nic->instance).node_guid)};
     if (!put_private(rep.private_data, 0, param.private_data, param.private_data_len))
       return {EINVAL, {}};
     done = endpoint.accept(id->connection, rep, now);
@@ -421,7 +421,8 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   } else {
     id->peer_qpn = req->qpn;
     id->peer_psn = req->starting_psn;
-    id->path_mtu = std::min<uint32_t>(req->path_mtu, mtu_number(nic.unit->plan.settings.mtu_bytes));
+    id->path_mtu =
+        std::min<uint32_t>(req->path_mtu, mtu_number(nic.instance->plan.settings.mtu_bytes));
     id->retry_count = req->retry_count;
     id->rnr_retry_count = req->rnr_retry_count;
     id->responder_resources = req->initiator_depth;

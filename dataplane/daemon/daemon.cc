@@ -61,11 +61,11 @@ Expected<void, std::string> Daemon::make_lcores() {
     lcores_.push_back(std::move(*loop));
   }
   for (size_t i = 0; i < plan_.nics.size(); ++i) {
-    NicUnit unit;
-    unit.plan = plan_.nics[i];
-    unit.lcore_number = static_cast<uint32_t>(i % lcores_.size());
-    unit.lcore = lcores_[unit.lcore_number].get();
-    nics_.push_back(std::move(unit));
+    NicInstance instance;
+    instance.plan = plan_.nics[i];
+    instance.lcore_number = static_cast<uint32_t>(i % lcores_.size());
+    instance.lcore = lcores_[instance.lcore_number].get();
+    nics_.push_back(std::move(instance));
   }
   return {};
 }
@@ -73,9 +73,9 @@ Expected<void, std::string> Daemon::make_lcores() {
 Expected<void, std::string> Daemon::make_pools() {
   for (uint32_t i = 0; i < lcores_.size(); ++i) {
     uint32_t mtu_bytes = 256, served = 0;
-    for (const NicUnit& unit : nics_)
-      if (unit.lcore_number == i) {
-        mtu_bytes = std::max(mtu_bytes, unit.plan.settings.mtu_bytes);
+    for (const NicInstance& instance : nics_)
+      if (instance.lcore_number == i) {
+        mtu_bytes = std::max(mtu_bytes, instance.plan.settings.mtu_bytes);
         ++served;
       }
     pools_.push_back(
@@ -89,21 +89,21 @@ Expected<void, std::string> Daemon::make_pools() {
 }
 
 Expected<void, std::string> Daemon::open_ethernet_ports() {
-  for (NicUnit& unit : nics_) {
-    NicSettings& settings = unit.plan.settings;
-    if (unit.plan.port.empty()) continue;
+  for (NicInstance& instance : nics_) {
+    NicSettings& settings = instance.plan.settings;
+    if (instance.plan.port.empty()) continue;
     std::optional<wire::MacAddress> mac;
-    if (unit.plan.mac_given) mac = settings.mac;
-    auto port = EthernetPort::open(settings.name, unit.plan.port, settings.ip, mac);
+    if (instance.plan.mac_given) mac = settings.mac;
+    auto port = EthernetPort::open(settings.name, instance.plan.port, settings.ip, mac);
     if (!port) return Unexpected(port.error());
-    unit.ethernet = std::move(*port);
-    unit.port = unit.ethernet.get();
-    for (const UniqueFd& socket : unit.ethernet->sockets())
-      if (const int error = unit.lcore->watch_arrivals(socket.get()))
+    instance.ethernet = std::move(*port);
+    instance.port = instance.ethernet.get();
+    for (const UniqueFd& socket : instance.ethernet->sockets())
+      if (const int error = instance.lcore->watch_arrivals(socket.get()))
         return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
-    settings.mac = unit.ethernet->mac();
-    auto mtu = choose_ib_mtu(settings.name, unit.plan.port, settings.mtu_bytes,
-                             unit.ethernet->ethernet_mtu_bytes());
+    settings.mac = instance.ethernet->mac();
+    auto mtu = choose_ib_mtu(settings.name, instance.plan.port, settings.mtu_bytes,
+                             instance.ethernet->ethernet_mtu_bytes());
     if (!mtu) return Unexpected(mtu.error());
     settings.mtu_bytes = *mtu;
   }
@@ -112,31 +112,31 @@ Expected<void, std::string> Daemon::open_ethernet_ports() {
 
 Expected<void, std::string> Daemon::make_wire() {
   std::vector<WireMember> members;
-  for (NicUnit& unit : nics_)
-    if (unit.ethernet == nullptr)
-      members.push_back({unit.plan.settings.name, unit.plan.settings.ip, unit.lcore});
+  for (NicInstance& instance : nics_)
+    if (instance.ethernet == nullptr)
+      members.push_back({instance.plan.settings.name, instance.plan.settings.ip, instance.lcore});
   if (members.empty()) return {};
   auto wire = VirtualWire::create(std::move(members), pools_[0].data);
   if (!wire) return Unexpected(wire.error());
   wire_ = std::move(*wire);
   uint32_t member = 0;
-  for (NicUnit& unit : nics_)
-    if (unit.ethernet == nullptr) unit.port = &wire_->port(member++);
+  for (NicInstance& instance : nics_)
+    if (instance.ethernet == nullptr) instance.port = &wire_->port(member++);
   return {};
 }
 
 Expected<void, std::string> Daemon::make_nics() {
-  for (NicUnit& unit : nics_) {
-    unit.nic =
-        std::make_unique<Nic>(unit.plan.settings, mrs_, pools_[unit.lcore_number], *unit.port);
-    const bool rings = unit.ethernet == nullptr || unit.ethernet->announces_packets();
-    unit.on_lcore = std::make_unique<NicOnLcore>(*unit.nic, rings);
-    unit.lcore->add(unit.on_lcore.get());
-    const NicSettings& settings = unit.plan.settings;
+  for (NicInstance& instance : nics_) {
+    instance.nic = std::make_unique<Nic>(instance.plan.settings, mrs_,
+                                         pools_[instance.lcore_number], *instance.port);
+    const bool rings = instance.ethernet == nullptr || instance.ethernet->announces_packets();
+    instance.pollable = std::make_unique<NicPollable>(*instance.nic, rings);
+    instance.lcore->add(instance.pollable.get());
+    const NicSettings& settings = instance.plan.settings;
     for (const bool receive_side : {true, false}) {
-      const impair::Spec& spec = receive_side ? unit.plan.rx : unit.plan.tx;
+      const impair::Spec& spec = receive_side ? instance.plan.rx : instance.plan.tx;
       if (!spec.rules.empty())
-        unit.nic->set_impairment(
+        instance.nic->set_impairment(
             receive_side, spec,
             impair::derive_seed(plan_.seed, settings.index,
                                 receive_side ? impair::Direction::kRx : impair::Direction::kTx));
@@ -170,23 +170,23 @@ Daemon::~Daemon() {
   }
   // NICs first: they hold packets of the ports and pools. Then ports. What is retired goes when
   // nothing refers to it any more.
-  for (NicUnit& unit : nics_) {
-    unit.nic.reset();
-    unit.ethernet.reset();
+  for (NicInstance& instance : nics_) {
+    instance.nic.reset();
+    instance.ethernet.reset();
   }
   wire_.reset();
   retired_.clear();
   for (MbufPools& pools : pools_) free_mbuf_pools(pools);
 }
 
-NicUnit* Daemon::find_nic(std::string_view name) {
-  for (NicUnit& unit : nics_)
-    if (unit.plan.settings.name == name) return &unit;
+NicInstance* Daemon::find_nic(std::string_view name) {
+  for (NicInstance& instance : nics_)
+    if (instance.plan.settings.name == name) return &instance;
   return nullptr;
 }
 
-DeviceInfo Daemon::device_info(const NicUnit& unit) const {
-  const NicSettings& settings = unit.plan.settings;
+DeviceInfo Daemon::device_info(const NicInstance& instance) const {
+  const NicSettings& settings = instance.plan.settings;
   DeviceInfo info{};
   copy_text(info.name, settings.name);
   info.index = settings.index;
@@ -194,37 +194,38 @@ DeviceInfo Daemon::device_info(const NicUnit& unit) const {
   info.prefix_length = settings.prefix_length;
   info.mtu_bytes = settings.mtu_bytes;
   memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
-  info.link_up = port_up(unit);
-  info.on_wire = unit.ethernet == nullptr;
-  info.speed_mbps = unit.ethernet == nullptr ? kWireSpeedMbps : unit.ethernet->speed_mbps();
+  info.link_up = port_up(instance);
+  info.on_wire = instance.ethernet == nullptr;
+  info.speed_mbps = instance.ethernet == nullptr ? kWireSpeedMbps : instance.ethernet->speed_mbps();
   info.window = settings.window;
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
   info.relaxed_ordering = settings.ordering == Ordering::kRelaxed ? 1 : 0;
   constexpr uint32_t kLidMask = 0xffff;
-  info.lid = unit.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
+  info.lid = instance.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
   info.max_qps = settings.max_qps;
   info.max_mrs = mrs_.capacity();
   info.atomic_on_host = 0;
   info.node_guid = guid_of(settings.mac);
-  copy_text(info.port, unit.plan.port.empty() ? "virtual wire" : unit.plan.port);
+  copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);
   return info;
 }
 
-bool Daemon::port_up(const NicUnit& unit) const {
-  return unit.lcore->handling() && (unit.ethernet == nullptr || unit.ethernet->link_up());
+bool Daemon::port_up(const NicInstance& instance) const {
+  return instance.lcore->handling() &&
+         (instance.ethernet == nullptr || instance.ethernet->link_up());
 }
 
 void Daemon::set_handling(bool on) {
   for (auto& lcore : lcores_) lcore->set_handling(on);
 }
 
-void Daemon::set_impairment(NicUnit& unit, bool receive_side, const impair::Spec& spec) {
-  (receive_side ? unit.plan.rx : unit.plan.tx) = spec;
+void Daemon::set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec) {
+  (receive_side ? instance.plan.rx : instance.plan.tx) = spec;
   const uint64_t seed =
-      impair::derive_seed(plan_.seed, unit.plan.settings.index,
+      impair::derive_seed(plan_.seed, instance.plan.settings.index,
                           receive_side ? impair::Direction::kRx : impair::Direction::kTx);
-  unit.lcore->run_on([&] { unit.nic->set_impairment(receive_side, spec, seed); });
+  instance.lcore->run_on([&] { instance.nic->set_impairment(receive_side, spec, seed); });
 }
 
 // ---- MR table
@@ -293,7 +294,7 @@ std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
   return mrs_.keys_of(client_id);
 }
 
-void Daemon::revoke_memory(NicUnit& unit, uint32_t client_id, VirtualAddress va,
+void Daemon::revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
                            uint64_t length_bytes) {
   // The client's session adds and removes its regions, and it is what calls this.
   MrTable::Revocation revocation;
@@ -301,7 +302,7 @@ void Daemon::revoke_memory(NicUnit& unit, uint32_t client_id, VirtualAddress va,
     std::lock_guard lock(mrs_mutex_);
     revocation = mrs_.revoke(client_id, va, length_bytes);
   }
-  if (!revocation.empty()) unit.lcore->run_on([&] { revocation.take_effect(); });
+  if (!revocation.empty()) instance.lcore->run_on([&] { revocation.take_effect(); });
 }
 
 void Daemon::retire(RetiredMemory memory) {

@@ -28,9 +28,9 @@ namespace hostnic {
 class CmAgent;
 
 // The NIC as the lcore loop sees it.
-class NicOnLcore : public Pollable {
+class NicPollable : public Pollable {
  public:
-  NicOnLcore(Nic& nic, bool wire) : nic_(nic), wire_(wire) {}
+  NicPollable(Nic& nic, bool wire) : nic_(nic), wire_(wire) {}
   uint32_t poll(TimeNs now_ns) override { return nic_.poll(now_ns); }
   TimeNs next_deadline_ns() const override { return nic_.next_deadline_ns(); }
   bool work_waiting() override { return nic_.work_waiting(); }
@@ -42,14 +42,14 @@ class NicOnLcore : public Pollable {
   bool wire_;
 };
 
-struct NicUnit {
+struct NicInstance {
   NicPlan plan;
   LcoreLoop* lcore = nullptr;
   uint32_t lcore_number = 0;
   std::unique_ptr<EthernetPort> ethernet;  // null on the wire
   Port* port = nullptr;
   std::unique_ptr<Nic> nic;
-  std::unique_ptr<NicOnLcore> on_lcore;
+  std::unique_ptr<NicPollable> pollable;
 };
 
 // A client, for `show client`.
@@ -80,13 +80,13 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   const DaemonPlan& plan() const { return plan_; }
-  std::vector<NicUnit>& nics() { return nics_; }
+  std::vector<NicInstance>& nics() { return nics_; }
   std::vector<std::unique_ptr<LcoreLoop>>& lcores() { return lcores_; }
   // Null: no NIC of this name.
-  NicUnit* find_nic(std::string_view name);
-  DeviceInfo device_info(const NicUnit& unit) const;  // [any thread]
+  NicInstance* find_nic(std::string_view name);
+  DeviceInfo device_info(const NicInstance& instance) const;  // [any thread]
   // Whether its port carries packets: it has a link, and NICs are not stopped. [any thread]
-  bool port_up(const NicUnit& unit) const;
+  bool port_up(const NicInstance& instance) const;
 
   // Starts the lcores' loops.
   Expected<void, std::string> launch();
@@ -114,7 +114,8 @@ class Daemon {
   std::vector<MappedPiece> reclaim_region(uint32_t key);
   std::vector<uint32_t> regions_of(uint32_t client_id);
   // When this returns, the client's NIC no longer reaches the memory through the mem fd.
-  void revoke_memory(NicUnit& unit, uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
+  void revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
+                     uint64_t length_bytes);
   uint32_t region_count() const { return mrs_.size(); }
   // ClientMemory::map and unmap of several clients take turns: they share the SIGBUS guard's table.
   std::mutex& mapping_mutex() { return mapping_mutex_; }
@@ -133,7 +134,7 @@ class Daemon {
   std::vector<ClientInfo> clients();
 
   // Replaces a NIC's impairments. Control thread.
-  void set_impairment(NicUnit& unit, bool receive_side, const impair::Spec& spec);
+  void set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec);
 
  private:
   explicit Daemon(const DaemonPlan& plan);
@@ -149,7 +150,7 @@ class Daemon {
   std::vector<std::unique_ptr<LcoreLoop>> lcores_;
   std::vector<MbufPools> pools_;  // per lcore
   std::unique_ptr<VirtualWire> wire_;
-  std::vector<NicUnit> nics_;
+  std::vector<NicInstance> nics_;
   bool launched_ = false;
   const CmAgent* cm_ = nullptr;
   std::atomic<bool> quit_{false};

@@ -79,8 +79,8 @@ bool impaired(const DaemonPlan& plan) {
 
 void say_ready(Daemon& daemon) {
   std::string nics;
-  for (const NicUnit& unit : daemon.nics()) {
-    const NicSettings& settings = unit.plan.settings;
+  for (const NicInstance& instance : daemon.nics()) {
+    const NicSettings& settings = instance.plan.settings;
     const uint32_t ip = raw(settings.ip);
     nics += fmt::format("{}{} {}.{}.{}.{}/{} mtu {}", nics.empty() ? "" : ", ", settings.name,
                         ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255, settings.prefix_length,

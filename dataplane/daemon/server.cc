@@ -165,7 +165,8 @@ bool ControlServer::serve_connection(Connection& connection) {
 
 bool ControlServer::answer_list(int fd) {
   std::vector<DeviceInfo> devices;
-  for (const NicUnit& unit : daemon_.nics()) devices.push_back(daemon_.device_info(unit));
+  for (const NicInstance& instance : daemon_.nics())
+    devices.push_back(daemon_.device_info(instance));
   ControlReply reply;
   reply.count = static_cast<uint32_t>(devices.size());
   return send_reply(fd, MSG_DONTWAIT, reply, std::as_bytes(std::span(devices)));

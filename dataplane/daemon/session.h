@@ -69,7 +69,7 @@ class ClientSession {
   Daemon& daemon_;
   UniqueFd socket_, mem_fd_, pid_fd_, window_fd_, doorbell_fd_, userfaultfd_;
   int finished_fd_;
-  NicUnit* unit_ = nullptr;
+  NicInstance* unit_ = nullptr;
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;
   std::unique_ptr<ClientMemory> memory_;

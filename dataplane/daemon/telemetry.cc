@@ -17,19 +17,20 @@ int list_nics(const char*, const char*, rte_tel_data* out) {
   std::lock_guard lock(mutex);
   rte_tel_data_start_array(out, RTE_TEL_STRING_VAL);
   if (current == nullptr) return 0;
-  for (const NicUnit& unit : current->nics())
-    rte_tel_data_add_array_string(out, unit.plan.settings.name.c_str());
+  for (const NicInstance& instance : current->nics())
+    rte_tel_data_add_array_string(out, instance.plan.settings.name.c_str());
   return 0;
 }
 
 int nic_counters(const char*, const char* name, rte_tel_data* out) {
   std::lock_guard lock(mutex);
-  NicUnit* unit = current == nullptr ? nullptr : current->find_nic(name == nullptr ? "" : name);
-  if (unit == nullptr) return -1;
+  NicInstance* instance =
+      current == nullptr ? nullptr : current->find_nic(name == nullptr ? "" : name);
+  if (instance == nullptr) return -1;
   rte_tel_data_start_dict(out);
   for (size_t i = 0; i < kCounterCount; ++i) {
     const auto counter = static_cast<Counter>(i);
-    rte_tel_data_add_dict_u64(out, counter_name(counter), unit->nic->counters().get(counter));
+    rte_tel_data_add_dict_u64(out, counter_name(counter), instance->nic->counters().get(counter));
   }
   return 0;
 }

@@ -7,10 +7,11 @@ namespace hostnic {
 namespace {
 
 CommandResult clear_counters(Daemon& daemon, std::span<const std::string_view> args) {
-  auto units = nics_named(daemon, args, kClearCounters);
-  if (!units) return {EINVAL, units.error()};
+  auto instances = nics_named(daemon, args, kClearCounters);
+  if (!instances) return {EINVAL, instances.error()};
   // On the lcore, which alone writes them.
-  for (NicUnit* unit : *units) unit->lcore->run_on([&] { unit->nic->clear_counters(); });
+  for (NicInstance* instance : *instances)
+    instance->lcore->run_on([&] { instance->nic->clear_counters(); });
   return {};
 }
 

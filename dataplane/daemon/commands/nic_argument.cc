@@ -4,27 +4,27 @@
 
 namespace hostnic {
 
-Expected<NicUnit*, std::string> nic_named(Daemon& daemon, std::string_view name) {
-  if (NicUnit* unit = daemon.find_nic(name)) return unit;
+Expected<NicInstance*, std::string> nic_named(Daemon& daemon, std::string_view name) {
+  if (NicInstance* instance = daemon.find_nic(name)) return instance;
   std::string names;
-  for (const NicUnit& unit : daemon.nics())
-    names += (names.empty() ? "" : ", ") + unit.plan.settings.name;
+  for (const NicInstance& instance : daemon.nics())
+    names += (names.empty() ? "" : ", ") + instance.plan.settings.name;
   return Unexpected(fmt::format("no NIC \"{}\" (there are: {})", name, names));
 }
 
-Expected<std::vector<NicUnit*>, std::string> nics_named(Daemon& daemon,
-                                                        std::span<const std::string_view> args,
-                                                        const PromptCommand& command) {
-  std::vector<NicUnit*> units;
+Expected<std::vector<NicInstance*>, std::string> nics_named(Daemon& daemon,
+                                                            std::span<const std::string_view> args,
+                                                            const PromptCommand& command) {
+  std::vector<NicInstance*> instances;
   if (args.size() > 1) return Unexpected(usage_error(command).text);
   if (args.empty()) {
-    for (NicUnit& unit : daemon.nics()) units.push_back(&unit);
-    return units;
+    for (NicInstance& instance : daemon.nics()) instances.push_back(&instance);
+    return instances;
   }
-  auto unit = nic_named(daemon, args[0]);
-  if (!unit) return Unexpected(unit.error());
-  units.push_back(*unit);
-  return units;
+  auto instance = nic_named(daemon, args[0]);
+  if (!instance) return Unexpected(instance.error());
+  instances.push_back(*instance);
+  return instances;
 }
 
 }  // namespace hostnic

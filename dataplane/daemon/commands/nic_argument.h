@@ -12,10 +12,10 @@
 namespace hostnic {
 
 // The NIC of that name. Error: one line.
-Expected<NicUnit*, std::string> nic_named(Daemon& daemon, std::string_view name);
+Expected<NicInstance*, std::string> nic_named(Daemon& daemon, std::string_view name);
 // `args` empty: all NICs; one name: that NIC. Error: one line.
-Expected<std::vector<NicUnit*>, std::string> nics_named(Daemon& daemon,
-                                                        std::span<const std::string_view> args,
-                                                        const PromptCommand& command);
+Expected<std::vector<NicInstance*>, std::string> nics_named(Daemon& daemon,
+                                                            std::span<const std::string_view> args,
+                                                            const PromptCommand& command);
 
 }  // namespace hostnic

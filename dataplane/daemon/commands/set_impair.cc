@@ -10,19 +10,19 @@ namespace {
 
 CommandResult set_impair(Daemon& daemon, std::span<const std::string_view> args) {
   if (args.size() < 3 || (args[1] != "rx" && args[1] != "tx")) return usage_error(kSetImpair);
-  std::vector<NicUnit*> units;
+  std::vector<NicInstance*> instances;
   if (args[0] == "all") {
-    for (NicUnit& unit : daemon.nics()) units.push_back(&unit);
+    for (NicInstance& instance : daemon.nics()) instances.push_back(&instance);
   } else {
-    auto unit = nic_named(daemon, args[0]);
-    if (!unit) return {EINVAL, unit.error()};
-    units.push_back(*unit);
+    auto instance = nic_named(daemon, args[0]);
+    if (!instance) return {EINVAL, instance.error()};
+    instances.push_back(*instance);
   }
   auto spec = impair::parse_spec(fmt::format("{}", fmt::join(args.subspan(1), " ")));
   if (!spec) return {EINVAL, fmt::format("set impair: {}", spec.error().message())};
   const bool receive_side = spec->direction != impair::Direction::kTx;
   spec->direction.reset();
-  for (NicUnit* unit : units) daemon.set_impairment(*unit, receive_side, *spec);
+  for (NicInstance* instance : instances) daemon.set_impairment(*instance, receive_side, *spec);
   return {};
 }
 

@@ -11,23 +11,25 @@ namespace {
 CommandResult show_counters(Daemon& daemon, std::span<const std::string_view> args) {
   const bool all = !args.empty() && args.back() == "all";
   if (all) args = args.first(args.size() - 1);
-  auto units = nics_named(daemon, args, kShowCounters);
-  if (!units) return {EINVAL, units.error()};
+  auto instances = nics_named(daemon, args, kShowCounters);
+  if (!instances) return {EINVAL, instances.error()};
   std::string text;
-  for (NicUnit* unit : *units) {
+  for (NicInstance* instance : *instances) {
     for (size_t i = 0; i < kCounterCount; ++i) {
       const auto counter = static_cast<Counter>(i);
-      const uint64_t value = unit->nic->counters().get(counter);
+      const uint64_t value = instance->nic->counters().get(counter);
       if (value != 0 || all)
-        text += fmt::format("{} {} {}\n", unit->plan.settings.name, counter_name(counter), value);
+        text +=
+            fmt::format("{} {} {}\n", instance->plan.settings.name, counter_name(counter), value);
     }
     for (const bool receive_side : {true, false}) {
       std::optional<impair::Counters> impairments;
-      unit->lcore->run_on([&] { impairments = unit->nic->impairment_counters(receive_side); });
+      instance->lcore->run_on(
+          [&] { impairments = instance->nic->impairment_counters(receive_side); });
       if (!impairments) continue;
       impairments->for_each([&](const char* name, uint64_t value) {
         if (value != 0 || all)
-          text += fmt::format("{} impair_{}_{} {}\n", unit->plan.settings.name,
+          text += fmt::format("{} impair_{}_{} {}\n", instance->plan.settings.name,
                               receive_side ? "rx" : "tx", name, value);
       });
     }

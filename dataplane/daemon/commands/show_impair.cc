@@ -8,15 +8,15 @@ namespace hostnic {
 namespace {
 
 CommandResult show_impair(Daemon& daemon, std::span<const std::string_view> args) {
-  auto units = nics_named(daemon, args, kShowImpair);
-  if (!units) return {EINVAL, units.error()};
+  auto instances = nics_named(daemon, args, kShowImpair);
+  if (!instances) return {EINVAL, instances.error()};
   std::string text;
-  for (NicUnit* unit : *units) {
+  for (NicInstance* instance : *instances) {
     for (const bool receive_side : {true, false}) {
-      const std::string side = unit->plan.settings.name + (receive_side ? " rx " : " tx ");
-      text += side + impair::to_string(receive_side ? unit->plan.rx : unit->plan.tx) + "\n";
+      const std::string side = instance->plan.settings.name + (receive_side ? " rx " : " tx ");
+      text += side + impair::to_string(receive_side ? instance->plan.rx : instance->plan.tx) + "\n";
       std::optional<impair::Counters> counters;
-      unit->lcore->run_on([&] { counters = unit->nic->impairment_counters(receive_side); });
+      instance->lcore->run_on([&] { counters = instance->nic->impairment_counters(receive_side); });
       if (!counters) continue;
       text += side + "packets:";
       counters->for_each([&](const char* name, uint64_t value) {

@@ -8,14 +8,14 @@ namespace hostnic {
 namespace {
 
 CommandResult show_nic(Daemon& daemon, std::span<const std::string_view> args) {
-  auto units = nics_named(daemon, args, kShowNic);
-  if (!units) return {EINVAL, units.error()};
+  auto instances = nics_named(daemon, args, kShowNic);
+  if (!instances) return {EINVAL, instances.error()};
   std::string text;
-  for (NicUnit* unit : *units) {
+  for (NicInstance* instance : *instances) {
     std::string line;
-    unit->lcore->run_on([&] { line = unit->nic->describe(); });
-    text += fmt::format("{} lcore {}{}\n", line, unit->lcore_number,
-                        unit->lcore->handling() ? "" : " stopped");
+    instance->lcore->run_on([&] { line = instance->nic->describe(); });
+    text += fmt::format("{} lcore {}{}\n", line, instance->lcore_number,
+                        instance->lcore->handling() ? "" : " stopped");
   }
   return {0, text};
 }

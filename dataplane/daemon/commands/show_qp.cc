@@ -7,12 +7,12 @@ namespace hostnic {
 namespace {
 
 CommandResult show_qp(Daemon& daemon, std::span<const std::string_view> args) {
-  auto units = nics_named(daemon, args, kShowQp);
-  if (!units) return {EINVAL, units.error()};
+  auto instances = nics_named(daemon, args, kShowQp);
+  if (!instances) return {EINVAL, instances.error()};
   std::string text;
-  for (NicUnit* unit : *units) {
+  for (NicInstance* instance : *instances) {
     std::vector<std::string> lines;
-    unit->lcore->run_on([&] { lines = unit->nic->describe_qps(); });
+    instance->lcore->run_on([&] { lines = instance->nic->describe_qps(); });
     for (const std::string& line : lines) text += line + '\n';
   }
   return {0, text.empty() ? "no queue pairs\n" : text};
