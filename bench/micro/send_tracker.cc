@@ -1,4 +1,4 @@
-// The sender's tracker: sending, news from the receiver, loss detection.
+// The sender's tracker: sending, ACKs, loss detection.
 #include "protocol/transport/send_tracker.h"
 
 #include "bench/micro/report.h"
@@ -19,7 +19,7 @@ void tracker_clean(benchmark::State& state) {
   for (auto _ : measured(state)) {
     tracker.on_first_send(count, now_ns);
     now_ns += kRttNs;
-    if (tracker.on_news(tracker.next(), nothing) != count || tracker.in_flight() != 0) {
+    if (tracker.on_ack(tracker.next(), nothing) != count || tracker.in_flight() != 0) {
       state.SkipWithError("not everything became acknowledged");
       return;
     }
@@ -41,7 +41,7 @@ void tracker_loss(benchmark::State& state) {
     tracker.on_first_send(count, now_ns);
     for (uint32_t i = 1; i < count; ++i) bits.set(base + i);
     now_ns += kRttNs;
-    tracker.on_news(base, bits);
+    tracker.on_ack(base, bits);
     const uint32_t lost = tracker.detect_losses(now_ns, kRttNs);
     Psn first;
     uint32_t run = 0;
@@ -52,7 +52,7 @@ void tracker_loss(benchmark::State& state) {
     tracker.on_resend(first, run, now_ns);
     now_ns += kRttNs;
     bits.reset();
-    tracker.on_news(tracker.next(), bits);
+    tracker.on_ack(tracker.next(), bits);
   }
   report(state, state.iterations() * count);
 }

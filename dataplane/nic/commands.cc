@@ -266,7 +266,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   return 0;
 }
 
-// A requester's news start at its first PSN.
+// What a requester is told starts at its first PSN.
 void Nic::Impl::reset_request_cell(QpContext& qp) {
   QpCell& cell = *qp.cell;
   CellUpdate update(cell);

@@ -28,8 +28,8 @@ inline void Nic::Impl::prefetch_qp(uint32_t qpn, QpPart part) const {
   }
 }
 
-// The same of the cell that an ACK's news go to: the driver has just read it, on another core. The
-// context should be there already.
+// The same of the cell that what an ACK says goes to: the driver has just read it, on another core.
+// The context should be there already.
 inline void Nic::Impl::prefetch_cell(uint32_t qpn) const {
   if (const QpContext* const qp = find_qp(qpn)) prefetch_line(qp->cell);
 }

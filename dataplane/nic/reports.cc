@@ -69,8 +69,8 @@ void Nic::Impl::send_reports() {
   };
   if (report_list.empty()) return;
   for (QpContext* qp : report_list) publish_responses(*qp);
-  // The cells' news before the looks at their flags; the driver clears flags before it reads cells.
-  // One fence for all: each one waits until every store before it has found its cache line.
+  // The cells' changes before the looks at their flags; the driver clears flags before it reads
+  // cells. One fence for all: each one waits until every store before it has found its cache line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (QpContext* qp : report_list) {
     if (qp->cell->dirty.load(std::memory_order_relaxed) != 0) {

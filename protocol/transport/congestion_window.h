@@ -35,9 +35,9 @@ class CongestionWindow {
   void on_rtt(uint64_t rtt_ns) { round_shortest_ns_ = std::min(round_shortest_ns_, rtt_ns); }
   void on_mark() { marked_ = !broken(Fault::marks_ignored); }
 
-  // After news from the receiver: `una` is the oldest PSN that it lacks, `next` the next one to be
-  // sent. A round trip is over when what was next at its start has been acknowledged.
-  void on_news(Psn una, Psn next) {
+  // After an ACK, or what stands for one: `una` is the oldest PSN that it lacks, `next` the next
+  // one to be sent. A round trip is over when what was next at its start has been acknowledged.
+  void on_ack(Psn una, Psn next) {
     if (before(una, round_end_)) return;
     if (queue_exceeds(kLongQueue * allowance_ns_)) {
       on_timeout();
@@ -49,7 +49,7 @@ class CongestionWindow {
     remember_shortest();
     round_shortest_ns_ = UINT64_MAX;
     marked_ = false;
-    // At least one more PSN than now, or every piece of news would be a round of its own.
+    // At least one more PSN than now, or every ACK would be a round of its own.
     round_end_ = next == una ? next + 1 : next;
   }
 

@@ -5,7 +5,7 @@
 
 namespace hostnic {
 namespace {
-constexpr uint32_t kDecayAfterNews = 1024;
+constexpr uint32_t kDecayAfterAcks = 1024;
 }  // namespace
 
 void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
@@ -20,7 +20,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   newest_arrived_sent_ns_ = 0;
   threshold_ = kMinThreshold;
   late_quarters_ = kMinLateQuarters;
-  quiet_news_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
+  quiet_acks_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
   repeated_front_ = first + Psn::kMask;  // none
   repeat_most_ = window;
@@ -55,11 +55,11 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
   last_send_ns_ = now_ns;
 }
 
-uint32_t SendTracker::on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
-  return on_news(base, &acked, answered_before_ns);
+uint32_t SendTracker::on_ack(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
+  return on_ack(base, &acked, answered_before_ns);
 }
 
-uint32_t SendTracker::on_news(Psn base, const PsnBits* acked, TimeNs answered_before_ns) {
+uint32_t SendTracker::on_ack(Psn base, const PsnBits* acked, TimeNs answered_before_ns) {
   const int32_t advance = distance(una_, base);
   if (advance < 0 && !broken(Fault::stale_ack_taken)) return 0;
   if (advance > distance(una_, next_)) return 0;
@@ -79,8 +79,8 @@ uint32_t SendTracker::on_news(Psn base, const PsnBits* acked, TimeNs answered_be
   }
   una_ = base;
   if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
-  if (threshold_ > kMinThreshold && ++quiet_news_ >= kDecayAfterNews) {
-    quiet_news_ = 0;
+  if (threshold_ > kMinThreshold && ++quiet_acks_ >= kDecayAfterAcks) {
+    quiet_acks_ = 0;
     threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
     late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
   }
@@ -123,7 +123,7 @@ void SendTracker::on_trigger(Psn psn, uint8_t attempt) {
 }
 
 void SendTracker::on_spurious_resend() {
-  quiet_news_ = 0;
+  quiet_acks_ = 0;
   threshold_ = threshold_ * 2 > window() ? window() : threshold_ * 2;
   late_quarters_ = std::min(late_quarters_ * 2, kMaxLateQuarters);
 }
@@ -251,7 +251,7 @@ TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
   TimeNs sent_ns = UINT64_MAX;
   switch (policy_) {
     case wire::Policy::kGoBackN:
-      return UINT64_MAX;  // news decides, not time
+      return UINT64_MAX;  // ACKs decide, not time
     case wire::Policy::kWholeMessage:
       for (uint32_t i = 0; i < outstanding && sent_ns == UINT64_MAX; ++i) {
         const State& s = state(una_ + i);

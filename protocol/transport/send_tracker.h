@@ -93,16 +93,16 @@ class SendTracker {
   // number (modulo 4).
   void on_resend(Psn first, uint32_t count, TimeNs now_ns);
 
-  // News from the receiver: everything before `base` arrived, and the bits of `acked` beyond it (a
-  // whole snapshot: a bit may go away again only through rewind()). `trigger`: the packet that the
-  // receiver answered, with its attempt, when known. Impossible news (base outside [una, next])
-  // changes nothing. Resends from `answered_before_ns` or earlier count as what arrived;
-  // later ones may have been overtaken by the answer to an earlier transmission (RACK). Returns how
-  // many PSNs became acknowledged.
-  uint32_t on_news(Psn base, const PsnBits& acked, TimeNs answered_before_ns = 0);
+  // An ACK, or what stands for one: everything before `base` arrived, and the bits of `acked`
+  // beyond it (a whole snapshot: a bit may go away again only through rewind()). `trigger`: the
+  // packet that the receiver answered, with its attempt, when known. An impossible one (base
+  // outside [una, next]) changes nothing. Resends from `answered_before_ns` or earlier count as
+  // what arrived; later ones may have been overtaken by the answer to an earlier transmission
+  // (RACK). Returns how many PSNs became acknowledged.
+  uint32_t on_ack(Psn base, const PsnBits& acked, TimeNs answered_before_ns = 0);
   // The same where no bit is set.
-  uint32_t on_news(Psn base, TimeNs answered_before_ns = 0) {
-    return on_news(base, nullptr, answered_before_ns);
+  uint32_t on_ack(Psn base, TimeNs answered_before_ns = 0) {
+    return on_ack(base, nullptr, answered_before_ns);
   }
   // The newest ACK was triggered by this very transmission: loss detection may count on it even if
   // it was a resend.
@@ -174,7 +174,7 @@ class SendTracker {
       newest_arrived_sent_ns_ = s.sent_ns;
     }
   }
-  uint32_t on_news(Psn base, const PsnBits* acked, TimeNs answered_before_ns);
+  uint32_t on_ack(Psn base, const PsnBits* acked, TimeNs answered_before_ns);
   uint32_t take_bits(const PsnBits& acked, TimeNs answered_before_ns);
   bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
   TimeNs first_overdue_ns(uint64_t srtt_ns) const;
@@ -208,7 +208,7 @@ class SendTracker {
   uint64_t newest_arrived_sent_ns_ = 0;
   uint32_t threshold_ = kMinThreshold;
   uint32_t late_quarters_ = kMinLateQuarters;
-  uint32_t quiet_news_ = 0;  // news without spurious resends, for the threshold's decay
+  uint32_t quiet_acks_ = 0;  // ACKs without spurious resends, for the threshold's decay
   uint32_t lost_count_ = 0;
   uint32_t resends_in_flight_ =
       0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending

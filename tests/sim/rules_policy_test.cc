@@ -28,7 +28,7 @@ uint64_t retransmitted_after_one_loss(wire::Policy policy) {
 
 TEST(Rules, Rule30_WhatEachPolicyRepeats) {
   EXPECT_EQ(retransmitted_after_one_loss(wire::Policy::kSelective), 1u);
-  // What had left when the news came, which is not all of it, but more than a few.
+  // What had left when the ACK came, which is not all of it, but more than a few.
   const uint64_t go_back_n = retransmitted_after_one_loss(wire::Policy::kGoBackN);
   EXPECT_GE(go_back_n, 10u);
   EXPECT_LE(go_back_n, 45u);

@@ -218,7 +218,7 @@ TEST_F(Recovery, ANakOfAPartlyIssuedRequestIsNotOfAnEarlierOne) {
 
 // Rule 21: the NIC reports while the driver is reading the cell. Cleared before it reads, the dirty
 // flag lets the NIC make a new report; cleared after, what it wrote meanwhile would stay unseen.
-TEST_F(Recovery, NewsWhileTheCellIsReadMakesANewReport) {
+TEST_F(Recovery, AChangeWhileTheStatusIsReadMakesANewReport) {
   ASSERT_EQ(post(SendOp::kWrite, 1), 0);
   ASSERT_EQ(post(SendOp::kWrite, 2), 0);
   EXPECT_EQ(handed_over().size(), 2u);

@@ -16,9 +16,9 @@ class Rule27 : public testing::Test {
   void round(std::initializer_list<uint64_t> rtts_ns = {kBase}) {
     for (const uint64_t rtt : rtts_ns) window_.on_rtt(rtt);
     next_ += 64;
-    window_.on_news(una_, next_);
+    window_.on_ack(una_, next_);
     una_ = next_;
-    window_.on_news(una_, next_);
+    window_.on_ack(una_, next_);
   }
   CongestionWindow window_;
   Psn una_{0xfffff0}, next_{0xfffff0};

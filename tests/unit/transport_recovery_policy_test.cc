@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(SendTracker, PolicyTracker, testing::Values(1000u, 0xff
 TEST_P(PolicyTracker, Rule30_GoBackNRepeatsEverythingFromTheHole) {
   start(wire::Policy::kGoBackN, {4, 4});
   tracker_.on_trigger(at(3), 0);  // the receiver waits for 2 and got 3
-  tracker_.on_news(at(2), {});
+  tracker_.on_ack(at(2), {});
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 6u);
   EXPECT_EQ(lost(tracker_), psns(2, 6));
   tracker_.on_resend(at(2), 6, 10);
@@ -53,7 +53,7 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
   repeats(32);
   repeats(16);
   // Those have arrived. The next ones had gone again before.
-  tracker_.on_news(at(16), {});
+  tracker_.on_ack(at(16), {});
   tracker_.on_trigger(at(15), tracker_.attempt(at(15)));
   EXPECT_EQ(tracker_.detect_losses(now_ns, kRtt), 32u);
   EXPECT_EQ(lost(tracker_), psns(16, 32));
@@ -62,7 +62,7 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
 // An atomic has arrived and waits for the READs before it: the base stays, and is acknowledged.
 TEST_P(PolicyTracker, Rule30_GoBackNGoesBackOncePerRoundTripBehindAHeldFront) {
   start(wire::Policy::kGoBackN, {1, 8});
-  tracker_.on_news(at(0), bits({at(0)}));
+  tracker_.on_ack(at(0), bits({at(0)}));
   tracker_.on_trigger(at(3), 0);
   EXPECT_EQ(tracker_.detect_losses(kRtt, kRtt), 8u) << "but for what was acknowledged";
   tracker_.on_resend(at(1), 8, kRtt);
@@ -85,7 +85,7 @@ TEST_P(PolicyTracker, Rule30_GoBackNLeavesWhatHasNotLeft) {
 TEST_P(PolicyTracker, Rule30_WholeMessagesGoAgainTogether) {
   start(wire::Policy::kWholeMessage, {4, 4, 4, 16});
   // The second message is incomplete, the third one complete.
-  tracker_.on_news(at(4), bits(at(8), 4));
+  tracker_.on_ack(at(4), bits(at(8), 4));
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 0u) << "its last packet is not overdue";
   tracker_.on_trigger(at(15), 0);
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 4u);
@@ -105,12 +105,12 @@ TEST_P(PolicyTracker, Rule30_TheLastPacketTellsAfterAReorderingWindow) {
 TEST_P(PolicyTracker, Rule30_ATimeoutRepeatsTheWholeFrontMessage) {
   // All of it was acknowledged ahead, and the base does not come.
   start(wire::Policy::kWholeMessage, {3, 2});
-  tracker_.on_news(at(0), bits(at(0), 5));
+  tracker_.on_ack(at(0), bits(at(0), 5));
   tracker_.mark_first_lost(16);
   EXPECT_EQ(lost(tracker_), psns(0, 3));
   tracker_.on_resend(at(0), 3, 10);
   EXPECT_EQ(tracker_.attempt(at(0)), tracker_.attempt(at(2)));
-  EXPECT_EQ(tracker_.on_news(at(5), {}), 0u);
+  EXPECT_EQ(tracker_.on_ack(at(5), {}), 0u);
   EXPECT_EQ(tracker_.lost_count(), 0u);
 }
 
@@ -131,7 +131,7 @@ TEST_P(PolicyTracker, Rule30_TheRestOfARepeatedMessageBelongsToItsAttempt) {
   tracker_.mark_lost(at(5));
   EXPECT_EQ(lost(tracker_), psns(0, 6));
   tracker_.on_resend(at(0), 6, 3);
-  EXPECT_EQ(tracker_.on_news(at(6), {}), 6u);
+  EXPECT_EQ(tracker_.on_ack(at(6), {}), 6u);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Reordering : public testing::TestWithParam<uint32_t> {
   }
   // How long after its sending a front is lost that one later packet has overtaken.
   uint64_t patience_ns() {
-    tracker_.on_news(at(0), bits(at(1), 1));
+    tracker_.on_ack(at(0), bits(at(1), 1));
     return tracker_.reorder_deadline_ns(kRtt);
   }
   SendTracker tracker_;
@@ -55,7 +55,7 @@ TEST_P(Reordering, Rule24_PatienceHasABoundAndWearsOff) {
 
 TEST_P(Reordering, Rule24_ProbesAndTimeoutsAreGuesses) {
   start(20);
-  tracker_.on_news(at(0), bits(at(3), 10));
+  tracker_.on_ack(at(0), bits(at(3), 10));
   EXPECT_EQ(tracker_.detect_losses(0, 0), 3u);
   tracker_.on_resend(at(0), 3, 0);
   EXPECT_FALSE(tracker_.guessed(at(1))) << "found lost";
@@ -66,27 +66,27 @@ TEST_P(Reordering, Rule24_ProbesAndTimeoutsAreGuesses) {
   tracker_.on_resend(at(0), 2, 0);
   EXPECT_TRUE(tracker_.guessed(at(1))) << "a timeout";
   EXPECT_FALSE(tracker_.guessed(at(2)));
-  tracker_.on_news(at(20), {});
+  tracker_.on_ack(at(20), {});
   EXPECT_TRUE(tracker_.guessed(at(19))) << "also when its acknowledgement has come";
 }
 
 TEST_P(Reordering, Rule27_WhatIsSettledIsNotOnItsWay) {
   start(100);
   EXPECT_EQ(tracker_.on_its_way(), 100u);
-  tracker_.on_news(at(10), bits(at(12), 20));
+  tracker_.on_ack(at(10), bits(at(12), 20));
   EXPECT_EQ(tracker_.on_its_way(), 70u);
   EXPECT_EQ(tracker_.detect_losses(0, 0), 2u);
   EXPECT_EQ(tracker_.on_its_way(), 68u);
   tracker_.on_resend(at(10), 2, 0);
   EXPECT_EQ(tracker_.on_its_way(), 70u);
-  tracker_.on_news(at(100), {});
+  tracker_.on_ack(at(100), {});
   EXPECT_EQ(tracker_.on_its_way(), 0u);
 }
 
 // A front that is acknowledged and repeated all the same counts once.
 TEST_P(Reordering, Rule27_AnAcknowledgedFrontIsNotCountedTwice) {
   start(3);
-  tracker_.on_news(at(0), bits(at(0), 3));
+  tracker_.on_ack(at(0), bits(at(0), 3));
   tracker_.mark_all_lost();
   EXPECT_EQ(tracker_.on_its_way(), 0u);
 }

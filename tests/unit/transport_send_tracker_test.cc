@@ -1,4 +1,4 @@
-// The sender's view: what counts as lost, when, and what news may change.
+// The sender's view: what counts as lost, when, and what an ACK may change.
 #include <random>
 
 #include "tests/unit/send_tracker_fixture.h"
@@ -13,12 +13,12 @@ TEST_P(Tracker, InOrderAcknowledgement) {
   start(10, 64, 5);
   EXPECT_EQ(tracker_.in_flight(), 10u);
   EXPECT_EQ(tracker_.last_send_ns(), 5u);
-  EXPECT_EQ(tracker_.on_news(at(4), {}), 4u);
+  EXPECT_EQ(tracker_.on_ack(at(4), {}), 4u);
   EXPECT_EQ(tracker_.una(), at(4));
   EXPECT_TRUE(tracker_.acknowledged(at(3)));
   EXPECT_FALSE(tracker_.acknowledged(at(4)));
   EXPECT_EQ(tracker_.last_unacknowledged(), at(9));
-  EXPECT_EQ(tracker_.on_news(at(10), {}), 6u);
+  EXPECT_EQ(tracker_.on_ack(at(10), {}), 6u);
   EXPECT_EQ(tracker_.in_flight(), 0u);
   EXPECT_EQ(tracker_.detect_losses(1'000'000'000, kRtt), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX);
@@ -26,28 +26,28 @@ TEST_P(Tracker, InOrderAcknowledgement) {
 
 TEST_P(Tracker, CountsEachAcknowledgementOnce) {
   start(200);
-  EXPECT_EQ(tracker_.on_news(at(0), bits(at(1), 130)), 130u);
-  EXPECT_EQ(tracker_.on_news(at(0), bits(at(1), 130)), 0u);
-  EXPECT_EQ(tracker_.on_news(at(0), bits(at(1), 140)), 10u);
-  EXPECT_EQ(tracker_.on_news(at(141), {}), 1u) << "only the front was news";
+  EXPECT_EQ(tracker_.on_ack(at(0), bits(at(1), 130)), 130u);
+  EXPECT_EQ(tracker_.on_ack(at(0), bits(at(1), 130)), 0u);
+  EXPECT_EQ(tracker_.on_ack(at(0), bits(at(1), 140)), 10u);
+  EXPECT_EQ(tracker_.on_ack(at(141), {}), 1u) << "only the front was fresh";
   EXPECT_EQ(tracker_.last_unacknowledged(), at(199));
-  EXPECT_EQ(tracker_.on_news(at(141), bits(at(150), 50)), 50u);
+  EXPECT_EQ(tracker_.on_ack(at(141), bits(at(150), 50)), 50u);
   EXPECT_EQ(tracker_.last_unacknowledged(), at(149));
 }
 
-TEST_P(Tracker, Rule22_ImpossibleNewsChangesNothing) {
+TEST_P(Tracker, Rule22_ImpossibleAcksChangeNothing) {
   start(20, 64);
-  ASSERT_EQ(tracker_.on_news(at(5), bits({at(7)})), 6u);
+  ASSERT_EQ(tracker_.on_ack(at(5), bits({at(7)})), 6u);
   const PsnBits all = bits(at(0), 64);
-  EXPECT_EQ(tracker_.on_news(at(21), all), 0u) << "beyond what was sent";
-  EXPECT_EQ(tracker_.on_news(at(4), all), 0u) << "older than what is known";
-  EXPECT_EQ(tracker_.on_news(at(0x800000), all), 0u);
+  EXPECT_EQ(tracker_.on_ack(at(21), all), 0u) << "beyond what was sent";
+  EXPECT_EQ(tracker_.on_ack(at(4), all), 0u) << "older than what is known";
+  EXPECT_EQ(tracker_.on_ack(at(0x800000), all), 0u);
   EXPECT_EQ(tracker_.una(), at(5));
   EXPECT_EQ(tracker_.next(), at(20));
   EXPECT_FALSE(tracker_.acknowledged(at(6)));
   EXPECT_TRUE(tracker_.acknowledged(at(7)));
   // Bits of what was never sent are not taken either.
-  EXPECT_EQ(tracker_.on_news(at(5), all), 14u);
+  EXPECT_EQ(tracker_.on_ack(at(5), all), 14u);
   tracker_.on_first_send(1, 0);
   EXPECT_FALSE(tracker_.acknowledged(at(20)));
 }
@@ -56,9 +56,9 @@ TEST_P(Tracker, LostAfterThresholdLaterTransmissions) {
   start(64);
   constexpr uint32_t kThreshold = SendTracker::kMinThreshold;
   ASSERT_EQ(tracker_.threshold(), kThreshold);
-  tracker_.on_news(at(0), bits(at(1), kThreshold - 1));
+  tracker_.on_ack(at(0), bits(at(1), kThreshold - 1));
   EXPECT_EQ(tracker_.detect_losses(0, 0), 0u) << "one short of the threshold";
-  tracker_.on_news(at(0), bits(at(1), kThreshold));
+  tracker_.on_ack(at(0), bits(at(1), kThreshold));
   EXPECT_EQ(tracker_.detect_losses(0, 0), 1u);
   EXPECT_EQ(lost(tracker_), Psns{at(0).value()});
   EXPECT_EQ(tracker_.detect_losses(0, 0), 0u) << "marked once";
@@ -68,14 +68,14 @@ TEST_P(Tracker, OnlyWhatIsMissingIsLost) {
   start(100);
   PsnBits received = bits(at(1), 99);
   for (const uint32_t hole : {3u, 4u, 5u, 40u, 92u, 95u}) received.clear(at(hole));
-  tracker_.on_news(at(0), received);
+  tracker_.on_ack(at(0), received);
   EXPECT_EQ(tracker_.detect_losses(0, 0), 5u);
   EXPECT_EQ(lost(tracker_),
             (Psns{at(0).value(), at(3).value(), at(4).value(), at(5).value(), at(40).value()}))
       << "what has fewer than the threshold after it waits";
   // A late arrival takes the mark away.
   received.set(at(4));
-  tracker_.on_news(at(1), received);
+  tracker_.on_ack(at(1), received);
   EXPECT_EQ(lost(tracker_), (Psns{at(3).value(), at(5).value(), at(40).value()}));
 }
 
@@ -84,7 +84,7 @@ TEST_P(Tracker, LostByTimeWhenSomethingLaterArrived) {
   tracker_.on_first_send(1, 2000);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX) << "nothing has arrived";
   EXPECT_EQ(tracker_.detect_losses(1'000'000'000, kRtt), 0u) << "silence is not reordering";
-  tracker_.on_news(at(0), bits({at(1)}));
+  tracker_.on_ack(at(0), bits({at(1)}));
   EXPECT_EQ(tracker_.reorder_deadline_ns(0), UINT64_MAX) << "no round trip time is known";
   EXPECT_EQ(tracker_.detect_losses(1'000'000'000, 0), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), 1000 + kReorderWindow);
@@ -96,26 +96,26 @@ TEST_P(Tracker, LostByTimeWhenSomethingLaterArrived) {
 
 TEST_P(Tracker, LostRetransmissionIsDetected) {
   start(20);
-  tracker_.on_news(at(0), bits(at(1), 19));
+  tracker_.on_ack(at(0), bits(at(1), 19));
   ASSERT_EQ(tracker_.detect_losses(0, 0), 1u);
   tracker_.on_resend(at(0), 1, 10);
   EXPECT_EQ(tracker_.lost_count(), 0u);
   EXPECT_EQ(tracker_.detect_losses(10, 0), 0u) << "its new transmission is the newest";
   tracker_.on_first_send(30, 20);
-  tracker_.on_news(at(0), bits(at(1), 19 + SendTracker::kMinThreshold - 1));
+  tracker_.on_ack(at(0), bits(at(1), 19 + SendTracker::kMinThreshold - 1));
   EXPECT_EQ(tracker_.detect_losses(20, 0), 0u);
-  tracker_.on_news(at(0), bits(at(1), 19 + SendTracker::kMinThreshold));
+  tracker_.on_ack(at(0), bits(at(1), 19 + SendTracker::kMinThreshold));
   EXPECT_EQ(tracker_.detect_losses(20, 0), 1u) << "later transmissions overtook the resend";
   EXPECT_EQ(lost(tracker_), Psns{at(0).value()});
 }
 
 TEST_P(Tracker, LostRetransmissionIsDetectedByTime) {
   start(2, 64, 0);
-  tracker_.on_news(at(0), bits({at(1)}));
+  tracker_.on_ack(at(0), bits({at(1)}));
   ASSERT_EQ(tracker_.detect_losses(kReorderWindow, kRtt), 1u);
   tracker_.on_resend(at(0), 1, 200'000);
   tracker_.on_first_send(1, 200'100);
-  tracker_.on_news(at(0), bits({at(1), at(2)}));
+  tracker_.on_ack(at(0), bits({at(1), at(2)}));
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), 200'000 + kReorderWindow);
   EXPECT_EQ(tracker_.detect_losses(200'000 + kReorderWindow, kRtt), 1u);
 }
@@ -131,7 +131,7 @@ TEST_P(Tracker, ATriggerNamesTheTransmission) {
       EXPECT_EQ(tracker_.attempt(at(11)), 1 + i % 3);
     }
     if (triggered) tracker_.on_trigger(at(11), tracker_.attempt(at(11)));
-    tracker_.on_news(at(0), bits({at(11)}));
+    tracker_.on_ack(at(0), bits({at(11)}));
     EXPECT_EQ(tracker_.detect_losses(100, 0), triggered ? 11u : 0u);
   }
 }
@@ -153,13 +153,13 @@ TEST_P(Tracker, AnAnswerToAResendTellsWhatIsMissingBeforeIt) {
   tracker_.mark_lost(at(29));
   tracker_.on_resend(at(29), 1, 5 * kRtt);
   // It came sooner than any answer can: the first transmission's, nothing follows.
-  tracker_.on_news(at(0), bits(at(29), 1), 5 * kRtt - 1);
+  tracker_.on_ack(at(0), bits(at(29), 1), 5 * kRtt - 1);
   EXPECT_EQ(tracker_.detect_losses(6 * kRtt, 0), 0u);
   tracker_.reset(at(0), 1024);
   tracker_.on_first_send(30, 0);
   tracker_.mark_lost(at(29));
   tracker_.on_resend(at(29), 1, 5 * kRtt);
-  tracker_.on_news(at(0), bits(at(29), 1), 5 * kRtt);
+  tracker_.on_ack(at(0), bits(at(29), 1), 5 * kRtt);
   EXPECT_EQ(tracker_.detect_losses(6 * kRtt, 0), 30 - SendTracker::kMinThreshold + 1);
   EXPECT_EQ(lost(tracker_).front(), at(0).value());
 }
@@ -177,7 +177,7 @@ TEST_P(Tracker, AttemptsCycleAndNeverReturnToZero) {
   EXPECT_EQ(tracker_.attempt(at(0)), 0);
   EXPECT_EQ(tracker_.attempt(at(2)), 0);
   // The slot's next owner starts anew.
-  tracker_.on_news(at(3), {});
+  tracker_.on_ack(at(3), {});
   tracker_.on_first_send(1024, 0);
   EXPECT_EQ(tracker_.attempt(at(1) + 1024), 0);
 }
@@ -186,16 +186,16 @@ TEST_P(Tracker, SpuriousResendsRaiseTheThresholdAndQuietLowersIt) {
   start(500);
   tracker_.on_spurious_resend();
   EXPECT_EQ(tracker_.threshold(), 16u);
-  tracker_.on_news(at(0), bits(at(1), 15));
+  tracker_.on_ack(at(0), bits(at(1), 15));
   EXPECT_EQ(tracker_.detect_losses(0, 0), 0u);
-  tracker_.on_news(at(0), bits(at(1), 16));
+  tracker_.on_ack(at(0), bits(at(1), 16));
   EXPECT_EQ(tracker_.detect_losses(0, 0), 1u);
   for (int i = 0; i < 20; ++i) tracker_.on_spurious_resend();
   EXPECT_EQ(tracker_.threshold(), 1024u) << "never above the window";
-  // News without spurious resends: down again, never below the minimum.
+  // ACKs without spurious resends: down again, never below the minimum.
   uint32_t before = tracker_.threshold(), falls = 0;
   for (int i = 0; i < 60 * 1024; ++i) {
-    tracker_.on_news(at(0), bits(at(1), 16));
+    tracker_.on_ack(at(0), bits(at(1), 16));
     ASSERT_LE(tracker_.threshold(), before);
     if (tracker_.threshold() < before) ++falls;
     before = tracker_.threshold();
@@ -207,15 +207,15 @@ TEST_P(Tracker, SpuriousResendsRaiseTheThresholdAndQuietLowersIt) {
 TEST_P(Tracker, ASpuriousResendRestartsTheQuietTime) {
   start(4);
   tracker_.on_spurious_resend();
-  for (int i = 0; i < 1000; ++i) tracker_.on_news(at(0), {});
+  for (int i = 0; i < 1000; ++i) tracker_.on_ack(at(0), {});
   tracker_.on_spurious_resend();
-  for (int i = 0; i < 1000; ++i) tracker_.on_news(at(0), {});
+  for (int i = 0; i < 1000; ++i) tracker_.on_ack(at(0), {});
   EXPECT_EQ(tracker_.threshold(), 32u);
 }
 
 TEST_P(Tracker, TimeoutMarksAllThatIsMissing) {
   start(10);
-  tracker_.on_news(at(2), bits({at(4), at(9)}));
+  tracker_.on_ack(at(2), bits({at(4), at(9)}));
   tracker_.mark_all_lost();
   EXPECT_EQ(lost(tracker_), (Psns{at(2).value(), at(3).value(), at(5).value(), at(6).value(),
                                   at(7).value(), at(8).value()}));
@@ -227,12 +227,12 @@ TEST_P(Tracker, TimeoutMarksAllThatIsMissing) {
 // packet brings another.
 TEST_P(Tracker, TimeoutRepeatsAFrontThatIsAcknowledged) {
   start(3);
-  tracker_.on_news(at(0), bits(at(0), 3));
+  tracker_.on_ack(at(0), bits(at(0), 3));
   tracker_.mark_all_lost();
   EXPECT_EQ(lost(tracker_), Psns{at(0).value()});
   EXPECT_EQ(tracker_.last_unacknowledged(), at(0));
   tracker_.on_resend(at(0), 1, 0);
-  EXPECT_EQ(tracker_.on_news(at(3), {}), 0u);
+  EXPECT_EQ(tracker_.on_ack(at(3), {}), 0u);
   EXPECT_EQ(tracker_.in_flight(), 0u);
   EXPECT_EQ(tracker_.lost_count(), 0u);
   tracker_.mark_front_lost();
@@ -259,7 +259,7 @@ TEST_P(Tracker, RunsHaveEqualAttempts) {
 
 TEST_P(Tracker, RewindForgetsTheTail) {
   start(30);
-  tracker_.on_news(at(2), bits({at(5), at(25)}));
+  tracker_.on_ack(at(2), bits({at(5), at(25)}));
   tracker_.mark_lost(at(3));
   tracker_.mark_lost(at(21));
   tracker_.on_resend(at(22), 2, 0);
@@ -275,7 +275,7 @@ TEST_P(Tracker, RewindForgetsTheTail) {
   tracker_.on_first_send(10, 100);
   EXPECT_FALSE(tracker_.acknowledged(at(25)));
   EXPECT_EQ(tracker_.attempt(at(22)), 0);
-  EXPECT_EQ(tracker_.on_news(at(30), {}), 27u);
+  EXPECT_EQ(tracker_.on_ack(at(30), {}), 27u);
   EXPECT_EQ(tracker_.lost_count(), 0u);
   tracker_.rewind(at(30));
   EXPECT_EQ(tracker_.in_flight(), 0u);
@@ -326,17 +326,17 @@ TEST(SendTrackerTraffic, EverythingArrivesForOneResendPerLoss) {
         transmit(tracker.next(), step);
         tracker.on_first_send(1, step);
       }
-      uint32_t news = 0;
+      uint32_t fresh = 0;
       for (const Psn psn : std::exchange(wire[step % kDelaySteps], {})) {
         const auto place = receiver.classify(psn);
         if (place == ReceiveWindow::Place::kFront || place == ReceiveWindow::Place::kAhead)
           receiver.set(psn);
         while (receiver.front_received()) receiver.advance();
-        news += tracker.on_news(receiver.base(), receiver.bits());
+        fresh += tracker.on_ack(receiver.base(), receiver.bits());
       }
-      arrived += news;
+      arrived += fresh;
       tracker.detect_losses(step, kDelaySteps / 2);
-      quiet_steps = news != 0 ? 0 : quiet_steps + 1;
+      quiet_steps = fresh != 0 ? 0 : quiet_steps + 1;
       if (quiet_steps > 64) {
         tracker.mark_all_lost();
         ++timeouts;

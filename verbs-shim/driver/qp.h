@@ -1,6 +1,6 @@
 // One queue pair's driver half: the send queue, PSN and receive number assignment, loss recovery,
 // pulls, completions. All members want the driver lock held. Split over qp.cc (posting, state),
-// qp_issue.cc (what goes to the NIC), qp_news.cc (what the NIC says), qp_timers.cc.
+// qp_issue.cc (what goes to the NIC), qp_reports.cc (what the NIC says), qp_timers.cc.
 #pragma once
 
 #include <atomic>
@@ -112,7 +112,7 @@ class alignas(kCacheLineBytes) Qp {
     update_deadline();
   }
 
-  // -- qp_news.cc
+  // -- qp_reports.cc
   void on_report(TimeNs now_ns);
   void on_nic_error_state();
   void take_receives(uint32_t completed);
@@ -253,14 +253,14 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t find_by_psn(Psn psn) const;  // issue_ if there is none
   uint32_t find_by_response(Psn psn) const;
 
-  // qp_news.cc
-  void take_requests_news(const CellNews& news, TimeNs now_ns);
-  void take_responses_news(const CellNews& news, TimeNs now_ns);
+  // qp_reports.cc
+  void take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_executed(TimeNs now_ns);
   void note_acknowledged(Psn una, TimeNs now_ns);
-  void take_nak(const CellNews& news, TimeNs now_ns);
-  void take_errors(const CellNews& news);
-  void take_events(const CellNews& news);
+  void take_nak(const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void take_errors(const QpStatusSnapshot& snapshot);
+  void take_events(const QpStatusSnapshot& snapshot);
   void note_progress(TimeNs now_ns);
   void note_put_off();
   uint32_t index_refused(Psn front, Psn refused) const;

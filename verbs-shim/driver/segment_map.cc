@@ -94,39 +94,39 @@ void SegmentMap::make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin,
   if (last < end) std::memset(memory_->at(last), 0, end - last);
 }
 
-bool read_cell(const QpCell& cell, CellNews& news, CellBits& bits) {
+bool read_cell(const QpCell& cell, QpStatusSnapshot& snapshot, CellBits& bits) {
   for (int i = 0; i < kSeqlockTries; ++i) {
     const uint32_t started = cell.sequence.load(std::memory_order_acquire);
     if ((started & 1) != 0) continue;
-    news = {.base_psn = cell.base_psn,
-            .highest_acceptable_psn = cell.highest_acceptable_psn,
-            .recv_sn_limit = cell.recv_sn_limit,
-            .has_credit = cell.has_credit,
-            .nak = cell.nak,
-            .nak_psn = cell.nak_psn,
-            .nak_sn = cell.nak_sn,
-            .nak_count = cell.nak_count,
-            .ack_count = cell.ack_count,
-            .rtt_ns = cell.rtt_ns,
-            .rtt_count = cell.rtt_count,
-            .mark_count = cell.mark_count,
-            .spurious_count = cell.spurious_count,
-            .trigger_psn = cell.trigger_psn,
-            .trigger_attempt = cell.trigger_attempt,
-            .trigger_count = cell.trigger_count,
-            .response_base_psn = cell.response_base_psn,
-            .local_error = cell.local_error,
-            .local_error_psn = cell.local_error_psn,
-            .response_error = cell.response_error,
-            .response_error_read = cell.response_error_read,
-            .events = cell.events,
-            .response_epoch = cell.response_epoch,
-            .sack_end_psn = cell.sack_end_psn,
-            .responses_ahead = cell.responses_ahead,
-            .response_mark_count = cell.response_mark_count};
-    bits.has_sack = before(Psn(news.base_psn), Psn(news.sack_end_psn));
+    snapshot = {.base_psn = cell.base_psn,
+                .highest_acceptable_psn = cell.highest_acceptable_psn,
+                .recv_sn_limit = cell.recv_sn_limit,
+                .has_credit = cell.has_credit,
+                .nak = cell.nak,
+                .nak_psn = cell.nak_psn,
+                .nak_sn = cell.nak_sn,
+                .nak_count = cell.nak_count,
+                .ack_count = cell.ack_count,
+                .rtt_ns = cell.rtt_ns,
+                .rtt_count = cell.rtt_count,
+                .mark_count = cell.mark_count,
+                .spurious_count = cell.spurious_count,
+                .trigger_psn = cell.trigger_psn,
+                .trigger_attempt = cell.trigger_attempt,
+                .trigger_count = cell.trigger_count,
+                .response_base_psn = cell.response_base_psn,
+                .local_error = cell.local_error,
+                .local_error_psn = cell.local_error_psn,
+                .response_error = cell.response_error,
+                .response_error_read = cell.response_error_read,
+                .events = cell.events,
+                .response_epoch = cell.response_epoch,
+                .sack_end_psn = cell.sack_end_psn,
+                .responses_ahead = cell.responses_ahead,
+                .response_mark_count = cell.response_mark_count};
+    bits.has_sack = before(Psn(snapshot.base_psn), Psn(snapshot.sack_end_psn));
     if (bits.has_sack) std::memcpy(bits.sack.words().data(), cell.sack, sizeof(cell.sack));
-    bits.has_responses = news.responses_ahead != 0;
+    bits.has_responses = snapshot.responses_ahead != 0;
     if (bits.has_responses)
       std::memcpy(bits.responses.words().data(), cell.response_bitmap,
                   sizeof(cell.response_bitmap));

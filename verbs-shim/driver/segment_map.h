@@ -44,7 +44,7 @@ class SegmentMap {
 };
 
 // What a cell said at one moment.
-struct CellNews {
+struct QpStatusSnapshot {
   uint32_t base_psn, highest_acceptable_psn, recv_sn_limit, has_credit;
   uint32_t nak, nak_psn, nak_sn, nak_count;
   uint32_t ack_count, rtt_ns, rtt_count, mark_count, spurious_count;
@@ -61,6 +61,6 @@ struct CellBits {
 
 // A consistent copy of the cell's NIC part (seqlock reader). False when the NIC kept writing; the
 // report is then looked at again later.
-bool read_cell(const QpCell& cell, CellNews& news, CellBits& bits);
+bool read_cell(const QpCell& cell, QpStatusSnapshot& snapshot, CellBits& bits);
 
 }  // namespace hostnic::driver

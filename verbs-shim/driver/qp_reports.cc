@@ -57,21 +57,21 @@ void Qp::on_report(TimeNs now_ns) {
   // Receives are counted before the cell is read and delivered after it: a completion of ours that
   // the peer saw before it answered must not come after its answer.
   const uint32_t received = cell().recv_completed.load(std::memory_order_acquire);
-  CellNews news;
-  if (!read_cell(cell(), news, host_.bits)) {
+  QpStatusSnapshot snapshot;
+  if (!read_cell(cell(), snapshot, host_.bits)) {
     host_.want_issue(*this);  // the next turn looks again
     return;
   }
   if (state == QpState::kRts || state == QpState::kSqd) {
-    take_requests_news(news, now_ns);
-    if (reads_outstanding_ != 0) take_responses_news(news, now_ns);
-    if ((news.local_error | news.response_error) != 0) take_errors(news);
-    if (news.nak != 0) take_nak(news, now_ns);
+    take_acks(snapshot, now_ns);
+    if (reads_outstanding_ != 0) take_responses(snapshot, now_ns);
+    if ((snapshot.local_error | snapshot.response_error) != 0) take_errors(snapshot);
+    if (snapshot.nak != 0) take_nak(snapshot, now_ns);
     complete(now_ns);
   }
   // Of a shared queue receives may be taken and not completed yet.
   if (received != recv_taken_ || init.srq != nullptr) take_receives(received);
-  if (news.events != seen_events_) take_events(news);
+  if (snapshot.events != seen_events_) take_events(snapshot);
   issue(now_ns);
 }
 
@@ -131,9 +131,9 @@ void Qp::on_window_answer(int error, TimeNs now_ns) {
   if (state == QpState::kRts || state == QpState::kSqd) host_.want_issue(*this);
 }
 
-void Qp::take_events(const CellNews& news) {
-  const uint32_t fresh = news.events & ~seen_events_;
-  seen_events_ |= news.events;
+void Qp::take_events(const QpStatusSnapshot& snapshot) {
+  const uint32_t fresh = snapshot.events & ~seen_events_;
+  seen_events_ |= snapshot.events;
   if ((fresh & kEventCommEstablished) != 0 && state == QpState::kRtr)
     host_.raise(AsyncEvent::kCommEst, this, nullptr);
   if ((fresh & kEventAccessError) != 0) host_.raise(AsyncEvent::kQpAccessErr, this, nullptr);
@@ -144,50 +144,52 @@ void Qp::take_events(const CellNews& news) {
   }
 }
 
-void Qp::take_requests_news(const CellNews& news, TimeNs now_ns) {
-  if (const Psn highest(news.highest_acceptable_psn);
-      news.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
+void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
+  if (const Psn highest(snapshot.highest_acceptable_psn);
+      snapshot.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
     highest_acceptable_ = highest;
-  if (news.has_credit != 0 && (!has_credit_ || serial_distance(credit_, news.recv_sn_limit) > 0 ||
-                               broken(Fault::credit_lowered))) {
+  if (snapshot.has_credit != 0 &&
+      (!has_credit_ || serial_distance(credit_, snapshot.recv_sn_limit) > 0 ||
+       broken(Fault::credit_lowered))) {
     has_credit_ = true;
-    credit_ = news.recv_sn_limit;
+    credit_ = snapshot.recv_sn_limit;
     if (rnr_ != Rnr::kNone && serial_distance(rnr_sn_, credit_) > 0)
       end_rnr_wait(/*counted=*/false);
   }
-  if (news.rtt_count != seen_rtt_count_) {
-    seen_rtt_count_ = news.rtt_count;
-    rtt_.sample(news.rtt_ns);
-    request_congestion_.on_rtt(news.rtt_ns);
+  if (snapshot.rtt_count != seen_rtt_count_) {
+    seen_rtt_count_ = snapshot.rtt_count;
+    rtt_.sample(snapshot.rtt_ns);
+    request_congestion_.on_rtt(snapshot.rtt_ns);
   }
-  if (news.mark_count != seen_mark_count_) {
-    seen_mark_count_ = news.mark_count;
+  if (snapshot.mark_count != seen_mark_count_) {
+    seen_mark_count_ = snapshot.mark_count;
     request_congestion_.on_mark();
   }
-  if (news.spurious_count != seen_spurious_count_) {
-    seen_spurious_count_ = news.spurious_count;
-    if (!requests_.guessed(Psn(news.trigger_psn))) requests_.on_spurious_resend();
+  if (snapshot.spurious_count != seen_spurious_count_) {
+    seen_spurious_count_ = snapshot.spurious_count;
+    if (!requests_.guessed(Psn(snapshot.trigger_psn))) requests_.on_spurious_resend();
   }
   const uint32_t triggers = seen_trigger_count_;
-  if (news.trigger_count != seen_trigger_count_) {
-    seen_trigger_count_ = news.trigger_count;
-    requests_.on_trigger(Psn(news.trigger_psn), static_cast<uint8_t>(news.trigger_attempt));
+  if (snapshot.trigger_count != seen_trigger_count_) {
+    seen_trigger_count_ = snapshot.trigger_count;
+    requests_.on_trigger(Psn(snapshot.trigger_psn), static_cast<uint8_t>(snapshot.trigger_attempt));
   }
   const Psn una = requests_.una();
   if (host_.bits.has_sack) {
-    requests_.on_news(Psn(news.base_psn), host_.bits.sack);
+    requests_.on_ack(Psn(snapshot.base_psn), host_.bits.sack);
   } else {
-    requests_.on_news(Psn(news.base_psn));
+    requests_.on_ack(Psn(snapshot.base_psn));
   }
   note_acknowledged(una, now_ns);
-  if (news.trigger_count != triggers && Psn(news.trigger_psn) == requests_.una()) note_put_off();
+  if (snapshot.trigger_count != triggers && Psn(snapshot.trigger_psn) == requests_.una())
+    note_put_off();
   const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
 
 // Requests from `una` on may have been.
 void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
-  request_congestion_.on_news(requests_.una(), requests_.next());
+  request_congestion_.on_ack(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
   cell().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
   note_progress(now_ns);
@@ -199,9 +201,9 @@ void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
   }
 }
 
-void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
+void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   const Psn una = responses_.una();
-  const Psn base(news.response_base_psn);
+  const Psn base(snapshot.response_base_psn);
   // Answers of the epoch before may complete a READ just before the NIC learns of the new one: then
   // more has arrived than is remembered to be asked for.
   if (const int32_t unasked = distance(responses_.next(), base);
@@ -210,7 +212,7 @@ void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
   }
   // Bits of another epoch say nothing; the base always counts, for only what every epoch keeps lies
   // before it.
-  const bool has_bits = host_.bits.has_responses && news.response_epoch == epoch_;
+  const bool has_bits = host_.bits.has_responses && snapshot.response_epoch == epoch_;
   // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
   // after the silence before a probe, is taken for that one's, and what was pulled before is
   // missing. Otherwise a lost range would come back probe by probe.
@@ -221,13 +223,13 @@ void Qp::take_responses_news(const CellNews& news, TimeNs now_ns) {
     answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
   }
   const uint32_t fresh = has_bits
-                             ? responses_.on_news(base, host_.bits.responses, answered_before_ns)
-                             : responses_.on_news(base, answered_before_ns);
-  if (news.response_mark_count != seen_response_mark_count_) {
-    seen_response_mark_count_ = news.response_mark_count;
+                             ? responses_.on_ack(base, host_.bits.responses, answered_before_ns)
+                             : responses_.on_ack(base, answered_before_ns);
+  if (snapshot.response_mark_count != seen_response_mark_count_) {
+    seen_response_mark_count_ = snapshot.response_mark_count;
     response_congestion_.on_mark();
   }
-  response_congestion_.on_news(responses_.una(), responses_.next());
+  response_congestion_.on_ack(responses_.una(), responses_.next());
   if (fresh != 0) note_progress(now_ns);
   if (responses_.una() != una) take_executed(now_ns);
   if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
@@ -246,7 +248,7 @@ void Qp::take_executed(TimeNs now_ns) {
     if (distance(w.first_response_psn + w.response_count, responses_.una()) < 0) break;
     executed = w.first_psn + 1;
   }
-  requests_.on_news(executed);
+  requests_.on_ack(executed);
   // The ACK that would have said how far the peer's window reaches now may never come.
   highest_acceptable_ += static_cast<uint32_t>(distance(una, requests_.una()));
   note_acknowledged(una, now_ns);
@@ -268,12 +270,12 @@ void Qp::note_progress(TimeNs now_ns) {
   probed_ = false;
 }
 
-void Qp::take_errors(const CellNews& news) {
-  if (news.local_error != 0) {
+void Qp::take_errors(const QpStatusSnapshot& snapshot) {
+  if (snapshot.local_error != 0) {
     // The NIC sends nothing any more. If the work that it means is acknowledged by now, the program
     // took its memory away too early, and what is oldest fails instead.
-    const Psn una = requests_.una(), refused(news.local_error_psn);
-    const Cause cause = cause_of_local_error(news.local_error);
+    const Psn una = requests_.una(), refused(snapshot.local_error_psn);
+    const Cause cause = cause_of_local_error(snapshot.local_error);
     if (head_ == tail_) {
       host_.raise(AsyncEvent::kQpFatal, this, nullptr);
       go_to_error();
@@ -281,28 +283,28 @@ void Qp::take_errors(const CellNews& news) {
     }
     fail(find_by_psn(before(refused, una) ? una : refused), cause.status, cause.vendor);
   }
-  if (news.response_error != 0) {
+  if (snapshot.response_error != 0) {
     for (uint32_t i = head_; i != tail_ && wqe(i).started; ++i) {
-      if (!is_read_or_atomic(wqe(i).op) || wqe(i).recv_sn != news.response_error_read) continue;
-      const Cause cause = cause_of_local_error(news.response_error);
+      if (!is_read_or_atomic(wqe(i).op) || wqe(i).recv_sn != snapshot.response_error_read) continue;
+      const Cause cause = cause_of_local_error(snapshot.response_error);
       fail(i, cause.status, cause.vendor);
       break;
     }
   }
 }
 
-void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
-  if (news.nak == 0 || news.nak_count == seen_nak_count_) return;
-  seen_nak_count_ = news.nak_count;
-  const uint32_t kind = news.nak >> 8, code = news.nak & 0xff;
+void Qp::take_nak(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
+  if (snapshot.nak == 0 || snapshot.nak_count == seen_nak_count_) return;
+  seen_nak_count_ = snapshot.nak_count;
+  const uint32_t kind = snapshot.nak >> 8, code = snapshot.nak & 0xff;
   if (kind != kNakKindRnr) {
     const Cause cause = cause_of_nak(code);
-    fail(index_refused(Psn(news.nak_psn), Psn(news.nak_sn)), cause.status, cause.vendor);
+    fail(index_refused(Psn(snapshot.nak_psn), Psn(snapshot.nak_sn)), cause.status, cause.vendor);
     return;
   }
   // Rule 15. NAKs that arrive while waiting, or about something already acknowledged, are old.
-  if (rnr_ == Rnr::kWaiting || Psn(news.nak_psn) != requests_.una()) return;
-  if (has_credit_ && serial_distance(news.nak_sn, credit_) > 0) {
+  if (rnr_ == Rnr::kWaiting || Psn(snapshot.nak_psn) != requests_.una()) return;
+  if (has_credit_ && serial_distance(snapshot.nak_sn, credit_) > 0) {
     requests_.mark_lost(requests_.una());  // a receive has been posted since
     return;
   }
@@ -313,7 +315,7 @@ void Qp::take_nak(const CellNews& news, TimeNs now_ns) {
   }
   ++host_.totals.rnr_waits;
   rnr_ = Rnr::kWaiting;
-  rnr_sn_ = news.nak_sn;
+  rnr_sn_ = snapshot.nak_sn;
   rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
