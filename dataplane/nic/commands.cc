@@ -377,7 +377,7 @@ void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
 // Nothing in the NIC's queues belongs to the QP any more: what was held or half-sent is dropped,
 // lists forget it. Its connection is over; the peer may not know yet.
 void Nic::Impl::quiesce_qp(QpContext& qp) {
-  remember_departed(qp);
+  enter_time_wait(qp);
   end_train();
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     drop_slots(*space);

@@ -28,7 +28,7 @@ namespace hostnic {
   X(acks_sent, "ACKs sent, NAKs included")                                         \
   X(acks_received, "ACKs received, NAKs included")                                 \
   X(acks_dropped, "ACKs that found no room and were not sent")                     \
-  X(departed_acks_sent, "ACKs to peers of connections that have ended here")       \
+  X(time_wait_acks_sent, "ACKs to peers of connections that have ended here")      \
   X(read_requests_served, "READ pulls answered")                                   \
   X(atomics_executed, "atomics executed")                                          \
   X(atomics_replayed, "duplicate atomics answered from the record")                \

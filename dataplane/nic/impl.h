@@ -3,7 +3,7 @@
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), single_packet_sends.cc,
 // read_requests.cc, segment_trains.cc and bundles.cc (several packets at a time), acknowledge.cc,
-// bundled_packets.cc (packets of many queue pairs in one buffer), departed.cc (ACKs of ended
+// bundled_packets.cc (packets of many queue pairs in one buffer), time_wait.cc (ACKs of ended
 // connections), read_service.cc, unreliable.cc (UC and UD, both directions), multicast.cc (UD to
 // groups), commands.cc, reports.cc (towards the driver), output.cc (towards the port),
 // neighbours.cc (ARP), impairments.cc, windows.cc (memory windows), management.cc (QP 1),
@@ -22,7 +22,6 @@
 #include "dataplane/nic/bundle.h"
 #include "dataplane/nic/cell_update.h"
 #include "dataplane/nic/client_state.h"
-#include "dataplane/nic/departed.h"
 #include "dataplane/nic/descriptor_queue.h"
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
@@ -30,6 +29,7 @@
 #include "dataplane/nic/qp_context.h"
 #include "dataplane/nic/region_access.h"
 #include "dataplane/nic/release.h"
+#include "dataplane/nic/time_wait.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/cm/mad.h"
 #include "protocol/impair/stage.h"
@@ -136,7 +136,7 @@ struct Nic::Impl final : public impair::PacketOps {
   std::vector<ClientState*> served;             // those that are looked at each turn (serving.cc)
   uint32_t next_client = 0, next_unserved = 0;  // in `served`, `clients`: whose turn is next
   Neighbours neighbours;
-  DepartedConnections departed;
+  TimeWaitTable time_wait;
   WindowTable windows;
   MulticastGroups groups;
   ManagementQueue* management = nullptr;
@@ -352,9 +352,9 @@ struct Nic::Impl final : public impair::PacketOps {
   void watch_credit(QpContext& qp, uint32_t advertised);
   void credit_posted(QpContext& qp);
 
-  // departed.cc
-  void remember_departed(QpContext& qp);
-  bool answer_departed(const wire::Packet& p);
+  // time_wait.cc
+  void enter_time_wait(QpContext& qp);
+  bool answer_in_time_wait(const wire::Packet& p);
 
   // read_service.cc
   bool queue_read(QpContext& qp, const wire::Packet& p);

@@ -126,13 +126,14 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
   if (!listens) {
-    if (!receive_management(p, packet) && !answer_departed(p)) counters.add(Counter::rx_unknown_qp);
+    if (!receive_management(p, packet) && !answer_in_time_wait(p))
+      counters.add(Counter::rx_unknown_qp);
   } else if (!answers_to(*qp, p)) {
     counters.add(Counter::rx_wrong_service);
   } else if (qp->type == QpType::kUd) {
     receive_datagram(*qp, p, packet);
   } else if (!from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
-    if (!answer_departed(p)) counters.add(Counter::rx_wrong_tag);
+    if (!answer_in_time_wait(p)) counters.add(Counter::rx_wrong_tag);
   } else if (qp->type == QpType::kUc) {
     receive_unreliable(*qp, p, packet);
   } else if (p.opcode == wire::Opcode::kAck) {

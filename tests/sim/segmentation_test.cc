@@ -231,7 +231,7 @@ TEST(Segmentation, AReceiverThatIsNotReadyGetsItAgain) {
 }
 
 TEST(Segmentation, WhatNeedsPacketsSwitchesItOff) {
-  const auto units_sent = [](const WorldSettings& settings, const std::string& impairment) {
+  const auto bundles_sent = [](const WorldSettings& settings, const std::string& impairment) {
     Pair pair({}, settings);
     if (!impairment.empty()) pair.world.impair(0, impairment);
     pair.post(SendOp::kWrite, 1, pair.at(0, 8 * kMtu));
@@ -243,11 +243,11 @@ TEST(Segmentation, WhatNeedsPacketsSwitchesItOff) {
   WorldSettings sealed = on, ethernet = on;
   sealed.always_icrc = true;
   ethernet.link.is_wire = false;
-  EXPECT_EQ(units_sent(on, ""), 1u);
-  EXPECT_EQ(units_sent(settings_with(false), ""), 0u);
-  EXPECT_EQ(units_sent(sealed, ""), 0u);
-  EXPECT_EQ(units_sent(ethernet, ""), 0u);
-  EXPECT_EQ(units_sent(on, "tx delay 1us"), 0u);
+  EXPECT_EQ(bundles_sent(on, ""), 1u);
+  EXPECT_EQ(bundles_sent(settings_with(false), ""), 0u);
+  EXPECT_EQ(bundles_sent(sealed, ""), 0u);
+  EXPECT_EQ(bundles_sent(ethernet, ""), 0u);
+  EXPECT_EQ(bundles_sent(on, "tx delay 1us"), 0u);
 }
 
 // One buffer for as much as lies in one piece, whatever the scatter list and the message's end.

@@ -1,11 +1,11 @@
-// Connections that ended here while the peer may still wait for an ACK.
+// Connections in time-wait: they ended here while the peer may still wait for an ACK.
 //
 // The last ACK of a connection can be lost like any packet, and its queue pair is often gone a
 // moment later: a program that has received its last message exits. Its peer repeats packets that
 // arrived long ago, hears nothing, and would end in RETRY_EXC_ERR for a message that was received.
 // On lossless fabrics that hardly happens; here it is an everyday event. So the NIC remembers, for
 // a while, up to where an ended connection had received, and says so again to whoever asks. As
-// TCP's TIME-WAIT, but nothing of the queue pair is kept: no memory, no context, no QPN.
+// TCP does, but nothing of the queue pair is kept: no memory, no context, no QPN.
 //
 // Bounded: one remembered connection per slot, the newest. The NIC's lcore only.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace hostnic {
 
-struct DepartedConnection {
+struct TimeWaitConnection {
   uint32_t qpn = 0;  // 0: nothing
   uint32_t dest_qpn = 0;
   uint32_t dest_ip = 0;
@@ -32,25 +32,25 @@ struct DepartedConnection {
   uint64_t answered_ns = 0;  // one answer a turn is enough
 };
 
-class DepartedConnections {
+class TimeWaitTable {
  public:
   // Longer than programs commonly let a peer be silent: timeout 18 and retry_cnt 7 are 8.6 s.
   static constexpr uint64_t kRememberNs = 10'000'000'000;
   static constexpr uint32_t kSlots = 4096;
 
-  void add(const DepartedConnection& connection) { slot(connection.qpn) = connection; }
+  void add(const TimeWaitConnection& connection) { slot(connection.qpn) = connection; }
 
   // The connection that such a request belongs to; null: none that is remembered.
-  DepartedConnection* find(uint32_t qpn, uint32_t src_ip, uint16_t tag, uint64_t now_ns) {
-    DepartedConnection& c = slot(qpn);
+  TimeWaitConnection* find(uint32_t qpn, uint32_t src_ip, uint16_t tag, uint64_t now_ns) {
+    TimeWaitConnection& c = slot(qpn);
     const bool same = c.qpn == qpn && c.dest_ip == src_ip && c.incoming_request_tag == tag;
     return same && now_ns < c.until_ns ? &c : nullptr;
   }
 
  private:
-  DepartedConnection& slot(uint32_t qpn) { return slots_[qpn & (kSlots - 1)]; }
+  TimeWaitConnection& slot(uint32_t qpn) { return slots_[qpn & (kSlots - 1)]; }
 
-  std::vector<DepartedConnection> slots_ = std::vector<DepartedConnection>(kSlots);
+  std::vector<TimeWaitConnection> slots_ = std::vector<TimeWaitConnection>(kSlots);
 };
 
 }  // namespace hostnic

@@ -1,6 +1,6 @@
 // A connection whose receiver has gone: what had arrived is acknowledged all the same
-// (dataplane/nic/departed.h), and nothing else.
-#include "dataplane/nic/departed.h"
+// (dataplane/nic/time_wait.h), and nothing else.
+#include "dataplane/nic/time_wait.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ constexpr uint32_t kMtu = 4096;
 
 enum class Ending { kDestroy, kReset, kError };
 
-class Departed : public testing::TestWithParam<std::tuple<Ending, SendOp, wire::Policy>> {};
+class TimeWait : public testing::TestWithParam<std::tuple<Ending, SendOp, wire::Policy>> {};
 
 WorldSettings with(wire::Policy policy) {
   WorldSettings settings;
@@ -35,7 +35,7 @@ void end(Pair& pair, Ending how) {
 void deafen(Pair& pair) { pair.world.impair(0, "rx drop kind ack"); }
 void hear_again(Pair& pair) { pair.world.impair(0, "rx none"); }
 
-TEST_P(Departed, TheLastAckIsSaidAgain) {
+TEST_P(TimeWait, TheLastAckIsSaidAgain) {
   const auto [how, op, policy] = GetParam();
   QpSettings qp;
   qp.psn = 0xfffffc;  // the message wraps
@@ -49,18 +49,18 @@ TEST_P(Departed, TheLastAckIsSaidAgain) {
   hear_again(pair);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kMessage));
-  EXPECT_GE(pair.far_counter(Counter::departed_acks_sent), 1u);
+  EXPECT_GE(pair.far_counter(Counter::time_wait_acks_sent), 1u);
   pair.world.check_at_rest();
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, Departed,
+    All, TimeWait,
     testing::Combine(testing::Values(Ending::kDestroy, Ending::kReset, Ending::kError),
                      testing::Values(SendOp::kSend, SendOp::kWriteImm),
                      testing::Values(wire::Policy::kSelective, wire::Policy::kGoBackN,
                                      wire::Policy::kWholeMessage)));
 
-TEST(DepartedConnection, WhatHadNotArrivedEndsInRetryExc) {
+TEST(TimeWaitConnection, WhatHadNotArrivedEndsInRetryExc) {
   QpSettings qp;
   qp.retry_cnt = 1;
   Pair pair(qp);
@@ -79,7 +79,7 @@ TEST(DepartedConnection, WhatHadNotArrivedEndsInRetryExc) {
 }
 
 // What a READ waits for is gone with its target's queue pair.
-TEST(DepartedConnection, ReadsAreNotAnswered) {
+TEST(TimeWaitConnection, ReadsAreNotAnswered) {
   QpSettings qp;
   qp.retry_cnt = 1;
   Pair pair(qp);
@@ -89,10 +89,10 @@ TEST(DepartedConnection, ReadsAreNotAnswered) {
   end(pair, Ending::kDestroy);
   hear_again(pair);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kRetryExcErr);
-  EXPECT_EQ(pair.far_counter(Counter::departed_acks_sent), 0u);
+  EXPECT_EQ(pair.far_counter(Counter::time_wait_acks_sent), 0u);
 }
 
-TEST(DepartedConnection, ANewConnectionOfTheSameQueuePairAnswersForTheOldOne) {
+TEST(TimeWaitConnection, ANewConnectionOfTheSameQueuePairAnswersForTheOldOne) {
   Pair pair;
   auto other = pair.world.make_endpoint(0);
   ASSERT_EQ(pair.post_receive(1, 0, kMessage), 0);
@@ -110,7 +110,7 @@ TEST(DepartedConnection, ANewConnectionOfTheSameQueuePairAnswersForTheOldOne) {
   EXPECT_TRUE(equal(pair.local, kMtu, pair.remote, 0, kMessage));
 }
 
-TEST(DepartedConnection, IsForgottenAfterTenSeconds) {
+TEST(TimeWaitConnection, IsForgottenAfterTenSeconds) {
   QpSettings qp;
   qp.timeout = 0;  // waits for ever
   Pair pair(qp);
@@ -119,7 +119,7 @@ TEST(DepartedConnection, IsForgottenAfterTenSeconds) {
   ASSERT_EQ(pair.post(SendOp::kSend, 1, pair.at(0, kMessage)), 0);
   ASSERT_EQ(pair.received(1).size(), 1u);
   end(pair, Ending::kDestroy);
-  pair.world.run_for(DepartedConnections::kRememberNs);
+  pair.world.run_for(TimeWaitTable::kRememberNs);
   hear_again(pair);
   EXPECT_TRUE(pair.sent(1, 5 * kSecond).empty());
   EXPECT_GE(pair.far_counter(Counter::rx_unknown_qp), 1u);

@@ -1,5 +1,6 @@
-// Ended connections: remembered when they end, acknowledged when the peer asks again (departed.h).
-#include "dataplane/nic/departed.h"
+// Time-wait: ended connections, remembered when they end, acknowledged when the peer asks again
+// (time_wait.h).
+#include "dataplane/nic/time_wait.h"
 
 #include "dataplane/nic/flow_tag.h"
 #include "dataplane/nic/impl.h"
@@ -7,32 +8,32 @@
 
 namespace hostnic {
 
-void Nic::Impl::remember_departed(QpContext& qp) {
+void Nic::Impl::enter_time_wait(QpContext& qp) {
   const bool acknowledges =
       qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr && !qp.fatal;
   // A peer that could never be addressed has heard nothing that it could have lost.
   if (!acknowledges || !prepare_flows(qp)) return;
-  departed.add({.qpn = qp.qpn,
-                .dest_qpn = qp.dest_qpn,
-                .dest_ip = qp.dest_ip,
-                .peer = qp.peer,
-                .incoming_request_tag = qp.incoming_request_tag,
-                .response_flow = qp.response_flow,
-                .base = ack_base(qp),
-                .msn = qp.msn,
-                .recv_sn_limit = qp.recv_next_sn,
-                .until_ns = now + DepartedConnections::kRememberNs,
-                .answered_ns = 0});
+  time_wait.add({.qpn = qp.qpn,
+                 .dest_qpn = qp.dest_qpn,
+                 .dest_ip = qp.dest_ip,
+                 .peer = qp.peer,
+                 .incoming_request_tag = qp.incoming_request_tag,
+                 .response_flow = qp.response_flow,
+                 .base = ack_base(qp),
+                 .msn = qp.msn,
+                 .recv_sn_limit = qp.recv_next_sn,
+                 .until_ns = now + TimeWaitTable::kRememberNs,
+                 .answered_ns = 0});
 }
 
 // A request for a queue pair that is not there any more, or not in that connection. True: it had
 // arrived before, and the peer has been told. READs and atomics are not answered: what they wait
 // for is gone. Nor is anything that had not arrived: nobody is there to take it.
-bool Nic::Impl::answer_departed(const wire::Packet& p) {
-  if (broken(Fault::departed_forgotten)) return false;
+bool Nic::Impl::answer_in_time_wait(const wire::Packet& p) {
+  if (broken(Fault::time_wait_forgotten)) return false;
   const wire::OpcodeInfo& info = wire::opcode_info(p.opcode);
   if (!info.is_request || info.has_read_eth) return false;
-  DepartedConnection* c = departed.find(raw(p.dest_qpn), raw(p.src_ip), flow_tag(p.src_port), now);
+  TimeWaitConnection* c = time_wait.find(raw(p.dest_qpn), raw(p.src_ip), flow_tag(p.src_port), now);
   if (c == nullptr || !before(p.psn, c->base)) return false;
   counters.add(Counter::duplicate_request);
   if (c->answered_ns == now) return true;
@@ -44,7 +45,7 @@ bool Nic::Impl::answer_departed(const wire::Packet& p) {
   rte_mbuf* packet = has_room_for_ack(c->peer)
                          ? build_small(c->response_flow, ack, {}, {}, pools.control)
                          : nullptr;
-  counters.add(packet != nullptr ? Counter::departed_acks_sent : Counter::acks_dropped);
+  counters.add(packet != nullptr ? Counter::time_wait_acks_sent : Counter::acks_dropped);
   if (packet != nullptr) emit(packet, c->peer, ack);
   return true;
 }
