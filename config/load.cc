@@ -1,4 +1,4 @@
-// The TOML file: toml++ reads it, the schema's tables judge it.
+// The TOML file: toml++ reads it, the schema's tables check it.
 #include <toml++/toml.h>
 
 #include <cerrno>

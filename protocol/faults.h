@@ -23,7 +23,7 @@ namespace hostnic {
   X(stale_ack_taken, "22: an ACK that is older than what is known counts")                     \
   /* Placing */                                                                                \
   X(icrc_not_checked, "a corrupted packet is placed")                                          \
-  X(bit_set_before_place, "23: the bit is set before the packet has been judged and placed")   \
+  X(bit_set_before_place, "23: the bit is set before the packet has been checked and placed")  \
   X(late_bytes_overwrite, "9: late packets overwrite newer data")                              \
   X(late_range_forgotten, "9: a placed range is forgotten one PSN too early")                  \
   X(tail_not_held, "10: the last packet of a WRITE does not wait for those before it")         \
@@ -32,7 +32,7 @@ namespace hostnic {
   X(answer_tail_not_held, "10: the last packet of a READ answer does not wait")                \
   X(tail_cut_short, "the last byte of a partial last packet is not written")                   \
   X(packet_count_wrong, "whole multiples of the MTU count as one packet more")                 \
-  X(errors_judged_ahead, "6: an error ahead of the front is fatal at once")                    \
+  X(errors_raised_ahead, "6: an error ahead of the front is fatal at once")                    \
   /* Keys and connections */                                                                   \
   X(rkey_not_checked, "16: of a key only the index counts")                                    \
   X(rights_not_checked, "16: access rights of regions don't count")                            \

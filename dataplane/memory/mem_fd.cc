@@ -9,7 +9,7 @@ namespace {
 
 // The kernel answers 0 when the address space has no users left, EIO (or a short count) when the
 // address is not mapped, and EINVAL for addresses beyond 2^63.
-MemFdResult judge(ssize_t transferred, size_t wanted) {
+MemFdResult result_of(ssize_t transferred, size_t wanted) {
   if (transferred == static_cast<ssize_t>(wanted)) return MemFdResult::kOk;
   return transferred == 0 ? MemFdResult::kGone : MemFdResult::kFault;
 }
@@ -25,7 +25,7 @@ MemFdResult run(std::span<const iovec> parts, VirtualAddress va, Transfer transf
     const ssize_t done =
         transfer(parts.data(), static_cast<int>(parts.size()), static_cast<off_t>(va));
     if (done < 0 && errno == EINTR) continue;
-    return judge(done, wanted);
+    return result_of(done, wanted);
   }
 }
 

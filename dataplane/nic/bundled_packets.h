@@ -1,10 +1,10 @@
 // Packets of many queue pairs in one buffer: with thousands of queue pairs each message is another
-// one's, and so is each ACK, and a buffer, its headers and their judgement cost more than what
+// one's, and so is each ACK, and a buffer, its headers and their dispatch cost more than what
 // these say. Where bundles may travel (bundle.h), packets of one kind to one peer that leave in one
 // turn follow the first of them, an ordinary packet, as values behind its headers: plain ACKs
 // (ack_bundle.h), WRITEs and SENDs of one packet (request_bundle.h), and READ requests
-// (read_bundle.h). They are packets all the same: counted, judged one by one, and made into packets
-// again where somebody needs them. The lcore that has the buffer.
+// (read_bundle.h). They are packets all the same: counted, dispatched one by one, and made into
+// packets again where somebody needs them. The lcore that has the buffer.
 #pragma once
 
 #include <rte_mbuf.h>

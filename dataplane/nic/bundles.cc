@@ -206,8 +206,8 @@ bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
   return take_in_order(*qp, p, payload, 1);
 }
 
-// All requests of a bundle, the first of which is in `received`. What is not simply next is judged
-// as a packet. False: it is not for us, and nothing has happened.
+// All requests of a bundle, the first of which is in `received`. What is not simply next is
+// dispatched as a packet. False: it is not for us, and nothing has happened.
 template <class Bundled>
 bool Nic::Impl::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
   if (received.packet().dst_ip != settings.ip) return false;
@@ -216,14 +216,14 @@ bool Nic::Impl::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
     if (i < bundled.count) prefetch_qp(raw(bundled.all[i].dest_qpn), QpPart::kReceives);
   };
   for (uint32_t i = 0; i < kQpsAhead; ++i) ahead(i);
-  if (!receive_bundled_request(p, payload_of(bundle, p))) judge_alone(p, bundle);
+  if (!receive_bundled_request(p, payload_of(bundle, p))) dispatch_alone(p, bundle);
   while (bundled.waiting() != 0) {
     ahead(bundled.next + kQpsAhead);
     const auto& request = bundled.all[bundled.next];
     request.apply_to(p);
     if (!receive_bundled_request(p, request.contents())) {
       step_bundled(bundle, payload_references);
-      judge_alone(p, bundle);
+      dispatch_alone(p, bundle);
       continue;
     }
     bundled.pop();

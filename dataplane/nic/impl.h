@@ -1,5 +1,5 @@
 // The NIC's inside, shared by the .cc files of this folder. One file per event: receive.cc (a
-// packet arrives), request.cc (a request is judged, placed, executed), receive_queue.cc (posted
+// packet arrives), request.cc (a request is checked, placed, executed), receive_queue.cc (posted
 // receives are found, bound, completed), response.cc (READ answers and ACKs arrive), placement.cc
 // (bytes into memory), transmit.cc (descriptors become packets), single_packet_sends.cc,
 // read_requests.cc, segment_trains.cc and bundles.cc (several packets at a time), acknowledge.cc,
@@ -86,7 +86,7 @@ bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
 void finish_icrc(std::byte* frame, const wire::Packet& headers);
 
 // What became of a request that was looked at.
-struct Verdict {
+struct RequestResult {
   enum Kind : uint8_t {
     kDone,   // placed, or executed
     kRetry,  // a resource is missing for now: drop unset, the sender repeats it
@@ -163,8 +163,8 @@ struct Nic::Impl final : public impair::PacketOps {
   PayloadReferences payload_references;
   SpentPackets spent;
   wire::DeltaParser received;
-  // Whose the packet in `received` is, if it is RC and judge_first() has let it pass: then it would
-  // those that follow it in their train. Null between turns, when commands may change that.
+  // Whose the packet in `received` is, if it is RC and dispatch_first() has let it pass: then it
+  // would those that follow it in their train. Null between turns, when commands may change that.
   QpContext* train_qp = nullptr;
   void end_train() { train_qp = nullptr; }
 
@@ -176,10 +176,10 @@ struct Nic::Impl final : public impair::PacketOps {
   void prefetch_for(wire::BthView bth) const;
   void receive_impaired(rte_mbuf* packet);  // these two take it
   void receive_packet(rte_mbuf* packet);
-  void judge_packet(rte_mbuf* packet);
-  void judge_first(const wire::Packet& p, rte_mbuf* packet);
+  void dispatch_packet(rte_mbuf* packet);
+  void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   void receive_for(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  void judge_alone(const wire::Packet& p, rte_mbuf* packet);
+  void dispatch_alone(const wire::Packet& p, rte_mbuf* packet);
   // receive.h
   static bool from_peer_of(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
   static bool hears(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
@@ -206,17 +206,17 @@ struct Nic::Impl final : public impair::PacketOps {
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool must_hold(const wire::Packet& p) const;
   bool hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet);
-  Verdict execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
-                  bool ahead);
-  Verdict execute_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+  RequestResult execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
                         bool ahead);
-  Verdict execute_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
-                       bool ahead);
-  Verdict execute_read(QpContext& qp, const wire::Packet& p);
-  Verdict execute_atomic(QpContext& qp, const wire::Packet& p);
+  RequestResult execute_write(QpContext& qp, const wire::Packet& p,
+                              std::span<const std::byte> payload, bool ahead);
+  RequestResult execute_send(QpContext& qp, const wire::Packet& p,
+                             std::span<const std::byte> payload, bool ahead);
+  RequestResult execute_read(QpContext& qp, const wire::Packet& p);
+  RequestResult execute_atomic(QpContext& qp, const wire::Packet& p);
   bool reads_unanswered(const QpContext& qp) const;
-  void refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
-  void refuse_old_read(QpContext& qp, const wire::Packet& p, const Verdict& verdict);
+  void refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
+  void refuse_old_read(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
   void slide_requests(QpContext& qp);
   void slide_later(QpContext& qp);
   bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
@@ -235,7 +235,7 @@ struct Nic::Impl final : public impair::PacketOps {
   // receive_queue.cc
   // Whether receive `sn` has been posted; one of a shared queue is bound then. `ahead`: of the
   // front.
-  Verdict check_receive(QpContext& qp, uint32_t sn, bool ahead);
+  RequestResult check_receive(QpContext& qp, uint32_t sn, bool ahead);
   bool bind_receives(QpContext& qp, uint32_t sn, bool ahead);
   // A receive work request, copied out of shared memory.
   struct PostedReceive {

@@ -65,7 +65,7 @@ inline void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
 }
 
 // The front, if it is a WRITE that may be placed at once. False: nothing has happened, and the
-// request has still to be judged.
+// request has still to be checked.
 inline bool Nic::Impl::place_write(QpContext& qp, const wire::Packet& p,
                                    std::span<const std::byte> payload) {
   if (p.opcode != wire::Opcode::kWriteOnly || payload.empty() || !fits_path_mtu(qp, p))

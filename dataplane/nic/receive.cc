@@ -118,7 +118,8 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
 }
 
 // The first packet of a train, or one that comes in none.
-[[gnu::always_inline]] inline void Nic::Impl::judge_first(const wire::Packet& p, rte_mbuf* packet) {
+[[gnu::always_inline]] inline void Nic::Impl::dispatch_first(const wire::Packet& p,
+                                                             rte_mbuf* packet) {
   QpContext* qp = find_qp(raw(p.dest_qpn));
   const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
                       p.opcode == wire::Opcode::kAtomicResponse;
@@ -147,7 +148,7 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
 
 // Is it for us, and for the queue pair whose number it has. What is for a group's members they have
 // got then. Packets of a train are alike in all that is looked at here.
-[[gnu::always_inline]] inline void Nic::Impl::judge_packet(rte_mbuf* packet) {
+[[gnu::always_inline]] inline void Nic::Impl::dispatch_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
   if (!received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
@@ -167,12 +168,12 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   if (likely(train_qp != nullptr)) {
     receive_for(*train_qp, p, packet);
   } else {
-    judge_first(p, packet);
+    dispatch_first(p, packet);
   }
 }
 
-void Nic::Impl::judge_alone(const wire::Packet& p, rte_mbuf* packet) {
-  judge_first(p, packet);
+void Nic::Impl::dispatch_alone(const wire::Packet& p, rte_mbuf* packet) {
+  dispatch_first(p, packet);
   end_train();
 }
 
@@ -189,7 +190,7 @@ bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
   };
   for (uint32_t i = 0; i < kQpsAhead && i < bundled.count; ++i)
     prefetch_qp(raw(bundled.all[i].dest_qpn), QpPart::kSends);
-  judge_first(ack, bundle);
+  dispatch_first(ack, bundle);
   for (uint32_t i = bundled.next; i < bundled.count; ++i) {
     ahead(i);
     const BundledAck& other = bundled.all[i];
@@ -198,7 +199,7 @@ bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
       receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {
       other.apply_to(ack);
-      judge_first(ack, bundle);
+      dispatch_first(ack, bundle);
     }
   }
   counters.add(Counter::rx_bundles);
@@ -209,7 +210,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
   const bool bundle = is_bundle(packet);
   if (!bundle || !receive_bundle(packet)) {
     do {
-      judge_packet(packet);
+      dispatch_packet(packet);
     } while (bundle && step_bundle(packet, payload_references));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;

@@ -1,4 +1,4 @@
-// Judgement's short ways, inline: for impl.h's functions that every packet goes through.
+// The short ways of dispatch, inline: for impl.h's functions that every packet goes through.
 #pragma once
 
 #include <rte_branch_prediction.h>
@@ -37,7 +37,7 @@ namespace hostnic {
       window.has_hole() || window.classify(p.psn) != ReceiveWindow::Place::kFront)
     return false;
   if (!place_write(qp, p, payload) &&
-      execute(qp, p, payload, /*ahead=*/false).kind != Verdict::kDone)
+      execute(qp, p, payload, /*ahead=*/false).kind != RequestResult::kDone)
     return false;
   window.accept_in_order(packets);
   if (!p.more) ++qp.msn;

@@ -15,12 +15,12 @@ uint32_t receive_name(const QpContext& qp, uint32_t sn) {
 
 }  // namespace
 
-Verdict Nic::Impl::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
+RequestResult Nic::Impl::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
   const bool there = qp.srq != nullptr
                          ? bind_receives(qp, sn, ahead)
                          : qp.recv_entries != 0 && serial_distance(sn, receives_posted(qp)) > 0;
   if (there) return {};
-  return {.kind = Verdict::kRnr, .recv_status = std::nullopt, .sn = sn};
+  return {.kind = RequestResult::kRnr, .recv_status = std::nullopt, .sn = sn};
 }
 
 // Takes from the shared queue what is missing up to `sn`, all or nothing. What is bound stays

@@ -1,4 +1,4 @@
-// A request arrives at the responder: judged at the front, placed in any order, executed and
+// A request arrives at the responder: checked at the front, placed in any order, executed and
 // completed in PSN order (TRANSPORT.md rules 5..13, 16, 19, 28).
 #include <rte_branch_prediction.h>
 
@@ -22,31 +22,34 @@ bool is_atomic(Opcode opcode) {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
 }
 
-Verdict fatal(wire::NakCode code, uint32_t event) {
-  return {
-      .kind = Verdict::kFatal, .code = code, .event = event, .recv_status = std::nullopt, .sn = 0};
+RequestResult fatal(wire::NakCode code, uint32_t event) {
+  return {.kind = RequestResult::kFatal,
+          .code = code,
+          .event = event,
+          .recv_status = std::nullopt,
+          .sn = 0};
 }
-Verdict fatal_receive(wire::NakCode code, RecvStatus status, uint32_t sn) {
-  return {.kind = Verdict::kFatal,
+RequestResult fatal_receive(wire::NakCode code, RecvStatus status, uint32_t sn) {
+  return {.kind = RequestResult::kFatal,
           .code = code,
           .event = kEventRecvError,
           .recv_status = status,
           .sn = sn};
 }
 
-Verdict verdict_of(LocalError error, uint32_t sn) {
+RequestResult result_of(LocalError error, uint32_t sn) {
   return error == LocalError::kLength
              ? fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn)
              : fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
 }
 
-Verdict write_refused(const wire::Packet& p) {
-  Verdict verdict = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
+RequestResult write_refused(const wire::Packet& p) {
+  RequestResult outcome = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   if (p.opcode == Opcode::kWriteImm) {
-    verdict.recv_status = RecvStatus::kAccessError;
-    verdict.sn = p.recv_sn;
+    outcome.recv_status = RecvStatus::kAccessError;
+    outcome.sn = p.recv_sn;
   }
-  return verdict;
+  return outcome;
 }
 
 ReceiveEnd receive_end_of(const wire::Packet& p) {
@@ -155,9 +158,9 @@ bool Nic::Impl::execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* pa
     }
     return false;
   }
-  const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
-  if (likely(verdict.kind == Verdict::kDone)) return true;
-  refuse(qp, p, verdict);
+  const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+  if (likely(outcome.kind == RequestResult::kDone)) return true;
+  refuse(qp, p, outcome);
   return false;
 }
 
@@ -172,8 +175,8 @@ void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kReadRequest) {
     if (p.read.length_bytes != 0) {
       // A key that was good when the READ executed and is no longer.
-      const Verdict verdict = execute_read(qp, p);
-      if (verdict.kind == Verdict::kFatal) refuse_old_read(qp, p, verdict);
+      const RequestResult outcome = execute_read(qp, p);
+      if (outcome.kind == RequestResult::kFatal) refuse_old_read(qp, p, outcome);
     }
     if (p.ack_request) owe_ack(qp, p, false);
     return;
@@ -224,7 +227,7 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
     // Checked here also for packets that will be held: at the front a held packet can't answer RNR
     // any more (rule 13).
     if (serial_distance(qp.recv_next_sn, sn) < 0 ||
-        check_receive(qp, sn, /*ahead=*/true).kind != Verdict::kDone) {
+        check_receive(qp, sn, /*ahead=*/true).kind != RequestResult::kDone) {
       return false;
     }
   }
@@ -233,9 +236,9 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   } else {
     const bool ends_send = is_send(p.opcode) && !p.more;
     if (ends_send && !take_slot(qp.requests, p.psn, Slot::receive_end(p.reth.key))) return false;
-    const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
-    if (verdict.kind != Verdict::kDone) {
-      if (broken(Fault::errors_judged_ahead)) refuse(qp, p, verdict);
+    const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
+    if (outcome.kind != RequestResult::kDone) {
+      if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) release_slot(qp.requests, p.psn);
       return false;
     }
@@ -293,8 +296,8 @@ void Nic::Impl::drop_slots(ReceiveSpace& space) {
   }
 }
 
-Verdict Nic::Impl::execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
-                           bool ahead) {
+RequestResult Nic::Impl::execute(QpContext& qp, const wire::Packet& p,
+                                 std::span<const std::byte> payload, bool ahead) {
   if (unlikely(!fits_path_mtu(qp, p)))
     return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   switch (p.opcode) {
@@ -326,16 +329,16 @@ void Nic::Impl::note_read_answered(QpContext& qp, uint32_t read_number) {
   if (serial_distance(qp.reads_answered, read_number + 1) > 0) qp.reads_answered = read_number + 1;
 }
 
-Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
-                                 std::span<const std::byte> payload, bool ahead) {
+RequestResult Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
+                                       std::span<const std::byte> payload, bool ahead) {
   const bool consumes_receive = p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
-    // Of a WRITE_IMM only the last packet is judged (rule 15), and it is never placed ahead.
+    // Of a WRITE_IMM only the last packet is checked (rule 15), and it is never placed ahead.
     qp.takes_receives = true;
     if (p.recv_sn != qp.recv_next_sn)
       return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-    const Verdict verdict = check_receive(qp, p.recv_sn, ahead);
-    if (verdict.kind != Verdict::kDone) return verdict;
+    const RequestResult outcome = check_receive(qp, p.recv_sn, ahead);
+    if (outcome.kind != RequestResult::kDone) return outcome;
   }
   if (!payload.empty()) {
     const RemoteRange range =
@@ -348,7 +351,7 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
       case PlaceResult::kDone:
         break;
       case PlaceResult::kNotNow:
-        return {.kind = Verdict::kRetry};
+        return {.kind = RequestResult::kRetry};
       case PlaceResult::kMemoryGone:
         return write_refused(p);
     }
@@ -357,14 +360,15 @@ Verdict Nic::Impl::execute_write(QpContext& qp, const wire::Packet& p,
   return {};
 }
 
-Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
-                                std::span<const std::byte> payload, bool ahead) {
+RequestResult Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
+                                      std::span<const std::byte> payload, bool ahead) {
   const uint32_t sn = p.reth.key;
   qp.takes_receives = true;
   if (!ahead && sn != qp.recv_next_sn)
     return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-  if (const Verdict verdict = check_receive(qp, sn, ahead); verdict.kind != Verdict::kDone)
-    return verdict;
+  if (const RequestResult outcome = check_receive(qp, sn, ahead);
+      outcome.kind != RequestResult::kDone)
+    return outcome;
 
   PostedReceive receive;
   if (!load_receive(qp, sn, receive)) {
@@ -377,9 +381,10 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   if (p.opcode == Opcode::kSendInv) {  // never ahead: what precedes it may use the window
     invalidated = invalidatable(qp, p.invalidate_rkey);
     if (invalidated == nullptr) {
-      Verdict verdict = fatal_receive(wire::NakCode::kRemoteAccess, RecvStatus::kAccessError, sn);
-      verdict.event |= kEventAccessError;
-      return verdict;
+      RequestResult outcome =
+          fatal_receive(wire::NakCode::kRemoteAccess, RecvStatus::kAccessError, sn);
+      outcome.event |= kEventAccessError;
+      return outcome;
     }
   }
   prefetch_receives(qp, sn);
@@ -387,16 +392,15 @@ Verdict Nic::Impl::execute_send(QpContext& qp, const wire::Packet& p,
   const PlaceRequest request{qp.requests, p.psn, ahead, false};
   const PlaceResult result =
       scatter(qp, qp.recv_pd, request, receive.list(), p.reth.va, payload, error);
-  if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
-    return verdict_of(error, sn);
-  if (result == PlaceResult::kNotNow) return {.kind = Verdict::kRetry};
+  if (error != LocalError::kNone || result == PlaceResult::kMemoryGone) return result_of(error, sn);
+  if (result == PlaceResult::kNotNow) return {.kind = RequestResult::kRetry};
   if (invalidated != nullptr) unbind(*invalidated);
   if ((!ahead || broken(Fault::receive_completes_early)) && !p.more)
     complete_receive(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
   return {};
 }
 
-Verdict Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
+RequestResult Nic::Impl::execute_read(QpContext& qp, const wire::Packet& p) {
   // A zero-byte READ succeeds whatever its key (InfiniBand 9.7.4.1.4).
   if (p.reth.length_bytes == 0) {
     note_read_answered(qp, p.read.read_number);
@@ -420,8 +424,8 @@ bool Nic::Impl::reads_unanswered(const QpContext& qp) const {
   return (qp.read_jobs != 0 || qp.answers.any_out()) && !broken(Fault::atomic_overtakes_reads);
 }
 
-Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
-  if (reads_unanswered(qp)) return {.kind = Verdict::kRetry};
+RequestResult Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
+  if (reads_unanswered(qp)) return {.kind = RequestResult::kRetry};
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   const RemoteRange range = remote_range(qp, p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
   // On demand, nothing would be atomic with the CPU's (IBV_ODP_SUPPORT_ATOMIC is not advertised).
@@ -434,7 +438,7 @@ Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
     case AtomicResult::kDone:
       break;
     case AtomicResult::kBusy:
-      return {.kind = Verdict::kRetry};
+      return {.kind = RequestResult::kRetry};
     case AtomicResult::kMemoryGone:
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   }
@@ -446,25 +450,25 @@ Verdict Nic::Impl::execute_atomic(QpContext& qp, const wire::Packet& p) {
 }
 
 // The front can't be accepted: say so and remember (rules 6, 15, 28).
-void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verdict) {
-  switch (verdict.kind) {
-    case Verdict::kDone:
+void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome) {
+  switch (outcome.kind) {
+    case RequestResult::kDone:
       return;
-    case Verdict::kRetry:
+    case RequestResult::kRetry:
       // Said, too, for what is put off is no silence: the requester repeats it, and does not count.
       break;
-    case Verdict::kRnr:
+    case RequestResult::kRnr:
       qp.ack_kind = wire::AckKind::kRnrNak;
-      qp.rnr_sn = verdict.sn;
+      qp.rnr_sn = outcome.sn;
       counters.add(Counter::rnr_nak_sent);
       break;
-    case Verdict::kFatal:
+    case RequestResult::kFatal:
       qp.fatal = true;
-      qp.fatal_code = verdict.code;
+      qp.fatal_code = outcome.code;
       qp.fatal_psn = p.psn;
       counters.add(Counter::nak_sent);
-      if (verdict.recv_status) complete_receive(qp, verdict.sn, {}, *verdict.recv_status);
-      publish_event(qp, verdict.event | (verdict.recv_status ? uint32_t{kEventRecvError} : 0));
+      if (outcome.recv_status) complete_receive(qp, outcome.sn, {}, *outcome.recv_status);
+      publish_event(qp, outcome.event | (outcome.recv_status ? uint32_t{kEventRecvError} : 0));
       break;
   }
   owe_ack(qp, p, false);
@@ -475,10 +479,11 @@ void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const Verdict& verd
 // was still misses answers only its requester knows: to it the NAK is an error, or the echo of a
 // pull that the network has delayed or repeated. So this end does not fail; it says so once, and
 // who misses something asks again.
-void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p, const Verdict& verdict) {
+void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p,
+                                const RequestResult& outcome) {
   const bool waits = serial_distance(qp.reads_answered, p.read.read_number) >= 0;
   if (waits || broken(Fault::late_pull_is_fatal)) {
-    if (!qp.fatal || before(p.psn, qp.fatal_psn)) refuse(qp, p, verdict);
+    if (!qp.fatal || before(p.psn, qp.fatal_psn)) refuse(qp, p, outcome);
     return;
   }
   qp.old_read_refused = true;
@@ -500,12 +505,12 @@ void Nic::Impl::slide_requests(QpContext& qp) {
     const Slot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
       const wire::Packet p = held_headers(packet);
-      const Verdict verdict = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
-      if (verdict.kind == Verdict::kFatal) {
-        refuse(qp, p, verdict);
+      const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+      if (outcome.kind == RequestResult::kFatal) {
+        refuse(qp, p, outcome);
         return;
       }
-      if (verdict.kind != Verdict::kDone) break;  // room will come; tried again next turn
+      if (outcome.kind != RequestResult::kDone) break;  // room will come; tried again next turn
       if (!p.more) ++qp.msn;
       release_slot(space, psn);
       if (!broken(Fault::held_packet_leaks)) rte_pktmbuf_free(packet);

@@ -1,4 +1,4 @@
-// What comes back to the requester: ACKs (into the QP's cell, for the driver to judge) and READ or
+// What comes back to the requester: ACKs (into the QP's cell, for the driver to act on) and READ or
 // atomic answers (placed here).
 #include <algorithm>
 #include <bit>

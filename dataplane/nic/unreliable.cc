@@ -128,7 +128,8 @@ bool Nic::Impl::place_unreliable(QpContext& qp, const wire::Packet& p,
     return false;
   }
   const bool takes_receive = !message.is_write || wire::opcode_info(p.opcode).has_imm;
-  if (takes_receive && check_receive(qp, qp.recv_next_sn, /*ahead=*/false).kind != Verdict::kDone) {
+  if (takes_receive &&
+      check_receive(qp, qp.recv_next_sn, /*ahead=*/false).kind != RequestResult::kDone) {
     counters.add(Counter::rx_no_receive);
     return false;
   }
@@ -190,7 +191,7 @@ void Nic::Impl::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf*
     return;
   }
   const uint32_t sn = qp.recv_next_sn;
-  if (check_receive(qp, sn, /*ahead=*/false).kind != Verdict::kDone) {
+  if (check_receive(qp, sn, /*ahead=*/false).kind != RequestResult::kDone) {
     counters.add(Counter::rx_no_receive);
     return;
   }

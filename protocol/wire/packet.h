@@ -128,12 +128,12 @@ const char* to_string(ParseError error);
 // offset + payload does not exceed its message length, and equals it unless `more`; a UC WRITE's
 // first packet has fewer bytes than its message, an only one as many; a READ's range lies in its
 // RETH length; word_count <= kMaxSackWords; packets that carry no payload have none.
-// Addresses, keys, QPNs and sequence numbers are for the transport to judge.
+// Addresses, keys, QPNs and sequence numbers are for the transport to check.
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
 // A SEND says where in its message the payload belongs: whether it can be there. Part of parse()'s
-// judgement.
+// check.
 inline bool send_lengths_agree(const Packet& packet) {
   const uint64_t message_bytes = packet.reth.length_bytes;
   const uint64_t offset_bytes = packet.reth.va;

@@ -117,7 +117,7 @@ TEST(BundledPackets, ImpairmentsOnArrivalSeeAcks) {
 }
 
 // The ACK of a queue pair that has gone is nobody's, and the others get theirs.
-TEST(BundledPackets, AcksInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, AcksInABundleAreDispatchedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);
@@ -192,7 +192,7 @@ TEST(BundledPackets, ImpairmentsOnArrivalSeeRequests) {
 
 // What is wrong with one is nothing to those around it: a key that is none, a receive that is not
 // there yet, a queue pair that has gone.
-TEST(BundledPackets, RequestsInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, RequestsInABundleAreDispatchedOneByOne) {
   for (const SendOp op : {SendOp::kWrite, SendOp::kSend}) {
     WorldSettings settings = settings_with(true);
     settings.link.delay_ns = 20 * kMicrosecond;
@@ -229,7 +229,7 @@ TEST(BundledPackets, RequestsInABundleAreJudgedOneByOne) {
 }
 
 // The same of what is asked for: a key that is none, a queue pair that has gone.
-TEST(BundledPackets, ReadsInABundleAreJudgedOneByOne) {
+TEST(BundledPackets, ReadsInABundleAreDispatchedOneByOne) {
   WorldSettings settings = settings_with(true);
   settings.link.delay_ns = 20 * kMicrosecond;
   ManyConnections connections(settings);

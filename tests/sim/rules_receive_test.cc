@@ -14,7 +14,7 @@ using wire::Opcode;
 constexpr uint32_t kMtu = 4096;
 constexpr uint32_t kBadKey = 0x7777777;
 
-TEST(Rules, Rule6_ErrorsAreJudgedOnlyAtTheFront) {
+TEST(Rules, Rule6_ErrorsAreRaisedOnlyAtTheFront) {
   Pair pair;
   Recorder sent(pair.world);
   pair.world.impair(1, "rx drop nth 1 kind write");

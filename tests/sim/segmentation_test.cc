@@ -204,7 +204,7 @@ TEST(Segmentation, ImpairmentsOnArrivalSeePackets) {
 }
 
 // Only the packets that leave the region are refused.
-TEST(Segmentation, ABundleThatLeavesItsRegionIsJudgedPacketByPacket) {
+TEST(Segmentation, ABundleThatLeavesItsRegionIsDispatchedPacketByPacket) {
   for (const bool segmentation : {false, true}) {
     Pair pair({}, settings_with(segmentation));
     std::memset(pair.remote.data(), 0, Pair::kBytes);

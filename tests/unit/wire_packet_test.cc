@@ -164,8 +164,8 @@ TEST_P(EveryPacket, HeadersInThePaddingAreNoHeaders) {
   }
 }
 
-// Nor is a BTH in the padding judged: its version would be a different error.
-TEST(PacketErrors, BthInThePaddingIsNotJudged) {
+// Nor is a BTH in the padding looked at: its version would be a different error.
+TEST(PacketErrors, BthInThePaddingIsNotLookedAt) {
   Bytes bytes = frame(samples::packet(Opcode::kSend, 8), true);
   store_be16(&bytes[kIp + ipv4_offset::kTotalLength], kIpv4Bytes + kUdpBytes + kBthBytes - 1);
   store_be16(&bytes[kUdp + udp_offset::kLength], kUdpBytes + kBthBytes - 1);

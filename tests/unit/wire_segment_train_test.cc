@@ -128,7 +128,7 @@ TEST(SegmentTrain, ATrainMayBeginBehindAnotherQueuePairs) {
   }
 }
 
-// Each is judged by itself, whatever it repeats.
+// Each is looked at by itself, whatever it repeats.
 TEST(SegmentTrain, AcksAndReadRequestsDoNotFollow) {
   for (const Opcode opcode : {Opcode::kAck, Opcode::kReadRequest}) {
     const Bytes packet = samples::frame(samples::packet(opcode, 0), false);
