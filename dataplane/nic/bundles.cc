@@ -180,7 +180,7 @@ bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
   }
   QpContext* qp = first.dst_ip == settings.ip ? find_qp(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
-  if (qp == nullptr || !hears(*qp, first.src_ip, first.src_port, answer)) return false;
+  if (qp == nullptr || !accepts_from(*qp, first.src_ip, first.src_port, answer)) return false;
   state_of(*qp->client).data_arrived = true;
   const BorrowedPayload& payload = *borrowed_payload(bundle);
   if (!(answer ? receive_response_bundle(*qp, first, payload)
@@ -201,7 +201,7 @@ bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
 [[gnu::always_inline]] inline bool Nic::Impl::receive_bundled_request(
     wire::Packet& p, std::span<const std::byte> payload) {
   QpContext* const qp = find_qp(raw(p.dest_qpn));
-  if (qp == nullptr || !hears(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
+  if (qp == nullptr || !accepts_from(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
   state_of(*qp->client).data_arrived = true;
   return take_in_order(*qp, p, payload, 1);
 }

@@ -182,7 +182,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void dispatch_alone(const wire::Packet& p, rte_mbuf* packet);
   // receive.h
   static bool from_peer_of(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
-  static bool hears(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
+  static bool accepts_from(const QpContext& qp, Ipv4Address src_ip, uint16_t src_port, bool answer);
   static bool has_too_many_reads(const QpContext& qp, const wire::Packet& p);
   static void note_read_answered(QpContext& qp, uint32_t read_number);
   static bool fits_path_mtu(const QpContext& qp, const wire::Packet& p);
@@ -272,7 +272,7 @@ struct Nic::Impl final : public impair::PacketOps {
   void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
 
   // unreliable.cc
-  bool answers_to(const QpContext& qp, const wire::Packet& p) const;
+  bool opcode_fits_service(const QpContext& qp, const wire::Packet& p) const;
   void receive_unreliable(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool follow_message(QpContext& qp, const wire::Packet& p);
   void lose_message(QpContext& qp);

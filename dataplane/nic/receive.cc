@@ -100,7 +100,7 @@ bool Nic::Impl::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
 }
 
 // Whether the packet is of the queue pair's service.
-inline bool Nic::Impl::answers_to(const QpContext& qp, const wire::Packet& p) const {
+inline bool Nic::Impl::opcode_fits_service(const QpContext& qp, const wire::Packet& p) const {
   static constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd};
   static_assert(static_cast<size_t>(wire::Service::kReliable) == 0 &&
                 static_cast<size_t>(wire::Service::kUnreliable) == 1 &&
@@ -129,7 +129,7 @@ inline void Nic::Impl::receive_for(QpContext& qp, const wire::Packet& p, rte_mbu
   if (!listens) {
     if (!receive_management(p, packet) && !answer_in_time_wait(p))
       counters.add(Counter::rx_unknown_qp);
-  } else if (!answers_to(*qp, p)) {
+  } else if (!opcode_fits_service(*qp, p)) {
     counters.add(Counter::rx_wrong_service);
   } else if (qp->type == QpType::kUd) {
     receive_datagram(*qp, p, packet);
@@ -195,7 +195,7 @@ bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
     ahead(i);
     const BundledAck& other = bundled.all[i];
     QpContext* const qp = find_qp(raw(other.dest_qpn));
-    if (likely(qp != nullptr && hears(*qp, ack.src_ip, other.src_port, /*answer=*/true))) {
+    if (likely(qp != nullptr && accepts_from(*qp, ack.src_ip, other.src_port, /*answer=*/true))) {
       receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {
       other.apply_to(ack);

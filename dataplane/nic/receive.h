@@ -18,8 +18,8 @@ namespace hostnic {
 }
 
 // The same of RC, and that the queue pair is in a state in which nothing else matters.
-[[gnu::always_inline]] inline bool Nic::Impl::hears(const QpContext& qp, Ipv4Address src_ip,
-                                                    uint16_t src_port, bool answer) {
+[[gnu::always_inline]] inline bool Nic::Impl::accepts_from(const QpContext& qp, Ipv4Address src_ip,
+                                                           uint16_t src_port, bool answer) {
   return qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
          from_peer_of(qp, src_ip, src_port, answer);
 }
