@@ -23,7 +23,7 @@ constexpr uint32_t kTurnPackets = 32;
 constexpr size_t kMemoryBytes = 1 << 17;
 constexpr uint32_t kMaxTurns = 100;
 
-enum class Packets : uint8_t { kSingle, kSealed, kBundles };
+enum class Packets : uint8_t { kSingle, kWithIcrc, kBundles };
 enum class Direction : uint8_t { kWrites, kReads };
 
 class BothNics {
@@ -114,7 +114,7 @@ class BothNics {
   NicBenchSettings settings(uint32_t index, Packets packets, uint32_t qps) const {
     return {.index = index,
             .qps = qps,
-            .sealed = packets == Packets::kSealed,
+            .with_icrc = packets == Packets::kWithIcrc,
             .segmentation = packets == Packets::kBundles,
             .pools = &pools_.get()};
   }
@@ -247,7 +247,7 @@ HOSTNIC_BENCHMARK(nic_both)->Arg(64)->Arg(4096)->Arg(65536);
 void nic_both_bundles(benchmark::State& state) { run(state, Packets::kBundles); }
 HOSTNIC_BENCHMARK(nic_both_bundles)->Arg(65536);
 // Packets as on Ethernet: payload copied into them, ICRC made and checked.
-void nic_both_icrc(benchmark::State& state) { run(state, Packets::kSealed); }
+void nic_both_icrc(benchmark::State& state) { run(state, Packets::kWithIcrc); }
 HOSTNIC_BENCHMARK(nic_both_icrc)->Arg(64)->Arg(4096)->Arg(65536);
 
 }  // namespace

@@ -55,7 +55,7 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   nic.ip = address_of(settings.index);
   nic.mtu_bytes = kMtuBytes;
   nic.max_qps = settings.qps;
-  nic.always_icrc = settings.sealed;
+  nic.always_icrc = settings.with_icrc;
   nic.segmentation = settings.segmentation;
   nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
                                port);

@@ -54,7 +54,7 @@ class Buffer {
 struct NicBenchSettings {
   uint32_t index = 0;
   uint32_t qps = 1;
-  bool sealed = false;               // packets carry an ICRC: payload is copied into them
+  bool with_icrc = false;            // packets carry an ICRC: payload is copied into them
   bool segmentation = false;         // offload, where the port carries bundles
   const MbufPools* pools = nullptr;  // shared with other NICs; null: its own
 };

@@ -10,12 +10,12 @@ constexpr size_t kMemoryBytes = 1 << 20;
 constexpr uint32_t kMessagesPerTurn = 8;
 constexpr uint32_t kMaxTurns = 1000;
 
-void run(benchmark::State& state, bool sealed) {
+void run(benchmark::State& state, bool with_icrc) {
   const auto message_bytes = static_cast<uint32_t>(state.range(0));
   const uint32_t packets_per_message = (message_bytes + kMtuBytes - 1) / kMtuBytes;
   const Buffer memory(kMemoryBytes, 1);
   NullPort port;
-  NicBench nic(port, memory, {.index = 0, .sealed = sealed});
+  NicBench nic(port, memory, {.index = 0, .with_icrc = with_icrc});
   nic.connect(1, std::array{0x10010u}, kMtuBytes);
   Psn psn;
   uint64_t at = 0, expected = port.transmitted();

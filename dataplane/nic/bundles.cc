@@ -78,7 +78,7 @@ bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
 
 // Whether packets towards `peer` may leave in bundles.
 bool Nic::Impl::sends_bundles(int peer) const {
-  return settings.segmentation && !seals && !tx_stage &&
+  return settings.segmentation && !adds_icrc && !tx_stage &&
          (peer == kLoopbackPeer || port.carries_bundles());
 }
 
@@ -86,7 +86,7 @@ bool Nic::Impl::sends_bundles(int peer) const {
 const char* Nic::Impl::why_no_bundles() const {
   if (!settings.segmentation) return "as configured";
   if (!port.carries_bundles()) return "the port sends packets";
-  if (seals) return "ICRC";
+  if (adds_icrc) return "ICRC";
   return tx_stage ? "impairments" : nullptr;
 }
 

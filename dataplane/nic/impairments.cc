@@ -46,7 +46,7 @@ void* Nic::Impl::detach(void* packet) {
 // the next hop already.
 void Nic::Impl::corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) {
   auto* mbuf = static_cast<rte_mbuf*>(packet);
-  if ((mbuf->ol_flags & icrc_flag()) == 0) seal_in_place(mbuf);
+  if ((mbuf->ol_flags & icrc_flag()) == 0) add_icrc_in_place(mbuf);
   constexpr uint32_t kFirst = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   if (mbuf->data_len <= kFirst) return;
   auto* bytes = rte_pktmbuf_mtod(mbuf, uint8_t*);

@@ -80,7 +80,7 @@ rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
 // The same into an empty buffer. False: it does not fit.
 bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy);
 // Gives a packet of one segment without ICRC its pad and ICRC.
-void seal_in_place(rte_mbuf* packet);
+void add_icrc_in_place(rte_mbuf* packet);
 bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
 // Appends pad and ICRC behind the payload of a frame whose headers were built for them.
 void finish_icrc(std::byte* frame, const wire::Packet& headers);
@@ -127,7 +127,7 @@ struct Nic::Impl final : public impair::PacketOps {
   Port& port;
   Counters counters;
   TimeNs now = 0;
-  const bool seals;  // packets leave with ICRC
+  const bool adds_icrc;  // packets leave with ICRC
 
   std::vector<std::unique_ptr<QpContext>> qps;  // by index
   std::vector<uint8_t> generations;

@@ -34,7 +34,7 @@ Nic::Impl::Impl(const NicSettings& nic_settings, MrTable& mr_table, const MbufPo
       mrs(mr_table),
       pools(mbuf_pools),
       port(nic_port),
-      seals(!nic_port.is_wire() || nic_settings.always_icrc),
+      adds_icrc(!nic_port.is_wire() || nic_settings.always_icrc),
       slot_storage(static_cast<Slot*>(
           std::calloc(size_t{kSlotBlocks} * nic_settings.window, sizeof(Slot)))) {
   if (slot_storage == nullptr) throw std::bad_alloc();
@@ -221,7 +221,7 @@ std::string Nic::describe() const {
       "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
       nic.settings.name, ip_text(raw(nic.settings.ip)), nic.settings.prefix_length,
       nic.settings.mtu_bytes, nic.settings.window, wire::to_string(nic.settings.policy),
-      nic.seals ? "on" : "off", bundles, nic.clients.size(), qps, nic.port.describe());
+      nic.adds_icrc ? "on" : "off", bundles, nic.clients.size(), qps, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps() const {

@@ -118,7 +118,7 @@ rte_mbuf* Nic::Impl::build_small(const wire::FlowTemplate& flow, const wire::Pac
   if (packet == nullptr) return nullptr;
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
-      wire::build(flow, p, seals, sack_words, {frame, wire::kMaxHeaderBytes});
+      wire::build(flow, p, adds_icrc, sack_words, {frame, wire::kMaxHeaderBytes});
   if (!payload.empty()) std::memcpy(frame + header_bytes, payload.data(), payload.size());
   finish_linear(packet, p, header_bytes);
   return packet;

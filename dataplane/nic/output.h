@@ -40,11 +40,11 @@ inline void Nic::Impl::emit_open(Builder& bundle) {
   enqueue(packet, bundle.peer());
 }
 
-// Sets the lengths of a packet whose payload lies behind its headers in one buffer, and seals it if
-// this NIC's packets are.
+// Sets the lengths of a packet whose payload lies behind its headers in one buffer, and adds the
+// ICRC if this NIC's packets have one.
 inline void Nic::Impl::finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) {
   size_t bytes = header_bytes + p.payload_bytes;
-  if (seals) {
+  if (adds_icrc) {
     finish_icrc(rte_pktmbuf_mtod(packet, std::byte*), p);
     bytes += wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes;
     packet->ol_flags |= icrc_flag();

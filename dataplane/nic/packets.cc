@@ -63,7 +63,7 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   return true;
 }
 
-void seal_in_place(rte_mbuf* packet) {
+void add_icrc_in_place(rte_mbuf* packet) {
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   wire::Packet p;
   if (wire::parse({frame, packet->data_len}, packet->pkt_len, false, p) != wire::ParseError::kNone)

@@ -128,7 +128,7 @@ uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
 rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                                   bool& lost) {
   const std::byte* payload =
-      seals ? nullptr : mapped_address(*range.region, range.iova, p.payload_bytes);
+      adds_icrc ? nullptr : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
     rte_mbuf* packet =
         build_borrowing(qp.response_flow, p, {payload, range.region, qp.answers.count()});
@@ -144,7 +144,7 @@ rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const Re
   }
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
-      wire::build(qp.response_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
+      wire::build(qp.response_flow, p, adds_icrc, {}, {frame, wire::kMaxHeaderBytes});
   const MemoryAccess fetched =
       fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes);
   if (fetched != MemoryAccess::kDone) {

@@ -13,7 +13,7 @@ namespace hostnic {
 // How many packets of a train may leave now, towards `peer`.
 uint32_t Nic::Impl::train_room(int peer) const {
   const uint32_t queued = outputs[static_cast<size_t>(peer)].count;
-  return tx_stage || seals || queued >= kOutputRoom ? 0 : kOutputRoom - queued;
+  return tx_stage || adds_icrc || queued >= kOutputRoom ? 0 : kOutputRoom - queued;
 }
 
 // `count` packets, at least one and at most train_room(), like `p`, which is the first of them and

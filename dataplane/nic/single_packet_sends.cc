@@ -191,7 +191,7 @@ struct Nic::Impl::SinglePacketRun {
 // The queue is not empty. Returns how many have left, 0 where something else comes first.
 uint32_t Nic::Impl::send_single_packets(ClientState& client, DescriptorQueue& queue,
                                         uint32_t budget) {
-  if (tx_stage || seals) return 0;
+  if (tx_stage || adds_icrc) return 0;
   // Long messages need not wait for what several single-packet sends have in common.
   if (queue.front_length_bytes() > settings.mtu_bytes) return 0;
   SinglePacketTurn turn;

@@ -348,7 +348,9 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
 
 // Unreliable sends complete, and their memory is the program's again, before the peer has taken the
 // packet: these are copied (rule 31).
-bool Nic::Impl::may_borrow(const QpContext& qp) const { return !seals && qp.type == QpType::kRc; }
+bool Nic::Impl::may_borrow(const QpContext& qp) const {
+  return !adds_icrc && qp.type == QpType::kRc;
+}
 
 // Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
 rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
@@ -359,7 +361,7 @@ rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const
   if (packet == nullptr) return nullptr;
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
-      wire::build(qp.request_flow, p, seals, {}, {frame, wire::kMaxHeaderBytes});
+      wire::build(qp.request_flow, p, adds_icrc, {}, {frame, wire::kMaxHeaderBytes});
   std::byte* out = frame + header_bytes;
   uint32_t index = progress.sge_index, offset = progress.sge_offset;
   LocalError error = LocalError::kNone;

@@ -51,7 +51,7 @@ TEST(Rules, Rule31_RegionsCountThePacketsThatReferToThem) {
   EXPECT_EQ(pair.world.mrs().find(pair.lkey)->mbufs_out.load(), 0u);
 }
 
-TEST(Rules, Rule31_SealedPacketsAreCopies) {
+TEST(Rules, Rule31_PacketsWithIcrcAreCopies) {
   Pair pair({}, slow_wire(true));
   std::memset(pair.local.data(), 1, kMtu);
   pair.post(SendOp::kWrite, 1, pair.at(0, 100));
@@ -80,7 +80,7 @@ TEST(Rules, Rule31_ReadAnswersBorrowAndAreReadWhenPlaced) {
   }
 }
 
-TEST(Rules, Rule31_SealedReadAnswersAreCopies) {
+TEST(Rules, Rule31_ReadAnswersWithIcrcAreCopies) {
   Pair pair({}, slow_wire(true));
   std::memset(pair.remote.data(), 1, 3 * kMtu);
   pair.post(SendOp::kRead, 1, pair.at(0, 3 * kMtu));

@@ -240,12 +240,12 @@ TEST(Segmentation, WhatNeedsPacketsSwitchesItOff) {
     return pair.near_counter(Counter::tx_bundles);
   };
   const WorldSettings on = settings_with(true);
-  WorldSettings sealed = on, ethernet = on;
-  sealed.always_icrc = true;
+  WorldSettings with_icrc = on, ethernet = on;
+  with_icrc.always_icrc = true;
   ethernet.link.is_wire = false;
   EXPECT_EQ(bundles_sent(on, ""), 1u);
   EXPECT_EQ(bundles_sent(settings_with(false), ""), 0u);
-  EXPECT_EQ(bundles_sent(sealed, ""), 0u);
+  EXPECT_EQ(bundles_sent(with_icrc, ""), 0u);
   EXPECT_EQ(bundles_sent(ethernet, ""), 0u);
   EXPECT_EQ(bundles_sent(on, "tx delay 1us"), 0u);
 }
