@@ -16,7 +16,7 @@ namespace hostnic {
   X(psn_wraps_wrongly, "distances between PSNs ignore the wrap at 2^24")                       \
   X(bitmap_bit_ignored, "5: one bit in 64 of the receive bitmap reads as not received")        \
   X(sack_bit_ignored, "7: the sender overlooks one bit in 64 of an ACK's bitmap")              \
-  X(slide_too_far, "8: the base slides over a hole of one PSN")                                \
+  X(advance_too_far, "8: the base advances over a hole of one PSN")                            \
   X(receive_window_ignored, "5: a PSN beyond the window is taken for one inside it")           \
   X(peer_window_ignored, "27: more is in flight than the peer accepts")                        \
   X(ack_beyond_base, "7: an ACK's base lies one PSN beyond what was received")                 \
@@ -26,10 +26,10 @@ namespace hostnic {
   X(bit_set_before_place, "23: the bit is set before the packet has been checked and placed")  \
   X(late_bytes_overwrite, "9: late packets overwrite newer data")                              \
   X(late_range_forgotten, "9: a placed range is forgotten one PSN too early")                  \
-  X(tail_not_held, "10: the last packet of a WRITE does not wait for those before it")         \
+  X(tail_not_buffered, "10: the last packet of a WRITE does not wait for those before it")     \
   X(path_mtu_not_checked, "packets of a message may have another length than the path MTU")    \
   X(answer_length_not_checked, "17: READ answers may have another length than they stand for") \
-  X(answer_tail_not_held, "10: the last packet of a READ answer does not wait")                \
+  X(answer_tail_not_buffered, "10: the last packet of a READ answer does not wait")            \
   X(tail_cut_short, "the last byte of a partial last packet is not written")                   \
   X(packet_count_wrong, "whole multiples of the MTU count as one packet more")                 \
   X(errors_raised_ahead, "6: an error ahead of the front is fatal at once")                    \
@@ -94,10 +94,10 @@ namespace hostnic {
   X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")           \
   X(wake_up_lost, "21: the driver clears the dirty flag after it has read the cell")           \
   /* Buffers */                                                                                \
-  X(held_packet_leaks, "a held packet is not freed when it has been executed")                 \
+  X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \
   X(placed_range_leaks, "placed ranges of a destroyed queue pair stay in use")                 \
-  X(slot_block_leaks, "a queue pair's slots stay in use when nothing waits in them")           \
+  X(reorder_block_leaks, "a queue pair's slots stay in use when nothing waits in them")        \
   X(region_count_leaks, "31: a region still counts packets that are back")
 
 enum class Fault : uint8_t {

@@ -26,7 +26,7 @@ void window_in_order(benchmark::State& state) {
 HOSTNIC_BENCHMARK(window_in_order);
 
 // All but the first of `range` PSNs arrive, then the first: the base slides over all of them.
-void window_hole_and_slide(benchmark::State& state) {
+void window_hole_and_advance(benchmark::State& state) {
   const auto count = static_cast<uint32_t>(state.range(0));
   ReceiveWindow window;
   window.reset(Psn(0), kWindow);
@@ -44,7 +44,7 @@ void window_hole_and_slide(benchmark::State& state) {
   }
   report(state, state.iterations() * count);
 }
-HOSTNIC_BENCHMARK(window_hole_and_slide)->Arg(2)->Arg(64)->Arg(1024);
+HOSTNIC_BENCHMARK(window_hole_and_advance)->Arg(2)->Arg(64)->Arg(1024);
 
 // The bitmap of an ACK when every second of `range` PSNs is missing.
 void window_sack_words(benchmark::State& state) {

@@ -34,7 +34,7 @@ void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
 }  // namespace
 
 void step_bundled(rte_mbuf* packet, PayloadReferences& stock) {
-  wire::Packet p = held_headers(packet);
+  wire::Packet p = valid_headers(packet);
   switch (p.opcode) {
     case wire::Opcode::kAck:
       step_small<BundledAcks>(packet, p);

@@ -58,7 +58,7 @@ bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
   }
   BorrowedPayload& payload = payload_in(*packet);
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  wire::Packet p = held_headers(packet);
+  wire::Packet p = valid_headers(packet);
   payload.bytes += p.payload_bytes;
   p.psn += 1;
   p.reth.va += p.payload_bytes;

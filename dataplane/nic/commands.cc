@@ -374,18 +374,18 @@ void Nic::Impl::destroy_qp(ClientState& client, QpContext& qp) {
   free_indices.push_back(index);
 }
 
-// Nothing in the NIC's queues belongs to the QP any more: what was held or half-sent is dropped,
-// lists forget it. Its connection is over; the peer may not know yet.
+// Nothing in the NIC's queues belongs to the QP any more: what was buffered or half-sent is
+// dropped, lists forget it. Its connection is over; the peer may not know yet.
 void Nic::Impl::quiesce_qp(QpContext& qp) {
   enter_time_wait(qp);
   end_train();
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
-    drop_slots(*space);
+    drop_reorder_slots(*space);
     if (!broken(Fault::placed_range_leaks)) space->placed_ahead.clear(range_pool);
   }
-  for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
+  for (auto* list : {&ack_list, &ack_next, &report_list, &advance_list, &advance_next})
     std::erase(*list, &qp);
-  qp.on_ack_list = qp.ack_owed = qp.on_report_list = qp.on_slide_list = false;
+  qp.on_ack_list = qp.ack_owed = qp.on_report_list = qp.on_advance_list = false;
   for (ClientState* client : served) {
     for (SendProgress* progress : {&client->urgent, &client->normal}) {
       if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;

@@ -33,8 +33,8 @@ namespace hostnic {
   X(atomics_executed, "atomics executed")                                          \
   X(atomics_replayed, "duplicate atomics answered from the record")                \
   X(stale_epoch, "READ answers to an older epoch, dropped")                        \
-  X(held_packets, "packets held until all before them were placed")                \
-  X(hold_full, "early packets dropped because the hold budget was used up")        \
+  X(reorder_buffered, "packets kept until all before them were placed")            \
+  X(reorder_full, "early packets dropped because the reorder buffer was full")     \
   X(late_bytes_skipped, "bytes of late packets not written over newer data")       \
   X(bytes_copied_mapped, "payload bytes placed by memcpy")                         \
   X(bytes_copied_mem_fd, "payload bytes placed or fetched by system call")         \

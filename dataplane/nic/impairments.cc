@@ -28,14 +28,14 @@ impair::PacketInfo Nic::Impl::impairment_info(rte_mbuf* packet, const wire::Pack
 }
 
 void* Nic::Impl::clone(void* packet) {
-  return copy_packet(static_cast<rte_mbuf*>(packet), pools.hold);
+  return copy_packet(static_cast<rte_mbuf*>(packet), pools.copies);
 }
 
 // Nothing that waits may reference memory that its owner can change (rule 31).
 void* Nic::Impl::detach(void* packet) {
   auto* original = static_cast<rte_mbuf*>(packet);
   if (borrowed_payload(original) == nullptr) return original;
-  rte_mbuf* copy = copy_packet(original, pools.hold);
+  rte_mbuf* copy = copy_packet(original, pools.copies);
   if (copy != nullptr) copy->port = original->port;
   release_packet(original, payload_references);
   return copy;

@@ -43,7 +43,7 @@ inline constexpr uint32_t kBurst = 32;
 inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
 inline constexpr uint32_t kTxBudget = 32;   // packets per client, ring and turn: few, so that what
                                             // they need is still in the cache when they arrive
-inline constexpr uint32_t kSlideBudget =
+inline constexpr uint32_t kAdvanceBudget =
     64;                                    // PSNs per QP and turn that the base may pass (rule 8)
 inline constexpr uint32_t kAckEvery = 64;  // packets accepted without an ACK at most (rule 20)
 inline constexpr uint32_t kReadJobs = 1024;
@@ -55,7 +55,7 @@ inline constexpr uint32_t kOutputRoom =
 inline constexpr uint32_t kLoopbackCapacity = 512;
 inline constexpr uint32_t kMaxClients = 4096;
 inline constexpr uint32_t kPlacedRangeCapacity = 65536;
-inline constexpr uint32_t kSlotBlocks = 1024;
+inline constexpr uint32_t kReorderBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
 inline constexpr int kLoopbackPeer = kMaxPeers;  // in mbuf::port and QpContext::peer
 
@@ -65,7 +65,7 @@ inline std::span<const std::byte> first_segment_of(rte_mbuf* packet) {
 // The headers of a received packet.
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
 // Of one that waits in a slot: they were valid, or it would not be there.
-wire::Packet held_headers(rte_mbuf* packet);
+wire::Packet valid_headers(rte_mbuf* packet);
 // Payload of a received packet: contiguous, behind the headers or borrowed.
 inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
   const BorrowedPayload* borrowed = borrowed_payload(packet);
@@ -74,8 +74,8 @@ inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packe
               : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
           headers.payload_bytes};
 }
-// A copy in one segment from the hold pool, still without or with ICRC as the original. Null: no
-// buffer.
+// A copy in one segment from the pool of copies, still without or with ICRC as the original. Null:
+// no buffer.
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
 // The same into an empty buffer. False: it does not fit.
 bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy);
@@ -145,11 +145,11 @@ struct Nic::Impl final : public impair::PacketOps {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  std::unique_ptr<Slot[], Free> slot_storage;  // zero pages until used
-  std::vector<Slot*> free_slot_blocks;
-  uint32_t held_packets = 0, hold_limit = 0, hold_limit_per_space = 0;
+  std::unique_ptr<ReorderSlot[], Free> reorder_storage;  // zero pages until used
+  std::vector<ReorderSlot*> free_reorder_blocks;
+  uint32_t reorder_packets = 0, reorder_limit = 0, reorder_limit_per_space = 0;
 
-  std::vector<QpContext*> ack_list, ack_next, report_list, slide_list, slide_next;
+  std::vector<QpContext*> ack_list, ack_next, report_list, advance_list, advance_next;
   std::vector<ReadJob> read_jobs = std::vector<ReadJob>(kReadJobs);
   uint32_t read_head = 0, read_count = 0;
   bool answers_first = false;
@@ -204,8 +204,8 @@ struct Nic::Impl final : public impair::PacketOps {
   void note_message(QpContext& qp, const wire::Packet& p);
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  bool must_hold(const wire::Packet& p) const;
-  bool hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet);
+  bool needs_reorder_buffer(const wire::Packet& p) const;
+  bool enter_reorder_buffer(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet);
   RequestResult execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
                         bool ahead);
   RequestResult execute_write(QpContext& qp, const wire::Packet& p,
@@ -217,14 +217,14 @@ struct Nic::Impl final : public impair::PacketOps {
   bool reads_unanswered(const QpContext& qp) const;
   void refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
   void refuse_old_read(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
-  void slide_requests(QpContext& qp);
-  void slide_later(QpContext& qp);
-  bool take_slot(ReceiveSpace& space, Psn psn, Slot slot);
-  Slot release_slot(ReceiveSpace& space, Psn psn);
-  void drop_slots(ReceiveSpace& space);
+  void advance_requests(QpContext& qp);
+  void advance_later(QpContext& qp);
+  bool take_reorder_slot(ReceiveSpace& space, Psn psn, ReorderSlot slot);
+  ReorderSlot release_reorder_slot(ReceiveSpace& space, Psn psn);
+  void drop_reorder_slots(ReceiveSpace& space);
   void owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate);
   void owe_plain_ack(QpContext& qp);
-  uint32_t slide_turn();
+  uint32_t advance_windows();
   void ask_for_descriptors();
   void look_at_unserved();  // serving.cc, and the four that follow
   void serve(ClientState& client);
@@ -265,7 +265,7 @@ struct Nic::Impl final : public impair::PacketOps {
                        uint64_t bits);
   void note_trigger(QpContext& qp, const wire::Sack& sack);
   void fail_response(QpContext& qp, const wire::Packet& p, LocalError error);
-  void slide_responses(QpContext& qp);
+  void advance_responses(QpContext& qp);
   void report_responses(QpContext& qp);
   void publish_responses(QpContext& qp);
   void begin_pull(QpContext& qp, const SendDescriptor& d);

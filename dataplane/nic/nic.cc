@@ -35,16 +35,17 @@ Nic::Impl::Impl(const NicSettings& nic_settings, MrTable& mr_table, const MbufPo
       pools(mbuf_pools),
       port(nic_port),
       adds_icrc(!nic_port.is_wire() || nic_settings.always_icrc),
-      slot_storage(static_cast<Slot*>(
-          std::calloc(size_t{kSlotBlocks} * nic_settings.window, sizeof(Slot)))) {
-  if (slot_storage == nullptr) throw std::bad_alloc();
-  for (uint32_t i = 0; i < kSlotBlocks; ++i)
-    free_slot_blocks.push_back(&slot_storage[size_t{i} * settings.window]);
-  hold_limit = pools.hold->size / 4 * 3;                // the rest is for impairments
-  hold_limit_per_space = std::max(hold_limit / 4, 1u);  // one QP with a hole leaves room for others
+      reorder_storage(static_cast<ReorderSlot*>(
+          std::calloc(size_t{kReorderBlocks} * nic_settings.window, sizeof(ReorderSlot)))) {
+  if (reorder_storage == nullptr) throw std::bad_alloc();
+  for (uint32_t i = 0; i < kReorderBlocks; ++i)
+    free_reorder_blocks.push_back(&reorder_storage[size_t{i} * settings.window]);
+  reorder_limit = pools.copies->size / 4 * 3;  // the rest is for impairments
+  reorder_limit_per_space =
+      std::max(reorder_limit / 4, 1u);  // one QP with a hole leaves room for others
   qps.reserve(settings.max_qps + 16);
   generations.reserve(settings.max_qps + 16);
-  for (auto* list : {&ack_list, &ack_next, &report_list, &slide_list, &slide_next})
+  for (auto* list : {&ack_list, &ack_next, &report_list, &advance_list, &advance_next})
     list->reserve(settings.max_qps);
 }
 
@@ -70,7 +71,7 @@ uint32_t Nic::poll(TimeNs now_ns) {
   nic.now = now_ns;
   nic.look_at_unserved();
   nic.ask_for_descriptors();
-  uint32_t work = nic.slide_turn();
+  uint32_t work = nic.advance_windows();
   work += nic.receive_turn();
   nic.send_acks();
   work += nic.command_turn();
@@ -97,23 +98,23 @@ void Nic::Impl::ask_for_descriptors() {
     if (client->sends.waiting() < kTxBudget) client->channel->sends.prefetch(kTxBudget);
 }
 
-uint32_t Nic::Impl::slide_turn() {
-  slide_list.swap(slide_next);
-  for (QpContext* qp : slide_list) {
-    qp->on_slide_list = false;
+uint32_t Nic::Impl::advance_windows() {
+  advance_list.swap(advance_next);
+  for (QpContext* qp : advance_list) {
+    qp->on_advance_list = false;
     if (qp->requests.window.front_received() && !qp->fatal) {
       // An atomic at the front may have to wait for many turns.
       const Psn before = qp->requests.window.base();
-      slide_requests(*qp);
+      advance_requests(*qp);
       if (qp->requests.window.base() != before || qp->fatal) owe_plain_ack(*qp);
     }
     if (qp->responses.window.front_received()) {
-      slide_responses(*qp);
+      advance_responses(*qp);
       report_responses(*qp);
     }
   }
-  const auto done = static_cast<uint32_t>(slide_list.size());
-  slide_list.clear();
+  const auto done = static_cast<uint32_t>(advance_list.size());
+  advance_list.clear();
   return done;
 }
 
@@ -130,7 +131,7 @@ TimeNs Nic::next_deadline_ns() const {
 bool Nic::work_waiting() {
   Impl& nic = *impl_;
   if (nic.loopback_count != 0 || nic.read_count != 0) return true;
-  if (!nic.ack_list.empty() || !nic.slide_next.empty() || !nic.report_list.empty()) return true;
+  if (!nic.ack_list.empty() || !nic.advance_next.empty() || !nic.report_list.empty()) return true;
   for (uint32_t peer = 0; peer < nic.output_peers; ++peer) {
     if (nic.outputs[peer].count != 0) return true;
   }
@@ -244,9 +245,9 @@ std::vector<std::string> Nic::describe_qps() const {
 NicGauges Nic::gauges() const {
   const Impl& nic = *impl_;
   NicGauges g;
-  g.held_packets = nic.held_packets;
-  g.hold_limit = nic.hold_limit;
-  g.slot_blocks = kSlotBlocks - static_cast<uint32_t>(nic.free_slot_blocks.size());
+  g.reorder_packets = nic.reorder_packets;
+  g.reorder_limit = nic.reorder_limit;
+  g.reorder_blocks = kReorderBlocks - static_cast<uint32_t>(nic.free_reorder_blocks.size());
   g.placed_ranges = kPlacedRangeCapacity - nic.range_pool.available();
   g.read_jobs = nic.read_count;
   g.read_jobs_limit = kReadJobs;
@@ -256,14 +257,14 @@ NicGauges Nic::gauges() const {
     if (qp == nullptr) continue;
     ++g.qps;
     for (const ReceiveSpace* space : {&qp->requests, &qp->responses}) {
-      g.slots += space->slots_used;
+      g.reorder_slots += space->reorder_slots_used;
       g.received_ahead = std::max(g.received_ahead, space->window.received_ahead());
     }
   }
   for (const OutputQueue& queue : nic.outputs)
     g.output_packets = std::max(g.output_packets, queue.count);
   for (const auto* list :
-       {&nic.ack_list, &nic.ack_next, &nic.report_list, &nic.slide_list, &nic.slide_next})
+       {&nic.ack_list, &nic.ack_next, &nic.report_list, &nic.advance_list, &nic.advance_next})
     g.longest_list = std::max(g.longest_list, static_cast<uint32_t>(list->size()));
   for (const auto& stage : {nic.rx_stage.get(), nic.tx_stage.get()})
     g.impaired_packets += stage == nullptr ? 0 : static_cast<uint32_t>(stage->queued());

@@ -50,7 +50,7 @@ struct MbufPools {
       nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
   rte_mempool* control = nullptr;  // ACKs, ARP: small and never starved by data
   rte_mempool* resend = nullptr;   // whole packets, for retransmissions when the others are empty
-  rte_mempool* hold = nullptr;     // copies of packets held, delayed or corrupted
+  rte_mempool* copies = nullptr;   // copies of packets reordered, delayed or corrupted
 };
 // Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
 // about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
@@ -62,14 +62,14 @@ void free_mbuf_pools(MbufPools& pools);
 // on the lcore.
 struct NicGauges {
   uint32_t qps = 0;
-  uint32_t held_packets = 0, hold_limit = 0;    // early tails
-  uint32_t slot_blocks = 0, slots = 0;          // what waits for the front, all QPs together
-  uint32_t received_ahead = 0;                  // of the front, by the QP that has most
-  uint32_t placed_ranges = 0;                   // placed beyond a hole
-  uint32_t read_jobs = 0, read_jobs_limit = 0;  // READ answers not sent yet
+  uint32_t reorder_packets = 0, reorder_limit = 0;  // early tails
+  uint32_t reorder_blocks = 0, reorder_slots = 0;   // what waits for the front, all QPs together
+  uint32_t received_ahead = 0;                      // of the front, by the QP that has most
+  uint32_t placed_ranges = 0;                       // placed beyond a hole
+  uint32_t read_jobs = 0, read_jobs_limit = 0;      // READ answers not sent yet
   uint32_t loopback = 0, loopback_limit = 0;
   uint32_t output_packets = 0;    // fullest queue towards the port
-  uint32_t longest_list = 0;      // of QPs to acknowledge, report or slide
+  uint32_t longest_list = 0;      // of QPs to acknowledge, report or advance
   uint32_t impaired_packets = 0;  // inside the impairment stages
 };
 

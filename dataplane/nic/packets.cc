@@ -37,7 +37,7 @@ wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
                      (packet->ol_flags & icrc_flag()) != 0, headers);
 }
 
-wire::Packet held_headers(rte_mbuf* packet) {
+wire::Packet valid_headers(rte_mbuf* packet) {
   wire::Packet headers;
   parse_packet(packet, headers);
   return headers;
@@ -111,9 +111,9 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
   pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
   pools.resend = make_pool(name_prefix + "_resend", 1023 * scale, 0, packet_room, socket);
-  pools.hold = make_pool(name_prefix + "_hold", 8191 * scale, 0, packet_room, socket);
+  pools.copies = make_pool(name_prefix + "_copies", 8191 * scale, 0, packet_room, socket);
   if (pools.header == nullptr || pools.data == nullptr || pools.control == nullptr ||
-      pools.resend == nullptr || pools.hold == nullptr) {
+      pools.resend == nullptr || pools.copies == nullptr) {
     const int error = rte_errno;
     free_mbuf_pools(pools);
     rte_errno = error;
@@ -122,7 +122,7 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
 }
 
 void free_mbuf_pools(MbufPools& pools) {
-  for (rte_mempool* pool : {pools.header, pools.data, pools.control, pools.resend, pools.hold})
+  for (rte_mempool* pool : {pools.header, pools.data, pools.control, pools.resend, pools.copies})
     rte_mempool_free(pool);
   pools = {};
 }

@@ -23,14 +23,16 @@ namespace hostnic {
 // Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
 inline constexpr uint32_t kAtomicRecords = 16;
 
-// What waits in a PSN's slot until the base reaches it. A slot is a tagged word: 0 nothing, an mbuf
-// pointer (held packet), or a receive SN shifted left with the low bit set (a SEND whose last
-// packet has been placed).
-class Slot {
+// What waits in a PSN's place in the reorder buffer until the base reaches it. A slot is a tagged
+// word: 0 nothing, an mbuf pointer (buffered packet), or a receive SN shifted left with the low bit
+// set (a SEND whose last packet has been placed).
+class ReorderSlot {
  public:
-  Slot() = default;
-  static Slot held(rte_mbuf* packet) { return Slot(reinterpret_cast<uintptr_t>(packet)); }
-  static Slot receive_end(uint32_t sn) { return Slot(uint64_t{sn} << 1 | 1); }
+  ReorderSlot() = default;
+  static ReorderSlot of_packet(rte_mbuf* packet) {
+    return ReorderSlot(reinterpret_cast<uintptr_t>(packet));
+  }
+  static ReorderSlot receive_end(uint32_t sn) { return ReorderSlot(uint64_t{sn} << 1 | 1); }
   bool empty() const { return word_ == 0; }
   rte_mbuf* packet() const {
     return (word_ & 1) != 0 ? nullptr : reinterpret_cast<rte_mbuf*>(word_);
@@ -38,29 +40,31 @@ class Slot {
   uint32_t sn() const { return static_cast<uint32_t>(word_ >> 1); }
 
  private:
-  explicit Slot(uint64_t word) : word_(word) {}
+  explicit ReorderSlot(uint64_t word) : word_(word) {}
   uint64_t word_ = 0;
 };
 
-// One PSN space's receive side: window, slots, and what was placed beyond the front.
+// One PSN space's receive side: window, reorder buffer, and what was placed beyond the front.
 struct ReceiveSpace {
-  Slot* slots = nullptr;  // a block of the NIC's slot pool while anything waits, indexed by PSN
-                          // modulo the window
-  uint32_t slots_used = 0;
-  uint32_t held_packets = 0;  // of them: packets
+  ReorderSlot* reorder_slots = nullptr;  // a block of the NIC's slot pool while anything waits,
+                                         // indexed by PSN modulo the window
+  uint32_t reorder_slots_used = 0;
+  uint32_t reorder_packets = 0;  // of them: packets
   PlacedRanges placed_ahead;
   ReceiveWindow window;  // its bitmap last
 
-  Slot& slot(Psn psn) { return slots[psn.value() & (window.window() - 1)]; }
+  ReorderSlot& reorder_slot(Psn psn) { return reorder_slots[psn.value() & (window.window() - 1)]; }
   // Passes PSNs that have been received, up to `limit`, while nothing waits in any slot. Returns
   // how many.
-  uint32_t pass_without_slots(uint32_t limit) {
-    if (slots != nullptr) return 0;
+  uint32_t pass_without_reordering(uint32_t limit) {
+    if (reorder_slots != nullptr) return 0;
     const uint32_t run = std::min(window.front_run(), limit);
     window.advance_over(run);
     return run;
   }
-  Slot waiting(Psn psn) { return slots == nullptr ? Slot() : slot(psn); }
+  ReorderSlot waiting(Psn psn) {
+    return reorder_slots == nullptr ? ReorderSlot() : reorder_slot(psn);
+  }
 };
 
 // What completes a receive.
@@ -115,7 +119,7 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t incoming_request_tag = 0;  // flow_tag() of the UDP source ports that the peer must use
   uint16_t incoming_response_tag = 0;
   bool on_report_list = false;
-  bool on_slide_list = false;  // the base can move further in the next turn (rule 8)
+  bool on_advance_list = false;  // the base can move further in the next turn (rule 8)
 
   // Requester.
   alignas(kCacheLineBytes) QpPackets packets;

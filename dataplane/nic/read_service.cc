@@ -2,8 +2,8 @@
 // target's process (rules 16..19).
 //
 // On the virtual wire answers are not copied but borrow the memory, so what they say is read when
-// they are placed (or first delayed, held or copied), one after the other. For the requester that
-// is as good as when they were sent, as long as no later answer is read earlier: what can't be
+// they are placed (or first delayed, buffered or copied), one after the other. For the requester
+// that is as good as when they were sent, as long as no later answer is read earlier: what can't be
 // borrowed, and what an atomic does, waits until no borrowed answer of the queue pair is out (rules
 // 18, 31).
 #include <algorithm>

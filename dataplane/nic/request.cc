@@ -117,7 +117,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
       window.accept_in_order();
       if (!p.more) ++qp.msn;
       note_message(qp, p);
-      if (unlikely(filled_hole)) slide_requests(qp);
+      if (unlikely(filled_hole)) advance_requests(qp);
       if (p.ack_request || filled_hole || ++qp.unacknowledged >= kAckEvery) owe_ack(qp, p, false);
       return;
     }
@@ -152,9 +152,9 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
 // Anything but a WRITE that place_write() takes. False: it stays the front.
 bool Nic::Impl::execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
-    if (hold(qp.requests, p, packet)) {
+    if (enter_reorder_buffer(qp.requests, p, packet)) {
       qp.requests.window.set(p.psn);
-      slide_later(qp);
+      advance_later(qp);
     }
     return false;
   }
@@ -197,7 +197,7 @@ void Nic::Impl::receive_old_request(QpContext& qp, const wire::Packet& p) {
 
 // Rule 10: what must not be visible before all that precedes it, and what can only execute in
 // order.
-bool Nic::Impl::must_hold(const wire::Packet& p) const {
+bool Nic::Impl::needs_reorder_buffer(const wire::Packet& p) const {
   switch (p.opcode) {
     case Opcode::kReadRequest:
     case Opcode::kCompareSwap:
@@ -208,7 +208,7 @@ bool Nic::Impl::must_hold(const wire::Packet& p) const {
     case Opcode::kWriteOnly: {
       if (settings.ordering == Ordering::kStrict) return true;
       if (p.more || settings.ordering == Ordering::kRelaxed) return false;
-      if (broken(Fault::tail_not_held)) return false;
+      if (broken(Fault::tail_not_buffered)) return false;
       const MemoryRegionEntry* region = const_cast<MrTable&>(mrs).find(p.reth.key);
       return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
     }
@@ -224,22 +224,23 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
-    // Checked here also for packets that will be held: at the front a held packet can't answer RNR
-    // any more (rule 13).
+    // Checked here also for packets that will be buffered: at the front a buffered packet can't
+    // answer RNR any more (rule 13).
     if (serial_distance(qp.recv_next_sn, sn) < 0 ||
         check_receive(qp, sn, /*ahead=*/true).kind != RequestResult::kDone) {
       return false;
     }
   }
-  if (must_hold(p)) {
-    if (!hold(qp.requests, p, packet)) return false;
+  if (needs_reorder_buffer(p)) {
+    if (!enter_reorder_buffer(qp.requests, p, packet)) return false;
   } else {
     const bool ends_send = is_send(p.opcode) && !p.more;
-    if (ends_send && !take_slot(qp.requests, p.psn, Slot::receive_end(p.reth.key))) return false;
+    if (ends_send && !take_reorder_slot(qp.requests, p.psn, ReorderSlot::receive_end(p.reth.key)))
+      return false;
     const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
     if (outcome.kind != RequestResult::kDone) {
       if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
-      if (ends_send) release_slot(qp.requests, p.psn);
+      if (ends_send) release_reorder_slot(qp.requests, p.psn);
       return false;
     }
     if (ends_send) write_receive(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
@@ -248,51 +249,52 @@ bool Nic::Impl::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   return true;
 }
 
-bool Nic::Impl::take_slot(ReceiveSpace& space, Psn psn, Slot slot) {
-  if (space.slots == nullptr) {
-    if (free_slot_blocks.empty()) return false;
-    space.slots = free_slot_blocks.back();
-    free_slot_blocks.pop_back();
+bool Nic::Impl::take_reorder_slot(ReceiveSpace& space, Psn psn, ReorderSlot slot) {
+  if (space.reorder_slots == nullptr) {
+    if (free_reorder_blocks.empty()) return false;
+    space.reorder_slots = free_reorder_blocks.back();
+    free_reorder_blocks.pop_back();
   }
-  space.slot(psn) = slot;
-  ++space.slots_used;
+  space.reorder_slot(psn) = slot;
+  ++space.reorder_slots_used;
   return true;
 }
 
-Slot Nic::Impl::release_slot(ReceiveSpace& space, Psn psn) {
-  if (space.slots == nullptr) return {};
-  Slot& place = space.slot(psn);
-  const Slot slot = place;
+ReorderSlot Nic::Impl::release_reorder_slot(ReceiveSpace& space, Psn psn) {
+  if (space.reorder_slots == nullptr) return {};
+  ReorderSlot& place = space.reorder_slot(psn);
+  const ReorderSlot slot = place;
   if (slot.empty()) return slot;
-  place = Slot();
+  place = ReorderSlot();
   if (slot.packet() != nullptr) {
-    --held_packets;
-    --space.held_packets;
+    --reorder_packets;
+    --space.reorder_packets;
   }
-  if (--space.slots_used == 0) {
-    if (!broken(Fault::slot_block_leaks)) free_slot_blocks.push_back(space.slots);
-    space.slots = nullptr;
+  if (--space.reorder_slots_used == 0) {
+    if (!broken(Fault::reorder_block_leaks)) free_reorder_blocks.push_back(space.reorder_slots);
+    space.reorder_slots = nullptr;
   }
   return slot;
 }
 
-bool Nic::Impl::hold(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet) {
-  const bool within_budget = held_packets < hold_limit && space.held_packets < hold_limit_per_space;
-  rte_mbuf* copy = within_budget ? copy_packet(packet, pools.hold) : nullptr;
-  if (copy == nullptr || !take_slot(space, p.psn, Slot::held(copy))) {
-    counters.add(Counter::hold_full);
+bool Nic::Impl::enter_reorder_buffer(ReceiveSpace& space, const wire::Packet& p, rte_mbuf* packet) {
+  const bool within_budget =
+      reorder_packets < reorder_limit && space.reorder_packets < reorder_limit_per_space;
+  rte_mbuf* copy = within_budget ? copy_packet(packet, pools.copies) : nullptr;
+  if (copy == nullptr || !take_reorder_slot(space, p.psn, ReorderSlot::of_packet(copy))) {
+    counters.add(Counter::reorder_full);
     rte_pktmbuf_free(copy);
     return false;
   }
-  ++held_packets;
-  ++space.held_packets;
-  counters.add(Counter::held_packets);
+  ++reorder_packets;
+  ++space.reorder_packets;
+  counters.add(Counter::reorder_buffered);
   return true;
 }
 
-void Nic::Impl::drop_slots(ReceiveSpace& space) {
-  for (uint32_t i = 0; space.slots != nullptr && i < space.window.window(); ++i) {
-    rte_pktmbuf_free(release_slot(space, Psn(i)).packet());
+void Nic::Impl::drop_reorder_slots(ReceiveSpace& space) {
+  for (uint32_t i = 0; space.reorder_slots != nullptr && i < space.window.window(); ++i) {
+    rte_pktmbuf_free(release_reorder_slot(space, Psn(i)).packet());
   }
 }
 
@@ -493,18 +495,18 @@ void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p,
 }
 
 // Moves the base over everything received, processing slots in PSN order (rule 8).
-void Nic::Impl::slide_requests(QpContext& qp) {
+void Nic::Impl::advance_requests(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
-  uint32_t budget = kSlideBudget;
+  uint32_t budget = kAdvanceBudget;
   while (space.window.front_received() && budget-- != 0 && !qp.fatal) {
-    if (const uint32_t passed = space.pass_without_slots(budget + 1); passed != 0) {
+    if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
       budget -= passed - 1;
       continue;
     }
     const Psn psn = space.window.base();
-    const Slot slot = space.waiting(psn);
+    const ReorderSlot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
-      const wire::Packet p = held_headers(packet);
+      const wire::Packet p = valid_headers(packet);
       const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
       if (outcome.kind == RequestResult::kFatal) {
         refuse(qp, p, outcome);
@@ -512,10 +514,10 @@ void Nic::Impl::slide_requests(QpContext& qp) {
       }
       if (outcome.kind != RequestResult::kDone) break;  // room will come; tried again next turn
       if (!p.more) ++qp.msn;
-      release_slot(space, psn);
-      if (!broken(Fault::held_packet_leaks)) rte_pktmbuf_free(packet);
+      release_reorder_slot(space, psn);
+      if (!broken(Fault::buffered_packet_leaks)) rte_pktmbuf_free(packet);
     } else if (!slot.empty()) {
-      release_slot(space, psn);
+      release_reorder_slot(space, psn);
       if (slot.sn() != qp.recv_next_sn) {
         wire::Packet last;
         last.psn = psn;
@@ -528,13 +530,13 @@ void Nic::Impl::slide_requests(QpContext& qp) {
     space.window.advance();
   }
   space.placed_ahead.release_before(range_pool, space.window.base());
-  if (space.window.front_received() && !qp.fatal) slide_later(qp);
+  if (space.window.front_received() && !qp.fatal) advance_later(qp);
 }
 
-void Nic::Impl::slide_later(QpContext& qp) {
-  if (qp.on_slide_list) return;
-  qp.on_slide_list = true;
-  slide_next.push_back(&qp);
+void Nic::Impl::advance_later(QpContext& qp) {
+  if (qp.on_advance_list) return;
+  qp.on_advance_list = true;
+  advance_next.push_back(&qp);
 }
 
 }  // namespace hostnic

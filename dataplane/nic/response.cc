@@ -137,8 +137,8 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
   const bool ahead = where == Place::kAhead;
   if (ahead) counters.add(Counter::out_of_sequence);
   if (ahead && !p.more && settings.ordering != Ordering::kRelaxed &&
-      !broken(Fault::answer_tail_not_held)) {
-    if (!hold(space, p, packet)) return;
+      !broken(Fault::answer_tail_not_buffered)) {
+    if (!enter_reorder_buffer(space, p, packet)) return;
     space.window.set(p.psn);
     report_responses(qp);
     return;
@@ -155,7 +155,7 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
   } else {
     const bool filled_hole = space.window.has_hole();
     space.window.accept_in_order();
-    if (filled_hole) slide_responses(qp);
+    if (filled_hole) advance_responses(qp);
   }
   report_responses(qp);
 }
@@ -211,21 +211,21 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint3
   return error;
 }
 
-void Nic::Impl::slide_responses(QpContext& qp) {
+void Nic::Impl::advance_responses(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
-  uint32_t budget = kSlideBudget;
+  uint32_t budget = kAdvanceBudget;
   while (space.window.front_received() && budget-- != 0) {
-    if (const uint32_t passed = space.pass_without_slots(budget + 1); passed != 0) {
+    if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
       budget -= passed - 1;
       continue;
     }
     const Psn psn = space.window.base();
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
-      const wire::Packet p = held_headers(packet);
+      const wire::Packet p = valid_headers(packet);
       ResponseMiss miss = ResponseMiss::kNone;
       const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, miss);
       if (miss == ResponseMiss::kNotNow) break;  // tried again next turn
-      release_slot(space, psn);
+      release_reorder_slot(space, psn);
       rte_pktmbuf_free(packet);
       if (error != LocalError::kNone) {
         fail_response(qp, p, error);
@@ -235,7 +235,7 @@ void Nic::Impl::slide_responses(QpContext& qp) {
     space.window.advance();
   }
   space.placed_ahead.release_before(range_pool, space.window.base());
-  if (space.window.front_received()) slide_later(qp);
+  if (space.window.front_received()) advance_later(qp);
 }
 
 // Makes the response window visible to the driver.
@@ -271,9 +271,9 @@ void Nic::Impl::begin_pull(QpContext& qp, const SendDescriptor& d) {
 void Nic::Impl::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   ReceiveSpace& space = qp.responses;
   const uint32_t window = space.window.window();
-  for (uint32_t i = 0; i < window && space.slots != nullptr; ++i) {
+  for (uint32_t i = 0; i < window && space.reorder_slots != nullptr; ++i) {
     const Psn psn = space.window.base() + i;
-    if (distance(keep_until, psn) >= 0) rte_pktmbuf_free(release_slot(space, psn).packet());
+    if (distance(keep_until, psn) >= 0) rte_pktmbuf_free(release_reorder_slot(space, psn).packet());
   }
   space.window.forget_from(keep_until);
   space.placed_ahead.release_from(range_pool, keep_until);

@@ -98,7 +98,7 @@ class ReceiveWindow {
   }
   // Whether the front has been received, so that advance() may pass it.
   bool front_received() const {
-    if (broken(Fault::slide_too_far) && ahead_ != 0 && bits_.test(base_ + 1)) return true;
+    if (broken(Fault::advance_too_far) && ahead_ != 0 && bits_.test(base_ + 1)) return true;
     return ahead_ != 0 && bits_.test(base_);
   }
   void advance() {
@@ -110,7 +110,7 @@ class ReceiveWindow {
   // How many PSNs from the front on have been received in a row, up to 64; advance_over() passes
   // that many at once.
   uint32_t front_run() const {
-    if (broken(Fault::slide_too_far) || broken(Fault::bitmap_bit_ignored))
+    if (broken(Fault::advance_too_far) || broken(Fault::bitmap_bit_ignored))
       return front_received() ? 1 : 0;
     return ahead_ == 0 ? 0 : static_cast<uint32_t>(std::countr_one(bits_.extract(base_)));
   }

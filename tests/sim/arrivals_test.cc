@@ -22,7 +22,7 @@ TEST(Arrivals, Rule5_ACorruptedPacketPlacesNothing) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 8 * kMtu));
 }
 
-TEST(Arrivals, Rule10_TheTailOfAReadIsHeldUntilTheHoleIsFilled) {
+TEST(Arrivals, Rule10_TheTailOfAReadIsBufferedUntilTheHoleIsFilled) {
   Pair pair;
   std::memset(pair.remote.data(), 0x5a, Pair::kBytes);
   pair.world.impair(0, "rx drop nth 2 kind read-response");
@@ -31,7 +31,7 @@ TEST(Arrivals, Rule10_TheTailOfAReadIsHeldUntilTheHoleIsFilled) {
   pair.world.run_for(20 * kMicrosecond);
   EXPECT_TRUE(equal(pair.local, 2 * kMtu, pair.remote, 0, kMtu));
   EXPECT_FALSE(equal(pair.local, 3 * kMtu, pair.remote, 0, kMtu)) << "the tail was not held";
-  EXPECT_EQ(pair.near_counter(Counter::held_packets), 1u);
+  EXPECT_EQ(pair.near_counter(Counter::reorder_buffered), 1u);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
 }

@@ -275,7 +275,7 @@ TEST(BundledPackets, ARequestInABundleMayComeAhead) {
     for (uint32_t i = 0; i < kCount; ++i) connections.post(i, op);
     world.run_for(5 * kMicrosecond);
     EXPECT_EQ(world.host(1).counter(Counter::out_of_sequence), 1u);
-    EXPECT_EQ(world.host(1).counter(Counter::held_packets), 1u);
+    EXPECT_EQ(world.host(1).counter(Counter::reorder_buffered), 1u);
     EXPECT_GE(world.host(1).counter(Counter::rx_bundles), 2u);
     for (uint32_t i = 0; i < kCount; ++i) {
       Endpoint& near = *connections.near[i];

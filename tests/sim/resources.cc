@@ -83,7 +83,7 @@ std::map<PoolKind, MbufPools>& unused_pools() {
 }  // namespace
 
 std::array<rte_mempool*, 5> all_of(const MbufPools& pools) {
-  return {pools.header, pools.data, pools.control, pools.resend, pools.hold};
+  return {pools.header, pools.data, pools.control, pools.resend, pools.copies};
 }
 
 MbufPools take_pools(uint32_t mtu_bytes, double scale) {

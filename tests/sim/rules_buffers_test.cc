@@ -141,14 +141,14 @@ TEST(Rules, Rule31_DelayedPacketsAreCopies) {
   }
 }
 
-TEST(Rules, Rule31_HeldPacketsAreCopies) {
+TEST(Rules, Rule31_BufferedPacketsAreCopies) {
   Pair pair;
   std::memset(pair.local.data(), 1, 2 * kMtu);
   pair.world.impair(1, "rx drop nth 1 kind write");
   pair.world.impair(0, "rx delay 100us kind ack");
   pair.post(SendOp::kWrite, 1, pair.at(0, 2 * kMtu));
   pair.world.run_for(50 * kMicrosecond);
-  ASSERT_EQ(pair.far_counter(Counter::held_packets), 1u);
+  ASSERT_EQ(pair.far_counter(Counter::reorder_buffered), 1u);
   EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey));
   std::memset(pair.local.data(), 2, 2 * kMtu);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);

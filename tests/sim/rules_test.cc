@@ -50,7 +50,7 @@ TEST(Rules, Rule9_LatePacketsNeverOverwriteNewerData) {
   EXPECT_GE(pair.far_counter(Counter::late_bytes_skipped), 2u * kMtu);
 }
 
-TEST(Rules, Rule10_TailHeldUntilHoleFilled) {
+TEST(Rules, Rule10_TailBufferedUntilHoleFilled) {
   Pair pair;
   pair.world.impair(1, "rx drop nth 2 kind write");
   pair.world.impair(0, "rx delay 200us kind ack");  // recovery comes later than our look
@@ -60,7 +60,7 @@ TEST(Rules, Rule10_TailHeldUntilHoleFilled) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, kMtu));
   EXPECT_TRUE(equal(pair.local, 2 * kMtu, pair.remote, 2 * kMtu, kMtu));
   EXPECT_FALSE(equal(pair.local, 3 * kMtu, pair.remote, 3 * kMtu, kMtu));
-  EXPECT_EQ(pair.far_counter(Counter::held_packets), 1u);
+  EXPECT_EQ(pair.far_counter(Counter::reorder_buffered), 1u);
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
 }

@@ -19,12 +19,13 @@ constexpr uint32_t kTurnsPerCheck = 8;
 
 std::string text_of(const NicGauges& g) {
   return fmt::format(
-      "{} QPs, {} of {} held packets, {} slots in {} blocks, {} received ahead, {} placed ranges, "
+      "{} QPs, {} of {} packets in reorder buffers, {} slots in {} blocks, {} received ahead, {} "
+      "placed ranges, "
       "{} of {} READ jobs, {} of {} looped back, {} in the fullest output queue, {} in the longest "
       "list, {} impaired",
-      g.qps, g.held_packets, g.hold_limit, g.slots, g.slot_blocks, g.received_ahead,
-      g.placed_ranges, g.read_jobs, g.read_jobs_limit, g.loopback, g.loopback_limit,
-      g.output_packets, g.longest_list, g.impaired_packets);
+      g.qps, g.reorder_packets, g.reorder_limit, g.reorder_slots, g.reorder_blocks,
+      g.received_ahead, g.placed_ranges, g.read_jobs, g.read_jobs_limit, g.loopback,
+      g.loopback_limit, g.output_packets, g.longest_list, g.impaired_packets);
 }
 
 }  // namespace
@@ -336,13 +337,14 @@ void World::check_bounds() {
   for (const auto& host : hosts_) {
     const NicGauges g = host->nic().gauges();
     const uint32_t window = host->nic().settings().window;
-    const bool good = g.held_packets <= g.hold_limit && g.held_packets <= g.slots &&
-                      g.slots <= uint64_t{g.slot_blocks} * window && g.slot_blocks <= 2 * g.qps &&
-                      // As many as the window has: an atomic at the front may wait there.
-                      g.received_ahead <= window && g.read_jobs <= g.read_jobs_limit &&
-                      g.loopback <= g.loopback_limit && g.output_packets <= 2 * kBurst &&
-                      g.longest_list <= g.qps &&
-                      g.impaired_packets <= 2 * impair::ImpairmentStage::kDefaultCapacity;
+    const bool good =
+        g.reorder_packets <= g.reorder_limit && g.reorder_packets <= g.reorder_slots &&
+        g.reorder_slots <= uint64_t{g.reorder_blocks} * window && g.reorder_blocks <= 2 * g.qps &&
+        // As many as the window has: an atomic at the front may wait there.
+        g.received_ahead <= window && g.read_jobs <= g.read_jobs_limit &&
+        g.loopback <= g.loopback_limit && g.output_packets <= 2 * kBurst &&
+        g.longest_list <= g.qps &&
+        g.impaired_packets <= 2 * impair::ImpairmentStage::kDefaultCapacity;
     if (!good) fail(fmt::format("hnic{} keeps more than it may: {}", host->index(), text_of(g)));
   }
 }
@@ -407,8 +409,8 @@ void World::check_at_rest() {
   run_for(20 * kMillisecond);
   for (const auto& host : hosts_) {
     const NicGauges g = host->nic().gauges();
-    if (g.held_packets + g.slots + g.slot_blocks + g.received_ahead + g.placed_ranges +
-            g.read_jobs + g.loopback + g.output_packets + g.longest_list !=
+    if (g.reorder_packets + g.reorder_slots + g.reorder_blocks + g.received_ahead +
+            g.placed_ranges + g.read_jobs + g.loopback + g.output_packets + g.longest_list !=
         0) {
       fail(fmt::format("at rest hnic{} still keeps: {}", host->index(), text_of(g)));
     }
