@@ -25,7 +25,7 @@ namespace hostnic {
   X(icrc_not_checked, "a corrupted packet is placed")                                          \
   X(bit_set_before_place, "23: the bit is set before the packet has been checked and placed")  \
   X(late_bytes_overwrite, "9: late packets overwrite newer data")                              \
-  X(late_range_forgotten, "9: a placed range is forgotten one PSN too early")                  \
+  X(early_write_forgotten, "9: an early write is forgotten one PSN too early")                 \
   X(tail_not_buffered, "10: the last packet of a WRITE does not wait for those before it")     \
   X(path_mtu_not_checked, "packets of a message may have another length than the path MTU")    \
   X(answer_length_not_checked, "17: READ answers may have another length than they stand for") \
@@ -96,7 +96,7 @@ namespace hostnic {
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \
-  X(placed_range_leaks, "placed ranges of a destroyed queue pair stay in use")                 \
+  X(early_write_leaks, "early writes of a destroyed queue pair stay in use")                   \
   X(reorder_block_leaks, "a queue pair's slots stay in use when nothing waits in them")        \
   X(region_count_leaks, "31: a region still counts packets that are back")
 

@@ -381,7 +381,7 @@ void Nic::Impl::quiesce_qp(QpContext& qp) {
   end_train();
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     drop_reorder_slots(*space);
-    if (!broken(Fault::placed_range_leaks)) space->placed_ahead.clear(range_pool);
+    if (!broken(Fault::early_write_leaks)) space->early_writes.clear(early_write_pool);
   }
   for (auto* list : {&ack_list, &ack_next, &report_list, &advance_list, &advance_next})
     std::erase(*list, &qp);

@@ -54,7 +54,7 @@ inline constexpr uint32_t kOutputRoom =
     2 * kBurst - kAckReserve;  // data packets that may wait in one
 inline constexpr uint32_t kLoopbackCapacity = 512;
 inline constexpr uint32_t kMaxClients = 4096;
-inline constexpr uint32_t kPlacedRangeCapacity = 65536;
+inline constexpr uint32_t kEarlyWriteCapacity = 65536;
 inline constexpr uint32_t kReorderBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
 inline constexpr int kLoopbackPeer = kMaxPeers;  // in mbuf::port and QpContext::peer
@@ -141,7 +141,7 @@ struct Nic::Impl final : public impair::PacketOps {
   MulticastGroups groups;
   ManagementQueue* management = nullptr;
 
-  PlacedRangePool range_pool{kPlacedRangeCapacity};
+  EarlyWritePool early_write_pool{kEarlyWriteCapacity};
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };

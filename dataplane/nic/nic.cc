@@ -248,7 +248,7 @@ NicGauges Nic::gauges() const {
   g.reorder_packets = nic.reorder_packets;
   g.reorder_limit = nic.reorder_limit;
   g.reorder_blocks = kReorderBlocks - static_cast<uint32_t>(nic.free_reorder_blocks.size());
-  g.placed_ranges = kPlacedRangeCapacity - nic.range_pool.available();
+  g.early_writes = kEarlyWriteCapacity - nic.early_write_pool.available();
   g.read_jobs = nic.read_count;
   g.read_jobs_limit = kReadJobs;
   g.loopback = nic.loopback_count;

@@ -65,7 +65,7 @@ struct NicGauges {
   uint32_t reorder_packets = 0, reorder_limit = 0;  // early tails
   uint32_t reorder_blocks = 0, reorder_slots = 0;   // what waits for the front, all QPs together
   uint32_t received_ahead = 0;                      // of the front, by the QP that has most
-  uint32_t placed_ranges = 0;                       // placed beyond a hole
+  uint32_t early_writes = 0;                        // placed beyond a hole
   uint32_t read_jobs = 0, read_jobs_limit = 0;      // READ answers not sent yet
   uint32_t loopback = 0, loopback_limit = 0;
   uint32_t output_packets = 0;    // fullest queue towards the port

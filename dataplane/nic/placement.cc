@@ -17,7 +17,8 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
     return PlaceResult::kNotNow;
   }
   // All ranges are remembered, or nothing is written.
-  if (request.ahead && range_pool.available() < region.pieces.size()) return PlaceResult::kNotNow;
+  if (request.ahead && early_write_pool.available() < region.pieces.size())
+    return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
   bool memory_gone = false;
   const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
@@ -31,7 +32,7 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
     }
   };
   // Later PSNs may have written here already, also when this one is ahead of the front itself.
-  const bool late = !broken(Fault::late_bytes_overwrite) && !request.space.placed_ahead.empty() &&
+  const bool late = !broken(Fault::late_bytes_overwrite) && !request.space.early_writes.empty() &&
                     !(request.ahead && request.space.window.beyond_all(request.psn));
   for_each_piece(region, addr, bytes.size(),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
@@ -40,8 +41,8 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
                      write(piece, offset, from, part, tail);
                    } else {
                      const uint64_t start = piece.space_offset + offset;
-                     const uint64_t skipped = request.space.placed_ahead.for_each_unwritten(
-                         range_pool, request.psn, piece.space_id, start, part,
+                     const uint64_t skipped = request.space.early_writes.for_each_unwritten(
+                         early_write_pool, request.psn, piece.space_id, start, part,
                          [&](uint64_t at, uint64_t length_bytes) {
                            write(piece, offset + (at - start), from + (at - start), length_bytes,
                                  tail && at + length_bytes == start + part);
@@ -49,7 +50,7 @@ Nic::Impl::PlaceResult Nic::Impl::place(const PlaceRequest& request, MemoryRegio
                      counters.add(Counter::late_bytes_skipped, skipped);
                    }
                    if (request.ahead)
-                     request.space.placed_ahead.add(range_pool, request.psn, piece.space_id,
+                     request.space.early_writes.add(early_write_pool, request.psn, piece.space_id,
                                                     piece.space_offset + offset, part);
                    from += part;
                    return !memory_gone;

@@ -43,7 +43,7 @@ inline void Nic::Impl::put_bytes(const PlaceRequest& request, std::byte* to,
                                                             MemoryRegionEntry& region,
                                                             uint64_t iova,
                                                             std::span<const std::byte> bytes) {
-  if (request.ahead || !request.space.placed_ahead.empty() || region.pieces.size() != 1)
+  if (request.ahead || !request.space.early_writes.empty() || region.pieces.size() != 1)
     return false;
   const MappedPiece& piece = region.pieces.front();
   const uint64_t offset = iova + region.va_delta - piece.va;

@@ -13,8 +13,8 @@
 #include "dataplane/nic/qp_packets.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/prefetch.h"
+#include "protocol/transport/early_writes.h"
 #include "protocol/transport/message_arrivals.h"
-#include "protocol/transport/placed_ranges.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/wire/packet.h"
 
@@ -50,7 +50,7 @@ struct ReceiveSpace {
                                          // indexed by PSN modulo the window
   uint32_t reorder_slots_used = 0;
   uint32_t reorder_packets = 0;  // of them: packets
-  PlacedRanges placed_ahead;
+  EarlyWrites early_writes;
   ReceiveWindow window;  // its bitmap last
 
   ReorderSlot& reorder_slot(Psn psn) { return reorder_slots[psn.value() & (window.window() - 1)]; }

@@ -529,7 +529,7 @@ void Nic::Impl::advance_requests(QpContext& qp) {
     }
     space.window.advance();
   }
-  space.placed_ahead.release_before(range_pool, space.window.base());
+  space.early_writes.release_before(early_write_pool, space.window.base());
   if (space.window.front_received() && !qp.fatal) advance_later(qp);
 }
 

@@ -234,7 +234,7 @@ void Nic::Impl::advance_responses(QpContext& qp) {
     }
     space.window.advance();
   }
-  space.placed_ahead.release_before(range_pool, space.window.base());
+  space.early_writes.release_before(early_write_pool, space.window.base());
   if (space.window.front_received()) advance_later(qp);
 }
 
@@ -276,7 +276,7 @@ void Nic::Impl::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
     if (distance(keep_until, psn) >= 0) rte_pktmbuf_free(release_reorder_slot(space, psn).packet());
   }
   space.window.forget_from(keep_until);
-  space.placed_ahead.release_from(range_pool, keep_until);
+  space.early_writes.release_from(early_write_pool, keep_until);
   qp.epoch_follows = epoch == static_cast<uint8_t>(qp.epoch + 1);
   qp.epoch_keep_until = keep_until;
   qp.epoch = epoch;

@@ -24,7 +24,7 @@ std::string text_of(const NicGauges& g) {
       "{} of {} READ jobs, {} of {} looped back, {} in the fullest output queue, {} in the longest "
       "list, {} impaired",
       g.qps, g.reorder_packets, g.reorder_limit, g.reorder_slots, g.reorder_blocks,
-      g.received_ahead, g.placed_ranges, g.read_jobs, g.read_jobs_limit, g.loopback,
+      g.received_ahead, g.early_writes, g.read_jobs, g.read_jobs_limit, g.loopback,
       g.loopback_limit, g.output_packets, g.longest_list, g.impaired_packets);
 }
 
@@ -409,8 +409,8 @@ void World::check_at_rest() {
   run_for(20 * kMillisecond);
   for (const auto& host : hosts_) {
     const NicGauges g = host->nic().gauges();
-    if (g.reorder_packets + g.reorder_slots + g.reorder_blocks + g.received_ahead +
-            g.placed_ranges + g.read_jobs + g.loopback + g.output_packets + g.longest_list !=
+    if (g.reorder_packets + g.reorder_slots + g.reorder_blocks + g.received_ahead + g.early_writes +
+            g.read_jobs + g.loopback + g.output_packets + g.longest_list !=
         0) {
       fail(fmt::format("at rest hnic{} still keeps: {}", host->index(), text_of(g)));
     }

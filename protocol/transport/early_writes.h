@@ -1,6 +1,6 @@
-// Late packets never overwrite newer data (TRANSPORT.md rule 9). While a PSN is missing, the
-// receiver remembers which bytes later PSNs have written, by physical identity; when the missing
-// packet arrives, those bytes are skipped.
+// Early writes: late packets never overwrite newer data (TRANSPORT.md rule 9). While a PSN is
+// missing, the receiver remembers which bytes later PSNs have written, by physical identity; when
+// the missing packet arrives, those bytes are skipped.
 //
 // Ranges come from a pool shared by all QPs of a NIC. Runs of consecutive PSNs that continue each
 // other in memory merge, so a QP needs about one range per hole.
@@ -13,7 +13,7 @@
 
 namespace hostnic {
 
-struct PlacedRange {
+struct EarlyWrite {
   Psn first, last;  // the PSNs that wrote it; all received
   uint32_t space_id = 0;
   uint64_t offset = 0;
@@ -21,10 +21,10 @@ struct PlacedRange {
   uint32_t next = 0;
 };
 
-class PlacedRangePool {
+class EarlyWritePool {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
-  explicit PlacedRangePool(uint32_t capacity) : ranges_(capacity) {
+  explicit EarlyWritePool(uint32_t capacity) : ranges_(capacity) {
     for (uint32_t i = 0; i < capacity; ++i) ranges_[i].next = i + 1 < capacity ? i + 1 : kNone;
     free_ = capacity == 0 ? kNone : 0;
     available_ = capacity;
@@ -32,7 +32,7 @@ class PlacedRangePool {
   uint32_t available() const { return available_; }
 
  private:
-  friend class PlacedRanges;
+  friend class EarlyWrites;
   uint32_t take() {
     const uint32_t index = free_;
     if (index != kNone) {
@@ -46,23 +46,23 @@ class PlacedRangePool {
     free_ = index;
     ++available_;
   }
-  std::vector<PlacedRange> ranges_;
+  std::vector<EarlyWrite> ranges_;
   uint32_t free_ = kNone;
   uint32_t available_ = 0;
 };
 
-class PlacedRanges {
+class EarlyWrites {
  public:
   // Pool entries that one packet can need at most: one per scattered piece.
-  bool empty() const { return head_ == PlacedRangePool::kNone; }
+  bool empty() const { return head_ == EarlyWritePool::kNone; }
 
   // Remembers that `psn` wrote these bytes. False when the pool is empty: the packet must then not
   // be placed.
-  bool add(PlacedRangePool& pool, Psn psn, uint32_t space_id, uint64_t offset,
+  bool add(EarlyWritePool& pool, Psn psn, uint32_t space_id, uint64_t offset,
            uint64_t length_bytes) {
     if (length_bytes == 0) return true;
-    if (head_ != PlacedRangePool::kNone) {
-      PlacedRange& newest = pool.ranges_[head_];
+    if (head_ != EarlyWritePool::kNone) {
+      EarlyWrite& newest = pool.ranges_[head_];
       if (newest.space_id == space_id && newest.offset + newest.length_bytes == offset &&
           (newest.last == psn || newest.last + 1 == psn)) {
         newest.last = psn;
@@ -71,33 +71,33 @@ class PlacedRanges {
       }
     }
     const uint32_t index = pool.take();
-    if (index == PlacedRangePool::kNone) return false;
+    if (index == EarlyWritePool::kNone) return false;
     pool.ranges_[index] = {psn, psn, space_id, offset, length_bytes, head_};
     head_ = index;
     return true;
   }
 
   // The base passed everything before `base`: what those PSNs wrote can't be late any more.
-  void release_before(PlacedRangePool& pool, Psn base) {
-    const Psn to = broken(Fault::late_range_forgotten) ? base + 1 : base;
-    release_if(pool, [to](const PlacedRange& range) { return before(range.last, to); });
+  void release_before(EarlyWritePool& pool, Psn base) {
+    const Psn to = broken(Fault::early_write_forgotten) ? base + 1 : base;
+    release_if(pool, [to](const EarlyWrite& range) { return before(range.last, to); });
   }
   // What PSNs from `psn` on wrote does not count any more (a new epoch of READ answers).
-  void release_from(PlacedRangePool& pool, Psn psn) {
-    release_if(pool, [psn](const PlacedRange& range) { return !before(range.first, psn); });
+  void release_from(EarlyWritePool& pool, Psn psn) {
+    release_if(pool, [psn](const EarlyWrite& range) { return !before(range.first, psn); });
   }
 
   // Calls write(offset, length) for each part of [offset, offset + length) that no PSN after `psn`
   // has written. Returns the bytes skipped. Quadratic in the ranges that overlap, which are few.
   template <class Write>
-  uint64_t for_each_unwritten(const PlacedRangePool& pool, Psn psn, uint32_t space_id,
+  uint64_t for_each_unwritten(const EarlyWritePool& pool, Psn psn, uint32_t space_id,
                               uint64_t offset, uint64_t length_bytes, Write&& write) const {
     const uint64_t end = offset + length_bytes;
     uint64_t position = offset, skipped = 0;
     while (position < end) {
       uint64_t covered_to = position, free_to = end;
-      for (uint32_t i = head_; i != PlacedRangePool::kNone; i = pool.ranges_[i].next) {
-        const PlacedRange& r = pool.ranges_[i];
+      for (uint32_t i = head_; i != EarlyWritePool::kNone; i = pool.ranges_[i].next) {
+        const EarlyWrite& r = pool.ranges_[i];
         if (r.space_id != space_id || !before(psn, r.first)) continue;
         const uint64_t r_end = r.offset + r.length_bytes;
         if (r.offset <= position && r_end > covered_to) covered_to = r_end;
@@ -115,8 +115,8 @@ class PlacedRanges {
     return skipped;
   }
 
-  void clear(PlacedRangePool& pool) {
-    while (head_ != PlacedRangePool::kNone) {
+  void clear(EarlyWritePool& pool) {
+    while (head_ != EarlyWritePool::kNone) {
       const uint32_t index = head_;
       head_ = pool.ranges_[index].next;
       pool.give(index);
@@ -125,9 +125,9 @@ class PlacedRanges {
 
  private:
   template <class Test>
-  void release_if(PlacedRangePool& pool, Test&& test) {
+  void release_if(EarlyWritePool& pool, Test&& test) {
     uint32_t* link = &head_;
-    while (*link != PlacedRangePool::kNone) {
+    while (*link != EarlyWritePool::kNone) {
       const uint32_t index = *link;
       if (test(pool.ranges_[index])) {
         *link = pool.ranges_[index].next;
@@ -138,7 +138,7 @@ class PlacedRanges {
     }
   }
 
-  uint32_t head_ = PlacedRangePool::kNone;
+  uint32_t head_ = EarlyWritePool::kNone;
 };
 
 }  // namespace hostnic

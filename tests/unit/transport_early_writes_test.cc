@@ -5,14 +5,14 @@
 #include <random>
 #include <utility>
 
-#include "protocol/transport/placed_ranges.h"
+#include "protocol/transport/early_writes.h"
 
 namespace hostnic {
 namespace {
 
 using Parts = std::vector<std::pair<uint64_t, uint64_t>>;  // offset, length
 
-Parts unwritten(const PlacedRanges& ranges, const PlacedRangePool& pool, Psn psn, uint32_t space,
+Parts unwritten(const EarlyWrites& ranges, const EarlyWritePool& pool, Psn psn, uint32_t space,
                 uint64_t offset, uint64_t length, uint64_t* skipped = nullptr) {
   Parts parts;
   const uint64_t bytes =
@@ -22,17 +22,17 @@ Parts unwritten(const PlacedRanges& ranges, const PlacedRangePool& pool, Psn psn
   return parts;
 }
 
-TEST(PlacedRanges, NothingRememberedNothingSkipped) {
-  PlacedRangePool pool(4);
-  const PlacedRanges ranges;
+TEST(EarlyWrites, NothingRememberedNothingSkipped) {
+  EarlyWritePool pool(4);
+  const EarlyWrites ranges;
   EXPECT_TRUE(ranges.empty());
   EXPECT_EQ(unwritten(ranges, pool, Psn(1), 0, 100, 50), (Parts{{100, 50}}));
   EXPECT_EQ(unwritten(ranges, pool, Psn(1), 0, 100, 0), Parts{});
 }
 
-TEST(PlacedRanges, ConsecutivePsnsThatContinueEachOtherMerge) {
-  PlacedRangePool pool(4);
-  PlacedRanges ranges;
+TEST(EarlyWrites, ConsecutivePsnsThatContinueEachOtherMerge) {
+  EarlyWritePool pool(4);
+  EarlyWrites ranges;
   for (uint32_t i = 0; i < 100; ++i) {
     ASSERT_TRUE(ranges.add(pool, Psn(0xffffd0) + i, 7, 4096 + uint64_t{i} * 256, 256));
   }
@@ -44,9 +44,9 @@ TEST(PlacedRanges, ConsecutivePsnsThatContinueEachOtherMerge) {
   EXPECT_EQ(pool.available(), 3u);
 }
 
-TEST(PlacedRanges, WhatIsNotARunDoesNotMerge) {
-  PlacedRangePool pool(8);
-  PlacedRanges ranges;
+TEST(EarlyWrites, WhatIsNotARunDoesNotMerge) {
+  EarlyWritePool pool(8);
+  EarlyWrites ranges;
   ASSERT_TRUE(ranges.add(pool, Psn(10), 1, 0, 100));
   ASSERT_TRUE(ranges.add(pool, Psn(12), 1, 100, 100));  // PSN 11 may still come
   EXPECT_EQ(pool.available(), 6u);
@@ -58,9 +58,9 @@ TEST(PlacedRanges, WhatIsNotARunDoesNotMerge) {
   EXPECT_EQ(pool.available(), 4u);
 }
 
-TEST(PlacedRanges, OnlyLaterPsnsCount) {
-  PlacedRangePool pool(8);
-  PlacedRanges ranges;
+TEST(EarlyWrites, OnlyLaterPsnsCount) {
+  EarlyWritePool pool(8);
+  EarlyWrites ranges;
   ASSERT_TRUE(ranges.add(pool, Psn(0xffffff), 1, 0, 64));
   ASSERT_TRUE(ranges.add(pool, Psn(3), 1, 128, 64));
   EXPECT_EQ(unwritten(ranges, pool, Psn(1), 1, 0, 256), (Parts{{0, 128}, {192, 64}}));
@@ -69,9 +69,9 @@ TEST(PlacedRanges, OnlyLaterPsnsCount) {
   EXPECT_EQ(unwritten(ranges, pool, Psn(1), 2, 0, 256), (Parts{{0, 256}})) << "other memory";
 }
 
-TEST(PlacedRanges, ExhaustedPoolRefusesButStillMerges) {
-  PlacedRangePool pool(2);
-  PlacedRanges mine, others;
+TEST(EarlyWrites, ExhaustedPoolRefusesButStillMerges) {
+  EarlyWritePool pool(2);
+  EarlyWrites mine, others;
   ASSERT_TRUE(mine.add(pool, Psn(1), 1, 0, 10));
   ASSERT_TRUE(others.add(pool, Psn(1), 1, 500, 10));
   EXPECT_EQ(pool.available(), 0u);
@@ -85,13 +85,13 @@ TEST(PlacedRanges, ExhaustedPoolRefusesButStillMerges) {
   EXPECT_EQ(pool.available(), 2u);
   EXPECT_TRUE(mine.empty());
 
-  PlacedRangePool none(0);
+  EarlyWritePool none(0);
   EXPECT_FALSE(mine.add(none, Psn(1), 1, 0, 1));
 }
 
-TEST(PlacedRanges, ReleaseFollowsTheBase) {
-  PlacedRangePool pool(8);
-  PlacedRanges ranges;
+TEST(EarlyWrites, ReleaseFollowsTheBase) {
+  EarlyWritePool pool(8);
+  EarlyWrites ranges;
   ASSERT_TRUE(ranges.add(pool, Psn(0xfffffe), 1, 0, 10));
   ASSERT_TRUE(ranges.add(pool, Psn(0xffffff), 1, 10, 10));  // merges: ends at 0xffffff
   ASSERT_TRUE(ranges.add(pool, Psn(2), 1, 100, 10));
@@ -107,9 +107,9 @@ TEST(PlacedRanges, ReleaseFollowsTheBase) {
   EXPECT_TRUE(ranges.empty());
 }
 
-TEST(PlacedRanges, ReleaseFromForgetsAnOldEpoch) {
-  PlacedRangePool pool(8);
-  PlacedRanges ranges;
+TEST(EarlyWrites, ReleaseFromForgetsAnOldEpoch) {
+  EarlyWritePool pool(8);
+  EarlyWrites ranges;
   ASSERT_TRUE(ranges.add(pool, Psn(0xfffff0), 1, 0, 10));
   ASSERT_TRUE(ranges.add(pool, Psn(4), 1, 100, 10));
   ASSERT_TRUE(ranges.add(pool, Psn(8), 1, 200, 10));
@@ -119,15 +119,15 @@ TEST(PlacedRanges, ReleaseFromForgetsAnOldEpoch) {
 }
 
 // Random packets arrive out of order; each byte knows the newest PSN that wrote it.
-TEST(PlacedRanges, AgreesWithAByteMap) {
+TEST(EarlyWrites, AgreesWithAByteMap) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const auto below = [&random](uint32_t n) { return random() % n; };
     constexpr uint32_t kBytes = 600, kSpaces = 2;
     const Psn base(0xfffff0 + below(32));
-    PlacedRangePool pool(64);
-    PlacedRanges ranges;
+    EarlyWritePool pool(64);
+    EarlyWrites ranges;
     std::array<std::array<int, kBytes>, kSpaces> newest;  // PSN as distance from the base; -1: none
     for (auto& space : newest) space.fill(-1);
     for (int step = 0; step < 200; ++step) {
