@@ -71,17 +71,17 @@ wire::Packet Nic::Impl::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base,
   sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   const uint32_t limit = receives_posted(qp);
   sack.recv_sn_limit = limit + (broken(Fault::credit_one_too_many) ? 1 : 0);
-  sack.trigger_valid = qp.trigger_valid;
-  sack.trigger_psn = qp.trigger_psn;
-  sack.trigger_attempt = qp.trigger_attempt;
-  sack.trigger_duplicate = qp.trigger_duplicate;
+  sack.echo_valid = qp.echo_valid;
+  sack.echo_psn = qp.echo_psn;
+  sack.echo_attempt = qp.echo_attempt;
+  sack.echo_duplicate = qp.echo_duplicate;
   sack.congestion_mark = port.backlog() || qp.congestion_seen;
   sack.nak_sn = kind == wire::AckKind::kNak ? qp.fatal_psn.value() : qp.rnr_sn;
   sack.word_count = 0;
   qp.congestion_seen = false;
   qp.ack_kind = wire::AckKind::kAck;
-  qp.trigger_valid = false;
-  qp.trigger_duplicate = false;
+  qp.echo_valid = false;
+  qp.echo_duplicate = false;
   qp.unacknowledged = 0;
   if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, sack.recv_sn_limit);
 }

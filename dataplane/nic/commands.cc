@@ -304,7 +304,7 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.read_epoch = 0;
   qp.epoch_follows = false;
   qp.ack_kind = wire::AckKind::kAck;
-  qp.trigger_valid = qp.trigger_duplicate = false;
+  qp.echo_valid = qp.echo_duplicate = false;
   qp.unacknowledged = 0;
   qp.send_failed = false;
   qp.stamps = {};

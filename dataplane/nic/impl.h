@@ -263,7 +263,7 @@ struct Nic::Impl final : public impair::PacketOps {
                             std::span<const std::byte> payload, bool ahead, ResponseMiss& miss);
   void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                        uint64_t bits);
-  void note_trigger(QpContext& qp, const wire::Sack& sack);
+  void note_echo(QpContext& qp, const wire::Sack& sack);
   void fail_response(QpContext& qp, const wire::Packet& p, LocalError error);
   void advance_responses(QpContext& qp);
   void report_responses(QpContext& qp);

@@ -157,9 +157,9 @@ struct alignas(kCacheLineBytes) QpContext {
   bool on_ack_list = false;
   uint32_t msn = 0;
   uint32_t unacknowledged = 0;  // packets accepted since the last ACK
-  Psn trigger_psn;
-  uint8_t trigger_attempt = 0;
-  bool trigger_valid = false, trigger_duplicate = false;
+  Psn echo_psn;
+  uint8_t echo_attempt = 0;
+  bool echo_valid = false, echo_duplicate = false;
   wire::AckKind ack_kind = wire::AckKind::kAck;
   bool congestion_seen = false;  // by the network (ECN), since the last ACK
   bool comm_established = false;

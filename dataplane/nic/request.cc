@@ -78,10 +78,10 @@ void Nic::Impl::owe_plain_ack(QpContext& qp) {
 }
 
 void Nic::Impl::owe_ack(QpContext& qp, const wire::Packet& p, bool duplicate) {
-  qp.trigger_valid = true;
-  qp.trigger_psn = p.psn;
-  qp.trigger_attempt = p.attempt;
-  qp.trigger_duplicate = duplicate;
+  qp.echo_valid = true;
+  qp.echo_psn = p.psn;
+  qp.echo_attempt = p.attempt;
+  qp.echo_duplicate = duplicate;
   owe_plain_ack(qp);
 }
 

@@ -10,12 +10,12 @@ namespace hostnic {
 
 using Place = ReceiveWindow::Place;
 
-[[gnu::always_inline]] inline void Nic::Impl::note_trigger(QpContext& qp, const wire::Sack& sack) {
+[[gnu::always_inline]] inline void Nic::Impl::note_echo(QpContext& qp, const wire::Sack& sack) {
   QpCell& cell = *qp.cell;
-  cell.trigger_psn = sack.trigger_psn.value();
-  cell.trigger_attempt = sack.trigger_attempt;
-  ++cell.trigger_count;
-  if (sack.trigger_duplicate && sack.trigger_attempt != 0 && !broken(Fault::spurious_not_counted))
+  cell.echo_psn = sack.echo_psn.value();
+  cell.echo_attempt = sack.echo_attempt;
+  ++cell.echo_count;
+  if (sack.echo_duplicate && sack.echo_attempt != 0 && !broken(Fault::spurious_not_counted))
     ++cell.spurious_count;
   // Attempt numbers come round again: of several transmissions that look alike the newest counts.
   uint64_t age_ns = UINT64_MAX;
@@ -23,7 +23,7 @@ using Place = ReceiveWindow::Place;
     QpContext::SendStamp& stamp = qp.stamps[i];
     if (!stamp.used()) continue;
     --rest;
-    const bool found = stamp.psn() == sack.trigger_psn && stamp.attempt() == sack.trigger_attempt;
+    const bool found = stamp.psn() == sack.echo_psn && stamp.attempt() == sack.echo_attempt;
     if (found) age_ns = std::min(age_ns, stamp.age_ns(now));
     // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
     if (!found && !before(stamp.psn(), sack.base)) continue;
@@ -86,7 +86,7 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
     ++cell.nak_count;
   }
   if (sack.congestion_mark) ++cell.mark_count;
-  if (sack.trigger_valid) note_trigger(qp, sack);
+  if (sack.echo_valid) note_echo(qp, sack);
   ++cell.ack_count;
   report(qp);
 }

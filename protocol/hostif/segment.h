@@ -166,9 +166,9 @@ struct QpCell {
   uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
   uint32_t rtt_ns;     // latest sample
   uint32_t rtt_count;
-  uint32_t trigger_psn;  // echo of the newest ACK: which packet, which attempt
-  uint32_t trigger_attempt;
-  uint32_t trigger_count;
+  uint32_t echo_psn;  // echo of the newest ACK: which packet, which attempt
+  uint32_t echo_attempt;
+  uint32_t echo_count;
   uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
   alignas(64) uint32_t nak_psn;
   uint32_t nak_sn;     // RNR: the receive SN that is missing; else: the PSN that was refused

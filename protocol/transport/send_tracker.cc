@@ -112,7 +112,7 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
   return newly;
 }
 
-void SendTracker::on_trigger(Psn psn, uint8_t attempt) {
+void SendTracker::on_echo(Psn psn, uint8_t attempt) {
   const int32_t offset = distance(una_, psn);
   // States of acknowledged PSNs stay readable until their slot is used again, one window later.
   if (offset >= distance(una_, next_) ||

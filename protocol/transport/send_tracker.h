@@ -94,7 +94,7 @@ class SendTracker {
   void on_resend(Psn first, uint32_t count, TimeNs now_ns);
 
   // An ACK, or what stands for one: everything before `base` arrived, and the bits of `acked`
-  // beyond it (a whole snapshot: a bit may go away again only through rewind()). `trigger`: the
+  // beyond it (a whole snapshot: a bit may go away again only through rewind()). `echo`: the
   // packet that the receiver answered, with its attempt, when known. An impossible one (base
   // outside [una, next]) changes nothing. Resends from `answered_before_ns` or earlier count as
   // what arrived; later ones may have been overtaken by the answer to an earlier transmission
@@ -104,9 +104,9 @@ class SendTracker {
   uint32_t on_ack(Psn base, TimeNs answered_before_ns = 0) {
     return on_ack(base, nullptr, answered_before_ns);
   }
-  // The newest ACK was triggered by this very transmission: loss detection may count on it even if
+  // The newest ACK echoes this very transmission: loss detection may count on it even if
   // it was a resend.
-  void on_trigger(Psn psn, uint8_t attempt);
+  void on_echo(Psn psn, uint8_t attempt);
   // The peer reported a resend as a duplicate: reordering is wider than believed, unless the resend
   // was guessed().
   void on_spurious_resend();

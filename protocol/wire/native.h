@@ -4,9 +4,9 @@
 //   ReadETH { read number 32, first response PSN 24, epoch 8, offset 32, length 32 }
 //   RespETH { epoch 8, reserved 24 }
 //   SackETH { base 24, word count 8, highest acceptable PSN 24, flags 8, receive SN limit 32,
-//             trigger PSN 24, reserved 8, NAK SN 32 }, followed by word count bitmap words of 64
-// SackETH flags: 0x01 trigger valid, 0x02 trigger was a duplicate, 0x04 has credit,
-// 0x08 congestion mark, 0x30 attempt of the trigger, 0xc0 reserved.
+//             echo PSN 24, reserved 8, NAK SN 32 }, followed by word count bitmap words of 64
+// SackETH flags: 0x01 echo valid, 0x02 what it echoes was a duplicate, 0x04 has credit,
+// 0x08 congestion mark, 0x30 attempt that it echoes, 0xc0 reserved.
 // Reserved bits are sent 0 and ignored.
 #pragma once
 
@@ -127,14 +127,14 @@ inline void emit(const RespEth& header, std::span<std::byte, kRespEthBytes> out)
 // has been received (bit 0 is always 0). A NAK is about `base`.
 struct Sack {
   Psn base;
-  Psn highest_acceptable;          // last PSN inside the receiver's window
-  uint32_t recv_sn_limit = 0;      // receives are posted for all SN before this; meaningless unless
-                                   // has_credit
-  Psn trigger_psn;                 // the packet that caused this ACK, and which attempt of it
-  uint8_t trigger_attempt = 0;     // 2 bits
-  bool trigger_valid = false;      // false: sent unasked (credit update)
-  bool trigger_duplicate = false;  // the trigger had been received before: a spurious resend if its
-                                   // attempt is not 0
+  Psn highest_acceptable;       // last PSN inside the receiver's window
+  uint32_t recv_sn_limit = 0;   // receives are posted for all SN before this; meaningless unless
+                                // has_credit
+  Psn echo_psn;                 // the packet that caused this ACK, and which attempt of it
+  uint8_t echo_attempt = 0;     // 2 bits
+  bool echo_valid = false;      // false: sent unasked (credit update)
+  bool echo_duplicate = false;  // that packet had been received before: a spurious resend if its
+                                // attempt is not 0
   bool has_credit = false;
   bool congestion_mark = false;  // receive backlog beyond half, or ECN seen
   uint32_t nak_sn = 0;           // an RNR NAK: the receive SN that is missing; any other: the
@@ -149,13 +149,13 @@ inline constexpr size_t kWordCount = 3;
 inline constexpr size_t kHighestAcceptable = 4;
 inline constexpr size_t kFlags = 7;
 inline constexpr size_t kRecvSnLimit = 8;
-inline constexpr size_t kTriggerPsn = 12;
+inline constexpr size_t kEchoPsn = 12;
 inline constexpr size_t kNakSn = 16;
 }  // namespace sack_eth_offset
 
 namespace sack_eth_bit {
-inline constexpr uint8_t kTriggerValid = 0x01;
-inline constexpr uint8_t kTriggerDuplicate = 0x02;
+inline constexpr uint8_t kEchoValid = 0x01;
+inline constexpr uint8_t kEchoDuplicate = 0x02;
 inline constexpr uint8_t kHasCredit = 0x04;
 inline constexpr uint8_t kCongestionMark = 0x08;
 inline constexpr uint8_t kAttemptShift = 4;
@@ -170,17 +170,17 @@ class SackEthView : public HeaderView<kSackEthBytes> {
   Psn highest_acceptable() const { return Psn{u24<sack_eth_offset::kHighestAcceptable>()}; }
   uint8_t flags() const { return u8<sack_eth_offset::kFlags>(); }
   uint32_t recv_sn_limit() const { return u32<sack_eth_offset::kRecvSnLimit>(); }
-  Psn trigger_psn() const { return Psn{u24<sack_eth_offset::kTriggerPsn>()}; }
+  Psn echo_psn() const { return Psn{u24<sack_eth_offset::kEchoPsn>()}; }
   uint32_t nak_sn() const { return u32<sack_eth_offset::kNakSn>(); }
   Sack read() const {
     const uint8_t bits = flags();
     return {.base = base(),
             .highest_acceptable = highest_acceptable(),
             .recv_sn_limit = recv_sn_limit(),
-            .trigger_psn = trigger_psn(),
-            .trigger_attempt = static_cast<uint8_t>(bits >> sack_eth_bit::kAttemptShift & 3),
-            .trigger_valid = (bits & sack_eth_bit::kTriggerValid) != 0,
-            .trigger_duplicate = (bits & sack_eth_bit::kTriggerDuplicate) != 0,
+            .echo_psn = echo_psn(),
+            .echo_attempt = static_cast<uint8_t>(bits >> sack_eth_bit::kAttemptShift & 3),
+            .echo_valid = (bits & sack_eth_bit::kEchoValid) != 0,
+            .echo_duplicate = (bits & sack_eth_bit::kEchoDuplicate) != 0,
             .has_credit = (bits & sack_eth_bit::kHasCredit) != 0,
             .congestion_mark = (bits & sack_eth_bit::kCongestionMark) != 0,
             .nak_sn = nak_sn(),
@@ -190,15 +190,15 @@ class SackEthView : public HeaderView<kSackEthBytes> {
 
 inline void emit(const Sack& header, std::span<std::byte, kSackEthBytes> out) {
   const HeaderWriter<kSackEthBytes> writer(out);
-  const uint32_t flags = header.trigger_valid * sack_eth_bit::kTriggerValid |
-                         header.trigger_duplicate * sack_eth_bit::kTriggerDuplicate |
+  const uint32_t flags = header.echo_valid * sack_eth_bit::kEchoValid |
+                         header.echo_duplicate * sack_eth_bit::kEchoDuplicate |
                          header.has_credit * sack_eth_bit::kHasCredit |
                          header.congestion_mark * sack_eth_bit::kCongestionMark |
-                         (header.trigger_attempt & 3u) << sack_eth_bit::kAttemptShift;
+                         (header.echo_attempt & 3u) << sack_eth_bit::kAttemptShift;
   writer.u32<sack_eth_offset::kBase>(header.base.value() << 8 | header.word_count);
   writer.u32<sack_eth_offset::kHighestAcceptable>(header.highest_acceptable.value() << 8 | flags);
   writer.u32<sack_eth_offset::kRecvSnLimit>(header.recv_sn_limit);
-  writer.u32<sack_eth_offset::kTriggerPsn>(header.trigger_psn.value() << 8);
+  writer.u32<sack_eth_offset::kEchoPsn>(header.echo_psn.value() << 8);
   writer.u32<sack_eth_offset::kNakSn>(header.nak_sn);
 }
 

@@ -209,9 +209,9 @@ std::string to_string(const RespEth& header) { return line("epoch %u", header.ep
 std::string to_string(const Sack& header) {
   std::string text =
       line("base %u window-end %u", header.base.value(), header.highest_acceptable.value());
-  if (header.trigger_valid) {
-    text += line(" trigger %u/%u", header.trigger_psn.value(), header.trigger_attempt);
-    if (header.trigger_duplicate) text += " duplicate";
+  if (header.echo_valid) {
+    text += line(" echo %u/%u", header.echo_psn.value(), header.echo_attempt);
+    if (header.echo_duplicate) text += " duplicate";
   }
   if (header.has_credit) text += line(" credit %u", header.recv_sn_limit);
   if (header.congestion_mark) text += " congested";

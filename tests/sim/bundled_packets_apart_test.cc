@@ -60,10 +60,10 @@ TEST(BundledPackets, ABundleOfAcksTakenApartIsItsPackets) {
     p.sack.highest_acceptable = p.sack.base + 1023;
     p.sack.has_credit = i % 2 == 0;
     p.sack.recv_sn_limit = 77 * i;
-    p.sack.trigger_valid = i % 3 != 0;
-    p.sack.trigger_psn = Psn(i);
-    p.sack.trigger_attempt = i % 4;
-    p.sack.trigger_duplicate = i % 5 == 0;
+    p.sack.echo_valid = i % 3 != 0;
+    p.sack.echo_psn = Psn(i);
+    p.sack.echo_attempt = i % 4;
+    p.sack.echo_duplicate = i % 5 == 0;
     p.sack.congestion_mark = i % 7 == 0;
     return p;
   };

@@ -40,7 +40,7 @@ TEST(Rules, Rule20_UnaskedEvery64Packets) {
   EXPECT_LT(asked, 3u) << "the sender asked for hardly any of them";
 }
 
-TEST(Rules, Rule20_AHoleAndADuplicateAreToldAtOnceWithTheirTrigger) {
+TEST(Rules, Rule20_AHoleAndADuplicateAreToldAtOnceWithTheirEcho) {
   WorldSettings settings;
   settings.link.gigabits = 1;  // a packet a turn
   Pair pair({}, settings);
@@ -52,20 +52,20 @@ TEST(Rules, Rule20_AHoleAndADuplicateAreToldAtOnceWithTheirTrigger) {
   ASSERT_GE(acks.size(), 2u);
   const wire::Sack& first = acks[0].headers.sack;
   EXPECT_EQ(first.base, Psn(2));
-  EXPECT_EQ(first.trigger_psn, Psn(3));
-  EXPECT_TRUE(first.trigger_valid && first.trigger_duplicate)
+  EXPECT_EQ(first.echo_psn, Psn(3));
+  EXPECT_TRUE(first.echo_valid && first.echo_duplicate)
       << "the packet behind the hole and its duplicate came in one burst";
   EXPECT_EQ(acks[0].sack, std::vector<uint64_t>{2});
   // The lost one went again: its ACK names that attempt.
   bool named = false;
   for (const SentPacket& ack : acks) {
     const wire::Sack& sack = ack.headers.sack;
-    named = named || (sack.trigger_psn == Psn(2) && sack.trigger_attempt == 1);
+    named = named || (sack.echo_psn == Psn(2) && sack.echo_attempt == 1);
   }
   EXPECT_TRUE(named);
 }
 
-TEST(Rules, Rule20_TheTriggerTellsTheRoundTrip) {
+TEST(Rules, Rule20_TheEchoTellsTheRoundTrip) {
   WorldSettings settings;
   settings.link.delay_ns = 70'000;
   Pair pair({}, settings);

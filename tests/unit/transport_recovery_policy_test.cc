@@ -21,17 +21,17 @@ INSTANTIATE_TEST_SUITE_P(SendTracker, PolicyTracker, testing::Values(1000u, 0xff
 
 TEST_P(PolicyTracker, Rule30_GoBackNRepeatsEverythingFromTheHole) {
   start(wire::Policy::kGoBackN, {4, 4});
-  tracker_.on_trigger(at(3), 0);  // the receiver waits for 2 and got 3
+  tracker_.on_echo(at(3), 0);  // the receiver waits for 2 and got 3
   tracker_.on_ack(at(2), {});
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 6u);
   EXPECT_EQ(lost(tracker_), psns(2, 6));
   tracker_.on_resend(at(2), 6, 10);
   // Once per round trip: the rest of the first flight arrives, too.
-  tracker_.on_trigger(at(7), 0);
+  tracker_.on_echo(at(7), 0);
   EXPECT_EQ(tracker_.detect_losses(20, kRtt), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX);
   // The front is lost again.
-  tracker_.on_trigger(at(3), 1);
+  tracker_.on_echo(at(3), 1);
   EXPECT_EQ(tracker_.detect_losses(30, kRtt), 6u);
 }
 
@@ -42,7 +42,7 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
   TimeNs now_ns = 10 * kRtt;
   // Of what has gone again the second arrives.
   const auto repeats = [&](uint32_t count) {
-    tracker_.on_trigger(at(1), tracker_.attempt(at(1)));
+    tracker_.on_echo(at(1), tracker_.attempt(at(1)));
     EXPECT_EQ(tracker_.detect_losses(now_ns, kRtt), count);
     EXPECT_EQ(lost(tracker_), psns(0, count));
     tracker_.on_resend(at(0), count, now_ns);
@@ -54,7 +54,7 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
   repeats(16);
   // Those have arrived. The next ones had gone again before.
   tracker_.on_ack(at(16), {});
-  tracker_.on_trigger(at(15), tracker_.attempt(at(15)));
+  tracker_.on_echo(at(15), tracker_.attempt(at(15)));
   EXPECT_EQ(tracker_.detect_losses(now_ns, kRtt), 32u);
   EXPECT_EQ(lost(tracker_), psns(16, 32));
 }
@@ -63,21 +63,21 @@ TEST_P(PolicyTracker, Rule30_GoBackNRepeatsLessOfAFrontThatIsLostAgain) {
 TEST_P(PolicyTracker, Rule30_GoBackNGoesBackOncePerRoundTripBehindAHeldFront) {
   start(wire::Policy::kGoBackN, {1, 8});
   tracker_.on_ack(at(0), bits({at(0)}));
-  tracker_.on_trigger(at(3), 0);
+  tracker_.on_echo(at(3), 0);
   EXPECT_EQ(tracker_.detect_losses(kRtt, kRtt), 8u) << "but for what was acknowledged";
   tracker_.on_resend(at(1), 8, kRtt);
   for (const uint32_t later : {4u, 5u, 6u}) {
-    tracker_.on_trigger(at(later), 0);
+    tracker_.on_echo(at(later), 0);
     EXPECT_EQ(tracker_.detect_losses(kRtt + later, kRtt), 0u) << "left before the repetition";
   }
-  tracker_.on_trigger(at(2), 1);
+  tracker_.on_echo(at(2), 1);
   EXPECT_EQ(tracker_.detect_losses(2 * kRtt, kRtt), 8u);
 }
 
 TEST_P(PolicyTracker, Rule30_GoBackNLeavesWhatHasNotLeft) {
   start(wire::Policy::kGoBackN, {8});
   tracker_.note_transmitted(at(5));
-  tracker_.on_trigger(at(1), 0);
+  tracker_.on_echo(at(1), 0);
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 5u);
   EXPECT_EQ(lost(tracker_), psns(0, 5));
 }
@@ -87,14 +87,14 @@ TEST_P(PolicyTracker, Rule30_WholeMessagesGoAgainTogether) {
   // The second message is incomplete, the third one complete.
   tracker_.on_ack(at(4), bits(at(8), 4));
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 0u) << "its last packet is not overdue";
-  tracker_.on_trigger(at(15), 0);
+  tracker_.on_echo(at(15), 0);
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 4u);
   EXPECT_EQ(lost(tracker_), psns(4, 4));
 }
 
 TEST_P(PolicyTracker, Rule30_TheLastPacketTellsAfterAReorderingWindow) {
   start(wire::Policy::kWholeMessage, {4});
-  tracker_.on_trigger(at(3), 0);
+  tracker_.on_echo(at(3), 0);
   EXPECT_EQ(tracker_.detect_losses(1, kRtt), 0u);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), kReorderWindow);
   EXPECT_EQ(tracker_.detect_losses(kReorderWindow, kRtt), 4u);

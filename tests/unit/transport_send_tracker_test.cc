@@ -120,31 +120,31 @@ TEST_P(Tracker, LostRetransmissionIsDetectedByTime) {
   EXPECT_EQ(tracker_.detect_losses(200'000 + kReorderWindow, kRtt), 1u);
 }
 
-// A resent PSN that becomes acknowledged may have been any of its transmissions: only the trigger
+// A resent PSN that becomes acknowledged may have been any of its transmissions: only the echo
 // tells that it was the resend, and then what was sent before the resend is late.
-TEST_P(Tracker, ATriggerNamesTheTransmission) {
-  for (const bool triggered : {false, true}) {
+TEST_P(Tracker, AnEchoNamesTheTransmission) {
+  for (const bool echoed : {false, true}) {
     start(12);
     tracker_.mark_lost(at(11));
     for (uint32_t i = 0; i < 8; ++i) {
       tracker_.on_resend(at(11), 1, 100);
       EXPECT_EQ(tracker_.attempt(at(11)), 1 + i % 3);
     }
-    if (triggered) tracker_.on_trigger(at(11), tracker_.attempt(at(11)));
+    if (echoed) tracker_.on_echo(at(11), tracker_.attempt(at(11)));
     tracker_.on_ack(at(0), bits({at(11)}));
-    EXPECT_EQ(tracker_.detect_losses(100, 0), triggered ? 11u : 0u);
+    EXPECT_EQ(tracker_.detect_losses(100, 0), echoed ? 11u : 0u);
   }
 }
 
-TEST_P(Tracker, ATriggerOfAnotherAttemptSaysNothing) {
+TEST_P(Tracker, AnEchoOfAnotherAttemptSaysNothing) {
   start(20);
   tracker_.on_resend(at(19), 1, 0);
-  tracker_.on_trigger(at(19), 0);  // the first transmission, overtaken by its own resend
-  tracker_.on_trigger(at(19), 2);  // never sent
-  tracker_.on_trigger(at(20), 0);  // never sent
-  tracker_.on_trigger(at(0) + 0xfff000, 0);
+  tracker_.on_echo(at(19), 0);  // the first transmission, overtaken by its own resend
+  tracker_.on_echo(at(19), 2);  // never sent
+  tracker_.on_echo(at(20), 0);  // never sent
+  tracker_.on_echo(at(0) + 0xfff000, 0);
   EXPECT_EQ(tracker_.detect_losses(0, 0), 0u);
-  tracker_.on_trigger(at(19), 1);
+  tracker_.on_echo(at(19), 1);
   EXPECT_EQ(tracker_.detect_losses(0, 0), 13u) << "0..12 are 8 and more transmissions older";
 }
 
@@ -290,7 +290,7 @@ TEST_P(Tracker, ADeadlineThatWouldHaveNoEffectIsNone) {
   start(8);
   tracker_.note_transmitted(at(4));
   tracker_.on_resend(at(0), 1, 100);
-  tracker_.on_trigger(at(4), 0);
+  tracker_.on_echo(at(4), 0);
   EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), kReorderWindow) << "of the PSN after the front";
   EXPECT_EQ(tracker_.detect_losses(kReorderWindow, kRtt), 3u);
   tracker_.on_resend(at(1), 3, kReorderWindow);

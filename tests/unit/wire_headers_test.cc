@@ -236,7 +236,7 @@ TEST(SackEthHeader, Layout) {
   const Sack sack{.base = Psn{0x010203},
                   .highest_acceptable = Psn{0x111213},
                   .recv_sn_limit = 0x21222324,
-                  .trigger_psn = Psn{0x313233},
+                  .echo_psn = Psn{0x313233},
                   .nak_sn = 0x41424344,
                   .word_count = 64};
   expect_layout<SackEthView>(sack, "0102034011121300212223243132330041424344");
@@ -249,11 +249,11 @@ TEST(SackEthHeader, EachFlagHasItsBit) {
                                "00000000000000" + std::string(flags) + "000000000000000000000000");
     EXPECT_EQ(to_string(sack), "base 0 window-end 0" + std::string(printed));
   };
-  expect_flags({.trigger_valid = true}, "01", " trigger 0/0");
-  expect_flags({.trigger_valid = true, .trigger_duplicate = true}, "03", " trigger 0/0 duplicate");
+  expect_flags({.echo_valid = true}, "01", " echo 0/0");
+  expect_flags({.echo_valid = true, .echo_duplicate = true}, "03", " echo 0/0 duplicate");
   expect_flags({.has_credit = true}, "04", " credit 0");
   expect_flags({.congestion_mark = true}, "08", " congested");
-  expect_flags({.trigger_attempt = 3, .trigger_valid = true}, "31", " trigger 0/3");
+  expect_flags({.echo_attempt = 3, .echo_valid = true}, "31", " echo 0/3");
 }
 
 TEST(ArpHeader, LayoutOfRequestAndReply) {

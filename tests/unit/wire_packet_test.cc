@@ -229,10 +229,10 @@ TEST(PacketBytes, Ack) {
   p.sack = {.base = Psn{0xfffff0},
             .highest_acceptable = Psn{0x00000f},
             .recv_sn_limit = 0x11223344,
-            .trigger_psn = Psn{0xfffff5},
-            .trigger_attempt = 3,
-            .trigger_valid = true,
-            .trigger_duplicate = true,
+            .echo_psn = Psn{0xfffff5},
+            .echo_attempt = 3,
+            .echo_valid = true,
+            .echo_duplicate = true,
             .has_credit = true,
             .congestion_mark = true,
             .nak_sn = 0x55667788,
@@ -444,7 +444,7 @@ TEST(PacketPrinter, NamesWhatEachOpcodeCarries) {
   expect_end(Opcode::kUdSend, "UD_SEND psn 16777214 qkey 0x8a8b8c8d src-qp 0x40506 len 4");
   expect_end(Opcode::kAck,
              "ACK psn 16777214 nak remote-access msn 9540243 base 10592931 window-end 11645619 "
-             "trigger 13750995/1 credit 3250766788 nak-sn 4059231220 words 3");
+             "echo 13750995/1 credit 3250766788 nak-sn 4059231220 words 3");
 }
 
 TEST(OpcodeTable, RequestsAndResponses) {

@@ -66,10 +66,10 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
     p.sack = {.base = Psn{0xa1a2a3},
               .highest_acceptable = Psn{0xb1b2b3},
               .recv_sn_limit = 0xc1c2c3c4,
-              .trigger_psn = Psn{0xd1d2d3},
-              .trigger_attempt = 1,
-              .trigger_valid = true,
-              .trigger_duplicate = false,
+              .echo_psn = Psn{0xd1d2d3},
+              .echo_attempt = 1,
+              .echo_valid = true,
+              .echo_duplicate = false,
               .has_credit = true,
               .congestion_mark = false,
               .nak_sn = 0xf1f2f3f4,
@@ -153,7 +153,7 @@ inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p
     keep(kExtensions + kNethBytes + aeth_offset::kSyndrome, 0x7f);
     constexpr size_t kSack = kExtensions + kNethBytes + kAethBytes;
     keep(kSack + sack_eth_offset::kFlags, 0x3f);
-    clear(kSack + sack_eth_offset::kTriggerPsn + 3, 1);
+    clear(kSack + sack_eth_offset::kEchoPsn + 3, 1);
   }
   return bytes;
 }

@@ -203,8 +203,8 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       deadline_ns_ = UINT64_MAX;
       break;
     case QpState::kRtr:
-      seen_nak_count_ = seen_rtt_count_ = seen_trigger_count_ = seen_spurious_count_ =
-          seen_events_ = seen_mark_count_ = seen_response_mark_count_ = 0;
+      seen_nak_count_ = seen_rtt_count_ = seen_echo_count_ = seen_spurious_count_ = seen_events_ =
+          seen_mark_count_ = seen_response_mark_count_ = 0;
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) start_connection(now_ns);

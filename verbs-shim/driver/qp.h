@@ -316,9 +316,8 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t answered_ = 0;  // index: no request before it waits for answers, if not before head_
 
   // Counters in the cell that were dealt with.
-  uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_trigger_count_ = 0,
-           seen_spurious_count_ = 0, seen_events_ = 0, seen_mark_count_ = 0,
-           seen_response_mark_count_ = 0;
+  uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0,
+           seen_events_ = 0, seen_mark_count_ = 0, seen_response_mark_count_ = 0;
   RttEstimator rtt_;
 
   // Receive queue.

@@ -167,12 +167,12 @@ void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   }
   if (snapshot.spurious_count != seen_spurious_count_) {
     seen_spurious_count_ = snapshot.spurious_count;
-    if (!requests_.guessed(Psn(snapshot.trigger_psn))) requests_.on_spurious_resend();
+    if (!requests_.guessed(Psn(snapshot.echo_psn))) requests_.on_spurious_resend();
   }
-  const uint32_t triggers = seen_trigger_count_;
-  if (snapshot.trigger_count != seen_trigger_count_) {
-    seen_trigger_count_ = snapshot.trigger_count;
-    requests_.on_trigger(Psn(snapshot.trigger_psn), static_cast<uint8_t>(snapshot.trigger_attempt));
+  const uint32_t echoes = seen_echo_count_;
+  if (snapshot.echo_count != seen_echo_count_) {
+    seen_echo_count_ = snapshot.echo_count;
+    requests_.on_echo(Psn(snapshot.echo_psn), static_cast<uint8_t>(snapshot.echo_attempt));
   }
   const Psn una = requests_.una();
   if (host_.bits.has_sack) {
@@ -181,8 +181,7 @@ void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
     requests_.on_ack(Psn(snapshot.base_psn));
   }
   note_acknowledged(una, now_ns);
-  if (snapshot.trigger_count != triggers && Psn(snapshot.trigger_psn) == requests_.una())
-    note_put_off();
+  if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una()) note_put_off();
   const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
