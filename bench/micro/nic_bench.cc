@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint32_t kPd = 1;
 constexpr uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead;
-constexpr uint64_t kLandingBytes = kOutstandingReads * sizeof(LandingSlot);
-// Segment memory of a QP's: receive queue, completions, landing list.
-constexpr uint64_t kQpArenaBytes = 64 + 64 + kLandingBytes;
+constexpr uint64_t kReadDestinationBytes = kOutstandingReads * sizeof(ReadDestination);
+// Segment memory of a QP's: receive queue, completions, read destinations.
+constexpr uint64_t kQpArenaBytes = 64 + 64 + kReadDestinationBytes;
 
 void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
@@ -81,17 +81,17 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
                          .space_offset = memory.address()});
   key_ = mrs_.add(std::move(init));
   for (uint32_t cell = 0; cell < settings.qps; ++cell) {
-    landing_.push_back(segment_.allocate(kLandingBytes));
+    read_destinations_.push_back(segment_.allocate(kReadDestinationBytes));
     Command command{};
     command.kind = CommandKind::kCreateQp;
     command.create_qp = {.cell_index = cell,
                          .pd = kPd,
                          .recv_queue_offset = segment_.allocate(64),
                          .recv_completion_offset = segment_.allocate(64),
-                         .landing_offset = landing_.back(),
+                         .read_destination_offset = read_destinations_.back(),
                          .recv_entries = 0,
                          .recv_max_sge = 1,
-                         .landing_entries = kOutstandingReads,
+                         .read_destination_entries = kOutstandingReads,
                          .type = QpType::kRc};
     qpns_.push_back(execute(command).qpn);
   }
@@ -149,7 +149,7 @@ SendDescriptor NicBench::make_write(Psn psn, uint64_t at, uint32_t length_bytes,
 
 SendDescriptor NicBench::make_read(uint32_t length_bytes, uint64_t peer_address,
                                    uint32_t peer_key) {
-  auto* const slots = reinterpret_cast<LandingSlot*>(segment_.at(landing_[0]));
+  auto* const slots = reinterpret_cast<ReadDestination*>(segment_.at(read_destinations_[0]));
   for (uint32_t i = 0; i < kOutstandingReads; ++i)
     slots[i] = {.length_bytes = length_bytes, .sge_count = 1};
   SendDescriptor d{};
@@ -163,8 +163,8 @@ SendDescriptor NicBench::make_read(uint32_t length_bytes, uint64_t peer_address,
 
 void NicBench::number_read(SendDescriptor& d, uint32_t number, Psn psn, Psn first_response_psn,
                            uint64_t at) {
-  auto* const slots = reinterpret_cast<LandingSlot*>(segment_.at(landing_[0]));
-  LandingSlot& slot = slots[number % kOutstandingReads];
+  auto* const slots = reinterpret_cast<ReadDestination*>(segment_.at(read_destinations_[0]));
+  ReadDestination& slot = slots[number % kOutstandingReads];
   slot.read_number = number;
   slot.first_response_psn = first_response_psn.value();
   slot.sge[0] = {memory_.address() + at, d.length_bytes, key_};

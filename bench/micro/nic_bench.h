@@ -106,7 +106,7 @@ class NicBench {
   std::unique_ptr<Nic> nic_;
   uint32_t key_ = 0;
   std::vector<uint32_t> qpns_;
-  std::vector<uint64_t> landing_;  // by QP, in the segment
+  std::vector<uint64_t> read_destinations_;  // by QP, in the segment
   TimeNs now_ns_ = 1'000'000'000;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kCommandsPerTurn = 16;
 constexpr uint32_t kFirstIndex = 16;  // keeps QPNs clear of the special QPs 0 and 1
 constexpr uint32_t kMaxRecvEntries = 32768;
-constexpr uint32_t kMaxLandingEntries = 256;
+constexpr uint32_t kMaxReadDestinationEntries = 256;
 // A port that takes nothing, or an lcore that gets no CPU time, must not hang programs for good.
 constexpr uint64_t kAnswerLimitNs = 500'000'000;
 
@@ -174,8 +174,9 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   const uint32_t entries = command.recv_entries;
   if (command.cell_index >= channel.settings().max_qps) return EINVAL;
   if (entries > kMaxRecvEntries || (entries != 0 && !std::has_single_bit(entries))) return EINVAL;
-  if (command.recv_max_sge > kMaxSge || command.landing_entries > kMaxLandingEntries ||
-      !std::has_single_bit(uint32_t{command.landing_entries})) {
+  if (command.recv_max_sge > kMaxSge ||
+      command.read_destination_entries > kMaxReadDestinationEntries ||
+      !std::has_single_bit(uint32_t{command.read_destination_entries})) {
     return EINVAL;
   }
   if (command.type < QpType::kRc || command.type > QpType::kUd) return EINVAL;
@@ -183,9 +184,9 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   qp->type = command.type;
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
   qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
-  qp->landing = reinterpret_cast<LandingSlot*>(
-      channel.arena_at(command.landing_offset, command.landing_entries * sizeof(LandingSlot)));
-  if (qp->recv_slots == nullptr || qp->landing == nullptr) return EINVAL;
+  qp->read_destinations = reinterpret_cast<ReadDestination*>(channel.arena_at(
+      command.read_destination_offset, command.read_destination_entries * sizeof(ReadDestination)));
+  if (qp->recv_slots == nullptr || qp->read_destinations == nullptr) return EINVAL;
   if (command.srq_offset != 0) {
     if (!use_shared_queue(*qp, channel, command)) return EINVAL;
   } else {
@@ -215,7 +216,7 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   qp->recv_pd = command.recv_pd;
   qp->recv_entries = entries;
   qp->recv_max_sge = command.recv_max_sge;
-  qp->landing_entries = command.landing_entries;
+  qp->read_destination_entries = command.read_destination_entries;
   qpn = qp->qpn;
   client.qpns.push_back(qpn);
   qps[index] = std::move(qp);

@@ -183,8 +183,8 @@ struct alignas(kCacheLineBytes) QpContext {
   uint32_t recv_max_sge = 0;
   uint32_t recv_pd = 0;        // of what receives name
   uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
-  uint32_t landing_entries = 0;
-  LandingSlot* landing = nullptr;
+  uint32_t read_destination_entries = 0;
+  ReadDestination* read_destinations = nullptr;
   QpPackets answers;  // that borrow memory and have not been placed yet
 
   // What few packets need.

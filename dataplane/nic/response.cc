@@ -170,7 +170,7 @@ void Nic::Impl::fail_response(QpContext& qp, const wire::Packet& p, LocalError e
 // Whether `packets` answers that start with `p` are what their PSNs stand for: with another path
 // MTU at the peer they are not, and bytes would be missing from a READ all of whose PSNs have come.
 static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t packets,
-                            uint64_t bytes, const LandingSlot& read) {
+                            uint64_t bytes, const ReadDestination& read) {
   const int32_t before = distance(Psn(read.first_response_psn), p.psn);
   const uint64_t total =
       p.opcode == wire::Opcode::kAtomicResponse ? sizeof(uint64_t) : read.length_bytes;
@@ -183,8 +183,9 @@ static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t
 LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
                                      std::span<const std::byte> payload, bool ahead,
                                      ResponseMiss& miss) {
-  if (qp.landing_entries == 0) return LocalError::kProtection;
-  const LandingSlot& shared = qp.landing[p.reth.key & (qp.landing_entries - 1u)];
+  if (qp.read_destination_entries == 0) return LocalError::kProtection;
+  const ReadDestination& shared =
+      qp.read_destinations[p.reth.key & (qp.read_destination_entries - 1u)];
   // An answer to a READ that is no longer, or not yet, in its slot belongs to nobody.
   const uint32_t sge_count = shared.sge_count;
   if (shared.read_number != p.reth.key || sge_count > kMaxSge) {

@@ -131,11 +131,11 @@ struct CreateQpCommand {
   uint32_t pd;
   uint64_t recv_queue_offset;  // segment offsets, 16-byte aligned
   uint64_t recv_completion_offset;
-  uint64_t landing_offset;
+  uint64_t read_destination_offset;
   uint64_t srq_offset;    // SrqHeader of the slots at recv_queue_offset; 0: the QP's own queue
   uint32_t recv_entries;  // powers of two; recv may be 0
   uint16_t recv_max_sge;
-  uint16_t landing_entries;
+  uint16_t read_destination_entries;
   QpType type;
   uint32_t recv_pd;  // of the memory that receives name: the QP's, or the shared receive queue's
 };

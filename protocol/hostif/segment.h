@@ -5,7 +5,7 @@
 //
 // Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
 // cells | arena. The arena belongs to the driver, which places receive queues (QPs' own and
-// shared), completion rings and READ landing lists in it and names them by offset in kCreateQp; the
+// shared), completion rings and read destinations in it and names them by offset in kCreateQp; the
 // NIC bounds-checks every offset once, when the QP is created.
 //
 //   part                         driver (client)                NIC (hostnicd)
@@ -17,7 +17,8 @@
 //   response, meta ring          consumes                       produces
 //   QpCell: nic part             reads (seqlock), clears dirty  writes
 //   QpCell: driver part          writes                         reads (untrusted)
-//   receive queue, landing list  writes                         reads (untrusted, checked per use)
+//   receive queue                writes                         reads (untrusted, checked per use)
+//   read destinations            writes                         reads (untrusted, checked per use)
 //   receive completion ring      reads                          writes (and reads back, untrusted)
 //   SrqHeader, index queue       writes (as marked)             reads (untrusted), writes `taken`
 //   names of receives taken      reads                          writes (and reads back, untrusted)
@@ -262,28 +263,28 @@ constexpr uint64_t srq_bytes(uint32_t entries) {
 // header (InfiniBand annex A17.4.5.2).
 inline constexpr uint32_t kGrhBytes = 40;
 
-// Where a READ's or atomic's response lands, at index read_number % landing_entries.
-struct LandingSlot {
+// Where a READ's or atomic's response lands, at index read_number % read_destination_entries.
+struct ReadDestination {
   uint32_t read_number;
   uint32_t length_bytes;
   uint32_t first_response_psn;
   uint32_t sge_count;
   Sge sge[kMaxSge];
 };
-static_assert(sizeof(LandingSlot) == 16 + 16 * kMaxSge);
+static_assert(sizeof(ReadDestination) == 16 + 16 * kMaxSge);
 
 // ---- limits, and the arena that they need
 
 inline constexpr uint32_t kMaxQueueEntries = 16384;  // of a receive queue, shared or a QP's own
 inline constexpr uint32_t kMaxSharedQueues = 16384;  // of a context
-inline constexpr uint32_t kLandingEntries =
+inline constexpr uint32_t kReadDestinationEntries =
     16;  // of a QP: READs and atomics outstanding (max_qp_rd_atom)
 
 // As much as a context can ever use: all QPs and shared receive queues with the deepest queues.
 constexpr uint64_t arena_bytes_for(uint32_t max_qps) {
   constexpr uint64_t kSlotsBytes = uint64_t{kMaxQueueEntries} * recv_slot_bytes(kMaxSge);
   constexpr uint64_t kQpBytes = kSlotsBytes + kMaxQueueEntries * sizeof(RecvCompletion) +
-                                kLandingEntries * sizeof(LandingSlot);
+                                kReadDestinationEntries * sizeof(ReadDestination);
   constexpr uint64_t kSrqBytes = kSlotsBytes + srq_bytes(kMaxQueueEntries);
   // A block more of each kind: none lies across the end of what is always mapped.
   return (max_qps + 1) * kQpBytes + (kMaxSharedQueues + 1) * kSrqBytes;

@@ -1,6 +1,6 @@
 // A client that writes whatever it likes into its segment: send and urgent descriptors, commands,
-// receive slots, landing lists, ring positions. The NIC must not read or write outside, not change
-// memory of others, not disturb another client's connection, and keep nothing afterwards.
+// receive slots, read destinations, ring positions. The NIC must not read or write outside, not
+// change memory of others, not disturb another client's connection, and keep nothing afterwards.
 //
 // An input is a program: operations with their arguments, see step().
 #include <sys/mman.h>
@@ -226,16 +226,16 @@ class Hostile {
                          .pd = kHostilePd,
                          .recv_queue_offset = some_offset(),
                          .recv_completion_offset = some_offset(),
-                         .landing_offset = some_offset(),
+                         .read_destination_offset = some_offset(),
                          .recv_entries = 1u << input_.below(8),
                          .recv_max_sge = static_cast<uint16_t>(input_.below(18)),
-                         .landing_entries = static_cast<uint16_t>(1u << input_.below(5)),
+                         .read_destination_entries = static_cast<uint16_t>(1u << input_.below(5)),
                          .type = QpType::kRc,
                          .recv_pd = kHostilePd};
     // A shared queue, whose words any other block of the arena may be, scribbles included.
     if (input_.below(4) == 0) command.create_qp.srq_offset = some_offset();
     if (input_.below(16) == 0) command.create_qp.recv_entries = input_.take<uint32_t>();
-    if (input_.below(16) == 0) command.create_qp.landing_entries = input_.take<uint16_t>();
+    if (input_.below(16) == 0) command.create_qp.read_destination_entries = input_.take<uint16_t>();
     map_.commands.enqueue_bulk(&command, 1);
   }
 
@@ -270,7 +270,7 @@ class Hostile {
     map_.commands.enqueue_bulk(&command, 1);
   }
 
-  // Receive slots or landing lists, or anything, somewhere in the arena.
+  // Receive slots or read destinations, or anything, somewhere in the arena.
   void fill_slots() {
     const uint64_t at = input_.below(16) * 4096 + input_.below(8) * 16;
     if (input_.below(2) == 0) {
@@ -282,7 +282,7 @@ class Hostile {
       std::memcpy(segment_ + arena_ + at + sizeof(slot), &sge, sizeof(sge));
       return;
     }
-    LandingSlot slot{};
+    ReadDestination slot{};
     slot.read_number = input_.number();
     slot.length_bytes = input_.take<uint16_t>();
     slot.first_response_psn = input_.number();

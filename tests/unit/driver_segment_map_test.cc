@@ -144,7 +144,7 @@ TEST_F(SegmentMapTest, HoldsAllThatADevicePromises) {
   for (uint32_t i = 0; i < kQps; ++i) {
     ASSERT_NE(map_.allocate(slots), 0u) << i;
     ASSERT_NE(map_.allocate(kMaxQueueEntries * sizeof(RecvCompletion)), 0u) << i;
-    ASSERT_NE(map_.allocate(kLandingEntries * sizeof(LandingSlot)), 0u) << i;
+    ASSERT_NE(map_.allocate(kReadDestinationEntries * sizeof(ReadDestination)), 0u) << i;
   }
   EXPECT_EQ(resident_bytes(), 0u);
 }

@@ -84,9 +84,10 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   const uint64_t recv =
       init.srq != nullptr ? init.srq->slots_offset : map.allocate(own_receives_bytes(init));
   const uint64_t completions = map.allocate(Qp::recv_completion_bytes(init));
-  const uint64_t landing = map.allocate(kLandingEntries * sizeof(LandingSlot));
-  auto qp = std::make_unique<Qp>(*this, init, cell, recv, completions, landing);
-  int error = recv == 0 || completions == 0 || landing == 0 ? ENOMEM : 0;
+  const uint64_t read_destinations =
+      map.allocate(kReadDestinationEntries * sizeof(ReadDestination));
+  auto qp = std::make_unique<Qp>(*this, init, cell, recv, completions, read_destinations);
+  int error = recv == 0 || completions == 0 || read_destinations == 0 ? ENOMEM : 0;
   CommandResponse response{};
   if (error == 0) {
     Command command{};
@@ -95,12 +96,12 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
                          .pd = init.pd,
                          .recv_queue_offset = recv,
                          .recv_completion_offset = completions,
-                         .landing_offset = landing,
+                         .read_destination_offset = read_destinations,
                          .srq_offset = init.srq != nullptr ? init.srq->queue_offset : 0,
                          .recv_entries = entries,
                          .recv_max_sge = static_cast<uint16_t>(
                              init.srq != nullptr ? init.srq->init.max_sge : caps.max_recv_sge),
-                         .landing_entries = kLandingEntries,
+                         .read_destination_entries = kReadDestinationEntries,
                          .type = init.type,
                          .recv_pd = init.srq != nullptr ? init.srq->init.pd : init.pd};
     error = execute(command, response);
@@ -124,7 +125,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
 void Driver::Impl::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
   map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
-  map.release(qp.landing_offset, kLandingEntries * sizeof(LandingSlot));
+  map.release(qp.read_destination_offset, kReadDestinationEntries * sizeof(ReadDestination));
   free_cells.push_back(qp.cell_index);
   std::erase(ready, &qp);
   std::erase(ready_next, &qp);
@@ -175,7 +176,8 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   std::lock_guard lock(mutex_);
   if (const int error = check_transition(qp->init.type, qp->state, attr, mask); error != 0)
     return error;
-  const DeviceLimits limits{.mtu_bytes = settings_.mtu_bytes, .max_rd_atomic = kLandingEntries};
+  const DeviceLimits limits{.mtu_bytes = settings_.mtu_bytes,
+                            .max_rd_atomic = kReadDestinationEntries};
   if (const int error = check_attributes(attr, mask, limits); error != 0) return error;
   const QpAttr before = qp->attr;
   apply_attributes(qp->attr, attr, mask);

@@ -51,12 +51,12 @@ uint64_t Qp::recv_completion_bytes(const QpInit& init) {
 }
 
 Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64_t recv_completion,
-       uint64_t landing)
+       uint64_t read_destinations)
     : init(qp_init),
       cell_index(cell),
       recv_offset(recv),
       recv_completion_offset(recv_completion),
-      landing_offset(landing),
+      read_destination_offset(read_destinations),
       host_(host) {
   const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
   wqes_.allocate(slots);

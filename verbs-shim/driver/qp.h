@@ -72,7 +72,7 @@ class QpHost {
 class alignas(kCacheLineBytes) Qp {
  public:
   Qp(QpHost& host, const QpInit& init, uint32_t cell_index, uint64_t recv_offset,
-     uint64_t recv_completion_offset, uint64_t landing_offset);
+     uint64_t recv_completion_offset, uint64_t read_destination_offset);
 
   // -- qp.cc
   int post_send(const SendRequest& request, TimeNs now_ns);
@@ -133,7 +133,7 @@ class alignas(kCacheLineBytes) Qp {
   bool on_ready_list = false, on_timer_list = false, waits_for_room = false;
   uint32_t posted_next = 0;  // cell of the QP that was posted to after this one, last time
   QpAttr attr;
-  const uint64_t recv_offset, recv_completion_offset, landing_offset;
+  const uint64_t recv_offset, recv_completion_offset, read_destination_offset;
 
  private:
   // What each request needs is one cache line.
@@ -244,7 +244,7 @@ class alignas(kCacheLineBytes) Qp {
                          uint8_t flags, RingEnd& ring);
   void fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,
                     SendDescriptor& d, std::byte* extra);
-  void write_landing(const Wqe& w, uint32_t index);
+  void fill_read_destination(const Wqe& w, uint32_t index);
   bool resend_lost(TimeNs now_ns);
   void resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8_t flags);
   bool pull(TimeNs now_ns);

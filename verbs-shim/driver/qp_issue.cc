@@ -62,7 +62,7 @@ void Qp::issue_ready(TimeNs now_ns) {
   if (is_unsendable(w) || is_local(w.op)) return false;
   if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
   if (is_read_or_atomic(w.op) &&
-      reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kLandingEntries) &&
+      reads_outstanding_ >= std::min<uint32_t>(attr.max_rd_atomic, kReadDestinationEntries) &&
       !broken(Fault::read_limit_ignored)) {
     return false;
   }
@@ -88,7 +88,7 @@ void Qp::issue_ready(TimeNs now_ns) {
         w.length_bytes == 0 ? 0 : (is_atomic(w.op) ? 1 : packets_for(w.length_bytes));
     next_response_psn_ += w.response_count;
     ++reads_outstanding_;
-    write_landing(w, index);
+    fill_read_destination(w, index);
   }
 }
 
@@ -237,9 +237,9 @@ bool Qp::answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) cons
          psns_since_ack_request_ + 1 >= std::min(kPsnsPerAck, request_congestion_.psns() / 4);
 }
 
-void Qp::write_landing(const Wqe& w, uint32_t index) {
-  auto* slots = reinterpret_cast<LandingSlot*>(host_.map.at(landing_offset));
-  LandingSlot& slot = slots[w.recv_sn % kLandingEntries];
+void Qp::fill_read_destination(const Wqe& w, uint32_t index) {
+  auto* slots = reinterpret_cast<ReadDestination*>(host_.map.at(read_destination_offset));
+  ReadDestination& slot = slots[w.recv_sn % kReadDestinationEntries];
   slot.read_number = w.recv_sn;
   slot.length_bytes = w.length_bytes;
   slot.first_response_psn = w.first_response_psn.value();
