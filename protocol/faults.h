@@ -92,7 +92,7 @@ namespace hostnic {
   X(nak_hits_the_oldest, "28: a NAK of a partly issued request is taken for the oldest's")     \
   X(nak_hits_the_front, "28: a NAK of a READ that is acknowledged is taken for the front's")   \
   X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")           \
-  X(wake_up_lost, "21: the driver clears the dirty flag after it has read the cell")           \
+  X(wake_up_lost, "21: the driver clears the dirty flag after it has read the status")         \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

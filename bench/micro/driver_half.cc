@@ -15,7 +15,7 @@
 namespace hostnic::bench {
 namespace {
 
-constexpr uint32_t kFirstQpn = 0x10000;  // of cell 0
+constexpr uint32_t kFirstQpn = 0x10000;  // of status 0
 // At most, of the segment's memory.
 constexpr uint64_t kQpArenaBytes = 16 * 1024;
 constexpr uint32_t kPathMtuBytes = 4096;
@@ -60,16 +60,16 @@ class PlayedNic final : public driver::NicLink {
     return taken;
   }
   // Everything of a QP before `base` was sent, and has arrived.
-  void acknowledge(uint32_t cell_index, Psn base) {
-    QpCell& cell = channel_->cell(cell_index);
-    cell.transmitted_psn.store(base.value(), std::memory_order_release);
-    cell.sequence.fetch_add(1);
-    cell.base_psn = cell.sack_end_psn = base.value();
-    cell.highest_acceptable_psn = (base + (kPeerWindow - 1)).value();
-    ++cell.ack_count;
-    cell.sequence.fetch_add(1);
-    if (cell.dirty.exchange(1) != 0) return;
-    const MetaReport report{cell_index, kFirstQpn + cell_index, {}};
+  void acknowledge(uint32_t status_index, Psn base) {
+    QpStatus& status = channel_->qp_status(status_index);
+    status.transmitted_psn.store(base.value(), std::memory_order_release);
+    status.sequence.fetch_add(1);
+    status.base_psn = status.sack_end_psn = base.value();
+    status.highest_acceptable_psn = (base + (kPeerWindow - 1)).value();
+    ++status.ack_count;
+    status.sequence.fetch_add(1);
+    if (status.dirty.exchange(1) != 0) return;
+    const MetaReport report{status_index, kFirstQpn + status_index, {}};
     require(channel_->metas.enqueue_bulk(&report, 1), "the meta ring is full");
   }
 
@@ -80,7 +80,7 @@ class PlayedNic final : public driver::NicLink {
       CommandResponse response{};
       response.correlation = command.correlation;
       if (command.kind == CommandKind::kCreateQp)
-        response.qpn = kFirstQpn + command.create_qp.cell_index;
+        response.qpn = kFirstQpn + command.create_qp.status_index;
       require(channel_->responses.enqueue_bulk(&response, 1), "the response ring is full");
     }
   }

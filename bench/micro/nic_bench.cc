@@ -80,11 +80,11 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
                          .space_id = settings.index + 1,
                          .space_offset = memory.address()});
   key_ = mrs_.add(std::move(init));
-  for (uint32_t cell = 0; cell < settings.qps; ++cell) {
+  for (uint32_t index = 0; index < settings.qps; ++index) {
     read_destinations_.push_back(segment_.allocate(kReadDestinationBytes));
     Command command{};
     command.kind = CommandKind::kCreateQp;
-    command.create_qp = {.cell_index = cell,
+    command.create_qp = {.status_index = index,
                          .pd = kPd,
                          .recv_queue_offset = segment_.allocate(64),
                          .recv_completion_offset = segment_.allocate(64),
@@ -177,7 +177,7 @@ uint32_t NicBench::take_reports() {
   MetaReport report;
   uint32_t taken = 0;
   for (; segment_.metas.dequeue_burst(&report, 1) == 1; ++taken)
-    segment_.cell(report.cell_index).dirty.exchange(0);
+    segment_.qp_status(report.status_index).dirty.exchange(0);
   return taken;
 }
 

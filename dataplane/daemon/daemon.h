@@ -61,7 +61,7 @@ struct ClientInfo {
   uint32_t regions = 0;
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
-  bool huge_pages = false;  // its rings and cells lie there
+  bool huge_pages = false;  // its rings and QP statuses lie there
 };
 
 // Memory that a client no longer has but packets still refer to: kept until they are gone.

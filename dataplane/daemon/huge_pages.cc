@@ -25,7 +25,8 @@ HugePageCounts count_huge_pages(const std::string& directory) {
 std::string too_few_huge_pages(uint64_t needed, const HugePageCounts& counts) {
   const uint64_t missing = needed - std::min(needed, counts.available);
   return fmt::format(
-      "huge pages are required: a device's rings and cells take {} of 2 MB, {} are free (`sudo "
+      "huge pages are required: a device's rings and QP statuses take {} of 2 MB, {} are free "
+      "(`sudo "
       "sysctl vm.nr_hugepages={}` grants them; huge = \"auto\" does without)",
       needed, counts.available, counts.total + missing);
 }

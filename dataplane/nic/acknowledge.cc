@@ -32,7 +32,7 @@ constexpr uint8_t kNoAethCredit = 31;
 // Absolute number of receives posted, as the driver says; never more than fit behind what has
 // completed. With a shared receive queue: the end of the completion ring's room.
 uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
-  const uint32_t posted = qp.cell->recv_posted.load(std::memory_order_acquire);
+  const uint32_t posted = qp.status->recv_posted.load(std::memory_order_acquire);
   const auto available = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, posted));
   return available <= qp.recv_entries ? posted : qp.recv_next_sn;
 }
@@ -153,8 +153,8 @@ void Nic::Impl::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
 void Nic::Impl::watch_credit(QpContext& qp, uint32_t advertised) {
   const bool starved = advertised == qp.recv_next_sn;
   // Set before: posts since then have seen it.
-  if (qp.cell->credit_watched.load(std::memory_order_relaxed) == (starved ? 1 : 0)) return;
-  qp.cell->credit_watched.store(starved ? 1 : 0, std::memory_order_relaxed);
+  if (qp.status->credit_watched.load(std::memory_order_relaxed) == (starved ? 1 : 0)) return;
+  qp.status->credit_watched.store(starved ? 1 : 0, std::memory_order_relaxed);
   if (!starved) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (receives_posted(qp) != advertised) credit_posted(qp);
@@ -162,7 +162,7 @@ void Nic::Impl::watch_credit(QpContext& qp, uint32_t advertised) {
 
 // Receives were posted to a QP whose peer waits for them.
 void Nic::Impl::credit_posted(QpContext& qp) {
-  qp.cell->credit_watched.store(0, std::memory_order_relaxed);
+  qp.status->credit_watched.store(0, std::memory_order_relaxed);
   if (broken(Fault::credit_forgotten)) return;
   if (qp.state < QpState::kRtr || qp.state == QpState::kErr) return;
   qp.ack_owed = true;

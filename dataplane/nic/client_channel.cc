@@ -31,8 +31,8 @@ uint64_t lay_out(uint32_t max_qps, SegmentHeader& layout) {
     offset += align_up(uint64_t{ring_entries(RingId(ring))} * ring_element_bytes(RingId(ring)),
                        kPageBytes);
   }
-  layout.cells_offset = offset;
-  return align_up(offset + uint64_t{max_qps} * sizeof(QpCell), kPageBytes);
+  layout.statuses_offset = offset;
+  return align_up(offset + uint64_t{max_qps} * sizeof(QpStatus), kPageBytes);
 }
 
 }  // namespace
@@ -107,11 +107,11 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
   header.max_qps = settings.max_qps;
   header.segment_bytes = memory.segment_bytes();
   std::copy(std::begin(layout.ring_offset), std::end(layout.ring_offset), header.ring_offset);
-  header.cells_offset = layout.cells_offset;
+  header.statuses_offset = layout.statuses_offset;
   header.arena_offset = memory.segment_bytes();
   header.arena_bytes = memory.arena_bytes();
   header.magic = kSegmentMagic;
-  channel->cells_ = reinterpret_cast<QpCell*>(memory.base() + layout.cells_offset);
+  channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
                                      &channel->urgent, &channel->metas};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {

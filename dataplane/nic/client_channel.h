@@ -46,7 +46,7 @@ class ClientChannel {
   SegmentMemory& memory() { return memory_; }
   bool in_huge_pages() const { return in_huge_pages_; }
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.base()); }
-  QpCell& cell(uint32_t index) { return cells_[index]; }
+  QpStatus& qp_status(uint32_t index) { return statuses_[index]; }
   // Null when [offset, offset + bytes) is not inside the arena or not 16-byte aligned, or can't be
   // mapped. The lcore may make a system call.
   std::byte* arena_at(uint64_t offset, uint64_t bytes);
@@ -74,7 +74,7 @@ class ClientChannel {
   UniqueFd segment_fd_, arena_fd_;
   SegmentMemory memory_;
   bool in_huge_pages_ = false;
-  QpCell* cells_ = nullptr;
+  QpStatus* statuses_ = nullptr;
 };
 
 }  // namespace hostnic

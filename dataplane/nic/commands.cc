@@ -20,18 +20,18 @@ constexpr uint64_t kAnswerLimitNs = 500'000'000;
 
 // The NIC part, except the sequence and the dirty flag, which the driver clears when it takes the
 // report.
-void clear_cell(QpCell& cell) {
-  CellUpdate update(cell);
+void clear_status(QpStatus& status) {
+  QpStatusUpdate update(status);
   const auto clear = [](auto* from, void* end) {
     std::fill(reinterpret_cast<std::byte*>(from), static_cast<std::byte*>(end), std::byte{0});
   };
-  cell.transmitted_psn.store(0, std::memory_order_relaxed);
-  clear(&cell.base_psn, &cell.credit_watched);
-  cell.recv_completed.store(0, std::memory_order_relaxed);
-  cell.credit_watched.store(0, std::memory_order_relaxed);
-  cell.recv_bound.store(0, std::memory_order_relaxed);
-  std::fill(std::begin(cell.sack), std::end(cell.sack), 0);
-  std::fill(std::begin(cell.response_bitmap), std::end(cell.response_bitmap), 0);
+  status.transmitted_psn.store(0, std::memory_order_relaxed);
+  clear(&status.base_psn, &status.credit_watched);
+  status.recv_completed.store(0, std::memory_order_relaxed);
+  status.credit_watched.store(0, std::memory_order_relaxed);
+  status.recv_bound.store(0, std::memory_order_relaxed);
+  std::fill(std::begin(status.sack), std::end(status.sack), 0);
+  std::fill(std::begin(status.response_bitmap), std::end(status.response_bitmap), 0);
 }
 
 // False: the shared receive queue can't be where the command says.
@@ -172,7 +172,7 @@ QpContext* Nic::Impl::own_qp(ClientState& client, uint32_t qpn) const {
 int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
   ClientChannel& channel = *client.channel;
   const uint32_t entries = command.recv_entries;
-  if (command.cell_index >= channel.settings().max_qps) return EINVAL;
+  if (command.status_index >= channel.settings().max_qps) return EINVAL;
   if (entries > kMaxRecvEntries || (entries != 0 && !std::has_single_bit(entries))) return EINVAL;
   if (command.recv_max_sge > kMaxSge ||
       command.read_destination_entries > kMaxReadDestinationEntries ||
@@ -209,9 +209,9 @@ int Nic::Impl::create_qp(ClientState& client, const CreateQpCommand& command, ui
   }
   qp->qpn = uint32_t{generations[index]} << 16 | index;
   qp->client = &channel;
-  qp->cell_index = command.cell_index;
-  qp->cell = &channel.cell(command.cell_index);
-  clear_cell(*qp->cell);  // of whoever had it before
+  qp->status_index = command.status_index;
+  qp->status = &channel.qp_status(command.status_index);
+  clear_status(*qp->status);  // of whoever had it before
   qp->pd = command.pd;
   qp->recv_pd = command.recv_pd;
   qp->recv_entries = entries;
@@ -228,7 +228,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   switch (command.state) {
     case QpState::kReset:
       quiesce_qp(qp);
-      clear_cell(*qp.cell);  // receives posted from now on count from 0
+      clear_status(*qp.status);  // receives posted from now on count from 0
       break;
     case QpState::kErr:
       quiesce_qp(qp);
@@ -244,7 +244,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
         qp.transmitted = qp.acknowledged = Psn(qp.sq_psn);
         qp.stamps = {};
         qp.stamps_used = 0;
-        reset_request_cell(qp);
+        reset_request_status(qp);
         qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
         if (qp.neighbour < 0 && qp.flows_made_for != 0) make_flows(qp, wire_mac(qp));
         if (qp.neighbour >= 0) qp.flows_made_for = 0;  // made anew with the first packet
@@ -268,12 +268,12 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
 }
 
 // What a requester is told starts at its first PSN.
-void Nic::Impl::reset_request_cell(QpContext& qp) {
-  QpCell& cell = *qp.cell;
-  CellUpdate update(cell);
-  cell.base_psn = cell.sack_end_psn = cell.nak_psn = qp.sq_psn;
-  cell.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
-  cell.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
+void Nic::Impl::reset_request_status(QpContext& qp) {
+  QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
+  status.base_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
+  status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
+  status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
 }
 
 // RESET or INIT to RTR: everything about the connection starts anew.
@@ -284,7 +284,7 @@ int Nic::Impl::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
       (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > settings.mtu_bytes))
     return EINVAL;
   quiesce_qp(qp);
-  clear_cell(*qp.cell);
+  clear_status(*qp.status);
   qp.dest_qpn = command.dest_qpn & 0xffffff;
   qp.dest_ip = has_path ? command.dest_ip : 0;
   qp.rq_psn = command.rq_psn & Psn::kMask;

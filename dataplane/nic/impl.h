@@ -20,13 +20,13 @@
 
 #include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/bundle.h"
-#include "dataplane/nic/cell_update.h"
 #include "dataplane/nic/client_state.h"
 #include "dataplane/nic/descriptor_queue.h"
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/qp_context.h"
+#include "dataplane/nic/qp_status_update.h"
 #include "dataplane/nic/region_access.h"
 #include "dataplane/nic/release.h"
 #include "dataplane/nic/time_wait.h"
@@ -171,7 +171,7 @@ struct Nic::Impl final : public impair::PacketOps {
   // receive.cc
   uint32_t receive_turn();
   void prefetch_qp(uint32_t qpn, QpPart part) const;  // prefetch.h
-  void prefetch_cell(uint32_t qpn) const;
+  void prefetch_status(uint32_t qpn) const;
   static void prefetch_receives(const QpContext& qp, uint32_t sn);
   void prefetch_for(wire::BthView bth) const;
   void receive_impaired(rte_mbuf* packet);  // these two take it
@@ -488,7 +488,7 @@ struct Nic::Impl final : public impair::PacketOps {
   int modify_qp(QpContext& qp, const ModifyQpCommand& command);
   QpContext* own_qp(ClientState& client, uint32_t qpn) const;
   void destroy_qp(ClientState& client, QpContext& qp);
-  void reset_request_cell(QpContext& qp);
+  void reset_request_status(QpContext& qp);
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   Ipv4Address next_hop(Ipv4Address destination) const;
   wire::MacAddress wire_mac(const QpContext& qp) const;

@@ -61,7 +61,7 @@ inline void Nic::Impl::note_transmitted(QpContext& qp, Transmitted last, uint32_
   const bool repeated = distance(qp.transmitted, next) <= 0;
   if (!repeated) {
     qp.transmitted = next;
-    qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
+    qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
   }
   if (!last.ack_request) {
     if (unlikely(repeated && qp.stamps_used != 0)) forget_stamps(qp, last);

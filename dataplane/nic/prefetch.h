@@ -28,10 +28,10 @@ inline void Nic::Impl::prefetch_qp(uint32_t qpn, QpPart part) const {
   }
 }
 
-// The same of the cell that what an ACK says goes to: the driver has just read it, on another core.
-// The context should be there already.
-inline void Nic::Impl::prefetch_cell(uint32_t qpn) const {
-  if (const QpContext* const qp = find_qp(qpn)) prefetch_line(qp->cell);
+// The same of the status that what an ACK says goes to: the driver has just read it, on another
+// core. The context should be there already.
+inline void Nic::Impl::prefetch_status(uint32_t qpn) const {
+  if (const QpContext* const qp = find_qp(qpn)) prefetch_line(qp->status);
 }
 
 // What the driver has just written on another core, to be had when the payload in between has been

@@ -102,9 +102,9 @@ struct alignas(kCacheLineBytes) QpContext {
   uint32_t qpn = 0;
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
-  uint32_t cell_index = 0;
+  uint32_t status_index = 0;
   ClientChannel* client = nullptr;
-  QpCell* cell = nullptr;
+  QpStatus* status = nullptr;
   uint32_t pd = 0;
   // Connection, from kModifyQp.
   uint32_t dest_qpn = 0;
@@ -129,7 +129,7 @@ struct alignas(kCacheLineBytes) QpContext {
   bool send_failed =
       false;  // a local error was reported: work at or after send_failed_psn is discarded
   uint8_t stamps_used = 0;         // how many have a time
-  bool responses_changed = false;  // not yet in the cell
+  bool responses_changed = false;  // not yet in the status
   // For round trip times: when packets that ask for an ACK left.
   class SendStamp {
    public:
@@ -219,7 +219,7 @@ struct alignas(kCacheLineBytes) QpContext {
   Psn epoch_keep_until;
   bool epoch_follows = false;  // the epoch before it was epoch - 1
   bool response_congestion_seen = false;
-  bool response_bits_published = false;  // the cell's bitmap is not all zero
+  bool response_bits_published = false;  // the status's bitmap is not all zero
 };
 
 }  // namespace hostnic

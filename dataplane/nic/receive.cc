@@ -50,7 +50,7 @@ uint32_t Nic::Impl::receive_turn() {
         if (ahead.dest_qpn() != received.packet().dest_qpn) prefetch_for(ahead);
         const wire::BthView next = bth_of(burst[i + 1]);
         if (is_ack(next) && next.dest_qpn() != received.packet().dest_qpn)
-          prefetch_cell(raw(next.dest_qpn()));
+          prefetch_status(raw(next.dest_qpn()));
       }
       if (from_ethernet) burst[i]->ol_flags |= icrc_flag();
       take(burst[i]);
@@ -186,7 +186,7 @@ bool Nic::Impl::receive_acks(rte_mbuf* bundle) {
   const auto ahead = [&](uint32_t i) {
     if (i + kQpsAhead < bundled.count)
       prefetch_qp(raw(bundled.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
-    if (i + 1 < bundled.count) prefetch_cell(raw(bundled.all[i + 1].dest_qpn));
+    if (i + 1 < bundled.count) prefetch_status(raw(bundled.all[i + 1].dest_qpn));
   };
   for (uint32_t i = 0; i < kQpsAhead && i < bundled.count; ++i)
     prefetch_qp(raw(bundled.all[i].dest_qpn), QpPart::kSends);

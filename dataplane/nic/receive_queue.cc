@@ -49,7 +49,7 @@ bool Nic::Impl::bind_receives(QpContext& qp, uint32_t sn, bool ahead) {
   }
   srq.taken.store(taken + wanted, std::memory_order_release);
   qp.recv_bound_sn += wanted;
-  qp.cell->recv_bound.store(qp.recv_bound_sn, std::memory_order_release);
+  qp.status->recv_bound.store(qp.recv_bound_sn, std::memory_order_release);
   if (available - wanted < srq.limit.load(std::memory_order_relaxed)) report(qp);
   return true;
 }
@@ -84,7 +84,7 @@ void Nic::Impl::write_receive(QpContext& qp, uint32_t sn, const ReceiveEnd& end,
 
 void Nic::Impl::publish_receive(QpContext& qp, uint32_t sn) {
   qp.recv_next_sn = sn + 1;
-  qp.cell->recv_completed.store(sn + 1, std::memory_order_release);
+  qp.status->recv_completed.store(sn + 1, std::memory_order_release);
   report(qp);
 }
 

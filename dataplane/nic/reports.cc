@@ -1,4 +1,4 @@
-// Towards the driver: state into cells, one meta report per QP, wake-ups (TRANSPORT.md rules 21,
+// Towards the driver: state into statuses, one meta report per QP, wake-ups (TRANSPORT.md rules 21,
 // 34).
 #include <algorithm>
 #include <utility>
@@ -24,7 +24,7 @@ struct MetaBatch {
   }
   void add(QpContext& qp) {
     client = qp.client;
-    metas[count] = {.cell_index = qp.cell_index, .qpn = qp.qpn, .reserved = {}};
+    metas[count] = {.status_index = qp.status_index, .qpn = qp.qpn, .reserved = {}};
     qps[count++] = &qp;
   }
 };
@@ -38,8 +38,8 @@ void Nic::Impl::report(QpContext& qp) {
 }
 
 void Nic::Impl::publish_event(QpContext& qp, uint32_t event) {
-  CellUpdate update(*qp.cell);
-  qp.cell->events |= event;
+  QpStatusUpdate update(*qp.status);
+  qp.status->events |= event;
   report(qp);
 }
 
@@ -53,7 +53,7 @@ void Nic::Impl::send_reports() {
       QpContext& qp = *batch.qps[i];
       if (!all && !batch.client->metas.enqueue_bulk(&batch.metas[i], 1)) {
         // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
-        qp.cell->dirty.store(0, std::memory_order_relaxed);
+        qp.status->dirty.store(0, std::memory_order_relaxed);
         report_list[kept++] = &qp;
         continue;
       }
@@ -69,15 +69,16 @@ void Nic::Impl::send_reports() {
   };
   if (report_list.empty()) return;
   for (QpContext* qp : report_list) publish_responses(*qp);
-  // The cells' changes before the looks at their flags; the driver clears flags before it reads
-  // cells. One fence for all: each one waits until every store before it has found its cache line.
+  // The statuses' changes before the looks at their flags; the driver clears flags before it reads
+  // statuses. One fence for all: each one waits until every store before it has found its cache
+  // line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (QpContext* qp : report_list) {
-    if (qp->cell->dirty.load(std::memory_order_relaxed) != 0) {
+    if (qp->status->dirty.load(std::memory_order_relaxed) != 0) {
       qp->on_report_list = false;
       continue;
     }
-    qp->cell->dirty.store(1, std::memory_order_relaxed);
+    qp->status->dirty.store(1, std::memory_order_relaxed);
     if (!batch.has_room_for(*qp)) deliver();
     batch.add(*qp);
   }

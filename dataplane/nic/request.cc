@@ -73,7 +73,7 @@ void Nic::Impl::owe_plain_ack(QpContext& qp) {
   if (!qp.on_ack_list) {
     qp.on_ack_list = true;
     ack_list.push_back(&qp);
-    prefetch_line(&qp.cell->recv_posted);  // the credit that it will say
+    prefetch_line(&qp.status->recv_posted);  // the credit that it will say
   }
 }
 

@@ -1,5 +1,5 @@
-// What comes back to the requester: ACKs (into the QP's cell, for the driver to act on) and READ or
-// atomic answers (placed here).
+// What comes back to the requester: ACKs (into the QP's status, for the driver to act on) and READ
+// or atomic answers (placed here).
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -11,12 +11,12 @@ namespace hostnic {
 using Place = ReceiveWindow::Place;
 
 [[gnu::always_inline]] inline void Nic::Impl::note_echo(QpContext& qp, const wire::Sack& sack) {
-  QpCell& cell = *qp.cell;
-  cell.echo_psn = sack.echo_psn.value();
-  cell.echo_attempt = sack.echo_attempt;
-  ++cell.echo_count;
+  QpStatus& status = *qp.status;
+  status.echo_psn = sack.echo_psn.value();
+  status.echo_attempt = sack.echo_attempt;
+  ++status.echo_count;
   if (sack.echo_duplicate && sack.echo_attempt != 0 && !broken(Fault::spurious_not_counted))
-    ++cell.spurious_count;
+    ++status.spurious_count;
   // Attempt numbers come round again: of several transmissions that look alike the newest counts.
   uint64_t age_ns = UINT64_MAX;
   for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
@@ -31,8 +31,8 @@ using Place = ReceiveWindow::Place;
     --qp.stamps_used;
   }
   if (age_ns == UINT64_MAX) return;
-  cell.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(age_ns, UINT32_MAX));
-  ++cell.rtt_count;
+  status.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(age_ns, UINT32_MAX));
+  ++status.rtt_count;
 }
 
 // An answer is pulled again by a request that looks like the one before: whichever an ACK answers,
@@ -52,42 +52,43 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
   counters.add(Counter::acks_received);
   const int32_t progress = distance(qp.acknowledged, sack.base);
   if (progress < 0 || distance(sack.base, qp.transmitted) < 0) return;
-  QpCell& cell = *qp.cell;
-  CellUpdate update(cell);
-  auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(cell.sack);
+  QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
+  auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(status.sack);
   // Where no bit is set the bitmap need not be in the cache.
-  const bool any_bits = distance(qp.acknowledged, Psn(cell.sack_end_psn)) > 0;
+  const bool any_bits = distance(qp.acknowledged, Psn(status.sack_end_psn)) > 0;
   for (int32_t i = 0; any_bits && i < progress; ++i) {
     const Psn psn = qp.acknowledged + static_cast<uint32_t>(i);
     bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }
   qp.acknowledged = sack.base;
-  cell.base_psn = sack.base.value();
-  if (distance(Psn(cell.sack_end_psn), sack.base) > 0) cell.sack_end_psn = sack.base.value();
-  if (distance(Psn(cell.highest_acceptable_psn), sack.highest_acceptable) > 0) {
-    cell.highest_acceptable_psn = sack.highest_acceptable.value();
+  status.base_psn = sack.base.value();
+  if (distance(Psn(status.sack_end_psn), sack.base) > 0) status.sack_end_psn = sack.base.value();
+  if (distance(Psn(status.highest_acceptable_psn), sack.highest_acceptable) > 0) {
+    status.highest_acceptable_psn = sack.highest_acceptable.value();
   }
   for (uint32_t i = 0; i < sack.word_count; ++i)
     merge_sack_word(qp, bits, sack.base + i * 64, wire::sack_word(sack_words, i));
   if (sack.has_credit) {
-    if (cell.has_credit == 0 || serial_distance(cell.recv_sn_limit, sack.recv_sn_limit) > 0 ||
+    if (status.has_credit == 0 || serial_distance(status.recv_sn_limit, sack.recv_sn_limit) > 0 ||
         broken(Fault::credit_lowered)) {
-      cell.recv_sn_limit = sack.recv_sn_limit;
+      status.recv_sn_limit = sack.recv_sn_limit;
     }
-    cell.has_credit = 1;
+    status.has_credit = 1;
   }
-  if (cell.nak != 0 && progress > 0 && distance(Psn(cell.nak_psn), sack.base) > 0) cell.nak = 0;
+  if (status.nak != 0 && progress > 0 && distance(Psn(status.nak_psn), sack.base) > 0)
+    status.nak = 0;
   if (aeth.kind != wire::AckKind::kAck) {
     counters.add(aeth.kind == wire::AckKind::kRnrNak ? Counter::rnr_nak_received
                                                      : Counter::nak_received);
-    cell.nak = make_nak(static_cast<uint32_t>(aeth.kind), aeth.code);
-    cell.nak_psn = sack.base.value();
-    cell.nak_sn = sack.nak_sn;
-    ++cell.nak_count;
+    status.nak = make_nak(static_cast<uint32_t>(aeth.kind), aeth.code);
+    status.nak_psn = sack.base.value();
+    status.nak_sn = sack.nak_sn;
+    ++status.nak_count;
   }
-  if (sack.congestion_mark) ++cell.mark_count;
+  if (sack.congestion_mark) ++status.mark_count;
   if (sack.echo_valid) note_echo(qp, sack);
-  ++cell.ack_count;
+  ++status.ack_count;
   report(qp);
 }
 
@@ -99,7 +100,7 @@ void Nic::Impl::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords
   if (outstanding < 64) bits &= (uint64_t{1} << outstanding) - 1;
   if (bits == 0) return;
   const Psn end = first + static_cast<uint32_t>(std::bit_width(bits));
-  if (distance(Psn(qp.cell->sack_end_psn), end) > 0) qp.cell->sack_end_psn = end.value();
+  if (distance(Psn(qp.status->sack_end_psn), end) > 0) qp.status->sack_end_psn = end.value();
   const uint32_t shift = first.value() % 64;
   const uint32_t word = first.value() / 64 % kBitmapWords;
   sack[word] |= bits << shift;
@@ -161,9 +162,9 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
 }
 
 void Nic::Impl::fail_response(QpContext& qp, const wire::Packet& p, LocalError error) {
-  CellUpdate update(*qp.cell);
-  qp.cell->response_error = static_cast<uint32_t>(error);
-  qp.cell->response_error_read = p.reth.key;
+  QpStatusUpdate update(*qp.status);
+  qp.status->response_error = static_cast<uint32_t>(error);
+  qp.status->response_error_read = p.reth.key;
   report(qp);
 }
 
@@ -248,15 +249,15 @@ void Nic::Impl::report_responses(QpContext& qp) {
 void Nic::Impl::publish_responses(QpContext& qp) {
   if (!qp.responses_changed) return;
   qp.responses_changed = false;
-  CellUpdate update(*qp.cell);
-  qp.cell->response_base_psn = qp.responses.window.base().value();
-  qp.cell->response_epoch = qp.epoch;
-  qp.cell->responses_ahead = qp.responses.window.received_ahead();
+  QpStatusUpdate update(*qp.status);
+  qp.status->response_base_psn = qp.responses.window.base().value();
+  qp.status->response_epoch = qp.epoch;
+  qp.status->responses_ahead = qp.responses.window.received_ahead();
   if (port.backlog() || std::exchange(qp.response_congestion_seen, false))
-    ++qp.cell->response_mark_count;
+    ++qp.status->response_mark_count;
   const auto& words = qp.responses.window.bits().words();
   if (qp.responses.window.has_hole() || qp.response_bits_published) {
-    std::copy(words.begin(), words.end(), qp.cell->response_bitmap);
+    std::copy(words.begin(), words.end(), qp.status->response_bitmap);
     qp.response_bits_published = qp.responses.window.has_hole();
   }
 }

@@ -410,7 +410,7 @@ rte_mbuf* Nic::Impl::build_gathered(QpContext& qp, SendProgress& progress, const
 bool Nic::Impl::is_acknowledged(const QpContext& qp, Psn psn) {
   if (broken(Fault::late_repetition_fails)) return false;
   return qp.type == QpType::kRc &&
-         before(psn, Psn(qp.cell->acknowledged_psn.load(std::memory_order_acquire)));
+         before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
 }
 
 // A local error: the driver learns the PSN, everything at or after it is discarded until RESET
@@ -420,9 +420,9 @@ void Nic::Impl::fail_send(QpContext& qp, Psn psn, LocalError error) {
   qp.send_failed = true;
   qp.send_failed_psn = psn;
   if (qp.type != QpType::kRc) settle_unreliable(qp, psn);  // what has left before it is complete
-  CellUpdate update(*qp.cell);
-  qp.cell->local_error = static_cast<uint32_t>(error);
-  qp.cell->local_error_psn = psn.value();
+  QpStatusUpdate update(*qp.status);
+  qp.status->local_error = static_cast<uint32_t>(error);
+  qp.status->local_error_psn = psn.value();
   report(qp);
 }
 

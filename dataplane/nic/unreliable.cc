@@ -290,12 +290,12 @@ bool Nic::Impl::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
 
 // Everything before `next` has left, and that is all there is to wait for.
 void Nic::Impl::settle_unreliable(QpContext& qp, Psn next) {
-  QpCell& cell = *qp.cell;
-  CellUpdate update(cell);
+  QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
   qp.acknowledged = next;
-  cell.base_psn = cell.sack_end_psn = next.value();
-  cell.highest_acceptable_psn = (next + (kWindowLimit - 1)).value();
-  ++cell.ack_count;
+  status.base_psn = status.sack_end_psn = next.value();
+  status.highest_acceptable_psn = (next + (kWindowLimit - 1)).value();
+  ++status.ack_count;
   report(qp);
 }
 
@@ -304,10 +304,10 @@ void Nic::Impl::restart_unreliable(QpContext& qp, Psn next) {
   if (qp.type == QpType::kRc) return;
   qp.send_failed = false;
   qp.transmitted = next;
-  qp.cell->transmitted_psn.store(next.value(), std::memory_order_release);
+  qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
   {
-    CellUpdate update(*qp.cell);
-    qp.cell->local_error = 0;
+    QpStatusUpdate update(*qp.status);
+    qp.status->local_error = 0;
   }
   settle_unreliable(qp, next);
 }

@@ -22,7 +22,7 @@ enum class SendOp : uint8_t {
   kRead,
   kCompareSwap,
   kFetchAdd,
-  // No packet of its own: receives were posted to a QP whose cell says credit_watched.
+  // No packet of its own: receives were posted to a QP whose status says credit_watched.
   kCreditNotify,
   kSendInv,
   // Work requests that are commands to the NIC: never in a ring.
@@ -127,7 +127,7 @@ enum AccessFlag : uint32_t {  // the verbs' values
 };
 
 struct CreateQpCommand {
-  uint32_t cell_index;
+  uint32_t status_index;
   uint32_t pd;
   uint64_t recv_queue_offset;  // segment offsets, 16-byte aligned
   uint64_t recv_completion_offset;
@@ -234,11 +234,11 @@ static_assert(sizeof(CommandResponse) == 64);
 // ---- meta ring
 // -----------------------------------------------------------------------------------------------------
 
-// "Look at this QP's cell." At most one per QP is in the ring; what changed is in the cell
-// (TRANSPORT.md rule 21). 16 bytes and not 64: with the state in cells there is nothing else to
+// "Look at this QP's status." At most one per QP is in the ring; what changed is in the status
+// (TRANSPORT.md rule 21). 16 bytes and not 64: with the state in statuses there is nothing else to
 // say, and four reports share a cache line.
 struct MetaReport {
-  uint32_t cell_index;
+  uint32_t status_index;
   uint32_t qpn;
   uint32_t reserved[2];
 };

@@ -1,10 +1,11 @@
 // The client segment: the memory that one device context (driver half) and hostnicd (hardware half)
 // share: two memfds per context, made and sized by hostnicd (segment_memory.h). The first holds
-// header, rings and cells, and lies in huge pages where hostnicd has some; the second is the arena,
-// sparse, whose ordinary pages are only touched when used and given back when they no longer are.
+// header, rings and QP statuses, and lies in huge pages where hostnicd has some; the second is the
+// arena, sparse, whose ordinary pages are only touched when used and given back when they no longer
+// are.
 //
 // Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
-// cells | arena. The arena belongs to the driver, which places receive queues (QPs' own and
+// statuses | arena. The arena belongs to the driver, which places receive queues (QPs' own and
 // shared), completion rings and read destinations in it and names them by offset in kCreateQp; the
 // NIC bounds-checks every offset once, when the QP is created.
 //
@@ -15,8 +16,8 @@
 //   header: memory_gate          one word each (see MemoryGate)
 //   command, send, urgent ring   produces                       consumes
 //   response, meta ring          consumes                       produces
-//   QpCell: nic part             reads (seqlock), clears dirty  writes
-//   QpCell: driver part          writes                         reads (untrusted)
+//   QpStatus: nic part           reads (seqlock), clears dirty  writes
+//   QpStatus: driver part        writes                         reads (untrusted)
 //   receive queue                writes                         reads (untrusted, checked per use)
 //   read destinations            writes                         reads (untrusted, checked per use)
 //   receive completion ring      reads                          writes (and reads back, untrusted)
@@ -89,10 +90,10 @@ struct MemoryGate {
 struct SegmentHeader {
   uint64_t magic;
   uint32_t abi_version;
-  uint32_t max_qps;        // cells
+  uint32_t max_qps;        // statuses
   uint64_t segment_bytes;  // without the arena, which begins there
   uint64_t ring_offset[kRingCount];
-  uint64_t cells_offset;
+  uint64_t statuses_offset;
   uint64_t arena_offset;
   uint64_t arena_bytes;
 
@@ -129,7 +130,7 @@ struct DoorbellPage {
                                           // hostnicd that may be on this machine. Set once
 };
 
-// ---- QP cell
+// ---- QP status
 // -------------------------------------------------------------------------------------------------------
 
 enum class LocalError : uint32_t {
@@ -139,7 +140,7 @@ enum class LocalError : uint32_t {
   kBadResponse,  // an answer is not the part of the READ that its PSN stands for
 };
 
-// Events about a QP that are not tied to a work request, OR-ed into QpCell::events.
+// Events about a QP that are not tied to a work request, OR-ed into QpStatus::events.
 enum QpEvent : uint32_t {
   kEventCommEstablished = 1u << 0,  // first packet arrived in RTR
   kEventAccessError = 1u << 1,      // the peer was refused for its key, bounds or rights
@@ -147,16 +148,16 @@ enum QpEvent : uint32_t {
   kEventRecvError = 1u << 3,        // a receive completed in error (its completion is in the ring)
 };
 
-// Bits of QpCell::nak: kind << 8 | code as in AETH; 0 is none.
+// Bits of QpStatus::nak: kind << 8 | code as in AETH; 0 is none.
 constexpr uint32_t make_nak(uint32_t kind, uint32_t code) { return kind << 8 | code; }
 
 // Its lines travel between the two cores with each message: what every ACK changes is in the first.
-struct QpCell {
+struct QpStatus {
   // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written),
   // but for those that are atomic.
   alignas(64) std::atomic<uint32_t> sequence;
   std::atomic<uint32_t> dirty;  // 1: a meta report is in the ring; the driver stores 0 and fences
-                                // before it reads the cell
+                                // before it reads the status
   std::atomic<uint32_t> transmitted_psn;  // next request PSN that was never transmitted
   std::atomic<uint32_t> recv_completed;   // receive completions written, absolute
   uint32_t base_psn;                      // requests acknowledged: all before it
@@ -201,8 +202,8 @@ struct QpCell {
   // deregistered, so a repetition of them that still waits in a ring and finds none is no error.
   std::atomic<uint32_t> acknowledged_psn;
 };
-static_assert(sizeof(QpCell) % 64 == 0 && offsetof(QpCell, nak_psn) == 64 &&
-              offsetof(QpCell, sack) == 128);
+static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
+              offsetof(QpStatus, sack) == 128);
 
 // ---- arena objects
 // -------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ enum RecvFlag : uint32_t {
   kRecvHasGrh = 8,   // UD: 40 bytes of the receive are the network header's place
 };
 
-// Receive completion, valid once QpCell::recv_completed passed SN: at index SN % entries; with a
+// Receive completion, valid once QpStatus::recv_completed passed SN: at index SN % entries; with a
 // shared receive queue at the index of the slot that the message took, so that queue pairs need no
 // room of their own for as many as the queue may hold.
 struct RecvCompletion {
@@ -245,7 +246,7 @@ static_assert(sizeof(RecvCompletion) == 32);
 // from the queue; the slots come back in any order, as messages complete. The index queue follows
 // the header: uint32_t, position % entries; then the slots' completions. Each of the queue pairs
 // has a ring of names, at index SN % entries: uint32_t, which slot its receive SN is; valid once
-// QpCell::recv_bound passed SN.
+// QpStatus::recv_bound passed SN.
 struct SrqHeader {
   // Written by the driver.
   alignas(64) std::atomic<uint32_t> posted;  // absolute

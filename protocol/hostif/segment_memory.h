@@ -1,6 +1,6 @@
-// One side's view of a client segment: header, rings and cells from one file, which may lie in huge
-// pages, and the arena from a sparse file of ordinary pages. Both are named by offsets of one
-// space, in which the arena follows the rest.
+// One side's view of a client segment: header, rings and QP statuses from one file, which may lie
+// in huge pages, and the arena from a sparse file of ordinary pages. Both are named by offsets of
+// one space, in which the arena follows the rest.
 //
 // The arena is as large as all that a device promises to create could need at once, which is more
 // address space than most programs should spend. Its first gigabyte is always mapped, all of it

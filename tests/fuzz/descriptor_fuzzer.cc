@@ -19,7 +19,7 @@ namespace {
 using sim::Endpoint;
 using sim::Memory;
 
-constexpr uint32_t kHostileId = 99, kHostilePd = 5, kCells = 4;
+constexpr uint32_t kHostileId = 99, kHostilePd = 5, kStatuses = 4;
 constexpr uint64_t kArenaBytes = 1 << 16;
 
 // Two hosts with an honest connection, and memory that nobody may change.
@@ -96,7 +96,7 @@ class Hostile {
   Hostile(Honest& honest, Input input) : honest_(honest), input_(input) {
     ClientChannel::Settings settings;
     settings.client_id = kHostileId;
-    settings.max_qps = kCells;
+    settings.max_qps = kStatuses;
     settings.arena_bytes = kArenaBytes;
     settings.program = "hostile";
     auto made = ClientChannel::create(settings);
@@ -138,7 +138,7 @@ class Hostile {
       case 6:
         return scribble();
       case 7:
-        map_.cell(input_.below(kCells)).recv_posted.store(input_.number());
+        map_.qp_status(input_.below(kStatuses)).recv_posted.store(input_.number());
         return;
       default:
         turn(1 + input_.below(4));
@@ -222,7 +222,7 @@ class Hostile {
   void create() {
     Command command{};
     command.kind = CommandKind::kCreateQp;
-    command.create_qp = {.cell_index = input_.below(kCells + 1),
+    command.create_qp = {.status_index = input_.below(kStatuses + 1),
                          .pd = kHostilePd,
                          .recv_queue_offset = some_offset(),
                          .recv_completion_offset = some_offset(),
@@ -291,7 +291,7 @@ class Hostile {
     std::memcpy(segment_ + arena_ + at, &slot, std::min(sizeof(slot), kArenaBytes - at));
   }
 
-  // Ring positions, the words of the header, whole cells.
+  // Ring positions, the words of the header, whole statuses.
   void scribble() {
     const uint32_t ring = input_.below(kRingCount);
     auto& indices = map_.header().rings[ring];
@@ -303,10 +303,10 @@ class Hostile {
         indices.consumer.store(input_.take<uint32_t>());
         break;
       case 2: {
-        auto* cell = reinterpret_cast<uint8_t*>(&map_.cell(input_.below(kCells)));
-        const uint32_t at = input_.take<uint16_t>() % sizeof(QpCell);
+        auto* status = reinterpret_cast<uint8_t*>(&map_.qp_status(input_.below(kStatuses)));
+        const uint32_t at = input_.take<uint16_t>() % sizeof(QpStatus);
         const uint8_t value = input_.take<uint8_t>();
-        std::memset(cell + at, value, std::min<size_t>(64, sizeof(QpCell) - at));
+        std::memset(status + at, value, std::min<size_t>(64, sizeof(QpStatus) - at));
         break;
       }
       default: {

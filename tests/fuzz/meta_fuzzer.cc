@@ -1,6 +1,6 @@
-// A NIC that says whatever it likes: meta reports, cells, receive completions, command responses,
-// ring positions. The driver half must not crash, hang, or deliver a completion that was not asked
-// for, twice or out of order.
+// A NIC that says whatever it likes: meta reports, statuses, receive completions, command
+// responses, ring positions. The driver half must not crash, hang, or deliver a completion that was
+// not asked for, twice or out of order.
 //
 // An input is a program: operations with their arguments, see step().
 #include <memory>
@@ -41,8 +41,9 @@ class LyingNic final : public NicLink {
     while (channel_->commands.dequeue_burst(&command, 1) == 1) {
       CommandResponse response{};
       response.correlation = command.correlation;
-      response.qpn = command.kind == CommandKind::kCreateQp ? 0x10010 + command.create_qp.cell_index
-                                                            : command.modify_qp.qpn;
+      response.qpn = command.kind == CommandKind::kCreateQp
+                         ? 0x10010 + command.create_qp.status_index
+                         : command.modify_qp.qpn;
       channel_->responses.enqueue_bulk(&response, 1);
     }
   }
@@ -129,7 +130,7 @@ class Run {
       case 4:
         return acknowledge(number);
       case 5:
-        return change_cell(number);
+        return change_status(number);
       case 6:
         return complete_receives(number);
       case 7:
@@ -175,34 +176,34 @@ class Run {
 
   // An ACK that could be true: it gets the driver further.
   void acknowledge(uint32_t number) {
-    QpCell& cell = nic_.channel().cell(number);
-    cell.sequence.fetch_add(1);
-    cell.base_psn = (cell.base_psn + input_.below(20)) & 0xffffff;
-    cell.sack_end_psn = (cell.base_psn + input_.below(40)) & 0xffffff;
-    cell.sack[cell.base_psn / 64 % kBitmapWords] = input_.take<uint64_t>();
-    cell.highest_acceptable_psn = (cell.base_psn + input_.below(80)) & 0xffffff;
-    cell.response_base_psn = (cell.response_base_psn + input_.below(6)) & 0xffffff;
-    ++cell.ack_count;
-    cell.transmitted_psn.store((cell.base_psn + input_.below(30)) & 0xffffff);
-    cell.sequence.fetch_add(1);
+    QpStatus& status = nic_.channel().qp_status(number);
+    status.sequence.fetch_add(1);
+    status.base_psn = (status.base_psn + input_.below(20)) & 0xffffff;
+    status.sack_end_psn = (status.base_psn + input_.below(40)) & 0xffffff;
+    status.sack[status.base_psn / 64 % kBitmapWords] = input_.take<uint64_t>();
+    status.highest_acceptable_psn = (status.base_psn + input_.below(80)) & 0xffffff;
+    status.response_base_psn = (status.response_base_psn + input_.below(6)) & 0xffffff;
+    ++status.ack_count;
+    status.transmitted_psn.store((status.base_psn + input_.below(30)) & 0xffffff);
+    status.sequence.fetch_add(1);
     send_report(number, 0x10010 + number);
   }
 
-  // Any word of the cell's NIC part.
-  void change_cell(uint32_t number) {
-    QpCell& cell = nic_.channel().cell(number);
-    auto* bytes = reinterpret_cast<std::byte*>(&cell);
-    const uint32_t words = offsetof(QpCell, recv_posted) / 4;
+  // Any word of the status's NIC part.
+  void change_status(uint32_t number) {
+    QpStatus& status = nic_.channel().qp_status(number);
+    auto* bytes = reinterpret_cast<std::byte*>(&status);
+    const uint32_t words = offsetof(QpStatus, recv_posted) / 4;
     const uint32_t at = input_.below(4) == 0 ? input_.take<uint16_t>() % words : input_.below(34);
     const uint32_t value = input_.number();
     std::memcpy(bytes + at * 4, &value, 4);
     // A writer that stopped in the middle has a test of its own; here it would stop everything.
-    if (at == 0) cell.sequence.fetch_and(~1u);
+    if (at == 0) status.sequence.fetch_and(~1u);
     send_report(number, 0x10010 + number);
   }
 
   void complete_receives(uint32_t number) {
-    QpCell& cell = nic_.channel().cell(number);
+    QpStatus& status = nic_.channel().qp_status(number);
     auto& header = nic_.channel().header();
     const uint64_t at = header.arena_offset + input_.take<uint16_t>() * 16 % (1 << 16);
     RecvCompletion completion{.sn = input_.number(),
@@ -212,14 +213,14 @@ class Run {
                               .flags = input_.below(8),
                               .reserved = {}};
     std::memcpy(nic_.segment() + at, &completion, sizeof(completion));
-    const uint32_t completed = cell.recv_completed.load();
-    cell.recv_completed.store(input_.below(8) == 0 ? input_.take<uint32_t>()
-                                                   : completed + input_.below(4));
+    const uint32_t completed = status.recv_completed.load();
+    status.recv_completed.store(input_.below(8) == 0 ? input_.take<uint32_t>()
+                                                     : completed + input_.below(4));
     send_report(number, 0x10010 + number);
   }
 
-  void send_report(uint32_t cell, uint32_t qpn) {
-    const MetaReport report{.cell_index = cell, .qpn = qpn, .reserved = {}};
+  void send_report(uint32_t index, uint32_t qpn) {
+    const MetaReport report{.status_index = index, .qpn = qpn, .reserved = {}};
     nic_.channel().metas.enqueue_bulk(&report, 1);
   }
   void report() { send_report(input_.number(), 0x10010 + input_.number()); }

@@ -73,10 +73,10 @@ TEST(Rules, Rule20_TheEchoTellsTheRoundTrip) {
   pair.post(SendOp::kWrite, 1, pair.at(0, 8));
   ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   // Of the attempt that arrived: the first one left long before.
-  const QpCell& cell = pair.near->host->channel().cell(0);
-  EXPECT_EQ(cell.rtt_count, 1u);
-  EXPECT_GE(cell.rtt_ns, 140'000u);
-  EXPECT_LT(cell.rtt_ns, 160'000u);
+  const QpStatus& status = pair.near->host->channel().qp_status(0);
+  EXPECT_EQ(status.rtt_count, 1u);
+  EXPECT_GE(status.rtt_ns, 140'000u);
+  EXPECT_LT(status.rtt_ns, 160'000u);
 }
 
 // A timeout repeats the front, and pulls the answer of an atomic far behind it by a request like
@@ -90,11 +90,11 @@ TEST(Rules, Rule20_APulledAnswerIsNoRoundTrip) {
   pair.world.run_for(6 * kMillisecond);  // the probe's answer is lost, too
   pair.world.impair(0, "rx none");
   pair.world.impair(1, "rx none");
-  const QpCell& cell = pair.near->host->channel().cell(0);
+  const QpStatus& status = pair.near->host->channel().qp_status(0);
   uint32_t longest_ns = 0;
   for (int i = 0; i < 8'000; ++i) {
     pair.world.run_for(kMicrosecond);
-    longest_ns = std::max(longest_ns, cell.rtt_ns);
+    longest_ns = std::max(longest_ns, status.rtt_ns);
   }
   EXPECT_EQ(pair.sent(2).size(), 2u);
   EXPECT_GT(longest_ns, 0u);
@@ -161,7 +161,7 @@ TEST(Rules, Rule21_OneReportPerQpIsOutstanding) {
   }
   EXPECT_EQ(pair.far_counter(Counter::meta_reports), before + 1);
   const auto received = pair.received(20, 20 * kMillisecond);
-  ASSERT_EQ(received.size(), 20u) << "but all is in the cell and the completion ring";
+  ASSERT_EQ(received.size(), 20u) << "but all is in the status and the completion ring";
   for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(received[i].wr_id, i);
 }
 
@@ -246,7 +246,7 @@ TEST(Rules, Rule22_StaleAndImpossibleAcksChangeNothing) {
   for (rte_mbuf* ack : {stale, ahead, far_ahead}) pair.world.wire().inject(0, ack);
   pair.world.run_for(100 * kMicrosecond);
   EXPECT_EQ(pair.near_counter(Counter::acks_received), 4u);
-  EXPECT_EQ(pair.near->host->channel().cell(0).base_psn, 0u) << "the NIC's half";
+  EXPECT_EQ(pair.near->host->channel().qp_status(0).base_psn, 0u) << "the NIC's half";
   EXPECT_TRUE(pair.sent(1, kMicrosecond).empty());
   EXPECT_EQ(driver::packets_in_flight(*pair.near->qp), 4u);
   pair.world.cut(1, false);

@@ -43,10 +43,10 @@ Effect effect_of(Pair& pair) {
   effect.placed = world.sum(Counter::bytes_copied_mapped);
   effect.resent = world.sum(Counter::retransmitted_packets);
   for (const Endpoint* end : {pair.near.get(), pair.far.get()}) {
-    const QpCell& cell = end->host->channel().cell(0);
-    effect.psns.push_back(cell.transmitted_psn.load());
-    effect.psns.push_back(cell.base_psn);
-    effect.psns.push_back(cell.response_base_psn);
+    const QpStatus& status = end->host->channel().qp_status(0);
+    effect.psns.push_back(status.transmitted_psn.load());
+    effect.psns.push_back(status.base_psn);
+    effect.psns.push_back(status.response_base_psn);
   }
   for (const Memory* memory : {&pair.local, &pair.remote})
     effect.memory.insert(effect.memory.end(), memory->data(), memory->data() + Pair::kBytes);
@@ -212,7 +212,7 @@ TEST(Segmentation, ABundleThatLeavesItsRegionIsDispatchedPacketByPacket) {
     EXPECT_EQ(pair.status_of_one(), WcStatus::kRemAccessErr);
     EXPECT_TRUE(equal(pair.local, 0, pair.remote, Pair::kBytes - 3 * kMtu, 3 * kMtu));
     EXPECT_EQ(pair.world.sum(Counter::tx_bundles) != 0, segmentation);
-    EXPECT_EQ(pair.far->host->channel().cell(0).events & kEventAccessError,
+    EXPECT_EQ(pair.far->host->channel().qp_status(0).events & kEventAccessError,
               uint32_t{kEventAccessError});
   }
 }

@@ -1,5 +1,5 @@
 // The NIC's end of a client segment for tests of the driver half: answers commands, takes
-// descriptors apart as a NIC would, and says in cells what the test wants said.
+// descriptors apart as a NIC would, and says in statuses what the test wants said.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,15 +58,15 @@ class FakeNic final : public NicLink {
   std::vector<Chunk> sends() { return take(channel_->sends); }
   std::vector<Chunk> urgent() { return take(channel_->urgent); }
 
-  QpCell& cell(uint32_t index = 0) { return channel_->cell(index); }
+  QpStatus& qp_status(uint32_t index = 0) { return channel_->qp_status(index); }
   void transmitted(Psn next) {
-    cell().transmitted_psn.store(next.value(), std::memory_order_release);
+    qp_status().transmitted_psn.store(next.value(), std::memory_order_release);
   }
   // An ACK: everything before `base` has arrived, and so have the responses before `response_base`;
   // beyond the base the PSNs of `ahead`, up to `span` of them.
   void acknowledge(Psn base, uint32_t peer_window, Psn response_base = Psn(0),
                    const PsnBits& ahead = {}, uint32_t span = 0) {
-    QpCell& c = cell();
+    QpStatus& c = qp_status();
     c.sequence.fetch_add(1);
     c.base_psn = base.value();
     c.sack_end_psn = (base + span).value();

@@ -68,10 +68,10 @@ class Recovery : public testing::Test {
     std::lock_guard lock(driver_->mutex());
     driver_->progress(now_ns_ += later_ns);
   }
-  // An ACK that changes the cell as `change` says.
+  // An ACK that changes the status as `change` says.
   template <class Change>
   void report(Psn base, Change&& change) {
-    change(nic_.cell());
+    change(nic_.qp_status());
     nic_.acknowledge(base, 1024);
     progress();
   }
@@ -117,24 +117,24 @@ TEST_F(Recovery, EachResendHasTheNextAttemptNumber) {
 
 // Rule 14: the credit is a serial maximum.
 TEST_F(Recovery, CreditIsNeverLowered) {
-  report(at(0), [](QpCell& cell) {
-    cell.has_credit = 1;
-    cell.recv_sn_limit = 5;
+  report(at(0), [](QpStatus& status) {
+    status.has_credit = 1;
+    status.recv_sn_limit = 5;
   });
-  report(at(0), [](QpCell& cell) { cell.recv_sn_limit = 3; });
+  report(at(0), [](QpStatus& status) { status.recv_sn_limit = 3; });
   for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post(SendOp::kSend, i), 0);
   EXPECT_EQ(handed_over().size(), 5u);
 }
 
 // Rule 14: what has no credit waits, but for the front one, which asks.
 TEST_F(Recovery, WithoutCreditTheFrontMessageGoesAlone) {
-  report(at(0), [](QpCell& cell) {
-    cell.has_credit = 1;
-    cell.recv_sn_limit = 0;
+  report(at(0), [](QpStatus& status) {
+    status.has_credit = 1;
+    status.recv_sn_limit = 0;
   });
   for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post(SendOp::kSend, i), 0);
   EXPECT_EQ(handed_over().size(), 1u);
-  report(at(0), [](QpCell& cell) { cell.recv_sn_limit = 2; });
+  report(at(0), [](QpStatus& status) { status.recv_sn_limit = 2; });
   EXPECT_EQ(handed_over().size(), 1u);
 }
 
@@ -174,9 +174,9 @@ TEST_F(Recovery, NothingIsIssuedBehindAFailure) {
   ASSERT_EQ(post(SendOp::kWrite, 1), 0);
   ASSERT_EQ(post(SendOp::kWrite, 2), 0);
   EXPECT_EQ(handed_over().size(), 2u);
-  report(at(0), [](QpCell& cell) {
-    cell.local_error = static_cast<uint32_t>(LocalError::kProtection);
-    cell.local_error_psn = at(1).value();
+  report(at(0), [](QpStatus& status) {
+    status.local_error = static_cast<uint32_t>(LocalError::kProtection);
+    status.local_error_psn = at(1).value();
   });
   ASSERT_EQ(post(SendOp::kWrite, 3), 0);
   progress();
@@ -202,11 +202,11 @@ TEST_F(Recovery, ANakOfAPartlyIssuedRequestIsNotOfAnEarlierOne) {
   ASSERT_EQ(post(SendOp::kSend, 2, 4 * kInitialWindow), 0);
   EXPECT_FALSE(handed_over().empty());
   ASSERT_EQ(next_, at(kInitialWindow)) << "the rest waits";
-  report(at(1), [](QpCell& cell) {
+  report(at(1), [](QpStatus& status) {
     constexpr uint32_t kFatal = 3, kInvalidRequest = 1;
-    cell.nak = make_nak(kFatal, kInvalidRequest);
-    cell.nak_psn = at(1).value();
-    ++cell.nak_count;
+    status.nak = make_nak(kFatal, kInvalidRequest);
+    status.nak_psn = at(1).value();
+    ++status.nak_count;
   });
   const auto done = completions();
   ASSERT_EQ(done.size(), 2u);
@@ -216,8 +216,9 @@ TEST_F(Recovery, ANakOfAPartlyIssuedRequestIsNotOfAnEarlierOne) {
   EXPECT_EQ(done[1].status, WcStatus::kRemInvReqErr);
 }
 
-// Rule 21: the NIC reports while the driver is reading the cell. Cleared before it reads, the dirty
-// flag lets the NIC make a new report; cleared after, what it wrote meanwhile would stay unseen.
+// Rule 21: the NIC reports while the driver is reading the status. Cleared before it reads, the
+// dirty flag lets the NIC make a new report; cleared after, what it wrote meanwhile would stay
+// unseen.
 TEST_F(Recovery, AChangeWhileTheStatusIsReadMakesANewReport) {
   ASSERT_EQ(post(SendOp::kWrite, 1), 0);
   ASSERT_EQ(post(SendOp::kWrite, 2), 0);
@@ -253,16 +254,16 @@ TEST_F(Recovery, AnAcknowledgementOfWhatWasRefusedEndsTheWait) {
     ASSERT_EQ(post(SendOp::kSend, 1), 0);
     ASSERT_EQ(post(SendOp::kWrite, 2), 0);
     ASSERT_EQ(handed_over().size(), 2u);
-    report(front, [&](QpCell& cell) {
+    report(front, [&](QpStatus& status) {
       constexpr uint32_t kRnr = 1, kOneMs = 14;
-      cell.nak = make_nak(kRnr, kOneMs);
-      cell.nak_psn = front.value();
-      cell.nak_sn = 0;
-      ++cell.nak_count;
+      status.nak = make_nak(kRnr, kOneMs);
+      status.nak_psn = front.value();
+      status.nak_sn = 0;
+      ++status.nak_count;
     });
     ASSERT_EQ(post(SendOp::kWrite, 3), 0);
     ASSERT_TRUE(handed_over().empty()) << "nothing goes while the timer runs";
-    report(front + (last ? 2 : 1), [](QpCell&) {});
+    report(front + (last ? 2 : 1), [](QpStatus&) {});
     EXPECT_EQ(completions().size(), last ? 2u : 1u);
     EXPECT_EQ(handed_over().size(), 1u) << "what has waited goes";
     progress(2'000'000);  // the timer would be over

@@ -162,7 +162,7 @@ bool in_hugetlbfs(int fd) {
   return fs.f_type == HUGETLBFS_MAGIC;
 }
 
-TEST_F(SegmentMapTest, RingsAndCellsLieInHugePages) {
+TEST_F(SegmentMapTest, RingsAndStatusesLieInHugePages) {
   if (free_huge_pages() < ClientChannel::huge_bytes_for(1024) / kHugePageBytes)
     GTEST_SKIP() << "no huge pages reserved (sysctl vm.nr_hugepages=2)";
   for (const SegmentPages pages : {SegmentPages::kHuge, SegmentPages::kHugeIfFree}) {
@@ -186,8 +186,8 @@ TEST_F(SegmentMapTest, RingsAndCellsLieInHugePages) {
       ASSERT_EQ(channel.sends.dequeue_burst(&got, 1), 1);
     }
     EXPECT_EQ(got.bytes[63], std::byte{9});
-    channel.cell(1023).events = 5;
-    EXPECT_EQ(map.cell(1023).events, 5u);
+    channel.qp_status(1023).events = 5;
+    EXPECT_EQ(map.qp_status(1023).events, 5u);
     const uint64_t offset = map.allocate(100);
     map.at(offset)[0] = std::byte{1};
     EXPECT_EQ(channel.arena_at(offset, 100)[0], std::byte{1});

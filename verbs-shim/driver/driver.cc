@@ -71,12 +71,12 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
       caps.max_recv_sge > kMaxSge || caps.max_inline_bytes > kMaxInlineBytes) {
     return Unexpected(EINVAL);
   }
-  uint32_t cell;
-  if (!free_cells.empty()) {
-    cell = free_cells.back();
-    free_cells.pop_back();
-  } else if (next_cell < settings().max_qps) {
-    cell = next_cell++;
+  uint32_t status_index;
+  if (!free_statuses.empty()) {
+    status_index = free_statuses.back();
+    free_statuses.pop_back();
+  } else if (next_status < settings().max_qps) {
+    status_index = next_status++;
   } else {
     return Unexpected(ENOMEM);
   }
@@ -86,13 +86,13 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   const uint64_t completions = map.allocate(Qp::recv_completion_bytes(init));
   const uint64_t read_destinations =
       map.allocate(kReadDestinationEntries * sizeof(ReadDestination));
-  auto qp = std::make_unique<Qp>(*this, init, cell, recv, completions, read_destinations);
+  auto qp = std::make_unique<Qp>(*this, init, status_index, recv, completions, read_destinations);
   int error = recv == 0 || completions == 0 || read_destinations == 0 ? ENOMEM : 0;
   CommandResponse response{};
   if (error == 0) {
     Command command{};
     command.kind = CommandKind::kCreateQp;
-    command.create_qp = {.cell_index = cell,
+    command.create_qp = {.status_index = status_index,
                          .pd = init.pd,
                          .recv_queue_offset = recv,
                          .recv_completion_offset = completions,
@@ -116,17 +116,17 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
   if (init.srq != nullptr) ++init.srq->users;
   Qp* made = qp.get();
   // Most contexts have few.
-  if (cell >= qps.size()) qps.resize(std::min(2 * cell + 16, settings().max_qps));
-  qps[cell] = std::move(qp);
+  if (status_index >= qps.size()) qps.resize(std::min(2 * status_index + 16, settings().max_qps));
+  qps[status_index] = std::move(qp);
   return made;
 }
 
-// Gives back the segment memory and the cell.
+// Gives back the segment memory and the status.
 void Driver::Impl::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
   map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
   map.release(qp.read_destination_offset, kReadDestinationEntries * sizeof(ReadDestination));
-  free_cells.push_back(qp.cell_index);
+  free_statuses.push_back(qp.status_index);
   std::erase(ready, &qp);
   std::erase(ready_next, &qp);
   if (qp.waits_for_room) room.erase(qp);
@@ -157,12 +157,12 @@ int Driver::destroy_qp(Qp* qp) {
   qp->give_back_receives();
   if (qp->init.srq != nullptr) --qp->init.srq->users;
   impl_->forget(*qp);
-  impl_->qps[qp->cell_index].reset();
+  impl_->qps[qp->status_index].reset();
   return 0;
 }
 
-// On the way to RESET, where the cell forgets: in ERR the NIC takes no more from the shared queue,
-// and the cell still says what it took.
+// On the way to RESET, where the status forgets: in ERR the NIC takes no more from the shared
+// queue, and the status still says what it took.
 void Driver::Impl::take_back_receives(Qp& qp) {
   Command command{};
   command.kind = CommandKind::kModifyQp;
@@ -296,9 +296,9 @@ bool Driver::try_progress(TimeNs now_ns) {
 // Programs tend to visit their connections in the same order again: what followed this queue pair
 // when it was last posted to is likely to follow now.
 void Driver::Impl::note_post(Qp& qp) {
-  if (qp.cell_index == last_posted) return;
-  if (Qp* const before = qp_at(last_posted)) before->posted_next = qp.cell_index;
-  last_posted = qp.cell_index;
+  if (qp.status_index == last_posted) return;
+  if (Qp* const before = qp_at(last_posted)) before->posted_next = qp.status_index;
+  last_posted = qp.status_index;
   Qp* const next = qp_at(qp.posted_next);
   if (next == nullptr) return;
   next->prefetch_slots();
@@ -307,8 +307,8 @@ void Driver::Impl::note_post(Qp& qp) {
 
 void Driver::Impl::clear_dirty(std::span<const MetaReport> reports) {
   for (const MetaReport& report : reports) {
-    if (report.cell_index < qps.size())
-      map.cell(report.cell_index).dirty.store(0, std::memory_order_relaxed);
+    if (report.status_index < qps.size())
+      map.qp_status(report.status_index).dirty.store(0, std::memory_order_relaxed);
   }
 }
 
@@ -324,9 +324,9 @@ void Driver::Impl::take_reports(TimeNs now_ns) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (size_t i = 0; i < reports.size(); ++i) {
       if (i + kQpsAhead < reports.size()) {
-        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].cell_index)) ahead->prefetch_report();
+        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].status_index)) ahead->prefetch_report();
       }
-      Qp* const qp = qp_at(reports[i].cell_index);
+      Qp* const qp = qp_at(reports[i].status_index);
       if (qp != nullptr && qp->qpn == reports[i].qpn) qp->on_report(now_ns);
     }
     if (broken(Fault::wake_up_lost)) clear_dirty(reports);

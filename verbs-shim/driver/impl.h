@@ -18,12 +18,12 @@ struct Driver::Impl final : QpHost {
 
   Driver& owner;
   NicLink& link;
-  std::vector<std::unique_ptr<Qp>> qps;  // by cell
-  std::vector<uint32_t> free_cells;
+  std::vector<std::unique_ptr<Qp>> qps;  // by status
+  std::vector<uint32_t> free_statuses;
   std::vector<std::unique_ptr<Srq>> srqs;
-  uint32_t next_cell = 0;
+  uint32_t next_status = 0;
   std::vector<Qp*> ready, ready_next, timers, timers_due;
-  uint32_t last_posted = 0;  // cell of the QP that was last posted to
+  uint32_t last_posted = 0;  // status of the QP that was last posted to
   std::atomic<bool> dead{false};
   AsyncFn async = nullptr;
   void* async_argument = nullptr;
@@ -76,8 +76,8 @@ struct Driver::Impl final : QpHost {
   int execute(Command& command, CommandResponse& response);
   int change_group(CommandKind kind, const Qp& qp, Ipv4Address group);
   void take_responses();
-  Qp* qp_at(uint32_t cell_index) const {
-    return cell_index < qps.size() ? qps[cell_index].get() : nullptr;
+  Qp* qp_at(uint32_t status_index) const {
+    return status_index < qps.size() ? qps[status_index].get() : nullptr;
   }
   void note_post(Qp& qp);
   void take_reports(TimeNs now_ns);

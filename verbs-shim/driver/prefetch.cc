@@ -28,7 +28,7 @@ void Qp::prefetch_waiting() const {
 
 void Qp::prefetch_report() {
   prefetch_lines(this, &responses_);
-  prefetch_lines(&cell(), &cell().sack);
+  prefetch_lines(&status(), &status().sack);
 }
 
 void Qp::prefetch_timer() const { prefetch_line(&deadline_ns_); }

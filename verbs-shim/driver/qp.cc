@@ -50,10 +50,10 @@ uint64_t Qp::recv_completion_bytes(const QpInit& init) {
   return recv_entries_for(init) * (init.srq != nullptr ? sizeof(uint32_t) : sizeof(RecvCompletion));
 }
 
-Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64_t recv_completion,
+Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t index, uint64_t recv, uint64_t recv_completion,
        uint64_t read_destinations)
     : init(qp_init),
-      cell_index(cell),
+      status_index(index),
       recv_offset(recv),
       recv_completion_offset(recv_completion),
       read_destination_offset(read_destinations),
@@ -65,7 +65,7 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t cell, uint64_t recv, uint64
   inline_bytes_.allocate(size_t{slots} * init.caps.max_inline_bytes);
   recv_entries_ = recv_entries_for(init);
   if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
-  this->cell().recv_posted.store(0, std::memory_order_relaxed);
+  status().recv_posted.store(0, std::memory_order_relaxed);
   move_ring_end();
   // No attribute says so for datagrams: the port's.
   if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
@@ -162,14 +162,14 @@ int Qp::post_recv(const RecvRequest& request) {
   slot->sge_count = static_cast<uint32_t>(request.sges.size());
   std::transform(request.sges.begin(), request.sges.end(), slot->sge, by_fields);
   ++recv_posted_;
-  cell().recv_posted.store(recv_posted_, std::memory_order_release);
+  status().recv_posted.store(recv_posted_, std::memory_order_release);
   if (state == QpState::kErr) {
     if (flushing_) flush(VendorError::kFlushed);
     return 0;
   }
   // Publish, full fence, look: the NIC sets the flag, fences, looks at recv_posted (rule 14).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (cell().credit_watched.load(std::memory_order_relaxed) != 0) notify_credit();
+  if (status().credit_watched.load(std::memory_order_relaxed) != 0) notify_credit();
   return 0;
 }
 
@@ -197,7 +197,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
       recv_posted_ = recv_taken_ = 0;
-      cell().recv_posted.store(0, std::memory_order_release);
+      status().recv_posted.store(0, std::memory_order_release);
       move_ring_end();
       failed_ = flushing_ = last_wqe_said_ = false;
       deadline_ns_ = UINT64_MAX;
@@ -241,7 +241,7 @@ void Qp::start_sends(Psn first, TimeNs now_ns) {
   // Only RC repeats anything.
   requests_.reset(first, settings.window,
                   is_reliable() ? settings.policy : wire::Policy::kSelective);
-  cell().acknowledged_psn.store(first.value(), std::memory_order_release);
+  status().acknowledged_psn.store(first.value(), std::memory_order_release);
   request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
   psns_since_ack_request_ = 0;
   has_credit_ = false;
@@ -263,7 +263,7 @@ void Qp::flush_sends(VendorError why) {
 
 // Everything outstanding completes with WR_FLUSH_ERR, in order (rule 28).
 void Qp::flush(VendorError why) {
-  take_receives(cell().recv_completed.load(std::memory_order_acquire));
+  take_receives(status().recv_completed.load(std::memory_order_acquire));
   flush_sends(why);
   if (init.srq != nullptr) {
     flush_shared_receives(why);
@@ -305,7 +305,7 @@ void Qp::give_back_receives() {
 
 // Absolute number of receives that the NIC took from the shared queue.
 uint32_t Qp::bound_receives() {
-  const uint32_t bound = cell().recv_bound.load(std::memory_order_acquire);
+  const uint32_t bound = status().recv_bound.load(std::memory_order_acquire);
   return bound - recv_taken_ <= recv_entries_ ? bound : recv_taken_;
 }
 
@@ -328,7 +328,7 @@ RecvCompletion& Qp::recv_completion(uint32_t name) {
 void Qp::move_ring_end() {
   if (init.srq == nullptr) return;
   recv_posted_ = recv_taken_ + recv_entries_;
-  cell().recv_posted.store(recv_posted_, std::memory_order_release);
+  status().recv_posted.store(recv_posted_, std::memory_order_release);
 }
 
 // The completion of one request, in its turn. Unsignalled successes are only counted.

@@ -31,9 +31,9 @@ class QpHost {
   // Descriptors went into a ring: kick before unlocking.
   void published() { must_kick = true; }
   // Of this QP's bytes, how many may wait in the NIC. To be asked when it hands some over.
-  uint64_t queued_bytes_limit(uint32_t cell_index, TimeNs now_ns) {
-    if (cell_index != last_sender_) {
-      last_sender_ = cell_index;
+  uint64_t queued_bytes_limit(uint32_t status_index, TimeNs now_ns) {
+    if (status_index != last_sender_) {
+      last_sender_ = status_index;
       several_until_ns_ = now_ns + kSendingNs;
     }
     return now_ns < several_until_ns_ ? settings_.queued_bytes_limit
@@ -54,7 +54,7 @@ class QpHost {
 
   SegmentMap map;
   DriverCounters totals;
-  CellBits bits;  // where each QP in its turn copies its cell's bitmaps to
+  QpStatusBits bits;  // where each QP in its turn copies its status's bitmaps to
   RoomQueue room;
   const class Qp* in_turn = nullptr;  // has been taken from that queue and may use the ring now
   bool must_kick = false;
@@ -64,14 +64,14 @@ class QpHost {
   static constexpr uint64_t kSendingNs = 10'000'000;
 
   const DriverSettings& settings_;
-  uint32_t last_sender_ = 0;     // cell of the QP that last handed something over
+  uint32_t last_sender_ = 0;     // status of the QP that last handed something over
   TimeNs several_until_ns_ = 0;  // several do
 };
 
 // Members that each message needs come first, next to each other (prefetch.cc).
 class alignas(kCacheLineBytes) Qp {
  public:
-  Qp(QpHost& host, const QpInit& init, uint32_t cell_index, uint64_t recv_offset,
+  Qp(QpHost& host, const QpInit& init, uint32_t status_index, uint64_t recv_offset,
      uint64_t recv_completion_offset, uint64_t read_destination_offset);
 
   // -- qp.cc
@@ -126,12 +126,12 @@ class alignas(kCacheLineBytes) Qp {
   QpGauges gauges() const;
 
   const QpInit init;
-  const uint32_t cell_index;
+  const uint32_t status_index;
   uint32_t qpn = 0;
   QpState state = QpState::kReset;
   bool notify_drained = false;
   bool on_ready_list = false, on_timer_list = false, waits_for_room = false;
-  uint32_t posted_next = 0;  // cell of the QP that was posted to after this one, last time
+  uint32_t posted_next = 0;  // status of the QP that was posted to after this one, last time
   QpAttr attr;
   const uint64_t recv_offset, recv_completion_offset, read_destination_offset;
 
@@ -172,7 +172,7 @@ class alignas(kCacheLineBytes) Qp {
     return op >= SendOp::kRead && op <= SendOp::kFetchAdd;
   }
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
-  QpCell& cell() { return host_.map.cell(cell_index); }
+  QpStatus& status() { return host_.map.qp_status(status_index); }
   // Receivers of whole messages acknowledge what they have counted, which may be less than what
   // they have executed (rule 30).
   bool answers_acknowledge() const {
@@ -217,7 +217,7 @@ class alignas(kCacheLineBytes) Qp {
   void issue_ready(TimeNs now_ns);
   bool issue_new(TimeNs now_ns);
   // Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
-  Psn transmitted() { return Psn(cell().transmitted_psn.load(std::memory_order_acquire)); }
+  Psn transmitted() { return Psn(status().transmitted_psn.load(std::memory_order_acquire)); }
   bool may_start(const Wqe& w) const;
   void start(Wqe& w, uint32_t index);
   uint32_t window_room() const;
@@ -315,7 +315,7 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t next_read_number_ = 0;
   uint32_t answered_ = 0;  // index: no request before it waits for answers, if not before head_
 
-  // Counters in the cell that were dealt with.
+  // Counters in the status that were dealt with.
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0,
            seen_events_ = 0, seen_mark_count_ = 0, seen_response_mark_count_ = 0;
   RttEstimator rtt_;

@@ -144,7 +144,7 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;
   // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
   // again.
-  const uint64_t limit_bytes = host_.queued_bytes_limit(cell_index, now_ns);
+  const uint64_t limit_bytes = host_.queued_bytes_limit(status_index, now_ns);
   const auto beyond_limit = [&](uint32_t psns) {
     return uint64_t{psns} * attr.path_mtu_bytes >= limit_bytes;
   };
@@ -425,7 +425,7 @@ bool Qp::pull(TimeNs now_ns) {
     if (room == 0 || distance(w.first_psn, requests_.una()) <= 0) return true;
     if (!host_.map.urgent.has_room(1)) return false;
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
-    const uint32_t chunk = chunk_packets(host_.queued_bytes_limit(cell_index, now_ns));
+    const uint32_t chunk = chunk_packets(host_.queued_bytes_limit(status_index, now_ns));
     const uint32_t count = std::min({room, chunk, w.response_count - within});
     responses_.on_first_send(count, now_ns);
     send_read_request(w, within, count, 0, 0, host_.map.urgent);

@@ -8,7 +8,7 @@
 namespace hostnic::driver {
 namespace {
 
-// AETH kinds as the cell carries them (protocol/wire/aeth.h).
+// AETH kinds as the status carries them (protocol/wire/aeth.h).
 constexpr uint32_t kNakKindRnr = 1;
 constexpr uint32_t kInfiniteRnrRetry = 7;
 
@@ -54,11 +54,11 @@ WcStatus status_of_receive(uint32_t status) {
 }  // namespace
 
 void Qp::on_report(TimeNs now_ns) {
-  // Receives are counted before the cell is read and delivered after it: a completion of ours that
-  // the peer saw before it answered must not come after its answer.
-  const uint32_t received = cell().recv_completed.load(std::memory_order_acquire);
+  // Receives are counted before the status is read and delivered after it: a completion of ours
+  // that the peer saw before it answered must not come after its answer.
+  const uint32_t received = status().recv_completed.load(std::memory_order_acquire);
   QpStatusSnapshot snapshot;
-  if (!read_cell(cell(), snapshot, host_.bits)) {
+  if (!read_status(status(), snapshot, host_.bits)) {
     host_.want_issue(*this);  // the next turn looks again
     return;
   }
@@ -190,7 +190,7 @@ void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
 void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
   request_congestion_.on_ack(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
-  cell().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
+  status().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
   note_progress(now_ns);
   // What was refused is at the front. Acknowledged while its timer still runs, a later duplicate of
   // it has found a receive; the timer would find nothing that it could send again.
@@ -421,7 +421,7 @@ void Qp::log_failure(const Wqe& w) {
       "QP 0x%x: requests %u..%u (%u lost, transmitted to %u, front attempt %u), responses %u..%u "
       "of %u (%u lost), epoch %u, rnr %u, credit %u of %u, timeouts %u",
       qpn, requests_.una().value(), requests_.next().value(), requests_.lost_count(),
-      cell().transmitted_psn.load(std::memory_order_relaxed),
+      status().transmitted_psn.load(std::memory_order_relaxed),
       requests_.window() != 0 ? requests_.attempt(requests_.una()) : 0u, responses_.una().value(),
       responses_.next().value(), next_response_psn_.value(), responses_.lost_count(), epoch_,
       static_cast<unsigned>(rnr_), next_recv_sn_, credit_, backoff_);

@@ -183,7 +183,7 @@ void Qp::on_timeout() {
       "%u..%u, front attempt %u",
       qpn, backoff_, static_cast<unsigned long long>(rto_ns() / 1000), requests_.una().value(),
       requests_.next().value(), requests_.lost_count(),
-      cell().transmitted_psn.load(std::memory_order_relaxed), responses_.una().value(),
+      status().transmitted_psn.load(std::memory_order_relaxed), responses_.una().value(),
       responses_.next().value(),
       requests_.in_flight() != 0 ? requests_.attempt(requests_.una()) : 0u);
   // Only the front goes again. If the rest is lost as well, the acknowledgement of these tells; if

@@ -25,11 +25,11 @@ int SegmentMap::use(SegmentMemory& memory) {
   if (end < sizeof(SegmentHeader) || header_->magic != kSegmentMagic ||
       header_->abi_version != kHostAbiVersion || header_->segment_bytes != end ||
       header_->arena_offset != end || header_->arena_bytes != memory.arena_bytes() ||
-      header_->cells_offset > end ||
-      uint64_t{header_->max_qps} * sizeof(QpCell) > end - header_->cells_offset) {
+      header_->statuses_offset > end ||
+      uint64_t{header_->max_qps} * sizeof(QpStatus) > end - header_->statuses_offset) {
     return EPROTO;
   }
-  cells_ = reinterpret_cast<QpCell*>(memory.base() + header_->cells_offset);
+  statuses_ = reinterpret_cast<QpStatus*>(memory.base() + header_->statuses_offset);
   max_qps_ = header_->max_qps;
   RingEnd* const ends[kRingCount] = {&commands, &responses, &sends, &urgent, &metas};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
@@ -94,44 +94,44 @@ void SegmentMap::make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin,
   if (last < end) std::memset(memory_->at(last), 0, end - last);
 }
 
-bool read_cell(const QpCell& cell, QpStatusSnapshot& snapshot, CellBits& bits) {
+bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBits& bits) {
   for (int i = 0; i < kSeqlockTries; ++i) {
-    const uint32_t started = cell.sequence.load(std::memory_order_acquire);
+    const uint32_t started = status.sequence.load(std::memory_order_acquire);
     if ((started & 1) != 0) continue;
-    snapshot = {.base_psn = cell.base_psn,
-                .highest_acceptable_psn = cell.highest_acceptable_psn,
-                .recv_sn_limit = cell.recv_sn_limit,
-                .has_credit = cell.has_credit,
-                .nak = cell.nak,
-                .nak_psn = cell.nak_psn,
-                .nak_sn = cell.nak_sn,
-                .nak_count = cell.nak_count,
-                .ack_count = cell.ack_count,
-                .rtt_ns = cell.rtt_ns,
-                .rtt_count = cell.rtt_count,
-                .mark_count = cell.mark_count,
-                .spurious_count = cell.spurious_count,
-                .echo_psn = cell.echo_psn,
-                .echo_attempt = cell.echo_attempt,
-                .echo_count = cell.echo_count,
-                .response_base_psn = cell.response_base_psn,
-                .local_error = cell.local_error,
-                .local_error_psn = cell.local_error_psn,
-                .response_error = cell.response_error,
-                .response_error_read = cell.response_error_read,
-                .events = cell.events,
-                .response_epoch = cell.response_epoch,
-                .sack_end_psn = cell.sack_end_psn,
-                .responses_ahead = cell.responses_ahead,
-                .response_mark_count = cell.response_mark_count};
+    snapshot = {.base_psn = status.base_psn,
+                .highest_acceptable_psn = status.highest_acceptable_psn,
+                .recv_sn_limit = status.recv_sn_limit,
+                .has_credit = status.has_credit,
+                .nak = status.nak,
+                .nak_psn = status.nak_psn,
+                .nak_sn = status.nak_sn,
+                .nak_count = status.nak_count,
+                .ack_count = status.ack_count,
+                .rtt_ns = status.rtt_ns,
+                .rtt_count = status.rtt_count,
+                .mark_count = status.mark_count,
+                .spurious_count = status.spurious_count,
+                .echo_psn = status.echo_psn,
+                .echo_attempt = status.echo_attempt,
+                .echo_count = status.echo_count,
+                .response_base_psn = status.response_base_psn,
+                .local_error = status.local_error,
+                .local_error_psn = status.local_error_psn,
+                .response_error = status.response_error,
+                .response_error_read = status.response_error_read,
+                .events = status.events,
+                .response_epoch = status.response_epoch,
+                .sack_end_psn = status.sack_end_psn,
+                .responses_ahead = status.responses_ahead,
+                .response_mark_count = status.response_mark_count};
     bits.has_sack = before(Psn(snapshot.base_psn), Psn(snapshot.sack_end_psn));
-    if (bits.has_sack) std::memcpy(bits.sack.words().data(), cell.sack, sizeof(cell.sack));
+    if (bits.has_sack) std::memcpy(bits.sack.words().data(), status.sack, sizeof(status.sack));
     bits.has_responses = snapshot.responses_ahead != 0;
     if (bits.has_responses)
-      std::memcpy(bits.responses.words().data(), cell.response_bitmap,
-                  sizeof(cell.response_bitmap));
+      std::memcpy(bits.responses.words().data(), status.response_bitmap,
+                  sizeof(status.response_bitmap));
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (cell.sequence.load(std::memory_order_relaxed) == started) return true;
+    if (status.sequence.load(std::memory_order_relaxed) == started) return true;
   }
   return false;
 }

@@ -1,4 +1,4 @@
-// The driver's end of a client segment: header, rings, cells, and the arena's allocator.
+// The driver's end of a client segment: header, rings, statuses, and the arena's allocator.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class SegmentMap {
 
   SegmentHeader& header() { return *header_; }
   const SegmentHeader& header() const { return *header_; }
-  QpCell& cell(uint32_t index) { return cells_[index]; }
+  QpStatus& qp_status(uint32_t index) { return statuses_[index]; }
   uint32_t max_qps() const { return max_qps_; }
   std::byte* at(uint64_t offset) { return memory_->at(offset); }
 
@@ -38,12 +38,12 @@ class SegmentMap {
 
   SegmentMemory* memory_ = nullptr;
   SegmentHeader* header_ = nullptr;
-  QpCell* cells_ = nullptr;
+  QpStatus* statuses_ = nullptr;
   uint32_t max_qps_ = 0;
   std::map<uint64_t, uint64_t> free_;  // offset -> bytes; holds zeros
 };
 
-// What a cell said at one moment.
+// What a status said at one moment.
 struct QpStatusSnapshot {
   uint32_t base_psn, highest_acceptable_psn, recv_sn_limit, has_credit;
   uint32_t nak, nak_psn, nak_sn, nak_count;
@@ -53,14 +53,14 @@ struct QpStatusSnapshot {
   uint32_t events, response_epoch, sack_end_psn, responses_ahead, response_mark_count;
 };
 
-// A cell's bitmaps, each with whether it has a bit; without, it is not copied and means nothing.
-struct CellBits {
+// A status's bitmaps, each with whether it has a bit; without, it is not copied and means nothing.
+struct QpStatusBits {
   PsnBits sack, responses;
   bool has_sack = false, has_responses = false;
 };
 
-// A consistent copy of the cell's NIC part (seqlock reader). False when the NIC kept writing; the
+// A consistent copy of the status's NIC part (seqlock reader). False when the NIC kept writing; the
 // report is then looked at again later.
-bool read_cell(const QpCell& cell, QpStatusSnapshot& snapshot, CellBits& bits);
+bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBits& bits);
 
 }  // namespace hostnic::driver
