@@ -32,7 +32,7 @@ Driver::Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& setti
     : settings_(settings), impl_(std::make_unique<Impl>(*this, link)) {
   error_ = impl_->map.use(memory);
   settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? impl_->map.max_qps() : 0);
-  impl_->room.set_capacity(settings_.max_qps);
+  impl_->ring_waiters.set_capacity(settings_.max_qps);
 }
 Driver::~Driver() = default;
 
@@ -129,7 +129,7 @@ void Driver::Impl::forget(Qp& qp) {
   free_statuses.push_back(qp.status_index);
   std::erase(ready, &qp);
   std::erase(ready_next, &qp);
-  if (qp.waits_for_room) room.erase(qp);
+  if (qp.waits_for_ring_space) ring_waiters.erase(qp);
   std::erase(timers, &qp);
   const auto its_own = [&qp](const auto& asked) { return asked.second == &qp; };
   std::erase_if(error_moves, its_own);
@@ -279,7 +279,7 @@ void Driver::progress(TimeNs now_ns) {
   if (turn_wanted()) {
     turn_wanted_.store(false, std::memory_order_relaxed);
     d.run_ready(now_ns);
-    d.give_room(now_ns);
+    d.serve_ring_waiters(now_ns);
   }
   // Reports have been drained: what is still silent is silent (rule 25).
   if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) d.run_timers(now_ns);
@@ -349,17 +349,17 @@ void Driver::Impl::run_ready(TimeNs now_ns) {
 }
 
 // QPs that wait for room in the send ring take turns (rule 4).
-void Driver::Impl::give_room(TimeNs now_ns) {
-  for (uint32_t n = room.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
-    if (room.size() > 2) room.at(2)->prefetch_issue();
-    if (room.size() > 1) room.at(1)->prefetch_waiting();
-    Qp& qp = room.pop();
-    qp.waits_for_room = false;
+void Driver::Impl::serve_ring_waiters(TimeNs now_ns) {
+  for (uint32_t n = ring_waiters.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
+    if (ring_waiters.size() > 2) ring_waiters.at(2)->prefetch_issue();
+    if (ring_waiters.size() > 1) ring_waiters.at(1)->prefetch_waiting();
+    Qp& qp = ring_waiters.pop();
+    qp.waits_for_ring_space = false;
     in_turn = &qp;
     qp.issue(now_ns);
     in_turn = nullptr;
   }
-  if (!room.empty()) owner.turn_wanted_.store(true, std::memory_order_relaxed);
+  if (!ring_waiters.empty()) owner.turn_wanted_.store(true, std::memory_order_relaxed);
 }
 
 void Driver::Impl::run_timers(TimeNs now_ns) {

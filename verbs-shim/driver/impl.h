@@ -43,10 +43,10 @@ struct Driver::Impl final : QpHost {
     ready.push_back(&qp);
     owner.turn_wanted_.store(true, std::memory_order_relaxed);
   }
-  void want_room(Qp& qp) override {
-    if (qp.waits_for_room) return;
-    qp.waits_for_room = true;
-    room.push(qp);
+  void wait_for_ring_space(Qp& qp) override {
+    if (qp.waits_for_ring_space) return;
+    qp.waits_for_ring_space = true;
+    ring_waiters.push(qp);
     owner.turn_wanted_.store(true, std::memory_order_relaxed);
   }
   void want_timer(Qp& qp) override {
@@ -84,7 +84,7 @@ struct Driver::Impl final : QpHost {
   void clear_dirty(std::span<const MetaReport> reports);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);
-  void give_room(TimeNs now_ns);
+  void serve_ring_waiters(TimeNs now_ns);
   ModifyQpCommand command_for(const Qp& qp, QpState state) const;
   Expected<Qp*, int> make_qp(const QpInit& init);
   void take_back_receives(Qp& qp);

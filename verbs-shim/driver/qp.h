@@ -13,7 +13,7 @@
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp_state.h"
-#include "verbs-shim/driver/room_queue.h"
+#include "verbs-shim/driver/ring_waiters.h"
 #include "verbs-shim/driver/segment_map.h"
 #include "verbs-shim/driver/srq.h"
 #include "verbs-shim/driver/zeroed_array.h"
@@ -41,9 +41,12 @@ class QpHost {
   }
   virtual void want_issue(
       class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
-  virtual void want_room(class Qp& qp) = 0;  // the send ring is full, or others wait for it
+  virtual void wait_for_ring_space(
+      class Qp& qp) = 0;  // the send ring is full, or others wait for it
   // What it has not issued yet goes behind what others wait with.
-  bool others_wait_for_room(const class Qp& qp) const { return !room.empty() && in_turn != &qp; }
+  bool others_wait_for_ring_space(const class Qp& qp) const {
+    return !ring_waiters.empty() && in_turn != &qp;
+  }
   virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
   virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
@@ -55,7 +58,7 @@ class QpHost {
   SegmentMap map;
   DriverCounters totals;
   QpStatusBits bits;  // where each QP in its turn copies its status's bitmaps to
-  RoomQueue room;
+  RingWaiters ring_waiters;
   const class Qp* in_turn = nullptr;  // has been taken from that queue and may use the ring now
   bool must_kick = false;
 
@@ -130,7 +133,7 @@ class alignas(kCacheLineBytes) Qp {
   uint32_t qpn = 0;
   QpState state = QpState::kReset;
   bool notify_drained = false;
-  bool on_ready_list = false, on_timer_list = false, waits_for_room = false;
+  bool on_ready_list = false, on_timer_list = false, waits_for_ring_space = false;
   uint32_t posted_next = 0;  // status of the QP that was posted to after this one, last time
   QpAttr attr;
   const uint64_t recv_offset, recv_completion_offset, read_destination_offset;

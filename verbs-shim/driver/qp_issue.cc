@@ -22,7 +22,7 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 
 // First transmissions, in queue order. False: the next turn must look again.
 [[gnu::always_inline]] inline bool Qp::issue_new(TimeNs now_ns) {
-  const bool others_first = host_.others_wait_for_room(*this);
+  const bool others_first = host_.others_wait_for_ring_space(*this);
   const Psn first = requests_.next();
   uint32_t chunks = 0;
   while (issue_ != tail_ && (state == QpState::kRts || wqe(issue_).started)) {
@@ -31,7 +31,7 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
         chunks++ >= kChunksPerTurn && distance(first, requests_.next()) >= kPsnsPerTurn;
     if (!others_first && !turn_over) outcome = issue_chunk(now_ns);
     if (outcome == Issue::kDone) continue;
-    if (outcome == Issue::kRingFull) host_.want_room(*this);
+    if (outcome == Issue::kRingFull) host_.wait_for_ring_space(*this);
     return outcome != Issue::kLater;
   }
   return true;

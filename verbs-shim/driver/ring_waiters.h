@@ -12,7 +12,7 @@ namespace hostnic::driver {
 
 class Qp;
 
-class RoomQueue {
+class RingWaiters {
  public:
   // For so many queue pairs at most. To be called once, before the rest.
   void set_capacity(uint32_t qps) { slots_.allocate(std::bit_ceil(std::max(qps, 1u))); }
