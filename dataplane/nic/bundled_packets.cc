@@ -24,11 +24,11 @@ void step_small(rte_mbuf* packet, wire::Packet& p) {
 }
 
 void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
-  stock.put(*borrowed_payload(packet));
+  stock.release(*external_payload(packet));
   const BundledRequest& request = bundled_requests(packet).pop();
   request.apply_to(p);
   rebuild_headers(packet, p);
-  lend_payload(*packet, packet->data_len, p.payload_bytes, request.payload());
+  attach_payload(*packet, packet->data_len, p.payload_bytes, request.payload());
 }
 
 }  // namespace

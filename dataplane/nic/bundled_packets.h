@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "dataplane/nic/borrowed_payload.h"
+#include "dataplane/nic/external_payload.h"
 #include "protocol/wire/segment_train.h"
 
 namespace hostnic {

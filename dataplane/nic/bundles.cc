@@ -20,12 +20,12 @@ uint32_t turn_packets(uint32_t bundle_packets) {
   return (bundle_packets + kBundlePacketsPerTurnPacket - 1) / kBundlePacketsPerTurnPacket;
 }
 
-BorrowedPayload& payload_in(rte_mbuf& packet) {
-  return *static_cast<BorrowedPayload*>(rte_mbuf_to_priv(&packet));
+ExternalPayload& payload_in(rte_mbuf& packet) {
+  return *static_cast<ExternalPayload*>(rte_mbuf_to_priv(&packet));
 }
 
 // The headers of a packet that is all packets of a bundle: the first's, but for what the last says.
-wire::Packet whole_of(const wire::Packet& first, const BorrowedPayload& payload) {
+wire::Packet whole_of(const wire::Packet& first, const ExternalPayload& payload) {
   wire::Packet whole = first;
   whole.more = payload.last_more;
   whole.ack_request = payload.last_ack_request;
@@ -33,7 +33,7 @@ wire::Packet whole_of(const wire::Packet& first, const BorrowedPayload& payload)
   return whole;
 }
 
-std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPayload& payload) {
+std::span<const std::byte> bytes_of(const wire::Packet& first, const ExternalPayload& payload) {
   return {payload.bytes,
           size_t{first.payload_bytes} * payload.packets_behind + payload.last_payload_bytes};
 }
@@ -41,7 +41,7 @@ std::span<const std::byte> bytes_of(const wire::Packet& first, const BorrowedPay
 }  // namespace
 
 void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end) {
-  BorrowedPayload& payload = payload_in(packet);
+  ExternalPayload& payload = payload_in(packet);
   payload.packets_behind = static_cast<uint16_t>(packets_behind);
   payload.last_payload_bytes = end.payload_bytes;
   payload.last_more = end.more;
@@ -56,7 +56,7 @@ bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
     step_bundled(packet, stock);
     return true;
   }
-  BorrowedPayload& payload = payload_in(*packet);
+  ExternalPayload& payload = payload_in(*packet);
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   wire::Packet p = valid_headers(packet);
   payload.bytes += p.payload_bytes;
@@ -94,7 +94,7 @@ const char* Nic::Impl::why_no_bundles() const {
 bool Nic::Impl::emit_bundle(QpContext& qp, const wire::FlowTemplate& flow,
                             const wire::Packet& first, uint32_t packets_behind,
                             const BundleEnd& end, const MappedPayload& payload) {
-  rte_mbuf* packet = build_borrowing(flow, first, payload);
+  rte_mbuf* packet = build_external(flow, first, payload);
   if (packet == nullptr) return false;
   make_bundle(*packet, packets_behind, end);
   packet->port = static_cast<uint16_t>(qp.peer);
@@ -182,7 +182,7 @@ bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
   if (qp == nullptr || !accepts_from(*qp, first.src_ip, first.src_port, answer)) return false;
   state_of(*qp->client).data_arrived = true;
-  const BorrowedPayload& payload = *borrowed_payload(bundle);
+  const ExternalPayload& payload = *external_payload(bundle);
   if (!(answer ? receive_response_bundle(*qp, first, payload)
                : receive_request_bundle(*qp, first, payload)))
     return false;
@@ -191,7 +191,7 @@ bool Nic::Impl::receive_bundle(rte_mbuf* bundle) {
 }
 
 bool Nic::Impl::receive_request_bundle(QpContext& qp, const wire::Packet& first,
-                                       const BorrowedPayload& payload) {
+                                       const ExternalPayload& payload) {
   wire::Packet whole = whole_of(first, payload);
   if (first.payload_bytes != qp.mtu_bytes) return false;
   return take_in_order(qp, whole, bytes_of(first, payload), 1u + payload.packets_behind);
@@ -227,14 +227,14 @@ bool Nic::Impl::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
       continue;
     }
     bundled.pop();
-    if constexpr (requires { request.payload(); }) payload_references.put(request.payload());
+    if constexpr (requires { request.payload(); }) payload_references.release(request.payload());
   }
   counters.add(Counter::rx_bundles);
   return true;
 }
 
 bool Nic::Impl::receive_response_bundle(QpContext& qp, const wire::Packet& first,
-                                        const BorrowedPayload& payload) {
+                                        const ExternalPayload& payload) {
   ReceiveWindow& window = qp.responses.window;
   if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
       window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
@@ -258,10 +258,10 @@ void Nic::Impl::receive_apart(rte_mbuf* bundle) {
                   bundle->data_len);
       single->data_len = bundle->data_len;
       single->pkt_len = bundle->data_len;
-      if (const BorrowedPayload* payload = borrowed_payload(bundle); payload != nullptr) {
-        payload_references.take_again(*payload);
-        lend_payload(*single, bundle->data_len, bundle->pkt_len - bundle->data_len,
-                     {payload->bytes, payload->region, payload->packets});
+      if (const ExternalPayload* payload = external_payload(bundle); payload != nullptr) {
+        payload_references.acquire_again(*payload);
+        attach_payload(*single, bundle->data_len, bundle->pkt_len - bundle->data_len,
+                       {payload->bytes, payload->region, payload->packets});
       }
       single->port = bundle->port;
       receive_impaired(single);

@@ -34,7 +34,7 @@ void* Nic::Impl::clone(void* packet) {
 // Nothing that waits may reference memory that its owner can change (rule 31).
 void* Nic::Impl::detach(void* packet) {
   auto* original = static_cast<rte_mbuf*>(packet);
-  if (borrowed_payload(original) == nullptr) return original;
+  if (external_payload(original) == nullptr) return original;
   rte_mbuf* copy = copy_packet(original, pools.copies);
   if (copy != nullptr) copy->port = original->port;
   release_packet(original, payload_references);

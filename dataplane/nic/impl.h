@@ -18,10 +18,10 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/nic/borrowed_payload.h"
 #include "dataplane/nic/bundle.h"
 #include "dataplane/nic/client_state.h"
 #include "dataplane/nic/descriptor_queue.h"
+#include "dataplane/nic/external_payload.h"
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
@@ -66,11 +66,11 @@ inline std::span<const std::byte> first_segment_of(rte_mbuf* packet) {
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
 // Of one that waits in a slot: they were valid, or it would not be there.
 wire::Packet valid_headers(rte_mbuf* packet);
-// Payload of a received packet: contiguous, behind the headers or borrowed.
+// Payload of a received packet: contiguous, behind the headers or external.
 inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
-  const BorrowedPayload* borrowed = borrowed_payload(packet);
-  return {borrowed != nullptr
-              ? borrowed->bytes
+  const ExternalPayload* external = external_payload(packet);
+  return {external != nullptr
+              ? external->bytes
               : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
           headers.payload_bytes};
 }
@@ -389,7 +389,7 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
   uint32_t send_train(QpContext& qp, SendProgress& progress, uint32_t budget);
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
-  bool may_borrow(const QpContext& qp) const;
+  bool may_attach_payload(const QpContext& qp) const;
   rte_mbuf* build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                          bool& blocked);
   rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
@@ -422,8 +422,8 @@ struct Nic::Impl final : public impair::PacketOps {
   uint32_t train_room(int peer) const;
   bool emit_train(QpContext& qp, const wire::FlowTemplate& flow, wire::Packet& p,
                   const MappedPayload& payload, uint32_t count);
-  rte_mbuf* build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
-                            const MappedPayload& payload);
+  rte_mbuf* build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
+                           const MappedPayload& payload);
 
   // single_packet_sends.cc
   uint32_t send_single_packets(ClientState& client, DescriptorQueue& queue, uint32_t budget);
@@ -455,9 +455,9 @@ struct Nic::Impl final : public impair::PacketOps {
   bool receive_requests(rte_mbuf* bundle, Bundled& bundled);
   bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
   bool receive_request_bundle(QpContext& qp, const wire::Packet& first,
-                              const BorrowedPayload& payload);
+                              const ExternalPayload& payload);
   bool receive_response_bundle(QpContext& qp, const wire::Packet& first,
-                               const BorrowedPayload& payload);
+                               const ExternalPayload& payload);
   void receive_apart(rte_mbuf* bundle);
 
   // output.cc

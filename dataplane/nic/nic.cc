@@ -80,7 +80,7 @@ uint32_t Nic::poll(TimeNs now_ns) {
   if (nic.answers_first) work += nic.serve_reads();
   work += nic.transmit_turn();
   if (!nic.answers_first) work += nic.serve_reads();
-  nic.payload_references.give_back();
+  nic.payload_references.flush();
   work += nic.ask_neighbours();
   if (nic.tx_stage) nic.run_tx_stage();
   nic.flush_all();

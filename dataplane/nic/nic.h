@@ -45,7 +45,7 @@ struct NicSettings {
 
 // Packet buffers. Shared by the NICs of one lcore.
 struct MbufPools {
-  rte_mempool* header = nullptr;  // headers of packets whose payload is borrowed, and of small ones
+  rte_mempool* header = nullptr;  // headers of packets whose payload is external, and of small ones
   rte_mempool* data =
       nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
   rte_mempool* control = nullptr;  // ACKs, ARP: small and never starved by data

@@ -26,10 +26,10 @@ uint64_t register_mbuf_flag(const char* name) {
 
 bool register_mbuf_flags() {
   if (mbuf_flags.icrc != 0) return true;
-  mbuf_flags = {.borrowed = register_mbuf_flag("hostnic_borrowed"),
+  mbuf_flags = {.external = register_mbuf_flag("hostnic_external"),
                 .bundle = register_mbuf_flag("hostnic_bundle"),
                 .icrc = register_mbuf_flag("hostnic_icrc")};
-  return mbuf_flags.borrowed != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0;
+  return mbuf_flags.external != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -54,8 +54,8 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   if (packet->pkt_len > rte_pktmbuf_tailroom(copy)) return false;
   auto* out = rte_pktmbuf_mtod(copy, std::byte*);
   std::memcpy(out, rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len);
-  if (const BorrowedPayload* borrowed = borrowed_payload(packet); borrowed != nullptr)
-    copy_from_memory(out + packet->data_len, borrowed->bytes, packet->pkt_len - packet->data_len);
+  if (const ExternalPayload* external = external_payload(packet); external != nullptr)
+    copy_from_memory(out + packet->data_len, external->bytes, packet->pkt_len - packet->data_len);
   copy->data_len = static_cast<uint16_t>(packet->pkt_len);
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;
@@ -107,7 +107,7 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
   MbufPools pools;
   if (!register_mbuf_flags()) return pools;
   pools.header =
-      make_pool(name_prefix + "_header", 16383 * scale, kBorrowedPayloadBytes, kHeaderRoom, socket);
+      make_pool(name_prefix + "_header", 16383 * scale, kExternalPayloadBytes, kHeaderRoom, socket);
   pools.data = make_pool(name_prefix + "_data", 8191 * scale, 0, packet_room, socket);
   pools.control = make_pool(name_prefix + "_control", 8191 * scale, 0, kSmallRoom, socket);
   pools.resend = make_pool(name_prefix + "_resend", 1023 * scale, 0, packet_room, socket);

@@ -25,8 +25,8 @@ class Port {
   // The in-process wire: how many NICs it joins, this one included; peers are numbered from 0.
   // Ethernet ports answer 1.
   virtual int peers() const = 0;
-  // True on the in-process wire: packets carry no pad and ICRC, payload may be borrowed from
-  // client memory (borrowed_payload.h), MAC addresses need no ARP.
+  // True on the in-process wire: packets carry no pad and ICRC, payload may be external, in
+  // client memory (external_payload.h), MAC addresses need no ARP.
   virtual bool is_wire() const = 0;
   // True when several packets may be handed over as one buffer (bundle.h) and arrive so.
   virtual bool carries_bundles() const { return false; }

@@ -185,7 +185,7 @@ struct alignas(kCacheLineBytes) QpContext {
   uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
   uint32_t read_destination_entries = 0;
   ReadDestination* read_destinations = nullptr;
-  QpPackets answers;  // that borrow memory and have not been placed yet
+  QpPackets answers;  // that refer to memory and have not been placed yet
 
   // What few packets need.
   uint32_t sq_psn = 0, rq_psn = 0;

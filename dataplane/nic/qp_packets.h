@@ -9,7 +9,7 @@
 
 namespace hostnic {
 
-// One count. Nearly all packets are taken and given back by the lcore that the QP lives on, with
+// One count. Nearly all packets are acquired and released by the lcore that the QP lives on, with
 // thousands of QPs each to another count: so that lcore has a part of its own, which needs no
 // locked instructions, and the sum says how many there are. Counts lie side by side in memory that
 // is never freed, and are used again when nothing is out.

@@ -1,11 +1,11 @@
 // READs and atomics at their target: answered by the NIC from the mapped memory, without the
 // target's process (rules 16..19).
 //
-// On the virtual wire answers are not copied but borrow the memory, so what they say is read when
-// they are placed (or first delayed, buffered or copied), one after the other. For the requester
-// that is as good as when they were sent, as long as no later answer is read earlier: what can't be
-// borrowed, and what an atomic does, waits until no borrowed answer of the queue pair is out (rules
-// 18, 31).
+// On the virtual wire answers are not copied but external, in the memory, so what they say is read
+// when they are placed (or first delayed, buffered or copied), one after the other. For the
+// requester that is as good as when they were sent, as long as no later answer is read earlier:
+// what can't be external, and what an atomic does, waits until no external answer of the queue pair
+// is out (rules 18, 31).
 #include <algorithm>
 #include <bit>
 
@@ -124,18 +124,18 @@ uint32_t Nic::Impl::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
   return 1;
 }
 
-// Borrowed where the memory is mapped, else copied. Null: `lost` is the memory, or not now.
+// External where the memory is mapped, else copied. Null: `lost` is the memory, or not now.
 rte_mbuf* Nic::Impl::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                                   bool& lost) {
   const std::byte* payload =
       adds_icrc ? nullptr : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
     rte_mbuf* packet =
-        build_borrowing(qp.response_flow, p, {payload, range.region, qp.answers.count()});
+        build_external(qp.response_flow, p, {payload, range.region, qp.answers.count()});
     if (packet == nullptr) counters.add(Counter::tx_no_buffer);
     return packet;
   }
-  // What is copied here is read now, what was borrowed before perhaps not yet.
+  // What is copied here is read now, what is external perhaps not yet.
   if (qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
   rte_mbuf* packet = rte_pktmbuf_alloc(pools.data);
   if (packet == nullptr) {

@@ -69,7 +69,7 @@ uint32_t Nic::Impl::receive_turn() {
   if (rx_stage) run_rx_stage();
   end_train();
   spent.flush();
-  payload_references.give_back();
+  payload_references.flush();
   return done;
 }
 
@@ -214,7 +214,7 @@ void Nic::Impl::receive_packet(rte_mbuf* packet) {
     } while (bundle && step_bundle(packet, payload_references));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
-  give_up_payload(packet, payload_references);
+  release_payload(packet, payload_references);
   spent.add(packet);
 }
 

@@ -1,4 +1,4 @@
-// Packets are freed: by these functions, for they may borrow payload (borrowed_payload.h).
+// Packets are freed: by these functions, for they may have external payload (external_payload.h).
 #pragma once
 
 #include <rte_branch_prediction.h>
@@ -33,10 +33,10 @@ class SpentPackets {
   std::array<rte_mbuf*, 32> packets_;
 };
 
-// Calls visit(payload) for each payload that is given back when the packet is freed.
+// Calls visit(payload) for each payload that is released when the packet is freed.
 template <class Visit>
 [[gnu::always_inline]] inline void for_each_freed_payload(rte_mbuf* packet, Visit&& visit) {
-  const BorrowedPayload* const payload = borrowed_payload(packet);
+  const ExternalPayload* const payload = external_payload(packet);
   if (payload == nullptr || rte_mbuf_refcnt_read(packet) != 1) return;
   visit(*payload);
   if (likely((packet->ol_flags & bundle_flag()) == 0) || !is_request_bundle(packet)) return;
@@ -44,16 +44,16 @@ template <class Visit>
   while (bundled.waiting() != 0) visit(bundled.pop().payload());
 }
 // Before a packet is freed: its references go into `stock`.
-[[gnu::always_inline]] inline void give_up_payload(rte_mbuf* packet, PayloadReferences& stock) {
-  for_each_freed_payload(packet, [&](const BorrowedPayload& payload) { stock.put(payload); });
+[[gnu::always_inline]] inline void release_payload(rte_mbuf* packet, PayloadReferences& stock) {
+  for_each_freed_payload(packet, [&](const ExternalPayload& payload) { stock.release(payload); });
 }
 // Frees any packet, on any lcore.
 inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
-  give_up_payload(packet, stock);
+  release_payload(packet, stock);
   rte_pktmbuf_free(packet);
 }
 inline void release_packet(rte_mbuf* packet) {
-  for_each_freed_payload(packet, PayloadReferences::give_back_one);
+  for_each_freed_payload(packet, PayloadReferences::release_one);
   rte_pktmbuf_free(packet);
 }
 

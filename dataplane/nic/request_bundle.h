@@ -1,5 +1,5 @@
 // Bundles of requests (bundled_packets.h): WRITEs, or SENDs, of one packet each whose payload is
-// borrowed.
+// external.
 #pragma once
 
 #include "dataplane/nic/bundled_packets.h"
@@ -31,7 +31,7 @@ struct BundledRequest {
     request.ack_request = ack_request;
     request.solicited = solicited;
   }
-  BorrowedPayload payload() const { return {bytes, region, packets}; }
+  ExternalPayload payload() const { return {bytes, region, packets}; }
   std::span<const std::byte> contents() const { return {bytes, payload_bytes}; }
 };
 
@@ -50,7 +50,7 @@ inline constexpr uint32_t kRequestBundleBytes = kBundledOffset + sizeof(BundledR
 
 // Of a bundle: the first packet of one of requests has none of its own behind it.
 inline bool is_request_bundle(rte_mbuf* packet) {
-  return (packet->ol_flags & borrowed_flag()) != 0 && borrowed_payload(packet)->packets_behind == 0;
+  return (packet->ol_flags & external_flag()) != 0 && external_payload(packet)->packets_behind == 0;
 }
 inline BundledRequests& bundled_requests(rte_mbuf* packet) {
   return bundled_in<BundledRequests>(packet);
@@ -58,7 +58,7 @@ inline BundledRequests& bundled_requests(rte_mbuf* packet) {
 
 class RequestBundleBuilder : public BundleBuilder<BundledRequests> {
  public:
-  // With a packet that borrows its payload.
+  // With a packet that has external payload.
   void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow, wire::Opcode opcode) {
     BundleBuilder::begin(packet, peer, flow);
     opcode_ = opcode;

@@ -26,15 +26,15 @@ bool Nic::Impl::emit_train(QpContext& qp, const wire::FlowTemplate& flow, wire::
   alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
   const auto header_bytes = static_cast<uint32_t>(wire::build(flow, p, false, {}, headers));
   static_assert(kOutputRoom <= PayloadReferences::kStock);
-  payload_references.take(*payload.region, *payload.packets, count);
+  payload_references.acquire(*payload.region, *payload.packets, count);
   const std::byte* bytes = payload.bytes;
   for (uint32_t i = 0; i < count; ++i, bytes += p.payload_bytes) {
     // What is read again and again is not written: a wide load behind a narrow store waits for it.
     auto* frame = rte_pktmbuf_mtod(train[i], std::byte*);
     std::memcpy(frame, headers.data(), wire::kMaxTrainHeaderBytes);
     if (i != 0) wire::step(p, {frame, wire::kMaxTrainHeaderBytes});
-    lend_payload(*train[i], header_bytes, p.payload_bytes,
-                 {bytes, payload.region, payload.packets});
+    attach_payload(*train[i], header_bytes, p.payload_bytes,
+                   {bytes, payload.region, payload.packets});
     train[i]->port = static_cast<uint16_t>(qp.peer);
   }
   queue.count += count;
@@ -43,15 +43,15 @@ bool Nic::Impl::emit_train(QpContext& qp, const wire::FlowTemplate& flow, wire::
 }
 
 // One packet: headers, and where the payload lies. No copy. Null: no buffer.
-rte_mbuf* Nic::Impl::build_borrowing(const wire::FlowTemplate& flow, const wire::Packet& p,
-                                     const MappedPayload& payload) {
+rte_mbuf* Nic::Impl::build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
+                                    const MappedPayload& payload) {
   rte_mbuf* packet = rte_pktmbuf_alloc(pools.header);
   if (packet == nullptr) return nullptr;
   const std::span<std::byte> frame(rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes);
   const size_t header_bytes = wire::build(flow, p, false, {}, frame);
-  payload_references.take(*payload.region, *payload.packets, 1);
-  lend_payload(*packet, header_bytes, p.payload_bytes,
-               {payload.bytes, payload.region, payload.packets});
+  payload_references.acquire(*payload.region, *payload.packets, 1);
+  attach_payload(*packet, header_bytes, p.payload_bytes,
+                 {payload.bytes, payload.region, payload.packets});
   return packet;
 }
 

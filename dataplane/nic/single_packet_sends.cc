@@ -15,7 +15,7 @@
 namespace hostnic {
 namespace {
 
-// Payload that is copied behind its headers, not borrowed: with fewer bytes the copy costs less
+// Payload that is copied behind its headers, not external: with fewer bytes the copy costs less
 // than the counting of references.
 constexpr uint32_t kCopiedBytes = 256;
 
@@ -76,7 +76,7 @@ struct Nic::Impl::SinglePacketRun {
   BundledRequest* const place =
       bundle.add(qp.peer, qp.request_flow, run.opcode, static_cast<uint16_t>(d.length_bytes));
   if (place == nullptr) return false;
-  payload_references.take(*payload.region, *payload.packets, 1);
+  payload_references.acquire(*payload.region, *payload.packets, 1);
   place->bytes = payload.bytes;
   place->region = payload.region;
   place->packets = payload.packets;
@@ -135,9 +135,9 @@ struct Nic::Impl::SinglePacketRun {
     packet->data_len = static_cast<uint16_t>(run.header_bytes + p.payload_bytes);
     packet->pkt_len = packet->data_len;
   } else {
-    payload_references.take(*payload.region, *payload.packets, 1);
-    lend_payload(*packet, run.header_bytes, p.payload_bytes,
-                 {payload.bytes, payload.region, payload.packets});
+    payload_references.acquire(*payload.region, *payload.packets, 1);
+    attach_payload(*packet, run.header_bytes, p.payload_bytes,
+                   {payload.bytes, payload.region, payload.packets});
   }
   if (leads) {
     turn.bundle.begin(packet, qp.peer, qp.request_flow, p.opcode);

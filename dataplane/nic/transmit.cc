@@ -1,4 +1,4 @@
-// Descriptors become packets. The payload of the in-process wire is not copied but borrowed from
+// Descriptors become packets. The payload of the in-process wire is not copied but external, in
 // the mapped memory region (rule 31 says when it must not).
 #include <algorithm>
 #include <bit>
@@ -264,7 +264,7 @@ bool Nic::Impl::note_progress(SendProgress& progress, uint32_t packets, uint32_t
          progress.sent_bytes != progress.descriptor.length_bytes;
 }
 
-// The next packets of a chunk, more than one of them, if its payload can be borrowed. Returns what
+// The next packets of a chunk, more than one of them, if its payload can be external. Returns what
 // of the budget they took, 0 where nothing of that kind comes next.
 uint32_t Nic::Impl::send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
@@ -328,7 +328,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
     ++progress.sge_index;
     progress.sge_offset = 0;
   }
-  if (may_borrow(qp) && progress.sge_index < progress.sge_count) {
+  if (may_attach_payload(qp) && progress.sge_index < progress.sge_count) {
     const Sge& sge = progress.sges[progress.sge_index];
     if (sge.length_bytes - progress.sge_offset >= part) {
       MemoryRegionEntry* region = local_region(qp, qp.pd, sge.lkey, sge.addr, sge.length_bytes, 0);
@@ -337,7 +337,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
                             : mapped_address(*region, sge.addr + progress.sge_offset, part);
       if (payload != nullptr) {
         rte_mbuf* packet =
-            build_borrowing(qp.request_flow, p, {payload, region, qp.packets.count()});
+            build_external(qp.request_flow, p, {payload, region, qp.packets.count()});
         if (packet != nullptr) progress.sge_offset += part;
         if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
       }
@@ -348,7 +348,7 @@ rte_mbuf* Nic::Impl::build_data_packet(QpContext& qp, SendProgress& progress,
 
 // Unreliable sends complete, and their memory is the program's again, before the peer has taken the
 // packet: these are copied (rule 31).
-bool Nic::Impl::may_borrow(const QpContext& qp) const {
+bool Nic::Impl::may_attach_payload(const QpContext& qp) const {
   return !adds_icrc && qp.type == QpType::kRc;
 }
 

@@ -158,11 +158,11 @@ TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
     };
     for (const uint32_t apart : {0u, 1u, 7u, kMost - 1}) {
       PayloadReferences stock;
-      const auto lent = [&](uint32_t i) {
+      const auto payload_at = [&](uint32_t i) {
         MemoryRegionEntry& region = i % 2 == 0 ? first_region : other_region;
         QpPackets& packets = i % 2 == 0 ? first_packets : other_packets;
-        stock.take(region, *packets.count(), 1);
-        return BorrowedPayload{payload.data() + 4096 * i, &region, packets.count()};
+        stock.acquire(region, *packets.count(), 1);
+        return ExternalPayload{payload.data() + 4096 * i, &region, packets.count()};
       };
       rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().header);
       ASSERT_NE(packet, nullptr);
@@ -170,7 +170,7 @@ TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
       const auto first_flow = flow_of(port_at(0));
       const size_t header_bytes =
           wire::build(first_flow, request_at(0), false, {}, {frame, wire::kMaxHeaderBytes});
-      lend_payload(*packet, header_bytes, request_at(0).payload_bytes, lent(0));
+      attach_payload(*packet, header_bytes, request_at(0).payload_bytes, payload_at(0));
       uint64_t bytes = packet->pkt_len;
       RequestBundleBuilder bundle;
       EXPECT_EQ(bundle.add(2, first_flow, opcode, 1), nullptr) << "there is no first";
@@ -187,10 +187,10 @@ TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
                                                       request_at(count).payload_bytes)) != nullptr;
            ++count) {
         const wire::Packet p = request_at(count);
-        const BorrowedPayload borrowed = lent(count);
-        place->bytes = borrowed.bytes;
-        place->region = borrowed.region;
-        place->packets = borrowed.packets;
+        const ExternalPayload external = payload_at(count);
+        place->bytes = external.bytes;
+        place->region = external.region;
+        place->packets = external.packets;
         place->dest_qpn = p.dest_qpn;
         place->src_qpn = opcode == wire::Opcode::kSend ? p.src_qpn : Qpn{};
         place->psn = p.psn;
@@ -212,7 +212,7 @@ TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
         ASSERT_EQ(packet->data_len, expected.size());
         EXPECT_EQ(packet->pkt_len, expected.size() + request_at(i).payload_bytes);
         EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-        EXPECT_EQ(borrowed_payload(packet)->bytes, payload.data() + 4096 * i);
+        EXPECT_EQ(external_payload(packet)->bytes, payload.data() + 4096 * i);
         bytes -= packet->pkt_len;
         if (i != apart) {
           EXPECT_TRUE(step_bundle(packet, stock));
@@ -226,7 +226,7 @@ TEST(BundledPackets, ABundleOfRequestsTakenApartIsItsPackets) {
       } else {
         release_packet(packet);
       }
-      stock.give_back();
+      stock.flush();
       EXPECT_EQ(first_region.mbufs_out + other_region.mbufs_out, 0u);
       EXPECT_FALSE(first_packets.any_out() || other_packets.any_out());
     }

@@ -64,7 +64,7 @@ TEST(Rules, Rule31_PacketsWithIcrcAreCopies) {
 }
 
 // What a READ says is read when its answers are placed: as good as any moment before it completes.
-TEST(Rules, Rule31_ReadAnswersBorrowAndAreReadWhenPlaced) {
+TEST(Rules, Rule31_ReadAnswersAreExternalAndAreReadWhenPlaced) {
   for (const uint32_t bytes : {100u, 5 * kMtu + 100}) {
     Pair pair({}, slow_wire(false));
     std::memset(pair.remote.data(), 1, bytes);

@@ -155,7 +155,7 @@ TEST(Segmentation, ABundleTakenApartIsItsPackets) {
     std::vector<std::byte> payload(kPackets * 1024);
     packets.count()->add(1);
     region.mbufs_out = 1;
-    lend_payload(*bundle, header_bytes, 1024, {payload.data(), &region, packets.count()});
+    attach_payload(*bundle, header_bytes, 1024, {payload.data(), &region, packets.count()});
     const wire::Packet last = packet_at(kPackets - 1);
     make_bundle(*bundle, kPackets - 1,
                 {last.payload_bytes, last.more, last.ack_request, last.solicited});
@@ -170,7 +170,7 @@ TEST(Segmentation, ABundleTakenApartIsItsPackets) {
       ASSERT_EQ(bundle->data_len, expected.size());
       EXPECT_EQ(bundle->pkt_len, expected.size() + packet_at(i).payload_bytes);
       EXPECT_EQ(std::memcmp(frame, expected.data(), expected.size()), 0);
-      EXPECT_EQ(borrowed_payload(bundle)->bytes, payload.data() + i * 1024);
+      EXPECT_EQ(external_payload(bundle)->bytes, payload.data() + i * 1024);
       EXPECT_EQ(step_bundle(bundle, stock), i + 1 != kPackets);
     }
     release_packet(bundle);

@@ -154,7 +154,7 @@ int Driver::destroy_qp(Qp* qp) {
   qp->init.recv_cq->remove_qp(qp->qpn);
   qp->init.send_cq->users.fetch_sub(1);
   qp->init.recv_cq->users.fetch_sub(1);
-  qp->give_back_receives();
+  qp->release_receives();
   if (qp->init.srq != nullptr) --qp->init.srq->users;
   impl_->forget(*qp);
   impl_->qps[qp->status_index].reset();
@@ -169,7 +169,7 @@ void Driver::Impl::take_back_receives(Qp& qp) {
   command.modify_qp = command_for(qp, QpState::kErr);
   CommandResponse response{};
   execute(command, response);
-  qp.give_back_receives();
+  qp.release_receives();
 }
 
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {

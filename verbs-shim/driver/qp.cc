@@ -290,17 +290,17 @@ void Qp::flush_shared_receives(VendorError why) {
   for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_) {
     const uint32_t index = receive_name(recv_taken_);
     flush_receive(init.srq->wr_id(index), why);
-    init.srq->give_back(index);
+    init.srq->release(index);
   }
   host_.srq_taken(*init.srq);
   if (!std::exchange(last_wqe_said_, true))
     host_.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
 }
 
-void Qp::give_back_receives() {
+void Qp::release_receives() {
   if (init.srq == nullptr) return;
   for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_)
-    init.srq->give_back(receive_name(recv_taken_));
+    init.srq->release(receive_name(recv_taken_));
 }
 
 // Absolute number of receives that the NIC took from the shared queue.

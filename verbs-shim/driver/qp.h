@@ -107,7 +107,7 @@ class alignas(kCacheLineBytes) Qp {
   static uint64_t recv_completion_bytes(const QpInit& init);
   // The NIC has let go of the QP and it will be forgotten: what it took of the shared receive queue
   // is the queue's again.
-  void give_back_receives();
+  void release_receives();
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
   void issue(TimeNs now_ns) {

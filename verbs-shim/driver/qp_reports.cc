@@ -108,7 +108,7 @@ void Qp::take_receives(uint32_t completed) {
                     : "key, address or protection domain of a buffer");
     }
     ++recv_taken_;
-    if (init.srq != nullptr) init.srq->give_back(name);
+    if (init.srq != nullptr) init.srq->release(name);
     push(*init.recv_cq, completion, (received.flags & kRecvSolicited) != 0, 0);
   }
   if (init.srq != nullptr) {

@@ -58,7 +58,7 @@ int Srq::post(const RecvRequest& request) {
   return 0;
 }
 
-void Srq::give_back(uint32_t index) {
+void Srq::release(uint32_t index) {
   // The capacity holds whatever the segment says; it never grows.
   if (free_.size() < init.max_wr) free_.push_back(index & (entries() - 1));
 }

@@ -28,7 +28,7 @@ class Srq {
   int post(const RecvRequest& request);
   uint64_t wr_id(uint32_t index) const { return wr_ids_[index & (entries() - 1)]; }
   // A receive that the NIC took is done with.
-  void give_back(uint32_t index);
+  void release(uint32_t index);
 
   // 0: disarms. Whether the event is due at once is limit_reached()'s to say.
   void arm(uint32_t limit);
