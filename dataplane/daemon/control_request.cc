@@ -34,11 +34,11 @@ std::optional<T> take(std::span<const std::byte>& bytes) {
 Result parse_open(std::span<const std::byte> payload, size_t fd_count) {
   const auto request = take<OpenRequest>(payload);
   if (!request || !payload.empty()) return invalid("open: wrong length");
-  const bool has_window = request->has_window != 0;
-  const size_t most = has_window ? 3 : 2;
+  const bool has_mirror = request->has_mirror != 0;
+  const size_t most = has_mirror ? 3 : 2;
   if (fd_count != most && fd_count != most - 1)
     return invalid(fmt::format("open: {} descriptors came along, expected {}", fd_count, most));
-  return ControlCall(OpenDevice{request->device_index, request->pid, has_window, fd_count == most,
+  return ControlCall(OpenDevice{request->device_index, request->pid, has_mirror, fd_count == most,
                                 text_field(request->program)});
 }
 

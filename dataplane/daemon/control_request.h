@@ -18,7 +18,7 @@ struct ListDevices {};
 struct OpenDevice {
   uint32_t device_index = 0;
   uint32_t pid = 0;
-  bool has_window = false;
+  bool has_mirror = false;
   bool has_pid_fd = false;
   std::string program;  // printable
 };

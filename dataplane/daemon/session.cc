@@ -17,7 +17,7 @@
 
 #include "dataplane/daemon/huge_pages.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/memory/window.h"
+#include "dataplane/memory/mirror.h"
 
 namespace hostnic {
 namespace {
@@ -110,7 +110,7 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
   if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
   // Mapped or duplicated where they are still needed.
   channel_->close_segment_file();
-  window_fd_.reset();
+  mirror_fd_.reset();
   userfaultfd_.reset();
   return {};
 }
@@ -120,13 +120,13 @@ Expected<void, ControlError> ClientSession::take_descriptors(const OpenDevice& r
   mem_fd_ = std::move(fds[0]);
   pid_fd_ = request.has_pid_fd ? std::move(fds[1]) : pid_fd_of_peer(socket_.get());
   if (!is_proc_mem(mem_fd_.get())) return fail(EBADF, "the first descriptor is not /proc/self/mem");
-  if (request.has_window) {
-    window_fd_ = std::move(fds.back());
-    if (auto good = check_window(window_fd_.get()); !good) return fail(EBADF, good.error());
+  if (request.has_mirror) {
+    mirror_fd_ = std::move(fds.back());
+    if (auto good = check_mirror(mirror_fd_.get()); !good) return fail(EBADF, good.error());
   } else {
-    auto window = create_window();
-    if (!window) return fail(ENOMEM, window.error());
-    window_fd_ = UniqueFd(*window);
+    auto mirror = create_mirror();
+    if (!mirror) return fail(ENOMEM, mirror.error());
+    mirror_fd_ = UniqueFd(*mirror);
   }
   if (daemon_.plan().lend_userfaultfd)
     userfaultfd_ = UniqueFd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
@@ -151,7 +151,7 @@ Expected<void, ControlError> ClientSession::attach() {
   channel_ = std::move(*channel);
   info_.huge_pages = channel_->in_huge_pages();
   channel_->header().port_down.store(daemon_.port_up(*unit_) ? 0 : 1, std::memory_order_relaxed);
-  memory_ = std::make_unique<ClientMemory>(window_fd_.get(), &channel_->memory_gone);
+  memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return fail(error, fmt::format("watching the doorbell: {}", strerror(error)));
   int error = 0;
@@ -170,7 +170,7 @@ bool ClientSession::send_open_reply() {
   open_reply.arena_bytes = channel_->memory().arena_bytes();
   open_reply.client_id = info_.client_id;
   open_reply.has_userfaultfd = userfaultfd_ ? 1 : 0;
-  int fds[6] = {channel_->segment_fd(), channel_->arena_fd(),        window_fd_.get(),
+  int fds[6] = {channel_->segment_fd(), channel_->arena_fd(),        mirror_fd_.get(),
                 doorbell_fd_.get(),     unit_->lcore->doorbell_fd(), userfaultfd_.get()};
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(open_reply),
                     std::span<const int>(fds, userfaultfd_ ? 6 : 5));

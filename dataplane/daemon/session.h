@@ -67,7 +67,7 @@ class ClientSession {
   void release_memory();
 
   Daemon& daemon_;
-  UniqueFd socket_, mem_fd_, pid_fd_, window_fd_, doorbell_fd_, userfaultfd_;
+  UniqueFd socket_, mem_fd_, pid_fd_, mirror_fd_, doorbell_fd_, userfaultfd_;
   int finished_fd_;
   NicInstance* unit_ = nullptr;
   ClientInfo info_;

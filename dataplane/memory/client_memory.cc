@@ -121,11 +121,11 @@ struct ClientMemory::Mapping {
   uint32_t users = 0;  // pieces
 };
 
-ClientMemory::ClientMemory(int window_fd, std::atomic<bool>* client_gone)
-    : window_fd_(fcntl(window_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone) {
+ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone)
+    : mirror_fd_(fcntl(mirror_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone) {
   struct stat file {};
-  if (window_fd_ >= 0 && fstat(window_fd_, &file) == 0)
-    window_space_ = MemorySpaces::acquire(file.st_dev, file.st_ino);
+  if (mirror_fd_ >= 0 && fstat(mirror_fd_, &file) == 0)
+    mirror_space_ = MemorySpaces::acquire(file.st_dev, file.st_ino);
 }
 
 ClientMemory::~ClientMemory() {
@@ -134,19 +134,19 @@ ClientMemory::~ClientMemory() {
     mapping.users = 1;
     release(mapping.host);
   }
-  if (window_space_ != 0) MemorySpaces::release(window_space_);
-  if (window_fd_ >= 0) close(window_fd_);
+  if (mirror_space_ != 0) MemorySpaces::release(mirror_space_);
+  if (mirror_fd_ >= 0) close(mirror_fd_);
 }
 
 Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
     std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write) {
-  if (window_space_ == 0) return Error("no window: hostnicd ran out of descriptors");
+  if (mirror_space_ == 0) return Error("no mirror: hostnicd ran out of descriptors");
   if (regions.empty()) return Error("registration without regions");
   const MemoryRegion& last = regions.back();
   if (!covers_exactly(regions, regions.front().va,
                       last.va + last.length_bytes - regions.front().va))
     return Error("regions overlap, have gaps, or wrap around");
-  if (last.va + last.length_bytes > kWindowBytes) return refuse(last, "beyond user addresses");
+  if (last.va + last.length_bytes > kMirrorBytes) return refuse(last, "beyond user addresses");
   std::vector<MappedPiece> pieces;
   for (const MemoryRegion& region : regions) {
     if (auto mapped = map_region(region, fds, need_write, pieces); !mapped) {
@@ -162,12 +162,12 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
                                                      std::vector<MappedPiece>& pieces) {
   switch (region.kind) {
     case RegionKind::kMemFd:
-      pieces.push_back({region.va, region.length_bytes, nullptr, window_space_, region.va, true});
+      pieces.push_back({region.va, region.length_bytes, nullptr, mirror_space_, region.va, true});
       return {};
-    case RegionKind::kWindow: {
+    case RegionKind::kMirror: {
       MemoryRegion at_va = region;
       at_va.file_offset = region.va;
-      return map_source({window_fd_, window_space_, kWindowBytes, kPageBytes, true}, at_va, pieces);
+      return map_source({mirror_fd_, mirror_space_, kMirrorBytes, kPageBytes, true}, at_va, pieces);
     }
     case RegionKind::kFile: {
       auto source = open_file_source(region, fds, need_write);
@@ -215,9 +215,9 @@ Expected<ClientMemory::Source, std::string> ClientMemory::open_file_source(
 Expected<void, std::string> ClientMemory::map_source(const Source& source,
                                                      const MemoryRegion& region,
                                                      std::vector<MappedPiece>& pieces) {
-  if (source.fd == window_fd_ && !populated(window_fd_, align_down(region.file_offset, kPageBytes),
+  if (source.fd == mirror_fd_ && !populated(mirror_fd_, align_down(region.file_offset, kPageBytes),
                                             region.file_offset + region.length_bytes))
-    return refuse(region, "has pages that are not in the window");
+    return refuse(region, "has pages that are not in the mirror");
   uint64_t done = 0;
   while (done < region.length_bytes) {
     const uint64_t offset = region.file_offset + done;

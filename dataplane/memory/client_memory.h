@@ -44,9 +44,9 @@ class MemorySpaces {
 // Control thread only. One per device context.
 class ClientMemory {
  public:
-  // `window_fd` (see check_window) is duplicated; the caller keeps its own. `client_gone` is set by
+  // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `client_gone` is set by
   // the SIGBUS guard when the client cuts off memory it registered; it must outlive this object.
-  ClientMemory(int window_fd, std::atomic<bool>* client_gone);
+  ClientMemory(int mirror_fd, std::atomic<bool>* client_gone);
   ~ClientMemory();  // unmaps everything; no lcore may still use a piece
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -81,8 +81,8 @@ class ClientMemory {
   Expected<Mapping*, std::string> create(const Source& source, uint64_t offset, uint64_t end);
   void release(std::byte* host);
 
-  int window_fd_ = -1;
-  uint32_t window_space_ = 0;
+  int mirror_fd_ = -1;
+  uint32_t mirror_space_ = 0;
   std::atomic<bool>* client_gone_;
   std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping
 };

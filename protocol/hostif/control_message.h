@@ -20,9 +20,9 @@ inline constexpr uint32_t kMaxDevices = 64;
 
 enum class ControlKind : uint32_t {
   kListDevices = 1,  // -> ControlReply, DeviceInfo[count]
-  kOpen,  // OpenRequest; fds: mem fd, pidfd unless it can't open one, then the process's window if
+  kOpen,  // OpenRequest; fds: mem fd, pidfd unless it can't open one, then the process's mirror if
           //   it has one -> OpenReply;
-          //   fds: segment, arena, window, eventfd of this client's doorbell, doorbell page,
+          //   fds: segment, arena, mirror, eventfd of this client's doorbell, doorbell page,
           //   [/dev/userfaultfd]
   kRegisterMr,    // RegisterMrRequest, MemoryRegion[region_count]; fds: files -> RegisterMrReply
   kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
@@ -75,7 +75,7 @@ struct DeviceInfo {
 struct OpenRequest {
   uint32_t device_index;
   uint32_t pid;  // for people; the pidfd decides
-  uint32_t has_window;
+  uint32_t has_mirror;
   char program[32];
 };
 

@@ -11,7 +11,7 @@ namespace hostnic {
 
 enum class RegionKind : uint32_t {
   kMemFd,   // reached by pread/pwrite on the client's /proc/self/mem descriptor, offset = va
-  kWindow,  // lives in the client's window file at offset va; hostnicd maps it
+  kMirror,  // lives in the client's mirror file at offset va; hostnicd maps it
   kFile,    // shared memory of the application's own: hostnicd maps fds[file_index] at file_offset
 };
 
@@ -24,9 +24,9 @@ struct MemoryRegion {
 };
 static_assert(sizeof(MemoryRegion) == 32 && std::is_trivially_copyable_v<MemoryRegion>);
 
-// The window's size: file offset == virtual address, so it spans the user half of a 48-bit address
+// The mirror's size: file offset == virtual address, so it spans the user half of a 48-bit address
 // space. tmpfs takes any size; the file is sparse.
-inline constexpr uint64_t kWindowBytes = uint64_t{1} << 48;
+inline constexpr uint64_t kMirrorBytes = uint64_t{1} << 48;
 
 // True when `regions` covers [va, va + length_bytes) exactly, in order, without empty regions or
 // wrap-around.

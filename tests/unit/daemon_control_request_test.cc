@@ -160,7 +160,7 @@ TEST(ControlRequest, DescriptorsMustFitTheRequest) {
   EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1), "accepted");
   EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 3),
             "open: 3 descriptors came along, expected 2");
-  open.has_window = 1;
+  open.has_mirror = 1;
   EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1),
             "open: 1 descriptors came along, expected 3");
   EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 2), "accepted");

@@ -23,7 +23,7 @@ TEST_F(MemoryFork, ChildHasItsOwnCopy) {
   in_child([&] {
     EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), buffer.size()));
     std::memset(buffer.data(), 1, buffer.size());
-    EXPECT_LT(registrar().window_fd(), 0) << "the parent's descriptors are closed";
+    EXPECT_LT(registrar().mirror_fd(), 0) << "the parent's descriptors are closed";
     EXPECT_LT(registrar().mem_fd(), 0);
   });
   EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), buffer.size()));
@@ -137,7 +137,7 @@ TEST_F(MemoryFork, AfterForkInitTheChildHasNoCopy) {
         buffer.fill(9);
         Nic::Mr mr;
         ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-        const bool migrated = all_of_kind(mr, RegionKind::kWindow);
+        const bool migrated = all_of_kind(mr, RegionKind::kMirror);
         const pid_t child = fork();
         if (child == 0) {
           unsigned char resident = 0;

@@ -10,18 +10,18 @@ namespace {
 class ClientMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto window = create_window();
-    ASSERT_TRUE(window.has_value()) << window.error();
-    window_ = *window;
-    memory_ = std::make_unique<ClientMemory>(window_, &gone_);
+    auto mirror = create_mirror();
+    ASSERT_TRUE(mirror.has_value()) << mirror.error();
+    mirror_ = *mirror;
+    memory_ = std::make_unique<ClientMemory>(mirror_, &gone_);
     file_ = memfd_create("file", MFD_CLOEXEC);
     ASSERT_EQ(0, ftruncate(file_, 4 * kMiB));
     populate(file_, 0, 4 * kMiB);
-    populate(window_, kVa, 4 * kMiB);
+    populate(mirror_, kVa, 4 * kMiB);
   }
   void TearDown() override {
     memory_.reset();
-    close(window_);
+    close(mirror_);
     close(file_);
   }
   // As clients do. (Pages that were only allocated by fallocate still count as holes.)
@@ -46,14 +46,14 @@ class ClientMemoryTest : public ::testing::Test {
   }
 
   static constexpr uint64_t kVa = 0x200000000000;
-  int window_ = -1, file_ = -1;
+  int mirror_ = -1, file_ = -1;
   std::atomic<bool> gone_{false};
   std::unique_ptr<ClientMemory> memory_;
 };
 
 TEST_F(ClientMemoryTest, AcceptsWhatIsRight) {
-  EXPECT_TRUE(accepted({{kVa, kMiB, RegionKind::kWindow, 0, 0}}, {}));
-  EXPECT_TRUE(accepted({{kVa + 5, kMiB, RegionKind::kWindow, 0, 0}}, {}));
+  EXPECT_TRUE(accepted({{kVa, kMiB, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_TRUE(accepted({{kVa + 5, kMiB, RegionKind::kMirror, 0, 0}}, {}));
   EXPECT_TRUE(accepted({{kVa, 4 * kMiB, RegionKind::kFile, 0, 0}}, {file_}));
   EXPECT_TRUE(accepted({{kVa + 9, kMiB, RegionKind::kFile, 1, kPage + 9}}, {-1, file_}));
   EXPECT_TRUE(
@@ -67,18 +67,18 @@ TEST_F(ClientMemoryTest, RefusesRegionsThatDoNotFit) {
   EXPECT_NE("", refused({good, {kVa + 2 * kPage, kPage, RegionKind::kMemFd, 0, 0}}, {}));
   EXPECT_NE("", refused({{kVa, 0, RegionKind::kMemFd, 0, 0}}, {}));
   EXPECT_NE("", refused({{UINT64_MAX - 10, 100, RegionKind::kMemFd, 0, 0}}, {}));
-  EXPECT_NE("", refused({{kWindowBytes - 10, 100, RegionKind::kWindow, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kMirrorBytes - 10, 100, RegionKind::kMirror, 0, 0}}, {}));
   EXPECT_NE("", refused({{kVa, kPage, static_cast<RegionKind>(17), 0, 0}}, {}));
   // Part good, part bad: nothing may stay.
-  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kWindow, 0, 0},
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kMirror, 0, 0},
                          {kVa + kPage, kPage, static_cast<RegionKind>(17), 0, 0}},
                         {}));
 }
 
-TEST_F(ClientMemoryTest, RefusesWindowPagesThatNobodyPaidFor) {
-  EXPECT_NE("", refused({{kVa, 4 * kMiB + 1, RegionKind::kWindow, 0, 0}}, {}));
-  EXPECT_NE("", refused({{kVa - 1, kPage, RegionKind::kWindow, 0, 0}}, {}));
-  EXPECT_NE("", refused({{0, uint64_t{1} << 47, RegionKind::kWindow, 0, 0}}, {}));
+TEST_F(ClientMemoryTest, RefusesMirrorPagesThatNobodyPaidFor) {
+  EXPECT_NE("", refused({{kVa, 4 * kMiB + 1, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kVa - 1, kPage, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_NE("", refused({{0, uint64_t{1} << 47, RegionKind::kMirror, 0, 0}}, {}));
 }
 
 TEST_F(ClientMemoryTest, RefusesFilesThatDoNotFit) {
@@ -109,22 +109,22 @@ TEST_F(ClientMemoryTest, RefusesFilesThatDoNotFit) {
   }
 }
 
-TEST_F(ClientMemoryTest, ChecksWindowsThatClientsSend) {
-  EXPECT_TRUE(check_window(window_).has_value());
-  EXPECT_FALSE(check_window(file_).has_value());
-  EXPECT_FALSE(check_window(-1).has_value());
-  const int unsealed = memfd_create("window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(0, ftruncate(unsealed, static_cast<off_t>(kWindowBytes)));
-  EXPECT_FALSE(check_window(unsealed).has_value());
+TEST_F(ClientMemoryTest, ChecksMirrorsThatClientsSend) {
+  EXPECT_TRUE(check_mirror(mirror_).has_value());
+  EXPECT_FALSE(check_mirror(file_).has_value());
+  EXPECT_FALSE(check_mirror(-1).has_value());
+  const int unsealed = memfd_create("mirror", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(0, ftruncate(unsealed, static_cast<off_t>(kMirrorBytes)));
+  EXPECT_FALSE(check_mirror(unsealed).has_value());
   close(unsealed);
-  EXPECT_EQ(-1, ftruncate(window_, kPage));
+  EXPECT_EQ(-1, ftruncate(mirror_, kPage));
 }
 
 TEST_F(ClientMemoryTest, TwoClientsOfOneFileShareItsSpace) {
   std::atomic<bool> other_gone{false};
-  auto other_window = create_window();
-  ASSERT_TRUE(other_window.has_value());
-  ClientMemory other(*other_window, &other_gone);
+  auto other_mirror = create_mirror();
+  ASSERT_TRUE(other_mirror.has_value());
+  ClientMemory other(*other_mirror, &other_gone);
   const MemoryRegion file{kVa, kMiB, RegionKind::kFile, 0, kMiB};
   const MemoryRegion own{kVa, kMiB, RegionKind::kMemFd, 0, 0};
   auto a = memory_->map({&file, 1}, {&file_, 1});
@@ -136,13 +136,13 @@ TEST_F(ClientMemoryTest, TwoClientsOfOneFileShareItsSpace) {
   EXPECT_EQ(kMiB, b->front().space_offset);
   EXPECT_NE(c->front().space_id, d->front().space_id);
   EXPECT_NE(c->front().space_id, a->front().space_id);
-  close(*other_window);
+  close(*other_mirror);
 }
 
 TEST_F(ClientMemoryTest, PiecesAcrossGigabytes) {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
-  populate(window_, kVa + kGiB - 2 * kMiB, 4 * kMiB);
-  const MemoryRegion region{kVa + kGiB - kMiB, 2 * kMiB, RegionKind::kWindow, 0, 0};
+  populate(mirror_, kVa + kGiB - 2 * kMiB, 4 * kMiB);
+  const MemoryRegion region{kVa + kGiB - kMiB, 2 * kMiB, RegionKind::kMirror, 0, 0};
   auto pieces = memory_->map({&region, 1}, {});
   ASSERT_TRUE(pieces) << pieces.error();
   ASSERT_EQ(2u, pieces->size());

@@ -25,7 +25,7 @@ TEST_F(MemoryInterpose, UnmapThenRegisterAgain) {
   Nic::Mr old, fresh;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), old)) << nic.error;
   ASSERT_EQ(0, munmap(buffer.data(), buffer.size()));
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
   ASSERT_EQ(buffer.data(), map_at(buffer.va(), buffer.size()));
   EXPECT_EQ(std::byte{0}, buffer.data()[123]);
   // Also while the stale registration is still there, and after.
@@ -36,7 +36,7 @@ TEST_F(MemoryInterpose, UnmapThenRegisterAgain) {
   nic.remove(fresh);
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), fresh)) << nic.error;
   if (migrates()) {
-    EXPECT_TRUE(all_of_kind(fresh, RegionKind::kWindow));
+    EXPECT_TRUE(all_of_kind(fresh, RegionKind::kMirror));
   }
   expect_right_bytes(fresh);
   nic.remove(fresh);
@@ -71,7 +71,7 @@ TEST_F(MemoryInterpose, ReplacedBehindOurBack) {
   const std::byte value = buffer.data()[kMiB / 2];
   nic.remove(mr);
   EXPECT_EQ(value, buffer.data()[kMiB / 2]);
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
 }
 
 TEST_F(MemoryInterpose, DiscardedMemoryReadsAsZero) {
@@ -170,14 +170,14 @@ void* hooked_mremap(void* from, size_t old_length, size_t length, int flags, voi
 // before it takes effect.
 TEST_F(MemoryInterpose, HooksInLibcAreCalled) {
   in_child([] {
-    shared_window();
-    Nic child_nic(registrar().window_fd());
+    shared_mirror();
+    Nic child_nic(registrar().mirror_fd());
     hook.nic = &child_nic;
     jump_from("munmap", reinterpret_cast<void*>(hooked_munmap));
     jump_from("mmap", reinterpret_cast<void*>(hooked_mmap));
     jump_from("madvise", reinterpret_cast<void*>(hooked_madvise));
     jump_from("mremap", reinterpret_cast<void*>(hooked_mremap));
-    for (const uint64_t skew : {uint64_t{0}, uint64_t{100}})  // in the window, and partly not
+    for (const uint64_t skew : {uint64_t{0}, uint64_t{100}})  // in the mirror, and partly not
       for (int change = 0; change < 4; change++) {
         Buffer buffer(kMiB), target(kMiB);
         buffer.fill(8);
@@ -199,7 +199,7 @@ TEST_F(MemoryInterpose, HooksInLibcAreCalled) {
         if (change == 1 || change == 2) {
           EXPECT_EQ(std::byte{0}, buffer.data()[500'000]) << "change " << change;
         }
-        EXPECT_EQ(0u, registrar().counters().in_window_bytes) << "change " << change;
+        EXPECT_EQ(0u, registrar().counters().in_mirror_bytes) << "change " << change;
       }
   });
 }

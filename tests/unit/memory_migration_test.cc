@@ -114,7 +114,7 @@ TEST_F(MemoryMigration, NoWriteIsLost) {
     EXPECT_GT(caller->calls, 0);
   }
   EXPECT_LE(area_count(), areas + kStrayAreas) << "areas are left over or do not merge";
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
   EXPECT_GE(registrar().counters().migrations, migrates() ? 1u * kRounds : 0u);
 }
 
@@ -190,7 +190,7 @@ TEST_F(MemoryMigration, ThreadsRegisterAtOnce) {
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(0, failures.load());
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
 }
 
 TEST_F(MemoryMigration, LockedMemoryStaysInPlace) {

@@ -66,7 +66,7 @@ TEST_F(MemoryOnDemand, NothingMigratesUnderIt) {
   map(kLength / 2, kLength / 2);
   ASSERT_TRUE(nic.add(va(), kLength, plain)) << nic.error;
   EXPECT_TRUE(all_of_kind(plain, RegionKind::kMemFd));
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
   expect_right_bytes(plain);
   expect_right_bytes(on_demand);
   nic.remove(plain);
@@ -74,7 +74,7 @@ TEST_F(MemoryOnDemand, NothingMigratesUnderIt) {
   // And nothing of it is left.
   ASSERT_TRUE(nic.add(va(), kLength, plain)) << nic.error;
   if (migrates()) {
-    EXPECT_TRUE(all_of_kind(plain, RegionKind::kWindow));
+    EXPECT_TRUE(all_of_kind(plain, RegionKind::kMirror));
   }
   nic.remove(plain);
 }
@@ -88,13 +88,13 @@ TEST_F(MemoryOnDemand, WhatHasMigratedStays) {
   ASSERT_TRUE(nic.write(on_demand, kLength / 4, {std::byte{5}}));
   EXPECT_EQ(std::byte{5}, nic.read(plain, 0, 1)[0]);
   const uint64_t migrated = migrates() ? kLength / 4 : 0;
-  EXPECT_EQ(migrated, registrar().counters().in_window_bytes);
+  EXPECT_EQ(migrated, registrar().counters().in_mirror_bytes);
   nic.remove(plain);
   // A transfer could meet its way home.
-  EXPECT_EQ(migrated, registrar().counters().in_window_bytes);
+  EXPECT_EQ(migrated, registrar().counters().in_mirror_bytes);
   expect_right_bytes(on_demand);
   nic.remove(on_demand);
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
   EXPECT_EQ(std::byte{5}, at_[kLength / 4]);
 }
 

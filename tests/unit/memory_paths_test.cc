@@ -71,7 +71,7 @@ TEST_F(MemoryPaths, PrivateMemoryMigrates) {
   buffer.fill(1);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  EXPECT_TRUE(all_of_kind(mr, RegionKind::kWindow)) << registrar().status();
+  EXPECT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << registrar().status();
   EXPECT_EQ(Buffer::pattern(1, 777777), buffer.data()[777777]);
   expect_right_bytes(mr);
   const std::vector<std::byte> before(buffer.data(), buffer.data() + buffer.size());
@@ -79,7 +79,7 @@ TEST_F(MemoryPaths, PrivateMemoryMigrates) {
   EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), before.size()));
   nic.remove(mr);
   EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), before.size()));
-  EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
 }
 
 TEST_F(MemoryPaths, UntouchedMemoryReadsAsZero) {
@@ -100,7 +100,7 @@ TEST_F(MemoryPaths, HeadAndTailStayWithTheirNeighbours) {
   EXPECT_EQ(RegionKind::kMemFd, mr.regions.back().kind);
   if (migrates()) {
     ASSERT_EQ(3u, mr.regions.size());
-    EXPECT_EQ(RegionKind::kWindow, mr.regions[1].kind);
+    EXPECT_EQ(RegionKind::kMirror, mr.regions[1].kind);
     EXPECT_EQ(buffer.va() + kPage, mr.regions[1].va);
     EXPECT_EQ(4 * kPage, mr.regions[1].length_bytes);
   }
@@ -140,12 +140,12 @@ TEST_F(MemoryPaths, OverlappingAndAdjacentRegistrationsShare) {
     expect_right_bytes(b);
     nic.remove(again);
     expect_right_bytes(b);
-    EXPECT_EQ(migrates() ? 3 * kMiB : 0, registrar().counters().in_window_bytes);
+    EXPECT_EQ(migrates() ? 3 * kMiB : 0, registrar().counters().in_mirror_bytes);
     nic.remove(b);
     expect_right_bytes(c);
     nic.remove(c);
     EXPECT_EQ(Buffer::pattern(3, 2500000), buffer.data()[2500000]);
-    EXPECT_EQ(0u, registrar().counters().in_window_bytes);
+    EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
     EXPECT_EQ(areas + 3, area_count()) << "areas do not merge again";
   }
   EXPECT_EQ(0u, nic.memory().mapping_count());
@@ -319,7 +319,7 @@ TEST_F(MemoryPaths, StacksWork) {
 struct Mode {
   const char* memory;
   const char* migrate;
-  bool private_in_window, shared_as_file;
+  bool private_in_mirror, shared_as_file;
 };
 class MemoryModes : public ::testing::TestWithParam<Mode> {};
 
@@ -338,7 +338,7 @@ TEST_P(MemoryModes, TakeTheirWay) {
         ASSERT_TRUE(nic.add(own.va(), kMiB, a)) << nic.error;
         ASSERT_TRUE(nic.add(shared.va(), kMiB, b)) << nic.error;
         EXPECT_TRUE(all_of_kind(
-            a, want.private_in_window && migrates() ? RegionKind::kWindow : RegionKind::kMemFd));
+            a, want.private_in_mirror && migrates() ? RegionKind::kMirror : RegionKind::kMemFd));
         EXPECT_TRUE(all_of_kind(b, want.shared_as_file ? RegionKind::kFile : RegionKind::kMemFd));
         expect_right_bytes(a);
         expect_right_bytes(b);
@@ -368,7 +368,7 @@ TEST(MemoryModesRefuse, UnknownNames) {
   });
 }
 
-TEST(MemoryModesRefuse, WindowWithoutMigration) {
+TEST(MemoryModesRefuse, MirrorWithoutMigration) {
   in_child([] {
     setenv("HOSTNIC_MEMORY", "window", 1);
     setenv("HOSTNIC_MIGRATE", "0", 1);

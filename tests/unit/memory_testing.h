@@ -18,7 +18,7 @@
 
 #include "dataplane/memory/client_memory.h"
 #include "dataplane/memory/mem_fd.h"
-#include "dataplane/memory/window.h"
+#include "dataplane/memory/mirror.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
 namespace hostnic::memory_testing {
@@ -64,7 +64,7 @@ class Buffer {
 // One client as hostnicd sees it.
 class Nic {
  public:
-  explicit Nic(int window) : memory_(window, &gone_) {}
+  explicit Nic(int mirror) : memory_(mirror, &gone_) {}
 
   struct Mr {
     uint64_t va = 0, length = 0;
@@ -144,19 +144,19 @@ class Nic {
 
 class MemoryTest : public ::testing::Test {
  protected:
-  MemoryTest() : nic(shared_window()) {}
+  MemoryTest() : nic(shared_mirror()) {}
   static memory::MemoryRegistrar& registrar() { return memory::MemoryRegistrar::process(); }
-  // One window per process, as in a real client.
-  static int shared_window() {
-    if (registrar().window_fd() < 0) {
-      auto window = create_window();
-      EXPECT_TRUE(window.has_value()) << window.error();
-      EXPECT_TRUE(check_window(*window).has_value());
-      auto ready = registrar().init(*window);
+  // One mirror per process, as in a real client.
+  static int shared_mirror() {
+    if (registrar().mirror_fd() < 0) {
+      auto mirror = create_mirror();
+      EXPECT_TRUE(mirror.has_value()) << mirror.error();
+      EXPECT_TRUE(check_mirror(*mirror).has_value());
+      auto ready = registrar().init(*mirror);
       EXPECT_TRUE(ready.has_value()) << ready.error().message;
-      close(*window);
+      close(*mirror);
     }
-    return registrar().window_fd();
+    return registrar().mirror_fd();
   }
   static bool migrates() { return registrar().status().starts_with("private memory migrates"); }
   static bool stops_system_calls() {

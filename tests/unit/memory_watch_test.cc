@@ -154,9 +154,9 @@ TEST_F(MemoryWatch, FreeIsTold) {
 TEST_F(MemoryWatch, ShrinkingHeapIsTold) {
   needs_watch();
   in_child([&] {
-    shared_window();
+    shared_mirror();
     Device child_device;
-    Nic child_nic(registrar().window_fd());
+    Nic child_nic(registrar().mirror_fd());
     auto* old_break = static_cast<std::byte*>(sbrk(16 * kPage));
     ASSERT_NE(reinterpret_cast<void*>(-1), old_break);
     const uint64_t va = memory::page_up(reinterpret_cast<uint64_t>(old_break)) + kPage + kSkew;
@@ -215,7 +215,7 @@ TEST_F(MemoryWatch, RoomGivenOutAgainIsNotRevoked) {
   needs_watch();
   std::atomic<bool> stop{false};
   std::thread unmapper([&] {
-    Nic other(registrar().window_fd());
+    Nic other(registrar().mirror_fd());
     while (!stop.load()) {
       void* page =
           raw_mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -334,22 +334,22 @@ void as_ordinary_user(Body body) {
     ASSERT_EQ(0, setresgid(65534, 65534, 65534));
     ASSERT_EQ(0, setresuid(65534, 65534, 65534));
     ASSERT_EQ(0, prctl(PR_SET_DUMPABLE, 1));
-    auto window = create_window();
-    ASSERT_TRUE(window.has_value()) << window.error();
+    auto mirror = create_mirror();
+    ASSERT_TRUE(mirror.has_value()) << mirror.error();
     auto& registrar = memory::MemoryRegistrar::process();
-    auto ready = registrar.init(*window);
+    auto ready = registrar.init(*mirror);
     ASSERT_TRUE(ready.has_value()) << ready.error().message;
     if (registrar.status().find("user mode only") == std::string::npos) return;
-    Nic nic(registrar.window_fd());
+    Nic nic(registrar.mirror_fd());
     body(nic, registrar);
   });
 }
 
 class MemoryOrdinaryUser : public MemoryTest {};
 
-bool in_window(const Nic::Mr& mr) {
+bool in_mirror(const Nic::Mr& mr) {
   return std::ranges::all_of(
-      mr.regions, [](const MemoryRegion& region) { return region.kind == RegionKind::kWindow; });
+      mr.regions, [](const MemoryRegion& region) { return region.kind == RegionKind::kMirror; });
 }
 
 // Two threads that read into `buffer` by system calls as fast as they can.
@@ -392,12 +392,12 @@ TEST_F(MemoryOrdinaryUser, AloneGetsTheFastWay) {
       Nic::Mr mr;
       // With a fragment, so that our own threads run.
       ASSERT_TRUE(nic.add(buffer.va() + (round == 0 ? 0 : kSkew), kMiB, mr)) << nic.error;
-      EXPECT_EQ(round == 0, in_window(mr));
-      EXPECT_GE(registrar.counters().in_window_bytes, kMiB - kPage) << registrar.status();
+      EXPECT_EQ(round == 0, in_mirror(mr));
+      EXPECT_GE(registrar.counters().in_mirror_bytes, kMiB - kPage) << registrar.status();
       EXPECT_EQ(Buffer::pattern(1, kMiB / 2),
                 nic.read(mr, kMiB / 2 - (round == 0 ? 0 : kSkew), 1)[0]);
       nic.remove(mr);
-      EXPECT_EQ(0u, registrar.counters().in_window_bytes);
+      EXPECT_EQ(0u, registrar.counters().in_mirror_bytes);
       EXPECT_EQ(Buffer::pattern(1, kMiB / 2), buffer.data()[kMiB / 2]);
     }
   });
@@ -408,15 +408,15 @@ TEST_F(MemoryOrdinaryUser, NoSystemCallOfOthersFails) {
     Buffer early(kMiB), late(kMiB);
     Nic::Mr parked, mr;
     ASSERT_TRUE(nic.add(early.va(), kMiB, parked)) << nic.error;
-    ASSERT_TRUE(in_window(parked)) << registrar.status();
+    ASSERT_TRUE(in_mirror(parked)) << registrar.status();
     Readers into_early(early), into_late(late);
     for (int round = 0; round < 200; round++) {
       nic.remove(parked);
       ASSERT_EQ(kMiB, registrar.counters().parked_bytes) << "may not go home now";
       ASSERT_TRUE(nic.add(late.va(), kMiB, mr)) << nic.error;
-      ASSERT_FALSE(in_window(mr));
+      ASSERT_FALSE(in_mirror(mr));
       ASSERT_TRUE(nic.add(early.va(), kMiB, parked)) << nic.error;
-      ASSERT_TRUE(in_window(parked)) << "it lies there";
+      ASSERT_TRUE(in_mirror(parked)) << "it lies there";
       ASSERT_EQ(0u, registrar.counters().parked_bytes);
       nic.remove(mr);
     }
@@ -427,11 +427,11 @@ TEST_F(MemoryOrdinaryUser, NoSystemCallOfOthersFails) {
     // Alone again, as soon as the kernel has forgotten the threads.
     for (int tries = 0; tries < 500; tries++) {
       nic.remove(parked);
-      if (registrar.counters().in_window_bytes == 0) break;
+      if (registrar.counters().in_mirror_bytes == 0) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       ASSERT_TRUE(nic.add(early.va(), kMiB, parked)) << nic.error;
     }
-    EXPECT_EQ(0u, registrar.counters().in_window_bytes) << "it comes home";
+    EXPECT_EQ(0u, registrar.counters().in_mirror_bytes) << "it comes home";
   });
 }
 
@@ -456,7 +456,7 @@ TEST_F(MemoryOrdinaryUser, ParkedPagesFollowTheProgram) {
     raw_munmap(freed.data(), kMiB);
     nic.remove(small);
     ASSERT_TRUE(nic.add(fragment.va() + kSkew, 64, small)) << nic.error;
-    EXPECT_EQ(kMiB, registrar.counters().in_window_bytes) << "the window's pages went, too";
+    EXPECT_EQ(kMiB, registrar.counters().in_mirror_bytes) << "the mirror's pages went, too";
     // A forked child has its copy, even where registered memory is not copied: this one is not
     // registered.
     registrar.set_fork_init();
@@ -468,12 +468,12 @@ TEST_F(MemoryOrdinaryUser, ParkedPagesFollowTheProgram) {
     // Deregistering something else brings them home once nobody can be disturbed.
     stop.store(true);
     somebody.join();
-    for (int tries = 0; tries < 500 && registrar.counters().in_window_bytes != 0; tries++) {
+    for (int tries = 0; tries < 500 && registrar.counters().in_mirror_bytes != 0; tries++) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       ASSERT_TRUE(nic.add(freed.va() - kPage, 0 + kPage, mr, false)) << nic.error;
       nic.remove(mr);
     }
-    EXPECT_EQ(0u, registrar.counters().in_window_bytes);
+    EXPECT_EQ(0u, registrar.counters().in_mirror_bytes);
     EXPECT_EQ(Buffer::pattern(3, 77777), kept.data()[77777]);
   });
 }

@@ -144,7 +144,7 @@ Context::Context() = default;
 
 namespace {
 
-// The devices of a process share one window, which hostnicd makes for the first of them: opens take
+// The devices of a process share one mirror, which hostnicd makes for the first of them: opens take
 // turns, so that there is a first one. A forked child begins with a gate of its own, because the
 // thread that holds the inherited one may not exist there.
 struct OpeningGate {
@@ -177,12 +177,12 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   OpenRequest request{};
   request.device_index = device_index;
   request.pid = static_cast<uint32_t>(getpid());
-  request.has_window = registrar.window_fd() >= 0 ? 1 : 0;
+  request.has_mirror = registrar.mirror_fd() >= 0 ? 1 : 0;
   snprintf(request.program, sizeof(request.program), "%s", program_invocation_short_name);
   // Without a pidfd hostnicd opens one of its own.
   std::vector<int> fds = {registrar.mem_fd()};
   if (pid_fd) fds.push_back(pid_fd.get());
-  if (request.has_window != 0) fds.push_back(registrar.window_fd());
+  if (request.has_mirror != 0) fds.push_back(registrar.mirror_fd());
   auto answer = control->call(ControlKind::kOpen, bytes_of(request), fds);
   if (!answer) return Unexpected(answer.error());
   if (answer->fds.size() < 5) return failure(EPROTO, "hostnicd's answer lacks descriptors");

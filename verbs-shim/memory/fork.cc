@@ -1,6 +1,6 @@
 // Fork. A child must neither share migrated pages with its parent nor lose them: they are not
 // inherited (MADV_DONTFORK), and the child's handler puts private memory in their place and fills
-// it from the window while the parent's handler waits. A raw fork system call bypasses this; the
+// it from the mirror while the parent's handler waits. A raw fork system call bypasses this; the
 // child then finds nothing mapped there.
 #include <fcntl.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ void MemoryRegistrar::before_fork() {
       lose_where_gone(lowest_.load(), highest_.load());
     } catch (...) {  // no memory for a list of the process's areas
     }
-  const bool copies = counters_.in_window_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
+  const bool copies = counters_.in_mirror_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
   // Of the handlers: fork() is no cancellation point.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);
   if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
@@ -63,7 +63,7 @@ void MemoryRegistrar::after_fork_in_parent() {
 void MemoryRegistrar::after_fork_in_child() {
   const int saved_errno = errno;
   for (const auto& [start, range] : table_) {
-    if (range.place != PagePlace::kWindow) continue;
+    if (range.place != PagePlace::kMirror) continue;
     const bool skipped = skip_copy_in_child_.load() && range.registrations != 0;
     if (skipped || !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
       raw_munmap(pointer(start + range.stash_delta), range.end - start);
@@ -91,13 +91,13 @@ void MemoryRegistrar::forget_parent() {
   own_threads_.clear();
   new (&threads_mutex_) std::mutex;
   parked_ = false;
-  for (std::atomic<int>* fd : {&mem_fd_, &window_fd_}) {
+  for (std::atomic<int>* fd : {&mem_fd_, &mirror_fd_}) {
     const int old = fd->exchange(-1);
     if (old >= 0) close(old);
   }
   if (pagemap_fd_ >= 0) close(pagemap_fd_);
   pagemap_fd_ = -1;
-  window_inode_ = 0;
+  mirror_inode_ = 0;
   environment_read_ = false;
   reason_[0] = '\0';
   counters_ = {};

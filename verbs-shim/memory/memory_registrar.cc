@@ -83,7 +83,7 @@ Failure MemoryRegistrar::read_environment() {
   else if (wanted == "memfd")
     mode_ = MemoryMode::kMemFd;
   else if (wanted == "window")
-    mode_ = MemoryMode::kWindow;
+    mode_ = MemoryMode::kMirror;
   else if (wanted == "file")
     mode_ = MemoryMode::kFile;
   else
@@ -94,12 +94,12 @@ Failure MemoryRegistrar::read_environment() {
   return {};
 }
 
-Expected<void, Error> MemoryRegistrar::init(int window_fd) try {
+Expected<void, Error> MemoryRegistrar::init(int mirror_fd) try {
   Failure failed;
   watch_forks();
   {
     const Critical critical(*this);
-    failed = init_locked(window_fd);
+    failed = init_locked(mirror_fd);
   }
   if (failed) return Unexpected(Error{failed.error, failed.text});
   return {};
@@ -116,15 +116,15 @@ void MemoryRegistrar::watch_forks() {
   if (first) install_fork_handlers();  // allocates: not in the critical section
 }
 
-Failure MemoryRegistrar::init_locked(int window_fd) {
+Failure MemoryRegistrar::init_locked(int mirror_fd) {
   if (Failure failed = read_environment()) return failed;
   open_own_memory_locked();
-  if (window_fd >= 0)
-    if (Failure failed = take_window(window_fd)) return failed;
+  if (mirror_fd >= 0)
+    if (Failure failed = take_mirror(mirror_fd)) return failed;
   max_areas_ = max_map_count() / 2;
   areas_of_losses_.reserve(kAreasOfALoss);
   if (migration_enabled()) userfault_.open(-1);
-  migrator_.use({window_fd_, mem_fd_, pagemap_fd_, &userfault_});
+  migrator_.use({mirror_fd_, mem_fd_, pagemap_fd_, &userfault_});
   if (mem_fd_ < 0)
     return failure(mem_error_,
                    "hostnicd can't reach this program's memory: /proc/self/mem: %s (is /proc "
@@ -133,26 +133,26 @@ Failure MemoryRegistrar::init_locked(int window_fd) {
   return {};
 }
 
-Failure MemoryRegistrar::take_window(int window_fd) {
+Failure MemoryRegistrar::take_mirror(int mirror_fd) {
   struct stat file {};
-  if (fstat(window_fd, &file) != 0) return failure(errno, "window from hostnicd: bad descriptor");
-  if (window_fd_ >= 0) {
-    if (file.st_ino == window_inode_ && major(file.st_dev) == window_major_ &&
-        minor(file.st_dev) == window_minor_)
+  if (fstat(mirror_fd, &file) != 0) return failure(errno, "mirror from hostnicd: bad descriptor");
+  if (mirror_fd_ >= 0) {
+    if (file.st_ino == mirror_inode_ && major(file.st_dev) == mirror_major_ &&
+        minor(file.st_dev) == mirror_minor_)
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
     if (!table_.empty())
       return failure(EBUSY,
-                     "hostnicd sent a second window while memory is registered in the first: "
+                     "hostnicd sent a second mirror while memory is registered in the first: "
                      "deregister all memory before opening a device of another hostnicd");
-    close(window_fd_.exchange(-1));
+    close(mirror_fd_.exchange(-1));
   }
-  const int own = fcntl(window_fd, F_DUPFD_CLOEXEC, 3);
-  if (own < 0) return failure(errno, "window from hostnicd: %s", std::strerror(errno));
-  window_inode_ = file.st_ino;
-  window_major_ = major(file.st_dev);
-  window_minor_ = minor(file.st_dev);
-  window_fd_ = own;
+  const int own = fcntl(mirror_fd, F_DUPFD_CLOEXEC, 3);
+  if (own < 0) return failure(errno, "mirror from hostnicd: %s", std::strerror(errno));
+  mirror_inode_ = file.st_ino;
+  mirror_major_ = major(file.st_dev);
+  mirror_minor_ = minor(file.st_dev);
+  mirror_fd_ = own;
   return {};
 }
 
@@ -163,7 +163,7 @@ void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
 
 // Copying needs the mem fd and pagemap, too.
 bool MemoryRegistrar::can_migrate() const {
-  return migration_enabled() && window_fd_ >= 0 && mem_fd_ >= 0 && pagemap_fd_ >= 0 &&
+  return migration_enabled() && mirror_fd_ >= 0 && mem_fd_ >= 0 && pagemap_fd_ >= 0 &&
          userfault_.mode() != UserfaultMode::kNone;
 }
 
@@ -292,7 +292,7 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     if (by_mem_fd) watch(request, described);
   }
   for (const MemoryRegion& region : described.regions) {
-    uint64_t& counter = region.kind == RegionKind::kWindow ? counters_.window_bytes
+    uint64_t& counter = region.kind == RegionKind::kMirror ? counters_.mirror_bytes
                         : region.kind == RegionKind::kFile ? counters_.file_bytes
                                                            : counters_.mem_fd_bytes;
     counter += region.length_bytes;
@@ -321,7 +321,7 @@ void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try
       const auto range = table_.first_after(at);
       migrated = range != table_.end() && range->first <= at &&
                  range->second.end >= at + kHugePageBytes &&
-                 range->second.place == PagePlace::kWindow;
+                 range->second.place == PagePlace::kMirror;
     }
     if (!migrated) continue;
     // Outside the critical section, for it takes a while. If the memory is deregistered meanwhile
@@ -337,7 +337,7 @@ MemoryCounters MemoryRegistrar::counters() {
   const Critical critical(*this);
   MemoryCounters counters = counters_;
   for (const auto& [start, range] : table_)
-    if (range.place == PagePlace::kWindow && range.registrations == 0)
+    if (range.place == PagePlace::kMirror && range.registrations == 0)
       counters.parked_bytes += range.end - start;
   return counters;
 }
@@ -353,7 +353,7 @@ std::string MemoryRegistrar::status() {
       std::snprintf(watch_failed, sizeof(watch_failed), "%s", watch_.error());
     const char* reason = !migration_enabled() ? "migration is switched off (HOSTNIC_MEMORY or "
                                                 "HOSTNIC_MIGRATE)"
-                         : window_fd_ < 0     ? "no window from hostnicd"
+                         : mirror_fd_ < 0     ? "no mirror from hostnicd"
                          : pagemap_fd_ < 0    ? "/proc/self/pagemap can't be opened"
                                               : userfault_.error();
     if (!can_migrate()) std::snprintf(why_not, sizeof(why_not), "%s", reason);

@@ -1,7 +1,7 @@
 // Registration of this process's memory with hostnicd's NICs: finds for every page the fastest way
 // by which hostnicd can reach it, and brings it there.
 //
-//   private anonymous memory    migrated into the window, a file that hostnicd maps too
+//   private anonymous memory    migrated into the mirror, a file that hostnicd maps too
 //   shared memory (tmpfs)       hostnicd maps the same file
 //   anything else               hostnicd reads and writes through our /proc/self/mem descriptor
 //
@@ -56,7 +56,7 @@ struct Failure {
 };
 [[gnu::format(printf, 2, 3)]] Failure failure(int error, const char* format, ...);
 
-enum class MemoryMode { kAuto, kMemFd, kWindow, kFile };
+enum class MemoryMode { kAuto, kMemFd, kMirror, kFile };
 
 // Which memory a registration means: what is mapped when it is made, or, on demand, what is mapped
 // when it is accessed. The latter only the mem fd can tell, whatever HOSTNIC_MEMORY says.
@@ -68,8 +68,8 @@ int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
 
 struct MemoryCounters {
   // Bytes registered since the start, by the way they are reached.
-  uint64_t window_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
-  uint64_t in_window_bytes = 0;  // migrated now
+  uint64_t mirror_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
+  uint64_t in_mirror_bytes = 0;  // migrated now
   uint64_t parked_bytes = 0;     // of them: registered by nobody
   uint64_t migrations = 0;
 };
@@ -86,13 +86,13 @@ class MemoryRegistrar {
   void open_own_memory();
   // The descriptor for hostnicd's mem fd transfers, or -1. Valid until fork.
   int mem_fd() const { return mem_fd_.load(std::memory_order_acquire); }
-  // The window, to hand to further contexts' connections, or -1. Valid until fork.
-  int window_fd() const { return window_fd_.load(std::memory_order_acquire); }
+  // The mirror, to hand to further contexts' connections, or -1. Valid until fork.
+  int mirror_fd() const { return mirror_fd_.load(std::memory_order_acquire); }
 
-  // Before the first add(). `window_fd` comes from hostnicd and is duplicated; -1 means there is
-  // none. Further calls with the same file change nothing. Fails with EBUSY when another window is
+  // Before the first add(). `mirror_fd` comes from hostnicd and is duplicated; -1 means there is
+  // none. Further calls with the same file change nothing. Fails with EBUSY when another mirror is
   // in use, EINVAL for a bad environment variable, or the reason why no way at all works.
-  Expected<void, Error> init(int window_fd);
+  Expected<void, Error> init(int mirror_fd);
   // What init() does as well: forked children find the registrar whole. Any thread.
   void watch_forks();
   // A descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
@@ -140,15 +140,15 @@ class MemoryRegistrar {
   struct Described;
 
   // memory_registrar.cc
-  Failure init_locked(int window_fd);
-  Failure take_window(int window_fd);
+  Failure init_locked(int mirror_fd);
+  Failure take_mirror(int mirror_fd);
   Failure read_environment();
   static Failure check_access(const Request& request);
   Failure add_once(Request& request, Described& described);
   int start_threads();
   Failure add_locked(Request& request, Described& described);
   bool migration_enabled() const {
-    return migration_wanted_ && (mode_ == MemoryMode::kAuto || mode_ == MemoryMode::kWindow);
+    return migration_wanted_ && (mode_ == MemoryMode::kAuto || mode_ == MemoryMode::kMirror);
   }
   void open_own_memory_locked();
   bool can_migrate() const;
@@ -179,14 +179,14 @@ class MemoryRegistrar {
   void unpark();
   void unwatch_unused(uint64_t start, uint64_t end);
   void watch_parked(uint64_t start, uint64_t end);
-  // Moves a migrated range home. False: it stays in the window.
+  // Moves a migrated range home. False: it stays in the mirror.
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
   bool goes_untold(uint64_t start, uint64_t end);
   void forget_lost(const LostRange& range);
   void lose_unmapped(uint64_t start, uint64_t end);  // without the lock
   void lose_where_gone(uint64_t start, uint64_t end);
-  bool is_window(const Area& area) const;
+  bool is_mirror(const Area& area) const;
   void update_bounds();
 
   // system_calls.cc
@@ -195,8 +195,8 @@ class MemoryRegistrar {
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
-  bool in_window(uint64_t start, uint64_t end);
-  int madvise_part(uint64_t start, uint64_t end, int advice, bool in_window, uint64_t stash_delta);
+  bool in_mirror(uint64_t start, uint64_t end);
+  int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   // fork.cc
   static void install_fork_handlers();
@@ -219,11 +219,11 @@ class MemoryRegistrar {
   std::mutex threads_mutex_;  // while threads start; before mutex_
   RawVector<pid_t> own_threads_;
   RawVector<Area> areas_of_losses_;  // with room from the start
-  std::atomic<int> mem_fd_{-1}, window_fd_{-1};
+  std::atomic<int> mem_fd_{-1}, mirror_fd_{-1};
   int pagemap_fd_ = -1;
-  uint32_t window_major_ = 0, window_minor_ = 0;
-  uint64_t window_inode_ = 0;
-  bool parked_ = false;  // something in the window may be registered by nobody
+  uint32_t mirror_major_ = 0, mirror_minor_ = 0;
+  uint64_t mirror_inode_ = 0;
+  bool parked_ = false;  // something in the mirror may be registered by nobody
   bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
   MemoryMode mode_ = MemoryMode::kAuto;
   int mem_error_ = 0;

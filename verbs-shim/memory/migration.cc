@@ -19,8 +19,8 @@ constexpr size_t kSlicePages = kSliceBytes / kPageBytes;
 // /proc/self/pagemap: bit 63 page present, bit 62 swapped out.
 constexpr bool has_content(uint64_t pagemap_entry) { return pagemap_entry >> 62 != 0; }
 
-void* map_window(int window, uint64_t start, uint64_t length, int prot) {
-  return raw_mmap(nullptr, length, prot, MAP_SHARED | MAP_NORESERVE, window,
+void* map_mirror(int mirror, uint64_t start, uint64_t length, int prot) {
+  return raw_mmap(nullptr, length, prot, MAP_SHARED | MAP_NORESERVE, mirror,
                   static_cast<off_t>(start));
 }
 
@@ -30,7 +30,7 @@ uint64_t slice_end(uint64_t at, uint64_t end) {
 
 }  // namespace
 
-Migrator::Result Migrator::move_to_window(uint64_t start, uint64_t end, int prot) {
+Migrator::Result Migrator::move_to_mirror(uint64_t start, uint64_t end, int prot) {
   // An area that was never written has no anon_vma yet. Its parts would each get their own on
   // separate ways, and never merge again.
   if ((prot & PROT_WRITE) != 0) raw_madvise(pointer(start), kPageBytes, MADV_POPULATE_WRITE);
@@ -78,10 +78,10 @@ void Migrator::copy_present_pages(uint64_t start, uint64_t end, unsigned char* t
 // 1. Writes and first touches stop. Write protection alone would not stop first touches: their
 //    bytes would be lost.
 // 2. Only then look which pages exist; copy those.
-// 3. The private pages leave for the stash, the window takes their place, waiting threads go on.
+// 3. The private pages leave for the stash, the mirror takes their place, waiting threads go on.
 int Migrator::move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot) {
   const uint64_t length = end - start;
-  void* incoming = map_window(fds_.window, start, length, PROT_READ | PROT_WRITE);
+  void* incoming = map_mirror(fds_.mirror, start, length, PROT_READ | PROT_WRITE);
   if (incoming == MAP_FAILED) return errno;
   // Before it is in place, so that no fork can catch it without: a child must not share it.
   raw_madvise(incoming, length, MADV_DONTFORK);
@@ -127,11 +127,11 @@ uint64_t Migrator::move_back(uint64_t start, uint64_t end, uint64_t stash_delta,
   return at;
 }
 
-// Reads the window by a mapping of its own, because the application may have taken away its access.
+// Reads the mirror by a mapping of its own, because the application may have taken away its access.
 int Migrator::fill_stash(uint64_t start, uint64_t end, uint64_t delta, int prot) {
   const uint64_t length = end - start;
   void* stash = pointer(start + delta);
-  void* source = map_window(fds_.window, start, length, PROT_READ);
+  void* source = map_mirror(fds_.mirror, start, length, PROT_READ);
   if (source == MAP_FAILED) return errno;
   int error = mprotect(stash, length, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
   if (error == 0) {
@@ -167,7 +167,7 @@ bool Migrator::restore_in_child(uint64_t start, uint64_t end, uint64_t stash_del
 }
 
 void Migrator::punch(uint64_t start, uint64_t end) {
-  fallocate(fds_.window, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+  fallocate(fds_.mirror, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
             static_cast<off_t>(end - start));
 }
 

@@ -1,4 +1,4 @@
-// Moves whole pages of private anonymous memory into the window and back, in place, while other
+// Moves whole pages of private anonymous memory into the mirror and back, in place, while other
 // threads use them.
 //
 // There: the private pages wait in a "stash", an area of the same length elsewhere that keeps their
@@ -23,7 +23,7 @@ inline constexpr uint64_t kSliceBytes = 256 * 1024;
 class Migrator {
  public:
   struct Descriptors {
-    int window = -1;
+    int mirror = -1;
     int mem = -1;      // /proc/self/mem
     int pagemap = -1;  // /proc/self/pagemap
     Userfault* userfault = nullptr;
@@ -36,19 +36,19 @@ class Migrator {
     int error = 0;             // errno value of what ended it early
   };
   // Moves [start, end), page-aligned, inside one private anonymous area with protection `prot`
-  // (readable), into the window.
-  Result move_to_window(uint64_t start, uint64_t end, int prot);
+  // (readable), into the mirror.
+  Result move_to_mirror(uint64_t start, uint64_t end, int prot);
 
-  // Moves [start, end), which lies in the window with protection `prot` now, back into private
+  // Moves [start, end), which lies in the mirror with protection `prot` now, back into private
   // memory. Returns where it stopped: `end` unless the system ran out of memory or areas; what lies
-  // behind stays in the window.
+  // behind stays in the mirror.
   uint64_t move_back(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
 
   // In a forked child, which has none of the pages: puts the stash back and fills it from the
-  // window. False when the child has no memory for it.
+  // mirror. False when the child has no memory for it.
   bool restore_in_child(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
 
-  // The window's pages of the range are needed no more, by anybody.
+  // The mirror's pages of the range are needed no more, by anybody.
   void punch(uint64_t start, uint64_t end);
 
  private:

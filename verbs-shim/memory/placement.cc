@@ -64,9 +64,9 @@ int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return EFAULT;
 }
 
-bool MemoryRegistrar::is_window(const Area& area) const {
-  return area.shared && area.offset == area.start && window_inode_ != 0 &&
-         area.same_file_as(window_major_, window_minor_, window_inode_);
+bool MemoryRegistrar::is_mirror(const Area& area) const {
+  return area.shared && area.offset == area.start && mirror_inode_ != 0 &&
+         area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
 }
 
 // A system call of another thread's that meets a page on its way must wait, which only full
@@ -109,7 +109,7 @@ void MemoryRegistrar::pin_on_demand(Request& request) {
 void MemoryRegistrar::pin_area(Request& request, const Area& area, uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);
-  if (!is_window(area)) lose(start, end);  // replaced without our interposers seeing it
+  if (!is_mirror(area)) lose(start, end);  // replaced without our interposers seeing it
   uint64_t at = start;
   while (at < end) {
     const auto range = table_.first_after(at);
@@ -149,7 +149,7 @@ void MemoryRegistrar::pin_new(Request& request, const Area& area, uint64_t start
 }
 
 // Counting takes long in processes with many areas, so not each time; one migration makes at most
-// four (what is left on both sides, the window's part, and the stash).
+// four (what is left on both sides, the mirror's part, and the stash).
 bool MemoryRegistrar::too_many_areas() {
   constexpr size_t kRecount = 256;
   if (adds_since_count_ == 0 || areas_counted_ + 4 * adds_since_count_ >= max_areas_) {
@@ -162,7 +162,7 @@ bool MemoryRegistrar::too_many_areas() {
 
 // Why not is remembered for status() and for HOSTNIC_MEMORY=window.
 bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
-  if (area.shared || is_window(area)) return false;
+  if (area.shared || is_mirror(area)) return false;
   const char* why = nullptr;
   if (!can_migrate())
     why = "migration is not possible here";
@@ -187,15 +187,15 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
 void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
   table_.reserve(1);           // what has migrated must get into the table
   watch_.unwatch(start, end);  // a page can have one userfaultfd only
-  const auto moved = migrator_.move_to_window(start, end, area.prot);
+  const auto moved = migrator_.move_to_mirror(start, end, area.prot);
   if (moved.error != 0)
     set_reason("%s", moved.error == EBUSY    ? "the program uses userfaultfd on this memory itself"
                      : moved.error == EAGAIN ? "mlockall is in force and its limit is reached"
                                              : std::strerror(moved.error));
   if (moved.end == start) return;
-  table_.insert(start, {moved.end, 1, PagePlace::kWindow, area.prot, moved.stash_delta});
+  table_.insert(start, {moved.end, 1, PagePlace::kMirror, area.prot, moved.stash_delta});
   request.pinned_end = moved.end;
-  counters_.in_window_bytes += moved.end - start;
+  counters_.in_mirror_bytes += moved.end - start;
   counters_.migrations++;
 }
 
@@ -229,10 +229,10 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
   const uint64_t first = std::max(start, request.va);
   const uint64_t last = std::min(end, request.va + request.length_bytes);
   MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
-  if (place == PagePlace::kWindow) {
+  if (place == PagePlace::kMirror) {
     if (const int error = populate(start, end, (area.prot & PROT_WRITE) != 0))
       return failure(error, "its pages can't be allocated: %s", std::strerror(error));
-    region.kind = RegionKind::kWindow;
+    region.kind = RegionKind::kMirror;
     append(described.regions, region);
     return {};
   }
@@ -242,7 +242,7 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
   if (mode_ == MemoryMode::kFile && area.shared)
     return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=file, but no descriptor or path leads to the file");
   const bool whole_pages = start >= request.va && end <= request.va + request.length_bytes;
-  if (mode_ == MemoryMode::kWindow && !area.shared && place == PagePlace::kInPlace && whole_pages)
+  if (mode_ == MemoryMode::kMirror && !area.shared && place == PagePlace::kInPlace && whole_pages)
     return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=window, but it can't migrate: %s",
                    reason_[0] != '\0' ? reason_ : "it is registered in place already");
   append(described.regions, region);

@@ -11,17 +11,17 @@ namespace hostnic::memory {
 enum class PagePlace : uint8_t {
   kInPlace,  // where the application put them; not migrated while so registered, because a
              // transfer by the mem fd could meet the migration and fail
-  kWindow,   // migrated
+  kMirror,   // migrated
   kLost,     // were migrated; the application unmapped or replaced them since. Not migrated again
-             // while so registered: the old region has the window's pages
+             // while so registered: the old region has the mirror's pages
 };
 
 struct PageRange {
   uint64_t end = 0;
   uint32_t registrations = 0;
   PagePlace place = PagePlace::kInPlace;
-  int prot = 0;              // kWindow: of the area when it was migrated
-  uint64_t stash_delta = 0;  // kWindow: add to an address to get its place in the stash
+  int prot = 0;              // kMirror: of the area when it was migrated
+  uint64_t stash_delta = 0;  // kMirror: add to an address to get its place in the stash
   bool by_mem_fd = false;    // a registration, not one on demand, reaches them by the mem fd
 };
 

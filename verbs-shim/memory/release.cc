@@ -48,7 +48,7 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
       ++it;
       continue;
     }
-    if (range.place == PagePlace::kWindow) {
+    if (range.place == PagePlace::kMirror) {
       range.by_mem_fd = false;
       if (!std::exchange(asked, true)) may_move = may_stop_pages();
       const uint64_t range_end = range.end;
@@ -68,12 +68,12 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   update_bounds();
 }
 
-// What stays in the window, registered by nobody, follows the program: when it is registered again
-// it is in its place, when the program unmaps it the window's pages must go.
+// What stays in the mirror, registered by nobody, follows the program: when it is registered again
+// it is in its place, when the program unmaps it the mirror's pages must go.
 void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
-    if (it->second.place != PagePlace::kWindow || it->second.registrations != 0) continue;
+    if (it->second.place != PagePlace::kMirror || it->second.registrations != 0) continue;
     const uint64_t from = std::max(start, it->first), to = std::min(end, it->second.end);
     if (read_areas(from, to, areas)) watch_range(areas, from, to);
   }
@@ -85,7 +85,7 @@ void MemoryRegistrar::unpark() {
   for (auto it = table_.begin(); it != table_.end();) {
     const PageRange& range = it->second;
     const uint64_t range_start = it->first, range_end = range.end;
-    if (range.place != PagePlace::kWindow || range.registrations != 0) {
+    if (range.place != PagePlace::kMirror || range.registrations != 0) {
       ++it;
     } else if (return_home(it->first, range)) {
       it = table_.erase(it);
@@ -106,7 +106,7 @@ void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
     uint64_t unneeded_from = from;
     for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it) {
       const PageRange& range = it->second;
-      if (!range.by_mem_fd && (range.place != PagePlace::kWindow || range.registrations != 0))
+      if (!range.by_mem_fd && (range.place != PagePlace::kMirror || range.registrations != 0))
         continue;
       if (!whole && it->first > unneeded_from) watch_.unwatch(unneeded_from, it->first);
       unneeded_from = std::min(to, range.end);
@@ -123,14 +123,14 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   uint64_t stuck = kNoEnd;
   for_each_part(areas, start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
     if (stuck != kNoEnd) return;
-    if (area != nullptr && is_window(*area)) {
+    if (area != nullptr && is_mirror(*area)) {
       const uint64_t moved = migrator_.move_back(from, to, range.stash_delta, area->prot);
-      counters_.in_window_bytes -= moved - from;
+      counters_.in_mirror_bytes -= moved - from;
       if (moved != to) stuck = moved;
     } else {
       raw_munmap(pointer(from + range.stash_delta), to - from);
       migrator_.punch(from, to);
-      counters_.in_window_bytes -= to - from;
+      counters_.in_mirror_bytes -= to - from;
     }
   });
   if (stuck == kNoEnd) return true;
@@ -175,15 +175,15 @@ void MemoryRegistrar::lose_unmapped(uint64_t start, uint64_t end) try {
 } catch (...) {  // as above
 }
 
-// Where the program has mapped anew and registered meanwhile, the window's pages are that
+// Where the program has mapped anew and registered meanwhile, the mirror's pages are that
 // registration's.
 void MemoryRegistrar::lose_where_gone(uint64_t start, uint64_t end) {
-  bool any_in_window = false;
+  bool any_in_mirror = false;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
-    any_in_window |= it->second.place == PagePlace::kWindow;
-  if (any_in_window && read_areas(start, end, areas_of_losses_))
+    any_in_mirror |= it->second.place == PagePlace::kMirror;
+  if (any_in_mirror && read_areas(start, end, areas_of_losses_))
     for_each_part(areas_of_losses_, start, end, [&](uint64_t from, uint64_t to, const Area* area) {
-      if (area == nullptr || !is_window(*area)) lose(from, to);
+      if (area == nullptr || !is_mirror(*area)) lose(from, to);
     });
   table_.join(start, end);
   update_bounds();
@@ -195,12 +195,12 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
   table_.split_at(end);
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
-    if (range.place != PagePlace::kWindow) {
+    if (range.place != PagePlace::kMirror) {
       ++it;
       continue;
     }
     raw_munmap(pointer(it->first + range.stash_delta), range.end - it->first);
-    counters_.in_window_bytes -= range.end - it->first;
+    counters_.in_mirror_bytes -= range.end - it->first;
     range.place = PagePlace::kLost;
     range.stash_delta = 0;
     if (range.registrations > 0) {

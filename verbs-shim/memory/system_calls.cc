@@ -81,11 +81,11 @@ void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int f
 }
 
 // Advice about private memory, given to pages that are shared for now. What concerns contents takes
-// effect in the window, what concerns the area waits in the stash.
-int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_window,
+// effect in the mirror, what concerns the area waits in the stash.
+int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
                                   uint64_t stash_delta) {
   const auto give = [&](uint64_t at) { return raw_madvise(pointer(at), end - start, advice); };
-  if (!in_window) return give(start);
+  if (!in_mirror) return give(start);
   switch (advice) {
     case MADV_FREE:  // the kernel may keep the contents; so do we
       return 0;
@@ -94,7 +94,7 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
       if (result == 0) migrator_.punch(start, end);
       return result;
     }
-    case MADV_DOFORK:  // a child must never share the window
+    case MADV_DOFORK:  // a child must never share the mirror
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
       return give(start + stash_delta);
@@ -115,16 +115,16 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
   }
 }
 
-bool MemoryRegistrar::in_window(uint64_t start, uint64_t end) {
+bool MemoryRegistrar::in_mirror(uint64_t start, uint64_t end) {
   const Critical critical(*this);
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
-    if (it->second.place == PagePlace::kWindow) return true;
+    if (it->second.place == PagePlace::kMirror) return true;
   return false;
 }
 
 int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (start % kPageBytes != 0 || end <= start || !in_window(start, end))
+  if (start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
   // Whoever watches mappings is told where contents go.
   if (advice == MADV_DONTNEED && libc_madvise(at, length_bytes, advice) != 0) return -1;
@@ -134,9 +134,9 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
     const auto range = table_.first_after(done);
     const bool inside = range != table_.end() && range->first <= done;
     const uint64_t border = range == table_.end() ? end : inside ? range->second.end : range->first;
-    const bool in_window = inside && range->second.place == PagePlace::kWindow;
+    const bool in_mirror = inside && range->second.place == PagePlace::kMirror;
     const uint64_t next = std::min(end, border);
-    if (madvise_part(done, next, advice, in_window, in_window ? range->second.stash_delta : 0) != 0)
+    if (madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0) != 0)
       return -1;
     done = next;
   }
@@ -154,13 +154,13 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
-// The window can hold pages at their own address only. False: out of memory, nothing may move.
+// The mirror can hold pages at their own address only. False: out of memory, nothing may move.
 bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
-    if (range.place == PagePlace::kWindow) {
+    if (range.place == PagePlace::kMirror) {
       if (!return_home(it->first, range)) {
         watch_again(start, end);
         return false;

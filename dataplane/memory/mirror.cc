@@ -1,4 +1,4 @@
-#include "dataplane/memory/window.h"
+#include "dataplane/memory/mirror.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -19,34 +19,34 @@ constexpr int kWantedSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
 
-Expected<int, std::string> create_window() {
-  const int fd = memfd_create("hostnic-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return Unexpected(std::string("window: memfd_create: ") + std::strerror(errno));
-  if (ftruncate(fd, static_cast<off_t>(kWindowBytes)) != 0) {
+Expected<int, std::string> create_mirror() {
+  const int fd = memfd_create("hostnic-mirror", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return Unexpected(std::string("mirror: memfd_create: ") + std::strerror(errno));
+  if (ftruncate(fd, static_cast<off_t>(kMirrorBytes)) != 0) {
     const int error = errno;
     close(fd);
-    return Unexpected(std::string("window: cannot make a sparse file of 256 TiB: ") +
+    return Unexpected(std::string("mirror: cannot make a sparse file of 256 TiB: ") +
                       std::strerror(error) +
                       (error == EFBIG ? "; raise hostnicd's file size limit (ulimit -f)" : ""));
   }
   if (fcntl(fd, F_ADD_SEALS, kWantedSeals | F_SEAL_SEAL) != 0) {
     const int error = errno;
     close(fd);
-    return Unexpected(std::string("window: sealing: ") + std::strerror(error));
+    return Unexpected(std::string("mirror: sealing: ") + std::strerror(error));
   }
   return fd;
 }
 
-Expected<void, std::string> check_window(int fd) {
+Expected<void, std::string> check_mirror(int fd) {
   const auto refuse = [](const char* why) {
-    return Unexpected(std::string("window sent by the client: ") + why);
+    return Unexpected(std::string("mirror sent by the client: ") + why);
   };
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return refuse("not a memfd");
   if ((seals & kWantedSeals) != kWantedSeals) return refuse("not sealed against truncation");
   if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) return refuse("sealed against writing");
   struct stat file {};
-  if (fstat(fd, &file) != 0 || static_cast<uint64_t>(file.st_size) != kWindowBytes)
+  if (fstat(fd, &file) != 0 || static_cast<uint64_t>(file.st_size) != kMirrorBytes)
     return refuse("wrong size");
   struct statfs fs {};
   if (fstatfs(fd, &fs) != 0 || fs.f_type != TMPFS_MAGIC) return refuse("not on ordinary pages");

@@ -1,4 +1,4 @@
-// The window: one file per client process whose offset is the client's virtual address. Pages of
+// The mirror: one file per client process whose offset is the client's virtual address. Pages of
 // registered private memory are moved into it by the client, and hostnicd maps them from it.
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace hostnic {
 
-// Makes a window for a new client process: a memfd of kWindowBytes, sealed against shrinking,
+// Makes a mirror for a new client process: a memfd of kMirrorBytes, sealed against shrinking,
 // growing and further seals, so that no page of it can be cut off under hostnicd. Made here because
 // a client's own ftruncate may run into its RLIMIT_FSIZE. Control thread; the caller owns the
 // descriptor. Error: one line.
-Expected<int, std::string> create_window();
+Expected<int, std::string> create_mirror();
 
-// Whether a descriptor that a client sent as "the window of my process" can serve as one: a sealed
+// Whether a descriptor that a client sent as "the mirror of my process" can serve as one: a sealed
 // memfd on ordinary pages, of the right size, opened for reading and writing. Error: one line.
-Expected<void, std::string> check_window(int fd);
+Expected<void, std::string> check_mirror(int fd);
 
 }  // namespace hostnic
