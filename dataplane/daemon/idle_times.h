@@ -29,7 +29,7 @@ class IdleTimes {
     }
   }
   // A yield ended now that took a time slice: who got the core was not one who answers and polls.
-  void yield_was_dear(TimeNs now_ns) {
+  void yield_was_costly(TimeNs now_ns) {
     patient_until_ns_ = now_ns + kPatientNs;
     in_vain_ = 0;
   }

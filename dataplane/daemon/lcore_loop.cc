@@ -237,7 +237,7 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
   }
   YieldCost& cost = makes_way_ ? answer_yield_cost_ : idle_yield_cost_;
   const uint64_t linger_ns = busy_ ? kBusyLingers * idle_.linger_ns : idle_times_.linger_ns();
-  if (handling() && idle_ns < linger_ns && !cost.dear(now_ns)) {
+  if (handling() && idle_ns < linger_ns && !cost.costly(now_ns)) {
     yield(now_ns, cost);
     return;
   }
@@ -251,7 +251,7 @@ void LcoreLoop::yield(TimeNs now_ns, YieldCost& cost) {
   sched_yield();
   const TimeNs end_ns = monotonic_now_ns();
   cost.took(now_ns, end_ns);
-  if (cost.dear(end_ns)) idle_times_.yield_was_dear(end_ns);
+  if (cost.costly(end_ns)) idle_times_.yield_was_costly(end_ns);
   if (end_ns - now_ns > kYieldUsedNs) makes_way_ = false;
 }
 

@@ -43,7 +43,7 @@ enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
 
 struct LcoreIdle {
   IdlePolicy policy = IdlePolicy::kAdaptive;
-  // Without work for so long before the lcore sleeps; longer where interrupts are dear, unless 0.
+  // Without work for so long before the lcore sleeps; longer where interrupts are costly, unless 0.
   uint64_t linger_ns = 30'000;
   // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
   uint64_t min_tick_ns = 50'000;
@@ -117,10 +117,10 @@ class LcoreLoop {
   IdleTimes idle_times_;
   // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
   // But one that has just been delivered something is likely to answer, and to poll then: its
-  // yields are an account of their own. Most dear yields come alone, as a program starts.
-  static constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 800'000'000;
-  YieldCost idle_yield_cost_{kDearYieldNs, kDearYieldsNs};
-  YieldCost answer_yield_cost_{kDearYieldNs, kDearYieldsNs};
+  // yields are an account of their own. Most costly yields come alone, as a program starts.
+  static constexpr uint64_t kCostlyYieldNs = 1'000'000, kCostlyYieldsNs = 800'000'000;
+  YieldCost idle_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
+  YieldCost answer_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;

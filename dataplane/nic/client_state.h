@@ -43,7 +43,7 @@ struct DeferredAnswer {
 // How often a poller is brought to a free core. Each time takes somebody off a core for a moment,
 // so it may not go on; but a program that runs for milliseconds needs it as it starts and as it
 // ends.
-class FetchAllowance {
+class MigrationAllowance {
  public:
   // When the next one may be.
   TimeNs next_ns() const {
@@ -66,12 +66,12 @@ struct ClientState {
   DescriptorQueue urgents, sends;
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;
-  bool answered = false;            // a command response was written in this turn
-  bool data_arrived = false;        // requests or answers came, since delivered_to() was called
-  bool reports_unseen = false;      // metas were written since the driver was last known awake
-  uint32_t reports_taken = 0;       // position in the ring up to which the driver had taken them
-  TimeNs untaken_since_ns = 0;      // since then there have been some, and none was taken
-  FetchAllowance fetches;           // of a poller that is to be brought to a free core
+  bool answered = false;        // a command response was written in this turn
+  bool data_arrived = false;    // requests or answers came, since delivered_to() was called
+  bool reports_unseen = false;  // metas were written since the driver was last known awake
+  uint32_t reports_taken = 0;   // position in the ring up to which the driver had taken them
+  TimeNs untaken_since_ns = 0;  // since then there have been some, and none was taken
+  MigrationAllowance poller_migrations;  // of a poller that is to be brought to a free core
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
   bool served = false;      // looked at each turn

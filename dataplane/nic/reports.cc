@@ -121,12 +121,12 @@ void Nic::Impl::wake_drivers(bool idle) {
     const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
     if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now < polling_until_ns) {
       const TimeNs untaken_ns =
-          std::max(client->untaken_since_ns + kUntakenNs, client->fetches.next_ns());
+          std::max(client->untaken_since_ns + kUntakenNs, client->poller_migrations.next_ns());
       if (!idle || now < untaken_ns) {
         client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
         continue;
       }
-      client->fetches.take(now);
+      client->poller_migrations.take(now);
     }
     counters.add(Counter::driver_wakeups);
     client->channel->wake_driver();

@@ -2,9 +2,9 @@
 //
 // Two threads that each store and then look at what the other one stores need a full fence in
 // between, both (Dekker). A full fence waits until every earlier store has its cache line, which is
-// dear where one side does this with each work request. With a shared fence the seldom side fences
-// the frequent one as well, and the latter only keeps the compiler from exchanging its store and
-// its look: std::atomic_signal_fence(std::memory_order_seq_cst).
+// costly where one side does this with each work request. With a shared fence the seldom side
+// fences the frequent one as well, and the latter only keeps the compiler from exchanging its store
+// and its look: std::atomic_signal_fence(std::memory_order_seq_cst).
 #pragma once
 
 namespace hostnic {

@@ -16,26 +16,26 @@ inline constexpr uint64_t kYieldUsedNs = 2'000;
 
 class YieldCost {
  public:
-  // A dear yield is remembered for so long; where another comes soon after that, twice as long each
-  // time, at most so long. Cheap ones in between say little: strangers rest now and then.
+  // A costly yield is remembered for so long; where another comes soon after that, twice as long
+  // each time, at most so long. Cheap ones in between say little: strangers rest now and then.
   YieldCost(uint64_t remember_ns, uint64_t remember_at_most_ns)
       : remember_first_ns_(remember_ns), remember_at_most_ns_(remember_at_most_ns) {}
 
   // A yield that began and ended then.
   void took(uint64_t begin_ns, uint64_t end_ns) {
-    if (end_ns - begin_ns <= kDearNs) return;
-    if (begin_ns > dear_until_ns_ + kForgetNs) remember_ns_ = remember_first_ns_;
-    dear_until_ns_ = end_ns + remember_ns_;
+    if (end_ns - begin_ns <= kCostlyNs) return;
+    if (begin_ns > costly_until_ns_ + kForgetNs) remember_ns_ = remember_first_ns_;
+    costly_until_ns_ = end_ns + remember_ns_;
     remember_ns_ = std::min(2 * remember_ns_, remember_at_most_ns_);
   }
   // Rather sleep a little: who wakes up is let in soon.
-  bool dear(uint64_t now_ns) const { return now_ns < dear_until_ns_; }
+  bool costly(uint64_t now_ns) const { return now_ns < costly_until_ns_; }
 
  private:
-  static constexpr uint64_t kDearNs = 1'000'000, kForgetNs = 5'000'000;
+  static constexpr uint64_t kCostlyNs = 1'000'000, kForgetNs = 5'000'000;
 
   uint64_t remember_first_ns_, remember_at_most_ns_;
-  uint64_t remember_ns_ = remember_first_ns_, dear_until_ns_ = 0;
+  uint64_t remember_ns_ = remember_first_ns_, costly_until_ns_ = 0;
 };
 
 }  // namespace hostnic

@@ -39,7 +39,7 @@ class Patience : public testing::Test {
 TEST_F(Patience, NoneIsNeededWhereYieldsComeBack) { EXPECT_EQ(times_.patience_ns(kMs), 0u); }
 
 TEST_F(Patience, AYieldThatTookATimeSliceTeachesIt) {
-  times_.yield_was_dear(10 * kMs);
+  times_.yield_was_costly(10 * kMs);
   EXPECT_EQ(times_.patience_ns(10 * kMs), 100 * kUs) << "as long as a program is interrupted";
   EXPECT_EQ(times_.patience_ns(109 * kMs), 100 * kUs);
   EXPECT_EQ(times_.patience_ns(110 * kMs), 0u);
@@ -48,7 +48,7 @@ TEST_F(Patience, AYieldThatTookATimeSliceTeachesIt) {
 }
 
 TEST_F(Patience, ItEndsWhenNobodyAnswers) {
-  times_.yield_was_dear(10 * kMs);
+  times_.yield_was_costly(10 * kMs);
   for (int i = 0; i < 7; ++i) times_.waited(11 * kMs, 100 * kUs);
   EXPECT_NE(times_.patience_ns(11 * kMs), 0u);
   times_.waited(11 * kMs, 99 * kUs);  // an answer
@@ -58,7 +58,7 @@ TEST_F(Patience, ItEndsWhenNobodyAnswers) {
   EXPECT_EQ(times_.patience_ns(11 * kMs), 0u);
   times_.waited(11 * kMs, 1 * kUs);
   EXPECT_EQ(times_.patience_ns(11 * kMs), 0u) << "there was no waiting to be rewarded";
-  times_.yield_was_dear(12 * kMs);
+  times_.yield_was_costly(12 * kMs);
   EXPECT_NE(times_.patience_ns(12 * kMs), 0u);
 }
 

@@ -186,45 +186,45 @@ TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
 }
 
 // A stranger computes on the poller's core. The service thread is woken on another one, or there.
-class StuckPoller : public CoreSharing, public testing::WithParamInterface<bool> {};
+class PreemptedPoller : public CoreSharing, public testing::WithParamInterface<bool> {};
 
-TEST_P(StuckPoller, IsFetched) {
+TEST_P(PreemptedPoller, IsMigrated) {
   const auto cpus = allowed();
-  const int crowded = cpus.front(), fetcher = GetParam() ? crowded : cpus.back();
+  const int crowded = cpus.front(), migrator = GetParam() ? crowded : cpus.back();
   std::atomic<bool> stop{false};
   std::thread stranger([&] {
     pin_to(crowded);
     while (!stop.load()) {
     }
   });
-  std::atomic<int> fetched{0};
+  std::atomic<int> migrated{0};
   std::thread poller([&] {
     while (!stop.load()) {
       pin_to(crowded);
       ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
-      // Now and then: the yields would be dear.
+      // Now and then: the yields would be costly.
       (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000'000, 1);
       ASSERT_EQ(allowed(), cpus);
       ASSERT_EQ(yielding_.tid.load(), 0u);
     }
   });
-  pin_to(fetcher);
+  pin_to(migrator);
   for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
-       fetched.load() < 5 && monotonic_ns() < until_ns;) {
+       migrated.load() < 5 && monotonic_ns() < until_ns;) {
     const uint32_t tid = yielding_.tid.load();
-    if (tid == 0 || (tid & YieldingPoller::kFetched) != 0) continue;
+    if (tid == 0 || (tid & YieldingPoller::kMigrated) != 0) continue;
     // Not yet: it has only begun.
-    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000);
-    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kFetched, 0u);
-    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
-    if ((yielding_.tid.load() & YieldingPoller::kFetched) != 0) ++fetched;
+    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000);
+    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kMigrated, 0u);
+    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
+    if ((yielding_.tid.load() & YieldingPoller::kMigrated) != 0) ++migrated;
   }
   stop.store(true);
   stranger.join();
   poller.join();
-  EXPECT_EQ(fetched.load(), 5);
+  EXPECT_EQ(migrated.load(), 5);
 }
-INSTANTIATE_TEST_SUITE_P(BySomebody, StuckPoller, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(BySomebody, PreemptedPoller, testing::Bool(),
                          [](const testing::TestParamInfo<bool>& by) {
                            return by.param ? "OnItsCore" : "OnAnother";
                          });
@@ -239,8 +239,8 @@ TEST_F(CoreSharing, APollerThatMayRunNowhereElseIsNotFetched) {
   });
   pin_to(cpus.back());
   for (int i = 0; i < 1'000; ++i) {
-    fetch_stuck_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
-    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kFetched, 0u);
+    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
+    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kMigrated, 0u);
   }
   poller.join();
 }

@@ -371,7 +371,7 @@ void Context::service_loop() {
     // keep it from its core.
     const bool rung = p.header->driver_wake.load(std::memory_order_relaxed) != seen;
     if (program_polls(now)) {
-      if (rung) fetch_stuck_poller(p.yielding, now);
+      if (rung) migrate_preempted_poller(p.yielding, now);
     } else if ((rung || driver_->turn_due(now)) && !driver_->try_progress(now)) {
       pause_for(kLockBusyNs);
     }

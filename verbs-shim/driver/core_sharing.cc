@@ -12,9 +12,9 @@
 namespace hostnic::driver {
 namespace {
 
-// How long a dear yield is remembered, and at most where one follows another. Most come alone: as a
-// program starts, threads find their cores. Beside an Ethernet port at once the most.
-constexpr uint64_t kDearYieldNs = 1'000'000, kDearYieldsNs = 50'000'000;
+// How long a costly yield is remembered, and at most where one follows another. Most come alone: as
+// a program starts, threads find their cores. Beside an Ethernet port at once the most.
+constexpr uint64_t kCostlyYieldNs = 1'000'000, kCostlyYieldsNs = 50'000'000;
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
 constexpr long kNapNs = 50'000;             // of a poller that does better not to yield
 constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
@@ -25,7 +25,7 @@ constexpr uint64_t kNowhereToGoNs = 1'000'000'000;
 
 // A yield that lasts so long may be one that doesn't end soon. One that lasts much longer is none:
 // the program jumped out of it.
-constexpr uint64_t kStuckNs = 30'000, kForgottenNs = 100'000'000;
+constexpr uint64_t kPreemptedNs = 30'000, kForgottenNs = 100'000'000;
 
 // Moves the calling thread away from `cpu`. The affinity is narrowed and given back at once: the
 // kernel moves the thread for the first and lets it be for the second. When to look again.
@@ -40,16 +40,16 @@ uint64_t leave(int cpu) {
   return kBetweenMovesNs;
 }
 
-// Of the calling thread, which has been or is being fetched.
+// Of the calling thread, which has been or is being migrated.
 void restore_affinity(const YieldingPoller& yielding) {
-  while (!yielding.not_fetched.load(std::memory_order_acquire)) {
+  while (!yielding.not_migrated.load(std::memory_order_acquire)) {
     cpu_set_t now;
     if (sched_getaffinity(0, sizeof(now), &now) != 0) return;
     if (!CPU_EQUAL(&now, &yielding.allowed)) {
       sched_setaffinity(0, sizeof(yielding.allowed), &yielding.allowed);
       return;
     }
-    sched_yield();  // the fetcher has not got that far
+    sched_yield();  // the migrator has not got that far
   }
 }
 
@@ -120,8 +120,8 @@ uint32_t polls_before_sharing() { return yield_used ? kPollsBesideOthers : kPoll
 
 bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPoller& yielding,
                 TimeNs now_ns, uint32_t rounds) {
-  static thread_local YieldCost wire_yield_cost(kDearYieldNs, kDearYieldsNs);
-  static thread_local YieldCost ethernet_yield_cost(kDearYieldsNs, kDearYieldsNs);
+  static thread_local YieldCost wire_yield_cost(kCostlyYieldNs, kCostlyYieldsNs);
+  static thread_local YieldCost ethernet_yield_cost(kCostlyYieldsNs, kCostlyYieldsNs);
   static thread_local TimeNs next_move_ns = 0;
   const uint32_t busy_cpu = doorbell.busy_cpu.load(std::memory_order_relaxed);
   if (busy_cpu != 0 && now_ns >= next_move_ns) {
@@ -134,7 +134,7 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPol
   YieldCost& yield_cost = ethernet ? ethernet_yield_cost : wire_yield_cost;
   const bool others_want_core = doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
                                 (ethernet && yield_used && busy_cpu != 0);
-  if ((rounds >= kRoundsBeforeNap && others_want_core) || yield_cost.dear(now_ns)) {
+  if ((rounds >= kRoundsBeforeNap && others_want_core) || yield_cost.costly(now_ns)) {
     header.polling_until_ns.store(polling_until_ns + kNappingNs, std::memory_order_relaxed);
     return false;
   }
@@ -147,10 +147,10 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPol
   return true;
 }
 
-void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns) {
+void migrate_preempted_poller(YieldingPoller& yielding, TimeNs now_ns) {
   uint32_t tid = yielding.tid.load(std::memory_order_acquire);
   const TimeNs since_ns = yielding.since_ns.load(std::memory_order_relaxed);
-  if (tid == 0 || (tid & YieldingPoller::kFetched) != 0 || now_ns < since_ns + kStuckNs ||
+  if (tid == 0 || (tid & YieldingPoller::kMigrated) != 0 || now_ns < since_ns + kPreemptedNs ||
       now_ns > since_ns + kForgottenNs)
     return;
   const auto pid = static_cast<pid_t>(tid);
@@ -160,10 +160,10 @@ void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns) {
   if (CPU_COUNT(&target) == 0) return;
   // From here on it waits for us when its yield ends, and restores its affinity before anything
   // else: the program never sees the narrow one.
-  yielding.not_fetched.store(false, std::memory_order_relaxed);
-  if (!yielding.tid.compare_exchange_strong(tid, tid | YieldingPoller::kFetched)) return;
+  yielding.not_migrated.store(false, std::memory_order_relaxed);
+  if (!yielding.tid.compare_exchange_strong(tid, tid | YieldingPoller::kMigrated)) return;
   if (sched_setaffinity(pid, sizeof(target), &target) != 0)
-    yielding.not_fetched.store(true, std::memory_order_release);
+    yielding.not_migrated.store(true, std::memory_order_release);
 }
 
 void announce_nap(SegmentHeader& header) {

@@ -18,15 +18,15 @@ inline constexpr uint64_t kPollingNs = 50'000;
 inline constexpr uint32_t kRoundsBeforeNap = 4;
 
 // Of those threads that poll one device, one that yields its core just now, if any does: what
-// share_core() tells fetch_stuck_poller(), and the other way round.
+// share_core() tells migrate_preempted_poller(), and the other way round.
 struct YieldingPoller {
-  static constexpr uint32_t kFetched = 1u << 31;
+  static constexpr uint32_t kMigrated = 1u << 31;
 
-  std::atomic<uint32_t> tid{0};  // 0: none. With kFetched: it has to restore its affinity
+  std::atomic<uint32_t> tid{0};  // 0: none. With kMigrated: it has to restore its affinity
   std::atomic<uint32_t> cpu{0};
   std::atomic<TimeNs> since_ns{0};
-  cpu_set_t allowed;                     // the affinity to restore
-  std::atomic<bool> not_fetched{false};  // it could not be: nothing to restore
+  cpu_set_t allowed;                      // the affinity to restore
+  std::atomic<bool> not_migrated{false};  // it could not be: nothing to restore
 };
 
 // CLOCK_MONOTONIC.
@@ -36,7 +36,7 @@ TimeNs monotonic_ns();
 TimeNs recent_ns();
 void pause_for(uint32_t pause_ns);
 // In a forked child, whose thread has another id than its parent's. share_core() asks for it once
-// only: where system calls are dear, asking is half of a yield.
+// only: where system calls are costly, asking is half of a yield.
 void forget_own_tid();
 
 // How often the calling thread may look in vain before it calls share_core(): seldom while nobody
@@ -57,7 +57,7 @@ uint32_t polls_before_sharing();
 // poller whose yield does not end, because somebody computes on that core, to the caller's core, or
 // away from there where that is the same, if it may run there. The kernel let the caller in on an
 // idle one if there was one, and would do so for the poller after milliseconds.
-void fetch_stuck_poller(YieldingPoller& yielding, TimeNs now_ns);
+void migrate_preempted_poller(YieldingPoller& yielding, TimeNs now_ns);
 
 // For such a poller: announce_nap(), look at the rings once more, and nap() if nothing has come.
 // The nap ends when the NIC has reported something and has no other work, or after 50 us.

@@ -17,7 +17,7 @@ extern std::atomic<int> level;
 int read_level();
 }  // namespace log_detail
 
-// Any thread. One relaxed load once the level was read; use it to guard arguments that are dear.
+// Any thread. One relaxed load once the level was read; use it to guard arguments that are costly.
 inline bool log_enabled(LogLevel wanted) {
   int level = log_detail::level.load(std::memory_order_relaxed);
   if (level == log_detail::kUnread) level = log_detail::read_level();
