@@ -7,7 +7,7 @@
 
 #include "bench/micro/nic_bench.h"
 #include "bench/micro/report.h"
-#include "dataplane/nic/release.h"
+#include "dataplane/nic/packet_release.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::bench {

@@ -6,7 +6,7 @@
 #include <rte_ethdev.h>
 
 #include "dataplane/nic/bundle.h"
-#include "dataplane/nic/release.h"
+#include "dataplane/nic/packet_release.h"
 
 namespace hostnic {
 

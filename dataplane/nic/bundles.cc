@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "dataplane/nic/bundle.h"
+#include "dataplane/nic/context_prefetch.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
 #include "dataplane/nic/placement.h"
-#include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/receive.h"
 #include "dataplane/nic/region_access.h"
 

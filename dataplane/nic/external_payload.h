@@ -4,7 +4,8 @@
 // costs another mbuf and its cache lines per packet.
 //
 // The memory and the queue pair count the packets that refer to them (TRANSPORT.md rules 31, 32),
-// so these packets are freed by release_packet() (release.h), never by rte_pktmbuf_free() alone.
+// so these packets are freed by release_packet() (packet_release.h), never by rte_pktmbuf_free()
+// alone.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -25,10 +25,10 @@
 #include "dataplane/nic/multicast_groups.h"
 #include "dataplane/nic/neighbours.h"
 #include "dataplane/nic/nic.h"
+#include "dataplane/nic/packet_release.h"
 #include "dataplane/nic/qp_context.h"
 #include "dataplane/nic/qp_status_update.h"
 #include "dataplane/nic/region_access.h"
-#include "dataplane/nic/release.h"
 #include "dataplane/nic/time_wait.h"
 #include "dataplane/nic/window_table.h"
 #include "protocol/cm/mad.h"
@@ -170,7 +170,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // receive.cc
   uint32_t receive_turn();
-  void prefetch_qp(uint32_t qpn, QpPart part) const;  // prefetch.h
+  void prefetch_qp(uint32_t qpn, QpPart part) const;  // context_prefetch.h
   void prefetch_status(uint32_t qpn) const;
   static void prefetch_receives(const QpContext& qp, uint32_t sn);
   void prefetch_for(wire::BthView bth) const;

@@ -1,8 +1,8 @@
 // READ requests, one behind the other in a client's ring: where bundles travel (bundle.h) those to
 // one peer share buffers, whichever queue pairs' they are.
+#include "dataplane/nic/context_prefetch.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/output.h"
-#include "dataplane/nic/prefetch.h"
 
 namespace hostnic {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <rte_branch_prediction.h>
 
+#include "dataplane/nic/context_prefetch.h"
 #include "dataplane/nic/impl.h"
-#include "dataplane/nic/prefetch.h"
 #include "protocol/wire/arp.h"
 
 namespace hostnic {

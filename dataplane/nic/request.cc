@@ -3,9 +3,9 @@
 #include <rte_branch_prediction.h>
 
 #include "dataplane/nic/atomics.h"
+#include "dataplane/nic/context_prefetch.h"
 #include "dataplane/nic/impl.h"
 #include "dataplane/nic/placement.h"
-#include "dataplane/nic/prefetch.h"
 #include "dataplane/nic/region_access.h"
 #include "protocol/prefetch.h"
 

@@ -1,7 +1,7 @@
 // TRANSPORT.md rules 27, 30 and 33: how much is sent, what is repeated, and out of which buffers.
 #include <gtest/gtest.h>
 
-#include "dataplane/nic/release.h"
+#include "dataplane/nic/packet_release.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {

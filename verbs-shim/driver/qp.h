@@ -71,7 +71,7 @@ class QpHost {
   TimeNs several_until_ns_ = 0;  // several do
 };
 
-// Members that each message needs come first, next to each other (prefetch.cc).
+// Members that each message needs come first, next to each other (qp_prefetch.cc).
 class alignas(kCacheLineBytes) Qp {
  public:
   Qp(QpHost& host, const QpInit& init, uint32_t status_index, uint64_t recv_offset,
@@ -91,8 +91,8 @@ class alignas(kCacheLineBytes) Qp {
   // In SQD: whether a request that was begun is not complete. All after it are not begun.
   bool draining() const { return state == QpState::kSqd && head_ != tail_ && wqe(head_).started; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
-  // -- prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due; issue();
-  // a post, and, when that has come, what it fills in.
+  // -- qp_prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due;
+  // issue(); a post, and, when that has come, what it fills in.
   void prefetch_report();
   void prefetch_timer() const;
   void prefetch_issue() const;

@@ -174,7 +174,7 @@ class MemoryRegistrar {
   // Whether pages may change place without disturbing a system call of somebody else's.
   bool may_stop_pages();
 
-  // release.cc: where pages come back, or are taken away
+  // page_release.cc: where pages come back, or are taken away
   void unpin(uint64_t start, uint64_t end);
   void unpark();
   void unwatch_unused(uint64_t start, uint64_t end);

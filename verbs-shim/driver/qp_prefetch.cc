@@ -1,6 +1,5 @@
 // What queue pairs ask the cache for before their turn (see driver.cc).
 #include "protocol/prefetch.h"
-
 #include "verbs-shim/driver/qp.h"
 
 namespace hostnic::driver {
