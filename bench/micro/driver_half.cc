@@ -64,7 +64,7 @@ class PlayedNic final : public driver::NicLink {
     QpStatus& status = channel_->qp_status(status_index);
     status.transmitted_psn.store(base.value(), std::memory_order_release);
     status.sequence.fetch_add(1);
-    status.base_psn = status.sack_end_psn = base.value();
+    status.una_psn = status.sack_end_psn = base.value();
     status.highest_acceptable_psn = (base + (kPeerWindow - 1)).value();
     ++status.ack_count;
     status.sequence.fetch_add(1);

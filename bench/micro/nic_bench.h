@@ -89,9 +89,9 @@ class NicBench {
   // Takes reports as a driver does. How many there were.
   uint32_t take_reports();
   // Of a QP's requests: all before it have been acknowledged.
-  Psn acknowledged(uint32_t qp = 0) { return Psn(segment_.qp_status(qp).base_psn); }
+  Psn acknowledged(uint32_t qp = 0) { return Psn(segment_.qp_status(qp).una_psn); }
   // The same of the first QP's answers.
-  Psn answered() { return Psn(segment_.qp_status(0).response_base_psn); }
+  Psn answered() { return Psn(segment_.qp_status(0).response_una_psn); }
   void poll() { nic_->poll(now_ns_ += 1000); }
   uint64_t counter(Counter counter) const { return nic_->counters().get(counter); }
 

@@ -13,32 +13,32 @@ void window_in_order(benchmark::State& state) {
   window.reset(Psn(0), kWindow);
   Psn psn;
   for (auto _ : measured(state)) {
-    if (window.classify(psn) != ReceiveWindow::Place::kFront) {
+    if (window.classify(psn) != ReceiveWindow::Place::kExpected) {
       state.SkipWithError("the next PSN is not at the front");
       return;
     }
     window.accept_in_order();
     psn += 1;
-    benchmark::DoNotOptimize(window.base());
+    benchmark::DoNotOptimize(window.expected());
   }
   report(state, state.iterations());
 }
 HOSTNIC_BENCHMARK(window_in_order);
 
-// All but the first of `range` PSNs arrive, then the first: the base slides over all of them.
+// All but the first of `range` PSNs arrive, then the first: the window advances over all of them.
 void window_hole_and_advance(benchmark::State& state) {
   const auto count = static_cast<uint32_t>(state.range(0));
   ReceiveWindow window;
   window.reset(Psn(0), kWindow);
   for (auto _ : measured(state)) {
-    const Psn base = window.base();
+    const Psn first = window.expected();
     for (uint32_t i = 1; i < count; ++i) {
-      if (window.classify(base + i) == ReceiveWindow::Place::kAhead) window.set(base + i);
+      if (window.classify(first + i) == ReceiveWindow::Place::kAhead) window.set(first + i);
     }
     window.accept_in_order();
-    while (window.front_received()) window.advance();
-    if (window.base() != base + count) {
-      state.SkipWithError("the base did not slide over what had arrived");
+    while (window.expected_received()) window.advance();
+    if (window.expected() != first + count) {
+      state.SkipWithError("the window did not advance over what had arrived");
       return;
     }
   }

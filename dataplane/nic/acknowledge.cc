@@ -40,9 +40,9 @@ uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
 // Everything before it has been received, for good. Under whole-message a message that is complete
 // may still wait to be placed (rule 8): the base covers what is.
 Psn Nic::Impl::ack_base(const QpContext& qp) const {
-  const Psn placed = qp.requests.window.base();
+  const Psn placed = qp.requests.window.expected();
   if (settings.policy != wire::Policy::kWholeMessage) return placed;
-  return before(placed, qp.messages.base()) ? placed : qp.messages.base();
+  return before(placed, qp.messages.promised()) ? placed : qp.messages.promised();
 }
 
 void Nic::Impl::send_acks() {
@@ -112,7 +112,7 @@ void Nic::Impl::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   const bool whole_messages = settings.policy == wire::Policy::kWholeMessage;
   // Any other NAK is about the front, and so acknowledges all before it.
   if (whole_messages && kind != wire::AckKind::kAck && !about_old_read)
-    qp.messages.promise(qp.requests.window.base());
+    qp.messages.promise(qp.requests.window.expected());
   wire::Packet p = plain_ack(settings, qp.dest_qpn, qp.qpn, ack_base(qp), qp.msn);
   p.aeth.kind = kind;
   if (kind == wire::AckKind::kNak)
@@ -124,7 +124,7 @@ void Nic::Impl::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   std::array<uint64_t, kBitmapWords> words;
   if (!whole_messages) {
     p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
-  } else if (p.sack.base == qp.messages.base()) {
+  } else if (p.sack.base == qp.messages.promised()) {
     p.sack.word_count =
         static_cast<uint8_t>(qp.messages.sack_words(qp.requests.window.end(), words));
   }

@@ -237,7 +237,7 @@ bool Nic::Impl::receive_response_bundle(QpContext& qp, const wire::Packet& first
                                         const ExternalPayload& payload) {
   ReceiveWindow& window = qp.responses.window;
   if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
-      window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kFront)
+      window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kExpected)
     return false;
   ResponseMiss miss = ResponseMiss::kNone;
   const LocalError error = place_response(qp, whole_of(first, payload), 1u + payload.packets_behind,

@@ -26,7 +26,7 @@ void clear_status(QpStatus& status) {
     std::fill(reinterpret_cast<std::byte*>(from), static_cast<std::byte*>(end), std::byte{0});
   };
   status.transmitted_psn.store(0, std::memory_order_relaxed);
-  clear(&status.base_psn, &status.credit_watched);
+  clear(&status.una_psn, &status.credit_watched);
   status.recv_completed.store(0, std::memory_order_relaxed);
   status.credit_watched.store(0, std::memory_order_relaxed);
   status.recv_bound.store(0, std::memory_order_relaxed);
@@ -271,7 +271,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
 void Nic::Impl::reset_request_status(QpContext& qp) {
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
-  status.base_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
+  status.una_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
   status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
   status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
 }

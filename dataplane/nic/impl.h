@@ -200,7 +200,7 @@ struct Nic::Impl final : public impair::PacketOps {
 
   // request.cc
   void receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  bool execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void note_message(QpContext& qp, const wire::Packet& p);
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);

@@ -102,13 +102,13 @@ uint32_t Nic::Impl::advance_windows() {
   advance_list.swap(advance_next);
   for (QpContext* qp : advance_list) {
     qp->on_advance_list = false;
-    if (qp->requests.window.front_received() && !qp->fatal) {
+    if (qp->requests.window.expected_received() && !qp->fatal) {
       // An atomic at the front may have to wait for many turns.
-      const Psn before = qp->requests.window.base();
+      const Psn before = qp->requests.window.expected();
       advance_requests(*qp);
-      if (qp->requests.window.base() != before || qp->fatal) owe_plain_ack(*qp);
+      if (qp->requests.window.expected() != before || qp->fatal) owe_plain_ack(*qp);
     }
-    if (qp->responses.window.front_received()) {
+    if (qp->responses.window.expected_received()) {
       advance_responses(*qp);
       report_responses(*qp);
     }
@@ -235,7 +235,7 @@ std::vector<std::string> Nic::describe_qps() const {
         "recv-sn {} epoch {}{}",
         impl_->settings.name, qp->qpn, type_name(qp->type), state_name(qp->state),
         qp->client->settings().client_id, ip_text(qp->dest_ip), qp->dest_qpn, qp->mtu_bytes,
-        qp->requests.window.base().value(), qp->requests.window.received_ahead(),
+        qp->requests.window.expected().value(), qp->requests.window.received_ahead(),
         qp->transmitted.value(), qp->acknowledged.value(), qp->recv_next_sn, qp->epoch,
         qp->fatal ? " refused its peer" : ""));
   }

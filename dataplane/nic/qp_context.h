@@ -58,7 +58,7 @@ struct ReceiveSpace {
   // how many.
   uint32_t pass_without_reordering(uint32_t limit) {
     if (reorder_slots != nullptr) return 0;
-    const uint32_t run = std::min(window.front_run(), limit);
+    const uint32_t run = std::min(window.expected_run(), limit);
     window.advance_over(run);
     return run;
   }

@@ -34,7 +34,7 @@ namespace hostnic {
   // What the first packet in RTR causes is the packet's business.
   const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
   if (!quiet || qp.fatal || p.policy != settings.policy || congestion_experienced(p) ||
-      window.has_hole() || window.classify(p.psn) != ReceiveWindow::Place::kFront)
+      window.has_hole() || window.classify(p.psn) != ReceiveWindow::Place::kExpected)
     return false;
   if (!place_write(qp, p, payload) &&
       execute(qp, p, payload, /*ahead=*/false).kind != RequestResult::kDone)

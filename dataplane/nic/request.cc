@@ -111,8 +111,8 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
     return;
   }
   switch (where) {
-    case Place::kFront: {
-      if (!place_write(qp, p, payload_of(packet, p)) && !execute_front(qp, p, packet)) return;
+    case Place::kExpected: {
+      if (!place_write(qp, p, payload_of(packet, p)) && !execute_expected(qp, p, packet)) return;
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
       if (!p.more) ++qp.msn;
@@ -150,7 +150,7 @@ void Nic::Impl::receive_request(QpContext& qp, const wire::Packet& p, rte_mbuf* 
 }
 
 // Anything but a WRITE that place_write() takes. False: it stays the front.
-bool Nic::Impl::execute_front(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+bool Nic::Impl::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
     if (enter_reorder_buffer(qp.requests, p, packet)) {
       qp.requests.window.set(p.psn);
@@ -498,12 +498,12 @@ void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p,
 void Nic::Impl::advance_requests(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kAdvanceBudget;
-  while (space.window.front_received() && budget-- != 0 && !qp.fatal) {
+  while (space.window.expected_received() && budget-- != 0 && !qp.fatal) {
     if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
       budget -= passed - 1;
       continue;
     }
-    const Psn psn = space.window.base();
+    const Psn psn = space.window.expected();
     const ReorderSlot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);
@@ -529,8 +529,8 @@ void Nic::Impl::advance_requests(QpContext& qp) {
     }
     space.window.advance();
   }
-  space.early_writes.release_before(early_write_pool, space.window.base());
-  if (space.window.front_received() && !qp.fatal) advance_later(qp);
+  space.early_writes.release_before(early_write_pool, space.window.expected());
+  if (space.window.expected_received() && !qp.fatal) advance_later(qp);
 }
 
 void Nic::Impl::advance_later(QpContext& qp) {

@@ -62,7 +62,7 @@ void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
     bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }
   qp.acknowledged = sack.base;
-  status.base_psn = sack.base.value();
+  status.una_psn = sack.base.value();
   if (distance(Psn(status.sack_end_psn), sack.base) > 0) status.sack_end_psn = sack.base.value();
   if (distance(Psn(status.highest_acceptable_psn), sack.highest_acceptable) > 0) {
     status.highest_acceptable_psn = sack.highest_acceptable.value();
@@ -125,7 +125,7 @@ void Nic::Impl::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
   if (congestion_experienced(p)) qp.response_congestion_seen = true;
   const Place where = space.window.classify(p.psn);
   switch (where) {
-    case Place::kFront:
+    case Place::kExpected:
     case Place::kAhead:
       break;
     case Place::kBeyond:
@@ -216,12 +216,12 @@ LocalError Nic::Impl::place_response(QpContext& qp, const wire::Packet& p, uint3
 void Nic::Impl::advance_responses(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
   uint32_t budget = kAdvanceBudget;
-  while (space.window.front_received() && budget-- != 0) {
+  while (space.window.expected_received() && budget-- != 0) {
     if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
       budget -= passed - 1;
       continue;
     }
-    const Psn psn = space.window.base();
+    const Psn psn = space.window.expected();
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);
       ResponseMiss miss = ResponseMiss::kNone;
@@ -236,8 +236,8 @@ void Nic::Impl::advance_responses(QpContext& qp) {
     }
     space.window.advance();
   }
-  space.early_writes.release_before(early_write_pool, space.window.base());
-  if (space.window.front_received()) advance_later(qp);
+  space.early_writes.release_before(early_write_pool, space.window.expected());
+  if (space.window.expected_received()) advance_later(qp);
 }
 
 // Makes the response window visible to the driver.
@@ -250,7 +250,7 @@ void Nic::Impl::publish_responses(QpContext& qp) {
   if (!qp.responses_changed) return;
   qp.responses_changed = false;
   QpStatusUpdate update(*qp.status);
-  qp.status->response_base_psn = qp.responses.window.base().value();
+  qp.status->response_una_psn = qp.responses.window.expected().value();
   qp.status->response_epoch = qp.epoch;
   qp.status->responses_ahead = qp.responses.window.received_ahead();
   if (port.backlog() || std::exchange(qp.response_congestion_seen, false))
@@ -274,7 +274,7 @@ void Nic::Impl::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   ReceiveSpace& space = qp.responses;
   const uint32_t window = space.window.window();
   for (uint32_t i = 0; i < window && space.reorder_slots != nullptr; ++i) {
-    const Psn psn = space.window.base() + i;
+    const Psn psn = space.window.expected() + i;
     if (distance(keep_until, psn) >= 0) rte_pktmbuf_free(release_reorder_slot(space, psn).packet());
   }
   space.window.forget_from(keep_until);

@@ -293,7 +293,7 @@ void Nic::Impl::settle_unreliable(QpContext& qp, Psn next) {
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
   qp.acknowledged = next;
-  status.base_psn = status.sack_end_psn = next.value();
+  status.una_psn = status.sack_end_psn = next.value();
   status.highest_acceptable_psn = (next + (kWindowLimit - 1)).value();
   ++status.ack_count;
   report(qp);

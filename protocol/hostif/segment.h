@@ -160,7 +160,7 @@ struct QpStatus {
                                 // before it reads the status
   std::atomic<uint32_t> transmitted_psn;  // next request PSN that was never transmitted
   std::atomic<uint32_t> recv_completed;   // receive completions written, absolute
-  uint32_t base_psn;                      // requests acknowledged: all before it
+  uint32_t una_psn;                       // requests acknowledged: all before it
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit
   uint32_t has_credit;
@@ -171,14 +171,14 @@ struct QpStatus {
   uint32_t echo_psn;  // echo of the newest ACK: which packet, which attempt
   uint32_t echo_attempt;
   uint32_t echo_count;
-  uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after base_psn
+  uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after una_psn
   alignas(64) uint32_t nak_psn;
   uint32_t nak_sn;     // RNR: the receive SN that is missing; else: the PSN that was refused
   uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
   uint32_t mark_count;
-  uint32_t spurious_count;     // resends that the peer reported as duplicates
-  uint32_t response_base_psn;  // READ and atomic responses placed: all before it
-  uint32_t local_error;        // LocalError, about work at local_error_psn
+  uint32_t spurious_count;    // resends that the peer reported as duplicates
+  uint32_t response_una_psn;  // READ and atomic responses placed: all before it
+  uint32_t local_error;       // LocalError, about work at local_error_psn
   uint32_t local_error_psn;
   uint32_t
       response_error;  // LocalError when placing a response; READ number in response_error_read
@@ -191,7 +191,7 @@ struct QpStatus {
                                          // doorbell
   std::atomic<uint32_t> recv_bound;      // receives taken from the shared receive queue, absolute;
                                          // which they are, the ring of names says
-  uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond base_psn
+  uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond una_psn
   uint64_t response_bitmap[kBitmapWords];  // the same for responses
 
   // --- Driver part.

@@ -77,9 +77,9 @@ class EarlyWrites {
     return true;
   }
 
-  // The base passed everything before `base`: what those PSNs wrote can't be late any more.
-  void release_before(EarlyWritePool& pool, Psn base) {
-    const Psn to = broken(Fault::early_write_forgotten) ? base + 1 : base;
+  // The window passed everything before `expected`: what those PSNs wrote can't be late any more.
+  void release_before(EarlyWritePool& pool, Psn expected) {
+    const Psn to = broken(Fault::early_write_forgotten) ? expected + 1 : expected;
     release_if(pool, [to](const EarlyWrite& range) { return before(range.last, to); });
   }
   // What PSNs from `psn` on wrote does not count any more (a new epoch of READ answers).

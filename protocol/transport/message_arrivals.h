@@ -23,40 +23,40 @@ class MessageArrivals {
   // `window`: a power of two up to kWindowLimit, in PSNs.
   void reset(Psn first, uint32_t window) {
     arrivals_.assign(window, Arrival{});
-    base_ = first;
+    promised_ = first;
     counted_ = 0;
   }
 
   // The oldest message that is not complete begins here.
-  Psn base() const { return base_; }
+  Psn promised() const { return promised_; }
 
   // A packet that the window has accepted, now or before: a repetition counts for its own attempt.
   void note(Psn psn, bool cont, bool more, uint8_t attempt) {
-    const int32_t offset = distance(base_, psn);
+    const int32_t offset = distance(promised_, psn);
     if (offset < 0 || offset >= static_cast<int32_t>(arrivals_.size())) return;
     if (offset < static_cast<int32_t>(counted_) && at(psn).attempt != attempt) counted_ = 0;
     at(psn) = {true, cont, more, attempt};
     while (front_complete()) {
-      for (uint32_t i = 0; i < counted_; ++i) at(base_ + i) = {};
-      base_ += counted_;
+      for (uint32_t i = 0; i < counted_; ++i) at(promised_ + i) = {};
+      promised_ += counted_;
       counted_ = 0;
     }
   }
 
-  // Everything before `base` is promised all the same: a NAK says so.
-  void promise(Psn base) {
-    while (before(base_, base)) {
-      at(base_) = {};
-      base_ += 1;
+  // Everything before `end` is promised all the same: a NAK says so.
+  void promise(Psn end) {
+    while (before(promised_, end)) {
+      at(promised_) = {};
+      promised_ += 1;
       counted_ = 0;
     }
   }
 
-  // As ReceiveWindow::sack_words(), with the bits of complete messages beyond base() only. `end`:
-  // nothing at or after it has been received.
+  // As ReceiveWindow::sack_words(), with the bits of complete messages beyond promised() only.
+  // `end`: nothing at or after it has been received.
   uint32_t sack_words(Psn end, std::array<uint64_t, kBitmapWords>& out) const {
     uint32_t words = 0;
-    const auto span = static_cast<uint32_t>(std::max(distance(base_, end), 0));
+    const auto span = static_cast<uint32_t>(std::max(distance(promised_, end), 0));
     for (uint32_t start = 0; start < span;) {
       uint32_t count = 0;
       const bool complete = message_at(start, span, count);
@@ -81,9 +81,9 @@ class MessageArrivals {
 
   // Counts on from where the front message's last look stopped.
   bool front_complete() {
-    const Arrival& first = at(base_);
+    const Arrival& first = at(promised_);
     while (counted_ < arrivals_.size() / 2) {
-      const Arrival& a = at(base_ + counted_);
+      const Arrival& a = at(promised_ + counted_);
       if (!a.received) return false;
       if (a.attempt != first.attempt && !broken(Fault::message_promised_early)) return false;
       ++counted_;
@@ -92,13 +92,13 @@ class MessageArrivals {
     return true;
   }
 
-  // The message, or what there is of it, that begins `start` PSNs beyond base(): its length, and
-  // whether all of it came in one attempt.
+  // The message, or what there is of it, that begins `start` PSNs beyond promised(): its length,
+  // and whether all of it came in one attempt.
   bool message_at(uint32_t start, uint32_t span, uint32_t& count) const {
-    const Arrival& first = at(base_ + start);
+    const Arrival& first = at(promised_ + start);
     bool whole = true;
     for (count = 1; start + count <= span; ++count) {
-      const Arrival& a = at(base_ + (start + count - 1));
+      const Arrival& a = at(promised_ + (start + count - 1));
       if (count != 1 && a.received && !a.cont) break;  // the next one begins: the end is missing
       whole = whole && a.received && a.attempt == first.attempt;
       if (a.received && !a.more) return whole;
@@ -108,7 +108,7 @@ class MessageArrivals {
   }
 
   std::vector<Arrival> arrivals_;
-  Psn base_;
+  Psn promised_;
   uint32_t counted_ = 0;  // PSNs of the front message known to be there
 };
 

@@ -1,6 +1,6 @@
-// The receiver's view of one PSN space: the base (oldest missing PSN, the "front") and a bitmap of
-// what arrived beyond it (TRANSPORT.md rules 5..8). Bits live in a ring indexed by PSN, so sliding
-// never shifts memory.
+// The receiver's view of one PSN space: the expected PSN (the oldest missing one) and a bitmap of
+// what arrived beyond it (TRANSPORT.md rules 5..8). Bits live in a ring indexed by PSN, so
+// advancing never shifts memory.
 #pragma once
 
 #include <algorithm>
@@ -51,88 +51,91 @@ class PsnBits {
 class ReceiveWindow {
  public:
   enum class Place : uint8_t {
-    kFront,     // the oldest missing PSN
+    kExpected,  // the oldest missing PSN
     kAhead,     // inside the window, not yet received, something before it is missing
-    kReceived,  // inside the window, already received: a duplicate of a packet ahead of the base
-    kOld,       // before the base: a duplicate
+    kReceived,  // inside the window, already received: a duplicate of a packet ahead of the
+                // expected PSN
+    kOld,       // before the expected PSN: a duplicate
     kBeyond,    // outside the window: to be dropped unset
   };
 
-  void reset(Psn base, uint32_t window) {
-    base_ = base;
+  void reset(Psn expected, uint32_t window) {
+    expected_ = expected;
     window_ = window;
     ahead_ = 0;
     span_ = 0;
     bits_.reset();
   }
 
-  Psn base() const { return base_; }
+  Psn expected() const { return expected_; }
   uint32_t window() const { return window_; }
-  Psn highest_acceptable() const { return base_ + (window_ - 1); }
-  // True while something beyond the base has been received.
+  Psn highest_acceptable() const { return expected_ + (window_ - 1); }
+  // True while something beyond the expected PSN has been received.
   bool has_hole() const { return ahead_ != 0; }
   // Whether nothing at or after `psn`, which is inside the window, has been received.
-  bool beyond_all(Psn psn) const { return static_cast<uint32_t>(distance(base_, psn)) >= span_; }
+  bool beyond_all(Psn psn) const {
+    return static_cast<uint32_t>(distance(expected_, psn)) >= span_;
+  }
   // Nothing at or after it has been received.
-  Psn end() const { return base_ + span_; }
-  // How many PSNs beyond the base have been received.
+  Psn end() const { return expected_ + span_; }
+  // How many PSNs beyond the expected PSN have been received.
   uint32_t received_ahead() const { return ahead_; }
 
   Place classify(Psn psn) const {
-    const int32_t d = distance(base_, psn);
+    const int32_t d = distance(expected_, psn);
     // Without a hole no bit is set, and the bitmap need not be in the cache.
-    if (d == 0) return ahead_ != 0 && bits_.test(psn) ? Place::kReceived : Place::kFront;
+    if (d == 0) return ahead_ != 0 && bits_.test(psn) ? Place::kReceived : Place::kExpected;
     if (d < 0) return Place::kOld;
     if (static_cast<uint32_t>(d) >= window_ && !broken(Fault::receive_window_ignored))
       return Place::kBeyond;
     return bits_.test(psn) ? Place::kReceived : Place::kAhead;
   }
 
-  // Marks a PSN that classify() called kFront or kAhead. A set bit is never undone, except by
+  // Marks a PSN that classify() called kExpected or kAhead. A set bit is never undone, except by
   // forget_from().
   void set(Psn psn) {
     bits_.set(psn);
     ++ahead_;
-    const auto d = static_cast<uint32_t>(distance(base_, psn)) + 1;
+    const auto d = static_cast<uint32_t>(distance(expected_, psn)) + 1;
     if (d > span_) span_ = d;
   }
-  // Whether the front has been received, so that advance() may pass it.
-  bool front_received() const {
-    if (broken(Fault::advance_too_far) && ahead_ != 0 && bits_.test(base_ + 1)) return true;
-    return ahead_ != 0 && bits_.test(base_);
+  // Whether the expected PSN has been received, so that advance() may pass it.
+  bool expected_received() const {
+    if (broken(Fault::advance_too_far) && ahead_ != 0 && bits_.test(expected_ + 1)) return true;
+    return ahead_ != 0 && bits_.test(expected_);
   }
   void advance() {
-    bits_.clear(base_);
+    bits_.clear(expected_);
     --ahead_;
-    base_ += 1;
+    expected_ += 1;
     if (span_ != 0) --span_;
   }
-  // How many PSNs from the front on have been received in a row, up to 64; advance_over() passes
-  // that many at once.
-  uint32_t front_run() const {
+  // How many PSNs from the expected one on have been received in a row, up to 64; advance_over()
+  // passes that many at once.
+  uint32_t expected_run() const {
     if (broken(Fault::advance_too_far) || broken(Fault::bitmap_bit_ignored))
-      return front_received() ? 1 : 0;
-    return ahead_ == 0 ? 0 : static_cast<uint32_t>(std::countr_one(bits_.extract(base_)));
+      return expected_received() ? 1 : 0;
+    return ahead_ == 0 ? 0 : static_cast<uint32_t>(std::countr_one(bits_.extract(expected_)));
   }
   void advance_over(uint32_t run) {
     if (run == 0) return;
-    bits_.clear_run(base_, run);
+    bits_.clear_run(expected_, run);
     ahead_ -= run;
-    base_ += run;
+    expected_ += run;
     span_ -= std::min(span_, run);
   }
-  // The front, or more, arrived in order and nothing was ahead: the common case, without touching
-  // the bitmap.
+  // The expected PSN, or more, arrived in order and nothing was ahead: the common case, without
+  // touching the bitmap.
   void accept_in_order(uint32_t packets = 1) {
-    base_ += packets;
+    expected_ += packets;
     span_ -= std::min(span_, packets);
   }
 
   // READ responses of an older epoch: everything from `psn` on counts as not received (rule 18).
   void forget_from(Psn psn) {
-    const int32_t keep = distance(base_, psn);
+    const int32_t keep = distance(expected_, psn);
     for (int32_t d = keep < 0 ? 0 : keep; d < static_cast<int32_t>(span_); ++d) {
-      const Psn p = base_ + static_cast<uint32_t>(d);
+      const Psn p = expected_ + static_cast<uint32_t>(d);
       if (bits_.test(p)) {
         bits_.clear(p);
         --ahead_;
@@ -141,22 +144,22 @@ class ReceiveWindow {
     if (keep < static_cast<int32_t>(span_)) span_ = keep < 0 ? 0 : static_cast<uint32_t>(keep);
   }
 
-  // Writes the bitmap for an ACK: bit k of the whole is base + k. Returns the number of words
+  // Writes the bitmap for an ACK: bit k of the whole is expected() + k. Returns the number of words
   // needed (0: no hole).
   uint32_t sack_words(std::array<uint64_t, kBitmapWords>& out) const {
     if (ahead_ == 0) return 0;
     const uint32_t count = (span_ + 63) / 64;
-    for (uint32_t i = 0; i < count; ++i) out[i] = bits_.extract(base_ + i * 64);
+    for (uint32_t i = 0; i < count; ++i) out[i] = bits_.extract(expected_ + i * 64);
     if (const uint32_t rest = span_ % 64; rest != 0) out[count - 1] &= (uint64_t{1} << rest) - 1;
     return count;
   }
   const PsnBits& bits() const { return bits_; }
 
  private:
-  Psn base_;
+  Psn expected_;
   uint32_t window_ = kInitialWindow;
   uint32_t ahead_ = 0;  // bits set
-  uint32_t span_ = 0;   // distance from the base to the highest set bit, plus one
+  uint32_t span_ = 0;   // distance from the expected PSN to the highest set bit, plus one
   PsnBits bits_;
 };
 

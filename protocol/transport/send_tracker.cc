@@ -55,12 +55,12 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
   last_send_ns_ = now_ns;
 }
 
-uint32_t SendTracker::on_ack(Psn base, const PsnBits& acked, TimeNs answered_before_ns) {
-  return on_ack(base, &acked, answered_before_ns);
+uint32_t SendTracker::on_ack(Psn new_una, const PsnBits& acked, TimeNs answered_before_ns) {
+  return on_ack(new_una, &acked, answered_before_ns);
 }
 
-uint32_t SendTracker::on_ack(Psn base, const PsnBits* acked, TimeNs answered_before_ns) {
-  const int32_t advance = distance(una_, base);
+uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns) {
+  const int32_t advance = distance(una_, new_una);
   if (advance < 0 && !broken(Fault::stale_ack_taken)) return 0;
   if (advance > distance(una_, next_)) return 0;
   uint32_t newly = 0;
@@ -77,7 +77,7 @@ uint32_t SendTracker::on_ack(Psn base, const PsnBits* acked, TimeNs answered_bef
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
   }
-  una_ = base;
+  una_ = new_una;
   if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
   if (threshold_ > kMinThreshold && ++quiet_acks_ >= kDecayAfterAcks) {
     quiet_acks_ = 0;
@@ -299,7 +299,7 @@ void SendTracker::mark_lost(Psn psn) { mark_unit(psn, /*guessed=*/true); }
 // Also what has been acknowledged ahead: the receiver's base does not move, so something about it
 // has not arrived. Of a whole message that is all of it, for a late duplicate of another attempt
 // may have spoilt what was complete.
-void SendTracker::mark_front_lost() {
+void SendTracker::mark_una_lost() {
   if (in_flight() == 0) return;
   Psn first = una_;
   uint32_t count = 1;
@@ -317,7 +317,7 @@ void SendTracker::mark_front_lost() {
 
 void SendTracker::mark_all_lost() {
   for (uint32_t i = 0, n = in_flight(); i < n; ++i) mark_lost(una_ + i);
-  mark_front_lost();
+  mark_una_lost();
 }
 
 bool SendTracker::find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
@@ -342,7 +342,7 @@ void SendTracker::mark_first_lost(uint32_t count) {
     mark_lost(una_ + i);
     --count;
   }
-  mark_front_lost();
+  mark_una_lost();
 }
 
 Psn SendTracker::last_unacknowledged() const {

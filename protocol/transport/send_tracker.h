@@ -93,16 +93,16 @@ class SendTracker {
   // number (modulo 4).
   void on_resend(Psn first, uint32_t count, TimeNs now_ns);
 
-  // An ACK, or what stands for one: everything before `base` arrived, and the bits of `acked`
+  // An ACK, or what stands for one: everything before `new_una` arrived, and the bits of `acked`
   // beyond it (a whole snapshot: a bit may go away again only through rewind()). `echo`: the
-  // packet that the receiver answered, with its attempt, when known. An impossible one (base
-  // outside [una, next]) changes nothing. Resends from `answered_before_ns` or earlier count as
+  // packet that the receiver answered, with its attempt, when known. An impossible one (`new_una`
+  // outside [una(), next()]) changes nothing. Resends from `answered_before_ns` or earlier count as
   // what arrived; later ones may have been overtaken by the answer to an earlier transmission
   // (RACK). Returns how many PSNs became acknowledged.
-  uint32_t on_ack(Psn base, const PsnBits& acked, TimeNs answered_before_ns = 0);
+  uint32_t on_ack(Psn new_una, const PsnBits& acked, TimeNs answered_before_ns = 0);
   // The same where no bit is set.
-  uint32_t on_ack(Psn base, TimeNs answered_before_ns = 0) {
-    return on_ack(base, nullptr, answered_before_ns);
+  uint32_t on_ack(Psn new_una, TimeNs answered_before_ns = 0) {
+    return on_ack(new_una, nullptr, answered_before_ns);
   }
   // The newest ACK echoes this very transmission: loss detection may count on it even if
   // it was a resend.
@@ -130,7 +130,7 @@ class SendTracker {
   void mark_all_lost();
   // The same for the oldest `count` of them.
   void mark_first_lost(uint32_t count);
-  void mark_front_lost();
+  void mark_una_lost();
   // Makes one PSN due for resending (RNR, probe).
   void mark_lost(Psn psn);
 
@@ -174,7 +174,7 @@ class SendTracker {
       newest_arrived_sent_ns_ = s.sent_ns;
     }
   }
-  uint32_t on_ack(Psn base, const PsnBits* acked, TimeNs answered_before_ns);
+  uint32_t on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns);
   uint32_t take_bits(const PsnBits& acked, TimeNs answered_before_ns);
   bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
   TimeNs first_overdue_ns(uint64_t srtt_ns) const;

@@ -178,13 +178,13 @@ class Run {
   void acknowledge(uint32_t number) {
     QpStatus& status = nic_.channel().qp_status(number);
     status.sequence.fetch_add(1);
-    status.base_psn = (status.base_psn + input_.below(20)) & 0xffffff;
-    status.sack_end_psn = (status.base_psn + input_.below(40)) & 0xffffff;
-    status.sack[status.base_psn / 64 % kBitmapWords] = input_.take<uint64_t>();
-    status.highest_acceptable_psn = (status.base_psn + input_.below(80)) & 0xffffff;
-    status.response_base_psn = (status.response_base_psn + input_.below(6)) & 0xffffff;
+    status.una_psn = (status.una_psn + input_.below(20)) & 0xffffff;
+    status.sack_end_psn = (status.una_psn + input_.below(40)) & 0xffffff;
+    status.sack[status.una_psn / 64 % kBitmapWords] = input_.take<uint64_t>();
+    status.highest_acceptable_psn = (status.una_psn + input_.below(80)) & 0xffffff;
+    status.response_una_psn = (status.response_una_psn + input_.below(6)) & 0xffffff;
     ++status.ack_count;
-    status.transmitted_psn.store((status.base_psn + input_.below(30)) & 0xffffff);
+    status.transmitted_psn.store((status.una_psn + input_.below(30)) & 0xffffff);
     status.sequence.fetch_add(1);
     send_report(number, 0x10010 + number);
   }

@@ -246,7 +246,7 @@ TEST(Rules, Rule22_StaleAndImpossibleAcksChangeNothing) {
   for (rte_mbuf* ack : {stale, ahead, far_ahead}) pair.world.wire().inject(0, ack);
   pair.world.run_for(100 * kMicrosecond);
   EXPECT_EQ(pair.near_counter(Counter::acks_received), 4u);
-  EXPECT_EQ(pair.near->host->channel().qp_status(0).base_psn, 0u) << "the NIC's half";
+  EXPECT_EQ(pair.near->host->channel().qp_status(0).una_psn, 0u) << "the NIC's half";
   EXPECT_TRUE(pair.sent(1, kMicrosecond).empty());
   EXPECT_EQ(driver::packets_in_flight(*pair.near->qp), 4u);
   pair.world.cut(1, false);

@@ -45,8 +45,8 @@ Effect effect_of(Pair& pair) {
   for (const Endpoint* end : {pair.near.get(), pair.far.get()}) {
     const QpStatus& status = end->host->channel().qp_status(0);
     effect.psns.push_back(status.transmitted_psn.load());
-    effect.psns.push_back(status.base_psn);
-    effect.psns.push_back(status.response_base_psn);
+    effect.psns.push_back(status.una_psn);
+    effect.psns.push_back(status.response_una_psn);
   }
   for (const Memory* memory : {&pair.local, &pair.remote})
     effect.memory.insert(effect.memory.end(), memory->data(), memory->data() + Pair::kBytes);

@@ -68,11 +68,11 @@ class FakeNic final : public NicLink {
                    const PsnBits& ahead = {}, uint32_t span = 0) {
     QpStatus& c = qp_status();
     c.sequence.fetch_add(1);
-    c.base_psn = base.value();
+    c.una_psn = base.value();
     c.sack_end_psn = (base + span).value();
     std::copy(ahead.words().begin(), ahead.words().end(), c.sack);
     c.highest_acceptable_psn = (base + (peer_window - 1)).value();
-    c.response_base_psn = response_base.value();
+    c.response_una_psn = response_base.value();
     ++c.ack_count;
     c.sequence.fetch_add(1);
     if (c.dirty.exchange(1) != 0) return;

@@ -89,7 +89,7 @@ TEST(EarlyWrites, ExhaustedPoolRefusesButStillMerges) {
   EXPECT_FALSE(mine.add(none, Psn(1), 1, 0, 1));
 }
 
-TEST(EarlyWrites, ReleaseFollowsTheBase) {
+TEST(EarlyWrites, ReleaseFollowsTheExpectedPsn) {
   EarlyWritePool pool(8);
   EarlyWrites ranges;
   ASSERT_TRUE(ranges.add(pool, Psn(0xfffffe), 1, 0, 10));

@@ -29,20 +29,20 @@ class Rule30_MessageArrivals : public testing::Test {
 TEST_F(Rule30_MessageArrivals, OnlyWholeMessagesArePromised) {
   note(0, 0, 3);
   note(2, 0, 3);
-  EXPECT_EQ(arrivals_.base(), at(0));
+  EXPECT_EQ(arrivals_.promised(), at(0));
   note(1, 0, 3);
-  EXPECT_EQ(arrivals_.base(), at(3)) << "in any order";
+  EXPECT_EQ(arrivals_.promised(), at(3)) << "in any order";
 }
 
 TEST_F(Rule30_MessageArrivals, PacketsOfTwoAttemptsDoNotMakeAMessage) {
   note(0, 0, 3);
   note(1, 0, 3);
   note(2, 0, 3, 1);
-  EXPECT_EQ(arrivals_.base(), at(0));
+  EXPECT_EQ(arrivals_.promised(), at(0));
   note(0, 0, 3, 1);
-  EXPECT_EQ(arrivals_.base(), at(0));
+  EXPECT_EQ(arrivals_.promised(), at(0));
   note(1, 0, 3, 1);
-  EXPECT_EQ(arrivals_.base(), at(3));
+  EXPECT_EQ(arrivals_.promised(), at(3));
 }
 
 TEST_F(Rule30_MessageArrivals, ALaterCompleteMessageIsAdvertised) {
@@ -51,7 +51,7 @@ TEST_F(Rule30_MessageArrivals, ALaterCompleteMessageIsAdvertised) {
   note(5, 5, 2);   // 6 is missing
   EXPECT_EQ(sack(6), 0b11000u);
   note_all(0, 3, 1);
-  EXPECT_EQ(arrivals_.base(), at(5));
+  EXPECT_EQ(arrivals_.promised(), at(5));
   EXPECT_EQ(sack(6), 0u);
 }
 
@@ -63,22 +63,22 @@ TEST_F(Rule30_MessageArrivals, AMessageWhoseEndIsMissingDoesNotSwallowTheNext) {
 
 TEST_F(Rule30_MessageArrivals, LongMessagesArePromisedInHalfWindows) {
   for (uint32_t i = 0; i < 15; ++i) note(i, 0, 100);
-  EXPECT_EQ(arrivals_.base(), at(0));
+  EXPECT_EQ(arrivals_.promised(), at(0));
   note(15, 0, 100);
-  EXPECT_EQ(arrivals_.base(), at(16));
+  EXPECT_EQ(arrivals_.promised(), at(16));
   for (uint32_t i = 16; i < 100; ++i) note(i, 0, 100);
-  EXPECT_EQ(arrivals_.base(), at(100));
+  EXPECT_EQ(arrivals_.promised(), at(100));
 }
 
 TEST_F(Rule30_MessageArrivals, ANakPromisesWhatIsBeforeIt) {
   note(1, 0, 4);
   arrivals_.promise(at(4));
-  EXPECT_EQ(arrivals_.base(), at(4));
+  EXPECT_EQ(arrivals_.promised(), at(4));
   note(0, 0, 4);    // old
   note(40, 40, 1);  // beyond the window
-  EXPECT_EQ(arrivals_.base(), at(4));
+  EXPECT_EQ(arrivals_.promised(), at(4));
   note_all(4, 1);
-  EXPECT_EQ(arrivals_.base(), at(5));
+  EXPECT_EQ(arrivals_.promised(), at(5));
 }
 
 }  // namespace

@@ -15,25 +15,25 @@ using Place = ReceiveWindow::Place;
 // Counts PSNs in 64 bits, so that nothing wraps; window() maps them to 24 bits.
 class Reference {
  public:
-  Reference(uint64_t base, uint32_t window) : base_(base), window_(window) {}
+  Reference(uint64_t expected, uint32_t window) : expected_(expected), window_(window) {}
 
-  uint64_t base() const { return base_; }
+  uint64_t expected() const { return expected_; }
   bool received(uint64_t psn) const { return received_.contains(psn); }
   size_t ahead() const { return received_.size(); }
   Place classify(uint64_t psn) const {
-    if (psn < base_) return Place::kOld;
-    if (psn >= base_ + window_) return Place::kBeyond;
+    if (psn < expected_) return Place::kOld;
+    if (psn >= expected_ + window_) return Place::kBeyond;
     if (received(psn)) return Place::kReceived;
-    return psn == base_ ? Place::kFront : Place::kAhead;
+    return psn == expected_ ? Place::kExpected : Place::kAhead;
   }
   void set(uint64_t psn) { received_.insert(psn); }
-  void advance() { received_.erase(base_++); }
+  void advance() { received_.erase(expected_++); }
   void forget_from(uint64_t psn) { received_.erase(received_.lower_bound(psn), received_.end()); }
   // One past the highest received PSN.
-  uint64_t end() const { return received_.empty() ? base_ : *received_.rbegin() + 1; }
+  uint64_t end() const { return received_.empty() ? expected_ : *received_.rbegin() + 1; }
 
  private:
-  uint64_t base_;
+  uint64_t expected_;
   uint32_t window_;
   std::set<uint64_t> received_;
 };
@@ -44,11 +44,11 @@ void expect_same_sack(const ReceiveWindow& window, const Reference& reference) {
   std::array<uint64_t, kBitmapWords> words;
   words.fill(0xdeadbeefdeadbeef);
   const uint32_t count = window.sack_words(words);
-  const auto span = static_cast<uint32_t>(reference.end() - reference.base());
+  const auto span = static_cast<uint32_t>(reference.end() - reference.expected());
   ASSERT_EQ(count, (span + 63) / 64);
   for (uint32_t i = 0; i < count * 64; ++i) {
-    ASSERT_EQ(words[i / 64] >> (i % 64) & 1, reference.received(reference.base() + i) ? 1u : 0u)
-        << "bit " << i << " of " << count << " words, base " << reference.base();
+    ASSERT_EQ(words[i / 64] >> (i % 64) & 1, reference.received(reference.expected() + i) ? 1u : 0u)
+        << "bit " << i << " of " << count << " words, expected " << reference.expected();
   }
   for (uint32_t i = count; i < kBitmapWords; ++i) {
     ASSERT_EQ(words[i], 0xdeadbeefdeadbeef) << "word " << i << " is not the ACK's";
@@ -61,19 +61,19 @@ TEST(ReceiveWindow, ClassifiesEveryDistanceOfAnEmptyWindow) {
     window.reset(Psn(0xfffff0), size);
     for (int32_t d = -8192; d <= 8192; ++d) {
       const Place expected = d < 0                            ? Place::kOld
-                             : d == 0                         ? Place::kFront
+                             : d == 0                         ? Place::kExpected
                              : d < static_cast<int32_t>(size) ? Place::kAhead
                                                               : Place::kBeyond;
-      ASSERT_EQ(window.classify(window.base() + static_cast<uint32_t>(d)), expected)
+      ASSERT_EQ(window.classify(window.expected() + static_cast<uint32_t>(d)), expected)
           << "window " << size << ", distance " << d;
     }
-    EXPECT_EQ(window.classify(window.base() + 0x7fffff), Place::kBeyond) << "farthest ahead";
-    EXPECT_EQ(window.classify(window.base() + 0x800000), Place::kOld) << "farthest behind";
-    EXPECT_EQ(window.highest_acceptable(), window.base() + (size - 1));
+    EXPECT_EQ(window.classify(window.expected() + 0x7fffff), Place::kBeyond) << "farthest ahead";
+    EXPECT_EQ(window.classify(window.expected() + 0x800000), Place::kOld) << "farthest behind";
+    EXPECT_EQ(window.highest_acceptable(), window.expected() + (size - 1));
   }
 }
 
-// In a window as large as the bitmap ring, the bit of base + 4096 is the bit of base.
+// In a window as large as the bitmap ring, the bit of expected + 4096 is the bit of expected.
 TEST(ReceiveWindow, RingAliasesAreNotDuplicates) {
   ReceiveWindow window;
   window.reset(Psn(100), kWindowLimit);
@@ -102,14 +102,14 @@ TEST(ReceiveWindow, WrapsAtEveryAlignment) {
     expect_same_sack(window, reference);
     window.set(wrapped(start));
     reference.set(start);
-    while (window.front_received()) {
-      ASSERT_TRUE(reference.received(reference.base()));
+    while (window.expected_received()) {
+      ASSERT_TRUE(reference.received(reference.expected()));
       window.advance();
       reference.advance();
       expect_same_sack(window, reference);
     }
-    ASSERT_FALSE(reference.received(reference.base()));
-    ASSERT_EQ(window.base(), wrapped(reference.base()));
+    ASSERT_FALSE(reference.received(reference.expected()));
+    ASSERT_EQ(window.expected(), wrapped(reference.expected()));
   }
 }
 
@@ -130,18 +130,18 @@ TEST_P(RandomWindow, BehavesAsTheReference) {
     for (uint32_t step = 0; step < 8 * size + 2000; ++step) {
       // Next packets with gaps, the missing front, or anything around the window.
       const uint32_t kind = below(8);
-      const uint64_t psn = kind == 0  ? reference.base() + below(size + size / 2) - size / 4
-                           : kind < 4 ? reference.base()
+      const uint64_t psn = kind == 0  ? reference.expected() + below(size + size / 2) - size / 4
+                           : kind < 4 ? reference.expected()
                                       : reference.end() + below(8) / (8 - loss_in_8);
       const auto exact_end = [&] {
-        return forgotten_from <= std::max(reference.base(), reference.end());
+        return forgotten_from <= std::max(reference.expected(), reference.end());
       };
       const Place place = window.classify(wrapped(psn));
       ASSERT_EQ(place, reference.classify(psn)) << "step " << step << " PSN " << psn;
-      if (place == Place::kFront && !window.has_hole()) {
+      if (place == Place::kExpected && !window.has_hole()) {
         window.accept_in_order();
         reference.advance();
-      } else if (place == Place::kFront || place == Place::kAhead) {
+      } else if (place == Place::kExpected || place == Place::kAhead) {
         const bool last = psn >= reference.end();
         if (exact_end()) {
           ASSERT_EQ(window.beyond_all(wrapped(psn)), last);
@@ -152,10 +152,10 @@ TEST_P(RandomWindow, BehavesAsTheReference) {
         reference.set(psn);
       }
       // Several fronts may wait: the caller passes as many as its budget allows.
-      for (uint32_t budget = below(70); budget > 0 && window.front_received(); --budget) {
-        const uint32_t run = below(2) == 0 ? 1 : std::min(budget, window.front_run());
+      for (uint32_t budget = below(70); budget > 0 && window.expected_received(); --budget) {
+        const uint32_t run = below(2) == 0 ? 1 : std::min(budget, window.expected_run());
         for (uint32_t i = 0; i < run; ++i) {
-          ASSERT_TRUE(reference.received(reference.base()));
+          ASSERT_TRUE(reference.received(reference.expected()));
           reference.advance();
         }
         if (run == 1) {
@@ -166,7 +166,7 @@ TEST_P(RandomWindow, BehavesAsTheReference) {
         budget -= run - 1;
       }
       if (below(500) == 0) {
-        const uint64_t from = reference.base() + below(size + 20) - 10;
+        const uint64_t from = reference.expected() + below(size + 20) - 10;
         window.forget_from(wrapped(from));
         if (!exact_end()) {
           forgotten_from = std::min(forgotten_from, from);
@@ -175,16 +175,16 @@ TEST_P(RandomWindow, BehavesAsTheReference) {
         }
         reference.forget_from(from);
       }
-      ASSERT_EQ(window.base(), wrapped(reference.base()));
+      ASSERT_EQ(window.expected(), wrapped(reference.expected()));
       ASSERT_EQ(window.received_ahead(), reference.ahead());
       ASSERT_EQ(window.has_hole(), reference.ahead() != 0);
-      ASSERT_EQ(window.front_received(), reference.received(reference.base()));
-      ASSERT_EQ(window.front_run() != 0, window.front_received());
+      ASSERT_EQ(window.expected_received(), reference.received(reference.expected()));
+      ASSERT_EQ(window.expected_run() != 0, window.expected_received());
       if (exact_end() && below(8 + size / 8) == 0) {
         ASSERT_NO_FATAL_FAILURE(expect_same_sack(window, reference));
       }
     }
-    EXPECT_GT(reference.base(), start + size) << "the test did not get past one window";
+    EXPECT_GT(reference.expected(), start + size) << "the test did not get past one window";
   }
 }
 
@@ -207,8 +207,8 @@ TEST(ReceiveWindow, ForgetsFromAPsnOn) {
   EXPECT_EQ(window.classify(Psn(0xffd)), Place::kAhead);
   EXPECT_EQ(window.classify(Psn(2)), Place::kReceived);
   window.forget_from(Psn(0xfffff0));
-  EXPECT_FALSE(window.has_hole()) << "a PSN before the base means everything";
-  EXPECT_EQ(window.base(), Psn(0xfffffe)) << "the base never goes back";
+  EXPECT_FALSE(window.has_hole()) << "a PSN before the expected one means everything";
+  EXPECT_EQ(window.expected(), Psn(0xfffffe)) << "it never goes back";
   std::array<uint64_t, kBitmapWords> words;
   EXPECT_EQ(window.sack_words(words), 0u);
 }

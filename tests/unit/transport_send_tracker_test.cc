@@ -235,7 +235,7 @@ TEST_P(Tracker, TimeoutRepeatsAFrontThatIsAcknowledged) {
   EXPECT_EQ(tracker_.on_ack(at(3), {}), 0u);
   EXPECT_EQ(tracker_.in_flight(), 0u);
   EXPECT_EQ(tracker_.lost_count(), 0u);
-  tracker_.mark_front_lost();
+  tracker_.mark_una_lost();
   EXPECT_EQ(tracker_.lost_count(), 0u) << "nothing is outstanding";
 }
 
@@ -329,10 +329,10 @@ TEST(SendTrackerTraffic, EverythingArrivesForOneResendPerLoss) {
       uint32_t fresh = 0;
       for (const Psn psn : std::exchange(wire[step % kDelaySteps], {})) {
         const auto place = receiver.classify(psn);
-        if (place == ReceiveWindow::Place::kFront || place == ReceiveWindow::Place::kAhead)
+        if (place == ReceiveWindow::Place::kExpected || place == ReceiveWindow::Place::kAhead)
           receiver.set(psn);
-        while (receiver.front_received()) receiver.advance();
-        fresh += tracker.on_ack(receiver.base(), receiver.bits());
+        while (receiver.expected_received()) receiver.advance();
+        fresh += tracker.on_ack(receiver.expected(), receiver.bits());
       }
       arrived += fresh;
       tracker.detect_losses(step, kDelaySteps / 2);
@@ -349,7 +349,7 @@ TEST(SendTrackerTraffic, EverythingArrivesForOneResendPerLoss) {
         tracker.on_resend(Psn(psn), 1, step);
         ++resent;
       }
-      ASSERT_EQ(tracker.una(), receiver.base());
+      ASSERT_EQ(tracker.una(), receiver.expected());
       for (uint32_t i = 0; i < tracker.in_flight(); ++i) {
         const Psn psn = tracker.una() + i;
         ASSERT_EQ(tracker.acknowledged(psn), receiver.bits().test(psn));

@@ -266,7 +266,7 @@ class alignas(kCacheLineBytes) Qp {
   void take_events(const QpStatusSnapshot& snapshot);
   void note_progress(TimeNs now_ns);
   void note_put_off();
-  uint32_t index_refused(Psn front, Psn refused) const;
+  uint32_t index_refused(Psn una, Psn refused) const;
   void end_rnr_wait(bool counted);
   void fail(uint32_t index, WcStatus status, VendorError vendor);
   void log_failure(const Wqe& w);

@@ -176,9 +176,9 @@ void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   }
   const Psn una = requests_.una();
   if (host_.bits.has_sack) {
-    requests_.on_ack(Psn(snapshot.base_psn), host_.bits.sack);
+    requests_.on_ack(Psn(snapshot.una_psn), host_.bits.sack);
   } else {
-    requests_.on_ack(Psn(snapshot.base_psn));
+    requests_.on_ack(Psn(snapshot.una_psn));
   }
   note_acknowledged(una, now_ns);
   if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una()) note_put_off();
@@ -202,15 +202,15 @@ void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
 
 void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   const Psn una = responses_.una();
-  const Psn base(snapshot.response_base_psn);
+  const Psn new_una(snapshot.response_una_psn);
   // Answers of the epoch before may complete a READ just before the NIC learns of the new one: then
   // more has arrived than is remembered to be asked for.
-  if (const int32_t unasked = distance(responses_.next(), base);
-      unasked > 0 && distance(base, next_response_psn_) >= 0) {
+  if (const int32_t unasked = distance(responses_.next(), new_una);
+      unasked > 0 && distance(new_una, next_response_psn_) >= 0) {
     responses_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
   }
-  // Bits of another epoch say nothing; the base always counts, for only what every epoch keeps lies
-  // before it.
+  // Bits of another epoch say nothing; what has arrived always counts, for only what every epoch
+  // keeps lies before it.
   const bool has_bits = host_.bits.has_responses && snapshot.response_epoch == epoch_;
   // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
   // after the silence before a probe, is taken for that one's, and what was pulled before is
@@ -222,8 +222,8 @@ void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
     answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
   }
   const uint32_t fresh = has_bits
-                             ? responses_.on_ack(base, host_.bits.responses, answered_before_ns)
-                             : responses_.on_ack(base, answered_before_ns);
+                             ? responses_.on_ack(new_una, host_.bits.responses, answered_before_ns)
+                             : responses_.on_ack(new_una, answered_before_ns);
   if (snapshot.response_mark_count != seen_response_mark_count_) {
     seen_response_mark_count_ = snapshot.response_mark_count;
     response_congestion_.on_mark();
@@ -323,15 +323,15 @@ void Qp::take_nak(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
 // is issued yet; and when all PSNs are acknowledged it can only be the oldest READ. The end of the
 // queue: none, for a READ whose answers are all here was asked for once more than was needed, and
 // the peer has revoked its key since.
-uint32_t Qp::index_refused(Psn front, Psn refused) const {
+uint32_t Qp::index_refused(Psn una, Psn refused) const {
   if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
     const uint32_t read = find_by_psn(refused);
     const bool waits = read != issue_ && wqe(read).op == SendOp::kRead &&
                        wqe(read).first_psn == refused && !finished(wqe(read));
     return waits ? read : tail_;
   }
-  if (distance(front, requests_.next()) <= 0 && head_ != issue_) return head_;
-  const uint32_t index = find_by_psn(front);
+  if (distance(una, requests_.next()) <= 0 && head_ != issue_) return head_;
+  const uint32_t index = find_by_psn(una);
   if (broken(Fault::nak_hits_the_oldest) && index == issue_) return head_;
   return index;
 }

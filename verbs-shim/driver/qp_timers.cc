@@ -167,7 +167,7 @@ void Qp::on_probe() {
   if (requests_.in_flight() != 0) {
     const Psn last = requests_.last_unacknowledged();
     requests_.mark_lost(last);
-    if (last == requests_.una()) requests_.mark_front_lost();
+    if (last == requests_.una()) requests_.mark_una_lost();
   }
   if (responses_.in_flight() != 0) responses_.mark_lost(responses_.last_unacknowledged());
 }

@@ -98,7 +98,7 @@ bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBit
   for (int i = 0; i < kSeqlockTries; ++i) {
     const uint32_t started = status.sequence.load(std::memory_order_acquire);
     if ((started & 1) != 0) continue;
-    snapshot = {.base_psn = status.base_psn,
+    snapshot = {.una_psn = status.una_psn,
                 .highest_acceptable_psn = status.highest_acceptable_psn,
                 .recv_sn_limit = status.recv_sn_limit,
                 .has_credit = status.has_credit,
@@ -114,7 +114,7 @@ bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBit
                 .echo_psn = status.echo_psn,
                 .echo_attempt = status.echo_attempt,
                 .echo_count = status.echo_count,
-                .response_base_psn = status.response_base_psn,
+                .response_una_psn = status.response_una_psn,
                 .local_error = status.local_error,
                 .local_error_psn = status.local_error_psn,
                 .response_error = status.response_error,
@@ -124,7 +124,7 @@ bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBit
                 .sack_end_psn = status.sack_end_psn,
                 .responses_ahead = status.responses_ahead,
                 .response_mark_count = status.response_mark_count};
-    bits.has_sack = before(Psn(snapshot.base_psn), Psn(snapshot.sack_end_psn));
+    bits.has_sack = before(Psn(snapshot.una_psn), Psn(snapshot.sack_end_psn));
     if (bits.has_sack) std::memcpy(bits.sack.words().data(), status.sack, sizeof(status.sack));
     bits.has_responses = snapshot.responses_ahead != 0;
     if (bits.has_responses)
