@@ -54,7 +54,7 @@ class PacketCount {
   uint32_t holders_ = 0;
 };
 
-// A QP's hold on its count; copies hold the same one. One thread at a time.
+// A QP's reference to its count; copies refer to the same one. One thread at a time.
 class QpPackets {
  public:
   QpPackets() : count_(PacketCount::acquire()) {}

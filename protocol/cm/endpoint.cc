@@ -99,11 +99,11 @@ void Endpoint::send(Connection& connection, const Message& message) {
 }
 
 void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
-                               TimeNs interval_ns, TimeNs give_up_ns, TimeNs now) {
+                               TimeNs interval_ns, TimeNs abandon_ns, TimeNs now) {
   send(connection, message);
   connection.interval_ns = std::min(kFirstResendNs, interval_ns);
   connection.longest_interval_ns = interval_ns;
-  connection.give_up_ns = now + give_up_ns;
+  connection.abandon_ns = now + abandon_ns;
   set_deadline(id, connection, now + connection.interval_ns);
 }
 
@@ -379,8 +379,8 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Mra& mra, TimeNs now) {
   if (connection == nullptr || mra.concerned != concerned(*connection)) return;
   if (connection->state != State::kReqSent && connection->state != State::kRepSent) return;
   connection->interval_ns = connection->longest_interval_ns;
-  connection->give_up_ns = std::max(
-      connection->give_up_ns, now + time_ns(mra.service_timeout) + connection->longest_interval_ns);
+  connection->abandon_ns = std::max(
+      connection->abandon_ns, now + time_ns(mra.service_timeout) + connection->longest_interval_ns);
   set_deadline(mra.remote_id, *connection, now + connection->interval_ns);
 }
 
@@ -463,17 +463,17 @@ void Endpoint::advance(TimeNs now) {
       connection.state = State::kDone;
       if (connection.was_established) notify(id, connection, Event::kTimeWaitExit);
       if (connection.abandoned) erase(id);
-    } else if (now >= connection.give_up_ns) {
-      give_up(id, connection, now);
+    } else if (now >= connection.abandon_ns) {
+      abandon(id, connection, now);
     } else {
       send(connection, Message(connection.last));
       connection.interval_ns = std::min(2 * connection.interval_ns, connection.longest_interval_ns);
-      set_deadline(id, connection, std::min(now + connection.interval_ns, connection.give_up_ns));
+      set_deadline(id, connection, std::min(now + connection.interval_ns, connection.abandon_ns));
     }
   }
 }
 
-void Endpoint::give_up(ConnectionId id, Connection& connection, TimeNs now) {
+void Endpoint::abandon(ConnectionId id, Connection& connection, TimeNs now) {
   switch (connection.state) {
     case State::kReqSent:
     case State::kRepSent:

@@ -118,7 +118,7 @@ class Endpoint {
     uint64_t transaction_id = 0;
     Message last;  // sent last: repeated, and the answer to who asks again
     TimeNs deadline_ns = UINT64_MAX, interval_ns = 0, longest_interval_ns = 0;
-    TimeNs give_up_ns = 0;
+    TimeNs abandon_ns = 0;
   };
   using Remote = std::pair<Ipv4Address, uint32_t>;  // and its communication id
 
@@ -129,13 +129,13 @@ class Endpoint {
   void set_deadline(ConnectionId id, Connection& connection, TimeNs deadline_ns);
   void send(Connection& connection, const Message& message);
   void send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
-                       TimeNs interval_ns, TimeNs give_up_ns, TimeNs now);
+                       TimeNs interval_ns, TimeNs abandon_ns, TimeNs now);
   void send_unconnected(Ipv4Address peer, uint64_t transaction_id, const Message& message);
   void notify(ConnectionId id, const Connection& connection, Event::Kind kind,
               const Message& message = Rtu{});
   void enter_time_wait(ConnectionId id, Connection& connection, TimeNs now);
   void refuse_and_wait(ConnectionId id, Connection& connection, Rej rej, TimeNs now);
-  void give_up(ConnectionId id, Connection& connection, TimeNs now);
+  void abandon(ConnectionId id, Connection& connection, TimeNs now);
   Concerned concerned(const Connection& connection) const;
 
   void take(Ipv4Address from, uint64_t transaction_id, const Req& req, TimeNs now);

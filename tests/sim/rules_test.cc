@@ -27,8 +27,8 @@ TEST(Rules, Rule5_DuplicatesAreNotExecutedAgain) {
 }
 
 TEST(Rules, Rule7_LostAckOfAWholeWindowIsAskedForAgain) {
-  // More than a slide budget behind the hole: all is SACKed while the base still moves, and the ACK
-  // that says so is lost.
+  // More than an advance budget behind the hole: all is SACKed while the base still moves, and the
+  // ACK that says so is lost.
   QpSettings qp;
   qp.psn = 100;
   Pair pair(qp);

@@ -38,7 +38,7 @@ int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   return is_unusable(context) ? EIO : 0;
 }
 
-// Room for the queue and a hold on the channel, before the driver is asked.
+// Room for the queue and a reference to the channel, before the driver is asked.
 int reserve(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   ObjectLock lock = lock_objects();
   if (int error = check(context, attr)) return error;

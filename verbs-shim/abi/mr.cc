@@ -41,7 +41,7 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
 }
 
 // The PD stays while this holds it. 0, ENOENT when it is not live, kNotOurs.
-int hold_pd(ibv_pd* pd) {
+int acquire_pd(ibv_pd* pd) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return is_known(Kind::kPd, pd) ? ENOENT : kNotOurs;
   ++object_of(pd)->users;
@@ -61,9 +61,9 @@ void set_public_fields(MrObject& mr, ibv_pd* pd, void* address, size_t length) {
   mr.rkey = mr.registration.rkey;
 }
 
-// `pd` is held; the MR keeps that hold.
-ibv_mr* register_held(ibv_pd* pd, void* address, size_t length, uint64_t iova,
-                      unsigned int access) {
+// `pd` has been acquired, for the MR.
+ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                          unsigned int access) {
   auto mr = std::make_unique<MrObject>();
   PdObject* owner = object_of(pd);
   if (int error =
@@ -82,11 +82,12 @@ ibv_mr* register_held(ibv_pd* pd, void* address, size_t length, uint64_t iova,
   return mr.release();
 }
 
-// `held`: what hold_pd() said.
-ibv_mr* register_mr(int held, ibv_pd* pd, void* address, size_t length, uint64_t iova,
+// `acquired`: what acquire_pd() said.
+ibv_mr* register_mr(int acquired, ibv_pd* pd, void* address, size_t length, uint64_t iova,
                     unsigned int access) {
-  if (held != 0) return fail_null(held);
-  ibv_mr* mr = without_exceptions([&] { return register_held(pd, address, length, iova, access); });
+  if (acquired != 0) return fail_null(acquired);
+  ibv_mr* mr =
+      without_exceptions([&] { return register_acquired(pd, address, length, iova, access); });
   if (mr == nullptr) {
     const int error = errno;
     release_pd(pd);
@@ -149,9 +150,9 @@ using namespace hostnic::abi;
 [[gnu::noinline]] static ibv_mr* reg_mr_verb(ibv_pd* pd, void* address, size_t length, int access) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
-  const int held = hold_pd(pd);
-  if (held == kNotOurs) return real.foreign(pd, address, length, access);
-  return register_mr(held, pd, address, length, reinterpret_cast<uintptr_t>(address),
+  const int acquired = acquire_pd(pd);
+  if (acquired == kNotOurs) return real.foreign(pd, address, length, access);
+  return register_mr(acquired, pd, address, length, reinterpret_cast<uintptr_t>(address),
                      static_cast<unsigned int>(access));
 }
 
@@ -165,9 +166,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
                                                                                  "IBVERBS_1.7");
-  const int held = hold_pd(pd);
-  if (held == kNotOurs) return real.foreign(pd, address, length, iova, access);
-  return register_mr(held, pd, address, length, iova, static_cast<unsigned int>(access));
+  const int acquired = acquire_pd(pd);
+  if (acquired == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(acquired, pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
 [[gnu::noinline]] static ibv_mr* reg_mr_iova2_verb(ibv_pd* pd, void* address, size_t length,
@@ -175,9 +176,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
       "ibv_reg_mr_iova2", "IBVERBS_1.8");
-  const int held = hold_pd(pd);
-  if (held == kNotOurs) return real.foreign(pd, address, length, iova, access);
-  return register_mr(held, pd, address, length, iova, access);
+  const int acquired = acquire_pd(pd);
+  if (acquired == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(acquired, pd, address, length, iova, access);
 }
 
 HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
@@ -208,7 +209,7 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
   MrObject* object = object_of(mr);
   if (!valid_rereg(flags, address, length, access)) return rereg_error(EINVAL);
   ibv_pd* new_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : object->pd;
-  if (hold_pd(new_pd) != 0) return rereg_error(new_pd == nullptr ? EINVAL : ENOENT);
+  if (acquire_pd(new_pd) != 0) return rereg_error(new_pd == nullptr ? EINVAL : ENOENT);
   int error = EINVAL;  // a PD of another device
   if (object_of(new_pd)->owner == object->owner) {
     error = register_again(*object, flags, new_pd, address, length, access);

@@ -38,7 +38,7 @@ void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq, int
   if (srq != nullptr) object_of(srq)->qps += change;
 }
 
-int hold(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+int acquire_users(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   ObjectLock lock = lock_objects();
   if (int error = check(context, pd, attr)) return error;
   count_users(pd, attr.send_cq, attr.recv_cq, attr.srq, +1);
@@ -61,7 +61,7 @@ void fill_public_fields(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& att
   pthread_cond_init(&base.cond, nullptr);
 }
 
-QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+QpObject* create_with_users(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   auto qp = std::make_unique<QpObject>();
   qp->id = next_object_id();
   qp->owner = &context;
@@ -91,8 +91,8 @@ QpObject* create_held(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr
 
 QpObject* create_qp(ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   ContextObject* context = object_of(pd->context);
-  if (int error = hold(*context, pd, attr)) return fail_null(error);
-  QpObject* qp = without_exceptions([&] { return create_held(*context, pd, attr); });
+  if (int error = acquire_users(*context, pd, attr)) return fail_null(error);
+  QpObject* qp = without_exceptions([&] { return create_with_users(*context, pd, attr); });
   if (qp == nullptr) {
     const int error = errno;
     ObjectLock lock = lock_objects();

@@ -120,23 +120,23 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   watch_.unwatch(start, range.end);
   // A real adapter that pinned these pages would go on using them where they are.
   if (process_memory().pinned_kb != 0 || !read_areas(start, range.end, areas)) return false;
-  uint64_t stuck = kNoEnd;
+  uint64_t stopped_at = kNoEnd;
   for_each_part(areas, start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
-    if (stuck != kNoEnd) return;
+    if (stopped_at != kNoEnd) return;
     if (area != nullptr && is_mirror(*area)) {
       const uint64_t moved = migrator_.move_back(from, to, range.stash_delta, area->prot);
       counters_.in_mirror_bytes -= moved - from;
-      if (moved != to) stuck = moved;
+      if (moved != to) stopped_at = moved;
     } else {
       raw_munmap(pointer(from + range.stash_delta), to - from);
       migrator_.punch(from, to);
       counters_.in_mirror_bytes -= to - from;
     }
   });
-  if (stuck == kNoEnd) return true;
+  if (stopped_at == kNoEnd) return true;
   // Out of memory or areas: what has not come back remains migrated, and usable.
-  if (stuck > start) {
-    table_.split_at(stuck);
+  if (stopped_at > start) {
+    table_.split_at(stopped_at);
     table_.erase(table_.first_after(start));
   }
   return false;

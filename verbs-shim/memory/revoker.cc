@@ -36,11 +36,11 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-void wait_for_transfer(const MemoryGate& gate, uint64_t& give_up_ns) {
+void wait_for_transfer(const MemoryGate& gate, uint64_t& deadline_ns) {
   for (unsigned spins = 0; gate.in_transfer.load(std::memory_order_acquire) != 0; spins++) {
     if (spins < kSpins) continue;
-    if (give_up_ns == 0) give_up_ns = now_ns() + kLongestTransferNs;
-    if (now_ns() > give_up_ns) return;
+    if (deadline_ns == 0) deadline_ns = now_ns() + kLongestTransferNs;
+    if (now_ns() > deadline_ns) return;
     const timespec pause{0, 20'000};
     nanosleep(&pause, nullptr);
   }
@@ -100,8 +100,8 @@ int Revoker::start(Forget forget) {
 void Revoker::close_gates() {
   for (RegionUser* user : users_) user->memory_gate().closed.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint64_t give_up_ns = 0;
-  for (RegionUser* user : users_) wait_for_transfer(user->memory_gate(), give_up_ns);
+  uint64_t deadline_ns = 0;
+  for (RegionUser* user : users_) wait_for_transfer(user->memory_gate(), deadline_ns);
 }
 
 void Revoker::open_gates_if_done() {
