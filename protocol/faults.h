@@ -16,7 +16,7 @@ namespace hostnic {
   X(psn_wraps_wrongly, "distances between PSNs ignore the wrap at 2^24")                       \
   X(bitmap_bit_ignored, "5: one bit in 64 of the receive bitmap reads as not received")        \
   X(sack_bit_ignored, "7: the sender overlooks one bit in 64 of an ACK's bitmap")              \
-  X(advance_too_far, "8: the base advances over a hole of one PSN")                            \
+  X(advance_too_far, "8: the window advances over a hole of one PSN")                          \
   X(receive_window_ignored, "5: a PSN beyond the window is taken for one inside it")           \
   X(peer_window_ignored, "27: more is in flight than the peer accepts")                        \
   X(ack_beyond_base, "7: an ACK's base lies one PSN beyond what was received")                 \

@@ -38,7 +38,7 @@ uint32_t Nic::Impl::receives_posted(const QpContext& qp) const {
 }
 
 // Everything before it has been received, for good. Under whole-message a message that is complete
-// may still wait to be placed (rule 8): the base covers what is.
+// may still wait to be placed (rule 8): it covers what is.
 Psn Nic::Impl::ack_base(const QpContext& qp) const {
   const Psn placed = qp.requests.window.expected();
   if (settings.policy != wire::Policy::kWholeMessage) return placed;

@@ -241,7 +241,7 @@ int Nic::Impl::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
     case QpState::kRts:
       if (from == QpState::kRtr) {
         qp.sq_psn = command.sq_psn & Psn::kMask;
-        qp.transmitted = qp.acknowledged = Psn(qp.sq_psn);
+        qp.transmitted = qp.una = Psn(qp.sq_psn);
         qp.stamps = {};
         qp.stamps_used = 0;
         reset_request_status(qp);

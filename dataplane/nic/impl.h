@@ -44,7 +44,7 @@ inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
 inline constexpr uint32_t kTxBudget = 32;   // packets per client, ring and turn: few, so that what
                                             // they need is still in the cache when they arrive
 inline constexpr uint32_t kAdvanceBudget =
-    64;                                    // PSNs per QP and turn that the base may pass (rule 8)
+    64;                                    // PSNs per QP and turn that a window may pass (rule 8)
 inline constexpr uint32_t kAckEvery = 64;  // packets accepted without an ACK at most (rule 20)
 inline constexpr uint32_t kReadJobs = 1024;
 // Of an output queue, for ACKs and atomics alone: data that a slow port holds up never starves

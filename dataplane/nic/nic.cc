@@ -236,7 +236,7 @@ std::vector<std::string> Nic::describe_qps() const {
         impl_->settings.name, qp->qpn, type_name(qp->type), state_name(qp->state),
         qp->client->settings().client_id, ip_text(qp->dest_ip), qp->dest_qpn, qp->mtu_bytes,
         qp->requests.window.expected().value(), qp->requests.window.received_ahead(),
-        qp->transmitted.value(), qp->acknowledged.value(), qp->recv_next_sn, qp->epoch,
+        qp->transmitted.value(), qp->una.value(), qp->recv_next_sn, qp->epoch,
         qp->fatal ? " refused its peer" : ""));
   }
   return lines;

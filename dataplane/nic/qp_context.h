@@ -23,7 +23,7 @@ namespace hostnic {
 // Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
 inline constexpr uint32_t kAtomicRecords = 16;
 
-// What waits in a PSN's place in the reorder buffer until the base reaches it. A slot is a tagged
+// What waits in a PSN's place in the reorder buffer until the window reaches it. A slot is a tagged
 // word: 0 nothing, an mbuf pointer (buffered packet), or a receive SN shifted left with the low bit
 // set (a SEND whose last packet has been placed).
 class ReorderSlot {
@@ -119,12 +119,12 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t incoming_request_tag = 0;  // flow_tag() of the UDP source ports that the peer must use
   uint16_t incoming_response_tag = 0;
   bool on_report_list = false;
-  bool on_advance_list = false;  // the base can move further in the next turn (rule 8)
+  bool on_advance_list = false;  // the window can advance further in the next turn (rule 8)
 
   // Requester.
   alignas(kCacheLineBytes) QpPackets packets;
   Psn transmitted;                  // next request PSN never transmitted
-  Psn acknowledged;                 // base of the newest ACK
+  Psn una;                          // everything before it has been acknowledged
   wire::FlowTemplate request_flow;  // requests and pulls that we send
   bool send_failed =
       false;  // a local error was reported: work at or after send_failed_psn is discarded

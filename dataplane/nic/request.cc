@@ -477,9 +477,9 @@ void Nic::Impl::refuse(QpContext& qp, const wire::Packet& p, const RequestResult
 }
 
 // A READ that was never answered to its end waits for the range that is refused: an error of its
-// PSN, which the base has passed; the NAK goes with the front and names the READ. Whether one that
-// was still misses answers only its requester knows: to it the NAK is an error, or the echo of a
-// pull that the network has delayed or repeated. So this end does not fail; it says so once, and
+// PSN, which the window has passed; the NAK goes with the front and names the READ. Whether one
+// that was still misses answers only its requester knows: to it the NAK is an error, or the echo of
+// a pull that the network has delayed or repeated. So this end does not fail; it says so once, and
 // who misses something asks again.
 void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p,
                                 const RequestResult& outcome) {
@@ -494,7 +494,7 @@ void Nic::Impl::refuse_old_read(QpContext& qp, const wire::Packet& p,
   owe_ack(qp, p, false);
 }
 
-// Moves the base over everything received, processing slots in PSN order (rule 8).
+// Advances over everything received, processing slots in PSN order (rule 8).
 void Nic::Impl::advance_requests(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kAdvanceBudget;

@@ -45,23 +45,23 @@ using Place = ReceiveWindow::Place;
   }
 }
 
-// Rules 21, 22: the newest base wins, bits are OR-ed, a NAK stays until the base passes it.
+// Rules 21, 22: the newest una wins, bits are OR-ed, a NAK stays until una passes it.
 // Impossible ACKs change nothing.
 void Nic::Impl::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                             const std::byte* sack_words) {
   counters.add(Counter::acks_received);
-  const int32_t progress = distance(qp.acknowledged, sack.base);
+  const int32_t progress = distance(qp.una, sack.base);
   if (progress < 0 || distance(sack.base, qp.transmitted) < 0) return;
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
   auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(status.sack);
   // Where no bit is set the bitmap need not be in the cache.
-  const bool any_bits = distance(qp.acknowledged, Psn(status.sack_end_psn)) > 0;
+  const bool any_bits = distance(qp.una, Psn(status.sack_end_psn)) > 0;
   for (int32_t i = 0; any_bits && i < progress; ++i) {
-    const Psn psn = qp.acknowledged + static_cast<uint32_t>(i);
+    const Psn psn = qp.una + static_cast<uint32_t>(i);
     bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }
-  qp.acknowledged = sack.base;
+  qp.una = sack.base;
   status.una_psn = sack.base.value();
   if (distance(Psn(status.sack_end_psn), sack.base) > 0) status.sack_end_psn = sack.base.value();
   if (distance(Psn(status.highest_acceptable_psn), sack.highest_acceptable) > 0) {

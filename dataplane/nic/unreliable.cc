@@ -292,7 +292,7 @@ bool Nic::Impl::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
 void Nic::Impl::settle_unreliable(QpContext& qp, Psn next) {
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
-  qp.acknowledged = next;
+  qp.una = next;
   status.una_psn = status.sack_end_psn = next.value();
   status.highest_acceptable_psn = (next + (kWindowLimit - 1)).value();
   ++status.ack_count;

@@ -164,7 +164,7 @@ struct QpStatus {
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit
   uint32_t has_credit;
-  uint32_t nak;        // make_nak; stays until the base passes nak_psn
+  uint32_t nak;        // make_nak; stays until una_psn passes nak_psn
   uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
   uint32_t rtt_ns;     // latest sample
   uint32_t rtt_count;

@@ -189,10 +189,10 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
 
 // Go-back-N: the receiver takes the front only. One later transmission that arrived first, and all
 // is repeated, once per round trip: what was handed over before the repetition proves nothing. An
-// atomic that waits for the READs before it is acknowledged, and holds the receiver's base up all
-// the same: the front is what comes after it. A front that is lost again and again is one of more
-// than a queue on the way takes: of one burst behind the other it may lose the same packets each
-// time, so less goes until it has arrived. One repetition is lost by chance, too.
+// atomic that waits for the READs before it is acknowledged, and holds the receiver's expected PSN
+// up all the same: the front is what comes after it. A front that is lost again and again is one of
+// more than a queue on the way takes: of one burst behind the other it may lose the same packets
+// each time, so less goes until it has arrived. One repetition is lost by chance, too.
 uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
   Psn first = una_;
   while (first != next_ && acked_->test(first)) first += 1;
@@ -296,9 +296,9 @@ void SendTracker::level_attempts(Psn first, uint32_t count) {
 
 void SendTracker::mark_lost(Psn psn) { mark_unit(psn, /*guessed=*/true); }
 
-// Also what has been acknowledged ahead: the receiver's base does not move, so something about it
-// has not arrived. Of a whole message that is all of it, for a late duplicate of another attempt
-// may have spoilt what was complete.
+// Also what has been acknowledged ahead: the receiver's expected PSN does not move, so something
+// about it has not arrived. Of a whole message that is all of it, for a late duplicate of another
+// attempt may have spoilt what was complete.
 void SendTracker::mark_una_lost() {
   if (in_flight() == 0) return;
   Psn first = una_;

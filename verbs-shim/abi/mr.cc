@@ -82,10 +82,10 @@ ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iov
   return mr.release();
 }
 
-// `acquired`: what acquire_pd() said.
-ibv_mr* register_mr(int acquired, ibv_pd* pd, void* address, size_t length, uint64_t iova,
+// `pd_error`: what acquire_pd() said.
+ibv_mr* register_mr(int pd_error, ibv_pd* pd, void* address, size_t length, uint64_t iova,
                     unsigned int access) {
-  if (acquired != 0) return fail_null(acquired);
+  if (pd_error != 0) return fail_null(acquired);
   ibv_mr* mr =
       without_exceptions([&] { return register_acquired(pd, address, length, iova, access); });
   if (mr == nullptr) {
@@ -150,9 +150,9 @@ using namespace hostnic::abi;
 [[gnu::noinline]] static ibv_mr* reg_mr_verb(ibv_pd* pd, void* address, size_t length, int access) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, int)> real("ibv_reg_mr", "IBVERBS_1.1");
-  const int acquired = acquire_pd(pd);
-  if (acquired == kNotOurs) return real.foreign(pd, address, length, access);
-  return register_mr(acquired, pd, address, length, reinterpret_cast<uintptr_t>(address),
+  const int pd_error = acquire_pd(pd);
+  if (pd_error == kNotOurs) return real.foreign(pd, address, length, access);
+  return register_mr(pd_error, pd, address, length, reinterpret_cast<uintptr_t>(address),
                      static_cast<unsigned int>(access));
 }
 
@@ -166,9 +166,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, int)> real("ibv_reg_mr_iova",
                                                                                  "IBVERBS_1.7");
-  const int acquired = acquire_pd(pd);
-  if (acquired == kNotOurs) return real.foreign(pd, address, length, iova, access);
-  return register_mr(acquired, pd, address, length, iova, static_cast<unsigned int>(access));
+  const int pd_error = acquire_pd(pd);
+  if (pd_error == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(pd_error, pd, address, length, iova, static_cast<unsigned int>(access));
 }
 
 [[gnu::noinline]] static ibv_mr* reg_mr_iova2_verb(ibv_pd* pd, void* address, size_t length,
@@ -176,9 +176,9 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, u
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned int)> real(
       "ibv_reg_mr_iova2", "IBVERBS_1.8");
-  const int acquired = acquire_pd(pd);
-  if (acquired == kNotOurs) return real.foreign(pd, address, length, iova, access);
-  return register_mr(acquired, pd, address, length, iova, access);
+  const int pd_error = acquire_pd(pd);
+  if (pd_error == kNotOurs) return real.foreign(pd, address, length, iova, access);
+  return register_mr(pd_error, pd, address, length, iova, access);
 }
 
 HOSTNIC_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
