@@ -85,7 +85,7 @@ ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iov
 // `pd_error`: what acquire_pd() said.
 ibv_mr* register_mr(int pd_error, ibv_pd* pd, void* address, size_t length, uint64_t iova,
                     unsigned int access) {
-  if (pd_error != 0) return fail_null(acquired);
+  if (pd_error != 0) return fail_null(pd_error);
   ibv_mr* mr =
       without_exceptions([&] { return register_acquired(pd, address, length, iova, access); });
   if (mr == nullptr) {
