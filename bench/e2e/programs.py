@@ -88,7 +88,7 @@ def tail(output):
 
 def execute(command, limit_s, environment=None):
     """The program's output; Unavailable if it fails."""
-    # A group to end, but not a session: between these, yields don't count (docs/hostnicd.md, "Idle").
+    # A group to end, but not a session: between these, yields don't count (docs/hostnicd.md, "Sessions").
     words = [str(word) for word in command]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
