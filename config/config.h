@@ -22,7 +22,7 @@ namespace hostnic::config {
 // adaptive: poll while there is work, then sleep. poll: never sleep, for cores of our own.
 enum class Idle : uint8_t { kAdaptive, kPoll };
 enum class HugePages : uint8_t { kAuto, kNever, kRequire };
-// TRANSPORT.md rule 10: what may become visible before what is before it.
+// docs/transport.md rule 10: what may become visible before what is before it.
 enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
 // auto: on real ports only; the in-process wire does not corrupt.
 enum class Icrc : uint8_t { kAuto, kAlways };

@@ -1,12 +1,13 @@
 // What one lcore runs: it polls its NICs while there is work, sleeps when there is none, and in
 // between runs tasks that control threads post to it.
 //
-// Sleeping (HOST.md, "Wake-ups"): the loop raises DoorbellPage::lcore_sleeping, fences, looks at
-// everything once more, and waits in epoll. Whoever publishes work for it (a client, another NIC of
-// this process, a control thread) fences, reads that word, and writes an eventfd if it is set.
+// Sleeping (docs/transport.md rule 34; docs/hostnicd.md, "Wake-ups"): the loop raises
+// DoorbellPage::lcore_sleeping, fences, looks at everything once more, and waits in epoll. Whoever
+// publishes work for it (a client, another NIC of this process, a control thread) fences, reads
+// that word, and writes an eventfd if it is set.
 //
 // A task runs between two turns, when the lcore holds no pointer into any table: having run one is
-// the quiescent point of MrTable.
+// the quiescent point of MrTable (docs/transport.md rule 12).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// ACKs, NAKs and credit: one per QP and burst (TRANSPORT.md rules 14, 15, 20).
+// ACKs, NAKs and credit: one per QP and burst (docs/transport.md rules 14, 15, 20).
 #include <utility>
 
 #include "dataplane/nic/impl.h"

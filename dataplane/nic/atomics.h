@@ -1,4 +1,4 @@
-// Atomics on a memory region, executed by the target's NIC (TRANSPORT.md rule 19).
+// Atomics on a memory region, executed by the target's NIC (docs/transport.md rule 19).
 #pragma once
 
 #include <cstdint>

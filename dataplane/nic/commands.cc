@@ -134,7 +134,7 @@ void Nic::Impl::handle_command(ClientState& client, const Command& command) {
 }
 
 // The QP sends nothing any more: what is left of it lies in the rings before their present ends, in
-// the port, and with its peer.
+// the port, and with its peer (rule 32).
 void Nic::Impl::defer_answer(ClientState& client, const CommandResponse& response,
                              const QpPackets& packets) {
   client.deferred.push_back({.response = response,

@@ -1,6 +1,6 @@
-// Copies between packets and application memory that programs may watch (TRANSPORT.md rule 11): a
-// naturally aligned 8-byte unit of that memory is written by a single store, and read by a single
-// load. memcpy promises neither; on the hot path it would be about as fast.
+// Copies between packets and application memory that programs may watch (docs/transport.md rule
+// 11): a naturally aligned 8-byte unit of that memory is written by a single store, and read by a
+// single load. memcpy promises neither; on the hot path it would be about as fast.
 //
 // Pairs of units are moved by 16-byte instructions at 16-byte aligned addresses, and long runs by
 // 32-byte ones where the processor has AVX2. x86 processors with AVX access such an address in one

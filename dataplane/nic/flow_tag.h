@@ -1,6 +1,6 @@
-// The tag that keeps packets of a dead connection from matching a new one (TRANSPORT.md, "On the
-// wire"): the UDP source port's upper bits, a hash of the requester's QPN, the responder's QPN and
-// the requester's starting PSN. The lower bits are free for spraying over paths.
+// The tag that keeps packets of a dead connection from matching a new one (docs/wire.md,
+// "Layers"): the UDP source port's upper bits, a hash of the requester's QPN, the responder's QPN
+// and the requester's starting PSN. The lower bits are free for spraying over paths.
 //
 // The contract wants both starting PSNs in the tag; a responder in RTR does not know its own sq_psn
 // yet but must answer (rule 1), so only the requester's, which both ends know from RTR on, takes

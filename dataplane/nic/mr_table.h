@@ -3,8 +3,8 @@
 //
 // Read-copy-update: an entry is filled, then its key stored with release; invalidate() zeroes the
 // key, after which the control thread waits until every lcore passed a quiescent point (a task run
-// on it) and mbufs_out is 0, and only then reclaims the entry and unmaps the memory (TRANSPORT.md
-// rules 12, 31, 32).
+// on it) and mbufs_out is 0, and only then reclaims the entry and unmaps the memory
+// (docs/transport.md rules 12, 31, 32).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The NIC's turn and its outside.
+// The NIC's turn (rule 33 gives its order) and its outside.
 #include "dataplane/nic/nic.h"
 
 #include <fmt/format.h>

@@ -22,7 +22,7 @@
 
 namespace hostnic {
 
-enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };  // TRANSPORT.md rule 10
+enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };  // docs/transport.md rule 10
 
 struct NicSettings {
   std::string name = "hnic0";

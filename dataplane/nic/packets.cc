@@ -1,5 +1,5 @@
-// Packet buffers: pools, copies, and the in-process wire's way of telling whether a packet ends in
-// an ICRC.
+// Packet buffers: pools (rule 33), copies (rule 31), and the in-process wire's way of telling
+// whether a packet ends in an ICRC.
 #include <rte_errno.h>
 #include <rte_mbuf_dyn.h>
 #include <rte_string_fns.h>

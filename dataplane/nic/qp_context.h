@@ -1,5 +1,5 @@
-// What the hardware half knows about one queue pair. Owned by the NIC's lcore alone (TRANSPORT.md
-// rule 12).
+// What the hardware half knows about one queue pair. Owned by the NIC's lcore alone
+// (docs/transport.md rule 12).
 #pragma once
 
 #include <rte_mbuf.h>

@@ -1,5 +1,5 @@
 // READs and atomics at their target: answered by the NIC from the mapped memory, without the
-// target's process (rules 16..19).
+// target's process (rules 1, 16..19).
 //
 // On the virtual wire answers are not copied but external, in the memory, so what they say is read
 // when they are placed (or first delayed, buffered or copied), one after the other. For the

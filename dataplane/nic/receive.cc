@@ -1,4 +1,4 @@
-// A packet arrives: is it ours, is it whole, which queue pair, which kind.
+// A packet arrives: is it ours, is it whole, which queue pair, which kind (rules 5, 29).
 #include "dataplane/nic/receive.h"
 
 #include <rte_branch_prediction.h>

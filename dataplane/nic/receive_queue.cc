@@ -1,5 +1,5 @@
 // Posted receives: found by number in a queue pair's own queue, taken from a shared one as messages
-// arrive, completed in order (TRANSPORT.md rules 13, 21).
+// arrive, completed in order (docs/transport.md rules 13, 21).
 #include "dataplane/nic/impl.h"
 
 namespace hostnic {

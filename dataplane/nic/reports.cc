@@ -91,8 +91,8 @@ ClientState& Nic::Impl::state_of(ClientChannel& channel) {
 }
 
 void Nic::Impl::wake_drivers(bool idle) {
-  // Reports and responses published above, sleep flags read below (the fence that HOST.md
-  // measured).
+  // Reports and responses published above, sleep flags read below: without the fence wake-ups are
+  // lost (docs/hostnicd.md, "Wake-ups").
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (ClientState* client : served) {
     SegmentHeader& header = client->channel->header();

@@ -1,5 +1,5 @@
-// UC and UD in both directions (TRANSPORT.md rule 36): standard opcodes, no acknowledgement, no
-// retransmission. A sender is done when the packet has left; what a receiver can't use it drops
+// UC and UD in both directions (docs/transport.md rule 36): standard opcodes, no acknowledgement,
+// no retransmission. A sender is done when the packet has left; what a receiver can't use it drops
 // and counts.
 #include <algorithm>
 #include <cstring>

@@ -63,7 +63,7 @@ struct DeviceInfo {
   uint32_t window;  // PSNs
   uint32_t policy;  // wire::Policy
   uint32_t congestion_allowance_us;
-  uint32_t relaxed_ordering;  // 1: READs may overtake each other (TRANSPORT.md rule 18)
+  uint32_t relaxed_ordering;  // 1: READs may overtake each other (docs/transport.md rule 18)
   uint32_t lid;               // of the port; 0: none, as RoCE ports have it
   uint32_t max_qps;
   uint32_t max_mrs;

@@ -1,6 +1,6 @@
 // A single-producer single-consumer ring across two processes that do not trust each other: DPDK's
 // inline rte_ring functions over a *private* ring header, with only the elements and two position
-// words shared (HOST.md, "Rings").
+// words shared.
 //
 // Why private headers: the inline code re-reads mask, size and sync type from the header; a peer
 // that scribbles on a shared one crashes or hangs us. Here a hostile peer can only store positions,

@@ -42,7 +42,7 @@ inline constexpr uint32_t kHostAbiVersion = 15;
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
 inline constexpr uint32_t kInitialWindow =
-    128;  // assumed until the first ACK (TRANSPORT.md rule 27)
+    128;  // assumed until the first ACK (docs/transport.md rule 27)
 inline constexpr uint32_t kMaxSge = 16;
 inline constexpr uint32_t kMaxInlineBytes = 512;
 inline constexpr uint32_t kMaxChunkBytes = 256 * 1024;  // per send descriptor and per READ pull

@@ -34,8 +34,8 @@ class PacketOps {
   // duplicated). May share bytes with the original.
   virtual void* clone(void* packet) = 0;
   // Called before a packet is held back or corrupted: returns it in a buffer whose bytes nobody
-  // else shares or may change (TRANSPORT.md rule 31), which may be `packet` itself. Null if there
-  // is no room: `packet` has then been released, and the stage counts it as queue_dropped.
+  // else shares or may change (docs/transport.md rule 31), which may be `packet` itself. Null if
+  // there is no room: `packet` has then been released, and the stage counts it as queue_dropped.
   virtual void* detach(void* packet) { return packet; }
   // Changes one byte, that number `byte_selector` modulo the packet's length chooses, by XOR with
   // `xor_mask`, which is not 0. What can't be protected by the ICRC is the implementer's to

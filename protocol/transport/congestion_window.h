@@ -1,4 +1,4 @@
-// How many PSNs of one space may be in flight, below a static cap (TRANSPORT.md rule 27).
+// How many PSNs of one space may be in flight, below a static cap (docs/transport.md rule 27).
 //
 // It follows what tells of a queue: congestion marks of the receiver, and round trips that have
 // grown. A lost packet does not shrink it, for random loss is what this transport is made for; a

@@ -1,8 +1,8 @@
-// What a receiver under the whole-message policy has promised (TRANSPORT.md rule 30): it counts the
-// packets of each message, and a message counts as received only when all of them came in one
-// attempt. Until then none of them is acknowledged, and the sender repeats them all. This is the
-// "receiver counter" scheme that the receiver-window paper compares with; selective repeat needs
-// none of it.
+// What a receiver under the whole-message policy has promised (docs/transport.md rule 30): it
+// counts the packets of each message, and a message counts as received only when all of them came
+// in one attempt. Until then none of them is acknowledged, and the sender repeats them all. This is
+// the "receiver counter" scheme that the receiver-window paper compares with; selective repeat
+// needs none of it.
 //
 // A message longer than half the window is promised in parts of half a window, or its sender would
 // wait for ever. Owned by the NIC's lcore; no clock. reset() allocates.

@@ -1,6 +1,7 @@
 // The sender's view of one PSN space: what is outstanding, what the receiver has, what is lost
-// (TRANSPORT.md rules 24..26). Used twice per QP: for requests (acknowledged by ACKs) and for READ
-// responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed them).
+// (docs/transport.md rules 24..26). Used twice per QP: for requests (acknowledged by ACKs) and for
+// READ responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed
+// them).
 //
 // Loss detection follows QUIC (RFC 9002) and RACK (RFC 8985): every transmission gets a rising
 // sequence number; a PSN is lost when something sent `threshold` later, or sent later and

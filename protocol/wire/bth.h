@@ -18,7 +18,7 @@ namespace hostnic::wire {
 inline constexpr size_t kBthBytes = 12;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
 
-// Recovery policy of the sender, carried in every packet (TRANSPORT.md rule 30).
+// Recovery policy of the sender, carried in every packet (docs/transport.md rule 30).
 enum class Policy : uint8_t { kSelective = 0, kGoBackN = 1, kWholeMessage = 2 };
 
 namespace bth_offset {

@@ -1,4 +1,4 @@
-// The native transport's own extension headers (TRANSPORT.md "On the wire"). Numbers are bits:
+// The native transport's own extension headers (docs/wire.md). Numbers are bits:
 //   NETH    { version 8, source QPN 24 }                             every native packet's first
 //   RecvETH { receive sequence number 32, length of the message 32 } WRITE_WITH_IMM's last packet
 //   ReadETH { read number 32, first response PSN 24, epoch 8, offset 32, length 32 }

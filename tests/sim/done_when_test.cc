@@ -1,5 +1,6 @@
 // What the project promises of recovery, in numbers: 100 Gb/s, a round trip of 10 us, the default
-// window. bench/recovery looks at much more; this is what must not get worse.
+// window. bench/recovery looks at much more; this is what must not get worse (docs/transport.md
+// rules 24 and 27).
 #include <gtest/gtest.h>
 
 #include <algorithm>

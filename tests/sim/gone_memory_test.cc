@@ -1,5 +1,6 @@
 // Memory that a client said it has unmapped, and mappings that are just changing: what is reached
-// through the mem fd must not be touched then.
+// through the mem fd must not be touched then, and no connection ends for that (docs/transport.md
+// rule 26).
 #include <gtest/gtest.h>
 
 #include <algorithm>

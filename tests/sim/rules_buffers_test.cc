@@ -1,4 +1,4 @@
-// TRANSPORT.md rules 31, 32 and 33: which memory packets refer to, until when, and that nobody
+// docs/transport.md rules 31, 32 and 33: which memory packets refer to, until when, and that nobody
 // waits for anybody.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// TRANSPORT.md rules 2, 3 and 4: what a queue pair hands over, under which numbers, and in which
-// order.
+// docs/transport.md rules 2, 3 and 4: what a queue pair hands over, under which numbers, and in
+// which order.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// TRANSPORT.md rules 27, 30 and 33: how much is sent, what is repeated, and out of which buffers.
+// docs/transport.md rules 27, 30 and 33: how much is sent, what is repeated, and out of which
+// buffers.
 #include <gtest/gtest.h>
 
 #include "dataplane/nic/packet_release.h"

@@ -1,4 +1,4 @@
-// TRANSPORT.md rules 20, 21, 22 and 34: what a NIC tells its peer and its driver, and when.
+// docs/transport.md rules 20, 21, 22 and 34: what a NIC tells its peer and its driver, and when.
 #include <gtest/gtest.h>
 
 #include <cstring>

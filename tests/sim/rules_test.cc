@@ -1,4 +1,5 @@
-// TRANSPORT.md, rule by rule, each on the time line that would break the design without it.
+// The rules of docs/transport.md, one by one, each on the time line that would break the design
+// without it.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// TRANSPORT.md rule 13 with shared receive queues: which queue pair gets which receive, what an
-// ending one leaves to the others, and the events.
+// docs/transport.md rule 13 with shared receive queues: which queue pair gets which receive, what
+// an ending one leaves to the others, and the events.
 #include <gtest/gtest.h>
 
 #include <algorithm>

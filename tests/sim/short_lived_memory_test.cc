@@ -1,5 +1,5 @@
 // Memory that is deregistered the moment its request has completed, while repetitions that turned
-// out to be needless still wait in the rings or travel.
+// out to be needless still wait in the rings or travel (docs/transport.md rules 16 and 28).
 #include <gtest/gtest.h>
 
 #include "tests/sim/pair.h"

@@ -1,6 +1,7 @@
 // Two ends of a connection that were told different things: another path MTU, fewer responder
 // resources than the requester uses. Whatever the statuses are, SUCCESS means that all bytes are
-// there, and an adapter's errors are ours (InfiniBand 9.7.4.1, 9.9.2).
+// there, and an adapter's errors are ours (docs/transport.md rules 16 and 17;
+// InfiniBand 9.7.4.1, 9.9.2).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// TRANSPORT.md rule 36: UC and UD. What arrives, what is dropped silently, and which receive is
-// kept.
+// docs/transport.md rule 36: UC and UD. What arrives, what is dropped silently, and which receive
+// is kept.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Atomics on all kinds of memory, alone and from two lcores at once (TRANSPORT.md rule 19).
+// Atomics on all kinds of memory, alone and from two lcores at once (docs/transport.md rule 19).
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Copies into and out of memory that programs watch (TRANSPORT.md rule 11).
+// Copies into and out of memory that programs watch (docs/transport.md rule 11).
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>

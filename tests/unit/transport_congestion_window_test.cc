@@ -1,4 +1,5 @@
-// The congestion window follows marks and grown round trips, not losses (TRANSPORT.md rule 27).
+// The congestion window follows marks and grown round trips, not losses (docs/transport.md rule
+// 27).
 #include <gtest/gtest.h>
 
 #include "protocol/transport/congestion_window.h"

@@ -1,5 +1,5 @@
 // Receiving under the whole-message policy: all packets of a message in one attempt, or none
-// (TRANSPORT.md rule 30).
+// (docs/transport.md rule 30).
 #include <gtest/gtest.h>
 
 #include "protocol/transport/message_arrivals.h"

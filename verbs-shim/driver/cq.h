@@ -1,7 +1,7 @@
 // Completion queue: a bounded ring of completions with arming. The producer is the driver's
 // progress (any thread that holds the driver lock); the consumer any thread that polls. One lock of
 // its own covers both, and the arm check, so that a completion and an arming can't miss each other
-// (TRANSPORT.md rule 34).
+// (docs/transport.md rule 34).
 #pragma once
 
 #include <atomic>

@@ -372,7 +372,8 @@ void Qp::go_to_error() {
 }
 
 // A send of an unreliable queue pair failed on this side: it goes on receiving, in SQE, until its
-// program says otherwise (InfiniBand 10.3.1.7). The NIC has discarded, or never got, what followed.
+// program says otherwise (rule 36; InfiniBand 10.3.1.7). The NIC has discarded, or never got, what
+// followed.
 void Qp::stop_sends() {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   state = attr.state = QpState::kSqe;

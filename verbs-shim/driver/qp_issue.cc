@@ -92,7 +92,7 @@ void Qp::issue_ready(TimeNs now_ns) {
   }
 }
 
-// PSNs that the windows leave room for.
+// PSNs that the windows leave room for (rule 27).
 [[gnu::always_inline]] inline uint32_t Qp::window_room() const {
   const uint32_t in_flight = requests_.in_flight();
   if (in_flight >= requests_.window()) return 0;
@@ -414,8 +414,8 @@ void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8
   send_read_request(w, 0, pull_count, attempt, flags, host_.map.urgent);
 }
 
-// Asks for the next ranges, in response PSN order, of READs that have executed. False: the ring is
-// full.
+// Asks for the next ranges, in response PSN order, of READs that have executed (rule 17). False:
+// the ring is full.
 bool Qp::pull(TimeNs now_ns) {
   while (responses_.next() != next_response_psn_) {
     const Psn first = responses_.next();

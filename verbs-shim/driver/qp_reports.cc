@@ -1,5 +1,5 @@
 // What the NIC reports: acknowledgements, limits, NAKs, answers, receives, errors; and the
-// completions that follow.
+// completions that follow (docs/transport.md rules 7, 15, 20..22, 28).
 #include <algorithm>
 
 #include "verbs-shim/driver/log.h"
@@ -235,7 +235,7 @@ void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
 }
 
 // READs and atomics execute at the front of what their peer has received: once all answers to one
-// are here, it and all before it has been acknowledged (InfiniBand 9.7.5.1.1).
+// are here, it and all before it has been acknowledged (rule 20; InfiniBand 9.7.5.1.1).
 void Qp::take_executed(TimeNs now_ns) {
   if (!answers_acknowledge() || broken(Fault::answers_do_not_acknowledge)) return;
   if (serial_distance(answered_, head_) > 0) answered_ = head_;

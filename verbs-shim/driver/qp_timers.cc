@@ -1,5 +1,5 @@
 // Time: reordering windows, the tail-loss probe, the retransmission timeout, RNR waits, and the one
-// that ends in an error (TRANSPORT.md rules 24..26).
+// that ends in an error (docs/transport.md rules 24..26).
 #include <algorithm>
 
 #include "verbs-shim/driver/log.h"

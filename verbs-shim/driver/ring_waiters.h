@@ -1,5 +1,5 @@
-// Queue pairs that found the send ring full, first come first served (TRANSPORT.md rule 4: room
-// goes round). Each is in it at most once. All members want the driver lock held.
+// Queue pairs that found the send ring full, first come first served (docs/transport.md rule 4:
+// room goes round). Each is in it at most once. All members want the driver lock held.
 #pragma once
 
 #include <algorithm>
