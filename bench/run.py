@@ -3,7 +3,7 @@
 what else moves bytes on this machine. Each figure is the median of several runs, taken in turn with
 those it is compared with. Prints tables, and leaves them as CSV in bench-results/.
 
-`report` writes the tables and plots of docs/performance.md from those CSVs."""
+`report` writes the tables and plots of docs/performance/results.md from those CSVs."""
 
 import argparse
 import dataclasses
@@ -83,7 +83,8 @@ def parse_options():
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", nargs="?", choices=["report"],
-                        help="report: write docs/performance.md from the CSVs, measure nothing")
+                        help="report: write docs/performance/results.md from the CSVs, and measure "
+                             "nothing")
     parser.add_argument("--build", type=Path, default=programs.TOP / "build-release",
                         help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), metavar="SECTION",

@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md."""
+"""The plots of docs/performance/results.md."""
 
 from gnuplot import FROM_ZERO, LOGARITHMIC, Panel, draw
 

@@ -1,4 +1,5 @@
-"""docs/performance.md from the CSVs of the last full runs: tables between two marks, plots beside it.
+"""docs/performance/results.md from the CSVs of the last full runs: tables between two marks, plots
+beside it.
 A section that was not measured anew stays as it is."""
 
 import csv
@@ -9,8 +10,8 @@ from e2e import plots
 from e2e.figures import RATIO, Figure, show_size
 from e2e.programs import TOP, BenchError
 
-DOCUMENT = TOP / "docs" / "performance.md"
 KEPT = TOP / "docs" / "performance"
+DOCUMENT = KEPT / "results.md"
 BEGIN = "<!-- ./run bench report writes from here -->\n"
 END = "<!-- ./run bench report writes to here -->\n"
 SHEETS = ["bandwidth", "rate", "latency", "latency-poll", "qps", "lcores", "peers", "ports",
@@ -122,7 +123,9 @@ def write(results):
     if BEGIN not in text or END not in text:
         raise BenchError(f"{DOCUMENT} lacks the marks \"{BEGIN.strip()}\"")
     before, rest = text.split(BEGIN)
-    parts = [f"![{name}](performance/{name}.svg)\n" for name in drawn]
+    # Those of an earlier report stay where gnuplot is missing.
+    parts = [f"![{name}]({name}.svg)\n" for name in plots.PLOTS
+             if (KEPT / f"{name}.svg").exists()]
     parts += [section(table) for table in tables.values()]
     if (micro := KEPT / f"{MICRO}.csv").exists():
         parts.append(micro_section(micro))
