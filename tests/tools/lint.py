@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the format of all sources and the syntax of Python files, and runs clang-tidy on the
-sources that have not passed it yet as they are. --fix-format reformats instead."""
+"""Checks the format of all sources, the syntax of Python files, what sources and documents refer to,
+and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format reformats
+instead."""
 
 import argparse
 import ast
@@ -16,6 +17,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from references import check_references
+from rules import check_index
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "tests", "bench"]
@@ -245,6 +249,8 @@ def main():
     require(CLANG_TIDY)
     good = check_format()
     good = check_python() and good
+    good = check_references() and good
+    good = check_index() and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders) and good
     return 0 if good else 1
