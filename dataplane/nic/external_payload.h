@@ -3,9 +3,9 @@
 // where the payload lies; pkt_len counts both. DPDK's way, an external buffer in a second mbuf,
 // costs another mbuf and its cache lines per packet.
 //
-// The memory and the queue pair count the packets that refer to them (TRANSPORT.md rules 31, 32),
-// so these packets are freed by release_packet() (packet_release.h), never by rte_pktmbuf_free()
-// alone.
+// The memory and the queue pair count the packets that refer to them (docs/transport.md rules 31,
+// 32), so these packets are freed by release_packet() (packet_release.h), never by
+// rte_pktmbuf_free() alone.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -1,5 +1,5 @@
-// Towards the driver: state into statuses, one meta report per QP, wake-ups (TRANSPORT.md rules 21,
-// 34).
+// Towards the driver: state into each QpStatus, one meta report per QP, wake-ups (docs/transport.md
+// rules 21, 34).
 #include <algorithm>
 #include <utility>
 

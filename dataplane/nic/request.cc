@@ -1,5 +1,5 @@
 // A request arrives at the responder: checked at the front, placed in any order, executed and
-// completed in PSN order (TRANSPORT.md rules 5..13, 16, 19, 28).
+// completed in PSN order (docs/transport.md rules 5..13, 16, 19, 28).
 #include <rte_branch_prediction.h>
 
 #include "dataplane/nic/atomics.h"

@@ -235,8 +235,8 @@ static_assert(sizeof(CommandResponse) == 64);
 // -----------------------------------------------------------------------------------------------------
 
 // "Look at this QP's status." At most one per QP is in the ring; what changed is in the status
-// (TRANSPORT.md rule 21). 16 bytes and not 64: with the state in statuses there is nothing else to
-// say, and four reports share a cache line.
+// (docs/transport.md rule 21). 16 bytes and not 64: with the state in QpStatus there is nothing
+// else to say, and four reports share a cache line.
 struct MetaReport {
   uint32_t status_index;
   uint32_t qpn;
