@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/micro/report.h"
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 #include "verbs-shim/driver/driver.h"
 
 namespace hostnic::bench {

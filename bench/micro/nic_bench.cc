@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "dataplane/nic/packet_release.h"
+#include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic::bench {
 namespace {

@@ -23,11 +23,13 @@ class NullPort : public Port {
  public:
   uint64_t transmitted() const { return transmitted_; }
 
-  uint16_t receive(rte_mbuf**, uint16_t) override { return 0; }
+  PortCapabilities capabilities() const override {
+    return {.needs_icrc = false, .needs_arp = false, .allows_external_payload = true};
+  }
+  uint16_t receive(uint16_t, rte_mbuf**, uint16_t) override { return 0; }
   uint16_t transmit(uint16_t, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t) const override { return 0; }
   int peers() const override { return 1; }
-  bool is_wire() const override { return true; }
   bool backlog() const override { return false; }
   std::string describe() const override { return "none"; }
 

@@ -7,7 +7,7 @@
 
 #include "bench/micro/nic_bench.h"
 #include "bench/micro/report.h"
-#include "dataplane/nic/packet_release.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::bench {
@@ -54,7 +54,7 @@ class ReplayPort final : public NullPort {
       : packets_(packets), reordered_(reordered) {}
   void offer(uint32_t count) { offered_ += count; }
 
-  uint16_t receive(rte_mbuf** out, uint16_t max) override {
+  uint16_t receive(uint16_t, rte_mbuf** out, uint16_t max) override {
     uint16_t count = 0;
     for (; count < max && offered_ != 0; ++count, --offered_, ++position_)
       out[count] = prepare(reordered_ ? shuffled(position_) : position_);

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "dataplane/daemon/daemon.h"
-#include "dataplane/nic/management_queue.h"
+#include "dataplane/nic/management/management_queue.h"
 #include "protocol/cm/endpoint.h"
 #include "protocol/hostif/cm_message.h"
 

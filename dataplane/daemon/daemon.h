@@ -18,8 +18,8 @@
 #include "dataplane/daemon/plan.h"
 #include "dataplane/daemon/wire_port.h"
 #include "dataplane/memory/client_memory.h"
-#include "dataplane/nic/client_channel.h"
-#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/client/client_channel.h"
+#include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/nic.h"
 #include "protocol/hostif/control_message.h"
 

@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "dataplane/daemon/log.h"
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 
 namespace hostnic {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "dataplane/daemon/kernel_interface.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/nic/packet/external_payload.h"
 
 namespace hostnic {
 namespace {
@@ -241,8 +242,9 @@ uint32_t EthernetPort::speed_mbps() const {
   return link.link_speed;
 }
 
-uint16_t EthernetPort::receive(rte_mbuf** packets, uint16_t max) {
-  const uint16_t received = rte_eth_rx_burst(port_id_, 0, packets, max);
+uint16_t EthernetPort::receive(uint16_t queue, rte_mbuf** packets, uint16_t max) {
+  const uint16_t received = rte_eth_rx_burst(port_id_, queue, packets, max);
+  for (uint16_t i = 0; i < received; ++i) packets[i]->ol_flags |= icrc_flag();
   full_bursts_ = received == max ? full_bursts_ + 1 : 0;
   return received;
 }

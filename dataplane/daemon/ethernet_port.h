@@ -56,11 +56,11 @@ class EthernetPort : public Port {
   // Whether they surely do. net_af_xdp's may not where interrupts are deferred.
   bool announces_packets() const;
 
-  uint16_t receive(rte_mbuf** packets, uint16_t max) override;
+  PortCapabilities capabilities() const override { return {}; }
+  uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t) const override { return 0; }
   int peers() const override { return 1; }
-  bool is_wire() const override { return false; }
   bool backlog() const override { return full_bursts_ >= 4; }
   std::string describe() const override;
 

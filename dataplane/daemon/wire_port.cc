@@ -5,8 +5,8 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
-#include "dataplane/nic/bundle.h"
-#include "dataplane/nic/packet_release.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic {
 
@@ -19,8 +19,14 @@ class WirePort : public Port {
     rte_eth_dev_close(port_id_);
   }
 
-  uint16_t receive(rte_mbuf** packets, uint16_t max) override {
-    const uint16_t count = rte_eth_rx_burst(port_id_, 0, packets, max);
+  PortCapabilities capabilities() const override {
+    return {.needs_icrc = false,
+            .needs_arp = false,
+            .allows_external_payload = true,
+            .carries_bundles = true};
+  }
+  uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override {
+    const uint16_t count = rte_eth_rx_burst(port_id_, queue, packets, max);
     if (count != 0) wire_.add_queued(self_, -static_cast<int64_t>(packets_in_all(packets, count)));
     return count;
   }
@@ -44,8 +50,6 @@ class WirePort : public Port {
     return -1;
   }
   int peers() const override { return static_cast<int>(wire_.members_.size()); }
-  bool is_wire() const override { return true; }
-  bool carries_bundles() const override { return true; }
   bool backlog() const override {
     return wire_.queued_[self_].load(std::memory_order_relaxed) > kWireRingPackets / 2;
   }

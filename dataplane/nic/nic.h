@@ -3,60 +3,24 @@
 // clock and no thread of its own: the lcore loop, or the simulation, calls poll(now).
 #pragma once
 
-#include <rte_mempool.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/counters.h"
-#include "dataplane/nic/mr_table.h"
+#include "dataplane/nic/memory/mr_table.h"
+#include "dataplane/nic/packet/pools.h"
 #include "dataplane/nic/port.h"
+#include "dataplane/nic/settings.h"
 #include "protocol/cm/mad.h"
 #include "protocol/impair/spec.h"
 #include "protocol/impair/stage.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
-
-enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };  // docs/transport.md rule 10
-
-struct NicSettings {
-  std::string name = "hnic0";
-  uint32_t index = 0;
-  Ipv4Address ip{};
-  uint32_t prefix_length = 24;
-  Ipv4Address gateway{};  // 0: none
-  wire::MacAddress mac{};
-  uint32_t mtu_bytes = 4096;  // IB MTU
-  uint32_t window = 1024;     // PSNs, power of two, 32..4096
-  wire::Policy policy = wire::Policy::kSelective;
-  // Told to drivers: how much a round trip may grow before senders slow down (rule 27).
-  uint32_t congestion_allowance_us = 250;
-  Ordering ordering = Ordering::kTail;
-  uint32_t max_qps = 16384;
-  bool always_icrc = false;  // also on the in-process wire
-  // Segmentation offload (bundle.h) where nobody needs packets one by one.
-  bool segmentation = true;
-};
-
-// Packet buffers. Shared by the NICs of one lcore.
-struct MbufPools {
-  rte_mempool* header = nullptr;  // headers of packets whose payload is external, and of small ones
-  rte_mempool* data =
-      nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
-  rte_mempool* control = nullptr;  // ACKs, ARP: small and never starved by data
-  rte_mempool* resend = nullptr;   // whole packets, for retransmissions when the others are empty
-  rte_mempool* copies = nullptr;   // copies of packets reordered, delayed or corrupted
-};
-// Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
-// about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
-MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,
-                            int socket);
-void free_mbuf_pools(MbufPools& pools);
 
 // What a NIC keeps at one moment, and how much of it may be. For those who watch over bounds; read
 // on the lcore.
@@ -74,6 +38,7 @@ struct NicGauges {
 };
 
 class ManagementQueue;
+struct NicCore;
 
 class Nic {
  public:
@@ -103,7 +68,7 @@ class Nic {
   // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.
   void detach(ClientChannel* client);
 
-  // Replaces the impairments of one direction. Queued packets of the old stage are let go.
+  // Replaces the impairments of one direction. What the old ones held back goes on at once.
   void set_impairment(bool receive_side, const impair::Spec& spec, uint64_t seed);
 
   // What the impairments of one direction have done; nothing if there are none. Any thread may read
@@ -129,8 +94,7 @@ class Nic {
   const NicSettings& settings() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<NicCore> core_;
 };
 
 }  // namespace hostnic

@@ -1,4 +1,6 @@
-// Where a NIC's packets come from and go to. The hardware half knows ports only through this.
+// Where a NIC's packets come from and go to. The hardware half knows ports only through this. What
+// changes packets, or looks at them, is a port around a port (egress/impaired_port.h,
+// egress/loopback_port.h), so that neither the NIC nor the port knows of it.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -8,28 +10,42 @@
 
 namespace hostnic {
 
+// What a port can do, and wants. A NIC asks again where it may change under way.
+struct PortCapabilities {
+  // Packets leave and arrive with pad and ICRC. A port that needs none can still take packets that
+  // have one (packet/packet.h: icrc_flag()).
+  bool needs_icrc = true;
+  // The MAC address of a destination, or of the gateway towards it, has to be in the packet.
+  bool needs_arp = true;
+  // A packet's payload may stay in the memory of the client that sends it
+  // (packet/external_payload.h). Only where the receiver is in this process: all that arrives has
+  // then been built by a NIC of it.
+  bool allows_external_payload = false;
+  // Several packets may be handed over as one buffer, and arrive so (packet/bundle.h).
+  bool carries_bundles = false;
+  // Receive queues that the port spreads arrivals over. NICs use one so far.
+  uint16_t rx_queues = 1;
+};
+
 class Port {
  public:
   virtual ~Port() = default;
 
-  // The NIC's lcore only. Fills `packets` with up to `max` received packets; the caller owns them.
-  virtual uint16_t receive(rte_mbuf** packets, uint16_t max) = 0;
-  // The NIC's lcore only. Sends the first n of `packets` and returns n; the caller keeps the rest.
-  // `peer` is what peer_of() answered (always 0 on Ethernet ports). Packets sent belong to the
-  // port.
+  virtual PortCapabilities capabilities() const = 0;
+
+  // The lcore of the NIC only. Fills `packets` with up to `max` packets received in `queue`; the
+  // caller owns them. Those that end in pad and ICRC have icrc_flag().
+  virtual uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) = 0;
+  // The lcore of the NIC only. Sends the first n of `packets` and returns n; the caller keeps the
+  // rest. `peer` is what peer_of() answered. Packets sent belong to the port.
   virtual uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) = 0;
 
-  // The in-process wire: which NIC has this address (host order), or -1. Ethernet ports answer 0:
-  // the MAC decides.
+  // The peer that packets to this address (host order) are handed to. -1: nobody has it. Where MAC
+  // addresses decide there is one peer, 0.
   virtual int peer_of(uint32_t ip) const = 0;
-  // The in-process wire: how many NICs it joins, this one included; peers are numbered from 0.
-  // Ethernet ports answer 1.
+  // How many peers there are, this NIC included where it is one; numbered from 0. Where MAC
+  // addresses decide: 1.
   virtual int peers() const = 0;
-  // True on the in-process wire: packets carry no pad and ICRC, payload may be external, in
-  // client memory (external_payload.h), MAC addresses need no ARP.
-  virtual bool is_wire() const = 0;
-  // True when several packets may be handed over as one buffer (bundle.h) and arrive so.
-  virtual bool carries_bundles() const { return false; }
   // True when the receive side is more than half full: ACKs then carry a congestion mark. Cheap.
   virtual bool backlog() const = 0;
   virtual std::string describe() const = 0;

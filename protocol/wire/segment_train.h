@@ -162,8 +162,8 @@ class DeltaParser {
   bool has_icrc_ = false;
 };
 
-inline bool DeltaParser::follow(std::span<const std::byte> first_segment, size_t packet_bytes,
-                                bool has_icrc) {
+[[gnu::always_inline]] inline bool DeltaParser::follow(std::span<const std::byte> first_segment,
+                                                       size_t packet_bytes, bool has_icrc) {
   if (packet_bytes != train_bytes_ || has_icrc != has_icrc_ || first_segment.size() < header_bytes_)
     return false;
   const std::byte *a = first_segment.data(), *b = headers_.data();

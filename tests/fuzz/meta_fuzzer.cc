@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 #include "tests/fuzz/input.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/segment_map.h"

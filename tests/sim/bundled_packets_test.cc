@@ -7,7 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {

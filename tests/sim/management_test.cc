@@ -2,7 +2,7 @@
 // ICRC, and are lost like other packets.
 #include <gtest/gtest.h>
 
-#include "dataplane/nic/management_queue.h"
+#include "dataplane/nic/management/management_queue.h"
 #include "tests/sim/world.h"
 
 namespace hostnic::sim {

@@ -4,7 +4,10 @@
 
 #include <vector>
 
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "tests/sim/world.h"
 
 namespace hostnic::sim {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "dataplane/nic/packet_release.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "tests/sim/pair.h"
 #include "tests/sim/recorder.h"
 

@@ -2,7 +2,7 @@
 // buffers.
 #include <gtest/gtest.h>
 
-#include "dataplane/nic/packet_release.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {

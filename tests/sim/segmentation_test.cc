@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
 #include "protocol/wire/packet.h"
 #include "tests/sim/pair.h"
 

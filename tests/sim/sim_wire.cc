@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/nic/bundle.h"
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic::sim {
 
@@ -14,13 +16,23 @@ class SimWire::SimPort final : public Port {
  public:
   SimPort(SimWire& wire, uint32_t self) : wire_(wire), self_(self) {}
 
-  uint16_t receive(rte_mbuf** packets, uint16_t max) override {
+  // Judges and taps look at packets one by one.
+  PortCapabilities capabilities() const override {
+    const bool is_wire = wire_.settings_.is_wire;
+    return {.needs_icrc = !is_wire,
+            .needs_arp = !is_wire,
+            .allows_external_payload = is_wire,
+            .carries_bundles = is_wire && !wire_.judge_ && !wire_.tap_};
+  }
+  uint16_t receive(uint16_t, rte_mbuf** packets, uint16_t max) override {
     auto& queue = wire_.queues_[self_];
     uint16_t count = 0;
     while (count < max && !queue.empty() && queue.front().arrival_ns <= wire_.now_ns_) {
       packets[count++] = queue.front().packet;
       queue.pop_front();
     }
+    for (uint16_t i = 0; i < count && !wire_.settings_.is_wire; ++i)
+      packets[i]->ol_flags |= icrc_flag();
     return count;
   }
 
@@ -37,17 +49,13 @@ class SimWire::SimPort final : public Port {
   }
 
   int peer_of(uint32_t ip) const override {
+    if (!wire_.settings_.is_wire) return 0;
     for (uint32_t host = 0; host < wire_.queues_.size(); ++host)
       if (raw(address_of(host)) == ip) return static_cast<int>(host);
     return -1;
   }
   int peers() const override {
     return wire_.settings_.is_wire ? static_cast<int>(wire_.queues_.size()) : 1;
-  }
-  bool is_wire() const override { return wire_.settings_.is_wire; }
-  // Judges and taps look at packets one by one.
-  bool carries_bundles() const override {
-    return wire_.settings_.is_wire && !wire_.judge_ && !wire_.tap_;
   }
   bool backlog() const override {
     return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;

@@ -1,6 +1,6 @@
 // A connection whose receiver has gone: what had arrived is acknowledged all the same
 // (dataplane/nic/time_wait.h), and nothing else.
-#include "dataplane/nic/time_wait.h"
+#include "dataplane/nic/transport/hostnic/time_wait.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic::sim {
 namespace {

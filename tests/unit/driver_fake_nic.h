@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp.h"
 

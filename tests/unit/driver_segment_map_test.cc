@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/nic/client_channel.h"
+#include "dataplane/nic/client/client_channel.h"
 #include "verbs-shim/driver/segment_map.h"
 
 namespace hostnic::driver {

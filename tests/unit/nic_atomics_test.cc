@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/nic/atomics.h"
+#include "dataplane/nic/memory/atomics.h"
 #include "protocol/hostif/descriptors.h"
 
 namespace hostnic {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/nic/copy.h"
+#include "dataplane/nic/memory/copy.h"
 
 namespace hostnic {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/nic/qp_packets.h"
+#include "dataplane/nic/packet/qp_packets.h"
 
 namespace hostnic {
 namespace {

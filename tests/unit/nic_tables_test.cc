@@ -1,16 +1,17 @@
 // The NIC's small tables: neighbours, multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <map>
 #include <set>
 #include <vector>
 
-#include "dataplane/nic/flow_tag.h"
-#include "dataplane/nic/mr_table.h"
-#include "dataplane/nic/multicast_groups.h"
-#include "dataplane/nic/neighbours.h"
-#include "dataplane/nic/qp_context.h"
-#include "dataplane/nic/window_table.h"
+#include "dataplane/nic/egress/neighbours.h"
+#include "dataplane/nic/memory/mr_table.h"
+#include "dataplane/nic/memory/window_table.h"
+#include "dataplane/nic/qp/flow_tag.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/transport/unreliable/multicast_groups.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/wire/multicast.h"
 
@@ -370,8 +371,8 @@ TEST(MrTable, WindowsHoldARegionOfTheOwners) {
 // ---- memory windows
 
 TEST(WindowTable, KeysAreNoRegionsAndNotGuessed) {
-  WindowTable table;
   MrTable regions(1u << 20);
+  WindowTable table(regions);
   std::set<uint32_t> keys, steps;
   uint32_t before = 0;
   for (int i = 0; i < 64; ++i) {
@@ -388,7 +389,8 @@ TEST(WindowTable, KeysAreNoRegionsAndNotGuessed) {
 }
 
 TEST(WindowTable, FindsByTheVeryKeyOwnersByAny) {
-  WindowTable table;
+  MrTable regions(1);
+  WindowTable table(regions);
   const uint32_t key = table.add(1, 7, WindowType::k1);
   ASSERT_NE(table.find(key), nullptr);
   EXPECT_EQ(table.find(key)->pd, 7u);
@@ -400,14 +402,16 @@ TEST(WindowTable, FindsByTheVeryKeyOwnersByAny) {
   EXPECT_EQ(table.find_own(key ^ 1, 1), table.find(key));
   EXPECT_EQ(table.find_own(key, 2), nullptr) << "another client's";
   EXPECT_EQ(table.find_own(0xffffffff, 1), nullptr);
-  table.remove(*table.find(key));
+  EXPECT_EQ(table.destroy(2, key), EINVAL) << "another client's";
+  EXPECT_EQ(table.destroy(1, key), 0);
   EXPECT_EQ(table.find(key), nullptr);
   EXPECT_EQ(table.find_own(key, 1), nullptr);
   EXPECT_EQ(table.find_own(key, 0), nullptr) << "nobody's is no client's";
 }
 
 TEST(WindowTable, FullRefusesUntilOneGoes) {
-  WindowTable table;
+  MrTable regions(1);
+  WindowTable table(regions);
   uint32_t first = 0;
   for (uint32_t i = 0; i < kMaxWindows; ++i) {
     const uint32_t key = table.add(1, 1, WindowType::k1);
@@ -415,7 +419,7 @@ TEST(WindowTable, FullRefusesUntilOneGoes) {
     if (i == 0) first = key;
   }
   EXPECT_EQ(table.add(1, 1, WindowType::k1), 0u);
-  table.remove(*table.find(first));
+  EXPECT_EQ(table.destroy(1, first), 0);
   const uint32_t again = table.add(1, 1, WindowType::k1);
   EXPECT_EQ((again ^ first) & ~kWindowTagMask, 0u);
   EXPECT_EQ(table.add(1, 1, WindowType::k1), 0u);

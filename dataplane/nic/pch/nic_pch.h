@@ -1,3 +1,3 @@
 // Precompiled: what every part of the NIC includes. No source relies on it; each includes what it
 // uses.
-#include "dataplane/nic/impl.h"
+#include "dataplane/nic/nic_core.h"

@@ -1,0 +1,147 @@
+#include "dataplane/nic/client/client_channel.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+namespace hostnic {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t align_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
+
+// Sealed against resizing: the client can't make our accesses fault.
+int seal(int fd, uint64_t bytes) {
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
+  return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : errno;
+}
+
+// Where everything lies. Returns the bytes before the arena.
+uint64_t lay_out(uint32_t max_qps, SegmentHeader& layout) {
+  uint64_t offset = align_up(sizeof(SegmentHeader), kPageBytes);
+  for (uint32_t ring = 0; ring < kRingCount; ++ring) {
+    layout.ring_offset[ring] = offset;
+    offset += align_up(uint64_t{ring_entries(RingId(ring))} * ring_element_bytes(RingId(ring)),
+                       kPageBytes);
+  }
+  layout.statuses_offset = offset;
+  return align_up(offset + uint64_t{max_qps} * sizeof(QpStatus), kPageBytes);
+}
+
+}  // namespace
+
+const char* to_string(DropReason reason) {
+  switch (reason) {
+    case DropReason::kNone:
+      return "nothing";
+    case DropReason::kRingPosition:
+      return "impossible ring position";
+    case DropReason::kBadDescriptor:
+      return "impossible send descriptor";
+    case DropReason::kBadCommand:
+      return "unknown command";
+    case DropReason::kMemoryGone:
+      return "its memory is gone";
+  }
+  return "unknown reason";
+}
+
+uint64_t ClientChannel::huge_bytes_for(uint32_t max_qps) {
+  SegmentHeader layout{};
+  return align_up(lay_out(max_qps, layout), kHugePageBytes);
+}
+
+// 0 or an errno value: ENOMEM, ENOSPC: not as many huge pages are free.
+int ClientChannel::make_segment_file(uint64_t bytes, bool huge) {
+  constexpr unsigned kHuge = MFD_HUGETLB | MFD_HUGE_2MB;
+  segment_fd_ = UniqueFd(
+      memfd_create("hostnic-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? kHuge : 0)));
+  if (!segment_fd_) return errno;
+  if (const int error = seal(segment_fd_.get(), bytes); error != 0) return error;
+  // Pages that are not there, or that a control group doesn't grant, must be missing now: later
+  // whoever touches one first would die.
+  if (huge && fallocate(segment_fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return errno;
+  return 0;
+}
+
+int ClientChannel::make_files(uint64_t segment_bytes, uint64_t arena_bytes) {
+  arena_fd_ = UniqueFd(memfd_create("hostnic-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!arena_fd_) return errno;
+  if (const int error = seal(arena_fd_.get(), arena_bytes); error != 0) return error;
+  if (settings_.pages != SegmentPages::kOrdinary) {
+    const uint64_t huge_bytes = align_up(segment_bytes, kHugePageBytes);
+    int error = make_segment_file(huge_bytes, /*huge=*/true);
+    if (error == 0)
+      error = memory_.map(segment_fd_.get(), huge_bytes, arena_fd_.get(), arena_bytes);
+    in_huge_pages_ = error == 0;
+    if (in_huge_pages_ || settings_.pages == SegmentPages::kHuge) return error;
+    memory_.unmap();
+  }
+  const int error = make_segment_file(segment_bytes, /*huge=*/false);
+  if (error != 0) return error;
+  return memory_.map(segment_fd_.get(), segment_bytes, arena_fd_.get(), arena_bytes);
+}
+
+Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
+    const Settings& settings) {
+  std::unique_ptr<ClientChannel> channel(new ClientChannel);
+  channel->settings_ = settings;
+  SegmentHeader layout{};
+  const uint64_t arena_bytes =
+      settings.arena_bytes != 0 ? settings.arena_bytes : arena_bytes_for(settings.max_qps);
+  if (const int error =
+          channel->make_files(lay_out(settings.max_qps, layout), align_up(arena_bytes, kPageBytes));
+      error != 0) {
+    return Unexpected(std::string("client segment: ") + strerror(error));
+  }
+  SegmentMemory& memory = channel->memory_;
+  SegmentHeader& header = channel->header();
+  header.abi_version = kHostAbiVersion;
+  header.max_qps = settings.max_qps;
+  header.segment_bytes = memory.segment_bytes();
+  std::copy(std::begin(layout.ring_offset), std::end(layout.ring_offset), header.ring_offset);
+  header.statuses_offset = layout.statuses_offset;
+  header.arena_offset = memory.segment_bytes();
+  header.arena_bytes = memory.arena_bytes();
+  header.magic = kSegmentMagic;
+  channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
+  RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
+                                     &channel->urgent, &channel->metas};
+  for (uint32_t ring = 0; ring < kRingCount; ++ring) {
+    ends[ring]->init(memory.base() + layout.ring_offset[ring], ring_entries(RingId(ring)),
+                     ring_element_bytes(RingId(ring)), &header.rings[ring]);
+  }
+  return channel;
+}
+
+std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
+  if (offset % 16 != 0 || offset < memory_.segment_bytes()) return nullptr;
+  const uint64_t inside = offset - memory_.segment_bytes();
+  if (inside > memory_.arena_bytes() || bytes > memory_.arena_bytes() - inside) return nullptr;
+  return memory_.at(offset, bytes);
+}
+
+void ClientChannel::wake_driver() {
+  // Awake as soon as it gets a core: until then nobody need wake it again. Before the word, which
+  // who falls asleep once more looks at again.
+  header().driver_sleeping.store(0, std::memory_order_relaxed);
+  auto& word = header().driver_wake;
+  word.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void ClientChannel::wake_poller() {
+  auto& word = header().poller_naps;
+  if (word.load(std::memory_order_relaxed) == 0) return;
+  word.store(0, std::memory_order_release);
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,63 @@
+// The clients of a NIC: programs that have a device of it open. A thousand may, and most of them do
+// nothing: looking into everybody's rings in every turn would cost those that do something. So only
+// some of them are served, and the others looked at now and then.
+//
+// The NIC's lcore. attach() and detach() allocate.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/nic/client/client_state.h"
+#include "dataplane/nic/counters.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+class ClientList {
+ public:
+  ClientList(Counters& counters, const TimeNs& now) : counters_(counters), now_(now) {}
+
+  // ENOMEM when there are too many.
+  int attach(ClientChannel* channel);
+  // Null: it is not attached.
+  ClientState* find(const ClientChannel* channel) const;
+  void detach(ClientState& client);
+  static ClientState& state_of(ClientChannel& channel) {
+    return *static_cast<ClientState*>(channel.nic_state);
+  }
+
+  size_t size() const { return clients_.size(); }
+  const std::vector<std::unique_ptr<ClientState>>& all() const { return clients_; }
+  // Those that are looked at in each turn.
+  const std::vector<ClientState*>& served() const { return served_; }
+  // The client whose turn to send comes first, another one each time.
+  uint32_t next_first();
+
+  void serve(ClientState& client);
+  void look_at_unserved();
+  void forget_idle();
+  // What is to be sent lies in the caches of the programs' cores: it can come while arrivals are
+  // copied.
+  void ask_for_descriptors() const;
+  // Before the lcore sleeps: whether a client has something for it. Such a one is served then.
+  bool any_has_work();
+  static bool is_dropped(const ClientState& client) {
+    return client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone;
+  }
+  // The client broke a rule. It is not served any more; the control thread closes its connection.
+  void drop(ClientState& client, DropReason reason);
+
+ private:
+  static bool has_work(const ClientState& client);
+  static bool has_published(const ClientState& client);
+
+  Counters& counters_;
+  const TimeNs& now_;
+  std::vector<std::unique_ptr<ClientState>> clients_;
+  std::vector<ClientState*> served_;
+  uint32_t next_first_ = 0, next_unserved_ = 0;  // in `served_`, `clients_`: whose turn is next
+};
+
+}  // namespace hostnic

@@ -1,0 +1,81 @@
+// What a NIC knows of one client between turns: what it has taken of its rings, and what it still
+// has to tell it. The NIC's lcore.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/nic/client/client_channel.h"
+#include "dataplane/nic/client/descriptor_queue.h"
+#include "dataplane/nic/packet/qp_packets.h"
+#include "protocol/hostif/descriptors.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// A descriptor that is being packetised.
+struct SendProgress {
+  bool active = false;
+  LocalError error = LocalError::kNone;  // why the next packet can't be built
+  SendDescriptor descriptor;
+  std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
+  std::array<Sge, kMaxSge> sges;
+  uint32_t sge_count = 0;
+  uint32_t sent_bytes = 0;
+  uint32_t sent_packets = 0;
+  // Where the next byte comes from.
+  uint32_t sge_index = 0, sge_offset = 0;
+};
+
+// The answer to ERR, RESET or destroy. It waits until nothing refers to memory that the QP's work
+// requests name: what the rings held for it has been discarded, and its packets have been consumed
+// (rule 32).
+struct DeferredAnswer {
+  CommandResponse response;
+  QpPackets packets;
+  uint32_t sends_until = 0, urgent_until = 0;  // ring positions when the command was taken
+  TimeNs answer_by_ns = 0;
+};
+
+// How often a poller is brought to a free core. Each time takes somebody off a core for a moment,
+// so it may not go on; but a program that runs for milliseconds needs it as it starts and as it
+// ends.
+class MigrationAllowance {
+ public:
+  // When the next one may be.
+  TimeNs next_ns() const {
+    return std::max(again_ns_, spent_until_ns_ - std::min(spent_until_ns_, kSavedNs));
+  }
+  void take(TimeNs now) {
+    again_ns_ = now + kAgainNs;
+    spent_until_ns_ = std::max(spent_until_ns_, now) + kOneNs;
+  }
+
+ private:
+  // One in so long, some of which may be saved up; and how long one has to show what it was for.
+  static constexpr uint64_t kOneNs = 5'000'000, kSavedNs = 3 * kOneNs, kAgainNs = 500'000;
+
+  TimeNs again_ns_ = 0, spent_until_ns_ = 0;
+};
+
+struct ClientState {
+  ClientChannel* channel = nullptr;
+  DescriptorQueue urgents, sends;
+  SendProgress urgent, normal;
+  std::vector<DeferredAnswer> deferred;
+  bool answered = false;        // a command response was written in this turn
+  bool data_arrived = false;    // requests or answers came, since delivered_to() was called
+  bool reports_unseen = false;  // metas were written since the driver was last known awake
+  uint32_t reports_taken = 0;   // position in the ring up to which the driver had taken them
+  TimeNs untaken_since_ns = 0;  // since then there have been some, and none was taken
+  MigrationAllowance poller_migrations;  // of a poller that is to be brought to a free core
+  TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
+  std::vector<uint32_t> qpns;
+  bool served = false;      // looked at each turn
+  TimeNs last_work_ns = 0;  // when it was last seen to have any, if it is
+};
+
+}  // namespace hostnic

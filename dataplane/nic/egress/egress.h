@@ -1,0 +1,193 @@
+// Packets towards the port: a queue for each peer, packets built with headers alone, with a copied
+// payload or with an external one, flow templates, and the way to an address. A full port leaves
+// packets queued here, and whoever sends asks for room first; nothing is dropped on the in-process
+// wire (rules 27, 33). Knows nothing of transports.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_branch_prediction.h>
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/impaired_port.h"
+#include "dataplane/nic/egress/neighbours.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/external_payload.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/settings.h"
+#include "protocol/types.h"
+#include "protocol/wire/arp.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+// Payload that lies in one piece of mapped memory, and may stay there.
+struct MappedPayload {
+  const std::byte* bytes;
+  MemoryRegionEntry* region;
+  PacketCount* packets;  // which counts it
+};
+
+// How packets to an address leave.
+struct Path {
+  int16_t peer = 0;        // Port::peer_of()
+  int16_t neighbour = -1;  // where MAC addresses are asked for
+};
+
+class Egress {
+ public:
+  Egress(const NicSettings& settings, const MbufPools& pools, ImpairedPort& port,
+         PayloadReferences& references, Counters& counters, const TimeNs& now);
+  ~Egress();
+  Egress(const Egress&) = delete;
+  Egress& operator=(const Egress&) = delete;
+
+  // -- What the port is like.
+  // Packets leave with ICRC, and so with their payload behind the headers.
+  bool adds_icrc() const { return adds_icrc_; }
+  bool needs_arp() const { return needs_arp_; }
+  // Whether payload may stay where it is.
+  bool allows_external_payload() const { return external_payload_; }
+  // Whether packets towards `peer` may leave in bundles.
+  bool sends_bundles(int peer) const {
+    return settings_.segmentation && external_payload_ && bundles_to(peer);
+  }
+  // Why not, for people; null: they do.
+  const char* why_no_bundles() const;
+  int peers() const { return port_.peers(); }
+  int own_peer() const { return port_.own_peer(); }
+  bool backlog() const { return port_.backlog(); }
+
+  // -- Room. Ask before you build.
+  bool has_room(int peer) const { return queue_of(peer).has_room(); }
+  bool has_room_for_ack(int peer) const {
+    return queue_of(peer).count < outputs_[0].packets.size();
+  }
+  // How many packets of a train may leave now.
+  uint32_t train_room(int peer) const {
+    const uint32_t queued = queue_of(peer).count;
+    return !external_payload_ || queued >= kOutputRoom ? 0 : kOutputRoom - queued;
+  }
+
+  // -- The way to an address.
+  // 0, EHOSTUNREACH or ENOMEM (too many neighbours).
+  int find_path(Ipv4Address ip, Path& path);
+  // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it;
+  // captures look right all the same.
+  wire::MacAddress mac_without_arp(Ipv4Address ip) const;
+  const Neighbours::Entry& neighbour(int index) const { return neighbours_.entry(index); }
+  // Packets may now be for any of so many peers.
+  void use_peers(int peers);
+  // Whether the QP's packets can be addressed. Where there is ARP the neighbour's MAC must be
+  // known, and may change.
+  bool prepare_flows(QpContext& qp) {
+    if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
+    const Neighbours::Entry& neighbour = neighbours_.entry(qp.neighbour);
+    if (neighbour.generation == 0) return false;
+    if (qp.flows_made_for != neighbour.generation) {
+      make_flows(qp, neighbour.mac);
+      qp.flows_made_for = neighbour.generation;
+    }
+    return true;
+  }
+  void make_flows(QpContext& qp, const wire::MacAddress& destination);
+  void receive_arp(std::span<const std::byte> frame);
+  // Asks for addresses. Returns how many.
+  uint32_t ask_neighbours();
+  TimeNs next_deadline_ns() const {
+    return needs_arp_ ? neighbours_.next_deadline_ns() : UINT64_MAX;
+  }
+
+  // -- Packets are built. Null or false: no buffer.
+  // Headers, and a payload that is copied behind them.
+  rte_mbuf* build_small(const wire::FlowTemplate& flow, const wire::Packet& p,
+                        std::span<const uint64_t> sack_words, std::span<const std::byte> payload,
+                        rte_mempool* pool);
+  // Headers, and where the payload lies.
+  rte_mbuf* build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
+                           const MappedPayload& payload);
+  // Sets the lengths of a packet whose payload lies behind its headers in one buffer, and adds the
+  // ICRC if this NIC's packets have one.
+  void finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) const {
+    size_t bytes = header_bytes + p.payload_bytes;
+    if (adds_icrc_) {
+      finish_icrc(rte_pktmbuf_mtod(packet, std::byte*), p);
+      bytes += wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes;
+      packet->ol_flags |= icrc_flag();
+    }
+    packet->data_len = static_cast<uint16_t>(bytes);
+    packet->pkt_len = static_cast<uint32_t>(bytes);
+  }
+
+  // -- Packets leave.
+  // Those that wait for a peer, for who sends it many.
+  struct OutputQueue {
+    std::array<rte_mbuf*, 2 * kBurst> packets;
+    uint32_t count = 0;
+    bool has_room() const { return count < kOutputRoom; }
+  };
+  OutputQueue& queue_of(int peer) { return outputs_[static_cast<size_t>(peer)]; }
+  void emit(rte_mbuf* packet, int peer) { emit(packet, peer, queue_of(peer)); }
+  void emit(rte_mbuf* packet, int peer, OutputQueue& queue) {
+    packet->port = static_cast<uint16_t>(peer);
+    if (unlikely(queue.count == queue.packets.size())) return drop(packet);
+    queue.packets[queue.count++] = packet;
+    if (unlikely(queue.count >= kBurst)) flush(peer);
+  }
+  // The packets of many queue pairs that have come together leave.
+  template <class Builder>
+  void emit_open(Builder& bundle) {
+    rte_mbuf* packet = bundle.take();
+    if (is_bundle(packet)) counters_.add(Counter::tx_bundles);
+    emit(packet, bundle.peer());
+  }
+  // `count` packets, at least one and at most train_room(), like `p`, which is the first of them
+  // and then the last (segment_trains.cc).
+  bool emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
+                  const MappedPayload& payload, uint32_t count);
+  // `first` and so many packets behind it, in one buffer.
+  bool emit_bundle(int peer, const wire::FlowTemplate& flow, const wire::Packet& first,
+                   uint32_t packets_behind, const BundleEnd& end, const MappedPayload& payload);
+  void flush(int peer);
+  void flush_all();
+  // Whether packets wait for the port, the fullest queue's number of them.
+  bool anything_queued() const;
+  uint32_t longest_queue() const;
+
+  const MbufPools& pools() const { return pools_; }
+  PayloadReferences& references() { return references_; }
+
+ private:
+  const OutputQueue& queue_of(int peer) const { return outputs_[static_cast<size_t>(peer)]; }
+  bool bundles_to(int peer) const {
+    return !port_.impairs_sending() &&
+           (peer == kLoopbackPeer || port_.capabilities().carries_bundles);
+  }
+  Ipv4Address next_hop(Ipv4Address destination) const;
+  void send_arp(const wire::Arp& arp);
+  // Nobody asked for room. Rare, and so a function of its own, for which others need save no
+  // registers.
+  [[gnu::noinline]] void drop(rte_mbuf* packet);
+
+  const NicSettings& settings_;
+  const MbufPools& pools_;
+  ImpairedPort& port_;
+  PayloadReferences& references_;
+  Counters& counters_;
+  const TimeNs& now_;
+  const bool adds_icrc_, needs_arp_, external_payload_;
+  Neighbours neighbours_;
+  uint32_t output_peers_ = 1;  // how many of them are in use, loopback excepted
+  std::array<OutputQueue, kMaxPeers + 1> outputs_;
+};
+
+}  // namespace hostnic

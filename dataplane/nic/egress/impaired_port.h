@@ -1,0 +1,115 @@
+// A port around a NIC's port that makes the network worse on purpose, in either direction, as an
+// impairment spec says (docs/impairments.md). Without a spec it passes everything by.
+//
+// Packets are impaired one by one: what arrives as a bundle is taken apart, and while packets that
+// leave are impaired the port carries no bundles. What waits here refers to no client's memory
+// (rule 31): a packet that is held back is copied first. Nothing leaks into the NIC or the port:
+// both see packets that a network could have made.
+//
+// The NIC's lcore. Allocates in set() alone, which a user asks for.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/loopback_port.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/external_payload.h"
+#include "dataplane/nic/packet/packet_queue.h"
+#include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/port.h"
+#include "protocol/impair/stage.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+class ImpairedPort final : public Port, private impair::PacketOps {
+ public:
+  ImpairedPort(LoopbackPort& port, const MbufPools& pools, PayloadReferences& references,
+               Counters& counters)
+      : port_(port), pools_(pools), references_(references), counters_(counters) {}
+  ~ImpairedPort() override;
+  ImpairedPort(const ImpairedPort&) = delete;
+  ImpairedPort& operator=(const ImpairedPort&) = delete;
+
+  // Replaces what is done in one direction. What the old impairments held back goes on at once.
+  void set(impair::Direction direction, const impair::Spec& spec, uint64_t seed);
+  // None where nothing is done.
+  std::optional<impair::Counters> impairment_counters(impair::Direction direction) const;
+  void clear_counters();
+
+  // The clock, at the start of each turn.
+  void set_time(TimeNs now_ns) { now_ = now_ns; }
+  // Sends what is due. At the end of each turn.
+  void advance() {
+    if (tx_stage_ != nullptr || !departures_.empty()) send_due();
+  }
+  // When it has something to do by itself; UINT64_MAX: never.
+  TimeNs next_deadline_ns() const;
+  // Packets in here.
+  uint32_t held() const;
+  // Packets that go on as soon as somebody asks: the lcore should not sleep.
+  bool has_ready() const;
+
+  PortCapabilities capabilities() const override {
+    PortCapabilities capabilities = port_.capabilities();
+    if (impairs_sending()) capabilities.carries_bundles = false;
+    return capabilities;
+  }
+  int own_peer() const { return port_.own_peer(); }
+  bool impairs_sending() const { return tx_stage_ != nullptr; }
+  uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override {
+    return rx_stage_ == nullptr && arrived_.empty() ? port_.receive(queue, packets, max)
+                                                    : receive_impaired(queue, packets, max);
+  }
+  uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override {
+    return tx_stage_ == nullptr && departures_.empty() ? port_.transmit(peer, packets, count)
+                                                       : transmit_impaired(peer, packets, count);
+  }
+  int peer_of(uint32_t ip) const override { return port_.peer_of(ip); }
+  int peers() const override { return port_.peers(); }
+  bool backlog() const override { return port_.backlog(); }
+  std::string describe() const override { return port_.describe(); }
+
+ private:
+  // Packets that have been let go, towards one peer.
+  struct Departures {
+    uint32_t count = 0;
+    std::array<rte_mbuf*, 2 * kBurst> packets;
+    bool full() const { return count == packets.size(); }
+  };
+
+  uint16_t receive_impaired(uint16_t queue, rte_mbuf** packets, uint16_t max);
+  void take_arrivals(uint16_t queue, size_t wanted);
+  void take_apart(rte_mbuf* bundle);
+  void arrive(rte_mbuf* packet);
+  uint16_t transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count);
+  bool has_room(uint16_t peer);
+  void depart(rte_mbuf* packet);
+  bool send(uint16_t peer);
+  void send_due();
+  impair::PacketInfo describe(impair::Direction direction, rte_mbuf* packet) const;
+
+  // impair::PacketOps
+  void* clone(void* packet) override;
+  void* detach(void* packet) override;
+  void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) override;
+  void release(void* packet) override;
+
+  LoopbackPort& port_;
+  const MbufPools& pools_;
+  PayloadReferences& references_;
+  Counters& counters_;
+  TimeNs now_ = 0;
+  std::unique_ptr<impair::ImpairmentStage> rx_stage_, tx_stage_;
+  PacketQueue arrived_;                 // let through, and not taken yet
+  PacketQueue released_;                // by impairments that have been replaced, to be sent
+  std::vector<Departures> departures_;  // by peer, while there are any
+};
+
+}  // namespace hostnic

@@ -1,0 +1,51 @@
+// A port around a NIC's port: what the NIC sends to its own address comes back, without ever having
+// been in the port. Counts what both of them carry. The NIC's lcore.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/packet_queue.h"
+#include "dataplane/nic/port.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+class LoopbackPort final : public Port {
+ public:
+  static constexpr uint32_t kCapacity = 512;
+
+  LoopbackPort(Port& port, Ipv4Address own_ip, Counters& counters)
+      : port_(port), own_ip_(raw(own_ip)), counters_(counters) {}
+  ~LoopbackPort() override;
+  LoopbackPort(const LoopbackPort&) = delete;
+  LoopbackPort& operator=(const LoopbackPort&) = delete;
+
+  PortCapabilities capabilities() const override { return port_.capabilities(); }
+  // What waits here is taken by receive(), never by recursion (rule 33).
+  uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
+  uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
+  int peer_of(uint32_t ip) const override {
+    return ip == own_ip_ ? kLoopbackPeer : port_.peer_of(ip);
+  }
+  int peers() const override { return port_.peers(); }
+  bool backlog() const override { return port_.backlog(); }
+  std::string describe() const override { return port_.describe(); }
+
+  // The number that this NIC has among the peers; -1: it is none of them.
+  int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(own_ip_); }
+  // Packets to this NIC itself that have not been received yet.
+  uint32_t waiting() const { return own_.size(); }
+
+ private:
+  Port& port_;
+  const uint32_t own_ip_;
+  Counters& counters_;
+  PacketQueue own_{kCapacity};
+  bool own_first_ = false;  // a busy port must not keep own packets waiting for good
+};
+
+}  // namespace hostnic

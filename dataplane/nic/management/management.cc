@@ -1,0 +1,62 @@
+#include "dataplane/nic/management/management.h"
+
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/qp/flow_tag.h"
+
+namespace hostnic {
+
+// False: the packet is none.
+bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
+  if (raw(p.dest_qpn) != cm::kManagementQpn || queue_ == nullptr ||
+      p.opcode != wire::Opcode::kUdSend)
+    return false;
+  if (p.qkey != cm::kManagementQkey) {
+    counters_.add(Counter::rx_wrong_qkey);
+    return true;
+  }
+  const std::span<const std::byte> payload = payload_of(packet, p);
+  if (payload.size() != cm::kMadBytes) {
+    counters_.add(Counter::rx_too_long);
+    return true;
+  }
+  counters_.add(Counter::management_received);
+  if (!queue_->push(p.src_ip, payload.first<cm::kMadBytes>()))
+    counters_.add(Counter::management_dropped);
+  // The answer will want to know the way.
+  Path way_back;
+  egress_.find_path(p.src_ip, way_back);
+  return true;
+}
+
+void Management::send(Ipv4Address to, uint8_t traffic_class,
+                      std::span<const std::byte, cm::kMadBytes> bytes) {
+  Path path;
+  bool known = egress_.find_path(to, path) == 0;
+  wire::MacAddress mac = egress_.mac_without_arp(to);
+  if (known && path.neighbour >= 0) {
+    known = egress_.neighbour(path.neighbour).generation != 0;
+    mac = egress_.neighbour(path.neighbour).mac;
+  }
+  wire::Packet p;
+  p.opcode = wire::Opcode::kUdSend;
+  p.dest_qpn = p.src_qpn = Qpn{cm::kManagementQpn};
+  p.qkey = cm::kManagementQkey;
+  // Nobody checks it.
+  p.psn = Psn(static_cast<uint32_t>(counters_.get(Counter::management_sent)) & 0xffffff);
+  p.payload_bytes = cm::kMadBytes;
+  constexpr uint8_t kHopLimit = 64;
+  const wire::FlowTemplate flow = wire::make_flow_template(
+      settings_.mac, mac, settings_.ip, to,
+      make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0), traffic_class, kHopLimit);
+  rte_mbuf* packet = known && egress_.has_room(path.peer)
+                         ? egress_.build_small(flow, p, {}, bytes, egress_.pools().data)
+                         : nullptr;
+  if (packet == nullptr) {
+    counters_.add(known ? Counter::management_dropped : Counter::tx_unresolved);
+    return;
+  }
+  counters_.add(Counter::management_sent);
+  egress_.emit(packet, path.peer);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,40 @@
+// QP 1: management datagrams (InfiniBand 13.5), from and to the control thread. They are UD packets
+// like others on the wire, and are lost and impaired like them.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <span>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/management/management_queue.h"
+#include "dataplane/nic/settings.h"
+#include "protocol/cm/mad.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+class Management {
+ public:
+  Management(const NicSettings& settings, Egress& egress, Counters& counters)
+      : settings_(settings), egress_(egress), counters_(counters) {}
+
+  // Where datagrams go that arrive; null: nowhere.
+  void set_queue(ManagementQueue* queue) { queue_ = queue; }
+  // False: the packet is none.
+  bool receive(const wire::Packet& p, rte_mbuf* packet);
+  // Unless there is no way or no room: whoever sends it repeats it.
+  void send(Ipv4Address to, uint8_t traffic_class, std::span<const std::byte, cm::kMadBytes> bytes);
+
+ private:
+  const NicSettings& settings_;
+  Egress& egress_;
+  Counters& counters_;
+  ManagementQueue* queue_ = nullptr;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,22 @@
+// Whose memory may be touched: what a key is checked against.
+#pragma once
+
+#include <cstdint>
+
+namespace hostnic {
+
+struct AccessScope {
+  uint32_t client_id;
+  uint32_t pd;
+  uint32_t rights;  // AccessFlag: what peers may do by this queue pair
+  uint32_t qpn;     // type 2 windows are one queue pair's
+};
+
+// Memory that a key names: the region, if it may be used, and where in it.
+struct MemoryRegionEntry;
+struct RemoteRange {
+  MemoryRegionEntry* region = nullptr;
+  uint64_t iova = 0;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,158 @@
+#include "dataplane/nic/memory/mr_table.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "protocol/hostif/descriptors.h"
+
+namespace hostnic {
+
+MrTable::MrTable(uint32_t capacity)
+    : capacity_(std::min(capacity, (1u << (31 - kTagBits)) - 2) + 1),
+      entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)) {
+  for (uint32_t i = 1; i < capacity_; ++i) free_.push_back(i);  // index 0 would make key 0 possible
+  if (getrandom(&random_state_, sizeof(random_state_), 0) != sizeof(random_state_)) {
+    random_state_ = reinterpret_cast<uintptr_t>(this);
+  }
+}
+
+void MrTable::fill(MemoryRegionEntry& entry, Init init) {
+  entry.client_id = init.client_id;
+  entry.pd = init.pd;
+  entry.access = init.access;
+  entry.iova = init.iova;
+  entry.length_bytes = init.length_bytes;
+  entry.va_delta = init.va - init.iova;
+  entry.mem_fd = init.mem_fd;
+  entry.client_gone = init.client_gone;
+  entry.pieces = std::move(init.pieces);
+  entry.partly_gone = false;
+  // On demand, what is mapped at the moment is what is meant.
+  const bool fixed_by_mem_fd = (entry.access & kAccessOnDemand) == 0 &&
+                               std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
+                                 return piece.host == nullptr;
+                               });
+  entry.gate = fixed_by_mem_fd ? init.gate : nullptr;
+}
+
+uint32_t MrTable::add(Init init) {
+  if (free_.empty()) return 0;
+  const uint32_t index = free_.front();
+  free_.pop_front();
+  // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
+  // counting.
+  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
+  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & ((1u << kTagBits) - 1);
+  MemoryRegionEntry& entry = entries_[index];
+  fill(entry, std::move(init));
+  entry.windows_bound.store(0, std::memory_order_relaxed);
+  const uint32_t key = index << kTagBits | tag;
+  entry.pending_key = key;
+  entry.key.store(key, std::memory_order_release);
+  used_.fetch_add(1, std::memory_order_relaxed);
+  return key;
+}
+
+bool MrTable::invalidate(uint32_t key, uint32_t client_id) {
+  MemoryRegionEntry* entry = find(key);
+  if (entry == nullptr || entry->client_id != client_id) return false;
+  entry->key.store(0, std::memory_order_release);
+  return true;
+}
+
+void MrTable::restore(uint32_t key) {
+  if (MemoryRegionEntry* entry = pending(key)) entry->key.store(key, std::memory_order_release);
+}
+
+std::vector<MappedPiece> MrTable::replace(uint32_t key, Init init) {
+  MemoryRegionEntry* entry = pending(key);
+  if (entry == nullptr) return {};
+  std::vector<MappedPiece> pieces = std::move(entry->pieces);
+  fill(*entry, std::move(init));
+  entry->key.store(key, std::memory_order_release);
+  return pieces;
+}
+
+std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
+  MemoryRegionEntry* entry = pending(key);
+  if (entry == nullptr) return {};
+  std::vector<MappedPiece> pieces = std::move(entry->pieces);
+  entry->pieces.clear();
+  entry->pending_key = 0;
+  free_.push_back(key >> kTagBits);
+  used_.fetch_sub(1, std::memory_order_relaxed);
+  return pieces;
+}
+
+namespace {
+
+// The pieces with those parts of them marked that lie in [va, va + length_bytes) and are not
+// mapped. Empty: that changes nothing.
+std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAddress va,
+                                 uint64_t length_bytes) {
+  std::vector<MappedPiece> result;
+  bool changes = false;
+  for (const MappedPiece& piece : pieces) {
+    const VirtualAddress piece_end = piece.va + piece.length_bytes;
+    const VirtualAddress from = std::max(piece.va, va);
+    const VirtualAddress to = std::min(piece_end, va + length_bytes);
+    if (piece.host != nullptr || piece.gone || from >= to) {
+      result.push_back(piece);
+      continue;
+    }
+    changes = true;
+    const auto part = [&](VirtualAddress start, VirtualAddress end, bool gone) {
+      if (start == end) return;
+      MappedPiece some = piece;
+      some.va = start;
+      some.length_bytes = end - start;
+      some.space_offset += start - piece.va;
+      some.gone = gone;
+      result.push_back(some);
+    };
+    part(piece.va, from, false);
+    part(from, to, true);
+    part(to, piece_end, false);
+  }
+  if (!changes) result.clear();
+  return result;
+}
+
+}  // namespace
+
+MrTable::Revocation MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
+  Revocation revocation;
+  for (uint32_t i = 1; i < capacity_; ++i) {
+    MemoryRegionEntry& entry = entries_[i];
+    if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
+        (entry.access & kAccessOnDemand) != 0)
+      continue;
+    auto pieces = without(entry.pieces, va, length_bytes);
+    if (!pieces.empty()) revocation.changes_.push_back({&entry, std::move(pieces)});
+  }
+  return revocation;
+}
+
+void MrTable::Revocation::take_effect() {
+  for (Change& change : changes_) {
+    change.entry->pieces.swap(change.pieces);
+    change.entry->partly_gone = true;
+  }
+}
+
+bool MrTable::referenced(uint32_t key) const {
+  const uint32_t index = key >> kTagBits;
+  return index < capacity_ && entries_[index].mbufs_out.load(std::memory_order_acquire) != 0;
+}
+
+std::vector<uint32_t> MrTable::keys_of(uint32_t client_id) const {
+  std::vector<uint32_t> keys;
+  for (uint32_t i = 0; i < capacity_; ++i) {
+    const uint32_t key = entries_[i].key.load(std::memory_order_relaxed);
+    if (key != 0 && entries_[i].client_id == client_id) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,119 @@
+#include "dataplane/nic/memory/placement.h"
+
+#include <algorithm>
+
+namespace hostnic {
+
+PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+                             std::span<const std::byte> bytes) {
+  if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
+  const uint64_t addr = iova + region.va_delta;
+  const MemFdPass pass(region);
+  if (!pass.granted()) {
+    counters_.add(Counter::mem_fd_put_off);
+    return PlaceResult::kNotNow;
+  }
+  // All ranges are remembered, or nothing is written.
+  if (request.ahead && early_writes_.available() < region.pieces.size())
+    return PlaceResult::kNotNow;
+  const std::byte* from = bytes.data();
+  bool memory_gone = false;
+  const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
+                         uint64_t part, bool tail) {
+    if (piece.host == nullptr) {
+      counters_.add(Counter::bytes_copied_mem_fd, part);
+      memory_gone |= !write_through(region, piece, offset, {source, part});
+    } else {
+      counters_.add(Counter::bytes_copied_mapped, part);
+      put_bytes(request, piece.host + offset, {source, part}, tail);
+    }
+  };
+  // Later PSNs may have written here already, also when this one is ahead of the front itself.
+  const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
+                    !(request.ahead && request.window.beyond_all(request.psn));
+  for_each_piece(region, addr, bytes.size(),
+                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                   const bool tail = request.tail && from + part == bytes.data() + bytes.size();
+                   if (!late) {
+                     write(piece, offset, from, part, tail);
+                   } else {
+                     const uint64_t start = piece.space_offset + offset;
+                     const uint64_t skipped = request.early_writes.for_each_unwritten(
+                         early_writes_, request.psn, piece.space_id, start, part,
+                         [&](uint64_t at, uint64_t length_bytes) {
+                           write(piece, offset + (at - start), from + (at - start), length_bytes,
+                                 tail && at + length_bytes == start + part);
+                         });
+                     counters_.add(Counter::late_bytes_skipped, skipped);
+                   }
+                   if (request.ahead)
+                     request.early_writes.add(early_writes_, request.psn, piece.space_id,
+                                              piece.space_offset + offset, part);
+                   from += part;
+                   return !memory_gone;
+                 });
+  return memory_gone ? PlaceResult::kMemoryGone : PlaceResult::kDone;
+}
+
+PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& request,
+                               std::span<const Sge> sges, uint64_t offset,
+                               std::span<const std::byte> bytes, LocalError& error) {
+  for (const Sge& sge : sges) {
+    if (bytes.empty()) break;
+    if (offset >= sge.length_bytes) {
+      offset -= sge.length_bytes;
+      continue;
+    }
+    const uint64_t part = std::min<uint64_t>(bytes.size(), sge.length_bytes - offset);
+    // Only what is written: an element may say more than its region has, as on adapters.
+    MemoryRegionEntry* region =
+        local_region(scope, sge.lkey, sge.addr + offset, part, kAccessLocalWrite);
+    if (region == nullptr) {
+      error = LocalError::kProtection;
+      return PlaceResult::kDone;
+    }
+    PlaceRequest part_request = request;
+    part_request.tail = request.tail && part == bytes.size();
+    const PlaceResult result = place(part_request, *region, sge.addr + offset, bytes.first(part));
+    if (result != PlaceResult::kDone) return result;
+    bytes = bytes.subspan(part);
+    offset = 0;
+  }
+  if (!bytes.empty()) error = LocalError::kLength;
+  return PlaceResult::kDone;
+}
+
+MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
+                              uint32_t length_bytes) {
+  const MemFdPass pass(region);
+  if (!pass.granted()) {
+    counters_.add(Counter::mem_fd_put_off);
+    return MemoryAccess::kNotNow;
+  }
+  const bool good = for_each_piece(region, iova + region.va_delta, length_bytes,
+                                   [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                                     bool there = true;
+                                     if (piece.host != nullptr) {
+                                       copy_from_memory(out, piece.host + offset, part);
+                                     } else {
+                                       counters_.add(Counter::bytes_copied_mem_fd, part);
+                                       there = read_through(region, piece, offset, {out, part});
+                                     }
+                                     out += part;
+                                     return there;
+                                   });
+  return good ? MemoryAccess::kDone : MemoryAccess::kGone;
+}
+
+RemoteRange Placement::windows_range(AccessScope scope, uint32_t key, uint64_t va,
+                                     uint64_t length_bytes, uint32_t access) {
+  const MemoryWindow* window = windows_.accessible(scope, key, access);
+  if (window == nullptr) return {};
+  const uint64_t first = (window->access & kAccessZeroBased) != 0 ? 0 : window->va;
+  const uint64_t offset = va - first;
+  if (offset > window->length_bytes || length_bytes > window->length_bytes - offset) return {};
+  const uint64_t iova = window->va + offset;
+  return {local_region(scope, window->mr_key, iova, length_bytes, 0), iova};
+}
+
+}  // namespace hostnic

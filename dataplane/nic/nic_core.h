@@ -1,0 +1,128 @@
+// A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
+// knows none above it: packet/, client/ and memory/ < qp/ < egress/ < transport/, management/ <
+// this (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <span>
+
+#include "dataplane/nic/client/client_list.h"
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/egress/impaired_port.h"
+#include "dataplane/nic/egress/loopback_port.h"
+#include "dataplane/nic/management/management.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/memory/window_table.h"
+#include "dataplane/nic/packet/external_payload.h"
+#include "dataplane/nic/packet/packet_release.h"
+#include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/qp/qp_directory.h"
+#include "dataplane/nic/qp/receive_queue.h"
+#include "dataplane/nic/qp/reorder_buffer.h"
+#include "dataplane/nic/qp/reports.h"
+#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/hostnic/hostnic.h"
+#include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/unreliable/unreliable.h"
+#include "protocol/wire/segment_train.h"
+
+namespace hostnic {
+
+// What all lcores of a NIC have in common; there is one so far.
+struct NicShared {
+  NicSettings settings;
+  MrTable& mrs;
+  MbufPools pools;
+  Counters counters;
+  WindowTable windows{mrs};
+};
+
+// What one lcore has for itself.
+struct NicShard {
+  NicShard(NicShared& shared, Port& port);
+  ~NicShard();
+  NicShard(const NicShard&) = delete;
+  NicShard& operator=(const NicShard&) = delete;
+
+  static constexpr uint16_t kQueue = 0;  // of the port, from which it receives
+
+  NicShared& shared;
+  const Ipv4Address own_ip;
+  TimeNs now = 0;  // of this turn
+  PayloadReferences references;
+  SpentPackets spent;
+  LoopbackPort loopback;
+  ImpairedPort port;  // around the loopback, around the NIC's port
+  QpDirectory qps;
+  ClientList clients;
+  Reports reports;
+  ReceiveQueues receives;
+  ReorderPool reorder;
+  Placement placement;
+  Egress egress;
+  Packetizer packetizer;
+  HostnicTransport hostnic;
+  UnreliableTransport unreliable;
+  Management management;
+
+  wire::DeltaParser received;
+  // Whose the packet in `received` is, if it is RC and dispatch_first() has let it pass: then it
+  // would those that follow it in their train. Null between turns, when commands may change that.
+  QpContext* train_qp = nullptr;
+  bool answers_first = false;
+
+  uint32_t turn(TimeNs now_ns);
+
+  // receive.cc
+  uint32_t receive_turn();
+  void prefetch_for(wire::BthView bth) const;
+  void receive_packet(rte_mbuf* packet);  // takes it
+  void dispatch_packet(rte_mbuf* packet);
+  void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
+  bool begin_train(rte_mbuf* packet, bool has_icrc);
+  bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
+  bool receive_bundle(rte_mbuf* bundle);
+  bool receive_acks(rte_mbuf* bundle);
+  template <class Bundled>
+  bool receive_requests(rte_mbuf* bundle, Bundled& bundled);
+  bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
+
+  // transmit.cc
+  struct SendSource;
+  uint32_t transmit_turn();
+  uint32_t transmit_client(ClientState& client);
+  uint32_t transmit_ring(ClientState& client, const SendSource& source, uint32_t budget);
+  bool has_elements(ClientState& client, const SendSource& source, uint32_t elements);
+  bool take_descriptor(ClientState& client, const SendSource& source);
+  bool start_descriptor(SendProgress& progress, QpContext& qp);
+
+  // commands.cc, qp_commands.cc
+  uint32_t command_turn();
+  void handle_command(ClientState& client, const Command& command);
+  void defer_answer(ClientState& client, const CommandResponse& response, const QpPackets& packets);
+  uint32_t answer_deferred(ClientState& client);
+  int create_window(const ClientState& client, const CreateWindowCommand& command, uint32_t& key);
+  int bind_window(const ClientState& client, const BindWindowCommand& command);
+  int invalidate_window(const ClientState& client, const InvalidateWindowCommand& command);
+  int attach_group(const ClientState& client, const GroupCommand& command);
+  int detach_group(const ClientState& client, const GroupCommand& command);
+  QpContext* own_qp(const ClientState& client, uint32_t qpn) const;
+  int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
+  int modify_qp(QpContext& qp, const ModifyQpCommand& command);
+  int connect_qp(QpContext& qp, const ModifyQpCommand& command);
+  void begin_sending(QpContext& qp, uint32_t sq_psn);
+  void destroy_qp(ClientState& client, QpContext& qp);
+  void quiesce_qp(QpContext& qp);  // purges everything of it from the NIC's queues
+};
+
+struct NicCore {
+  NicCore(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
+      : shared{settings, mrs, pools, {}}, shard(shared, port) {}
+  NicShared shared;
+  NicShard shard;
+};
+
+}  // namespace hostnic

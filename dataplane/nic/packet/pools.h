@@ -1,0 +1,26 @@
+// Packet buffers of one lcore.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hostnic {
+
+// Packet buffers. Shared by the NICs of one lcore.
+struct MbufPools {
+  rte_mempool* header = nullptr;  // headers of packets whose payload is external, and of small ones
+  rte_mempool* data =
+      nullptr;  // headers and copied payloads; room for a whole packet of the largest MTU
+  rte_mempool* control = nullptr;  // ACKs, ARP: small and never starved by data
+  rte_mempool* resend = nullptr;   // whole packets, for retransmissions when the others are empty
+  rte_mempool* copies = nullptr;   // copies of packets reordered, delayed or corrupted
+};
+// Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
+// about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
+MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,
+                            int socket);
+void free_mbuf_pools(MbufPools& pools);
+
+}  // namespace hostnic

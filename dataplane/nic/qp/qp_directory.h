@@ -1,0 +1,71 @@
+// The queue pairs of a NIC by number. A QPN is generation << 16 | index; an index is given out
+// again only when all others have been, with another generation. The NIC's lcore.
+//
+// With thousands of queue pairs each packet finds another one's context, which is in no cache near:
+// a dozen lines, one miss behind the other. So it is asked for (prefetch...) while the packets
+// before it are worked on.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "dataplane/nic/qp/qp_context.h"
+#include "protocol/prefetch.h"
+
+namespace hostnic {
+
+class QpDirectory {
+ public:
+  static constexpr uint32_t kFirstIndex = 16;  // keeps QPNs clear of the special QPs 0 and 1
+
+  explicit QpDirectory(uint32_t max_qps);
+
+  // Null: no queue pair has this very number.
+  QpContext* find(uint32_t qpn) const {
+    const uint32_t index = qpn & 0xffff;
+    if (index >= qps_.size()) return nullptr;
+    QpContext* qp = qps_[index].get();
+    return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+  }
+  // Gives it its number. Null: there are max_qps already.
+  QpContext* add(std::unique_ptr<QpContext> qp);
+  void remove(const QpContext& qp);
+
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& qp : qps_)
+      if (qp != nullptr) visit(*qp);
+  }
+
+  // Any number: one that is no queue pair's does nothing. For a descriptor, or for a packet that
+  // has come.
+  void prefetch(uint32_t qpn, QpPart part) const {
+    const uint32_t index = qpn & 0xffff;
+    if (index >= qps_.size() || qps_[index] == nullptr) return;
+    const QpContext& qp = *qps_[index];
+    prefetch_line(&qp);
+    switch (part) {
+      case QpPart::kSends:
+        return prefetch_lines(&qp.packets, &qp.stamps);
+      case QpPart::kReceives:
+        return prefetch_lines(&qp.response_flow, &qp.requests);
+      case QpPart::kAnswers:
+        return prefetch_line(&qp.responses);
+    }
+  }
+  // The same of the status that what an ACK says goes to: the driver has just read it, on another
+  // core. The context should be there already.
+  void prefetch_status(uint32_t qpn) const {
+    if (const QpContext* const qp = find(qpn)) prefetch_line(qp->status);
+  }
+
+ private:
+  uint32_t max_qps_;
+  std::vector<std::unique_ptr<QpContext>> qps_;  // by index
+  std::vector<uint8_t> generations_;
+  std::deque<uint32_t> free_indices_;  // oldest first
+};
+
+}  // namespace hostnic

@@ -1,0 +1,163 @@
+#include "dataplane/nic/qp/reports.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/limits.h"
+
+namespace hostnic {
+namespace {
+constexpr uint64_t kRewakeNs = 1'000'000;
+constexpr uint64_t kAwakeNs = 50'000;
+// A program that polls takes reports sooner, or it waits behind somebody who computes.
+constexpr uint64_t kUntakenNs = 50'000;
+
+// Metas of one client that go into its ring together.
+struct MetaBatch {
+  ClientChannel* client = nullptr;
+  uint32_t count = 0;
+  std::array<MetaReport, kBurst> metas;
+  std::array<QpContext*, kBurst> qps;
+
+  bool has_room_for(const QpContext& qp) const {
+    return count == 0 || (qp.client == client && count < metas.size());
+  }
+  void add(QpContext& qp) {
+    client = qp.client;
+    metas[count] = {.status_index = qp.status_index, .qpn = qp.qpn, .reserved = {}};
+    qps[count++] = &qp;
+  }
+};
+
+}  // namespace
+
+Reports::Reports(ClientList& clients, const Port& port, Counters& counters, const TimeNs& now,
+                 uint32_t max_qps)
+    : clients_(clients), port_(port), counters_(counters), now_(now) {
+  list_.reserve(max_qps);
+}
+
+void Reports::forget(QpContext& qp) {
+  std::erase(list_, &qp);
+  qp.on_report_list = false;
+}
+
+void Reports::add(QpContext& qp) {
+  if (qp.on_report_list) return;
+  qp.on_report_list = true;
+  list_.push_back(&qp);
+}
+
+void Reports::publish_event(QpContext& qp, uint32_t event) {
+  QpStatusUpdate update(*qp.status);
+  qp.status->events |= event;
+  add(qp);
+}
+
+void Reports::send() {
+  size_t kept = 0;
+  MetaBatch batch;
+  const auto deliver = [&] {
+    if (batch.count == 0) return;
+    const bool all = batch.client->metas.enqueue_bulk(batch.metas.data(), batch.count);
+    for (uint32_t i = 0; i < batch.count; ++i) {
+      QpContext& qp = *batch.qps[i];
+      if (!all && !batch.client->metas.enqueue_bulk(&batch.metas[i], 1)) {
+        // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
+        qp.status->dirty.store(0, std::memory_order_relaxed);
+        list_[kept++] = &qp;
+        continue;
+      }
+      counters_.add(Counter::meta_reports);
+      ClientState& client = ClientList::state_of(*qp.client);
+      if (!std::exchange(client.reports_unseen, true)) {
+        client.untaken_since_ns = now_;
+        clients_.serve(client);
+      }
+      qp.on_report_list = false;
+    }
+    batch.count = 0;
+  };
+  if (list_.empty()) return;
+  for (QpContext* qp : list_) publish_responses(*qp);
+  // The statuses' changes before the looks at their flags; the driver clears flags before it reads
+  // statuses. One fence for all: each one waits until every store before it has found its cache
+  // line.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (QpContext* qp : list_) {
+    if (qp->status->dirty.load(std::memory_order_relaxed) != 0) {
+      qp->on_report_list = false;
+      continue;
+    }
+    qp->status->dirty.store(1, std::memory_order_relaxed);
+    if (!batch.has_room_for(*qp)) deliver();
+    batch.add(*qp);
+  }
+  deliver();
+  list_.resize(kept);
+}
+
+void Reports::publish_responses(QpContext& qp) {
+  if (!qp.responses_changed) return;
+  qp.responses_changed = false;
+  QpStatusUpdate update(*qp.status);
+  qp.status->response_una_psn = qp.responses.window.expected().value();
+  qp.status->response_epoch = qp.epoch;
+  qp.status->responses_ahead = qp.responses.window.received_ahead();
+  if (port_.backlog() || std::exchange(qp.response_congestion_seen, false))
+    ++qp.status->response_mark_count;
+  const auto& words = qp.responses.window.bits().words();
+  if (qp.responses.window.has_hole() || qp.response_bits_published) {
+    std::copy(words.begin(), words.end(), qp.status->response_bitmap);
+    qp.response_bits_published = qp.responses.window.has_hole();
+  }
+}
+
+void Reports::wake_drivers(bool idle) {
+  // Reports and responses published above, sleep flags read below: without the fence wake-ups are
+  // lost (docs/hostnicd.md, "Wake-ups").
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (ClientState* client : clients_.served()) {
+    SegmentHeader& header = client->channel->header();
+    header.nic_turn_ns.store(now_, std::memory_order_relaxed);
+    if (std::exchange(client->answered, false) &&
+        header.driver_sleeping.load(std::memory_order_acquire) != 0) {
+      client->channel->wake_driver();
+    }
+    if (!client->reports_unseen) continue;
+    if (client->channel->metas.drained()) {
+      client->reports_unseen = false;
+      client->wake_due_ns = UINT64_MAX;
+      continue;
+    }
+    if (const uint32_t taken = client->channel->metas.consumed(); taken != client->reports_taken) {
+      client->reports_taken = taken;
+      client->untaken_since_ns = now_;
+    }
+    // Not in the midst of work: each wake-up is a system call, and one nap then serves for many
+    // reports.
+    if (idle) client->channel->wake_poller();
+    if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
+      client->wake_due_ns = now_ + kAwakeNs;  // awake: it looks at the ring before it sleeps
+      continue;
+    }
+    const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
+    if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now_ < polling_until_ns) {
+      const TimeNs untaken_ns =
+          std::max(client->untaken_since_ns + kUntakenNs, client->poller_migrations.next_ns());
+      if (!idle || now_ < untaken_ns) {
+        client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
+        continue;
+      }
+      client->poller_migrations.take(now_);
+    }
+    counters_.add(Counter::driver_wakeups);
+    client->channel->wake_driver();
+    client->wake_due_ns = now_ + kRewakeNs;
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,46 @@
+// Towards the driver: state into each QpStatus, one meta report per queue pair and turn, wake-ups
+// (docs/transport.md rules 21, 34).
+//
+// The NIC's lcore.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/nic/client/client_list.h"
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/port.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+class Reports {
+ public:
+  // `max_qps`: as many have a place.
+  Reports(ClientList& clients, const Port& port, Counters& counters, const TimeNs& now,
+          uint32_t max_qps);
+
+  // The driver is told to look at the queue pair's status.
+  void add(QpContext& qp);
+  void publish_event(QpContext& qp, uint32_t event);  // QpEvent
+  // At the end of a turn: those that have been added.
+  void send();
+  // Wakes drivers that sleep while something is there for them. `idle`: the turn did nothing else.
+  void wake_drivers(bool idle);
+  void forget(QpContext& qp);
+
+  size_t waiting() const { return list_.size(); }
+
+ private:
+  void publish_responses(QpContext& qp);
+
+  ClientList& clients_;
+  const Port& port_;
+  Counters& counters_;
+  const TimeNs& now_;
+  std::vector<QpContext*> list_;
+};
+
+}  // namespace hostnic

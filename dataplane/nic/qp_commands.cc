@@ -1,0 +1,212 @@
+// Queue pairs come, change state, go. Not the hot path: allocation is allowed here.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/nic_core.h"
+#include "dataplane/nic/qp/flow_tag.h"
+
+namespace hostnic {
+namespace {
+
+constexpr uint32_t kMaxRecvEntries = 32768;
+constexpr uint32_t kMaxReadDestinationEntries = 256;
+
+// The NIC part, except the sequence and the dirty flag, which the driver clears when it takes the
+// report.
+void clear_status(QpStatus& status) {
+  QpStatusUpdate update(status);
+  const auto clear = [](auto* from, void* end) {
+    std::fill(reinterpret_cast<std::byte*>(from), static_cast<std::byte*>(end), std::byte{0});
+  };
+  status.transmitted_psn.store(0, std::memory_order_relaxed);
+  clear(&status.una_psn, &status.credit_watched);
+  status.recv_completed.store(0, std::memory_order_relaxed);
+  status.credit_watched.store(0, std::memory_order_relaxed);
+  status.recv_bound.store(0, std::memory_order_relaxed);
+  std::fill(std::begin(status.sack), std::end(status.sack), 0);
+  std::fill(std::begin(status.response_bitmap), std::end(status.response_bitmap), 0);
+}
+
+// False: the shared receive queue can't be where the command says.
+bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
+  if (command.srq_offset % alignof(SrqHeader) != 0 || command.recv_entries == 0) return false;
+  std::byte* at = channel.arena_at(command.srq_offset, srq_bytes(command.recv_entries));
+  if (at == nullptr) return false;
+  qp.srq = reinterpret_cast<SrqHeader*>(at);
+  qp.srq_queue = reinterpret_cast<const std::atomic<uint32_t>*>(at + sizeof(SrqHeader));
+  qp.recv_completions =
+      reinterpret_cast<RecvCompletion*>(at + srq_completions_offset(command.recv_entries));
+  qp.recv_names = reinterpret_cast<uint32_t*>(
+      channel.arena_at(command.recv_completion_offset, command.recv_entries * sizeof(uint32_t)));
+  return qp.recv_names != nullptr;
+}
+
+bool valid_mtu(uint32_t bytes) {
+  return bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes);
+}
+
+}  // namespace
+
+int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
+  ClientChannel& channel = *client.channel;
+  const uint32_t entries = command.recv_entries;
+  if (command.status_index >= channel.settings().max_qps) return EINVAL;
+  if (entries > kMaxRecvEntries || (entries != 0 && !std::has_single_bit(entries))) return EINVAL;
+  if (command.recv_max_sge > kMaxSge ||
+      command.read_destination_entries > kMaxReadDestinationEntries ||
+      !std::has_single_bit(uint32_t{command.read_destination_entries})) {
+    return EINVAL;
+  }
+  if (command.type < QpType::kRc || command.type > QpType::kUd) return EINVAL;
+  auto qp = std::make_unique<QpContext>();
+  qp->type = command.type;
+  const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
+  qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
+  qp->read_destinations = reinterpret_cast<ReadDestination*>(channel.arena_at(
+      command.read_destination_offset, command.read_destination_entries * sizeof(ReadDestination)));
+  if (qp->recv_slots == nullptr || qp->read_destinations == nullptr) return EINVAL;
+  if (command.srq_offset != 0) {
+    if (!use_shared_queue(*qp, channel, command)) return EINVAL;
+  } else {
+    qp->recv_completions = reinterpret_cast<RecvCompletion*>(
+        channel.arena_at(command.recv_completion_offset, entries * sizeof(RecvCompletion)));
+    if (qp->recv_completions == nullptr) return EINVAL;
+  }
+
+  qp->client = &channel;
+  qp->client_id = channel.settings().client_id;
+  qp->status_index = static_cast<uint16_t>(command.status_index);
+  qp->status = &channel.qp_status(command.status_index);
+  qp->pd = command.pd;
+  qp->recv_pd = command.recv_pd;
+  qp->recv_entries = entries;
+  qp->recv_max_sge = command.recv_max_sge;
+  qp->read_destination_entries = command.read_destination_entries;
+  QpContext* const added = qps.add(std::move(qp));
+  if (added == nullptr) return ENOMEM;
+  clear_status(*added->status);  // of whoever had it before
+  qpn = added->qpn;
+  client.qpns.push_back(qpn);
+  return 0;
+}
+
+int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
+  const QpState from = qp.state;
+  switch (command.state) {
+    case QpState::kReset:
+      quiesce_qp(qp);
+      clear_status(*qp.status);  // receives posted from now on count from 0
+      break;
+    case QpState::kErr:
+      quiesce_qp(qp);
+      break;
+    case QpState::kRtr:
+      if (from < QpState::kRtr) {
+        if (const int error = connect_qp(qp, command); error != 0) return error;
+      }
+      break;
+    case QpState::kRts:
+      if (from == QpState::kRtr) {
+        begin_sending(qp, command.sq_psn);
+      } else if (command.restart_sends != 0) {
+        if (qp.type != QpType::kRc) unreliable.restart(qp, Psn(command.sq_psn));
+      }
+      break;
+    default:
+      break;
+  }
+  qp.access = command.access;
+  qp.qkey = command.qkey;
+  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
+  qp.min_rnr_timer = command.min_rnr_timer & 31;
+  if (command.state == QpState::kErr) {
+    qp.state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
+  } else {
+    qp.state = command.state;
+  }
+  return 0;
+}
+
+// What a requester is told starts at its first PSN.
+// RTR to RTS: a requester's status starts at its first PSN.
+void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
+  qp.sq_psn = sq_psn & Psn::kMask;
+  qp.transmitted = qp.una = Psn(qp.sq_psn);
+  qp.stamps = {};
+  qp.stamps_used = 0;
+  {
+    QpStatus& status = *qp.status;
+    QpStatusUpdate update(status);
+    status.una_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
+    status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
+    status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
+  }
+  qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
+  if (qp.neighbour < 0 && qp.flows_made_for != 0)
+    egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
+  if (qp.neighbour >= 0) qp.flows_made_for = 0;  // made anew with the first packet
+}
+
+// RESET or INIT to RTR: everything about the connection starts anew.
+int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
+  // A datagram queue pair has no path: every descriptor brings its own.
+  const bool has_path = qp.type != QpType::kUd;
+  if (has_path &&
+      (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > shared.settings.mtu_bytes))
+    return EINVAL;
+  quiesce_qp(qp);
+  clear_status(*qp.status);
+  qp.dest_qpn = command.dest_qpn & 0xffffff;
+  qp.dest_ip = has_path ? command.dest_ip : 0;
+  qp.rq_psn = command.rq_psn & Psn::kMask;
+  qp.mtu_bytes =
+      static_cast<uint16_t>(has_path ? command.path_mtu_bytes : shared.settings.mtu_bytes);
+  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
+  qp.traffic_class = command.traffic_class;
+  qp.hop_limit = command.hop_limit;
+  qp.recv_next_sn = qp.recv_bound_sn = 0;
+  qp.takes_receives = qp.comm_established = false;
+  qp.fatal = false;
+  qp.send_failed = false;
+  hostnic.connect(qp);
+  qp.incoming_request_tag = make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
+  qp.incoming_response_tag = 0;
+  qp.neighbour = -1;
+  qp.flows_made_for = 0;
+  qp.message = {};
+  qp.message.expected = Psn(qp.rq_psn);
+  if (!has_path) return 0;
+  Path path;
+  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, path); error != 0) return error;
+  qp.peer = path.peer;
+  qp.neighbour = path.neighbour;
+  if (path.neighbour >= 0) return 0;
+  qp.flows_made_for = 1;
+  egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
+  return 0;
+}
+
+void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
+  quiesce_qp(qp);
+  shared.windows.unbind_all_of(qp.scope());
+  unreliable.groups().forget(qp);
+  std::erase(client.qpns, qp.qpn);
+  qps.remove(qp);
+}
+
+// Nothing in the NIC's queues belongs to the QP any more: what waited or was half-sent is dropped,
+// lists forget it. Its connection is over; the peer may not know yet.
+void NicShard::quiesce_qp(QpContext& qp) {
+  hostnic.quiesce(qp);
+  train_qp = nullptr;
+  reports.forget(qp);
+  for (ClientState* client : clients.served()) {
+    for (SendProgress* progress : {&client->urgent, &client->normal}) {
+      if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;
+    }
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,47 @@
+// Queue pairs whose windows can advance further, in the next turn: a turn passes a bounded number
+// of PSNs of each (rule 8).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dataplane/nic/qp/qp_context.h"
+
+namespace hostnic {
+
+class AdvanceList {
+ public:
+  explicit AdvanceList(uint32_t max_qps) {
+    now_.reserve(max_qps);
+    next_.reserve(max_qps);
+  }
+
+  void add(QpContext& qp) {
+    if (qp.on_advance_list) return;
+    qp.on_advance_list = true;
+    next_.push_back(&qp);
+  }
+  void forget(QpContext& qp) {
+    std::erase(next_, &qp);
+    qp.on_advance_list = false;
+  }
+  // Calls advance(qp) for those that were added before this turn. Returns how many.
+  template <class Advance>
+  uint32_t for_each(Advance&& advance) {
+    now_.swap(next_);
+    for (QpContext* qp : now_) {
+      qp->on_advance_list = false;
+      advance(*qp);
+    }
+    const auto count = static_cast<uint32_t>(now_.size());
+    now_.clear();
+    return count;
+  }
+  bool empty() const { return next_.empty(); }
+  size_t waiting() const { return next_.size(); }
+
+ private:
+  std::vector<QpContext*> now_, next_;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,233 @@
+#include "dataplane/nic/transport/hostnic/read_service.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "dataplane/nic/memory/region_access.h"
+#include "dataplane/nic/transport/hostnic/turn_packets.h"
+
+namespace hostnic {
+
+// False: too many ranges wait already, and the requester pulls again; or it has done so in a newer
+// epoch and would drop the answers. Ranges that wait when a newer epoch begins are dropped, too: on
+// a slow port they would keep the new ones waiting until those are pulled once more, and so on.
+bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
+  if (count_ == kReadJobs || static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
+  qp.read_epoch = p.read.epoch;
+  ReadJob& job = jobs_[(head_ + count_) % kReadJobs];
+  job = {.qpn = qp.qpn,
+         .request = p.read,
+         .total_bytes = p.reth.length_bytes,
+         .rkey = p.reth.key,
+         .va = p.reth.va,
+         .sent_bytes = 0,
+         .is_atomic = false,
+         .atomic_result = 0};
+  ++count_;
+  ++qp.read_jobs;
+  counters_.add(Counter::read_requests_served);
+  return true;
+}
+
+// Answers leave in the order of their PSNs: one that overtook a READ's would make the requester
+// believe that the READ's are lost.
+void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result) {
+  if (qp.read_jobs == 0) {
+    send_atomic_response(qp, request, result);
+    return;
+  }
+  if (count_ == kReadJobs) return;  // asked again
+  ReadJob& job = jobs_[(head_ + count_) % kReadJobs];
+  job = {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result};
+  ++count_;
+  ++qp.read_jobs;
+}
+
+uint32_t ReadService::serve() {
+  uint32_t built = 0;
+  while (count_ != 0 && built < kTxBudget) {
+    ReadJob& job = jobs_[head_];
+    QpContext* qp = qps_.find(job.qpn);
+    bool finished = qp == nullptr || qp->state < QpState::kRtr ||
+                    (qp->state == QpState::kErr && !qp->fatal) ||
+                    static_cast<int8_t>(job.request.epoch - qp->read_epoch) < 0;
+    while (!finished && built < kTxBudget) {
+      if (!egress_.prepare_flows(*qp)) {
+        finished = true;  // the peer's address is unknown: it pulls again
+        break;
+      }
+      if (!egress_.has_room(qp->peer)) return built;
+      const uint32_t sent = job.is_atomic
+                                ? send_atomic_response(*qp, job.request, job.atomic_result)
+                                : serve_read(*qp, job, kTxBudget - built);
+      if (sent == 0) return built;
+      built += sent;
+      finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
+      if (finished && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
+        note_read_answered(*qp, job.request.read_number);
+    }
+    if (!finished) break;
+    if (qp != nullptr) --qp->read_jobs;
+    head_ = (head_ + 1) % kReadJobs;
+    --count_;
+  }
+  return built;
+}
+
+// The headers of a range's next packet.
+wire::Packet ReadService::next_answer(const QpContext& qp, const ReadJob& job) const {
+  const uint32_t sent_bytes = job.sent_bytes;
+  const uint64_t offset = uint64_t{job.request.offset_bytes} + sent_bytes;
+  const uint32_t part = std::min<uint32_t>(qp.mtu_bytes, job.request.length_bytes - sent_bytes);
+  wire::Packet p;
+  p.opcode = wire::Opcode::kReadResponse;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.psn = job.request.first_response_psn + sent_bytes / qp.mtu_bytes;
+  p.reth = {offset, job.request.read_number, part};
+  p.response_epoch = job.request.epoch;
+  p.cont = offset != 0;
+  p.more = offset + part < job.total_bytes;
+  p.policy = settings_.policy;
+  p.payload_bytes = static_cast<uint16_t>(part);
+  return p;
+}
+
+// Packets of a range, at most `budget`. Returns how many; 0: no buffer now_, or not its turn. A key
+// that went bad meanwhile ends the job silently; the next pull is refused.
+uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
+  if (const uint32_t several = egress_.sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
+                                                              : serve_read_train(qp, job, budget);
+      several != 0)
+    return several;
+  const wire::Packet p = next_answer(qp, job);
+  const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + p.reth.va,
+                                                    p.payload_bytes, kAccessRemoteRead);
+  bool lost = range.region == nullptr;
+  rte_mbuf* packet = lost ? nullptr : build_answer(qp, p, range, lost);
+  if (lost) {
+    job.sent_bytes = job.request.length_bytes;
+    return 1;
+  }
+  if (packet == nullptr) return 0;
+  job.sent_bytes += p.payload_bytes;
+  egress_.emit(packet, qp.peer);
+  return 1;
+}
+
+// External where the memory is mapped, else copied. Null: `lost` is the memory, or not now_.
+rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
+                                    bool& lost) {
+  const std::byte* payload = !egress_.allows_external_payload()
+                                 ? nullptr
+                                 : mapped_address(*range.region, range.iova, p.payload_bytes);
+  if (payload != nullptr) {
+    rte_mbuf* packet =
+        egress_.build_external(qp.response_flow, p, {payload, range.region, qp.answers.count()});
+    if (packet == nullptr) counters_.add(Counter::tx_no_buffer);
+    return packet;
+  }
+  // What is copied here is read now_, what is external perhaps not yet.
+  if (qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
+  rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
+  if (packet == nullptr) {
+    counters_.add(Counter::tx_no_buffer);
+    return nullptr;
+  }
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const size_t header_bytes =
+      wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
+  const MemoryAccess fetched =
+      placement_.fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes);
+  if (fetched != MemoryAccess::kDone) {
+    rte_pktmbuf_free(packet);
+    lost = fetched == MemoryAccess::kGone;
+    return nullptr;
+  }
+  egress_.finish_linear(packet, p, header_bytes);
+  return packet;
+}
+
+// Whole packets in the middle of a READ. Returns how many have left, 0 where nothing of that kind
+// comes next.
+uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget) {
+  const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
+  if (offset == 0) return 0;
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint64_t before_last = (job.total_bytes - offset - 1) >> mtu_shift;
+  const uint32_t in_range = (job.request.length_bytes - job.sent_bytes) >> mtu_shift;
+  const auto count = static_cast<uint32_t>(
+      std::min<uint64_t>({budget, egress_.train_room(qp.peer), in_range, before_last}));
+  if (count < 2) return 0;
+  const uint32_t bytes = count << mtu_shift;
+  const RemoteRange range =
+      placement_.remote_range(qp.scope(), job.rkey, job.va + offset, bytes, kAccessRemoteRead);
+  const std::byte* payload =
+      range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
+  if (payload == nullptr) return 0;
+  wire::Packet p = next_answer(qp, job);
+  if (!egress_.emit_train(qp.peer, qp.response_flow, p, {payload, range.region, qp.answers.count()},
+                          count))
+    return 0;
+  job.sent_bytes += bytes;
+  return count;
+}
+
+// False: no room or no buffer now_.
+bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& request,
+                                       uint64_t result) {
+  if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
+  wire::Packet p;
+  p.opcode = wire::Opcode::kAtomicResponse;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.psn = request.first_response_psn;
+  p.reth = {0, request.read_number, 8};
+  p.response_epoch = request.epoch;
+  p.policy = settings_.policy;
+  p.payload_bytes = 8;
+  // In the byte order of the memory it came from: both ends are little-endian hosts, and it lands
+  // in memory as it is.
+  const auto* bytes = reinterpret_cast<const std::byte*>(&result);
+  rte_mbuf* packet =
+      egress_.build_small(qp.response_flow, p, {}, {bytes, 8}, egress_.pools().control);
+  if (packet == nullptr) return false;
+  egress_.emit(packet, qp.peer);
+  note_read_answered(qp, request.read_number);
+  return true;
+}
+
+// The same of a READ's range.
+uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget) {
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t rest = job.request.length_bytes - job.sent_bytes;
+  const uint32_t count =
+      std::min((rest + qp.mtu_bytes - 1) >> mtu_shift, budget * kBundlePacketsPerTurnPacket);
+  if (count < 2) return 0;
+  const uint32_t bytes = std::min(rest, count << mtu_shift);
+  const wire::Packet first = next_answer(qp, job);
+  const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + first.reth.va,
+                                                    bytes, kAccessRemoteRead);
+  const std::byte* payload =
+      range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
+  if (payload == nullptr) return 0;
+  const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                      .more = first.reth.va + bytes < job.total_bytes,
+                      .ack_request = false,
+                      .solicited = false};
+  if (!egress_.emit_bundle(qp.peer, qp.response_flow, first, count - 1, end,
+                           {payload, range.region, qp.answers.count()}))
+    return 0;
+  job.sent_bytes += bytes;
+  return turn_packets(count);
+}
+
+void ReadService::forget(QpContext& qp) {
+  qp.read_jobs = 0;
+  for (uint32_t i = 0; i < count_; ++i) {
+    ReadJob& job = jobs_[(head_ + i) % kReadJobs];
+    if (job.qpn == qp.qpn) job.qpn = 0;
+  }
+}
+
+}  // namespace hostnic

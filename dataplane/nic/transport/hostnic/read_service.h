@@ -1,0 +1,81 @@
+// READs and atomics at their target: answered by the NIC from the mapped memory, without the
+// target's process (rules 1, 16..19).
+//
+// On the virtual wire answers are not copied but external, in the memory, so what they say is read
+// when they are placed (or first delayed, buffered or copied), one after the other. For the
+// requester that is as good as when they were sent, as long as no later answer is read earlier:
+// what can't be external, and what an atomic does, waits until no external answer of the queue pair
+// is out (rules 18, 31).
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/qp/qp_directory.h"
+#include "dataplane/nic/settings.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+// Of a READ or atomic: it has been answered to its end.
+inline void note_read_answered(QpContext& qp, uint32_t read_number) {
+  if (serial_distance(qp.reads_answered, read_number + 1) > 0) qp.reads_answered = read_number + 1;
+}
+
+class ReadService {
+ public:
+  ReadService(const NicSettings& settings, const QpDirectory& qps, Egress& egress,
+              Placement& placement, Counters& counters)
+      : settings_(settings),
+        qps_(qps),
+        egress_(egress),
+        placement_(placement),
+        counters_(counters) {}
+
+  // False: too many ranges wait already, and the requester pulls again; or it has done so in a
+  // newer epoch and would drop the answers.
+  bool queue(QpContext& qp, const wire::Packet& p);
+  void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
+  // Sends what is due in a turn. Returns how much that was.
+  uint32_t serve();
+  void forget(QpContext& qp);
+  uint32_t waiting() const { return count_; }
+
+ private:
+  // A range of READ answers, or an atomic's, that still has to leave.
+  struct ReadJob {
+    uint32_t qpn = 0;
+    wire::ReadEth request;
+    uint32_t total_bytes = 0;
+    uint32_t rkey = 0;
+    VirtualAddress va = 0;
+    uint32_t sent_bytes = 0;
+    bool is_atomic = false;
+    uint64_t atomic_result = 0;
+  };
+
+  wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
+  uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
+  uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget);
+  uint32_t serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget);
+  rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
+                         bool& lost);
+  bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
+
+  const NicSettings& settings_;
+  const QpDirectory& qps_;
+  Egress& egress_;
+  Placement& placement_;
+  Counters& counters_;
+  std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);
+  uint32_t head_ = 0, count_ = 0;
+};
+
+}  // namespace hostnic

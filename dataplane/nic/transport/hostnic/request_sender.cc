@@ -1,0 +1,111 @@
+#include "dataplane/nic/transport/hostnic/request_sender.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "dataplane/nic/memory/region_access.h"
+#include "dataplane/nic/transport/hostnic/turn_packets.h"
+
+namespace hostnic {
+
+bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
+  const wire::Packet p = packetizer_.next_packet(qp, progress);
+  if (!egress_.prepare_flows(qp)) {
+    counters_.add(Counter::tx_unresolved);
+    Packetizer::pass_payload(progress, p.payload_bytes);
+  } else if (!egress_.has_room(qp.peer)) {
+    blocked = true;
+    return false;
+  } else if (rte_mbuf* packet = packetizer_.build(qp, progress, p); packet != nullptr) {
+    egress_.emit(packet, qp.peer);
+  } else if (progress.error == LocalError::kNone) {
+    counters_.add(Counter::tx_no_buffer);
+    blocked = true;
+    return false;
+  } else {
+    if (!Requester::is_acknowledged(qp, p.psn)) requester_.fail_send(qp, p.psn, progress.error);
+    return false;
+  }
+  requester_.note_transmitted(qp, p, 1, (progress.descriptor.flags & kSendRetransmit) != 0);
+  return Packetizer::note_progress(progress, 1, p.payload_bytes);
+}
+
+// The next packets of a chunk, more than one of them, if its payload can be external. Returns what
+// of the budget they took, 0 where nothing of that kind comes next.
+uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  if (is_read_or_atomic(d.op) || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
+      progress.sge_index >= progress.sge_count || !egress_.has_room(qp.peer))
+    return 0;
+  return egress_.sends_bundles(qp.peer) ? send_bundle(qp, progress, budget)
+                                        : send_train(qp, progress, budget);
+}
+
+// The packets in the middle of a message differ in PSN and address only: the headers are built once
+// and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
+uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  if (progress.sent_packets == 0) return 0;
+  const Sge& sge = progress.sges[progress.sge_index];
+  // Path MTUs are powers of two.
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
+  const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
+  const uint32_t count = std::min({budget, egress_.train_room(qp.peer), in_sge, before_last});
+  if (count < 2) return 0;
+  MemoryRegionEntry* region =
+      placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
+  const std::byte* payload =
+      region == nullptr
+          ? nullptr
+          : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
+  if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
+  wire::Packet p = packetizer_.next_packet(qp, progress);
+  if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()},
+                          count))
+    return 0;
+  requester_.note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
+  progress.sge_offset += count << mtu_shift;
+  Packetizer::note_progress(progress, count, count << mtu_shift);
+  return count;
+}
+
+// As much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn allow.
+// Returns how many of these it took, 0 where a bundle can't be made.
+uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  const SendDescriptor& d = progress.descriptor;
+  const Sge& sge = progress.sges[progress.sge_index];
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t rest = d.length_bytes - progress.sent_bytes;
+  const uint32_t in_sge = sge.length_bytes - progress.sge_offset;
+  uint32_t count = in_sge >> mtu_shift;
+  // Immediate data and a key to invalidate need a header that only the last packet has.
+  const bool ends_plainly =
+      d.op == SendOp::kWrite || d.op == SendOp::kSend || (d.flags & kSendMore);
+  if (in_sge >= rest)
+    count = ends_plainly ? (rest + qp.mtu_bytes - 1) >> mtu_shift : (rest - 1) >> mtu_shift;
+  count = std::min(count, budget * kBundlePacketsPerTurnPacket);
+  if (count < 2) return 0;
+  const uint32_t bytes = std::min(rest, count << mtu_shift);
+  MemoryRegionEntry* region =
+      placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
+  const std::byte* payload =
+      region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
+  if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
+  const wire::Packet first = packetizer_.next_packet(qp, progress);
+  const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
+  const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
+                      .more = more,
+                      .ack_request = ends_chunk && (d.flags & kSendAckRequest) != 0,
+                      .solicited = !more && (d.flags & kSendSolicited) != 0};
+  if (!egress_.emit_bundle(qp.peer, qp.request_flow, first, count - 1, end,
+                           {payload, region, qp.packets.count()}))
+    return 0;
+  requester_.note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
+                              (d.flags & kSendRetransmit) != 0);
+  progress.sge_offset += bytes;
+  progress.active = Packetizer::note_progress(progress, count, bytes);
+  return turn_packets(count);
+}
+
+}  // namespace hostnic

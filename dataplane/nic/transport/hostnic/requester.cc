@@ -1,0 +1,318 @@
+#include "dataplane/nic/transport/hostnic/requester.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/packet/packet.h"
+
+namespace hostnic {
+namespace {
+
+using Place = ReceiveWindow::Place;
+
+}  // namespace
+
+[[gnu::always_inline]] inline void Requester::note_echo(QpContext& qp, const wire::Sack& sack) {
+  QpStatus& status = *qp.status;
+  status.echo_psn = sack.echo_psn.value();
+  status.echo_attempt = sack.echo_attempt;
+  ++status.echo_count;
+  if (sack.echo_duplicate && sack.echo_attempt != 0 && !broken(Fault::spurious_not_counted))
+    ++status.spurious_count;
+  // Attempt numbers come round again: of several transmissions that look alike the newest counts.
+  uint64_t age_ns = UINT64_MAX;
+  for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
+    QpContext::SendStamp& stamp = qp.stamps[i];
+    if (!stamp.used()) continue;
+    --rest;
+    const bool found = stamp.psn() == sack.echo_psn && stamp.attempt() == sack.echo_attempt;
+    if (found) age_ns = std::min(age_ns, stamp.age_ns(now_));
+    // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
+    if (!found && !before(stamp.psn(), sack.base)) continue;
+    stamp = {};
+    --qp.stamps_used;
+  }
+  if (age_ns == UINT64_MAX) return;
+  status.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(age_ns, UINT32_MAX));
+  ++status.rtt_count;
+}
+
+// An answer is pulled again by a request that looks like the one before: whichever an ACK answers,
+// the time since the first is no round trip.
+[[gnu::noinline]] void Requester::forget_stamps(QpContext& qp, Transmitted again) {
+  for (QpContext::SendStamp& stamp : qp.stamps) {
+    if (!stamp.used() || stamp.psn() != again.psn || stamp.attempt() != again.attempt) continue;
+    stamp = {};
+    --qp.stamps_used;
+  }
+}
+
+// Rules 21, 22: the newest una wins, bits are OR-ed, a NAK stays until una passes it.
+// Impossible ACKs change nothing.
+void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
+                            const std::byte* sack_words) {
+  counters_.add(Counter::acks_received);
+  const int32_t progress = distance(qp.una, sack.base);
+  if (progress < 0 || distance(sack.base, qp.transmitted) < 0) return;
+  QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
+  auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(status.sack);
+  // Where no bit is set the bitmap need not be in the cache.
+  const bool any_bits = distance(qp.una, Psn(status.sack_end_psn)) > 0;
+  for (int32_t i = 0; any_bits && i < progress; ++i) {
+    const Psn psn = qp.una + static_cast<uint32_t>(i);
+    bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
+  }
+  qp.una = sack.base;
+  status.una_psn = sack.base.value();
+  if (distance(Psn(status.sack_end_psn), sack.base) > 0) status.sack_end_psn = sack.base.value();
+  if (distance(Psn(status.highest_acceptable_psn), sack.highest_acceptable) > 0) {
+    status.highest_acceptable_psn = sack.highest_acceptable.value();
+  }
+  for (uint32_t i = 0; i < sack.word_count; ++i)
+    merge_sack_word(qp, bits, sack.base + i * 64, wire::sack_word(sack_words, i));
+  if (sack.has_credit) {
+    if (status.has_credit == 0 || serial_distance(status.recv_sn_limit, sack.recv_sn_limit) > 0 ||
+        broken(Fault::credit_lowered)) {
+      status.recv_sn_limit = sack.recv_sn_limit;
+    }
+    status.has_credit = 1;
+  }
+  if (status.nak != 0 && progress > 0 && distance(Psn(status.nak_psn), sack.base) > 0)
+    status.nak = 0;
+  if (aeth.kind != wire::AckKind::kAck) {
+    counters_.add(aeth.kind == wire::AckKind::kRnrNak ? Counter::rnr_nak_received
+                                                      : Counter::nak_received);
+    status.nak = make_nak(static_cast<uint32_t>(aeth.kind), aeth.code);
+    status.nak_psn = sack.base.value();
+    status.nak_sn = sack.nak_sn;
+    ++status.nak_count;
+  }
+  if (sack.congestion_mark) ++status.mark_count;
+  if (sack.echo_valid) note_echo(qp, sack);
+  ++status.ack_count;
+  reports_.add(qp);
+}
+
+// Bits at or beyond what was transmitted are a lie and ignored.
+void Requester::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
+                                uint64_t bits) {
+  const int32_t outstanding = distance(first, qp.transmitted);
+  if (outstanding <= 0) return;
+  if (outstanding < 64) bits &= (uint64_t{1} << outstanding) - 1;
+  if (bits == 0) return;
+  const Psn end = first + static_cast<uint32_t>(std::bit_width(bits));
+  if (distance(Psn(qp.status->sack_end_psn), end) > 0) qp.status->sack_end_psn = end.value();
+  const uint32_t shift = first.value() % 64;
+  const uint32_t word = first.value() / 64 % kBitmapWords;
+  sack[word] |= bits << shift;
+  if (shift != 0) sack[(word + 1) % kBitmapWords] |= bits >> (64 - shift);
+}
+
+// What is on its way when a READ is pulled again is as good as what is pulled now_: only later
+// READs must not be older than it (rule 18). Without this, answers slower than loss detection would
+// never be in time.
+static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
+  return qp.epoch_follows && p.response_epoch == static_cast<uint8_t>(qp.epoch - 1) &&
+         before(p.psn, qp.epoch_keep_until);
+}
+
+void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p) &&
+      !broken(Fault::epoch_not_checked)) {
+    counters_.add(Counter::stale_epoch);
+    return;
+  }
+  ReceiveSpace& space = qp.responses;
+  if (congestion_experienced(p)) qp.response_congestion_seen = true;
+  const Place where = space.window.classify(p.psn);
+  switch (where) {
+    case Place::kExpected:
+    case Place::kAhead:
+      break;
+    case Place::kBeyond:
+      counters_.add(Counter::out_of_window);
+      return;
+    default:
+      counters_.add(Counter::duplicate_request);
+      return;
+  }
+  const bool ahead = where == Place::kAhead;
+  if (ahead) counters_.add(Counter::out_of_sequence);
+  if (ahead && !p.more && settings_.ordering != Ordering::kRelaxed &&
+      !broken(Fault::answer_tail_not_buffered)) {
+    if (!reorder_.enter(space, p.psn, packet)) return;
+    space.window.set(p.psn);
+    report_responses(qp);
+    return;
+  }
+  ResponseMiss miss = ResponseMiss::kNone;
+  const LocalError error = place_response(qp, p, 1, payload_of(packet, p), ahead, miss);
+  if (miss != ResponseMiss::kNone || (ahead && error != LocalError::kNone)) return;
+  if (error != LocalError::kNone) {
+    fail_response(qp, p, error);
+    return;
+  }
+  if (ahead) {
+    space.window.set(p.psn);
+  } else {
+    const bool filled_hole = space.window.has_hole();
+    space.window.accept_in_order();
+    if (filled_hole) advance(qp);
+  }
+  report_responses(qp);
+}
+
+void Requester::fail_response(QpContext& qp, const wire::Packet& p, LocalError error) {
+  QpStatusUpdate update(*qp.status);
+  qp.status->response_error = static_cast<uint32_t>(error);
+  qp.status->response_error_read = p.reth.key;
+  reports_.add(qp);
+}
+
+// Whether `packets` answers that start with `p` are what their PSNs stand for: with another path
+// MTU at the peer they are not, and bytes would be missing from a READ all of whose PSNs have come.
+static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t packets,
+                            uint64_t bytes, const ReadDestination& read) {
+  const int32_t before = distance(Psn(read.first_response_psn), p.psn);
+  const uint64_t total =
+      p.opcode == wire::Opcode::kAtomicResponse ? sizeof(uint64_t) : read.length_bytes;
+  const uint64_t offset = static_cast<uint64_t>(before) * qp.mtu_bytes;
+  if (before < 0 || offset >= total || p.reth.va != offset) return false;
+  return bytes == std::min(uint64_t{packets} * qp.mtu_bytes, total - offset);
+}
+
+// `packets` answers of one READ, one behind the other; `p` has the headers of the first.
+LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
+                                     std::span<const std::byte> payload, bool ahead,
+                                     ResponseMiss& miss) {
+  if (qp.read_destination_entries == 0) return LocalError::kProtection;
+  const ReadDestination& shared =
+      qp.read_destinations[p.reth.key & (qp.read_destination_entries - 1u)];
+  // An answer to a READ that is no longer, or not yet, in its slot belongs to nobody.
+  const uint32_t sge_count = shared.sge_count;
+  if (shared.read_number != p.reth.key || sge_count > kMaxSge) {
+    miss = ResponseMiss::kNobodys;
+    return LocalError::kNone;
+  }
+  if (!is_part_of_read(qp, p, packets, payload.size(), shared) &&
+      !broken(Fault::answer_length_not_checked))
+    return LocalError::kBadResponse;
+  std::array<Sge, kMaxSge> sges;
+  std::copy_n(shared.sge, sge_count, sges.begin());
+  LocalError error = LocalError::kNone;
+  const PlaceRequest request{.early_writes = qp.responses.early_writes,
+                             .window = qp.responses.window,
+                             .psn = p.psn,
+                             .ahead = ahead,
+                             .tail = !p.more,
+                             .watched = true};
+  switch (placement_.scatter(qp.scope(), request, {sges.data(), sge_count}, p.reth.va, payload,
+                             error)) {
+    case PlaceResult::kNotNow:
+      miss = ResponseMiss::kNotNow;
+      break;
+    case PlaceResult::kMemoryGone:
+      return LocalError::kProtection;
+    case PlaceResult::kDone:
+      break;
+  }
+  return error;
+}
+
+void Requester::advance(QpContext& qp) {
+  ReceiveSpace& space = qp.responses;
+  uint32_t budget = kAdvanceBudget;
+  while (space.window.expected_received() && budget-- != 0) {
+    if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
+      budget -= passed - 1;
+      continue;
+    }
+    const Psn psn = space.window.expected();
+    if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
+      const wire::Packet p = valid_headers(packet);
+      ResponseMiss miss = ResponseMiss::kNone;
+      const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, miss);
+      if (miss == ResponseMiss::kNotNow) break;  // tried again next turn
+      reorder_.release_slot(space, psn);
+      rte_pktmbuf_free(packet);
+      if (error != LocalError::kNone) {
+        fail_response(qp, p, error);
+        return;
+      }
+    }
+    space.window.advance();
+  }
+  space.early_writes.release_before(placement_.early_writes(), space.window.expected());
+  if (space.window.expected_received()) advance_list_.add(qp);
+}
+
+// Makes the response window visible to the driver.
+void Requester::report_responses(QpContext& qp) {
+  qp.responses_changed = true;
+  reports_.add(qp);
+}
+
+// The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
+// other, and an older descriptor's answers are simply stale.
+void Requester::begin_pull(QpContext& qp, const SendDescriptor& d) {
+  if (static_cast<int8_t>(d.epoch - qp.epoch) > 0) start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
+}
+
+// The driver pulls again from `keep_until` on: what later READs have received so far may be older
+// than what is now_ pulled, and counts as not received (rule 18).
+void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
+  ReceiveSpace& space = qp.responses;
+  const uint32_t window = space.window.window();
+  for (uint32_t i = 0; i < window && space.reorder_slots != nullptr; ++i) {
+    const Psn psn = space.window.expected() + i;
+    if (distance(keep_until, psn) >= 0)
+      rte_pktmbuf_free(reorder_.release_slot(space, psn).packet());
+  }
+  space.window.forget_from(keep_until);
+  space.early_writes.release_from(placement_.early_writes(), keep_until);
+  qp.epoch_follows = epoch == static_cast<uint8_t>(qp.epoch + 1);
+  qp.epoch_keep_until = keep_until;
+  qp.epoch = epoch;
+  report_responses(qp);
+}
+
+bool Requester::receive_response_bundle(QpContext& qp, const wire::Packet& first,
+                                        const wire::Packet& whole, const ExternalPayload& payload,
+                                        std::span<const std::byte> bytes) {
+  ReceiveWindow& window = qp.responses.window;
+  if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
+      window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kExpected)
+    return false;
+  ResponseMiss miss = ResponseMiss::kNone;
+  const LocalError error =
+      place_response(qp, whole, 1u + payload.packets_behind, bytes, /*ahead=*/false, miss);
+  if (miss != ResponseMiss::kNone || error != LocalError::kNone) return false;
+  window.accept_in_order(1u + payload.packets_behind);
+  report_responses(qp);
+  return true;
+}
+
+// Whether the driver knows that the peer has the request's packet: its work request may be complete
+// then, and its memory deregistered, while a repetition that turned out to be needless still waits
+// here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
+bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
+  if (broken(Fault::late_repetition_fails)) return false;
+  return before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
+}
+
+// A local error: the driver learns the PSN, everything at or after it is discarded until RESET
+// (rule 28).
+void Requester::fail_send(QpContext& qp, Psn psn, LocalError error) {
+  if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
+  qp.send_failed = true;
+  qp.send_failed_psn = psn;
+  QpStatusUpdate update(*qp.status);
+  qp.status->local_error = static_cast<uint32_t>(error);
+  qp.status->local_error_psn = psn.value();
+  reports_.add(qp);
+}
+
+}  // namespace hostnic

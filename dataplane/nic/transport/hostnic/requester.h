@@ -1,0 +1,134 @@
+// What comes back to the requester: ACKs (into the QpStatus, for the driver to act on) and READ or
+// atomic answers, which are placed here; and what has to be known of requests that have left.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_branch_prediction.h>
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/packet/external_payload.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/qp/reorder_buffer.h"
+#include "dataplane/nic/qp/reports.h"
+#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/hostnic/advance_list.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+// The last of several packets of one queue pair.
+struct Transmitted {
+  Psn psn;
+  uint8_t attempt = 0;
+  bool ack_request = false;
+};
+
+class Requester {
+ public:
+  struct Parts {
+    const NicSettings& settings;
+    Placement& placement;
+    ReorderPool& reorder;
+    Reports& reports;
+    AdvanceList& advance_list;
+    Counters& counters;
+    const TimeNs& now;
+  };
+  explicit Requester(const Parts& parts)
+      : settings_(parts.settings),
+        placement_(parts.placement),
+        reorder_(parts.reorder),
+        reports_(parts.reports),
+        advance_list_(parts.advance_list),
+        counters_(parts.counters),
+        now_(parts.now) {}
+
+  // -- What arrives.
+  void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
+                   const std::byte* sack_words);
+  // Of a READ or an atomic.
+  void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // All answers of a bundle, `first` and those behind it, if they are what comes next. False:
+  // nothing has happened. `whole`: the headers of a packet that is all of them.
+  bool receive_response_bundle(QpContext& qp, const wire::Packet& first, const wire::Packet& whole,
+                               const ExternalPayload& payload, std::span<const std::byte> bytes);
+  // Moves the window over everything received (rule 8).
+  void advance(QpContext& qp);
+  // The response window is to be made visible to the driver.
+  void report_responses(QpContext& qp);
+
+  // -- What leaves.
+  // The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
+  // other, and an older descriptor's answers are simply stale.
+  void begin_pull(QpContext& qp, const SendDescriptor& d);
+  // Requests have left, `packets` of them.
+  void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, bool retransmit);
+  void note_transmitted(QpContext& qp, const wire::Packet& last, uint32_t packets,
+                        bool retransmit) {
+    note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets,
+                     retransmit);
+  }
+  // Whether the driver knows that the peer has the packet of a request: its work request may be
+  // complete then, and its memory deregistered, while a repetition that turned out to be needless
+  // still waits here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
+  static bool is_acknowledged(const QpContext& qp, Psn psn);
+  // A local error: the driver learns the PSN, everything at or after it is discarded until RESET
+  // (rule 28).
+  void fail_send(QpContext& qp, Psn psn, LocalError error);
+
+ private:
+  enum class ResponseMiss : uint8_t {
+    kNone,
+    kNobodys,  // the READ is no longer, or not yet, in its slot
+    kNotNow,
+  };
+  LocalError place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
+                            std::span<const std::byte> payload, bool ahead, ResponseMiss& miss);
+  void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
+                       uint64_t bits);
+  void note_echo(QpContext& qp, const wire::Sack& sack);
+  static void forget_stamps(QpContext& qp, Transmitted again);
+  void fail_response(QpContext& qp, const wire::Packet& p, LocalError error);
+  void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
+
+  const NicSettings& settings_;
+  Placement& placement_;
+  ReorderPool& reorder_;
+  Reports& reports_;
+  AdvanceList& advance_list_;
+  Counters& counters_;
+  const TimeNs& now_;
+};
+
+inline void Requester::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
+                                        bool retransmit) {
+  if (retransmit) counters_.add(Counter::retransmitted_packets, packets);
+  const Psn next = last.psn + 1;
+  const bool repeated = distance(qp.transmitted, next) <= 0;
+  if (!repeated) {
+    qp.transmitted = next;
+    qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
+  }
+  if (!last.ack_request) {
+    if (unlikely(repeated && qp.stamps_used != 0)) forget_stamps(qp, last);
+    return;
+  }
+  // A stamp that waits for its ACK stays: were the newest to replace it, a long queue, in which
+  // many wait, would never be measured.
+  if (qp.stamps_used == qp.stamps.size() || now_ == 0) return;
+  ++qp.stamps_used;
+  for (auto& stamp : qp.stamps) {
+    if (stamp.used()) continue;
+    stamp = {last.psn, last.attempt, now_};
+    break;
+  }
+}
+
+}  // namespace hostnic

@@ -1,0 +1,158 @@
+// A request arrives at the responder: checked where it is the expected one, placed in any order,
+// executed and completed in PSN order (docs/transport.md rules 5..13, 16, 19, 28).
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_branch_prediction.h>
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/memory/window_table.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/qp/receive_queue.h"
+#include "dataplane/nic/qp/reorder_buffer.h"
+#include "dataplane/nic/qp/reports.h"
+#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/hostnic/acknowledge.h"
+#include "dataplane/nic/transport/hostnic/advance_list.h"
+#include "dataplane/nic/transport/hostnic/read_service.h"
+#include "dataplane/nic/transport/path_mtu.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+// What became of a request that was looked at.
+struct RequestResult {
+  enum Kind : uint8_t {
+    kDone,   // placed, or executed
+    kRetry,  // a resource is missing for now: drop unset, the sender repeats it
+    kRnr,    // no receive posted
+    kFatal,  // NAK with `code`
+  };
+  Kind kind = kDone;
+  wire::NakCode code = wire::NakCode::kInvalidRequest;
+  uint32_t event = 0;                     // QpEvent for our own driver
+  std::optional<RecvStatus> recv_status;  // complete receive `sn` with this error
+  uint32_t sn = 0;
+};
+
+class Responder {
+ public:
+  // What it works with; all of it outlives it.
+  struct Parts {
+    const NicSettings& settings;
+    Placement& placement;
+    WindowTable& windows;
+    ReceiveQueues& receives;
+    ReorderPool& reorder;
+    Reports& reports;
+    Acknowledger& acks;
+    ReadService& reads;
+    AdvanceList& advance_list;
+    Counters& counters;
+  };
+  explicit Responder(const Parts& parts)
+      : settings_(parts.settings),
+        policy_(parts.settings.policy),
+        placement_(parts.placement),
+        windows_(parts.windows),
+        receives_(parts.receives),
+        reorder_(parts.reorder),
+        reports_(parts.reports),
+        acks_(parts.acks),
+        reads_(parts.reads),
+        advance_list_(parts.advance_list),
+        counters_(parts.counters) {}
+
+  // Any packet of a request.
+  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // What `p` says of one packet, or of several that belong together, is taken if they are what
+  // comes next, and nothing about them needs a packet. `p` is the last of them then. False: nothing
+  // has happened.
+  bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
+                     uint32_t packets);
+  // Moves the window over everything received, processing the reorder buffer in PSN order (rule 8).
+  void advance(QpContext& qp);
+
+ private:
+  bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void note_message(QpContext& qp, const wire::Packet& p);
+  void receive_old_request(QpContext& qp, const wire::Packet& p);
+  bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool needs_reorder_buffer(const wire::Packet& p) const;
+  RequestResult execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                        bool ahead);
+  RequestResult execute_write(QpContext& qp, const wire::Packet& p,
+                              std::span<const std::byte> payload, bool ahead);
+  RequestResult execute_send(QpContext& qp, const wire::Packet& p,
+                             std::span<const std::byte> payload, bool ahead);
+  RequestResult execute_read(QpContext& qp, const wire::Packet& p);
+  RequestResult execute_atomic(QpContext& qp, const wire::Packet& p);
+  RequestResult check_receive(QpContext& qp, uint32_t sn, bool ahead);
+  static bool has_too_many_reads(const QpContext& qp, const wire::Packet& p);
+  bool reads_unanswered(const QpContext& qp) const;
+  void refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
+  void refuse_old_read(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
+
+  const NicSettings& settings_;
+  const wire::Policy policy_;
+  Placement& placement_;
+  WindowTable& windows_;
+  ReceiveQueues& receives_;
+  ReorderPool& reorder_;
+  Reports& reports_;
+  Acknowledger& acks_;
+  ReadService& reads_;
+  AdvanceList& advance_list_;
+  Counters& counters_;
+};
+
+// The front, if it is a WRITE that may be placed at once. False: nothing has happened, and the
+// request has still to be checked.
+[[gnu::always_inline]] inline bool Responder::place_write(QpContext& qp, const wire::Packet& p,
+                                                          std::span<const std::byte> payload) {
+  if (p.opcode != wire::Opcode::kWriteOnly || payload.empty() || !fits_path_mtu(qp, p))
+    return false;
+  const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
+                                                    payload.size(), kAccessRemoteWrite);
+  return range.region != nullptr &&
+         placement_.place_at_once({qp.requests.early_writes, qp.requests.window, p.psn,
+                                   /*ahead=*/false, /*tail=*/!p.more},
+                                  *range.region, range.iova, payload);
+}
+
+// What `p` says of one packet, or of several that belong together, is taken if they are what comes
+// next, and nothing about them needs a packet. `p` is the last of them then. False: nothing has
+// happened.
+[[gnu::always_inline]] inline bool Responder::take_in_order(QpContext& qp, wire::Packet& p,
+                                                            std::span<const std::byte> payload,
+                                                            uint32_t packets) {
+  ReceiveWindow& window = qp.requests.window;
+  // What the first packet in RTR causes is the packet's business.
+  const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
+  if (!quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p) ||
+      window.has_hole() || window.classify(p.psn) != ReceiveWindow::Place::kExpected)
+    return false;
+  if (!place_write(qp, p, payload) &&
+      execute(qp, p, payload, /*ahead=*/false).kind != RequestResult::kDone)
+    return false;
+  window.accept_in_order(packets);
+  if (!p.more) ++qp.msn;
+  if (unlikely(policy_ == wire::Policy::kWholeMessage)) {
+    for (uint32_t i = 0; i < packets; ++i)
+      qp.messages.note(p.psn + i, i != 0 || p.cont, i + 1 != packets || p.more, p.attempt);
+  }
+  p.psn += packets - 1;
+  qp.unacknowledged += packets;
+  if (p.ack_request || qp.unacknowledged >= kAckEvery) acks_.owe(qp, p, false);
+  return true;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,13 @@
+// What packets of bundles are for a turn's budget: they cost little but their bytes' copy.
+#pragma once
+
+#include <cstdint>
+
+namespace hostnic {
+
+inline constexpr uint32_t kBundlePacketsPerTurnPacket = 4;
+inline uint32_t turn_packets(uint32_t bundle_packets) {
+  return (bundle_packets + kBundlePacketsPerTurnPacket - 1) / kBundlePacketsPerTurnPacket;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,196 @@
+#include "dataplane/nic/transport/packetizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/nic/memory/region_access.h"
+
+namespace hostnic {
+namespace {
+
+bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendImm; }
+
+}  // namespace
+
+// The headers of the next packet.
+wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgress& progress) const {
+  const SendDescriptor& d = progress.descriptor;
+  const uint32_t sent_packets = progress.sent_packets, sent_bytes = progress.sent_bytes;
+  wire::Packet p;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.policy = settings_.policy;
+  p.attempt = d.attempt & 3;
+  p.psn = Psn(d.psn + sent_packets);
+  const bool answered = is_read_or_atomic(d.op);
+  const uint32_t rest = d.length_bytes - sent_bytes;
+  const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
+  const bool last = answered || part == rest;
+  p.cont = (d.flags & kSendCont) != 0 || sent_packets != 0;
+  p.more = (d.flags & kSendMore) != 0 || !last;
+  p.ack_request = last && (d.flags & kSendAckRequest) != 0;
+  p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
+  p.payload_bytes = static_cast<uint16_t>(part);
+  if (answered) {
+    set_request(d, p);
+  } else {
+    set_data(d, sent_bytes, p);
+  }
+  return p;
+}
+
+void Packetizer::set_request(const SendDescriptor& d, wire::Packet& p) {
+  p.read = {d.recv_sn, Psn(d.first_response_psn), d.epoch, 0, d.length_bytes};
+  if (d.op == SendOp::kRead) {
+    p.opcode = wire::Opcode::kReadRequest;
+    p.reth = {d.va, d.key, d.message_bytes};
+    p.read.offset_bytes = d.read_offset_bytes;
+  } else {
+    p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
+    p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
+  }
+}
+
+void Packetizer::set_data(const SendDescriptor& d, uint32_t sent_bytes, wire::Packet& p) const {
+  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
+  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
+    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
+    p.reth = {d.va + sent_bytes, d.key, p.payload_bytes};
+    p.recv_sn = d.recv_sn;
+    p.message_bytes = d.message_bytes;
+  } else {
+    p.opcode = with_imm   ? wire::Opcode::kSendImm
+               : with_inv ? wire::Opcode::kSendInv
+                          : wire::Opcode::kSend;
+    p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
+  }
+  p.imm_data = with_imm ? d.imm_data : 0;
+  p.invalidate_rkey = with_inv ? d.imm_data : 0;
+}
+
+// Of a packet that is lost before it is built: the next one's payload lies behind it all the same.
+void Packetizer::pass_payload(SendProgress& progress, uint32_t bytes) {
+  if (broken(Fault::lost_payload_sent_later)) return;
+  while (bytes != 0 && progress.sge_index < progress.sge_count) {
+    const uint32_t in_sge = progress.sges[progress.sge_index].length_bytes - progress.sge_offset;
+    const uint32_t part = std::min(bytes, in_sge);
+    bytes -= part;
+    progress.sge_offset += part;
+    if (part == in_sge) {
+      ++progress.sge_index;
+      progress.sge_offset = 0;
+    }
+  }
+}
+
+// False: that was all of the descriptor.
+bool Packetizer::note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes) {
+  progress.sent_bytes += bytes;
+  progress.sent_packets += packets;
+  return !is_read_or_atomic(progress.descriptor.op) &&
+         progress.sent_bytes != progress.descriptor.length_bytes;
+}
+
+// Retransmissions have buffers of their own to fall back on: data that waits for them to be
+// acknowledged may hold all the others (rule 33).
+rte_mbuf* Packetizer::build_sent_small(QpContext& qp, const SendDescriptor& d,
+                                       const wire::Packet& p, std::span<const std::byte> payload,
+                                       rte_mempool* pool) {
+  rte_mbuf* packet = egress_.build_small(qp.request_flow, p, {}, payload, pool);
+  if (packet == nullptr && (d.flags & kSendRetransmit) != 0)
+    packet = egress_.build_small(qp.request_flow, p, {}, payload, egress_.pools().resend);
+  return packet;
+}
+
+// Attaches or copies the payload. Null: no buffer, or the memory is not to be read now, or the send
+// failed (qp.send_failed).
+rte_mbuf* Packetizer::build_data_packet(QpContext& qp, SendProgress& progress,
+                                        const wire::Packet& p) {
+  const SendDescriptor& d = progress.descriptor;
+  const uint32_t part = p.payload_bytes;
+  if ((d.flags & kSendInline) != 0) {
+    return build_sent_small(qp, d, p, {progress.extra.data() + progress.sent_bytes, part},
+                            egress_.pools().data);
+  }
+  if (part == 0) return build_sent_small(qp, d, p, {}, egress_.pools().header);
+  while (progress.sge_index < progress.sge_count &&
+         progress.sge_offset == progress.sges[progress.sge_index].length_bytes) {
+    ++progress.sge_index;
+    progress.sge_offset = 0;
+  }
+  if (may_attach_payload(qp) && progress.sge_index < progress.sge_count) {
+    const Sge& sge = progress.sges[progress.sge_index];
+    if (sge.length_bytes - progress.sge_offset >= part) {
+      MemoryRegionEntry* region =
+          placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
+      const std::byte* payload =
+          region == nullptr ? nullptr
+                            : mapped_address(*region, sge.addr + progress.sge_offset, part);
+      if (payload != nullptr) {
+        rte_mbuf* packet =
+            egress_.build_external(qp.request_flow, p, {payload, region, qp.packets.count()});
+        if (packet != nullptr) progress.sge_offset += part;
+        if (packet != nullptr || (d.flags & kSendRetransmit) == 0) return packet;
+      }
+    }
+  }
+  return build_gathered(qp, progress, p, part);
+}
+
+// Unreliable sends complete, and their memory is the program's again, before the peer has taken the
+// packet: these are copied (rule 31).
+bool Packetizer::may_attach_payload(const QpContext& qp) const {
+  return !egress_.adds_icrc() && qp.type == QpType::kRc;
+}
+
+// Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
+rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                                     uint32_t part) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
+  if (packet == nullptr && (progress.descriptor.flags & kSendRetransmit) != 0)
+    packet = rte_pktmbuf_alloc(egress_.pools().resend);
+  if (packet == nullptr) return nullptr;
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const size_t header_bytes =
+      wire::build(qp.request_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
+  std::byte* out = frame + header_bytes;
+  uint32_t index = progress.sge_index, offset = progress.sge_offset;
+  LocalError error = LocalError::kNone;
+  while (part != 0 && error == LocalError::kNone) {
+    if (index == progress.sge_count) {
+      error = LocalError::kLength;
+      break;
+    }
+    const Sge& sge = progress.sges[index];
+    const uint32_t bytes = std::min(part, sge.length_bytes - offset);
+    if (bytes == 0) {
+      ++index;
+      offset = 0;
+      continue;
+    }
+    MemoryRegionEntry* region =
+        placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
+    const MemoryAccess fetched = region == nullptr
+                                     ? MemoryAccess::kGone
+                                     : placement_.fetch(*region, sge.addr + offset, out, bytes);
+    if (fetched == MemoryAccess::kNotNow) {
+      rte_pktmbuf_free(packet);
+      return nullptr;
+    }
+    if (fetched == MemoryAccess::kGone) error = LocalError::kProtection;
+    out += bytes;
+    part -= bytes;
+    offset += bytes;
+  }
+  if (error != LocalError::kNone) {
+    rte_pktmbuf_free(packet);
+    progress.error = error;
+    return nullptr;
+  }
+  progress.sge_index = index;
+  progress.sge_offset = offset;
+  egress_.finish_linear(packet, p, header_bytes);
+  return packet;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,363 @@
+#include "dataplane/nic/transport/unreliable/unreliable.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/qp/flow_tag.h"
+#include "dataplane/nic/transport/path_mtu.h"
+#include "protocol/message_limits.h"
+#include "protocol/wire/multicast.h"
+
+namespace hostnic {
+namespace {
+
+using wire::Opcode;
+using State = UnreliableMessage::State;
+
+bool is_uc_write(Opcode opcode) {
+  return opcode >= Opcode::kUcWriteFirst && opcode <= Opcode::kUcWriteOnlyImm;
+}
+
+ReceiveEnd end_of_message(const wire::Packet& p, uint64_t message_bytes) {
+  ReceiveEnd end;
+  end.byte_len = static_cast<uint32_t>(message_bytes);
+  if (p.solicited) end.flags |= kRecvSolicited;
+  if (wire::opcode_info(p.opcode).has_imm) {
+    end.flags |= kRecvHasImm;
+    end.imm_data = p.imm_data;
+  }
+  return end;
+}
+
+Opcode uc_opcode(SendOp op, bool cont, bool more) {
+  const bool write = op == SendOp::kWrite || op == SendOp::kWriteImm;
+  const bool imm = op == SendOp::kWriteImm || op == SendOp::kSendImm;
+  if (more) {
+    if (write) return cont ? Opcode::kUcWriteMiddle : Opcode::kUcWriteFirst;
+    return cont ? Opcode::kUcSendMiddle : Opcode::kUcSendFirst;
+  }
+  if (write) {
+    if (imm) return cont ? Opcode::kUcWriteLastImm : Opcode::kUcWriteOnlyImm;
+    return cont ? Opcode::kUcWriteLast : Opcode::kUcWriteOnly;
+  }
+  if (imm) return cont ? Opcode::kUcSendLastImm : Opcode::kUcSendOnlyImm;
+  return cont ? Opcode::kUcSendLast : Opcode::kUcSendOnly;
+}
+
+}  // namespace
+
+// ---- receiving
+
+// The receive's own memory is no good: an error of this side, which its program learns.
+void UnreliableTransport::fail_receive(QpContext& qp, uint32_t sn, RecvStatus status) {
+  receives_.complete(qp, sn, {}, status);
+  qp.fatal = true;
+  reports_.publish_event(qp, kEventRecvError);
+}
+
+// A packet of the message is missing: the rest is of no use. The receive stays.
+void UnreliableTransport::lose_message(QpContext& qp) {
+  if (qp.message.state != State::kTaking) return;
+  counters_.add(Counter::uc_incomplete);
+  qp.message.state = State::kDropping;
+}
+
+// UC takes packets in order. False: this one belongs to nothing that is being taken.
+bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
+  UnreliableMessage& message = qp.message;
+  const int32_t ahead = distance(message.expected, p.psn);
+  // A window's worth of older numbers: repeated, or overtaken. Anything else that is not the
+  // expected one is a gap, however wide; the standard's receivers follow their sender, too.
+  if (ahead < 0 && ahead >= -static_cast<int32_t>(kWindowLimit)) {
+    counters_.add(Counter::duplicate_request);
+    return false;
+  }
+  if (ahead != 0) {
+    counters_.add(Counter::packet_seq_err);
+    lose_message(qp);
+  }
+  message.expected = p.psn + 1;
+  if (!p.cont) {
+    lose_message(qp);  // its end never came
+    message = {.expected = message.expected,
+               .state = State::kTaking,
+               .is_write = is_uc_write(p.opcode),
+               .offset_bytes = 0,
+               .va = p.reth.va,
+               .key = p.reth.key,
+               .length_bytes = p.reth.length_bytes};
+    return true;
+  }
+  if (message.state == State::kNone) {
+    counters_.add(Counter::uc_incomplete);  // its First did not come
+    message.state = State::kDropping;
+  }
+  if (message.is_write != is_uc_write(p.opcode)) lose_message(qp);
+  if (message.state == State::kTaking) return true;
+  if (!p.more) message.state = State::kNone;
+  return false;
+}
+
+void UnreliableTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (qp.fatal) return;
+  if (qp.state == QpState::kRtr && !qp.comm_established) {
+    qp.comm_established = true;
+    reports_.publish_event(qp, kEventCommEstablished);
+  }
+  if (!follow_message(qp, p)) return;
+  if (!place_message(qp, p, payload_of(packet, p))) {
+    qp.message.state = p.more ? State::kDropping : State::kNone;
+    return;
+  }
+  qp.message.offset_bytes += p.payload_bytes;
+  if (!p.more) qp.message.state = State::kNone;
+}
+
+// False: the message can't be taken.
+bool UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
+                                        std::span<const std::byte> payload) {
+  const UnreliableMessage& message = qp.message;
+  const uint64_t end = message.offset_bytes + payload.size();
+  const bool fits = !message.is_write ? end <= kMaxMessageBytes
+                    : p.more          ? end < message.length_bytes
+                                      : end == message.length_bytes;
+  if (!fits || !fits_path_mtu(qp, p)) {
+    counters_.add(Counter::rx_too_long);
+    return false;
+  }
+  const bool takes_receive = !message.is_write || wire::opcode_info(p.opcode).has_imm;
+  if (takes_receive && !receives_.is_there(qp, qp.recv_next_sn, /*ahead=*/false)) {
+    counters_.add(Counter::rx_no_receive);
+    return false;
+  }
+  if (!(message.is_write ? place_uc_write(qp, p, payload) : place_uc_send(qp, p, payload)))
+    return false;
+  if (takes_receive && !p.more) {
+    ReceiveEnd receive_end = end_of_message(p, end);
+    if (message.is_write) receive_end.flags |= kRecvIsWriteImm;
+    receives_.complete(qp, qp.recv_next_sn, receive_end, RecvStatus::kSuccess);
+  }
+  return true;
+}
+
+bool UnreliableTransport::place_uc_send(QpContext& qp, const wire::Packet& p,
+                                        std::span<const std::byte> payload) {
+  const uint32_t sn = qp.recv_next_sn;
+  PostedReceive receive;
+  if (!ReceiveQueues::load(qp, sn, receive)) {
+    fail_receive(qp, sn, RecvStatus::kProtectionError);
+    return false;
+  }
+  if (qp.message.offset_bytes + payload.size() > receive.capacity_bytes) {
+    counters_.add(Counter::rx_too_long);
+    return false;
+  }
+  LocalError error = LocalError::kNone;
+  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
+                             /*tail=*/false};
+  const PlaceResult result = placement_.scatter(qp.receive_scope(), request, receive.list(),
+                                                qp.message.offset_bytes, payload, error);
+  if (error == LocalError::kNone && result == PlaceResult::kDone) return true;
+  if (result == PlaceResult::kNotNow) return false;  // as if the wire had lost it
+  fail_receive(qp, sn, RecvStatus::kProtectionError);
+  return false;
+}
+
+bool UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
+                                         std::span<const std::byte> payload) {
+  const UnreliableMessage& message = qp.message;
+  if (payload.empty()) return true;
+  // All of it is checked with the first packet, and each part again: the key may be revoked
+  // meanwhile.
+  const uint64_t va = message.va + message.offset_bytes;
+  const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
+  const RemoteRange range =
+      placement_.remote_range(qp.scope(), message.key, va, checked_bytes, kAccessRemoteWrite);
+  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
+                             /*tail=*/!p.more};
+  const PlaceResult result = range.region == nullptr
+                                 ? PlaceResult::kMemoryGone
+                                 : placement_.place(request, *range.region, range.iova, payload);
+  if (result == PlaceResult::kDone) return true;
+  if (result == PlaceResult::kNotNow) return false;
+  counters_.add(Counter::uc_access_refused);
+  return false;
+}
+
+void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (qp.fatal) return;
+  if (p.qkey != qp.qkey) {
+    counters_.add(Counter::rx_wrong_qkey);
+    return;
+  }
+  const uint32_t sn = qp.recv_next_sn;
+  if (!receives_.is_there(qp, sn, /*ahead=*/false)) {
+    counters_.add(Counter::rx_no_receive);
+    return;
+  }
+  PostedReceive receive;
+  if (!ReceiveQueues::load(qp, sn, receive)) {
+    fail_receive(qp, sn, RecvStatus::kProtectionError);
+    return;
+  }
+  if (kGrhBytes + uint64_t{p.payload_bytes} > receive.capacity_bytes) {
+    counters_.add(Counter::rx_too_long);
+    return;
+  }
+  std::array<std::byte, kGrhBytes> grh{};
+  std::memcpy(grh.data() + kGrhBytes - wire::kIpv4Bytes,
+              rte_pktmbuf_mtod_offset(packet, const std::byte*, wire::kEthernetBytes),
+              wire::kIpv4Bytes);
+  LocalError error = LocalError::kNone;
+  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
+                             /*tail=*/false};
+  PlaceResult result =
+      placement_.scatter(qp.receive_scope(), request, receive.list(), 0, grh, error);
+  if (error == LocalError::kNone && result == PlaceResult::kDone)
+    result = placement_.scatter(qp.receive_scope(), request, receive.list(), kGrhBytes,
+                                payload_of(packet, p), error);
+  if (result == PlaceResult::kNotNow) return;
+  if (error != LocalError::kNone || result != PlaceResult::kDone) {
+    fail_receive(qp, sn, RecvStatus::kProtectionError);
+    return;
+  }
+  ReceiveEnd end = end_of_message(p, kGrhBytes + p.payload_bytes);
+  end.flags |= kRecvHasGrh;
+  end.src_qpn = raw(p.src_qpn);
+  receives_.complete(qp, sn, end, RecvStatus::kSuccess);
+}
+
+// ---- sending
+
+// Descriptors come in PSN order and once; after an error those that were under way are discarded.
+bool UnreliableTransport::may_send(const QpContext& qp, const SendDescriptor& d) const {
+  if (d.op > SendOp::kSendImm || Psn(d.psn) != qp.transmitted) return false;
+  if (qp.type == QpType::kUc) return true;
+  const bool whole = (d.flags & (kSendCont | kSendMore)) == 0;
+  const bool send = d.op == SendOp::kSend || d.op == SendOp::kSendImm;
+  return whole && send && d.length_bytes <= qp.mtu_bytes;
+}
+
+void UnreliableTransport::set_opcode(const QpContext& qp, const SendDescriptor& d,
+                                     wire::Packet& p) const {
+  if (qp.type == QpType::kUc) {
+    p.opcode = uc_opcode(d.op, p.cont, p.more);
+    p.reth.length_bytes = d.message_bytes;
+    return;
+  }
+  p.opcode = d.op == SendOp::kSendImm ? Opcode::kUdSendImm : Opcode::kUdSend;
+  p.dest_qpn = Qpn{d.dest_qpn & 0xffffff};
+  p.qkey = d.key;
+}
+
+// Leads request_flow to the datagram's destination. False: there is no way, or not yet.
+bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
+  if (qp.flows_made_for == 0 || d.dest_ip != qp.dest_ip) {
+    qp.dest_ip = d.dest_ip;
+    qp.flows_made_for = 0;
+    Path path;  // to a group: all peers (send_to_group)
+    if (!wire::is_multicast(Ipv4Address{qp.dest_ip}) &&
+        egress_.find_path(Ipv4Address{qp.dest_ip}, path) != 0)
+      return false;
+    qp.peer = path.peer;
+    qp.neighbour = path.neighbour;
+  }
+  const uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.neighbour(qp.neighbour).generation;
+  if (made_for == 0) return false;
+  if (made_for == qp.flows_made_for && d.dest_qpn == qp.flow_qpn &&
+      d.traffic_class == qp.flow_traffic_class && d.hop_limit == qp.flow_hop_limit) {
+    return true;
+  }
+  const wire::MacAddress mac = qp.neighbour < 0 ? egress_.mac_without_arp(Ipv4Address{qp.dest_ip})
+                                                : egress_.neighbour(qp.neighbour).mac;
+  const auto traffic_class = static_cast<uint8_t>(d.traffic_class & ~wire::kEcnMask);
+  qp.request_flow =
+      wire::make_flow_template(settings_.mac, mac, settings_.ip, Ipv4Address{qp.dest_ip},
+                               make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class, d.hop_limit);
+  qp.flows_made_for = made_for;
+  qp.flow_qpn = d.dest_qpn;
+  qp.flow_traffic_class = d.traffic_class;
+  qp.flow_hop_limit = d.hop_limit;
+  return true;
+}
+
+// Everything before `next` has left, and that is all there is to wait for.
+void UnreliableTransport::settle(QpContext& qp, Psn next) {
+  QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
+  qp.una = next;
+  status.una_psn = status.sack_end_psn = next.value();
+  status.highest_acceptable_psn = (next + (kWindowLimit - 1)).value();
+  ++status.ack_count;
+  reports_.add(qp);
+}
+
+// SQE to RTS.
+void UnreliableTransport::restart(QpContext& qp, Psn next) {
+  if (qp.type == QpType::kRc) return;
+  qp.send_failed = false;
+  qp.transmitted = next;
+  qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
+  {
+    QpStatusUpdate update(*qp.status);
+    qp.status->local_error = 0;
+  }
+  settle(qp, next);
+}
+
+bool UnreliableTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
+  const SendDescriptor& d = progress.descriptor;
+  wire::Packet p = packetizer_.next_packet(qp, progress);
+  set_opcode(qp, d, p);
+  const bool datagram = qp.type == QpType::kUd;
+  if (!(datagram ? prepare_datagram(qp, d) : egress_.prepare_flows(qp))) {
+    counters_.add(Counter::tx_unresolved);
+    Packetizer::pass_payload(progress, p.payload_bytes);
+  } else if (datagram && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
+    if (!send_to_group(qp, progress, p, blocked)) return false;
+  } else if (!egress_.has_room(qp.peer)) {
+    blocked = true;
+    return false;
+  } else {
+    rte_mbuf* packet = build_packet(qp, progress, p, blocked);
+    if (packet == nullptr) return false;
+    egress_.emit(packet, qp.peer);
+  }
+  note_transmitted(qp, p);
+  return Packetizer::note_progress(progress, 1, p.payload_bytes);
+}
+
+// Null: `blocked` by missing buffers, or the send failed.
+rte_mbuf* UnreliableTransport::build_packet(QpContext& qp, SendProgress& progress,
+                                            const wire::Packet& p, bool& blocked) {
+  rte_mbuf* packet = packetizer_.build(qp, progress, p);
+  if (packet != nullptr) return packet;
+  blocked = progress.error == LocalError::kNone;
+  if (blocked)
+    counters_.add(Counter::tx_no_buffer);
+  else
+    fail_send(qp, p.psn, progress.error);
+  return nullptr;
+}
+
+void UnreliableTransport::note_transmitted(QpContext& qp, const wire::Packet& p) {
+  const Psn next = p.psn + 1;
+  qp.transmitted = next;
+  qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
+  if (p.ack_request) settle(qp, next);
+}
+
+void UnreliableTransport::fail_send(QpContext& qp, Psn psn, LocalError error) {
+  if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
+  qp.send_failed = true;
+  qp.send_failed_psn = psn;
+  settle(qp, psn);  // what has left before it is complete
+  QpStatusUpdate update(*qp.status);
+  qp.status->local_error = static_cast<uint32_t>(error);
+  qp.status->local_error_psn = psn.value();
+  reports_.add(qp);
+}
+
+}  // namespace hostnic

@@ -1,0 +1,89 @@
+// UC and UD in both directions (docs/transport.md rule 36): standard opcodes, no acknowledgement,
+// no retransmission. A sender is done when the packet has left; what a receiver can't use it drops
+// and counts.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <span>
+
+#include "dataplane/nic/client/client_state.h"
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/qp/receive_queue.h"
+#include "dataplane/nic/qp/reports.h"
+#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/unreliable/multicast_groups.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+class UnreliableTransport {
+ public:
+  struct Parts {
+    const NicSettings& settings;
+    Egress& egress;
+    Placement& placement;
+    Packetizer& packetizer;
+    ReceiveQueues& receives;
+    Reports& reports;
+    Counters& counters;
+  };
+  explicit UnreliableTransport(const Parts& parts)
+      : settings_(parts.settings),
+        egress_(parts.egress),
+        placement_(parts.placement),
+        packetizer_(parts.packetizer),
+        receives_(parts.receives),
+        reports_(parts.reports),
+        counters_(parts.counters) {}
+
+  // -- UC and UD packets that have arrived.
+  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
+                          rte_mbuf* packet);
+
+  // -- Sending.
+  // Descriptors come in PSN order and once; after an error those that were under way are discarded.
+  bool may_send(const QpContext& qp, const SendDescriptor& d) const;
+  // False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
+  bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
+  // SQE to RTS.
+  void restart(QpContext& qp, Psn next);
+
+  MulticastGroups& groups() { return groups_; }
+
+ private:
+  bool follow_message(QpContext& qp, const wire::Packet& p);
+  void lose_message(QpContext& qp);
+  bool place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  bool place_uc_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  bool place_uc_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  void fail_receive(QpContext& qp, uint32_t sn, RecvStatus status);
+  void set_opcode(const QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
+  bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
+  bool send_to_group(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool& blocked);
+  rte_mbuf* build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
+                         bool& blocked);
+  void note_transmitted(QpContext& qp, const wire::Packet& p);
+  void fail_send(QpContext& qp, Psn psn, LocalError error);
+  void settle(QpContext& qp, Psn next);
+
+  const NicSettings& settings_;
+  Egress& egress_;
+  Placement& placement_;
+  Packetizer& packetizer_;
+  ReceiveQueues& receives_;
+  Reports& reports_;
+  Counters& counters_;
+  MulticastGroups groups_;
+};
+
+}  // namespace hostnic
