@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "protocol/wire/arp.h"
-#include "tests/unit/wire_samples.h"
+#include "tests/unit/wire/samples.h"
 
 namespace {
 

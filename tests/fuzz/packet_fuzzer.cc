@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "protocol/wire/segment_train.h"
-#include "tests/unit/wire_samples.h"
+#include "tests/unit/wire/samples.h"
 
 namespace hostnic::wire {
 namespace {

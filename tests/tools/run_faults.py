@@ -23,10 +23,10 @@ ELSEWHERE = "-QpStateMachine*:QpAttributes*:CqTest*:Neighbours*:FlowTag*"
 # Threads that race for seconds, and are for one fault each.
 RACES = "Copy*:*AtomicsTest*"
 STAGES = [
-    ("unit", [[f"tests/unit/{name}", f"--gtest_filter={ELSEWHERE}:{RACES}"]
-              for name in ("unit-protocol", "unit-driver", "unit-nic")]),
+    ("unit", [[f"tests/unit/{part}/unit-{part}", f"--gtest_filter={ELSEWHERE}:{RACES}"]
+              for part in ("protocol", "driver", "nic")]),
     ("directed", [[SIM, "--gtest_filter=-*Network*:Exhaustive*:DamagedBytes*:Replay*"]]),
-    ("races", [["tests/unit/unit-nic", f"--gtest_filter={RACES}"]]),
+    ("races", [["tests/unit/nic/unit-nic", f"--gtest_filter={RACES}"]]),
     ("exhaustive", [[SIM, "--gtest_filter=Exhaustive*:DamagedBytes*", "--sample", "200"]]),
     ("random", [[SIM, "--gtest_filter=*Network*", "--seeds", "8"]]),
 ]

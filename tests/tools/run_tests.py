@@ -36,8 +36,8 @@ SANITIZE_BUILD = TOP / "build-sanitize"
 TSAN_BUILD = TOP / "build-tsan"
 FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
-FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/unit-protocol", "tests/unit/unit-driver",
-                "tests/unit/unit-nic"]
+FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/protocol/unit-protocol",
+                "tests/unit/driver/unit-driver", "tests/unit/nic/unit-nic"]
 # Each; as many at a time as there are CPUs.
 FUZZ_S = 15
 FUZZ_MAX_BYTES = 2048

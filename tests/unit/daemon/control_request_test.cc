@@ -1,0 +1,190 @@
+// Requests on the control socket: what is right passes unchanged, everything else is refused with a
+// line, before anything is done with it.
+#include "dataplane/daemon/control_request.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+namespace hostnic {
+namespace {
+
+class Request {
+ public:
+  explicit Request(ControlKind kind) { header_.kind = kind; }
+  template <typename T>
+  Request& add(const T& value) {
+    const auto* from = reinterpret_cast<const std::byte*>(&value);
+    payload_.insert(payload_.end(), from, from + sizeof(T));
+    return *this;
+  }
+  Request& text(std::string_view words) {
+    for (const char c : words) payload_.push_back(static_cast<std::byte>(c));
+    return *this;
+  }
+  ControlRequest& header() { return header_; }
+  std::vector<std::byte> bytes() const {
+    ControlRequest header = header_;
+    header.payload_bytes += static_cast<uint32_t>(payload_.size());
+    std::vector<std::byte> out(sizeof(header));
+    memcpy(out.data(), &header, sizeof(header));
+    out.insert(out.end(), payload_.begin(), payload_.end());
+    return out;
+  }
+
+ private:
+  ControlRequest header_;
+  std::vector<std::byte> payload_;
+};
+
+std::string refusal(const Request& request, size_t fds = 0) {
+  auto call = parse_control_request(request.bytes(), fds);
+  return call ? "accepted" : call.error().message;
+}
+
+Request registration(uint32_t count, uint64_t va, uint64_t length) {
+  RegisterMrRequest fixed{};
+  fixed.va = fixed.iova = va;
+  fixed.length_bytes = length;
+  fixed.region_count = count;
+  return Request(ControlKind::kRegisterMr).add(fixed);
+}
+
+TEST(ControlRequest, ListOpenAndTextPass) {
+  EXPECT_TRUE(parse_control_request(Request(ControlKind::kListDevices).bytes(), 0));
+  OpenRequest open{1, 4711, 0, "ib_write_bw"};
+  auto call = parse_control_request(Request(ControlKind::kOpen).add(open).bytes(), 2);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<OpenDevice>(*call).device_index, 1u);
+  EXPECT_EQ(std::get<OpenDevice>(*call).pid, 4711u);
+  EXPECT_EQ(std::get<OpenDevice>(*call).program, "ib_write_bw");
+  call = parse_control_request(Request(ControlKind::kText).text("show nic").bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<TextCommand>(*call).text, "show nic");
+}
+
+TEST(ControlRequest, OpeningRdmaCm) {
+  auto call =
+      parse_control_request(Request(ControlKind::kOpenCm).add(OpenCmRequest{0b101}).bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<OpenCmRequest>(*call).visible_devices, 0b101u);
+  EXPECT_NE(refusal(Request(ControlKind::kOpenCm)), "accepted");
+  EXPECT_NE(refusal(Request(ControlKind::kOpenCm).add(OpenCmRequest{}), 1), "accepted");
+}
+
+TEST(ControlRequest, EveryTruncationIsRefused) {
+  const auto whole =
+      registration(1, 4096, 4096).add(MemoryRegion{4096, 4096, RegionKind::kMemFd, 0, 0}).bytes();
+  ASSERT_TRUE(parse_control_request(whole, 0));
+  for (size_t length = 0; length < whole.size(); ++length)
+    EXPECT_FALSE(parse_control_request(std::span(whole).first(length), 0)) << length;
+}
+
+TEST(ControlRequest, WrongMagicAndVersionNameThemselves) {
+  Request request(ControlKind::kListDevices);
+  request.header().magic ^= 1;
+  EXPECT_EQ(refusal(request), "not a hostnic control request");
+  request.header().magic ^= 1;
+  request.header().abi_version = kHostAbiVersion + 7;
+  strcpy(request.header().build, "9.8.7");
+  auto call = parse_control_request(request.bytes(), 0);
+  ASSERT_FALSE(call);
+  EXPECT_EQ(call.error().error, EPROTONOSUPPORT);
+  for (const std::string& part :
+       {std::string("9.8.7"), std::string(HOSTNIC_VERSION),
+        "ABI " + std::to_string(kHostAbiVersion), "ABI " + std::to_string(kHostAbiVersion + 7)})
+    EXPECT_NE(call.error().message.find(part), std::string::npos) << call.error().message;
+  // The whole line reaches the client.
+  EXPECT_STREQ(error_reply(call.error()).message, call.error().message.c_str());
+}
+
+TEST(ControlRequest, AbsurdCountsAreRefusedBeforeAnythingIsAllocated) {
+  const std::string counts = "regions, up to";
+  EXPECT_EQ(refusal(registration(0, 0, 4096)),
+            "register: the regions do not cover the memory exactly");
+  EXPECT_EQ(refusal(registration(0, 4096, 0)), "accepted") << "a key that reaches nothing";
+  EXPECT_NE(refusal(registration(UINT32_MAX, 0, 4096)).find(counts), std::string::npos);
+  EXPECT_NE(refusal(registration(kMaxRegionsPerMr + 1, 0, 4096)).find(counts), std::string::npos);
+  EXPECT_EQ(refusal(registration(2, 0, 4096).add(MemoryRegion{0, 4096, {}, 0, 0})),
+            "register: length and region count disagree");
+}
+
+TEST(ControlRequest, RegionsMustCoverTheMemoryAndNameFilesThatCame) {
+  EXPECT_EQ(refusal(registration(1, 0, 8192).add(MemoryRegion{0, 4096, {}, 0, 0})),
+            "register: the regions do not cover the memory exactly");
+  EXPECT_EQ(
+      refusal(
+          registration(1, UINT64_MAX - 10, 100).add(MemoryRegion{UINT64_MAX - 10, 100, {}, 0, 0})),
+      "register: the regions do not cover the memory exactly");
+  EXPECT_EQ(
+      refusal(
+          registration(1, 0, 4096).add(MemoryRegion{0, 4096, static_cast<RegionKind>(3), 0, 0})),
+      "register: unknown kind of region");
+  const auto file = registration(1, 0, 4096).add(MemoryRegion{0, 4096, RegionKind::kFile, 1, 0});
+  EXPECT_EQ(refusal(file, 1), "register: a region names a file that was not sent");
+  EXPECT_EQ(refusal(file, 2), "accepted");
+}
+
+TEST(ControlRequest, RevokedMemoryIsARange) {
+  const auto revocation = [](uint64_t va, uint64_t length_bytes) {
+    return Request(ControlKind::kRevokeMemory).add(RevokeMemoryRequest{va, length_bytes});
+  };
+  auto call = parse_control_request(revocation(4096, 8192).bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<RevokeMemory>(*call).va, 4096u);
+  EXPECT_EQ(std::get<RevokeMemory>(*call).length_bytes, 8192u);
+  const std::string no_range = "revoke: the range is empty or wraps around";
+  EXPECT_EQ(refusal(revocation(4096, 0)), no_range);
+  EXPECT_EQ(refusal(revocation(UINT64_MAX - 10, 100)), no_range);
+  EXPECT_EQ(refusal(revocation(4096, 1).text("x")), "revoke: wrong length");
+  EXPECT_EQ(refusal(revocation(4096, 1), 1),
+            "descriptors came along with a request that takes none");
+}
+
+TEST(ControlRequest, IovaMustNotWrap) {
+  RegisterMrRequest fixed{};
+  fixed.length_bytes = 4096;
+  fixed.iova = UINT64_MAX - 100;
+  fixed.region_count = 1;
+  EXPECT_EQ(refusal(Request(ControlKind::kRegisterMr)
+                        .add(fixed)
+                        .add(MemoryRegion{0, 4096, RegionKind::kMemFd, 0, 0})),
+            "register: iova + length wraps around");
+}
+
+TEST(ControlRequest, DescriptorsMustFitTheRequest) {
+  OpenRequest open{};
+  // The pidfd may be missing.
+  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 0),
+            "open: 0 descriptors came along, expected 2");
+  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1), "accepted");
+  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 3),
+            "open: 3 descriptors came along, expected 2");
+  open.has_mirror = 1;
+  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1),
+            "open: 1 descriptors came along, expected 3");
+  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 2), "accepted");
+  EXPECT_EQ(refusal(Request(ControlKind::kListDevices), 1),
+            "descriptors came along with a request that takes none");
+}
+
+TEST(ControlRequest, LengthAndKindAreChecked) {
+  EXPECT_EQ(refusal(Request(ControlKind::kListDevices).text("x")), "list: wrong length");
+  EXPECT_EQ(refusal(Request(static_cast<ControlKind>(99))), "unknown request 99");
+  Request request(ControlKind::kText);
+  request.header().payload_bytes = 5;
+  EXPECT_EQ(refusal(request), "request of a wrong length");
+}
+
+TEST(ControlRequest, TextOfStrangersIsPrintable) {
+  OpenRequest open{};
+  memset(open.program, 'x', sizeof(open.program));  // no terminator
+  open.program[1] = '\n';
+  open.program[2] = '\x1b';
+  auto call = parse_control_request(Request(ControlKind::kOpen).add(open).bytes(), 2);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<OpenDevice>(*call).program, "x??" + std::string(29, 'x'));
+}
+
+}  // namespace
+}  // namespace hostnic

@@ -1,0 +1,280 @@
+// One queue pair's answers to what its NIC reports: resends, limits, failures, completions, on a
+// NIC that only takes descriptors apart.
+#include <optional>
+
+#include "tests/unit/driver/fake_nic.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint32_t kMtu = 1024;
+constexpr uint32_t kFirstPsn = 0xfffffa;
+
+class Recovery : public testing::Test {
+ protected:
+  Recovery() {
+    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
+    cq_ = driver_->create_cq(
+        64, [](void* self) { static_cast<Recovery*>(self)->on_event(); }, this);
+    QpInit init;
+    init.send_cq = init.recv_cq = cq_.get();
+    init.caps = {.max_send_wr = 64,
+                 .max_recv_wr = 1,
+                 .max_send_sge = 1,
+                 .max_recv_sge = 1,
+                 .max_inline_bytes = 0};
+    init.signal_all = true;
+    qp_ = driver_->create_qp(init).value_or(nullptr);
+    QpAttr attr;
+    attr.path_mtu_bytes = kMtu;
+    attr.dest_qpn = 0x10003;
+    attr.dest_ip = Ipv4Address{0x0a000002};
+    attr.sq_psn = kFirstPsn;
+    attr.max_rd_atomic = 2;
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    move(attr, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
+    move(attr, QpState::kRtr,
+         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
+    move(attr, QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
+  }
+  ~Recovery() override { EXPECT_EQ(driver_->destroy_qp(qp_), 0); }
+
+  static Psn at(uint32_t offset) { return Psn(kFirstPsn) + offset; }
+  void move(QpAttr& attr, QpState state, uint32_t mask) {
+    attr.state = state;
+    EXPECT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
+  }
+  // Each request of so many packets, of a signalled request its number.
+  int post(SendOp op, uint64_t wr_id, uint32_t packets = 1) {
+    const Sge sge{0x10000, packets * kMtu, 1};
+    SendRequest request;
+    request.op = op;
+    request.wr_id = wr_id;
+    request.sges = {&sge, 1};
+    return driver_->post_send(qp_, request, now_ns_);
+  }
+  // What the driver hands over is transmitted at once.
+  std::vector<Chunk> handed_over() {
+    std::vector<Chunk> chunks = nic_.sends();
+    for (const Chunk& chunk : chunks) {
+      next_ = Psn(chunk.d.psn) +
+              (chunk.d.op >= SendOp::kRead ? 1 : (chunk.d.length_bytes + kMtu - 1) / kMtu);
+      nic_.transmitted(next_);
+    }
+    return chunks;
+  }
+  void progress(uint64_t later_ns = 1000) {
+    std::lock_guard lock(driver_->mutex());
+    driver_->progress(now_ns_ += later_ns);
+  }
+  // An ACK that changes the status as `change` says.
+  template <class Change>
+  void report(Psn base, Change&& change) {
+    change(nic_.qp_status());
+    nic_.acknowledge(base, 1024);
+    progress();
+  }
+  std::vector<Completion> completions() {
+    std::vector<Completion> all(64);
+    all.resize(static_cast<size_t>(cq_->poll(all.data(), 64)));
+    return all;
+  }
+  void on_event() {
+    if (acknowledged_by_event_) nic_.acknowledge(*acknowledged_by_event_, 1024);
+  }
+
+  FakeNic nic_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Cq> cq_;
+  Qp* qp_ = nullptr;
+  TimeNs now_ns_ = 1'000'000;
+  Psn next_{kFirstPsn};
+  std::optional<Psn> acknowledged_by_event_;
+};
+
+// Rule 20: the attempt tells the receiver's echo which transmission it answers. It is on the wire
+// in two bits; 0 is the first transmission and never comes again.
+TEST_F(Recovery, EachResendHasTheNextAttemptNumber) {
+  PsnBits received;
+  uint32_t sent = 1;
+  ASSERT_EQ(post(SendOp::kWrite, 0), 0);
+  for (const uint32_t attempt : {1, 2, 3, 1, 2}) {
+    // More than enough that was transmitted later arrives, the front does not.
+    ASSERT_EQ(post(SendOp::kWrite, attempt, 20), 0);
+    for (const Chunk& chunk : handed_over()) EXPECT_EQ(chunk.d.attempt, 0);
+    for (const uint32_t end = sent + 20; sent < end; ++sent) received.set(at(sent));
+    nic_.acknowledge(at(0), 1024, Psn(0), received, sent);
+    progress();
+    const auto resent = nic_.urgent();
+    ASSERT_EQ(resent.size(), 1u);
+    EXPECT_EQ(resent[0].d.psn, at(0).value());
+    EXPECT_EQ(resent[0].d.length_bytes, kMtu);
+    EXPECT_NE(resent[0].d.flags & kSendRetransmit, 0);
+    EXPECT_EQ(resent[0].d.attempt, attempt);
+  }
+}
+
+// Rule 14: the credit is a serial maximum.
+TEST_F(Recovery, CreditIsNeverLowered) {
+  report(at(0), [](QpStatus& status) {
+    status.has_credit = 1;
+    status.recv_sn_limit = 5;
+  });
+  report(at(0), [](QpStatus& status) { status.recv_sn_limit = 3; });
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(post(SendOp::kSend, i), 0);
+  EXPECT_EQ(handed_over().size(), 5u);
+}
+
+// Rule 14: what has no credit waits, but for the front one, which asks.
+TEST_F(Recovery, WithoutCreditTheFrontMessageGoesAlone) {
+  report(at(0), [](QpStatus& status) {
+    status.has_credit = 1;
+    status.recv_sn_limit = 0;
+  });
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(post(SendOp::kSend, i), 0);
+  EXPECT_EQ(handed_over().size(), 1u);
+  report(at(0), [](QpStatus& status) { status.recv_sn_limit = 2; });
+  EXPECT_EQ(handed_over().size(), 1u);
+}
+
+// Rule 2: reads_outstanding is bounded by what the peer can keep.
+TEST_F(Recovery, NoMoreReadsThanMaxRdAtomic) {
+  for (uint64_t i = 0; i < 5; ++i)
+    ASSERT_EQ(post(i % 2 == 0 ? SendOp::kRead : SendOp::kFetchAdd, i), 0);
+  EXPECT_EQ(handed_over().size(), 2u);
+  nic_.acknowledge(next_, 1024, Psn(1));
+  progress();
+  EXPECT_EQ(handed_over().size(), 1u) << "one was answered";
+  nic_.acknowledge(next_, 1024, Psn(1));
+  progress();
+  EXPECT_TRUE(handed_over().empty()) << "executed is not answered";
+}
+
+TEST_F(Recovery, AFencedRequestWaitsForReads) {
+  ASSERT_EQ(post(SendOp::kRead, 1), 0);
+  const Sge sge{0x10000, kMtu, 1};
+  SendRequest request;
+  request.op = SendOp::kWrite;
+  request.fence = true;
+  request.sges = {&sge, 1};
+  ASSERT_EQ(driver_->post_send(qp_, request, now_ns_), 0);
+  EXPECT_EQ(handed_over().size(), 1u);
+  nic_.acknowledge(next_, 1024, Psn(0));
+  progress();
+  EXPECT_TRUE(handed_over().empty()) << "executed is not answered";
+  nic_.acknowledge(next_, 1024, Psn(1));
+  progress();
+  EXPECT_EQ(handed_over().size(), 1u);
+}
+
+// Rule 28: the failed request and what follows it are not issued, also while earlier ones are still
+// on their way.
+TEST_F(Recovery, NothingIsIssuedBehindAFailure) {
+  ASSERT_EQ(post(SendOp::kWrite, 1), 0);
+  ASSERT_EQ(post(SendOp::kWrite, 2), 0);
+  EXPECT_EQ(handed_over().size(), 2u);
+  report(at(0), [](QpStatus& status) {
+    status.local_error = static_cast<uint32_t>(LocalError::kProtection);
+    status.local_error_psn = at(1).value();
+  });
+  ASSERT_EQ(post(SendOp::kWrite, 3), 0);
+  progress();
+  EXPECT_TRUE(handed_over().empty());
+  EXPECT_TRUE(completions().empty()) << "the first one may still succeed";
+  nic_.acknowledge(at(1), 1024);
+  progress();
+  progress();
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 3u);
+  constexpr WcStatus kExpected[] = {WcStatus::kSuccess, WcStatus::kLocProtErr,
+                                    WcStatus::kWrFlushErr};
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(done[i].wr_id, i + 1);
+    EXPECT_EQ(done[i].status, kExpected[i]);
+  }
+}
+
+// Rule 28: the peer refuses the first packet of a request of which only the start is issued, and
+// acknowledges all before it with the same words.
+TEST_F(Recovery, ANakOfAPartlyIssuedRequestIsNotOfAnEarlierOne) {
+  ASSERT_EQ(post(SendOp::kWrite, 1), 0);
+  ASSERT_EQ(post(SendOp::kSend, 2, 4 * kInitialWindow), 0);
+  EXPECT_FALSE(handed_over().empty());
+  ASSERT_EQ(next_, at(kInitialWindow)) << "the rest waits";
+  report(at(1), [](QpStatus& status) {
+    constexpr uint32_t kFatal = 3, kInvalidRequest = 1;
+    status.nak = make_nak(kFatal, kInvalidRequest);
+    status.nak_psn = at(1).value();
+    ++status.nak_count;
+  });
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 1u);
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[1].wr_id, 2u);
+  EXPECT_EQ(done[1].status, WcStatus::kRemInvReqErr);
+}
+
+// Rule 21: the NIC reports while the driver is reading the status. Cleared before it reads, the
+// dirty flag lets the NIC make a new report; cleared after, what it wrote meanwhile would stay
+// unseen.
+TEST_F(Recovery, AChangeWhileTheStatusIsReadMakesANewReport) {
+  ASSERT_EQ(post(SendOp::kWrite, 1), 0);
+  ASSERT_EQ(post(SendOp::kWrite, 2), 0);
+  EXPECT_EQ(handed_over().size(), 2u);
+  // The event of the first completion comes in the middle of that.
+  cq_->arm(Arm::kAny);
+  acknowledged_by_event_ = at(2);
+  nic_.acknowledge(at(1), 1024);
+  progress();
+  EXPECT_EQ(completions().size(), 1u);
+  EXPECT_TRUE(driver_->reports_waiting());
+  progress();
+  EXPECT_EQ(completions().size(), 1u);
+}
+
+// Rules 24, 25, 26: nothing is asked for, repeated or failed while the front has not left the NIC.
+TEST_F(Recovery, NoTimerRunsForWhatTheNicHasNotTransmitted) {
+  ASSERT_EQ(post(SendOp::kWrite, 1), 0);
+  EXPECT_EQ(nic_.sends().size(), 1u);  // taken, not transmitted
+  for (int i = 0; i < 200; ++i) {
+    nic_.channel().header().nic_turn_ns.store(now_ns_ + 10'000'000);
+    progress(10'000'000);
+    ASSERT_TRUE(nic_.urgent().empty()) << i;
+  }
+  EXPECT_TRUE(completions().empty());
+  EXPECT_EQ(driver_->counters().timeouts, 0u);
+}
+
+// Rule 15. The network had another copy of what the peer refused, and this one found a receive.
+TEST_F(Recovery, AnAcknowledgementOfWhatWasRefusedEndsTheWait) {
+  for (const bool last : {true, false}) {
+    const Psn front = next_;
+    ASSERT_EQ(post(SendOp::kSend, 1), 0);
+    ASSERT_EQ(post(SendOp::kWrite, 2), 0);
+    ASSERT_EQ(handed_over().size(), 2u);
+    report(front, [&](QpStatus& status) {
+      constexpr uint32_t kRnr = 1, kOneMs = 14;
+      status.nak = make_nak(kRnr, kOneMs);
+      status.nak_psn = front.value();
+      status.nak_sn = 0;
+      ++status.nak_count;
+    });
+    ASSERT_EQ(post(SendOp::kWrite, 3), 0);
+    ASSERT_TRUE(handed_over().empty()) << "nothing goes while the timer runs";
+    report(front + (last ? 2 : 1), [](QpStatus&) {});
+    EXPECT_EQ(completions().size(), last ? 2u : 1u);
+    EXPECT_EQ(handed_over().size(), 1u) << "what has waited goes";
+    progress(2'000'000);  // the timer would be over
+    ASSERT_EQ(post(SendOp::kWrite, 4), 0);
+    EXPECT_EQ(handed_over().size(), 1u);
+    nic_.acknowledge(next_, 1024);
+    progress();
+    EXPECT_EQ(completions().size(), last ? 2u : 3u);
+    nic_.urgent();
+  }
+}
+
+}  // namespace
+}  // namespace hostnic::driver

@@ -1,0 +1,180 @@
+// Fork: the child gets the bytes as they were, the parent's registration is none the worse.
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+
+#include <thread>
+
+#include "tests/unit/memory/testing.h"
+
+extern char** environ;
+
+namespace hostnic::memory_testing {
+namespace {
+
+using MemoryFork = MemoryTest;
+
+TEST_F(MemoryFork, ChildHasItsOwnCopy) {
+  Buffer buffer(2 * kMiB);
+  buffer.fill(5);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  const std::vector<std::byte> before(buffer.data(), buffer.data() + buffer.size());
+  in_child([&] {
+    EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), buffer.size()));
+    std::memset(buffer.data(), 1, buffer.size());
+    EXPECT_LT(registrar().mirror_fd(), 0) << "the parent's descriptors are closed";
+    EXPECT_LT(registrar().mem_fd(), 0);
+  });
+  EXPECT_EQ(0, std::memcmp(before.data(), buffer.data(), buffer.size()));
+  expect_right_bytes(mr);
+  // The parent's writes after the fork are not the child's.
+  nic.remove(mr);
+}
+
+TEST_F(MemoryFork, ChildRegistersAnew) {
+  Buffer buffer(kMiB);
+  buffer.fill(6);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  in_child([&] {
+    struct Body : MemoryTest {
+      void TestBody() override {}
+      void run(const Buffer& memory) {
+        Nic::Mr own;
+        ASSERT_TRUE(nic.add(memory.va(), memory.size(), own)) << nic.error;
+        EXPECT_EQ(Buffer::pattern(6, 123456), nic.read(own, 123456, 1)[0]);
+        expect_right_bytes(own);
+        nic.remove(own);
+      }
+    } body;
+    body.run(buffer);
+  });
+  EXPECT_EQ(Buffer::pattern(6, 0), buffer.data()[0]);
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryFork, ManyForksWhileOthersWork) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  std::atomic<bool> stop{false};
+  std::thread worker([&] {
+    Buffer other(kMiB);
+    while (!stop) {
+      auto added = registrar().add(other.va(), other.size(), true);
+      if (added) registrar().remove(other.va(), other.size());
+    }
+  });
+  for (int round = 0; round < 40; round++) {
+    std::memset(buffer.data(), round, buffer.size());
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(10);
+      bool right = true;
+      for (size_t i = 0; i < buffer.size(); i++)
+        right &= buffer.data()[i] == static_cast<std::byte>(round);
+      _exit(right ? 0 : 1);
+    }
+    std::memset(buffer.data(), 255, buffer.size());  // the child has copied by now
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status) << "round " << round;
+  }
+  stop = true;
+  worker.join();
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryFork, RawForkLeavesTheParentIntact) {
+  Buffer buffer(kMiB);
+  buffer.fill(8);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  const auto child = static_cast<pid_t>(syscall(SYS_fork));
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    *reinterpret_cast<volatile char*>(buffer.data() + kPage) = 1;
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  if (migrates()) {
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+  }
+  EXPECT_EQ(Buffer::pattern(8, kPage), buffer.data()[kPage]);
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryFork, SpawnAndSystemWork) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  EXPECT_EQ(0, std::system("true"));
+  pid_t child = 0;
+  char name[] = "/bin/true";
+  char* arguments[] = {name, nullptr};
+  ASSERT_EQ(0, posix_spawn(&child, name, nullptr, nullptr, arguments, environ));
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(0, status);
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+// Last of this file, in a child because it can't be undone.
+TEST_F(MemoryFork, AfterForkInitTheChildHasNoCopy) {
+  in_child([] {
+    struct Body : MemoryTest {
+      void TestBody() override {}
+      void run() {
+        registrar().set_fork_init();
+        Buffer buffer(kMiB);
+        buffer.fill(9);
+        Nic::Mr mr;
+        ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+        const bool migrated = all_of_kind(mr, RegionKind::kMirror);
+        const pid_t child = fork();
+        if (child == 0) {
+          unsigned char resident = 0;
+          const bool mapped = mincore(buffer.data(), kPage, &resident) == 0;
+          _exit(mapped ? 1 : 0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(migrated ? 0 : 1, WEXITSTATUS(status));
+        EXPECT_EQ(Buffer::pattern(9, 77), buffer.data()[77]);
+        nic.remove(mr);
+      }
+    } body;
+    body.run();
+  });
+}
+
+// Migrated memory that went without an interposed call, and whose place has other memory since.
+TEST_F(MemoryFork, WhatIsGoneStaysGone) {
+  Buffer buffer(kMiB);
+  buffer.fill(1);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data(), kMiB / 2));
+  ASSERT_EQ(buffer.data(), memory::raw_mmap(buffer.data(), kMiB / 4, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  buffer.data()[5] = std::byte{55};
+  in_child([&] {
+    EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+    EXPECT_EQ(Buffer::pattern(1, 700'000), buffer.data()[700'000]);
+    unsigned char there = 0;
+    EXPECT_EQ(-1, mincore(buffer.data() + kMiB / 4, kPage, &there)) << "came to life again";
+  });
+  EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+  nic.remove(mr);
+  EXPECT_EQ(std::byte{55}, buffer.data()[5]);
+}
+
+}  // namespace
+}  // namespace hostnic::memory_testing

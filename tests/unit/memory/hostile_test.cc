@@ -1,0 +1,224 @@
+// hostnicd's side against clients that lie, truncate, and disappear.
+#include <fcntl.h>
+
+#include "dataplane/memory/sigbus.h"
+#include "tests/unit/memory/testing.h"
+
+namespace hostnic::memory_testing {
+namespace {
+
+class ClientMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto mirror = create_mirror();
+    ASSERT_TRUE(mirror.has_value()) << mirror.error();
+    mirror_ = *mirror;
+    memory_ = std::make_unique<ClientMemory>(mirror_, &gone_);
+    file_ = memfd_create("file", MFD_CLOEXEC);
+    ASSERT_EQ(0, ftruncate(file_, 4 * kMiB));
+    populate(file_, 0, 4 * kMiB);
+    populate(mirror_, kVa, 4 * kMiB);
+  }
+  void TearDown() override {
+    memory_.reset();
+    close(mirror_);
+    close(file_);
+  }
+  // As clients do. (Pages that were only allocated by fallocate still count as holes.)
+  static void populate(int fd, uint64_t offset, size_t length) {
+    void* at =
+        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    ASSERT_NE(MAP_FAILED, at);
+    std::memset(at, 1, length);
+    munmap(at, length);
+  }
+  std::string refused(std::vector<MemoryRegion> regions, std::vector<int> fds) {
+    auto pieces = memory_->map(regions, fds);
+    EXPECT_EQ(0u, pieces ? 1 : memory_->mapping_count()) << "something stays mapped";
+    if (pieces) memory_->unmap(*pieces);
+    return pieces ? "" : pieces.error();
+  }
+  bool accepted(std::vector<MemoryRegion> regions, std::vector<int> fds) {
+    auto pieces = memory_->map(regions, fds);
+    if (!pieces) return false;
+    memory_->unmap(*pieces);
+    return memory_->mapping_count() == 0;
+  }
+
+  static constexpr uint64_t kVa = 0x200000000000;
+  int mirror_ = -1, file_ = -1;
+  std::atomic<bool> gone_{false};
+  std::unique_ptr<ClientMemory> memory_;
+};
+
+TEST_F(ClientMemoryTest, AcceptsWhatIsRight) {
+  EXPECT_TRUE(accepted({{kVa, kMiB, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_TRUE(accepted({{kVa + 5, kMiB, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_TRUE(accepted({{kVa, 4 * kMiB, RegionKind::kFile, 0, 0}}, {file_}));
+  EXPECT_TRUE(accepted({{kVa + 9, kMiB, RegionKind::kFile, 1, kPage + 9}}, {-1, file_}));
+  EXPECT_TRUE(
+      accepted({{kVa, 1, RegionKind::kMemFd, 0, 0}, {kVa + 1, 9, RegionKind::kMemFd, 0, 0}}, {}));
+}
+
+TEST_F(ClientMemoryTest, RefusesRegionsThatDoNotFit) {
+  const MemoryRegion good{kVa, kPage, RegionKind::kMemFd, 0, 0};
+  EXPECT_NE("", refused({}, {}));
+  EXPECT_NE("", refused({good, good}, {}));
+  EXPECT_NE("", refused({good, {kVa + 2 * kPage, kPage, RegionKind::kMemFd, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kVa, 0, RegionKind::kMemFd, 0, 0}}, {}));
+  EXPECT_NE("", refused({{UINT64_MAX - 10, 100, RegionKind::kMemFd, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kMirrorBytes - 10, 100, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kVa, kPage, static_cast<RegionKind>(17), 0, 0}}, {}));
+  // Part good, part bad: nothing may stay.
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kMirror, 0, 0},
+                         {kVa + kPage, kPage, static_cast<RegionKind>(17), 0, 0}},
+                        {}));
+}
+
+TEST_F(ClientMemoryTest, RefusesMirrorPagesThatNobodyPaidFor) {
+  EXPECT_NE("", refused({{kVa, 4 * kMiB + 1, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_NE("", refused({{kVa - 1, kPage, RegionKind::kMirror, 0, 0}}, {}));
+  EXPECT_NE("", refused({{0, uint64_t{1} << 47, RegionKind::kMirror, 0, 0}}, {}));
+}
+
+TEST_F(ClientMemoryTest, RefusesFilesThatDoNotFit) {
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 1, 0}}, {file_}));
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 0}}, {-1}));
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 5}}, {file_}));
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 4 * kMiB}}, {file_}));
+  EXPECT_NE("", refused({{kVa, 4 * kMiB + 1, RegionKind::kFile, 0, 0}}, {file_}));
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, UINT64_MAX - kPage + 1}}, {file_}));
+  const int read_only =
+      open(("/proc/self/fd/" + std::to_string(file_)).c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 0}}, {read_only}));
+  close(read_only);
+  const int sparse = memfd_create("sparse", MFD_CLOEXEC);
+  ASSERT_EQ(0, ftruncate(sparse, 4 * kMiB));
+  EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 0}}, {sparse}));
+  close(sparse);
+  int ends[2];
+  ASSERT_EQ(0, pipe(ends));
+  const int zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+  char name[] = "/var/tmp/hostnic-memory-XXXXXX";
+  const int disk = mkstemp(name);
+  unlink(name);
+  ASSERT_EQ(static_cast<ssize_t>(kPage), write(disk, std::string(kPage, 'x').data(), kPage));
+  for (const int fd : {ends[0], ends[1], zero, disk}) {
+    EXPECT_NE("", refused({{kVa, kPage, RegionKind::kFile, 0, 0}}, {fd})) << fd;
+    close(fd);
+  }
+}
+
+TEST_F(ClientMemoryTest, ChecksMirrorsThatClientsSend) {
+  EXPECT_TRUE(check_mirror(mirror_).has_value());
+  EXPECT_FALSE(check_mirror(file_).has_value());
+  EXPECT_FALSE(check_mirror(-1).has_value());
+  const int unsealed = memfd_create("mirror", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(0, ftruncate(unsealed, static_cast<off_t>(kMirrorBytes)));
+  EXPECT_FALSE(check_mirror(unsealed).has_value());
+  close(unsealed);
+  EXPECT_EQ(-1, ftruncate(mirror_, kPage));
+}
+
+TEST_F(ClientMemoryTest, TwoClientsOfOneFileShareItsSpace) {
+  std::atomic<bool> other_gone{false};
+  auto other_mirror = create_mirror();
+  ASSERT_TRUE(other_mirror.has_value());
+  ClientMemory other(*other_mirror, &other_gone);
+  const MemoryRegion file{kVa, kMiB, RegionKind::kFile, 0, kMiB};
+  const MemoryRegion own{kVa, kMiB, RegionKind::kMemFd, 0, 0};
+  auto a = memory_->map({&file, 1}, {&file_, 1});
+  auto b = other.map({&file, 1}, {&file_, 1});
+  auto c = memory_->map({&own, 1}, {});
+  auto d = other.map({&own, 1}, {});
+  ASSERT_TRUE(a && b && c && d);
+  EXPECT_EQ(a->front().space_id, b->front().space_id);
+  EXPECT_EQ(kMiB, b->front().space_offset);
+  EXPECT_NE(c->front().space_id, d->front().space_id);
+  EXPECT_NE(c->front().space_id, a->front().space_id);
+  close(*other_mirror);
+}
+
+TEST_F(ClientMemoryTest, PiecesAcrossGigabytes) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  populate(mirror_, kVa + kGiB - 2 * kMiB, 4 * kMiB);
+  const MemoryRegion region{kVa + kGiB - kMiB, 2 * kMiB, RegionKind::kMirror, 0, 0};
+  auto pieces = memory_->map({&region, 1}, {});
+  ASSERT_TRUE(pieces) << pieces.error();
+  ASSERT_EQ(2u, pieces->size());
+  EXPECT_EQ(region.va, pieces->front().va);
+  EXPECT_EQ(kVa + kGiB, pieces->back().va);
+  EXPECT_EQ(kMiB, pieces->back().length_bytes);
+  EXPECT_EQ(2u, memory_->mapping_count());
+  memory_->unmap(*pieces);
+  EXPECT_EQ(0u, memory_->mapping_count());
+}
+
+TEST_F(ClientMemoryTest, TruncatedFileMarksTheClient) {
+  in_child([&] {
+    ASSERT_TRUE(install_sigbus_guard());
+    const MemoryRegion region{kVa, 4 * kMiB, RegionKind::kFile, 0, 0};
+    auto pieces = memory_->map({&region, 1}, {&file_, 1});
+    ASSERT_TRUE(pieces) << pieces.error();
+    ASSERT_EQ(0, ftruncate(file_, kPage));
+    std::byte* host = pieces->front().host;
+    host[0] = std::byte{1};
+    EXPECT_FALSE(gone_.load());
+    host[2 * kMiB + 5] = std::byte{3};  // SIGBUS, survived
+    EXPECT_EQ(std::byte{3}, host[2 * kMiB + 5]);
+    EXPECT_TRUE(gone_.load());
+    memory_->unmap(*pieces);
+  });
+}
+
+TEST_F(ClientMemoryTest, SigbusElsewhereAborts) {
+  ASSERT_EXIT(
+      {
+        install_sigbus_guard();
+        ftruncate(file_, 0);
+        auto* at = static_cast<volatile char*>(
+            mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+        at[0] = 1;
+        _exit(0);
+      },
+      ::testing::KilledBySignal(SIGABRT), "SIGBUS outside client memory");
+}
+
+TEST(MemFd, TellsGoneFromUnmapped) {
+  int to_parent[2], to_child[2];
+  ASSERT_EQ(0, pipe(to_parent));
+  ASSERT_EQ(0, pipe(to_child));
+  Buffer buffer(4 * kPage);
+  buffer.fill(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    close(to_child[1]);
+    if (write(to_parent[1], "", 1) == 1 && read(to_child[0], &byte, 1) == 1) _exit(0);
+    _exit(1);
+  }
+  char byte = 0;
+  ASSERT_EQ(1, read(to_parent[0], &byte, 1));
+  const int fd = open(("/proc/" + std::to_string(child) + "/mem").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0) << std::strerror(errno);
+  std::vector<std::byte> bytes(kPage);
+  EXPECT_EQ(MemFdResult::kOk, read_client(fd, buffer.va() + 10, bytes));
+  EXPECT_EQ(0, std::memcmp(bytes.data(), buffer.data() + 10, kPage));
+  std::byte a{1}, b[2] = {std::byte{2}, std::byte{3}};
+  const iovec parts[] = {{&a, 1}, {b, 2}};
+  EXPECT_EQ(MemFdResult::kOk, write_client_gather(fd, buffer.va(), parts));
+  a = b[0] = b[1] = std::byte{0};
+  EXPECT_EQ(MemFdResult::kOk, read_client_scatter(fd, buffer.va(), parts));
+  EXPECT_EQ(std::byte{1}, a);
+  EXPECT_EQ(std::byte{3}, b[1]);
+  EXPECT_EQ(MemFdResult::kFault, write_client(fd, kPage, bytes));
+  EXPECT_EQ(MemFdResult::kFault, write_client(fd, UINT64_MAX - kPage, bytes));
+  ASSERT_EQ(1, write(to_child[1], "", 1));
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(MemFdResult::kGone, write_client(fd, buffer.va(), bytes));
+  for (const int end : {to_parent[0], to_parent[1], to_child[0], to_child[1], fd}) close(end);
+}
+
+}  // namespace
+}  // namespace hostnic::memory_testing

@@ -1,0 +1,209 @@
+// Programs that unmap, replace, move or discard memory while it is registered.
+
+// The interposers themselves, which are in no dependency: otherwise only the preloaded library has
+// them. Being in this program, they serve its other tests, too. First, for what they say about
+// _FILE_OFFSET_BITS.
+// clang-format off
+#include "verbs-shim/memory/interpose.cc"  // NOLINT(bugprone-suspicious-include)
+#include "tests/unit/memory/testing.h"
+#include "verbs-shim/elf/symbols.h"
+// clang-format on
+
+namespace hostnic::memory_testing {
+namespace {
+
+using MemoryInterpose = MemoryTest;
+
+void* map_at(uint64_t va, size_t length) {
+  return mmap(reinterpret_cast<void*>(va), length, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+TEST_F(MemoryInterpose, UnmapThenRegisterAgain) {
+  Buffer buffer(2 * kMiB);
+  buffer.fill(1);
+  Nic::Mr old, fresh;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), old)) << nic.error;
+  ASSERT_EQ(0, munmap(buffer.data(), buffer.size()));
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
+  ASSERT_EQ(buffer.data(), map_at(buffer.va(), buffer.size()));
+  EXPECT_EQ(std::byte{0}, buffer.data()[123]);
+  // Also while the stale registration is still there, and after.
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), fresh)) << nic.error;
+  expect_right_bytes(fresh);
+  nic.remove(old);
+  expect_right_bytes(fresh);
+  nic.remove(fresh);
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), fresh)) << nic.error;
+  if (migrates()) {
+    EXPECT_TRUE(all_of_kind(fresh, RegionKind::kMirror));
+  }
+  expect_right_bytes(fresh);
+  nic.remove(fresh);
+}
+
+TEST_F(MemoryInterpose, PartIsReplacedByMmapFixed) {
+  Buffer buffer(2 * kMiB);
+  buffer.fill(2);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_NE(MAP_FAILED, map_at(buffer.va() + kMiB, 16 * kPage));
+  buffer.data()[kMiB] = std::byte{77};
+  nic.remove(mr);
+  EXPECT_EQ(std::byte{77}, buffer.data()[kMiB]) << "overwritten by what was there before";
+  EXPECT_EQ(Buffer::pattern(2, kMiB - 1), buffer.data()[kMiB - 1]);
+  EXPECT_EQ(Buffer::pattern(2, kMiB + 16 * kPage), buffer.data()[kMiB + 16 * kPage]);
+}
+
+// Past the interposers, as free and brk within the C library do.
+TEST_F(MemoryInterpose, ReplacedBehindOurBack) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  memory::raw_munmap(buffer.data(), buffer.size());
+  ASSERT_NE(MAP_FAILED, memory::raw_mmap(buffer.data(), buffer.size(), PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  buffer.fill(3);
+  Nic::Mr again;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), again)) << nic.error;
+  expect_right_bytes(again);
+  nic.remove(again);
+  const std::byte value = buffer.data()[kMiB / 2];
+  nic.remove(mr);
+  EXPECT_EQ(value, buffer.data()[kMiB / 2]);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
+}
+
+TEST_F(MemoryInterpose, DiscardedMemoryReadsAsZero) {
+  Buffer buffer(kMiB);
+  buffer.fill(4);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kPage, kMiB - 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTNEED));
+  for (size_t i = 0; i < kMiB; i += 512) ASSERT_EQ(std::byte{0}, buffer.data()[i]) << i;
+  EXPECT_EQ(std::byte{0}, nic.read(mr, kMiB / 2, 1)[0]);
+  expect_right_bytes(mr);
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_FREE));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_NOHUGEPAGE));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTFORK));
+  EXPECT_EQ(0, madvise(buffer.data(), kMiB, MADV_DOFORK));
+  nic.remove(mr);
+  in_child([&] { EXPECT_EQ(std::byte{0}, buffer.data()[0]); });  // DOFORK took effect
+}
+
+TEST_F(MemoryInterpose, MovedMemoryKeepsItsBytes) {
+  Buffer buffer(kMiB), target(kMiB);
+  buffer.fill(5);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_EQ(target.data(),
+            mremap(buffer.data(), kMiB, kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  EXPECT_EQ(Buffer::pattern(5, 654321), target.data()[654321]);
+  Nic::Mr moved;
+  ASSERT_TRUE(nic.add(target.va(), kMiB, moved)) << nic.error;
+  EXPECT_EQ(Buffer::pattern(5, 654321), nic.read(moved, 654321, 1)[0]);
+  expect_right_bytes(moved);
+  nic.remove(moved);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryInterpose, ErrorsAreTheKernels) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  errno = 0;
+  EXPECT_EQ(-1, munmap(buffer.data() + 1, kPage));
+  EXPECT_EQ(EINVAL, errno);
+  EXPECT_EQ(-1, madvise(buffer.data() + 1, kPage, MADV_DONTNEED));
+  EXPECT_EQ(EINVAL, errno);
+  EXPECT_EQ(MAP_FAILED, mmap(buffer.data() + 1, kPage, PROT_READ,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  EXPECT_EQ(MAP_FAILED, mremap(buffer.data() + 1, kPage, kPage, 0));
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+#ifdef __x86_64__
+// A jump over the code of libc's `name`, as UCX and Open MPI write it to learn of changed mappings.
+void jump_from(const char* name, void* target) {
+  auto* code = static_cast<std::byte*>(elf::libc_symbol(name));
+  ASSERT_NE(nullptr, code);
+  const auto page = reinterpret_cast<uint64_t>(code) & ~uint64_t{kPage - 1};
+  ASSERT_EQ(0,
+            mprotect(reinterpret_cast<void*>(page), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC));
+  unsigned char jump[] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};  // mov rax; jmp rax
+  std::memcpy(jump + 2, &target, sizeof(target));
+  std::memcpy(code, jump, sizeof(jump));
+}
+
+// What such a hook does: the registration goes, then the system call runs.
+struct Hook {
+  Nic* nic = nullptr;
+  Nic::Mr mr;
+  unsigned calls = 0;
+  void before_change() {
+    if (nic == nullptr) return;  // the NIC's own mappings
+    calls++;
+    Nic* deregisters = std::exchange(nic, nullptr);
+    if (mr.length != 0) deregisters->remove(std::exchange(mr, {}));
+    nic = deregisters;
+  }
+} hook;
+int hooked_munmap(void* at, size_t length) {
+  hook.before_change();
+  return raw_munmap(at, length);
+}
+void* hooked_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset) {
+  hook.before_change();
+  return raw_mmap(at, length, prot, flags, fd, offset);
+}
+int hooked_madvise(void* at, size_t length, int advice) {
+  hook.before_change();
+  return raw_madvise(at, length, advice);
+}
+void* hooked_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
+  hook.before_change();
+  return raw_mremap(from, old_length, length, flags, to);
+}
+
+// Whoever hooked libc's function hears of each call, registered memory or not, and may deregister
+// before it takes effect.
+TEST_F(MemoryInterpose, HooksInLibcAreCalled) {
+  in_child([] {
+    shared_mirror();
+    Nic child_nic(registrar().mirror_fd());
+    hook.nic = &child_nic;
+    jump_from("munmap", reinterpret_cast<void*>(hooked_munmap));
+    jump_from("mmap", reinterpret_cast<void*>(hooked_mmap));
+    jump_from("madvise", reinterpret_cast<void*>(hooked_madvise));
+    jump_from("mremap", reinterpret_cast<void*>(hooked_mremap));
+    for (const uint64_t skew : {uint64_t{0}, uint64_t{100}})  // in the mirror, and partly not
+      for (int change = 0; change < 4; change++) {
+        Buffer buffer(kMiB), target(kMiB);
+        buffer.fill(8);
+        ASSERT_TRUE(child_nic.add(buffer.va() + skew, kMiB - 2 * skew, hook.mr)) << child_nic.error;
+        hook.calls = 0;
+        if (change == 0) {
+          ASSERT_EQ(0, munmap(buffer.data(), kMiB));
+        } else if (change == 1) {
+          ASSERT_EQ(buffer.data(), map_at(buffer.va(), kMiB));
+        } else if (change == 2) {
+          ASSERT_EQ(0, madvise(buffer.data(), kMiB, MADV_DONTNEED));
+        } else {
+          ASSERT_EQ(target.data(), mremap(buffer.data(), kMiB, kMiB, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                          target.data()));
+          EXPECT_EQ(Buffer::pattern(8, 500'000), target.data()[500'000]);
+        }
+        EXPECT_EQ(1u, hook.calls) << "change " << change;
+        EXPECT_EQ(0u, hook.mr.length) << "change " << change;
+        if (change == 1 || change == 2) {
+          EXPECT_EQ(std::byte{0}, buffer.data()[500'000]) << "change " << change;
+        }
+        EXPECT_EQ(0u, registrar().counters().in_mirror_bytes) << "change " << change;
+      }
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace hostnic::memory_testing
