@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::bench {
 namespace {
@@ -14,8 +17,7 @@ namespace {
 constexpr uint8_t kPort = 1;
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 constexpr uint32_t kFirstPsn = 0;
-constexpr uint8_t kTimeout = 14;
-constexpr uint8_t kRetries = 7;
+constexpr verbs::ConnectOptions kOptions{.access = kAccess, .mtu = IBV_MTU_4096};
 constexpr size_t kPollBatch = 16;
 
 void check(int error, std::string_view what) {
@@ -38,14 +40,10 @@ Pages::Pages(size_t bytes) : bytes_(bytes) {
 
 Pages::~Pages() { munmap(start_, bytes_); }
 
-End::End(int device_number, const Depths& depths) : depths_(depths) {
-  int count = 0;
-  ibv_device** list = ibv_get_device_list(&count);
-  if (list == nullptr || device_number >= count)
-    die(fmt::format("{} RDMA devices, 2 are needed", list == nullptr ? 0 : count));
-  context_.reset(ibv_open_device(list[device_number]));
-  ibv_free_device_list(list);
-  if (!context_) die("ibv_open_device failed");
+End::End(size_t device_number, const Depths& depths) : depths_(depths) {
+  context_.reset(verbs::open_device(device_number));
+  if (!context_)
+    die(fmt::format("RDMA device {}: {} (2 are needed)", device_number, strerror(errno)));
   pd_.reset(ibv_alloc_pd(context_.get()));
   const int completions = static_cast<int>(depths.completions);
   send_cq_.reset(ibv_create_cq(context_.get(), completions, nullptr, nullptr, 0));
@@ -72,42 +70,14 @@ void End::add_queue_pair() {
   wanted.cap = {depths_.send, depths_.receive, 1, 1, 0};
   Owned<ibv_qp> created(ibv_create_qp(pd_.get(), &wanted));
   if (!created) die(fmt::format("queue pair {} could not be created", qps_.size()));
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = kPort;
-  attributes.qp_access_flags = kAccess;
-  check(ibv_modify_qp(created.get(), &attributes,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-        "INIT");
+  check(verbs::to_init(created.get(), kOptions), "INIT");
   qps_.push_back(std::move(created));
 }
 
 void End::connect(size_t number, const End& peer) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = IBV_MTU_4096;
-  attributes.dest_qp_num = peer.qp(number)->qp_num;
-  attributes.rq_psn = kFirstPsn;
-  attributes.max_dest_rd_atomic = 1;
-  attributes.min_rnr_timer = 12;
-  attributes.ah_attr.is_global = 1;
-  attributes.ah_attr.grh.dgid = peer.gid_;
-  attributes.ah_attr.grh.hop_limit = 64;
-  attributes.ah_attr.port_num = kPort;
-  check(ibv_modify_qp(qp(number), &attributes,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-        "RTR");
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.sq_psn = kFirstPsn;
-  attributes.timeout = kTimeout;
-  attributes.retry_cnt = kRetries;
-  attributes.rnr_retry = kRetries;
-  attributes.max_rd_atomic = 1;
-  check(ibv_modify_qp(qp(number), &attributes,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
-        "RTS");
+  const verbs::QpAddress address{peer.qp(number)->qp_num, kFirstPsn, peer.gid_};
+  check(verbs::to_rtr(qp(number), kOptions, address), "RTR");
+  check(verbs::to_rts(qp(number), kOptions, kFirstPsn), "RTS");
 }
 
 void connect_queue_pairs(End& first, End& second, size_t count) {

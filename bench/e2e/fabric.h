@@ -47,7 +47,7 @@ struct Depths {
 // One device, with a completion queue for sends and one for receives.
 class End {
  public:
-  End(int device_number, const Depths& depths);
+  End(size_t device_number, const Depths& depths);
 
   Owned<ibv_mr> try_register(void* start, size_t bytes) const;
   Owned<ibv_mr> register_memory(const Pages& pages) const;

@@ -102,7 +102,7 @@ int measure_write(double seconds, uint32_t bytes, size_t qps) {
 // One side of a ping-pong.
 class Player {
  public:
-  Player(int device, uint32_t bytes)
+  Player(size_t device, uint32_t bytes)
       : bytes_(bytes),
         end_(device, Depths{}),
         pages_(std::max<size_t>(bytes, kPageBytes) * 2),

@@ -12,18 +12,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint32_t kFirstPsn = 0xfffff0;  // every connection crosses the wrap soon
 
-ibv_context* open_device(const char* name) {
-  ibv_device** list = ibv_get_device_list(nullptr);
-  ibv_context* context = nullptr;
-  for (ibv_device** device = list; list != nullptr && *device != nullptr; ++device)
-    if (std::strcmp(ibv_get_device_name(*device), name) == 0) context = ibv_open_device(*device);
-  ibv_free_device_list(list);
-  return context;
-}
-
 }  // namespace
 
-Host::Host(const char* device) : context(open_device(device)) {
+Host::Host(const char* device) : context(verbs::open_device(device)) {
   if (context == nullptr) return;
   pd = ibv_alloc_pd(context);
   void* mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,74 +85,21 @@ Endpoint::~Endpoint() {
   }
 }
 
-ibv_qp_attr Endpoint::init_attributes() const {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qkey = kQkey;
-  attr.qp_access_flags = options.access;
-  return attr;
-}
+verbs::QpAddress Endpoint::address() const { return {qp->qp_num, kFirstPsn, host.gid()}; }
+
+ibv_qp_attr Endpoint::init_attributes() const { return verbs::init_attributes(options); }
 
 ibv_qp_attr Endpoint::rtr_attributes(const Endpoint& peer) const {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = options.mtu;
-  attr.dest_qp_num = peer.qp->qp_num;
-  attr.rq_psn = kFirstPsn;
-  attr.max_dest_rd_atomic = options.rd_atomic;
-  attr.min_rnr_timer = options.min_rnr_timer;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.dgid = peer.host.gid();
-  attr.ah_attr.grh.hop_limit = 64;
-  return attr;
+  return verbs::rtr_attributes(options, peer.address());
 }
 
-ibv_qp_attr Endpoint::rts_attributes() const {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = kFirstPsn;
-  attr.timeout = options.timeout;
-  attr.retry_cnt = options.retry_cnt;
-  attr.rnr_retry = options.rnr_retry;
-  attr.max_rd_atomic = options.rd_atomic;
-  return attr;
-}
+ibv_qp_attr Endpoint::rts_attributes() const { return verbs::rts_attributes(options, kFirstPsn); }
 
-int Endpoint::init_mask() const {
-  const int common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-  return common | (options.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
-}
+int Endpoint::to_init() { return verbs::to_init(qp, options); }
 
-int Endpoint::rtr_mask() const {
-  if (options.type == IBV_QPT_UD) return IBV_QP_STATE;
-  const int connected =
-      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-  if (options.type == IBV_QPT_UC) return connected;
-  return connected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-}
+int Endpoint::to_rtr(const Endpoint& peer) { return verbs::to_rtr(qp, options, peer.address()); }
 
-int Endpoint::rts_mask() const {
-  if (options.type != IBV_QPT_RC) return IBV_QP_STATE | IBV_QP_SQ_PSN;
-  return IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-         IBV_QP_MAX_QP_RD_ATOMIC;
-}
-
-int Endpoint::to_init() {
-  ibv_qp_attr attr = init_attributes();
-  return ibv_modify_qp(qp, &attr, init_mask());
-}
-
-int Endpoint::to_rtr(const Endpoint& peer) {
-  ibv_qp_attr attr = rtr_attributes(peer);
-  return ibv_modify_qp(qp, &attr, rtr_mask());
-}
-
-int Endpoint::to_rts() {
-  ibv_qp_attr attr = rts_attributes();
-  return ibv_modify_qp(qp, &attr, rts_mask());
-}
+int Endpoint::to_rts() { return verbs::to_rts(qp, options, kFirstPsn); }
 
 int Endpoint::to(ibv_qp_state wanted) {
   ibv_qp_attr attr{};

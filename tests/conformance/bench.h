@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/verbs_pair.h"
+
 namespace hostnic::conformance {
 
 // Nothing that should happen takes longer, on any machine; what should not happen is waited for
@@ -29,11 +31,12 @@ inline constexpr uint32_t kQkey = 0x11111111;  // of every datagram Endpoint
 inline constexpr uint32_t kGrhBytes = 40;      // before a datagram, in its receive
 
 // How two queue pairs are made and connected.
-struct ConnectOptions {
-  ibv_qp_type type = IBV_QPT_RC;
-  unsigned int access = kAllAccess;
-  uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12, rd_atomic = 8;
-  ibv_mtu mtu = IBV_MTU_1024;
+struct ConnectOptions : verbs::ConnectOptions {
+  ConnectOptions() {
+    access = kAllAccess;
+    rd_atomic = 8;
+    qkey = kQkey;
+  }
   ibv_qp_cap caps{.max_send_wr = 64,
                   .max_recv_wr = 64,
                   .max_send_sge = 4,
@@ -81,6 +84,7 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   bool valid() const { return qp != nullptr; }
+  verbs::QpAddress address() const;
   // What ibv_modify_qp answers.
   int to_reset() { return to(IBV_QPS_RESET); }
   int to_init();
@@ -90,9 +94,9 @@ class Endpoint {
   ibv_qp_attr init_attributes() const;
   ibv_qp_attr rtr_attributes(const Endpoint& peer) const;
   ibv_qp_attr rts_attributes() const;
-  int init_mask() const;
-  int rtr_mask() const;
-  int rts_mask() const;
+  int init_mask() const { return verbs::init_mask(options.type); }
+  int rtr_mask() const { return verbs::rtr_mask(options.type); }
+  int rts_mask() const { return verbs::rts_mask(options.type); }
 
   ibv_qp_state state() const;
   // Polls until it is there; false: it never was.

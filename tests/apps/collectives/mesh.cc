@@ -8,18 +8,15 @@
 
 #include <cerrno>
 
+#include "tests/support/verbs_pair.h"
+
 namespace hostnic::collectives {
 namespace {
 
 Device open_device(const std::string& name) {
-  int count = 0;
-  ibv_device** list = must(ibv_get_device_list(&count), "ibv_get_device_list");
   Device device{};
-  for (int i = 0; i < count; ++i)
-    if (device.context == nullptr && ibv_get_device_name(list[i]) == name)
-      device.context = must(ibv_open_device(list[i]), "ibv_open_device");
-  ibv_free_device_list(list);
-  if (device.context == nullptr) die(fmt::format("no RDMA device '{}' among {}", name, count));
+  device.context = verbs::open_device(name);
+  if (device.context == nullptr) die_of_errno(fmt::format("RDMA device '{}'", name).c_str());
   ibv_port_attr port{};
   must(ibv_query_port(device.context, 1, &port), "ibv_query_port");
   device.mtu = port.active_mtu;

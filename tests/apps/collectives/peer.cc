@@ -7,14 +7,23 @@
 #include <cstring>
 
 #include "tests/apps/verify/rng.h"
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::collectives {
 namespace {
 
-// As gloo has them.
-constexpr uint8_t kTimeout = 14, kRetries = 7, kRnrRetriesWithoutEnd = 7, kRnrTimer = 12;
-constexpr uint8_t kPort = 1, kHopLimit = 1;
 constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+
+// As gloo has them.
+verbs::ConnectOptions connect_options(ibv_mtu mtu) {
+  return {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+          .mtu = mtu,
+          .timeout = 14,
+          .retry_cnt = 7,
+          .rnr_retry = 7,
+          .min_rnr_timer = 12,
+          .hop_limit = 1};
+}
 
 uint32_t choose_psn(const Place& place, unsigned peer) {
   return verify::mix64(place.options.seed ^ (place.rank * kMaxRanks + peer)) & 0xffffff;
@@ -44,13 +53,7 @@ Peer::Peer(Place& place, const Device& device, unsigned rank)
   wanted.cap = {kSends, kReceives, 1, 1, 0};
   wanted.qp_type = IBV_QPT_RC;
   qp_ = must(ibv_create_qp(device.pd, &wanted), "ibv_create_qp");
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = kPort;
-  attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  must(ibv_modify_qp(qp_, &attr,
-                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-       "ibv_modify_qp to INIT");
+  must(verbs::to_init(qp_, connect_options(device.mtu)), "ibv_modify_qp to INIT");
   inbox_region_ =
       must(ibv_reg_mr(device.pd, inbox_.data(), sizeof inbox_, kLocalWrite), "ibv_reg_mr");
   outbox_region_ =
@@ -73,32 +76,11 @@ Address Peer::address() const {
 }
 
 void Peer::connect(const Address& remote) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = device_.mtu;
-  attr.dest_qp_num = remote.qpn;
-  attr.rq_psn = remote.psn;
-  attr.max_dest_rd_atomic = 1;
-  attr.min_rnr_timer = kRnrTimer;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = kPort;
-  attr.ah_attr.grh.hop_limit = kHopLimit;
-  std::memcpy(attr.ah_attr.grh.dgid.raw, remote.gid, sizeof remote.gid);
-  must(ibv_modify_qp(qp_, &attr,
-                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-       "ibv_modify_qp to RTR");
-  attr = {};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = psn_;
-  attr.timeout = kTimeout;
-  attr.retry_cnt = kRetries;
-  attr.rnr_retry = kRnrRetriesWithoutEnd;
-  attr.max_rd_atomic = 1;
-  must(ibv_modify_qp(qp_, &attr,
-                     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                         IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
-       "ibv_modify_qp to RTS");
+  verbs::QpAddress address{remote.qpn, remote.psn};
+  std::memcpy(address.gid.raw, remote.gid, sizeof remote.gid);
+  const verbs::ConnectOptions how = connect_options(device_.mtu);
+  must(verbs::to_rtr(qp_, how, address), "ibv_modify_qp to RTR");
+  must(verbs::to_rts(qp_, how, psn_), "ibv_modify_qp to RTS");
 }
 
 void Peer::post_receive(uint64_t number) {

@@ -70,47 +70,27 @@ int End::modify_to(ibv_qp_state state) const {
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-void End::to_init() {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qp_access_flags = kAllAccess;
-  must(ibv_modify_qp(qp, &attr,
-                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-       "ibv_modify_qp to INIT");
+// Two seconds each, seven times: only what is really dead is given up, however busy the machine.
+verbs::ConnectOptions End::connect_options() const {
+  return {.access = kAllAccess, .timeout = 19, .rd_atomic = 16};
 }
 
+uint32_t End::first_psn() const { return (uint32_t{index} * 7919 + life * 65537U) & kPsnMask; }
+
+void End::to_init() { must(verbs::to_init(qp, connect_options()), "ibv_modify_qp to INIT"); }
+
 void End::to_rtr(ibv_mtu mtu, Rng& rng) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = mtu;
-  attr.dest_qp_num = peer.qpn;
-  attr.rq_psn = (uint32_t{peer.index} * 7919 + peer.life * 65537U) & kPsnMask;
-  attr.max_dest_rd_atomic = 16;
-  attr.min_rnr_timer = static_cast<uint8_t>(rng.between(1, 8));
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.dgid = peer.shared->device.gid;
-  attr.ah_attr.grh.hop_limit = 64;
-  must(ibv_modify_qp(qp, &attr,
-                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-       "ibv_modify_qp to RTR");
+  verbs::ConnectOptions how = connect_options();
+  how.mtu = mtu;
+  how.min_rnr_timer = static_cast<uint8_t>(rng.between(1, 8));
+  const verbs::QpAddress address{peer.qpn, peer.first_psn(), peer.shared->device.gid};
+  must(verbs::to_rtr(qp, how, address), "ibv_modify_qp to RTR");
 }
 
 void End::to_rts(Rng& rng) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = (uint32_t{index} * 7919 + life * 65537U) & kPsnMask;
-  // Two seconds each, seven times: only what is really dead is given up, however busy the machine.
-  attr.timeout = 19;
-  attr.retry_cnt = 7;
-  attr.rnr_retry = 7;
-  attr.max_rd_atomic = static_cast<uint8_t>(rng.between(1, 16));
-  must(ibv_modify_qp(qp, &attr,
-                     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                         IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
-       "ibv_modify_qp to RTS");
+  verbs::ConnectOptions how = connect_options();
+  how.rd_atomic = static_cast<uint8_t>(rng.between(1, 16));
+  must(verbs::to_rts(qp, how, first_psn()), "ibv_modify_qp to RTS");
 }
 
 void End::destroy_qp() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/apps/stress/objects.h"
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::stress {
 
@@ -78,6 +79,8 @@ class End {
 
   // Makes everything that the end consists of, the queue pair in RESET. [owner, no mutex]
   void make(Shared& with, unsigned slot_count, uint32_t bytes_per_slot, Rng& rng);
+  verbs::ConnectOptions connect_options() const;
+  uint32_t first_psn() const;
   void to_init();
   void to_rtr(ibv_mtu mtu, Rng& rng);
   void to_rts(Rng& rng);

@@ -7,16 +7,12 @@
 
 #include "tests/apps/stress/common.h"
 #include "tests/apps/verify/content.h"
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::stress {
 namespace {
 
 constexpr uint32_t kFirstPsn = 0xfffff0;
-
-void modify(ibv_qp* qp, ibv_qp_attr attr, ibv_qp_state state, int mask) {
-  attr.qp_state = state;
-  must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask), "ibv_modify_qp of a crowd");
-}
 
 }  // namespace
 
@@ -61,31 +57,14 @@ void Crowd::make(Rng& rng) {
 }
 
 void Crowd::connect() {
-  ibv_qp_attr attr{};
-  attr.port_num = 1;
-  attr.qp_access_flags = kAllAccess;
-  attr.path_mtu = IBV_MTU_1024;
-  attr.rq_psn = attr.sq_psn = kFirstPsn;
-  attr.max_dest_rd_atomic = attr.max_rd_atomic = 16;
-  attr.min_rnr_timer = 1;
-  attr.timeout = 19;
-  attr.retry_cnt = attr.rnr_retry = 7;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.hop_limit = 64;
-  for (ibv_qp* qp : {near_qp_, far_qp_})
-    modify(qp, attr, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  for (ibv_qp* qp : {near_qp_, far_qp_}) {
-    const bool near = qp == near_qp_;
-    attr.dest_qp_num = (near ? far_qp_ : near_qp_)->qp_num;
-    attr.ah_attr.grh.dgid = (near ? far_ : near_).device.gid;
-    modify(qp, attr, IBV_QPS_RTR,
-           IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    modify(qp, attr, IBV_QPS_RTS,
-           IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-               IBV_QP_MAX_QP_RD_ATOMIC);
-  }
+  constexpr const char* kWhat = "ibv_modify_qp of a crowd";
+  const verbs::ConnectOptions how{
+      .access = kAllAccess, .timeout = 19, .min_rnr_timer = 1, .rd_atomic = 16};
+  for (ibv_qp* qp : {near_qp_, far_qp_}) must(verbs::to_init(qp, how), kWhat);
+  must(verbs::to_rtr(near_qp_, how, {far_qp_->qp_num, kFirstPsn, far_.device.gid}), kWhat);
+  must(verbs::to_rts(near_qp_, how, kFirstPsn), kWhat);
+  must(verbs::to_rtr(far_qp_, how, {near_qp_->qp_num, kFirstPsn, near_.device.gid}), kWhat);
+  must(verbs::to_rts(far_qp_, how, kFirstPsn), kWhat);
 }
 
 std::byte* Crowd::slot(const Memory& memory, unsigned lane, uint32_t number) const {

@@ -8,16 +8,13 @@
 #include "tests/apps/stress/common.h"
 #include "tests/apps/stress/connection.h"
 #include "tests/apps/stress/objects.h"
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::stress {
 namespace {
 
 ibv_context* open_device(const std::string& name) {
-  ibv_device** list = ibv_get_device_list(nullptr);
-  ibv_context* context = nullptr;
-  for (ibv_device** device = list; list != nullptr && *device != nullptr; ++device)
-    if (name == ibv_get_device_name(*device)) context = ibv_open_device(*device);
-  ibv_free_device_list(list);
+  ibv_context* context = verbs::open_device(name);
   if (context == nullptr)
     die(fmt::format("device {} can't be opened: hostnic lab -- hostnic-stress", name));
   return context;

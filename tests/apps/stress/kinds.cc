@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/support/verbs_pair.h"
+
 namespace hostnic::stress {
 namespace {
 
@@ -113,12 +115,8 @@ void run_opener(const Options& options, uint64_t seed) {
 }  // namespace
 
 ibv_context* open_one(const std::string& name) {
-  ibv_device** list = must(ibv_get_device_list(nullptr), "ibv_get_device_list");
-  ibv_context* context = nullptr;
-  for (ibv_device** device = list; *device != nullptr && context == nullptr; ++device)
-    if (name == ibv_get_device_name(*device)) context = ibv_open_device(*device);
+  ibv_context* context = verbs::open_device(name);
   if (context == nullptr) die(fmt::format("device {} can't be opened", name));
-  ibv_free_device_list(list);
   return context;
 }
 
@@ -133,8 +131,8 @@ Contexts::~Contexts() {
 Link::Link(const Contexts& contexts) {
   open(contexts.near, near);
   open(contexts.far, far);
-  connect(near, far, contexts.near, contexts.far);
-  connect(far, near, contexts.far, contexts.near);
+  connect(near, far, contexts.far);
+  connect(far, near, contexts.near);
   count(tally().qps, 2);
 }
 
@@ -158,37 +156,13 @@ void Link::open(ibv_context* context, Side& side) {
   side.psn = side.qp->qp_num & 0xffff;
 }
 
-void Link::connect(Side& side, const Side& peer, ibv_context*, ibv_context* other) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qp_access_flags = kAccess;
-  must(ibv_modify_qp(side.qp, &attr,
-                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-       "INIT");
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = IBV_MTU_1024;
-  attr.dest_qp_num = peer.qp->qp_num;
-  attr.rq_psn = peer.psn;
-  attr.max_dest_rd_atomic = 4;
-  attr.min_rnr_timer = 1;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.hop_limit = 1;
-  must(ibv_query_gid(other, 1, 0, &attr.ah_attr.grh.dgid), "ibv_query_gid");
-  must(ibv_modify_qp(side.qp, &attr,
-                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-       "RTR");
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = side.psn;
-  attr.timeout = 14;
-  attr.retry_cnt = attr.rnr_retry = 7;
-  attr.max_rd_atomic = 4;
-  must(ibv_modify_qp(side.qp, &attr,
-                     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                         IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
-       "RTS");
+void Link::connect(Side& side, const Side& peer, ibv_context* other) {
+  const verbs::ConnectOptions how{.access = kAccess, .min_rnr_timer = 1, .rd_atomic = 4};
+  verbs::QpAddress address{peer.qp->qp_num, peer.psn};
+  must(ibv_query_gid(other, 1, 0, &address.gid), "ibv_query_gid");
+  must(verbs::to_init(side.qp, how), "INIT");
+  must(verbs::to_rtr(side.qp, how, address), "RTR");
+  must(verbs::to_rts(side.qp, how, side.psn), "RTS");
 }
 
 void Link::wait_for_one(ibv_cq* cq, const char* what) {

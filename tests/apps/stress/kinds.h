@@ -63,7 +63,7 @@ class Link {
 
  private:
   void open(ibv_context* context, Side& side);
-  static void connect(Side& side, const Side& peer, ibv_context* own, ibv_context* other);
+  static void connect(Side& side, const Side& peer, ibv_context* other);
   static void wait_for_one(ibv_cq* cq, const char* what);
 };
 

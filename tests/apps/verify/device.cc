@@ -137,53 +137,39 @@ QpAddress Device::address_of(const ibv_qp* qp, uint32_t psn) const {
   return {qp->qp_num, psn & 0xffffff, gid_, port_.lid};
 }
 
+verbs::ConnectOptions Device::options(const ConnectAttributes& how) const {
+  verbs::ConnectOptions options;
+  options.access = static_cast<unsigned>(how.access);
+  options.mtu = to_mtu(how.mtu_bytes);
+  options.timeout = how.timeout;
+  options.retry_cnt = how.retry_cnt;
+  options.rnr_retry = how.rnr_retry;
+  options.min_rnr_timer = how.min_rnr_timer;
+  options.rd_atomic = how.rd_atomic;
+  options.gid_index = gid_index_;
+  return options;
+}
+
 ibv_qp_attr Device::init_attributes(const ConnectAttributes& how) const {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_INIT;
-  a.port_num = 1;
-  a.qp_access_flags = static_cast<unsigned>(how.access);
-  return a;
+  return verbs::init_attributes(options(how));
 }
 
 ibv_qp_attr Device::rtr_attributes(const ConnectAttributes& how, const QpAddress& peer) const {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTR;
-  a.path_mtu = to_mtu(how.mtu_bytes);
-  a.dest_qp_num = peer.qpn;
-  a.rq_psn = peer.psn;
-  a.max_dest_rd_atomic = how.rd_atomic;
-  a.min_rnr_timer = how.min_rnr_timer;
-  a.ah_attr.port_num = 1;
-  a.ah_attr.dlid = peer.lid;
-  a.ah_attr.is_global = 1;
-  a.ah_attr.grh.dgid = peer.gid;
-  a.ah_attr.grh.sgid_index = gid_index_;
-  a.ah_attr.grh.hop_limit = 64;
-  return a;
+  return verbs::rtr_attributes(options(how), peer);
 }
 
 ibv_qp_attr Device::rts_attributes(const ConnectAttributes& how, uint32_t own_psn) const {
-  ibv_qp_attr a{};
-  a.qp_state = IBV_QPS_RTS;
-  a.timeout = how.timeout;
-  a.retry_cnt = how.retry_cnt;
-  a.rnr_retry = how.rnr_retry;
-  a.sq_psn = own_psn & 0xffffff;
-  a.max_rd_atomic = how.rd_atomic;
-  return a;
+  return verbs::rts_attributes(options(how), own_psn);
 }
 
 void Device::to_init(ibv_qp* qp, const ConnectAttributes& how) const {
-  ibv_qp_attr a = init_attributes(how);
-  check("ibv_modify_qp to INIT", ibv_modify_qp(qp, &a, kInitMask));
+  check("ibv_modify_qp to INIT", verbs::to_init(qp, options(how)));
 }
 
 void Device::to_ready(ibv_qp* qp, const ConnectAttributes& how, uint32_t own_psn,
                       const QpAddress& peer) const {
-  ibv_qp_attr rtr = rtr_attributes(how, peer);
-  check("ibv_modify_qp to RTR", ibv_modify_qp(qp, &rtr, kRtrMask));
-  ibv_qp_attr rts = rts_attributes(how, own_psn);
-  check("ibv_modify_qp to RTS", ibv_modify_qp(qp, &rts, kRtsMask));
+  check("ibv_modify_qp to RTR", verbs::to_rtr(qp, options(how), peer));
+  check("ibv_modify_qp to RTS", verbs::to_rts(qp, options(how), own_psn));
 }
 
 ibv_qp_state state_of(ibv_qp* qp) {

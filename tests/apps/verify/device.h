@@ -10,6 +10,7 @@
 #include "tests/apps/verify/channel.h"
 #include "tests/apps/verify/options.h"
 #include "tests/apps/verify/plan.h"
+#include "tests/support/verbs_pair.h"
 
 namespace hostnic::verify {
 
@@ -29,13 +30,7 @@ using Owned = std::unique_ptr<T, Destroy>;
 // Number of objects that could not be destroyed so far in this process.
 int destroy_failures();
 
-// What the other side needs to connect to a QP of ours.
-struct QpAddress {
-  uint32_t qpn = 0;
-  uint32_t psn = 0;
-  ibv_gid gid{};
-  uint16_t lid = 0;
-};
+using verbs::QpAddress;
 
 struct ConnectAttributes {
   uint32_t mtu_bytes = 1024;
@@ -71,17 +66,16 @@ class Device {
   ibv_qp_attr init_attributes(const ConnectAttributes& how) const;
   ibv_qp_attr rtr_attributes(const ConnectAttributes& how, const QpAddress& peer) const;
   ibv_qp_attr rts_attributes(const ConnectAttributes& how, uint32_t own_psn) const;
-  static constexpr int kInitMask =
-      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  static constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  static constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+  static constexpr int kInitMask = verbs::init_mask(IBV_QPT_RC);
+  static constexpr int kRtrMask = verbs::rtr_mask(IBV_QPT_RC);
+  static constexpr int kRtsMask = verbs::rts_mask(IBV_QPT_RC);
   void to_init(ibv_qp* qp, const ConnectAttributes& how) const;
   void to_ready(ibv_qp* qp, const ConnectAttributes& how, uint32_t own_psn,
                 const QpAddress& peer) const;
 
  private:
+  verbs::ConnectOptions options(const ConnectAttributes& how) const;
+
   std::string name_;
   Owned<ibv_context> context_;
   Owned<ibv_pd> pd_;
