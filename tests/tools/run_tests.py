@@ -5,7 +5,7 @@ The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (v
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
 (rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; a
 third of them with --all), hosts (two network namespaces; as root only), sanitize (a
-build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
+build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
 
@@ -26,7 +26,8 @@ from results import Results, run_check, run_gtest, run_runner
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "sanitize", "fuzz", "faults", "lint"]
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "sanitize", "clang", "fuzz", "faults",
+         "lint"]
 # Only when asked for: too long for CI.
 MORE_PARTS = ["tsan"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts"]
@@ -34,10 +35,12 @@ DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts"]
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 TSAN_BUILD = TOP / "build-tsan"
+CLANG_BUILD = TOP / "build-clang"
 FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/protocol/unit-protocol",
                 "tests/unit/driver/unit-driver", "tests/unit/nic/unit-nic"]
+CLANG = {"CC": "clang-14", "CXX": "clang++-14"}
 # Each; as many at a time as there are CPUs.
 FUZZ_S = 15
 FUZZ_MAX_BYTES = 2048
@@ -249,13 +252,21 @@ class Runner:
                                        "second_deadlock_stack=1"})
         self.part("Threads under ThreadSanitizer", work)
 
+    def clang(self):
+        """Its warnings are errors, as g++'s are. Nothing of it runs: the fuzzers' build does."""
+        def work():
+            if self.configure("clang", CLANG_BUILD, "-Doptimization=0", "-Ddebug=false",
+                              environment=CLANG):
+                self.build_in("clang", CLANG_BUILD, PROGRAMS)
+        self.part("Build with Clang", work)
+
     def fuzz(self):
         def work():
             if not (self.configure(
                     "fuzz", FUZZ_BUILD, "-Dfuzz=true", "-Db_sanitize=address,undefined",
                     "-Db_lundef=false", "-Doptimization=1", "-Ddebug=false",
                     "-Dcpp_args=-g1 -fsanitize=fuzzer-no-link", "-Dwerror=false",
-                    environment={"CC": "clang-14", "CXX": "clang++-14"}) and
+                    environment=CLANG) and
                     self.build_in("fuzz", FUZZ_BUILD, ["fuzzers"])):
                 return
             fuzzers = sorted((FUZZ_BUILD / "tests" / "fuzz").glob("*_fuzzer"))
