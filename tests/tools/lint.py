@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the format of all sources, the syntax of Python files, what sources and documents refer to,
-and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format reformats
+that each file names its license, and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format reformats
 instead."""
 
 import argparse
@@ -24,6 +24,10 @@ from rules import check_index
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "tests", "bench"]
 SUFFIXES = {".c", ".cc", ".h"}
+# The first line of each file that can have comments; the second one of a script.
+LICENSE_LINE = re.compile(r"(//|#) SPDX-License-Identifier: BSD-3-Clause")
+SCRIPT_SUFFIXES = {".py", ".sh"}
+MESON_FILES = {"meson.build", "meson_options.txt"}
 # Other versions format and warn differently.
 CLANG_FORMAT = "clang-format-14"
 CLANG_TIDY = "clang-tidy-14"
@@ -75,6 +79,33 @@ def check_python():
             good = False
     if good:
         print(f"ok   syntax of {len(paths)} Python files")
+    return good
+
+
+def licensed_files():
+    """(path, its first two lines) of each that should name its license."""
+    inside = [path for folder in FOLDERS for path in (TOP / folder).rglob("*")
+              if "corpus" not in path.parts and "__pycache__" not in path.parts]
+    for path in sorted([*inside, *TOP.glob("*"), *(TOP / ".ci").glob("*")]):
+        if not path.is_file():
+            continue
+        with path.open(errors="replace") as file:
+            first, second = file.readline(), file.readline()
+        if path.suffix in SUFFIXES | SCRIPT_SUFFIXES or path.name in MESON_FILES or \
+                first.startswith("#!"):
+            yield path, first, second
+
+
+def check_licenses():
+    count, good = 0, True
+    for path, first, second in licensed_files():
+        count += 1
+        if not LICENSE_LINE.match(second if first.startswith("#!") else first):
+            print(f"FAIL license of {path.relative_to(TOP)}: its first line, behind a #!, is no "
+                  "SPDX-License-Identifier")
+            good = False
+    if good:
+        print(f"ok   license of {count} files")
     return good
 
 
@@ -251,6 +282,7 @@ def main():
     good = check_python() and good
     good = check_references() and good
     good = check_index() and good
+    good = check_licenses() and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders) and good
     return 0 if good else 1
