@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Plots of lines over named places, by gnuplot: for the recovery study and ./run bench report."""
 
 import subprocess

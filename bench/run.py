@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """The benchmarks, in sections: the parts of the data path (micro), then hostnic end to end beside
 what else moves bytes on this machine. Each figure is the median of several runs, taken in turn with
 those it is compared with. Prints tables, and leaves them as CSV in bench-results/.

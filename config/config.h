@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hostnicd is told at its start: a TOML file, --nic options, or nothing at all. Everything
 // here is checked; what comes back can be used as it is.
 //

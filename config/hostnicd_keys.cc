@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keys of [hostnicd] and [hostnicd.limits].
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The schema: which keys there are, of which type, and what sets them. One table serves the file
 // and the command line. Internal to config/.
 #pragma once

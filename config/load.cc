@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The TOML file: toml++ reads it, the schema's tables check it.
 #include <toml++/toml.h>
 

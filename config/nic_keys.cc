@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keys of [[nic]] and --nic, and the defaults that depend on them.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // --nic: our keys and the port's, in one comma-separated list as DPDK's devargs are written.
 #include <bitset>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Setters shared by the schema's keys. Internal to config/.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A value or the reason there is none: what our own code returns where bad input is expected.
 // A subset of C++23's std::expected under the same member names, so that it can be replaced by it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Deliberately broken transports: the tests of the tests. Each fault is one wrong line at the exact
 // place in the real code, `broken(Fault::...)`. A build with -Dtest_faults=true chooses one of them
 // when a program starts (HOSTNIC_TEST_FAULT=NAME; "list" prints them all), and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Limits that both halves keep and the device advertises.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Asks the cache for memory that will be needed soon. Any address, any thread.
 #pragma once
 

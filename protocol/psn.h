@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packet sequence numbers: 24 bits, compared as serial numbers (InfiniBand 9.7.1; RFC 1982
 // arithmetic).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What was just written, field by field, must not be read by wider loads: a processor hands a
 // store's value on to a load that it covers, but a load that needs several stores' values waits
 // until they are in the cache, and so is everything before them. Where a cache line of theirs has

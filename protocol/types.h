@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Strong types for the numbers of RDMA: they do not convert into each other by accident.
 // Host byte order throughout; only protocol/wire knows about the network's.
 #pragma once

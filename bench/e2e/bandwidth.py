@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Bandwidth and message rate of perftest between two NICs of a lab, beside memcpy by one thread."""
 
 from e2e.figures import Sheet, job, show_size

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A hostnicd of our own, with a verbs program that holds objects, and what both take."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Connected queue pairs between the first two RDMA devices, both ends in this process, as an
 // ordinary verbs program makes them. What fails ends the program with one line.
 #pragma once

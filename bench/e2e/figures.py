@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Figures: medians of several runs with their spread, taken in turn, with ratios, as a table and as
 CSV."""
 

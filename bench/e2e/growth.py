@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What grows with the number of objects, and what hostnic costs before and without work."""
 
 import time

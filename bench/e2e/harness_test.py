@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Tests of what turns the programs' outputs into figures. Nothing is measured."""
 
 import sys

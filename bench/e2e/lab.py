@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """perftest between the two NICs of a lab, and the one-process programs of bench/e2e in one."""
 
 from e2e import parsers

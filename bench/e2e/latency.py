@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Latency of perftest between two NICs of a lab, beside UCX and libfabric over TCP."""
 
 from e2e import parsers, peers

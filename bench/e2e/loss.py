@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Goodput against loss."""
 
 from e2e.figures import Sheet, job

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // memcpy-bw SECONDS SIZE...: how fast one thread copies messages of each size between two
 // buffers that look like perftest's, as "SIZE BYTES_PER_SECOND" lines.
 //

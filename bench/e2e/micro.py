@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The parts of the data path (Google Benchmark)."""
 
 import csv

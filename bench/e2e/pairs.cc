@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-pairs MODE ...: a verbs program with both ends of its connections, between the first two
 // RDMA devices. What ./run bench measures that perftest does not:
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Reads the outputs of the programs that are measured. A parser that finds nothing raises: a figure
 is read or there is none."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The programs hostnic is compared with: UCX, libfabric and iperf3, on loopback and shared
 memory."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The plots of docs/performance/results.md."""
 
 from gnuplot import FROM_ZERO, LOGARITHMIC, Panel, draw

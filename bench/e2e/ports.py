@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Packets per second over a veth pair, beside what dpdk-testpmd moves through the same ports: one
 process sends as fast as it can (txonly), the other counts (rxonly)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs the programs that are measured, and says where and on what."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Scaling over queue pairs and lcores."""
 
 from e2e import parsers

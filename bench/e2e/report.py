@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """docs/performance/results.md from the CSVs of the last full runs: tables between two marks, plots
 beside it.
 A section that was not measured anew stays as it is."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Bandwidth beside what else moves messages on one machine: UCX, libfabric, iperf3."""
 
 from e2e import peers

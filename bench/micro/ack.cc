@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An ACK on the wire: its headers and bitmap built, and parsed. `range` is the bitmap's words.
 #include <array>
 #include <span>

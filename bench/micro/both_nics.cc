@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Both halves of the NIC together, as one lcore runs them: WRITEs of one NIC's client, as
 // descriptors in its send ring, cross the virtual wire of hostnicd and become bytes in the memory
 // of the other NIC's client; ACKs come back and become reports. READs go the other way, and their

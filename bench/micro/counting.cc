@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
 #define HOSTNIC_CALLGRIND(request) CALLGRIND_##request

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The driver half, on a client segment whose other end the benchmark plays: from post_send to
 // descriptors in the send ring, and from a meta report to completions that were polled.
 #include <algorithm>

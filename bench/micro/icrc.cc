@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ICRC of whole packets, by each of DPDK's CRC algorithms that this CPU runs, and by the
 // portable reference.
 #include "protocol/wire/icrc.h"

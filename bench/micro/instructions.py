@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Instructions per operation of the micro benchmarks, counted by valgrind's callgrind, which emulates
 a CPU of its own: the same on every machine. Compares them with bench/micro/instructions.csv, as the
 tests do: fails if an operation costs over 3 % more than recorded, and says so if it costs that much

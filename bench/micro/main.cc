@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-micro-bench [--count ITERATIONS] [Google Benchmark's options]: what the parts of the data
 // path cost. Needs no hugepages and no rights.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bench/micro/nic_bench.h"
 
 #include <fmt/format.h>

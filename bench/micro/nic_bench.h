@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A real NIC with one client segment, its QPs and one memory region, on any port. The benchmark
 // plays the driver.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Placement: packets of WRITEs become bytes in memory, through the whole receive path of a NIC,
 // ACKs included. The packets were made by the transmit path of another NIC and come again and again
 // with new PSNs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receive bitmap: what each packet costs it, in order and not, and what an ACK takes from it.
 #include "protocol/transport/receive_window.h"
 

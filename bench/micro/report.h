@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How every benchmark runs and what it reports: nanoseconds per operation and bytes per second, or,
 // under callgrind, instructions per operation (instructions.py).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rings between driver and NIC: 64-byte elements through shared memory.
 #include "protocol/hostif/ring.h"
 

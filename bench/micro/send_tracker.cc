@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sender's tracker: sending, ACKs, loss detection.
 #include "protocol/transport/send_tracker.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packetiser: send descriptors of a client's ring become packets on a port, through the whole
 // transmit path of a NIC. The port frees them, which is part of the cost.
 #include "bench/micro/nic_bench.h"

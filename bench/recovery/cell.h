@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One cell of the recovery study: a network, a policy, a load, and what came of it. Both real
 // halves of hostnic on virtual time (tests/sim), so a cell gives the same numbers everywhere.
 #pragma once

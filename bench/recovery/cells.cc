@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which cells the study consists of, and how they look as CSV.
 #include <fmt/format.h>
 

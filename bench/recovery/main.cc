@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs cells of the recovery study and prints them as CSV, one line each, in order.
 #include <fmt/format.h>
 

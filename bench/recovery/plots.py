@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The study's plots, by gnuplot."""
 
 import sys

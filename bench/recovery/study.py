@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """The recovery study: runs its cells on virtual time (hostnic-recovery-study, on all cores), writes
 docs/recovery/study.csv, the tables of docs/recovery.md and, with gnuplot, docs/recovery/*.svg.
 The numbers are exact: the same source gives the same files on every machine.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The tables of docs/recovery.md, between two marks in it."""
 
 POLICIES = ["selective", "go-back-n", "whole-message"]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The `hostnic` program's side of the control socket: lists and commands.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/cli/elf_program.h"
 
 #include <elf.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the dynamic linker will do with a command: whether it looks at LD_PRELOAD at all, and which
 // sanitizer's runtime has to come first there.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // `hostnic lab`: a private hostnicd for the time of one command.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the parts of hostnic are: beside this program in a build directory, else where `meson
 // install` put them.
 #pragma once

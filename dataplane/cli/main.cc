@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic: runs verbs programs on software NICs, and talks to hostnicd.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/cli/preload_obstacle.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands that the shim does not get into, though they are started with it in LD_PRELOAD.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Child processes of `hostnic`, and how its subcommands fail.
 #pragma once
 

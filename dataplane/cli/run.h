@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // `hostnic run`: a command on a running hostnicd.
 #pragma once
 

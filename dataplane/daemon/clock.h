@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The time base of hostnicd: CLOCK_MONOTONIC, because drivers publish theirs in it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rdma_cm's addresses: which NIC an id belongs to, and who has a port.
 #include <errno.h>
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's part of rdma_cm: what the kernel's ucma and cma modules do. Files of programs, their
 // ids, addresses and ports, listeners, and each NIC's end of communication management
 // (protocol/cm). The control thread only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The commands of rdma/rdma_user_cm.h but those about connections (cm_connections.cc). Their bytes
 // come from a program: each is copied, and all that it says is checked.
 #include <errno.h>

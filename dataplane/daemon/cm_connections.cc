@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rdma_cm's connections: what programs ask for becomes calls of a NIC's endpoint, and what it tells
 // becomes the programs' events, as the kernel's cma module does it.
 #include <errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Making the listening socket, without stealing a living hostnicd's.
 #pragma once
 

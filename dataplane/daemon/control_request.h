@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Requests on the control socket, checked: the only place where their bytes are looked at raw.
 // Pure; tests/fuzz/control_fuzzer.cc runs it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The running hostnicd: lcores, NICs, their ports, the MR table, and what control threads may do
 // with them. One per process; EAL must be up before create() and outlive the object.
 //

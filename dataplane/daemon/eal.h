@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Starting DPDK's environment (EAL) so that it works for an ordinary user, and leaving nothing
 // behind when it ends.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/ethernet_port.h"
 
 #include <errno.h>

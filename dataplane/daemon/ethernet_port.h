@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Any DPDK port as a NIC's port: an ordinary network interface through net_af_packet, or a physical
 // adapter by its PCI address.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How many huge pages of 2 MB the machine has.
 #pragma once
 

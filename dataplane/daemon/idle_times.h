@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How long an lcore without work keeps its core to itself, and how long it stays awake.
 //
 // Both are measured in what this machine takes for an interrupt of another core, of which going to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hostnicd asks of the kernel about the network interface behind a port (net_af_packet,
 // net_af_xdp), beside what DPDK's drivers ask.
 #pragma once

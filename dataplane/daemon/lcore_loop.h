@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What one lcore runs: it polls its NICs while there is work, sleeps when there is none, and in
 // between runs tasks that control threads post to it.
 //

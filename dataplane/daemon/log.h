@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's log: one line an event, on stderr. Any thread but a NIC's lcore.
 #pragma once
 

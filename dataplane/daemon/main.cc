@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd: the NIC process.
 #include <fmt/format.h>
 #include <signal.h>

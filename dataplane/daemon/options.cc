@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/options.h"
 
 #include <fmt/format.h>

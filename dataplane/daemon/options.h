@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's command line: `hostnicd [EAL arguments] -- [our options]`. Without `--` all arguments
 // are ours and EAL gets some that suit an ordinary user without hugepages.
 #pragma once

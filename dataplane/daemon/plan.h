@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hostnicd is asked to be, after all options and files are read and checked. Everything that
 // can be refused without starting DPDK has been.
 #pragma once

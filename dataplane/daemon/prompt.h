@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The prompt on a terminal, by rte_cmdline as in dpdk-testpmd: line editing, history, completion
 // of command words, `?` for help. What a line does is the registry's.
 #pragma once

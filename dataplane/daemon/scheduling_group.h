@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether the kernel schedules two processes as members of one group.
 //
 // Where it groups sessions (sched_autogroup_enabled), sched_yield() lets in threads of the caller's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The control thread: accepts connections, answers lists and commands, hands opened devices to
 // their session threads, and serves the prompt and signals. Everything that changes hostnicd as a
 // whole happens here, so commands need no locks among themselves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One open device: the thread that serves its control socket from kOpen until the client goes, and
 // all that the client has. A thread of its own, so that mapping a gigabyte, or waiting for packets
 // to leave memory that is deregistered, holds up nobody else's requests.

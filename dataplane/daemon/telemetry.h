@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's part of DPDK's telemetry socket: /hostnic/nics and /hostnic/counters,hnicK.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/wire_port.h"
 
 #include <fmt/format.h>

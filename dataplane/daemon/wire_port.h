@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The virtual wire: NICs of one process joined by DPDK's net_ring ethdevs.
 //
 // Every NIC has one rte_ring, from which its ethdev receives; its ethdev has a transmit queue for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/memory/client_memory.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's view of one client's registered memory: maps what can be mapped, and says for every
 // byte where it is. Nothing here is called by lcores; they use the MappedPieces.
 #pragma once

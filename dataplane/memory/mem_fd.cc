@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/memory/mem_fd.h"
 
 #include <sys/types.h>

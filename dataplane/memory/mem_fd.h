@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Transfers to and from a client's memory by its /proc/self/mem descriptor: the way that always
 // works, for one system call each. Any thread; allocates nothing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The mirror: one file per client process whose offset is the client's virtual address. Pages of
 // registered private memory are moved into it by the client, and hostnicd maps them from it.
 #pragma once

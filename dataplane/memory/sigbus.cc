@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/memory/sigbus.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Survival of SIGBUS on client memory. A client may truncate a file that hostnicd maps; the next
 // access by an lcore then raises SIGBUS. The guard puts an anonymous page there, marks the client
 // and lets the lcore go on; the control thread drops the client. A SIGBUS anywhere else is our own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands of drivers, taken and answered. Not the hot path: allocation is allowed here.
 #include <cerrno>
 

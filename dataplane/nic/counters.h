@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a NIC counts, under the names that RDMA people know from
 // /sys/class/infiniband/*/ports/*/hw_counters where one exists. Written by the NIC's lcore only;
 // read by anyone (plain 64-bit loads).

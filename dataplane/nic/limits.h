@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How much of everything there is: all that a NIC keeps is bounded, and most of it by these.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The NIC's turn and its outside.
 #include "dataplane/nic/nic.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One software RDMA NIC: the hardware half for one IPv4 address on one port. Runs on one lcore, to
 // completion, without locks, allocation or system calls per packet (mem fd transfers excepted). No
 // clock and no thread of its own: the lcore loop, or the simulation, calls poll(now).

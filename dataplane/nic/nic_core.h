@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
 // knows none above it: packet/, client/ and memory/ < qp/ < egress/ < transport/, management/ <
 // this (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.

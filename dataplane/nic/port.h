@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where a NIC's packets come from and go to. The hardware half knows ports only through this. What
 // changes packets, or looks at them, is a port around a port (egress/impaired_port.h,
 // egress/loopback_port.h), so that neither the NIC nor the port knows of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs come, change state, go. Not the hot path: allocation is allowed here.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets arrive: is one ours, is it whole, which queue pair, which transport. The rest is the
 // transports'.
 #include <rte_branch_prediction.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a NIC is told when it is made.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Descriptors come out of the rings of clients, each in its turn, and go to the transport of their
 // queue pair.
 #include <cstring>

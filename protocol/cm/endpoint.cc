@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/cm/endpoint.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One NIC's end of communication management (InfiniBand 12.9): connections come about, are refused
 // and end, over datagrams that may be lost, repeated or overtaken. Calls of the host, messages and
 // time come in; messages to send and events come out. Pure: no clock, no system call; one thread.

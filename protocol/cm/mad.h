@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // InfiniBand communication management's messages (InfiniBand 12.6, 12.11; the IP header of Annex
 // A11), as values in host byte order, and their conversion from and to the 256 bytes of a MAD.
 // Pure functions, any thread.

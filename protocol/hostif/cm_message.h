@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the rdma_cm device of programs says to hostnicd. After kOpenCm the control connection *is*
 // the program's file: its descriptors are dup()ed, inherited and closed with it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages on hostnicd's control socket (AF_UNIX, SOCK_SEQPACKET): one request, one reply, each one
 // datagram of at most kMaxControlBytes with at most kMaxControlFds descriptors by SCM_RIGHTS. A
 // connection either lists and commands (kListDevices, kText) or, after kOpen, is one device

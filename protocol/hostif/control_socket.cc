@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/hostif/control_socket.h"
 
 #include <errno.h>

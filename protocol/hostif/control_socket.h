@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Both ends of the control socket: its address, and its messages (control_message.h) with the
 // descriptors they carry. Any thread, one at a time for each socket.
 #pragma once

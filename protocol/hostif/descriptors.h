@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What travels through the rings of a client segment. All are plain values in host byte order; the
 // NIC copies each one out of shared memory before it looks at it, and drops the client on the first
 // that can't be right.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a client describes registered memory to hostnicd: an ordered list of regions which cover
 // [va, va + length) without gap or overlap. Sent by value on the control socket, so every field is
 // untrusted on hostnicd's side (ClientMemory::map checks them).

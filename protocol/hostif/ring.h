@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A single-producer single-consumer ring across two processes that do not trust each other: DPDK's
 // inline rte_ring functions over a *private* ring header, with only the elements and two position
 // words shared.

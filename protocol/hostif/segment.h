@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The client segment: the memory that one device context (driver half) and hostnicd (hardware half)
 // share: two memfds per context, made and sized by hostnicd (segment_memory.h). The first holds
 // header, rings and QP statuses, and lies in huge pages where hostnicd has some; the second is the

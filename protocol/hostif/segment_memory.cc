@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/hostif/segment_memory.h"
 
 #include <errno.h>

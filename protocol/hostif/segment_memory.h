@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One side's view of a client segment: header, rings and QP statuses from one file, which may lie
 // in huge pages, and the arena from a sparse file of ordinary pages. Both are named by offsets of
 // one space, in which the arena follows the rest.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Fences that the seldom side executes for both sides (membarrier(2), Linux 4.16).
 //
 // Two threads that each store and then look at what the other one stores need a full fence in

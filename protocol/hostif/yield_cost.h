@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether sched_yield() is a good way to share the core just now.
 //
 // With a partner of ours on the core (a polling program, the NIC's lcore) it is: the partner does

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // From a parsed packet of the native transport to what the impairment stage wants to know.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What an impairment may know about a packet. The stage itself never looks at bytes, so the same
 // stage serves any transport and any packet buffer.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random numbers for impairments. Own code, integers only: the standard library's distributions
 // give different numbers in different libraries, and a seed must replay everywhere.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/impair/rule_state.h"
 
 #include <algorithm>

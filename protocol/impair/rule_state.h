@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One rule at work: which packets it chooses, and what it remembers from packet to packet.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/impair/script_table.h"
 
 #include "protocol/impair/random.h"

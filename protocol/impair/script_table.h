@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of scripted rules: "the 3rd of each QP" and "never the same packet twice" need a note per
 // QP or packet, and a network has no bound on either. So the table has one: sets of eight entries,
 // and a full set forgets the entry that was used longest ago. What is forgotten starts anew (a QP

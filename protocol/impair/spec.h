@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a user may ask a network to do to packets, and the text that says it.
 //
 //   spec      = [ "rx" | "tx" ] ( "none" | rule { ";" rule } [ ";" ] )

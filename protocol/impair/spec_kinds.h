@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The names of packet kinds, and of groups of them, in impairment specs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Splits an impairment spec into tokens. A number ends where its unit begins, so "50us" and "50 us"
 // are the same two tokens.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The parser of impairment specs: recursive descent with one token of look-ahead. The grammar is in
 // spec.h.
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Specs and errors as text.
 #include "protocol/impair/spec.h"
 #include "protocol/impair/spec_kinds.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/impair/spec_values.h"
 
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Numbers with units as an impairment spec writes them, and back. All values are integers (ppb, ns,
 // bit/s), so that printing and parsing again is exact.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The stage that does to packets what a spec says. One per NIC and direction.
 //
 // The owner pushes every packet of that direction in (or has it pass, if nothing becomes of it), in

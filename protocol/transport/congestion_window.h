@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How many PSNs of one space may be in flight, below a static cap (docs/transport.md rule 27).
 //
 // It follows what tells of a queue: congestion marks of the receiver, and round trips that have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Early writes: late packets never overwrite newer data (docs/transport.md rule 9). While a PSN is
 // missing, the receiver remembers which bytes later PSNs have written, by physical identity; when
 // the missing packet arrives, those bytes are skipped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a receiver under the whole-message policy has promised (docs/transport.md rule 30): it
 // counts the packets of each message, and a message counts as received only when all of them came
 // in one attempt. Until then none of them is acknowledged, and the sender repeats them all. This is

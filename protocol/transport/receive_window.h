@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receiver's view of one PSN space: the expected PSN (the oldest missing one) and a bitmap of
 // what arrived beyond it (docs/transport.md rules 5..8). Bits live in a ring indexed by PSN, so
 // advancing never shifts memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sender's view of one PSN space: what is outstanding, what the receiver has, what is lost
 // (docs/transport.md rules 24..26). Used twice per QP: for requests (acknowledged by ACKs) and for
 // READ responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed

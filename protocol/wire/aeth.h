@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ACK Extended Transport Header, 4 bytes (InfiniBand 9.3.4, 9.7.5.2.1): syndrome 8, MSN 24.
 // Syndrome: bit 7 reserved; bits 6..5 select ACK, RNR NAK or NAK; bits 4..0 the RNR timer or NAK
 // code.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ARP for IPv4 over Ethernet (RFC 826), 28 bytes behind the Ethernet header. The NIC answers for
 // its own address on real ports; the in-process wire needs none. Pure functions, any thread.
 #pragma once

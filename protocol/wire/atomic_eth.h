@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Atomic Extended Transport Header, 28 bytes (InfiniBand 9.3.5): virtual address 8, R_Key 4, swap
 // or add operand 8, compare operand 8.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Base Transport Header, 12 bytes (InfiniBand 9.2):
 //   0 opcode | 1 SE 0x80, M 0x40, PadCnt 0x30, TVer 0x0f | 2 P_Key
 //   4 FECN 0x80, BECN 0x40, reserved | 5 DestQP 24 | 8 A 0x80 and seven reserved bits | 9 PSN 24

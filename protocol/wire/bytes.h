@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Big-endian (and, for the ICRC, little-endian) integers at unaligned addresses, and the two base
 // classes of every header: a view and a writer whose field accesses are checked against the
 // header's size at compile time. Pure functions, any thread.

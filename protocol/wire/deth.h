@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Datagram Extended Transport Header, 8 bytes (InfiniBand 9.3.2): Q_Key 32, reserved 8, source QPN
 // 24. Carried by every UD packet.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ethernet II header, 14 bytes: destination 6, source 6, ethertype 2. No VLAN tags.
 #pragma once
 

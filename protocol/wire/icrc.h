@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The Invariant CRC that ends a RoCEv2 packet (InfiniBand annex A17.3.3): the CRC-32 of Ethernet
 // over
 //   64 one bits, standing for the LRH that RoCEv2 does not have,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Invalidate Extended Transport Header, 4 bytes (InfiniBand 9.3.7): the key of the memory window
 // that a SEND invalidates at its receiver.
 #pragma once

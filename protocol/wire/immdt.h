@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Immediate data, 4 bytes (InfiniBand 9.3.6). Verbs hand it over in network order and
 // uninterpreted, so it is copied, never swapped.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // IPv4 header without options, 20 bytes (RFC 791), and the Internet checksum (RFC 1071, RFC 1624).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Groups of hosts: IPv4 addresses of 224.0.0.0/4, and what frames and packets to one look like.
 #pragma once
 

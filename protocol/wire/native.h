@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The native transport's own extension headers (docs/wire.md). Numbers are bits:
 //   NETH    { version 8, source QPN 24 }                             every native packet's first
 //   RecvETH { receive sequence number 32, length of the message 32 } WRITE_WITH_IMM's last packet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The opcodes this NIC speaks and which headers each one carries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One RoCEv2 packet's headers, as values in host byte order, and the two functions that convert
 // them from and to bytes. The hot path of both halves uses these; the header files beside this one
 // hold each header's layout. Pure functions, any thread.

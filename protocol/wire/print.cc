@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Printers of all headers, in the manner of tcpdump. For logs and tests: they allocate.
 #include <cinttypes>
 #include <cstdarg>

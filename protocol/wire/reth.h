@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RDMA Extended Transport Header, 16 bytes (InfiniBand 9.3.3): virtual address 8, key 4, DMA
 // length 4. What the fields mean for native opcodes is in the table of packet.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Segment trains: most packets of a long message, and of many short ones, differ from the one
 // before in PSN, RETH address and a few flags: the sender steps from one packet's headers to the
 // next one's, and the receiver compares instead of parsing. Where each packet is of another queue

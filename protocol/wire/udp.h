@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UDP header, 8 bytes (RFC 768). RoCEv2 sends checksum 0 over IPv4 and receivers ignore it: the
 // ICRC covers what it would cover (InfiniBand annex A17.9.1).
 #pragma once

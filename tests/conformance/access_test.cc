@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Isolation: every operation against every reason to refuse it. The requester learns of it by the
 // completion's status, the responder by an asynchronous event, and nothing is written.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the conformance tests share: the two NICs of a lab in one process, queue pairs of both that
 // are connected to each other, and the steps of a test. Ordinary verbs and nothing of hostnic's:
 // the program links the stock libibverbs and runs as `hostnic lab -- conformance-test`.

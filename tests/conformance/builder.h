@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs that are made by ibv_create_qp_ex and used by the ibv_wr_* calls.
 #pragma once
 

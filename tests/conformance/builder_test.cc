@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ibv_wr_* builder calls: each operation, each way to name data, what is refused, and that a
 // batch is posted whole or not at all.
 #include "tests/conformance/builder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ibv_create_qp_ex: what can be asked for, and the builder calls of UC and UD queue pairs.
 #include <endian.h>
 

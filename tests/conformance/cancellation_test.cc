@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // pthread_cancel: on an adapter no verb is a cancellation point but the two that wait for events,
 // and those leave nothing behind.
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What happens to the device itself: its port goes down and comes back (`hostnic ctl stop` and
 // `start`; the lab has hostnic in its PATH), and hostnicd ends.
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the device says of itself, and that it refuses clearly what it says it hasn't got.
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Thread domains and parent domains: the second extend a protection domain by the first, and are
 // the same domain to whoever is checked against it.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion statuses from the cause that gives them, on both sides, and what becomes of what was
 // posted behind: RC, beyond keys and rights (access_test.cc).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion channels and asynchronous events.
 #include <fcntl.h>
 #include <poll.h>

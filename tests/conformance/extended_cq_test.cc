@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ibv_create_cq_ex: each field that can be asked for, the polling calls, clocks, and what is
 // refused.
 #include <endian.h>

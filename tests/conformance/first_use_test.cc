@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The first verbs calls of a process, by several threads at the same time. Each round is a forked
 // child, for which everything is the first.
 #include <sys/mman.h>

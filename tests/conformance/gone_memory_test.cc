@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A region's memory is unmapped, and its addresses are given out again, before the region is
 // deregistered: what is mapped there now is nobody's but the program's. (An adapter has the old
 // pages pinned, so a late WRITE succeeds; it may as well fail.) And deregistration while packets

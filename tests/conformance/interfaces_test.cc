@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The NICs' addresses among this machine's: programs look for a device by an address that they
 // know from getifaddrs() or from a TCP socket.
 #include <arpa/inet.h>

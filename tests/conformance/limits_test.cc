@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the device promises in ibv_query_device() can be had, and what is beyond is refused with
 // ENOMEM and harms nobody.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UD multicast: who may join a group, who hears it, and what joining forbids.
 #include <arpa/inet.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // On-demand regions: the memory that counts is what is mapped at the moment of the access, and
 // pages that are missing then are errors as bad keys are. And advice about them.
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Order: completions of one queue pair across operation types, what a fence waits for, what a READ
 // sees, and the fields of completions.
 #include <endian.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Threads on shared objects, many contexts, and fork.
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queues: limits of work requests and SGEs, completion queues that are resized and overflow, and
 // objects that are in use.
 #include <algorithm>

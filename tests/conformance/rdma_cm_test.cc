@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rdma_cm through the stock librdmacm: addresses and ports, the descriptor, private data and
 // reasons, connections that end in each way.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ibv_rereg_mr: what each flag changes for those who use the region, and what is refused and leaves
 // it as it was.
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Shared receive queues: far's queue pairs take their receives from one queue.
 #include <atomic>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The state table of ibv_modify_qp(3): each transition with exactly its attributes, each attribute
 // missing, each that does not belong there, and each pair of states that has no transition.
 #include <chrono>

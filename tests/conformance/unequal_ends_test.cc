@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The two ends of a connection were told different things, as happens where they exchange less than
 // they should: path MTUs, responder resources. An adapter ends such a connection with an error;
 // what it never does is report success for bytes that are not there (InfiniBand 9.7.4.1, 9.9.2).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UC and UD: what arrives, what is dropped without a word, what fails at home and leads to SQE.
 #include <endian.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is different between memory windows of type 1 and of type 2, and how many there are.
 #include "tests/conformance/windows.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows: far binds them to its memory and invalidates them, near uses them.
 #pragma once
 

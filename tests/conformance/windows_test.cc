@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What memory windows of both types have in common.
 #include "tests/conformance/windows.h"
 

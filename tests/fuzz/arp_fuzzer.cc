@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Any frame is either no ARP of ours or one that, built again, says the same. Reading beyond the
 // frame is the sanitizer's to notice.
 #include <cstdint>

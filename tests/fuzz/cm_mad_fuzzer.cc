@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Management datagrams: what is understood survives being built and parsed again, and the IP header
 // in front of a REQ's private data likewise.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Any bytes are either a consistent configuration or an error that is one line. The first byte
 // chooses between the file and the --nic option.
 #include <cstdint>

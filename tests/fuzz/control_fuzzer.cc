@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Any datagram is either a request that keeps its promises or an error of one printable line. The
 // first byte says how many descriptors came along.
 #include <cstdint>

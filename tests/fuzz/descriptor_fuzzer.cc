@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A client that writes whatever it likes into its segment: send and urgent descriptors, commands,
 // receive slots, read destinations, ring positions. The NIC must not read or write outside, not
 // change memory of others, not disturb another client's connection, and keep nothing afterwards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Any text is either a spec that prints, parses again to itself and runs without losing a packet,
 // or an error that points into the text.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An input as a program for fuzzers that do things in turn. Reading past the end gives zeros.
 #pragma once
 

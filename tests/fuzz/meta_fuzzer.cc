@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A NIC that says whatever it likes: meta reports, statuses, receive completions, command
 // responses, ring positions. The driver half must not crash, hang, or deliver a completion that was
 // not asked for, twice or out of order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // libFuzzer entry for parse(): no read outside the input, and every packet that is accepted says,
 // rebuilt, the same as the input did. The first byte chooses: bit 0 with ICRC; bit 1 repair the IP
 // checksum, without which the fuzzer would spend its life guessing it; bit 2 only the headers lie

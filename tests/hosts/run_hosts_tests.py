@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Two hosts: two network namespaces joined by a veth pair, a hostnicd in each on its end of the
 pair (net_af_packet, then net_af_xdp), stock programs and hostnic-verify between them. Needs root;
 without it, or where namespaces are not permitted, all cases are skipped."""

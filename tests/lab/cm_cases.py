@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Stock programs on rdma_cm, under the unmodified librdmacm: connections, datagrams, multicast,
 rsockets. The client may start first: a lab holds its request until the server listens. Many
 connections at once, of which none may be lost and nothing may stay."""

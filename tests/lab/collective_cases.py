@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Collectives between several ranks: in the way of gloo's ibverbs transport, and by gloo itself where it is
 installed. Their own watchdog ends what hangs, and says who waits for what."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Cases about the commands themselves: what they print, refuse, survive, and leave behind."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """credit-channel: messages that wait for credit. No NIC of the lab has ever answered RNR, and no CQ
 overflowed; without the rules both happen."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the test runners share: cases, time limits, one line of output per case."""
 
 import argparse

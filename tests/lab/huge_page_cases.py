@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """hostnicd, rings and buffers in huge pages, which the cases reserve as root and give back."""
 
 import re

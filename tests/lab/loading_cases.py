@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Ways in which programs get at verbs other than being linked to libibverbs, and those that lead
 past the preloaded library."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs commands as a user without any privilege, from a directory of its own.
 Root becomes nobody; everybody else is an ordinary user as he is."""
 

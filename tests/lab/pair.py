@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs a server and a client program as one test: starts the server, waits until it listens on a
 TCP port, starts the client, prints what both said and exits with 0 only if both did. What they said
 on stderr has sections of its own: no warning is glued to a line of results.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs a stock pingpong with each of its options, one by one and by GID, as RoCE needs it, between
 the two NICs of the lab that this is the command of: hostnic lab -- pingpong_options.py --build BUILD ibv_rc_pingpong
 

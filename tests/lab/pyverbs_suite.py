@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Inside a lab: runs rdma-core's own Python tests, which lie in the directory given, and prints one
 line per test: ok, FAIL (and the traceback, indented) or skip. For the Python that Debian's pyverbs
 is made for; run_pyverbs_tests.py calls it."""

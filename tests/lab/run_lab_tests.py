@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Stock verbs programs and hostnic-verify between software NICs, each case in its own
 `hostnic lab`. Needs no root and no hugepages; as root it reserves some for a moment."""
 

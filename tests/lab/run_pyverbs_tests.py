@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """rdma-core's own Python tests, as Debian ships them (python3-pyverbs, and the tests among
 rdma-core's documentation), against a lab's hnic0. Needs no root; as root they run as an ordinary
 user. What they skip must be known here, with the reason why, and they must not become fewer."""

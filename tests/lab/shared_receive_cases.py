@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Stock programs whose queue pairs share a receive queue."""
 
 # Program, variant, options, lines of results (0: a pingpong), in the quick run, under loss as well.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """hostnic-stress: many threads, queue pairs and objects at once, and nothing of them left behind."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Stock programs on UC and UD queue pairs, on networks that lose nothing: these services don't
 repeat, so a lost message ends such a program. Receives are posted ahead for all iterations, for
 without one a message is lost, too."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Writes docs/programs.md from the table and from a run of all of it."""
 
 from table import NETWORKS, ROWS

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """One row of the table, inside its lab: runs the shell lines of server and client in an empty directory, then shows
 what went through the NICs."""
 

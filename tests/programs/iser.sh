@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
 # iser.sh PORT capacity|disk: tgtd exports a file on hnic0; of which iscsi-readcapacity16 on hnic1 says how long it is,
 # or whose contents qemu-img reads and writes. PORT is a TCP port that is free, for what tgtd wants to listen on beside.
 set -eu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Four or more ranks exchange data in MPI's ways, point to point, in collectives and one-sided, and
 // check each element. Built with the compiler wrapper of whichever MPI is to be tried.
 #include <mpi.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """A guest without an operating system migrates from hnic1 to hnic0 by RDMA. Its memory holds a pattern, of which the
 destination must have each byte."""
 

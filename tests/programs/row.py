@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A row of the table."""
 
 import dataclasses

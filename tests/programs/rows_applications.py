@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Applications with RDMA as one of their ways."""
 
 from row import SERVER, Row, through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """UCX and what is built on it."""
 
 from row import Row, through

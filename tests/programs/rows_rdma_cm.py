@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """rdmacm-utils, and other programs that test rdma_cm. The client may start first: a lab holds its request until the
 server listens."""
 

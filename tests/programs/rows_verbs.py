@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs that use libibverbs and exchange addresses by TCP."""
 
 from row import LOST_ENDS_IT, Row, through

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs that people use on verbs, as Debian ships them, each row of table.py in a lab of its own, clean and at 1 %
 loss, as an ordinary user. The NICs' counters must show that the bytes went through them."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Processing elements of OpenSHMEM put, get and count in each other's memory, and check each
 // element.
 #include <shmem.h>

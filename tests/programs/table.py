@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The programs that are tried, in the order of docs/programs.md."""
 
 from rows_applications import APPLICATIONS

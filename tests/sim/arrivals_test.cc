@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets that arrive early, late, damaged, or at the wrong connection: what they must not do.
 #include <gtest/gtest.h>
 

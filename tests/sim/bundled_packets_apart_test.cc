@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bundles of ACKs, of messages of one packet and of READ requests, taken apart: byte for byte the
 // packets that they stand for, and no reference to memory is left.
 #include <gtest/gtest.h>

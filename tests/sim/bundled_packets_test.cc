@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Segmentation offload with many queue pairs: their ACKs, their messages of one packet and their
 // READ requests share buffers, and nobody can tell but by the speed.
 #include <gtest/gtest.h>

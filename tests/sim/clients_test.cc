@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One NIC and many clients, most of which do nothing: they cost little in each turn, and are heard
 // when they do something.
 #include <gtest/gtest.h>

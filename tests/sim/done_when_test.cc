@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the project promises of recovery, in numbers: 100 Gb/s, a round trip of 10 us, the default
 // window. bench/recovery looks at much more; this is what must not get worse (docs/transport.md
 // rules 24 and 27).

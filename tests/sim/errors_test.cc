@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What fails how, on both sides: the table of error semantics that programs rely on, and rule 28.
 #include <gtest/gtest.h>
 

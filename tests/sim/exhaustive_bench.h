@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two connections between two hosts for the exhaustive tests: a pattern says what happens to the
 // first packets of either, and everything is compared with what must be there afterwards.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every drop, duplicate and order of the first packets of messages of up to six packets, on two
 // connections at once, in either direction; and every damaged byte.
 #include <gtest/gtest.h>

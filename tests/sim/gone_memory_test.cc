@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that a client said it has unmapped, and mappings that are just changing: what is reached
 // through the mem fd must not be touched then, and no connection ends for that (docs/transport.md
 // rule 26).

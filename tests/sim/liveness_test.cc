@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a dead peer costs: those that talk to it learn of it when `timeout` and `retry_cnt` say, and
 // nobody else notices.
 #include <gtest/gtest.h>

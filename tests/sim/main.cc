@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // sim-test [gtest flags] [--seeds N] [--first-seed S] [--profile NAME] [--pattern N]
 //          [--sample N] [--policy NAME]
 #include <fmt/format.h>

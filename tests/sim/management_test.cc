@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // QP 1: management datagrams reach the other NIC's queue, whole and only there, with and without
 // ICRC, and are lost like other packets.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UD to groups: who gets a copy, who does not, and what it costs the others.
 #include "protocol/wire/multicast.h"
 

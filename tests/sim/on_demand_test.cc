@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // On-demand regions at the NIC: pages that are not there when it gets to them, and atomics.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two hosts, one queue pair on each, some memory: the bench of the directed tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random work under every kind of bad network: seeds decide about everything. A failure names the
 // command that repeats it.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Everything that left any port, as headers: what directed tests look at when memory and
 // completions don't tell.
 #pragma once

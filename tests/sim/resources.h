@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a simulation needs of its process: packet buffers, memory with a margin.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rules 31, 32 and 33: which memory packets refer to, until when, and that nobody
 // waits for anybody.
 #include <gtest/gtest.h>

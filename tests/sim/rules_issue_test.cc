@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rules 2, 3 and 4: what a queue pair hands over, under which numbers, and in
 // which order.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rules 27, 30 and 33: how much is sent, what is repeated, and out of which
 // buffers.
 #include <gtest/gtest.h>

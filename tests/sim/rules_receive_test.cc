@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rules 6, 7, 8, 13, 16 and 23: what a responder makes of packets that arrive
 // ahead of a missing one.
 #include <gtest/gtest.h>

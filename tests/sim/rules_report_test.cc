@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rules 20, 21, 22 and 34: what a NIC tells its peer and its driver, and when.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules of docs/transport.md, one by one, each on the time line that would break the design
 // without it.
 #include <gtest/gtest.h>

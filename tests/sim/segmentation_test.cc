@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Segmentation offload: several packets travel as one buffer, and nobody can tell but by the speed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rule 13 with shared receive queues: which queue pair gets which receive, what
 // an ending one leaves to the others, and the events.
 #include <gtest/gtest.h>

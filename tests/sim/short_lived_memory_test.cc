@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that is deregistered the moment its request has completed, while repetitions that turned
 // out to be needless still wait in the rings or travel (docs/transport.md rules 16 and 28).
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The network of a simulation: in-memory links between NICs on virtual time, with a delay, a rate
 // and bounded queues that push back, as the in-process wire does. It loses nothing, which is the
 // impairment stages' business, unless a judge decides about each packet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages of one packet, many of them at a time.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A steady load on one direction of a connection: so many messages of one size outstanding, until
 // a number of them has completed. For measurements; what memory holds is random_test's business.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The last packets that left any port, kept as headers and printed when a run fails. With
 // HOSTNIC_SIM_TRACE=1 in the environment every packet is printed as it leaves.
 #pragma once

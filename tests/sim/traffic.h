@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random work on one direction of a connection, with a reference that executes every request at
 // once and in order when it is posted. What completions report, what memory holds at each
 // completion and at the end is compared with the reference.

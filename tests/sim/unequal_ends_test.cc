@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two ends of a connection that were told different things: another path MTU, fewer responder
 // resources than the requester uses. Whatever the statuses are, SUCCESS means that all bytes are
 // there, and an adapter's errors are ours (docs/transport.md rules 16 and 17;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/transport.md rule 36: UC and UD. What arrives, what is dropped silently, and which receive
 // is kept.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows: bound, used, invalidated from both sides, and refused (docs/verbs.md, "Memory
 // windows"). The far host owns the windows, the near one uses them.
 #include <gtest/gtest.h>

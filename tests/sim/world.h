@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A simulated network of hosts: on each one a real NIC (hardware half) and a real driver half,
 // joined by a real client segment, all in one thread on virtual time. Nothing here sleeps; equal
 // settings and seeds give equal runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DPDK's environment (EAL) for tests and benchmarks that need its packet buffers and nothing else:
 // no huge pages, no rights, no devices, no pinned threads. Nothing stays behind.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the verbs programs of tests and benchmarks do alike: open a device, and connect two queue
 // pairs to each other, step by step, so that a test can also do a step wrong or leave it out. What
 // to do when a call fails, and who owns which object, is each program's own.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Two software NICs on a virtual wire, and stock verbs programs between them: first on a clean
 wire, then on one that loses 1 % of the packets. A table at the end."""
 

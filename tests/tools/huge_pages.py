@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Huge pages of 2 MB for a test, as root: reserved, and given back whatever happens."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Checks the format of all sources, the syntax of Python files, what sources and documents refer to,
 that each file names its license, and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format reformats
 instead."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Checks that what sources and documents name exists: files of the repository, headings of
 documents, and rules of the transport. A part of lint; by itself it checks nothing else."""
 

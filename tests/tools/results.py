@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs test programs and counts what they report, line by line: a program that crashes or hangs has
 still passed what it passed before."""
 

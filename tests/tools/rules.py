@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """The index of docs/transport.md: which sources cite each rule, and which tests are named after it.
 `--write` writes it, a number prints each line that cites that rule."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Tests of the tests: breaks the transport in one place after the other (protocol/faults.h) and
 requires that the suite notices: first the unit tests, then the simulation's directed tests, then
 races of threads, exhaustive patterns, and random networks. One line per fault says which check did.

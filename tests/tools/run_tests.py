@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """All tests of the project, part by part, and one line at the end that sums them up.
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between

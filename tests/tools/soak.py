@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs the simulation and hostnic-verify with one random seed after the other until the time is
 over; with --networks the simulation only, which finds most; with --stress hostnic-stress for all of it: 64
 threads, 1,000 QPs, and threads that open devices at once, register around each message, are

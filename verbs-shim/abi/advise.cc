@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Advice about on-demand regions: their pages are made present before work requests need them, by
 // the program and not by the NIC.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Address handles: where UD sends go. The path is resolved once, here.
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/exports.h"

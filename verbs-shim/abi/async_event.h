@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Events about QPs, CQs and the device, on the way from the driver to ibv_get_async_event.
 #pragma once
 

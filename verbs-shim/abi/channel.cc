@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion channels.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/command_fd.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The descriptor behind ibv_context::cmd_fd, one for all open devices of the process. With an
 // adapter it is the kernel's device file; programs duplicate it, hand it to ibv_import_device and
 // watch or pass it on. Ours is a socket that leads nowhere: each ioctl on it is ENOTTY, each write

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Inside a lab, a blocking TCP connect to this host that is refused is tried again for a while.
 //
 // A lab makes two hosts of one command line: `server & client 127.0.0.1`. Verbs programs exchange

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How long a refused connect inside a lab is worth repeating: `server & client` on one command line
 // must find each other, and nobody else shall notice.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opening and closing a device.
 #include "verbs-shim/driver/context.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The functions that programs reach through the tables of an open context instead of by symbol.
 #pragma once
 

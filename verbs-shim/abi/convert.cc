@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/convert.h"
 
 #include <endian.h>

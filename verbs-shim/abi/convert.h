@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Between libibverbs' structures and the driver's. Pure functions; nothing here knows about
 // contexts or locks. Errors are errno values, 0 is success.
 #pragma once

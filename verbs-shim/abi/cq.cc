@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion queues.
 #include "verbs-shim/abi/cq.h"
 

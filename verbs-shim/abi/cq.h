@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Creating completion queues, plain and extended.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Extended completion queues: ibv_create_cq_ex, ibv_start_poll .. ibv_end_poll.
 #include <time.h>
 

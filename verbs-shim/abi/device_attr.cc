@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/device_attr.h"
 
 #include <net/if.h>

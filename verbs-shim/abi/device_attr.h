@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a device says about itself through verbs: attributes, port, GID, P_Key. Pure functions of
 // DeviceInfo.
 #pragma once

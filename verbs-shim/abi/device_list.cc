@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ibv_get_device_list and what can be asked about a device that is not open.
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Replaces dlopen, for plug-ins that are loaded with RTLD_DEEPBIND (Valkey's and Redis' modules):
 // they would find the real libibverbs and libc before this library, and see no device. Those that
 // use verbs, or bring in a library that does, are loaded without that flag; everything else is

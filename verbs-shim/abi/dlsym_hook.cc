@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Replaces dlsym and dlvsym: programs that look verbs up in a handle of libibverbs (NCCL, ctypes)
 // get ours, and those that look for the program's munmap to write a jump over its code (UCX) get
 // libc's, for ours is not the one that free calls. Compiled without sanitizers: their runtimes call

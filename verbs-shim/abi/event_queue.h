@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A queue of events that programs wait for on a file descriptor: completion channels and the async
 // events of a device. Programs epoll the descriptor, set O_NONBLOCK on it and count on it being
 // readable once per event: a semaphore eventfd counts the events, which wait in memory. It is the

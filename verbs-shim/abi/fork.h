@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What happens to open devices in a forked child: they are dead there, and must not touch the
 // parent's session.
 #pragma once

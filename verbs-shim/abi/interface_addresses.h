@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The addresses of NICs on the virtual wire, for programs that look for an RDMA device by the
 // addresses of this machine: getifaddrs() names them as if they had been added to the loopback
 // interface with a label ("lo:hnic0"), which is how they work for TCP. IFF_LOOPBACK is not among

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // getifaddrs() and freeifaddrs() with the addresses of NICs on the virtual wire at the list's end.
 // Compiled without sanitizers, like path_hook.cc.
 #include <cerrno>

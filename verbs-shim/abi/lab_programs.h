@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The other programs of the lab that this process belongs to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the device advertises and the ABI layer enforces. Honest numbers: programs create until it
 // fails and compare.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Multicast groups: which datagram queue pairs receive what is sent to them.
 #include <algorithm>
 #include <new>

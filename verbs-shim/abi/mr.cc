@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Protection domains' memory: registering and deregistering.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"

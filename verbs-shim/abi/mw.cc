@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows. What a bind asks for is checked by the NIC when its turn in the send queue comes
 // (IBV_WC_MW_BIND_ERR), also of which protection domains its objects are; only pointers that are no
 // objects, and flags that there are none of, are refused here.

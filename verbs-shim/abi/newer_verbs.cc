@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Verbs of libraries that are newer than the headers here (rdma-core 58 to 65): a program built
 // with them finds what this device has, and EOPNOTSUPP instead of a call into the real library with
 // an object that is not its own.

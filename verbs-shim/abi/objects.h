@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The verbs objects that programs hold. Each starts with the public structure of libibverbs, whose
 // address is what the program has; the rest is ours.
 //

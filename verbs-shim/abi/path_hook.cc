@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Replaces the libc functions that take a path, for the few paths of path_map.h. Compiled without
 // sanitizers: sanitizer runtimes call these before they are ready.
 #include <dirent.h>

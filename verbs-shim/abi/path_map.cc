@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/path_map.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the paths lead that programs build themselves, instead of using ibv_device::ibdev_path.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Protection domains, thread domains, and parent domains, which extend the first by the second.
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Posting by list: ibv_post_send, ibv_post_recv, ibv_post_srq_recv. (The builder is
 // send_builder.cc.)
 #include "verbs-shim/abi/context_table.h"

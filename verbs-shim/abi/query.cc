@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Questions about an open device: attributes, port, GIDs, P_Keys, clock.
 #include <time.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The libibverbs that we stand in front of. Whatever is not ours goes there, so that real adapters
 // keep working beside hnicN.
 #pragma once

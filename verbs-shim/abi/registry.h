@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which pointers are live objects of ours: programs hand in handles that belong to a real adapter,
 // to another context, or to nobody any more, and none of these may crash.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The work request builder behind ibv_wr_start() .. ibv_wr_complete(): collects requests, then
 // posts all of them or, after any error, none.
 #pragma once

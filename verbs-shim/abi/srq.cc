@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Shared receive queues.
 #include "verbs-shim/abi/async_event.h"
 #include "verbs-shim/abi/context_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/sysfs_tree.h"
 
 #include <dirent.h>

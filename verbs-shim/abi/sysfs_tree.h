@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The directory that stands for the devices' corner of /sys/class: real files in a private
 // temporary directory, so that most readers need no hook. Offers what programs were seen to read,
 // nothing else; in particular no infiniband_verbs/uverbsN, which libibverbs would enumerate.

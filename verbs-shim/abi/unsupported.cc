@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What this device does not have, refused cleanly: objects imported from other processes, enhanced
 // connection establishment.
 #include "verbs-shim/abi/command_fd.h"

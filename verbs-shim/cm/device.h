@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // /dev/infiniband/rdma_cm for the unmodified librdmacm: a file whose write() takes the commands of
 // rdma/rdma_user_cm.h, and which is readable while an event waits. hostnicd answers
 // (protocol/hostif/cm_message.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which descriptors of this process are rdma_cm files. Asked before each write() of the program,
 // perhaps in a signal handler or before constructors: no lock, no allocation, and for a descriptor
 // that never was one no system call.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C library's functions on descriptors that have to know rdma_cm files. Compiled without
 // sanitizers: sanitizer runtimes call these before they are ready.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/cm/known_ids.h"
 
 #include <netinet/in.h>

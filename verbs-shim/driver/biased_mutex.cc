@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/driver/biased_mutex.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A mutex that one thread takes nearly always. Verbs calls are made by one thread as a rule, and
 // take locks for each message: a locked instruction each, which waits for every store before it,
 // with thousands of queue pairs all of them cache misses. So a thread that has taken the mutex many

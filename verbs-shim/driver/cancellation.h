@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keeps pthread_cancel() away from code of this library. On an adapter no verb but the two that
 // wait for events is a cancellation point, and here a cancelled thread would leave locks taken and
 // the conversation with hostnicd cut in half.

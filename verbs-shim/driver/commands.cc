@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Commands to the NIC: those that are waited for, those whose answer somebody meets later.
 #include <cerrno>
 

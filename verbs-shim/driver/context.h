@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One open device in a real process: the connection to hostnicd, the segment, the Driver on it,
 // memory registration, and the service thread. The ABI layer talks to this and to Driver/Qp/Cq,
 // never to sockets or rings.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The client's end of hostnicd's control socket (protocol/hostif/control_message.h): one request,
 // one reply.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a thread does with its core while it polls in vain. There may be fewer cores than busy
 // threads, and one of those is the NIC's lcore, which does all the work that pollers wait for.
 #pragma once

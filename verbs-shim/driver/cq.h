@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion queue: a bounded ring of completions with arming. The producer is the driver's
 // progress (any thread that holds the driver lock); the consumer any thread that polls. One lock of
 // its own covers both, and the arm check, so that a completion and an arming can't miss each other

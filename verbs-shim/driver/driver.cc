@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs of one context, and the turn that handles reports and timers.
 #include "verbs-shim/driver/driver.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The driver half of one device context: queue pairs, completion queues, the rings to the NIC, and
 // all timers. It owns no thread, clock, socket or EAL; time comes in, decisions go into the rings.
 // tests/sim runs it on virtual time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The driver's inside, shared by driver.cc and commands.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One small logger for the preloaded library. It lives inside other people's programs: it writes to
 // stderr only, one write(2) per line, allocates nothing, and says nothing unless something is wrong
 // or $HOSTNIC_LOG asks for more.

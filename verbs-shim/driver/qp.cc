@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Posting, state changes, flushing.
 #include "verbs-shim/driver/qp.h"
 

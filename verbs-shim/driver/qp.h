@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One queue pair's driver half: the send queue, PSN and receive number assignment, loss recovery,
 // pulls, completions. All members want the driver lock held. Split over qp.cc (posting, state),
 // qp_issue.cc (what goes to the NIC), qp_reports.cc (what the NIC says), qp_timers.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What goes to the NIC: first transmissions in queue order, retransmissions of what is lost, pulls
 // of READ ranges.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What queue pairs ask the cache for before their turn (see driver.cc).
 #include "protocol/prefetch.h"
 #include "verbs-shim/driver/qp.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the NIC reports: acknowledgements, limits, NAKs, answers, receives, errors; and the
 // completions that follow (docs/transport.md rules 7, 15, 20..22, 28).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The queue pair state machines of ibv_modify_qp: which transitions exist, which attributes each
 // one requires and allows, by type (InfiniBand 10.3.1 and 11.2.5.2, table 91; man ibv_modify_qp).
 // Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Time: reordering windows, the tail-loss probe, the retransmission timeout, RNR waits, and the one
 // that ends in an error (docs/transport.md rules 24..26).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which addresses a device's regions cover, as hostnicd knows them: hostnicd need not hear of
 // memory that went elsewhere.
 #pragma once

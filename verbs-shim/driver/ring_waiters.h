@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs that found the send ring full, first come first served (docs/transport.md rule 4:
 // room goes round). Each is in it at most once. All members want the driver lock held.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The driver's end of a client segment: header, rings, statuses, and the arena's allocator.
 #pragma once
 

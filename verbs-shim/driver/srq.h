@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Shared receive queue, the driver's half: a table of receives and the queue of those that no
 // message has taken. The NIC takes them, queue pairs give them back as messages complete or are
 // flushed (docs/transport.md rule 13). All members want the driver lock held.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The driver half's view of verbs: values equal to libibverbs' (checked by static_asserts in abi/),
 // types of our own, so that the driver compiles and is simulated without libibverbs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An array of zeros that costs memory where it is written. Programs ask for queues as deep as they
 // could ever need.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which libraries loading a shared library would bring in, and whether one of them uses verbs: read
 // from the files, before the dynamic linker does anything with them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Finds libraries where the dynamic linker would (ld.so(8)), as far as files that are searched for
 // what they depend on need it: without hardware capabilities, and with $ORIGIN alone.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A file's bytes, to be read only.
 #pragma once
 

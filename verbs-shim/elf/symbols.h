@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Looks libc functions up without dlsym, which this library replaces: by reading libc's own dynamic
 // symbol table (ELF gABI, "Dynamic Section" and "Symbol Versioning"). Calls nothing of libc, since
 // AddressSanitizer looks functions up through our dlsym while its strcmp leads nowhere yet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is mapped where in this process, from /proc/self/maps.
 #pragma once
 

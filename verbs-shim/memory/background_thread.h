@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Threads of the memory registrar's own.
 #pragma once
 

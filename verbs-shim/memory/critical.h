@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The registrar's critical section. Signals wait: a handler on this thread might touch a page that
 // is being moved, or call munmap, which takes the same mutex. Cancellation waits as well: munmap
 // and its kind are no cancellation points, and what they do here opens and reads files.

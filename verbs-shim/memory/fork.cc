@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Fork. A child must neither share migrated pages with its parent nor lose them: they are not
 // inherited (MADV_DONTFORK), and the child's handler puts private memory in their place and fills
 // it from the mirror while the parent's handler waits. A raw fork system call bypasses this; the

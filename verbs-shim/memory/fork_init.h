@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ibv_fork_init's wish: forked children will not use registered memory.
 #pragma once
 

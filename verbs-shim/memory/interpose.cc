@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C library's calls that take memory away, so that migrated pages of it are forgotten. Best
 // effort: calls within the C library itself (free, brk) and raw system calls do not come here.
 //

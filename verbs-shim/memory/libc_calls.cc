@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/libc_calls.h"
 
 #include <stdarg.h>

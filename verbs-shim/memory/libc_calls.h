@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // libc's own functions for mappings, behind the interposers: not the bare system calls, for others
 // who watch a program's memory (UCX, libfabric, Open MPI) write a jump to theirs over libc's code.
 // What they then do, such as deregistering the memory, happens within the call.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/mapping_watch.h"
 
 #include <fcntl.h>

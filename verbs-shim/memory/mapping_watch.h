@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Learns of every change of the mappings of chosen memory, by whatever way it is made: calls inside
 // the C library (free, brk), raw system calls, the program's own.
 //

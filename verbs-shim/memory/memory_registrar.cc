@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/memory_registrar.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Registration of this process's memory with hostnicd's NICs: finds for every page the fastest way
 // by which hostnicd can reach it, and brings it there.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Moves whole pages of private anonymous memory into the mirror and back, in place, while other
 // threads use them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where migrated pages come back, or are taken away by the program.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the pages of a registration go, and how hostnicd is told.
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which pages are registered, how often, and where they are now.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory for the registrar's own bookkeeping, straight from the kernel.
 //
 // The registrar must not call malloc while it holds its mutex: an application's allocator may hold

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Tells hostnicd that memory has gone from this process's address space, so that an old key does
 // not reach what is mapped there next.
 //

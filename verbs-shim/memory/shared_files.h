@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A descriptor for memory that the application shares already, so that hostnicd can map the same
 // file.
 #pragma once

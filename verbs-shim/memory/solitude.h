@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether anything but the calling thread can make a system call that touches this process's
 // memory. Without full userfaultfd, pages change place only while nothing can: a call that meets a
 // page on its way would fail.

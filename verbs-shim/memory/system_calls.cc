@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the program asks the kernel for, where memory in the table is concerned.
 #include <algorithm>
 #include <cerrno>

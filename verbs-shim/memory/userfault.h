@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // This process's userfaultfd: stops other threads' accesses to a range while its pages change
 // place.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A command of hostnicd: as typed at the prompt, read from a --commands file, or sent by
 // `hostnic ctl`. Each is one file in this folder that defines one PromptCommand, and one line in
 // registry.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The commands there are; registry.cc lists them once more in the order of `help`.
 #pragma once
 

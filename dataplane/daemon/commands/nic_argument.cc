@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/commands/nic_argument.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The usual argument of a command: one NIC by its name, or all.
 #pragma once
 

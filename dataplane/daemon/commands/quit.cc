@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/commands/commands.h"
 #include "dataplane/daemon/daemon.h"
 

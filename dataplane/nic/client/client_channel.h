@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's end of one device context's segment: memory, the NIC's ends of the rings, wake-ups.
 // Made and destroyed by the control thread; between Nic::attach and Nic::detach used by the NIC's
 // lcore only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/client/client_list.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The clients of a NIC: programs that have a device of it open. A thousand may, and most of them do
 // nothing: looking into everybody's rings in every turn would cost those that do something. So only
 // some of them are served, and the others looked at now and then.

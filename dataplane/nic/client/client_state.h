@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a NIC knows of one client between turns: what it has taken of its rings, and what it still
 // has to tell it. The NIC's lcore.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Descriptors that a NIC has taken out of a client's ring but not looked at: many are copied out of
 // shared memory at a time. Owned by the NIC's lcore.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets towards the port: a queue for each peer, packets built with headers alone, with a copied
 // payload or with an external one, flow templates, and the way to an address. A full port leaves
 // packets queued here, and whoever sends asks for room first; nothing is dropped on the in-process

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/egress/impaired_port.h"
 
 #include <algorithm>

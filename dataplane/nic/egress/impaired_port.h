@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A port around a NIC's port that makes the network worse on purpose, in either direction, as an
 // impairment spec says (docs/impairments.md). Without a spec it passes everything by.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A port around a NIC's port: what the NIC sends to its own address comes back, without ever having
 // been in the port. Counts what both of them carry. The NIC's lcore.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who has which MAC address on an Ethernet port: a bounded ARP table (RFC 826). Pure bookkeeping;
 // packets and time come in.
 #pragma once

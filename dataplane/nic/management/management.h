@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // QP 1: management datagrams (InfiniBand 13.5), from and to the control thread. They are UD packets
 // like others on the wire, and are lost and impaired like them.
 //

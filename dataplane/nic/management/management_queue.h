@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Management datagrams on their way from a NIC's lcore to the control thread: a bounded queue of
 // one producer and one consumer. The lcore never waits: what finds no room is dropped, and its
 // sender repeats it.

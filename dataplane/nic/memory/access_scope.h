@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whose memory may be touched: what a key is checked against.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Atomics on a memory region, executed by the target's NIC (docs/transport.md rule 19).
 #pragma once
 

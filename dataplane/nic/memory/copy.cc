@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which instructions move the middle of a copy is decided when the program starts.
 #include "dataplane/nic/memory/copy.h"
 

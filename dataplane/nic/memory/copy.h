@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Copies between packets and application memory that programs may watch (docs/transport.md rule
 // 11): a naturally aligned 8-byte unit of that memory is written by a single store, and read by a
 // single load. memcpy promises neither; on the hot path it would be about as fast.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/memory/mr_table.h"
 
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory regions of all clients of one hostnicd, by key. The control thread adds and removes;
 // lcores look up.
 //

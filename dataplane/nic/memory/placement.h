@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bytes between packets and application memory: copied where the memory is mapped, through the
 // client's mem fd elsewhere. Keys, bounds and rights are checked here.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The memory of a region, piece by piece: mapped, or reached through the client's mem fd.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows: made, bound, invalidated, looked at (docs/verbs.md, "Memory windows").
 #include "dataplane/nic/memory/window_table.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows of one NIC's clients, by key. Owned by the NIC's lcore alone.
 #pragma once
 

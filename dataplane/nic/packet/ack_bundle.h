@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bundles of ACKs (bundled_packets.h): plain ACKs to one peer that are due in one turn.
 #pragma once
 

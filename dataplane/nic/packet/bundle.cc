@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/packet/bundle.h"
 
 #include "dataplane/nic/packet/packet.h"

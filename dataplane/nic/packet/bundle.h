@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Segmentation offload of the in-process wire. While nobody needs packets one by one (impairments,
 // ICRC, an Ethernet port), several packets of one message travel as one buffer, a bundle, and are
 // placed by one copy: what the kernel's loopback does with GSO. They keep their PSNs, and all that

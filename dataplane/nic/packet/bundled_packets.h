@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets of many queue pairs in one buffer: with thousands of queue pairs each message is another
 // one's, and so is each ACK, and a buffer, its headers and their dispatch cost more than what
 // these say. Where bundles may travel (bundle.h), packets of one kind to one peer that leave in one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // On the in-process wire a packet's payload stays where it is, in the memory that its work request
 // names. Such a packet is one mbuf: the headers in its buffer (data_len), and in its private area
 // where the payload lies; pkt_len counts both. DPDK's way, an external buffer in a second mbuf,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packet buffers: pools (rule 33), copies (rule 31), and the in-process wire's way of telling
 // whether a packet ends in an ICRC.
 #include "dataplane/nic/packet/packet.h"

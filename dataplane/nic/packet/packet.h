@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A packet in its buffer: headers, payload, ICRC, copies.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A bounded queue of packet buffers. One thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets are freed: by these functions, for they may have external payload (external_payload.h).
 #pragma once
 

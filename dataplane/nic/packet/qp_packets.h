@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How many packets refer to memory that work requests of one QP name (docs/transport.md rule 32).
 // Packets are freed on any lcore, some after their QP or its NIC: the count lives until nobody
 // needs it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bundles of READ requests (bundled_packets.h): what is asked of one peer in one turn.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bundles of requests (bundled_packets.h): WRITEs, or SENDs, of one packet each whose payload is
 // external.
 #pragma once

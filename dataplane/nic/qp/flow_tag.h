@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The tag that keeps packets of a dead connection from matching a new one (docs/wire.md,
 // "Layers"): the UDP source port's upper bits, a hash of the requester's QPN, the responder's QPN
 // and the requester's starting PSN. The lower bits are free for spraying over paths.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the hardware half knows about one queue pair. Owned by the NIC's lcore alone
 // (docs/transport.md rule 12).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The queue pairs of a NIC by number. A QPN is generation << 16 | index; an index is given out
 // again only when all others have been, with another generation. The NIC's lcore.
 //

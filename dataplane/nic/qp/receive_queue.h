@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Posted receives: found by number in a queue pair's own queue, taken from a shared one as messages
 // arrive, completed in order (docs/transport.md rules 13, 21).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/qp/reorder_buffer.h"
 
 #include <new>

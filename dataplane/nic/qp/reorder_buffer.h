@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receive side of a PSN space, and where packets wait that came before those ahead of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Towards the driver: state into each QpStatus, one meta report per queue pair and turn, wake-ups
 // (docs/transport.md rules 21, 34).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // From a descriptor to packets: headers, and the payload gathered from where the work request says
 // that it lies, without a copy where the port and the memory allow that (rule 31). Both transports
 // send by it.

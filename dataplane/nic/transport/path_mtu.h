@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether a packet is as long as the connection's path MTU wants it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-allreduce: ring all-reduce, broadcast and barrier between several ranks in the way of
 // gloo's ibverbs transport, with every result compared. An unmodified verbs program: it knows
 // nothing of hostnic. Memory is registered for a collective, or a step of it, and given back at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-gloo: gloo's collectives over its ibverbs transport, with every result compared. Built
 // where Debian's libgloo is installed; it knows nothing of hostnic.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The device as one rank has opened it, connected to all other ranks, with its thread for
 // completions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/collectives/peer.h"
 
 #include <arpa/inet.h>

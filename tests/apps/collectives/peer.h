@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A connection to one peer, in the way of gloo's ibverbs transport: buffers are announced by SEND,
 // data comes by RDMA WRITE WITH IMMEDIATE into announced buffers, and one thread takes all
 // completions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the programs with several ranks share: options, ranks as threads or processes, where they
 // meet without the NIC, and a watchdog that says what each rank waits for.
 #pragma once

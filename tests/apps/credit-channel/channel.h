@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One end of an RC connection whose sends wait for credit instead of running into RNR NAKs. An
 // ordinary verbs program's part: libibverbs and nothing else. docs/credit-channel.md walks through.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the devices say about receives that were missing and CQs that were full.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Flow control of one end of an RC connection: how many work requests may be posted, and what the
 // peer has to be told. Arithmetic alone, without verbs; docs/credit-channel.md explains it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the program does over one end of a channel: several threads send messages, and write into
 // the peer's memory and read it back. Every message and every byte of memory is compared.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // credit-channel: messages over RC that never meet a missing receive, and CQs that cannot overflow.
 // Both ends of all channels are in this process, on two devices or on one. An ordinary verbs
 // program: it knows nothing of hostnic. docs/credit-channel.md explains it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/stress/calls.h"
 
 #include <fmt/format.h>

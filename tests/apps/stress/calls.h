@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Calls beside the data path: objects of all kinds that come and go, and calls that must be
 // refused.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Threads that are cancelled while they post, poll, register and create. Of the verbs only those
 // that block are cancellation points: everywhere else the cancellation waits until the verb is
 // over, and what the thread had goes on working in other threads' hands.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all parts of hostnic-stress share: its options, what it counts, and how it gives up.
 #pragma once
 

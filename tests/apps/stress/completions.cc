@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a completion must be, and what must have happened by then.
 #include <fmt/format.h>
 

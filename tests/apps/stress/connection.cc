@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a connection comes and goes.
 #include "tests/apps/stress/connection.h"
 

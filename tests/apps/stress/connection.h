@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A connection: two RC queue pairs of this process, and a record of everything that is outstanding
 // between them. One worker owns it, posts, and makes and unmakes it; any thread that polls one of
 // its completion queues hands completions to it.

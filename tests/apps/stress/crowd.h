@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One connection that many threads use at once, without a lock around what they post: each has a
 // lane of its own, with its own slots and order.
 #pragma once

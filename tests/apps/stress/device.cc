@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An open device and its asynchronous events.
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the kinds share, and the first two: opening at once, registering around each message.
 #include "tests/apps/stress/kinds.h"
 

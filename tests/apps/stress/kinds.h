@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What programs do to a verbs library besides posting, each kind in threads of its own: --kinds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-stress: many threads, many queue pairs, random work, and objects that come and go, with a
 // check of every byte and completion. An unmodified verbs program: it knows nothing of hostnic.
 // Both ends of all connections are in this process, over several contexts of two devices.

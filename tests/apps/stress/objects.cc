@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/stress/objects.h"
 
 #include <fcntl.h>

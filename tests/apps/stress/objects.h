@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Verbs objects that several connections and threads share: each lives until its last user lets go,
 // and must then be destroyable.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Work requests: what is chosen, how it is remembered, how it is posted.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // System calls of other threads into registered buffers, and into what lies beside them on the
 // same pages, while regions come and go there. Registering memory is nobody else's business: each
 // call moves all bytes that it was asked to, and they are the right ones.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One thread's work: its connections, and everything else that it does at random.
 #pragma once
 

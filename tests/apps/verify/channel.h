@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The out-of-band connection of the two sides: a TCP stream or a socket pair.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What memory is expected to hold, without a copy of it: every byte is named by the stream of
 // pseudo-random bytes it came from and its position there. A map of extents then stands for a
 // gigabyte, and the NIC's work is modelled by copying names.

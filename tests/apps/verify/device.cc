@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/verify/device.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The verbs objects that both the workload and the error checks use, with owners.
 #pragma once
 

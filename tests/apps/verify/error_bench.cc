@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/verify/error_bench.h"
 
 #include <fcntl.h>

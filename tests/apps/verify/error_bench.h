@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the error checks share: a connected pair of QPs for each case, and the steps of a case.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the library must refuse by itself: queues that are full, arguments out of range, objects in
 // use, and QP state changes that the verbs don't allow.
 #include <fmt/format.h>

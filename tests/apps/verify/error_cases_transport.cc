@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the two ends must report when a request can't be carried out: keys, bounds, lengths, and
 // peers that don't answer.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows of side 1, through which side 0 writes until it may not any more.
 #include <cerrno>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One QP during a round, from its two ends: what this side posts (Requester) and what the peer's
 // requests do here (Responder). Neither waits; the session drives both.
 #pragma once

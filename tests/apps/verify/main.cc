@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-verify: two processes move random data between RC queue pairs and check every byte and
 // every completion. An unmodified verbs program: it knows nothing of hostnic.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory of the kinds that verbs programs register, each with guard bytes around it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/verify/options.h"
 
 #include <fmt/format.h>

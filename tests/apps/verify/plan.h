@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The plan of a round: what each side will post, drawn from the seed alone, so that both sides
 // know what each byte of both memories must be afterwards.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The registered memory of this side with what it must contain, and the other side's as seen from
 // here.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Seeded randomness of the workload: both sides draw the same numbers from the same seed.
 #pragma once
 

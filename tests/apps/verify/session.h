@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One side of the whole workload: its queues, the rounds, and the polling of completions.
 #pragma once
 

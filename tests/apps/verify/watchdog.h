@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ends the process with a message instead of letting it hang.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // On-demand regions and advice about them, at the verbs' edge.
 #include "tests/unit/abi/testing.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Refused connects inside a lab: who is waited for, and for how long in all.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UD in the verbs' words: address handles, where sends go, and the way back; and what each type of
 // queue pair may post.
 #include <arpa/inet.h>

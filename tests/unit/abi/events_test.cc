@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion events and async events: delivery, acknowledgement, destruction meanwhile.
 #include <fcntl.h>
 #include <poll.h>

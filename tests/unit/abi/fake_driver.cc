@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/unit/abi/fake_driver.h"
 
 #include <cerrno>

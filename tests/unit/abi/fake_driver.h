@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A driver without a NIC, for tests of the ABI layer: two devices; every SEND goes to the receive
 // queue of the QP numbered dest_qpn in the same context, and everything completes inside post_send.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is read of libraries before they are loaded, above all of damaged ones.
 #include "verbs-shim/elf/library_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The built library: which symbols it shows under which versions, and what its hooks do in a
 // process that is preloaded with it. $HOSTNIC_VERBS_LIBRARY is its path; main() starts itself again
 // with it in LD_PRELOAD.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Verbs that the headers here do not have: called as a program built with newer ones does.
 #include "tests/unit/abi/testing.h"
 #include "verbs-shim/abi/objects.h"

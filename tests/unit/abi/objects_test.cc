@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Devices and objects: what can be created, what is refused, what keeps what alive.
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Posting by list and by builder, polling plain and extended.
 #include <arpa/inet.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Shared receive queues as programs see them: attributes, what is refused, what keeps what alive,
 // events.
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A fixture with an open device on the fake driver, and the objects that most tests need.
 #pragma once
 

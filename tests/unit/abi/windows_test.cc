@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows at the verbs' edge: handles, keys, and what a bind hands to the driver.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hostnic preloads a command with, and what it reads from the command's file for that.
 #include <elf.h>
 #include <gtest/gtest.h>

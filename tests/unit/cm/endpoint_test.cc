@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two ends of communication management on virtual time, with a network between them that loses,
 // repeats and reorders, and sides that die in each state.
 #include "protocol/cm/endpoint.h"

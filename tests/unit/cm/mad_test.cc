@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Communication management's messages: each field at its place, and frames that a Linux kernel sent
 // come apart and together again byte for byte.
 #include "protocol/cm/mad.h"

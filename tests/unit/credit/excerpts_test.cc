@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/credit-channel.md quotes the program: what it quotes is there, line by line.
 #include <gtest/gtest.h>
 

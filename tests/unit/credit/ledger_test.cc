@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The credit ledger of tests/apps/credit-channel: its arithmetic, and two of them against each
 // other over a network that delays as it likes.
 #include <gtest/gtest.h>

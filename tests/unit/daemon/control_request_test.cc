@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Requests on the control socket: what is right passes unchanged, everything else is refused with a
 // line, before anything is done with it.
 #include "dataplane/daemon/control_request.h"

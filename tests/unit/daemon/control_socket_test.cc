@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The listening socket: who may replace what, and that nothing is left behind.
 #include "protocol/hostif/control_socket.h"
 

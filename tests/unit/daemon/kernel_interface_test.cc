@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What hostnicd asks of the kernel's interfaces, on the loopback interface.
 #include "dataplane/daemon/kernel_interface.h"
 

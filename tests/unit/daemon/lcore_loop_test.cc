@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The lcore loop: tasks, sleeping, and that no wake-up is ever lost.
 #include "dataplane/daemon/lcore_loop.h"
 

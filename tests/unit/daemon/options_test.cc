@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's command line, EAL's arguments made of it, and the command registry.
 #include "dataplane/daemon/options.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One queue pair of the driver half on a fake NIC, for each path MTU.
 #pragma once
 

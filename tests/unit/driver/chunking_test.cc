@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How work requests become descriptors: every byte once, every PSN once, at all alignments of
 // message and scatter list against every path MTU.
 #include <cerrno>

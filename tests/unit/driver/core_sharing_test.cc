@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Pollers and the lcore share few cores.
 #include "verbs-shim/driver/core_sharing.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Completion queues: order, overflow, arming, resizing, and the send queue slots that polling
 // frees.
 #include "verbs-shim/driver/cq.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The state SQD: requests that were begun are finished, the others wait, and the program is told
 // when the first are done.
 #include "tests/unit/driver/bench.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The NIC's end of a client segment for tests of the driver half: answers commands, takes
 // descriptors apart as a NIC would, and says in statuses what the test wants said.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How much of the posted work is handed to the NIC at a time: windows, the bound on what waits
 // there, and when an ACK is asked for.
 #include "tests/unit/driver/bench.h"

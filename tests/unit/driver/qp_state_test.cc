@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The state machine of ibv_modify_qp against the verbs specification's table, written out a second
 // time here.
 #include "verbs-shim/driver/qp_state.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One queue pair's answers to what its NIC reports: resends, limits, failures, completions, on a
 // NIC that only takes descriptors apart.
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which memory a device still reaches: hostnicd is told of no other that goes.
 #include "verbs-shim/driver/registered_ranges.h"
 

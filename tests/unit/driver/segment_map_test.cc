@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The arena: what is allocated is zero, what is not written costs nothing, what is released is
 // given back, and as much is there as a device promises.
 #include "verbs-shim/driver/segment_map.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rings between two processes: bounds, wrap, all-or-nothing, and a peer that lies about its
 // position.
 #include "protocol/hostif/ring.h"

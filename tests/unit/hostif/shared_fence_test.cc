@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/hostif/shared_fence.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/hostif/yield_cost.h"
 
 #include <gtest/gtest.h>

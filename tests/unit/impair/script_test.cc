@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which packets the selectors and scripts of impairments choose.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What comes out of the stage, when, and in which order.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets for tests of the impairment stage: numbered, and each must leave the stage exactly once.
 #pragma once
 

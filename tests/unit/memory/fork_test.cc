@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Fork: the child gets the bytes as they were, the parent's registration is none the worse.
 #include <pthread.h>
 #include <spawn.h>

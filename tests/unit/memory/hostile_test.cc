@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's side against clients that lie, truncate, and disappear.
 #include <fcntl.h>
 

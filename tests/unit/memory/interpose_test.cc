@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Programs that unmap, replace, move or discard memory while it is registered.
 
 // The interposers themselves, which are in no dependency: otherwise only the preloaded library has

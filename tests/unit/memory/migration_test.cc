@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Migration while other threads write to the memory, first-touch it, and hand it to system calls.
 #include <fcntl.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // On-demand registrations: what is mapped there may change at any time, and counts as it is when
 // the NIC gets there.
 #include "tests/unit/memory/testing.h"

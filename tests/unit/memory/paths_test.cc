@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which way each kind of memory is reached, and that the bytes are right both ways.
 #include <fcntl.h>
 #include <sys/shm.h>

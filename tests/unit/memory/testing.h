@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Both halves of memory registration in one process: what the shim registers, a ClientMemory maps
 // as hostnicd would.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory that is unmapped while it is registered, by ways that no interposer sees, and that others
 // use while it is registered.
 #include <fcntl.h>

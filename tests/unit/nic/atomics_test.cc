@@ -1,4 +1,7 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Atomics on all kinds of memory, alone and from two lcores at once (docs/transport.md rule 19).
+#include "dataplane/nic/memory/atomics.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/nic/memory/atomics.h"
 #include "protocol/hostif/descriptors.h"
 
 namespace hostnic {

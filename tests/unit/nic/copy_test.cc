@@ -1,4 +1,7 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Copies into and out of memory that programs watch (docs/transport.md rule 11).
+#include "dataplane/nic/memory/copy.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -6,8 +9,6 @@
 #include <array>
 #include <thread>
 #include <vector>
-
-#include "dataplane/nic/memory/copy.h"
 
 namespace hostnic {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The NIC's small tables: neighbours, multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // 24-bit PSNs and 32-bit receive SNs as serial numbers, above all where they wrap.
 #include "protocol/psn.h"
 

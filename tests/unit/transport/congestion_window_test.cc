@@ -1,7 +1,6 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The congestion window follows marks and grown round trips, not losses (docs/transport.md rule
 // 27).
-#include <gtest/gtest.h>
-
 #include "protocol/transport/congestion_window.h"
 
 #include <gtest/gtest.h>

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which bytes newer PSNs have written, against a map of single bytes.
+#include "protocol/transport/early_writes.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <utility>
-
-#include "protocol/transport/early_writes.h"
 
 namespace hostnic {
 namespace {

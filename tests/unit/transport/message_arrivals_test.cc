@@ -1,7 +1,6 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Receiving under the whole-message policy: all packets of a message in one attempt, or none
 // (docs/transport.md rule 30).
-#include <gtest/gtest.h>
-
 #include "protocol/transport/message_arrivals.h"
 
 #include <gtest/gtest.h>

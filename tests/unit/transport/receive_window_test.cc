@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receiver's window against a reference that keeps one flag per PSN.
 #include "protocol/transport/receive_window.h"
 

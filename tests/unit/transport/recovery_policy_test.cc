@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What counts as lost, and what goes again with it, under go-back-N and whole messages (rule 30).
 #include "tests/unit/transport/send_tracker_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sender's view of a network that reorders: how late is lost, and what is still on its way.
 #include <gtest/gtest.h>
 

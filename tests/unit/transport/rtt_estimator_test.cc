@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The smoothed round trip time.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A tracker, and what is asked of it in several places.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sender's view: what counts as lost, when, and what an ACK may change.
 #include <random>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Each protocol header by itself: its bytes as the specification draws them, the way back, every
 // shorter length, and its printer.
 #include <gtest/gtest.h>

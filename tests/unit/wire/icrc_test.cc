@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ICRC against packets of other implementations, against its own definition bit by bit, and the
 // in-place variant against the reference.
 #include "protocol/wire/icrc.h"

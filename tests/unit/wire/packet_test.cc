@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whole packets: build() and parse() are inverses for every opcode, the bytes are those of the
 // specification, and parse() accepts nothing whose lengths or values contradict each other.
 #include <gtest/gtest.h>

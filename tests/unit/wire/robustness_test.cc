@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // parse() against damaged packets: it never reads outside the packet (AddressSanitizer watches),
 // and what it accepts is what the bytes say.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Packets for the wire tests and the fuzzer: one distinctive sample per opcode, whole frames around
 // them, and the comparison of two frames apart from what nobody reads.
 #pragma once

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Segment trains: whatever bytes come, DeltaParser says what parse() says, and step() makes what
 // build() makes.
+#include "protocol/wire/segment_train.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <initializer_list>
 #include <vector>
 
-#include "protocol/wire/segment_train.h"
 #include "tests/unit/wire/samples.h"
 
 namespace hostnic::wire {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/hostnic/acknowledge.h"
 
 #include <utility>

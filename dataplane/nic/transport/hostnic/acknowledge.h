@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ACKs, NAKs and credit: one per queue pair and burst (docs/transport.md rules 14, 15, 20).
 //
 // The NIC's lcore.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs whose windows can advance further, in the next turn: a turn passes a bounded number
 // of PSNs of each (rule 8).
 #pragma once

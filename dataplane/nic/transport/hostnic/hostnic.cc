@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/hostnic/hostnic.h"
 
 #include <rte_mbuf.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The native transport (docs/transport.md), as the NIC does it: RC packets that arrive in any
 // order, and what RC work requests become. What a transport must do is in transport/transport.h.
 //

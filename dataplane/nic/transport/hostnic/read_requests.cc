@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // READ requests, one behind the other in a client's ring: where bundles travel (bundle.h) those to
 // one peer share buffers, whichever queue pairs' they are.
 #include "dataplane/nic/transport/hostnic/request_sender.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // READs and atomics at their target: answered by the NIC from the mapped memory, without the
 // target's process (rules 1, 16..19).
 //

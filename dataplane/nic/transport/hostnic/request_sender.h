@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Descriptors of RC become packets: one by one, in trains and bundles where the payload stays where
 // it is, and messages of one packet many at a time (single_packet_sends.cc, read_requests.cc).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What comes back to the requester: ACKs (into the QpStatus, for the driver to act on) and READ or
 // atomic answers, which are placed here; and what has to be known of requests that have left.
 //

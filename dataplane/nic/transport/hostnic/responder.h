@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A request arrives at the responder: checked where it is the expected one, placed in any order,
 // executed and completed in PSN order (docs/transport.md rules 5..13, 16, 19, 28).
 //
@@ -137,8 +138,8 @@ class Responder {
   ReceiveWindow& window = qp.requests.window;
   // What the first packet in RTR causes is the packet's business.
   const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
-  if (!quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p) ||
-      window.has_hole() || window.classify(p.psn) != ReceiveWindow::Place::kExpected)
+  if (!quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p) || window.has_hole() ||
+      window.classify(p.psn) != ReceiveWindow::Place::kExpected)
     return false;
   if (!place_write(qp, p, payload) &&
       execute(qp, p, payload, /*ahead=*/false).kind != RequestResult::kDone)

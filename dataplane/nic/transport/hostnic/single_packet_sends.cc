@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages of one packet each, one behind the other in a client's ring: what costs as much for each
 // of them as for the first is done once, for all of them or for all of a queue pair (its context,
 // flow, headers, telling the driver).

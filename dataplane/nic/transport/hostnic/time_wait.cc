@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/hostnic/time_wait.h"
 
 #include "dataplane/nic/qp/flow_tag.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Connections in time-wait: they ended here while the peer may still wait for an ACK.
 //
 // The last ACK of a connection can be lost like any packet, and its queue pair is often gone a

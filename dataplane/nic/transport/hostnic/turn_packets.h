@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What packets of bundles are for a turn's budget: they cost little but their bytes' copy.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UD multicast (rule 36). A group is an IPv4 address of 224.0.0.0/4, and only the NICs that have
 // members of it know that it exists. A datagram to it goes to everybody on the wire, as one frame
 // on Ethernet and as a copy for each NIC on the in-process wire, and back to members on its own

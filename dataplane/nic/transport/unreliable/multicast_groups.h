@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which queue pairs of a NIC are members of which multicast groups. Bounded; owned by the NIC's
 // lcore alone.
 #pragma once

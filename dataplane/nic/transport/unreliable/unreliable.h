@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // UC and UD in both directions (docs/transport.md rule 36): standard opcodes, no acknowledgement,
 // no retransmission. A sender is done when the packet has left; what a receiver can't use it drops
 // and counts.

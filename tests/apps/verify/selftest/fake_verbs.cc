@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/verify/selftest/fake_verbs.h"
 
 #include <infiniband/verbs.h>

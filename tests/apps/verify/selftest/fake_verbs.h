@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A perfect NIC in one process, in place of libibverbs, and ways to spoil it: what hostnic-verify
 // must accept, and what it must find.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // hostnic-verify against a NIC that is right, and against NICs that each do one thing wrong.
 #include <gtest/gtest.h>
 #include <sys/socket.h>

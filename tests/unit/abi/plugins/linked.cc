@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A library that is linked to libibverbs. Which definitions it was bound to, abi_library_test.cc
 // asks.
 #include <infiniband/verbs.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A library that is linked to nothing of verbs, and looks them up itself.
 #include <dlfcn.h>
 

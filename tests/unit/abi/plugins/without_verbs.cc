@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A library that has nothing to do with verbs.
 #include <cstdlib>
 
