@@ -75,6 +75,11 @@ struct NicShard {
   QpContext* train_qp = nullptr;
   bool answers_first = false;
 
+  // Calls visit(transport) with that of the queue pair.
+  template <class Visit>
+  auto with_transport(const QpContext& qp, Visit&& visit) {
+    return transport_of(qp.type) == TransportKind::kHostnic ? visit(hostnic) : visit(unreliable);
+  }
   uint32_t turn(TimeNs now_ns);
 
   // receive.cc

@@ -171,13 +171,11 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.takes_receives = qp.comm_established = false;
   qp.fatal = false;
   qp.send_failed = false;
-  hostnic.connect(qp);
   qp.incoming_request_tag = make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
   qp.incoming_response_tag = 0;
   qp.neighbour = -1;
   qp.flows_made_for = 0;
-  qp.message = {};
-  qp.message.expected = Psn(qp.rq_psn);
+  with_transport(qp, [&](auto& transport) { transport.connect(qp); });
   if (!has_path) return 0;
   Path path;
   if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, path); error != 0) return error;
@@ -200,7 +198,7 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
 // Nothing in the NIC's queues belongs to the QP any more: what waited or was half-sent is dropped,
 // lists forget it. Its connection is over; the peer may not know yet.
 void NicShard::quiesce_qp(QpContext& qp) {
-  hostnic.quiesce(qp);
+  with_transport(qp, [&](auto& transport) { transport.quiesce(qp); });
   train_qp = nullptr;
   reports.forget(qp);
   for (ClientState* client : clients.served()) {

@@ -116,7 +116,7 @@ bool NicShard::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
   } else if (!opcode_fits_service(*qp, p)) {
     shared.counters.add(Counter::rx_wrong_service);
   } else if (qp->type == QpType::kUd) {
-    unreliable.receive_datagram(*qp, p, packet);
+    unreliable.receive(*qp, p, packet);
   } else if (!from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
   } else if (qp->type == QpType::kUc) {

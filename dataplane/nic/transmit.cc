@@ -76,19 +76,21 @@ uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, 
       }
     }
     QpContext* qp = qps.find(progress.descriptor.qpn);
-    const bool reliable = qp != nullptr && qp->type == QpType::kRc;
-    if (reliable) {
-      const uint32_t several = hostnic.sender.send_several(*qp, progress, budget - done);
-      done += several;
-      if (several != 0) continue;
-    }
-    ++done;
-    bool blocked = false;
-    if (qp == nullptr || !(reliable ? hostnic.sender.send_one(*qp, progress, blocked)
-                                    : unreliable.send_one(*qp, progress, blocked))) {
-      if (blocked) break;
+    if (qp == nullptr) {
+      ++done;
       progress.active = false;
+      continue;
     }
+    const bool goes_on = with_transport(*qp, [&](auto& transport) {
+      const uint32_t several = transport.send_several(*qp, progress, budget - done);
+      done += several;
+      if (several != 0) return true;
+      ++done;
+      bool blocked = false;
+      if (!transport.send_one(*qp, progress, blocked) && !blocked) progress.active = false;
+      return !blocked;
+    });
+    if (!goes_on) break;
   }
   return done;
 }
@@ -126,10 +128,8 @@ bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
   const SendDescriptor& d = progress.descriptor;
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;
   if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
-  if (qp.type != QpType::kRc && !unreliable.may_send(qp, d)) return false;
-  if (is_read_or_atomic(d.op)) {
-    hostnic.requester.begin_pull(qp, d);
-  } else if ((d.flags & kSendInline) == 0) {
+  if (!with_transport(qp, [&](auto& transport) { return transport.start(qp, d); })) return false;
+  if (!is_read_or_atomic(d.op) && (d.flags & kSendInline) == 0) {
     progress.sge_count = d.sge_count;
     if (d.sge_count != 0) progress.sges[0] = d.sge0;
     if (d.sge_count > 1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A connection whose receiver has gone: what had arrived is acknowledged all the same
-// (dataplane/nic/time_wait.h), and nothing else.
+// (dataplane/nic/transport/hostnic/time_wait.h), and nothing else.
 #include "dataplane/nic/transport/hostnic/time_wait.h"
 
 #include <gtest/gtest.h>

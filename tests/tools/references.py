@@ -144,7 +144,7 @@ class Repository:
 
     def __init__(self):
         self.files = tracked_files()
-        # Every file by its path and by each end of that: nic/copy.h is dataplane/nic/copy.h.
+        # Every file by its path and by each end of that: nic/nic.h is dataplane/nic/nic.h.
         self.ends = {"/".join(parts[i:]) for path in self.files
                      for parts in [path.split("/")] for i in range(len(parts))}
         self.headings = {path: self.headings_of(path) for path in self.files

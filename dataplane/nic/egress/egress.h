@@ -152,7 +152,7 @@ class Egress {
     emit(packet, bundle.peer());
   }
   // `count` packets, at least one and at most train_room(), like `p`, which is the first of them
-  // and then the last (segment_trains.cc).
+  // and then the last.
   bool emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
                   const MappedPayload& payload, uint32_t count);
   // `first` and so many packets behind it, in one buffer.

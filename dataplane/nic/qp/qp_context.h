@@ -54,7 +54,7 @@ enum class QpPart : uint8_t { kSends, kReceives, kAnswers };
 
 // With thousands of queue pairs each packet finds another one's context in no cache near, so what
 // most packets need lies together: three lines for a packet that leaves and its ACK, three for one
-// that arrives (and the receives, if it takes one). context_prefetch.h asks for them.
+// that arrives (and the receives, if it takes one). QpDirectory::prefetch() asks for them.
 struct alignas(kCacheLineBytes) QpContext {
   // For each packet, either way.
   uint32_t qpn = 0;

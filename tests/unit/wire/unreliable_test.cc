@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // UC's and UD's packets: the standard's bytes. (What holds for every opcode is in
-// wire_packet_test.cc.)
+// packet_test.cc.)
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -27,6 +27,7 @@
 #include "dataplane/nic/transport/hostnic/responder.h"
 #include "dataplane/nic/transport/hostnic/time_wait.h"
 #include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/transport.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -55,11 +56,19 @@ struct HostnicTransport {
       responder.receive(qp, p, packet);
     }
   }
+  bool start(QpContext& qp, const SendDescriptor& d) {
+    if (is_read_or_atomic(d.op)) requester.begin_pull(qp, d);
+    return true;
+  }
+  uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
+    return sender.send_several(qp, progress, budget);
+  }
+  bool send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
+    return sender.send_one(qp, progress, blocked);
+  }
   // Windows that a turn's budget stopped go on. Returns how many.
   uint32_t advance_windows();
-  // RESET or INIT to RTR: everything about the connection starts anew.
   void connect(QpContext& qp);
-  // Nothing here belongs to the queue pair any more.
   void quiesce(QpContext& qp);
   // Whether something is to be done in the next turn, whatever arrives.
   bool any_work() const { return acks.any_owed() || !advance_list.empty() || reads.waiting() != 0; }
@@ -75,5 +84,6 @@ struct HostnicTransport {
   Requester requester;
   RequestSender sender;
 };
+static_assert(NicTransport<HostnicTransport>);
 
 }  // namespace hostnic

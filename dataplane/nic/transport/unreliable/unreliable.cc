@@ -101,7 +101,7 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   return false;
 }
 
-void UnreliableTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+void UnreliableTransport::receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.fatal) return;
   if (qp.state == QpState::kRtr && !qp.comm_established) {
     qp.comm_established = true;
@@ -233,7 +233,7 @@ void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p,
 // ---- sending
 
 // Descriptors come in PSN order and once; after an error those that were under way are discarded.
-bool UnreliableTransport::may_send(const QpContext& qp, const SendDescriptor& d) const {
+bool UnreliableTransport::start(const QpContext& qp, const SendDescriptor& d) const {
   if (d.op > SendOp::kSendImm || Psn(d.psn) != qp.transmitted) return false;
   if (qp.type == QpType::kUc) return true;
   const bool whole = (d.flags & (kSendCont | kSendMore)) == 0;

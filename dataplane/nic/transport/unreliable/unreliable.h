@@ -20,6 +20,7 @@
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/transport.h"
 #include "dataplane/nic/transport/unreliable/multicast_groups.h"
 #include "protocol/wire/packet.h"
 
@@ -45,23 +46,36 @@ class UnreliableTransport {
         reports_(parts.reports),
         counters_(parts.counters) {}
 
-  // -- UC and UD packets that have arrived.
-  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // -- Packets that have arrived.
+  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+    if (qp.type == QpType::kUd)
+      receive_datagram(qp, p, packet);
+    else
+      receive_in_order(qp, p, packet);
+  }
   void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
                           rte_mbuf* packet);
 
   // -- Sending.
   // Descriptors come in PSN order and once; after an error those that were under way are discarded.
-  bool may_send(const QpContext& qp, const SendDescriptor& d) const;
-  // False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
+  bool start(const QpContext& qp, const SendDescriptor& d) const;
+  // Packets leave one by one.
+  static uint32_t send_several(const QpContext&, const SendProgress&, uint32_t) { return 0; }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
   // SQE to RTS.
   void restart(QpContext& qp, Psn next);
 
+  static void connect(QpContext& qp) {
+    qp.message = {};
+    qp.message.expected = Psn(qp.rq_psn);
+  }
+  static void quiesce(const QpContext&) {}
+
   MulticastGroups& groups() { return groups_; }
 
  private:
+  void receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool follow_message(QpContext& qp, const wire::Packet& p);
   void lose_message(QpContext& qp);
   bool place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
@@ -86,5 +100,6 @@ class UnreliableTransport {
   Counters& counters_;
   MulticastGroups groups_;
 };
+static_assert(NicTransport<UnreliableTransport>);
 
 }  // namespace hostnic

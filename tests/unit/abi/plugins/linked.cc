@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A library that is linked to libibverbs. Which definitions it was bound to, abi_library_test.cc
+// A library that is linked to libibverbs. Which definitions it was bound to, library_test.cc
 // asks.
 #include <infiniband/verbs.h>
 

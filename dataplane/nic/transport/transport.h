@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a transport is to the NIC: how the packets of a queue pair are taken, and what its work
+// requests become. hostnic/ is the native one (docs/transport.md), for RC; unreliable/ are UC and
+// UD, as the standard has them.
+//
+// A transport owns its lists, and its part of QpContext. It is handed the parts below it (egress,
+// placement, receive queues, reorder buffers, reports), and is called by dispatch alone; egress
+// never calls one. Calls are resolved when compiled: no virtual function, no std::function per
+// packet.
+//
+// Who adds one touches:
+//   protocol/wire/opcode.h                 its opcodes, if they are not there
+//   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
+//   transport/NAME/, with a meson.build    the transport; qp/qp_context.h: what it keeps per QP
+//   transport/transport.h                  TransportKind, transport_of()
+//   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
+//   receive.cc                             which of its packets need more than receive()
+//   verbs-shim/driver/                     the other half: qp_issue.cc, qp_reports.cc
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <concepts>
+#include <cstdint>
+
+#include "dataplane/nic/client/client_state.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "protocol/hostif/descriptors.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+enum class TransportKind : uint8_t { kHostnic, kUnreliable };
+
+constexpr TransportKind transport_of(QpType type) {
+  return type == QpType::kRc ? TransportKind::kHostnic : TransportKind::kUnreliable;
+}
+
+template <class T>
+concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& p, rte_mbuf* packet,
+                                SendProgress& progress, const SendDescriptor& d, uint32_t budget,
+                                bool& blocked) {
+  // A packet of the queue pair's connection, whose service its opcode is of. The buffer stays
+  // the caller's.
+  transport.receive(qp, p, packet);
+  // A descriptor has been taken. False: the queue pair may not send it; it is discarded.
+  { transport.start(qp, d) } -> std::same_as<bool>;
+  // The next packets of the descriptor, more than one of them. Returns what of the budget they
+  // took, 0 where nothing of that kind comes next.
+  { transport.send_several(qp, progress, budget) } -> std::same_as<uint32_t>;
+  // The next packet. False: the descriptor is finished (or failed), or `blocked` by the port or
+  // missing buffers.
+  { transport.send_one(qp, progress, blocked) } -> std::same_as<bool>;
+  // RESET or INIT to RTR: the connection starts anew. What all transports have is set.
+  transport.connect(qp);
+  // The connection is over: nothing of the queue pair is left in the transport's lists.
+  transport.quiesce(qp);
+};
+
+}  // namespace hostnic
