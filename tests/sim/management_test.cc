@@ -11,7 +11,7 @@ namespace {
 
 class Management : public testing::Test {
  protected:
-  void start(WorldSettings settings) {
+  void start(const WorldSettings& settings) {
     world = std::make_unique<World>(settings);
     for (uint32_t i = 0; i < 2; ++i) {
       queues.push_back(std::make_unique<ManagementQueue>());
