@@ -115,11 +115,9 @@ bool NicShard::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
       shared.counters.add(Counter::rx_unknown_qp);
   } else if (!opcode_fits_service(*qp, p)) {
     shared.counters.add(Counter::rx_wrong_service);
-  } else if (qp->type == QpType::kUd) {
-    unreliable.receive(*qp, p, packet);
-  } else if (!from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
+  } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
-  } else if (qp->type == QpType::kUc) {
+  } else if (transport_of(qp->type) == TransportKind::kUnreliable) {
     unreliable.receive(*qp, p, packet);
   } else if (p.opcode == wire::Opcode::kAck) {
     hostnic.requester.receive_ack(*qp, p.sack, p.aeth, p.sack_words);

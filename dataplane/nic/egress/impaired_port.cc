@@ -137,12 +137,12 @@ uint16_t ImpairedPort::receive_impaired(uint16_t queue, rte_mbuf** packets, uint
 
 // ---- sending
 
-bool ImpairedPort::send(uint16_t peer) {
+bool ImpairedPort::send(size_t peer) {
   Departures& to = departures_[peer];
   uint32_t sent = 0;
   while (sent < to.count) {
-    const uint16_t n =
-        port_.transmit(peer, to.packets.data() + sent, static_cast<uint16_t>(to.count - sent));
+    const uint16_t n = port_.transmit(static_cast<uint16_t>(peer), to.packets.data() + sent,
+                                      static_cast<uint16_t>(to.count - sent));
     if (n == 0) break;
     sent += n;
   }
@@ -151,7 +151,7 @@ bool ImpairedPort::send(uint16_t peer) {
   return to.count == 0;
 }
 
-bool ImpairedPort::has_room(uint16_t peer) {
+bool ImpairedPort::has_room(size_t peer) {
   if (departures_[peer].full()) send(peer);
   return !departures_[peer].full();
 }
@@ -181,7 +181,7 @@ void ImpairedPort::send_due() {
   std::array<void*, kBurst> due;
   for (;;) {
     size_t room = due.size();
-    for (uint16_t peer = 0; peer < departures_.size(); ++peer) {
+    for (size_t peer = 0; peer < departures_.size(); ++peer) {
       if (departures_[peer].count >= kBurst) send(peer);
       room = std::min<size_t>(room, departures_[peer].packets.size() - departures_[peer].count);
     }
@@ -196,7 +196,7 @@ void ImpairedPort::send_due() {
     if (count == 0) break;
   }
   bool empty = tx_stage_ == nullptr && released_.empty();
-  for (uint16_t peer = 0; peer < departures_.size(); ++peer)
+  for (size_t peer = 0; peer < departures_.size(); ++peer)
     if (departures_[peer].count != 0 && !send(peer)) empty = false;
   if (empty) departures_.clear();
 }

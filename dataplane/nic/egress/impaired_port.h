@@ -90,9 +90,9 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   void take_apart(rte_mbuf* bundle);
   void arrive(rte_mbuf* packet);
   uint16_t transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count);
-  bool has_room(uint16_t peer);
+  bool has_room(size_t peer);
   void depart(rte_mbuf* packet);
-  bool send(uint16_t peer);
+  bool send(size_t peer);
   void send_due();
   impair::PacketInfo describe(impair::Direction direction, rte_mbuf* packet) const;
 
