@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The ports around a port: what a NIC sends to itself, and impairments. Without a NIC.
+#include <gtest/gtest.h>
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <vector>
+
+#include "dataplane/nic/egress/impaired_port.h"
+#include "dataplane/nic/egress/loopback_port.h"
+#include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
+#include "protocol/impair/spec.h"
+#include "tests/support/test_eal.h"
+
+namespace hostnic {
+namespace {
+
+using impair::Direction;
+
+constexpr Ipv4Address kOwn{0x0a000001}, kOther{0x0a000002};
+
+// Gives what is put into it, takes as much as it has room for.
+class PipePort final : public Port {
+ public:
+  void clear() {
+    for (auto* packets : {&arriving, &sent}) {
+      for (rte_mbuf* packet : *packets) release_packet(packet);
+      packets->clear();
+    }
+  }
+  PortCapabilities capabilities() const override { return can; }
+  uint16_t receive(uint16_t, rte_mbuf** packets, uint16_t max) override {
+    uint16_t count = 0;
+    for (; count < max && !arriving.empty(); ++count) {
+      packets[count] = arriving.front();
+      arriving.pop_front();
+    }
+    return count;
+  }
+  uint16_t transmit(uint16_t, rte_mbuf** packets, uint16_t count) override {
+    uint16_t n = 0;
+    for (; n < count && sent.size() < room; ++n) sent.push_back(packets[n]);
+    return n;
+  }
+  int peer_of(uint32_t ip) const override { return ip == raw(kOther) ? 1 : -1; }
+  int peers() const override { return 2; }
+  bool backlog() const override { return false; }
+  std::string describe() const override { return "pipe"; }
+
+  std::deque<rte_mbuf*> arriving, sent;
+  size_t room = SIZE_MAX;
+  PortCapabilities can{.needs_icrc = false,
+                       .needs_arp = false,
+                       .allows_external_payload = true,
+                       .carries_bundles = true};
+};
+
+class Ports : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static const TestEal eal("unit-nic");
+    ASSERT_TRUE(eal);
+    pools_ = create_mbuf_pools("ports_test", 4096, 0.1, 0);
+    ASSERT_NE(pools_.header, nullptr);
+  }
+  static void TearDownTestSuite() { free_mbuf_pools(pools_); }
+  // All buffers come back.
+  void TearDown() override {
+    pipe_.clear();
+    EXPECT_EQ(rte_mempool_in_use_count(pools_.header), 0u);
+    EXPECT_EQ(rte_mempool_in_use_count(pools_.copies), 0u);
+  }
+
+  static wire::FlowTemplate flow() {
+    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, kOther, kOwn, 0xc000, 0,
+                                    64);
+  }
+  // A WRITE with so many bytes of payload that lies elsewhere.
+  rte_mbuf* make_packet(uint32_t psn, uint16_t payload_bytes = 64) {
+    wire::Packet p;
+    p.opcode = wire::Opcode::kWriteOnly;
+    p.dest_qpn = Qpn{0x10010};
+    p.psn = Psn(psn);
+    p.payload_bytes = payload_bytes;
+    p.reth = {0, 1, payload_bytes};
+    rte_mbuf* packet = rte_pktmbuf_alloc(pools_.header);
+    const size_t header_bytes = wire::build(
+        flow(), p, false, {}, {rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes});
+    references_.acquire(region_, *packets_.count(), 1);
+    attach_payload(*packet, header_bytes, payload_bytes,
+                   {memory_.data(), &region_, packets_.count()});
+    return packet;
+  }
+  rte_mbuf* make_bundle_of(uint32_t psn, uint32_t count) {
+    rte_mbuf* packet = make_packet(psn);
+    make_bundle(*packet, count - 1,
+                {.payload_bytes = 64, .more = false, .ack_request = true, .solicited = false});
+    return packet;
+  }
+  static uint32_t psn_of(rte_mbuf* packet) { return valid_headers(packet).psn.value(); }
+  std::vector<uint32_t> receive_psns(Port& port) {
+    std::vector<uint32_t> psns;
+    rte_mbuf* burst[kBurst];
+    while (const uint16_t count = port.receive(0, burst, kBurst)) {
+      for (uint16_t i = 0; i < count; ++i) {
+        psns.push_back(psn_of(burst[i]));
+        release_packet(burst[i], references_);
+      }
+    }
+    references_.flush();
+    return psns;
+  }
+  void set(Direction direction, const char* text) {
+    impair::Spec spec;
+    if (*text != '\0') {
+      const auto parsed = impair::parse_spec(text);
+      ASSERT_TRUE(parsed.has_value()) << text;
+      spec = *parsed;
+    }
+    port_.set(direction, spec, 7);
+  }
+
+  static inline MbufPools pools_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(65536);
+  MemoryRegionEntry region_;
+  QpPackets packets_;
+  PayloadReferences references_;
+  Counters counters_;
+  PipePort pipe_;
+  LoopbackPort loopback_{pipe_, kOwn, counters_};
+  ImpairedPort port_{loopback_, pools_, references_, counters_};
+};
+
+TEST_F(Ports, WhatANicSendsToItselfComesBackAndIsCounted) {
+  EXPECT_EQ(loopback_.peer_of(raw(kOwn)), kLoopbackPeer);
+  EXPECT_EQ(loopback_.peer_of(raw(kOther)), 1);
+  rte_mbuf* packet = make_packet(1);
+  ASSERT_EQ(loopback_.transmit(kLoopbackPeer, &packet, 1), 1);
+  EXPECT_TRUE(pipe_.sent.empty());
+  EXPECT_EQ(loopback_.waiting(), 1u);
+  EXPECT_EQ(receive_psns(loopback_), std::vector<uint32_t>{1});
+  EXPECT_EQ(counters_.get(Counter::tx_packets), 1u);
+  EXPECT_EQ(counters_.get(Counter::rx_packets), 1u);
+  EXPECT_EQ(counters_.get(Counter::rx_bytes), counters_.get(Counter::tx_bytes));
+}
+
+TEST_F(Ports, ABusyPortKeepsNoOwnPacketWaiting) {
+  for (uint32_t i = 0; i < 4 * kBurst; ++i) pipe_.arriving.push_back(make_packet(100 + i));
+  rte_mbuf* own = make_packet(1);
+  ASSERT_EQ(loopback_.transmit(kLoopbackPeer, &own, 1), 1);
+  rte_mbuf* burst[kBurst];
+  std::set<uint32_t> seen;
+  for (int call = 0; call < 2; ++call) {
+    const uint16_t count = loopback_.receive(0, burst, kBurst);
+    ASSERT_EQ(count, kBurst);
+    for (uint16_t i = 0; i < count; ++i) {
+      seen.insert(psn_of(burst[i]));
+      release_packet(burst[i], references_);
+    }
+  }
+  EXPECT_TRUE(seen.contains(1)) << "with the second burst at the latest";
+  receive_psns(loopback_);
+}
+
+TEST_F(Ports, AFullLoopbackTakesNoMore) {
+  std::vector<rte_mbuf*> packets;
+  for (uint32_t i = 0; i < LoopbackPort::kCapacity + 3; ++i) packets.push_back(make_packet(i));
+  const auto count = static_cast<uint16_t>(packets.size());
+  ASSERT_EQ(loopback_.transmit(kLoopbackPeer, packets.data(), count), LoopbackPort::kCapacity);
+  EXPECT_EQ(counters_.get(Counter::tx_packets), LoopbackPort::kCapacity);
+  for (size_t i = LoopbackPort::kCapacity; i < packets.size(); ++i)
+    release_packet(packets[i], references_);
+  EXPECT_EQ(receive_psns(loopback_).size(), LoopbackPort::kCapacity);
+}
+
+TEST_F(Ports, WithoutImpairmentsBundlesPassAsTheyAre) {
+  EXPECT_TRUE(port_.capabilities().carries_bundles);
+  pipe_.arriving.push_back(make_bundle_of(5, 10));
+  rte_mbuf* packet = nullptr;
+  ASSERT_EQ(port_.receive(0, &packet, 1), 1);
+  EXPECT_EQ(packets_in(packet), 10u);
+  EXPECT_EQ(counters_.get(Counter::rx_packets), 10u);
+  release_packet(packet, references_);
+}
+
+TEST_F(Ports, BundlesThatArriveAreImpairedPacketByPacket) {
+  set(Direction::kRx, "drop nth 3");
+  for (int i = 0; i < 40; ++i) pipe_.arriving.push_back(make_bundle_of(100 * i, 10));
+  const std::vector<uint32_t> psns = receive_psns(port_);
+  EXPECT_EQ(psns.size(), 399u);
+  EXPECT_EQ(std::ranges::count(psns, 2u), 0) << "the third";
+  EXPECT_TRUE(std::ranges::is_sorted(psns));
+  EXPECT_EQ(port_.impairment_counters(Direction::kRx)->dropped, 1u);
+  EXPECT_EQ(counters_.get(Counter::rx_packets), 400u) << "the port's, with what is dropped";
+}
+
+TEST_F(Ports, WhileSendingIsImpairedThereAreNoBundles) {
+  set(Direction::kTx, "drop 10%");
+  EXPECT_FALSE(port_.capabilities().carries_bundles);
+  set(Direction::kTx, "");
+  EXPECT_TRUE(port_.capabilities().carries_bundles);
+}
+
+TEST_F(Ports, DelayedPacketsReferToNobodysMemoryAndLeaveInTime) {
+  set(Direction::kTx, "delay 100us");
+  port_.set_time(1'000'000);
+  std::vector<rte_mbuf*> packets{make_packet(1), make_packet(2)};
+  ASSERT_EQ(port_.transmit(1, packets.data(), 2), 2);
+  references_.flush();
+  EXPECT_FALSE(packets_.any_out()) << "copied";
+  EXPECT_TRUE(pipe_.sent.empty());
+  EXPECT_EQ(port_.held(), 2u);
+  EXPECT_EQ(port_.next_deadline_ns(), 1'100'000u);
+  port_.set_time(1'100'000);
+  port_.advance();
+  ASSERT_EQ(pipe_.sent.size(), 2u);
+  EXPECT_EQ(psn_of(pipe_.sent[0]), 1u);
+  EXPECT_EQ(psn_of(pipe_.sent[1]), 2u);
+}
+
+TEST_F(Ports, AFullPortIsBackPressureAndNotLoss) {
+  set(Direction::kTx, "drop nth 7");
+  pipe_.room = 3;
+  std::vector<rte_mbuf*> packets;
+  for (uint32_t i = 0; i < 200; ++i) packets.push_back(make_packet(i));
+  uint32_t taken = port_.transmit(1, packets.data(), 200);
+  EXPECT_LT(taken, 200u);
+  for (int round = 0; round < 1000 && pipe_.sent.size() < 199; ++round) {
+    pipe_.room += 16;
+    if (taken < 200)
+      taken += port_.transmit(1, packets.data() + taken, static_cast<uint16_t>(200 - taken));
+    port_.advance();
+  }
+  ASSERT_EQ(taken, 200u);
+  ASSERT_EQ(pipe_.sent.size(), 199u);
+  for (uint32_t i = 0; i < 199; ++i) EXPECT_EQ(psn_of(pipe_.sent[i]), i < 6 ? i : i + 1);
+  EXPECT_FALSE(port_.has_ready());
+}
+
+TEST_F(Ports, WhatOldImpairmentsHeldGoesOn) {
+  set(Direction::kRx, "delay 1s");
+  set(Direction::kTx, "delay 1s");
+  pipe_.arriving.push_back(make_packet(1));
+  rte_mbuf* leaving = make_packet(2);
+  ASSERT_EQ(port_.transmit(1, &leaving, 1), 1);
+  EXPECT_TRUE(receive_psns(port_).empty());
+  set(Direction::kRx, "");
+  set(Direction::kTx, "");
+  EXPECT_TRUE(port_.has_ready());
+  EXPECT_EQ(receive_psns(port_), std::vector<uint32_t>{1});
+  port_.advance();
+  ASSERT_EQ(pipe_.sent.size(), 1u);
+  EXPECT_EQ(psn_of(pipe_.sent[0]), 2u);
+  EXPECT_FALSE(port_.has_ready());
+}
+
+TEST_F(Ports, CorruptPacketsHaveAnIcrcThatTellsSo) {
+  set(Direction::kRx, "corrupt 100%");
+  pipe_.arriving.push_back(make_packet(1));
+  rte_mbuf* packet = nullptr;
+  ASSERT_EQ(port_.receive(0, &packet, 1), 1);
+  EXPECT_NE(packet->ol_flags & icrc_flag(), 0u);
+  wire::Packet p;
+  EXPECT_TRUE(parse_packet(packet, p) != wire::ParseError::kNone || !icrc_valid(packet, p));
+  release_packet(packet, references_);
+}
+
+}  // namespace
+}  // namespace hostnic
