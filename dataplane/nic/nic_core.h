@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
-// knows none above it: packet/, client/ and memory/ < qp/ < egress/ < transport/, management/ <
-// this (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.
+// A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and knows
+// none above it: memory/ < packet/ < client/ < qp/ < egress/ < transport/, management/ < this
+// (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.
 #pragma once
 
 #include <rte_mbuf.h>

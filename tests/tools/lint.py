@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks the format of all sources, the syntax of Python files, what sources and documents refer to,
-that each file names its license, and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format reformats
-instead."""
+which folder includes which, that each file names its license, and runs clang-tidy on the sources that
+have not passed it yet as they are. --fix-format reformats instead."""
 
 import argparse
 import ast
@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from layers import check_layers
 from references import check_references
 from rules import check_index
 
@@ -284,6 +285,7 @@ def main():
     good = check_references() and good
     good = check_index() and good
     good = check_licenses() and good
+    good = check_layers() and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders) and good
     return 0 if good else 1
