@@ -16,6 +16,55 @@ bool may_send(const QpContext& qp) {
   return qp.state == QpState::kRts || qp.state == QpState::kSqd;
 }
 
+// The QP sends nothing any more: what is left of it lies in the rings before their present ends, in
+// the port, and with its peer (rule 32).
+void defer_answer(ClientState& client, TimeNs now, const CommandResponse& response,
+                  const QpPackets& packets) {
+  client.deferred.push_back({.response = response,
+                             .packets = packets,
+                             .sends_until = client.channel->sends.produced(),
+                             .urgent_until = client.channel->urgent.produced(),
+                             .answer_by_ns = now + kAnswerLimitNs});
+}
+
+// ---- memory windows
+
+int create_window(NicShard& nic, const ClientState& client, const CreateWindowCommand& command,
+                  uint32_t& key) {
+  if (command.type != WindowType::k1 && command.type != WindowType::k2) return EINVAL;
+  key = nic.shared.windows.add(client.channel->settings().client_id, command.pd, command.type);
+  return key == 0 ? ENOMEM : 0;
+}
+
+int bind_window(NicShard& nic, const ClientState& client, const BindWindowCommand& command) {
+  const QpContext* qp = nic.own_qp(client, command.qpn);
+  if (qp == nullptr || qp->type == QpType::kUd || !may_send(*qp)) return EINVAL;
+  return nic.shared.windows.bind(qp->scope(), command);
+}
+
+int invalidate_window(NicShard& nic, const ClientState& client,
+                      const InvalidateWindowCommand& command) {
+  const QpContext* qp = nic.own_qp(client, command.qpn);
+  if (qp == nullptr || !may_send(*qp)) return EINVAL;
+  return nic.shared.windows.invalidate(qp->scope(), command.key);
+}
+
+// ---- multicast groups
+
+int attach_group(NicShard& nic, const ClientState& client, const GroupCommand& command) {
+  QpContext* qp = nic.own_qp(client, command.qpn);
+  const Ipv4Address group{command.group_ip};
+  if (qp == nullptr || qp->type != QpType::kUd || !wire::is_multicast(group)) return EINVAL;
+  return nic.unreliable.groups().add(group, *qp);
+}
+
+int detach_group(NicShard& nic, const ClientState& client, const GroupCommand& command) {
+  QpContext* qp = nic.own_qp(client, command.qpn);
+  return qp != nullptr && nic.unreliable.groups().remove(Ipv4Address{command.group_ip}, *qp)
+             ? 0
+             : EINVAL;
+}
+
 }  // namespace
 
 uint32_t NicShard::command_turn() {
@@ -55,7 +104,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       } else {
         response.error = modify_qp(*qp, command.modify_qp);
         if (qp->state == QpState::kErr || qp->state == QpState::kReset) {
-          defer_answer(client, response, qp->packets);
+          defer_answer(client, now, response, qp->packets);
           return;
         }
       }
@@ -67,28 +116,28 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       } else {
         const QpPackets packets = qp->packets;
         destroy_qp(client, *qp);
-        defer_answer(client, response, packets);
+        defer_answer(client, now, response, packets);
         return;
       }
       break;
     case CommandKind::kCreateWindow:
-      response.error = create_window(client, command.create_window, response.window_key);
+      response.error = create_window(*this, client, command.create_window, response.window_key);
       break;
     case CommandKind::kDestroyWindow:
       response.error =
           shared.windows.destroy(client.channel->settings().client_id, command.destroy_window.key);
       break;
     case CommandKind::kBindWindow:
-      response.error = bind_window(client, command.bind_window);
+      response.error = bind_window(*this, client, command.bind_window);
       break;
     case CommandKind::kInvalidateWindow:
-      response.error = invalidate_window(client, command.invalidate_window);
+      response.error = invalidate_window(*this, client, command.invalidate_window);
       break;
     case CommandKind::kAttachGroup:
-      response.error = attach_group(client, command.group);
+      response.error = attach_group(*this, client, command.group);
       break;
     case CommandKind::kDetachGroup:
-      response.error = detach_group(client, command.group);
+      response.error = detach_group(*this, client, command.group);
       break;
     default:
       clients.drop(client, DropReason::kBadCommand);
@@ -96,17 +145,6 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
   }
   client.channel->responses.enqueue_bulk(&response, 1);
   client.answered = true;
-}
-
-// The QP sends nothing any more: what is left of it lies in the rings before their present ends, in
-// the port, and with its peer (rule 32).
-void NicShard::defer_answer(ClientState& client, const CommandResponse& response,
-                            const QpPackets& packets) {
-  client.deferred.push_back({.response = response,
-                             .packets = packets,
-                             .sends_until = client.channel->sends.produced(),
-                             .urgent_until = client.channel->urgent.produced(),
-                             .answer_by_ns = now + kAnswerLimitNs});
 }
 
 uint32_t NicShard::answer_deferred(ClientState& client) {
@@ -132,42 +170,6 @@ uint32_t NicShard::answer_deferred(ClientState& client) {
 QpContext* NicShard::own_qp(const ClientState& client, uint32_t qpn) const {
   QpContext* qp = qps.find(qpn);
   return qp != nullptr && qp->client == client.channel ? qp : nullptr;
-}
-
-// ---- memory windows
-
-int NicShard::create_window(const ClientState& client, const CreateWindowCommand& command,
-                            uint32_t& key) {
-  if (command.type != WindowType::k1 && command.type != WindowType::k2) return EINVAL;
-  key = shared.windows.add(client.channel->settings().client_id, command.pd, command.type);
-  return key == 0 ? ENOMEM : 0;
-}
-
-int NicShard::bind_window(const ClientState& client, const BindWindowCommand& command) {
-  const QpContext* qp = own_qp(client, command.qpn);
-  if (qp == nullptr || qp->type == QpType::kUd || !may_send(*qp)) return EINVAL;
-  return shared.windows.bind(qp->scope(), command);
-}
-
-int NicShard::invalidate_window(const ClientState& client, const InvalidateWindowCommand& command) {
-  const QpContext* qp = own_qp(client, command.qpn);
-  if (qp == nullptr || !may_send(*qp)) return EINVAL;
-  return shared.windows.invalidate(qp->scope(), command.key);
-}
-
-// ---- multicast groups
-
-int NicShard::attach_group(const ClientState& client, const GroupCommand& command) {
-  QpContext* qp = own_qp(client, command.qpn);
-  const Ipv4Address group{command.group_ip};
-  if (qp == nullptr || qp->type != QpType::kUd || !wire::is_multicast(group)) return EINVAL;
-  return unreliable.groups().add(group, *qp);
-}
-
-int NicShard::detach_group(const ClientState& client, const GroupCommand& command) {
-  QpContext* qp = own_qp(client, command.qpn);
-  return qp != nullptr && unreliable.groups().remove(Ipv4Address{command.group_ip}, *qp) ? 0
-                                                                                         : EINVAL;
 }
 
 }  // namespace hostnic

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and knows
-// none above it: memory/ < packet/ < client/ < qp/ < egress/ < transport/, management/ < this
+// A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
+// knows none above it: memory/ < packet/ < client/ < qp/ < egress/ < transport/, management/ < this
 // (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.
 #pragma once
 
@@ -45,10 +45,6 @@ struct NicShared {
 struct NicShard {
   NicShard(NicShared& shared, Port& port);
   ~NicShard();
-  NicShard(const NicShard&) = delete;
-  NicShard& operator=(const NicShard&) = delete;
-
-  static constexpr uint16_t kQueue = 0;  // of the port, from which it receives
 
   NicShared& shared;
   const Ipv4Address own_ip;
@@ -84,12 +80,10 @@ struct NicShard {
 
   // receive.cc
   uint32_t receive_turn();
-  void prefetch_for(wire::BthView bth) const;
   void receive_packet(rte_mbuf* packet);  // takes it
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
-  bool passes_icrc(rte_mbuf* packet, const wire::Packet& headers);
   bool receive_bundle(rte_mbuf* bundle);
   bool receive_acks(rte_mbuf* bundle);
   template <class Bundled>
@@ -97,24 +91,16 @@ struct NicShard {
   bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
 
   // transmit.cc
-  struct SendSource;
   uint32_t transmit_turn();
   uint32_t transmit_client(ClientState& client);
-  uint32_t transmit_ring(ClientState& client, const SendSource& source, uint32_t budget);
-  bool has_elements(ClientState& client, const SendSource& source, uint32_t elements);
+  uint32_t transmit_ring(ClientState& client, const struct SendSource& source, uint32_t budget);
   bool take_descriptor(ClientState& client, const SendSource& source);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
 
   // commands.cc, qp_commands.cc
   uint32_t command_turn();
   void handle_command(ClientState& client, const Command& command);
-  void defer_answer(ClientState& client, const CommandResponse& response, const QpPackets& packets);
   uint32_t answer_deferred(ClientState& client);
-  int create_window(const ClientState& client, const CreateWindowCommand& command, uint32_t& key);
-  int bind_window(const ClientState& client, const BindWindowCommand& command);
-  int invalidate_window(const ClientState& client, const InvalidateWindowCommand& command);
-  int attach_group(const ClientState& client, const GroupCommand& command);
-  int detach_group(const ClientState& client, const GroupCommand& command);
   QpContext* own_qp(const ClientState& client, uint32_t qpn) const;
   int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
   int modify_qp(QpContext& qp, const ModifyQpCommand& command);

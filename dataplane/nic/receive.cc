@@ -10,6 +10,8 @@
 namespace hostnic {
 namespace {
 
+constexpr uint16_t kQueue = 0;  // of the port: the only shard receives all
+
 // Of a packet of the in-process wire, which holds all its headers.
 wire::BthView bth_of(rte_mbuf* packet) {
   const auto* bth = rte_pktmbuf_mtod(packet, const std::byte*) + wire::kFlowBytes;
@@ -41,14 +43,20 @@ bool opcode_fits_service(const QpContext& qp, const wire::Packet& p) {
   return qp.type == kTypes[static_cast<size_t>(wire::service_of(p.opcode))];
 }
 
-}  // namespace
-
-[[gnu::always_inline]] inline void NicShard::prefetch_for(wire::BthView bth) const {
+[[gnu::always_inline]] inline void prefetch_for(const QpDirectory& qps, wire::BthView bth) {
   const bool answer = wire::Opcode{bth.opcode()} == wire::Opcode::kReadResponse;
   qps.prefetch(raw(bth.dest_qpn()), is_ack(bth) ? QpPart::kSends
                                     : answer    ? QpPart::kAnswers
                                                 : QpPart::kReceives);
 }
+
+bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& headers) {
+  if (icrc_valid(packet, headers) || broken(Fault::icrc_not_checked)) return true;
+  counters.add(Counter::rx_icrc_error);
+  return false;
+}
+
+}  // namespace
 
 uint32_t NicShard::receive_turn() {
   uint32_t done = 0;  // buffers; the budget is about packets, of which each may hold many
@@ -63,7 +71,7 @@ uint32_t NicShard::receive_turn() {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
       if (from_this_process && i + kQpsAhead < count) {
         const wire::BthView ahead = bth_of(burst[i + kQpsAhead]);
-        if (ahead.dest_qpn() != received.packet().dest_qpn) prefetch_for(ahead);
+        if (ahead.dest_qpn() != received.packet().dest_qpn) prefetch_for(qps, ahead);
         const wire::BthView next = bth_of(burst[i + 1]);
         if (is_ack(next) && next.dest_qpn() != received.packet().dest_qpn)
           qps.prefetch_status(raw(next.dest_qpn()));
@@ -77,12 +85,6 @@ uint32_t NicShard::receive_turn() {
   spent.flush();
   references.flush();
   return done;
-}
-
-bool NicShard::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
-  if (icrc_valid(packet, headers) || broken(Fault::icrc_not_checked)) return true;
-  shared.counters.add(Counter::rx_icrc_error);
-  return false;
 }
 
 // Parses it into `received`. False: no packet that this NIC speaks of, and it has been counted.
@@ -141,12 +143,12 @@ bool NicShard::passes_icrc(rte_mbuf* packet, const wire::Packet& headers) {
     const std::span<QpContext* const> members = unreliable.groups().members(p.dst_ip);
     if (members.empty()) {
       shared.counters.add(Counter::rx_not_ours);
-    } else if (!has_icrc || passes_icrc(packet, p)) {
+    } else if (!has_icrc || passes_icrc(shared.counters, packet, p)) {
       unreliable.receive_from_group(members, p, packet);
     }
     return;
   }
-  if (has_icrc && !passes_icrc(packet, p)) return;
+  if (has_icrc && !passes_icrc(shared.counters, packet, p)) return;
   if (likely(train_qp != nullptr)) {
     hostnic.receive(*train_qp, p, packet);
   } else {

@@ -6,6 +6,14 @@
 #include "dataplane/nic/nic_core.h"
 
 namespace hostnic {
+
+// One of a client's two rings, and what has become of it.
+struct SendSource {
+  RingEnd& ring;
+  DescriptorQueue& queue;
+  SendProgress& progress;
+};
+
 namespace {
 
 // What the client may never hand over, whatever the state of its QPs.
@@ -18,14 +26,17 @@ bool plausible(const SendDescriptor& d) {
   return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
 }
 
-}  // namespace
+// Whether the queue has so many elements, from the ring if need be. False: the client may have been
+// dropped.
+[[gnu::always_inline]] inline bool has_elements(ClientList& clients, ClientState& client,
+                                                const SendSource& source, uint32_t elements) {
+  bool bad_position = false;
+  if (source.queue.fetch(source.ring, elements, bad_position)) return true;
+  if (bad_position) clients.drop(client, DropReason::kRingPosition);
+  return false;
+}
 
-// One of a client's two rings, and what has become of it.
-struct NicShard::SendSource {
-  RingEnd& ring;
-  DescriptorQueue& queue;
-  SendProgress& progress;
-};
+}  // namespace
 
 uint32_t NicShard::transmit_turn() {
   uint32_t built = 0;
@@ -46,23 +57,12 @@ uint32_t NicShard::transmit_client(ClientState& client) {
   return urgent + transmit_ring(client, {channel.sends, client.sends, client.normal}, kTxBudget);
 }
 
-// Whether the queue has so many elements, from the ring if need be. False: the client may have been
-// dropped.
-[[gnu::always_inline]] inline bool NicShard::has_elements(ClientState& client,
-                                                          const SendSource& source,
-                                                          uint32_t elements) {
-  bool bad_position = false;
-  if (source.queue.fetch(source.ring, elements, bad_position)) return true;
-  if (bad_position) clients.drop(client, DropReason::kRingPosition);
-  return false;
-}
-
 uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, uint32_t budget) {
   SendProgress& progress = source.progress;
   uint32_t done = 0;
   while (done < budget) {
     if (!progress.active) {
-      if (!has_elements(client, source, 1)) break;
+      if (!has_elements(clients, client, source, 1)) break;
       const uint32_t small =
           source.queue.front_op() == SendOp::kRead
               ? hostnic.sender.send_read_requests(client, source.queue, budget - done)
@@ -103,7 +103,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
   shared.counters.add(Counter::descriptors);
   d = source.queue.front();
   if (d.extra_elements > kMaxExtraElements || !plausible(d) ||
-      !has_elements(client, source, 1u + d.extra_elements)) {
+      !has_elements(clients, client, source, 1u + d.extra_elements)) {
     if (!ClientList::is_dropped(client)) clients.drop(client, DropReason::kBadDescriptor);
     return false;
   }
