@@ -2,6 +2,7 @@
 // Queue pairs come, change state, go. Not the hot path: allocation is allowed here.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 
 #include "dataplane/nic/client/qp_status_update.h"
@@ -206,6 +207,8 @@ void NicShard::quiesce_qp(QpContext& qp) {
       if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;
     }
   }
+  assert(qp.requests.reorder_slots == nullptr && qp.responses.reorder_slots == nullptr);
+  assert(!qp.on_ack_list && !qp.on_report_list && !qp.on_advance_list && qp.read_jobs == 0);
 }
 
 }  // namespace hostnic

@@ -2,12 +2,12 @@
 // Commands to the NIC: those that are waited for, those whose answer somebody meets later.
 #include <cerrno>
 
-#include "verbs-shim/driver/impl.h"
+#include "verbs-shim/driver/driver_core.h"
 
 namespace hostnic::driver {
 
 // Publishes a command and waits for its answer. 0 or errno; EIO when the NIC is gone.
-int Driver::Impl::execute(Command& command, CommandResponse& response) {
+int DriverCore::execute(Command& command, CommandResponse& response) {
   if (dead.load(std::memory_order_acquire)) return EIO;
   command.correlation = next_correlation++;
   awaited = command.correlation;
@@ -27,7 +27,7 @@ int Driver::Impl::execute(Command& command, CommandResponse& response) {
   return response.error;
 }
 
-void Driver::Impl::take_responses() {
+void DriverCore::take_responses() {
   CommandResponse response;
   while (map.responses.dequeue_burst(&response, 1) == 1) {
     if (response.correlation == awaited) {
@@ -50,7 +50,7 @@ void Driver::Impl::take_responses() {
   }
 }
 
-void Driver::Impl::move_nic_to_error(Qp& qp) {
+void DriverCore::move_nic_to_error(Qp& qp) {
   if (dead.load(std::memory_order_acquire)) {
     qp.on_nic_error_state();
     return;
@@ -68,7 +68,7 @@ void Driver::Impl::move_nic_to_error(Qp& qp) {
   must_kick = true;
 }
 
-bool Driver::Impl::send_window_command(Qp& qp, Command& command) {
+bool DriverCore::send_window_command(Qp& qp, Command& command) {
   // On a dead device everything is flushed soon.
   if (dead.load(std::memory_order_acquire)) return true;
   command.correlation = next_correlation++;
@@ -78,7 +78,7 @@ bool Driver::Impl::send_window_command(Qp& qp, Command& command) {
   return true;
 }
 
-ModifyQpCommand Driver::Impl::command_for(const Qp& qp, QpState state) const {
+ModifyQpCommand DriverCore::command_for(const Qp& qp, QpState state) const {
   const QpAttr& attr = qp.attr;
   return {.qpn = qp.qpn,
           .state = state,
@@ -105,8 +105,8 @@ Expected<uint32_t, int> Driver::create_window(uint32_t pd, WindowType type) {
   command.kind = CommandKind::kCreateWindow;
   command.create_window = {.pd = pd, .type = type};
   CommandResponse response{};
-  const int error = impl_->execute(command, response);
-  impl_->kick_if_needed();
+  const int error = core_->execute(command, response);
+  core_->kick_if_needed();
   if (error != 0) return Unexpected(error);
   return response.window_key;
 }
@@ -117,14 +117,14 @@ int Driver::destroy_window(uint32_t key) {
   command.kind = CommandKind::kDestroyWindow;
   command.destroy_window.key = key;
   CommandResponse response{};
-  const int error = impl_->execute(command, response);
-  impl_->kick_if_needed();
+  const int error = core_->execute(command, response);
+  core_->kick_if_needed();
   return error;
 }
 
 // ---- multicast groups
 
-int Driver::Impl::change_group(CommandKind kind, const Qp& qp, Ipv4Address group) {
+int DriverCore::change_group(CommandKind kind, const Qp& qp, Ipv4Address group) {
   Command command{};
   command.kind = kind;
   command.group = {.qpn = qp.qpn, .group_ip = raw(group)};
@@ -136,12 +136,12 @@ int Driver::Impl::change_group(CommandKind kind, const Qp& qp, Ipv4Address group
 
 int Driver::attach_group(Qp* qp, Ipv4Address group) {
   std::lock_guard lock(mutex_);
-  return impl_->change_group(CommandKind::kAttachGroup, *qp, group);
+  return core_->change_group(CommandKind::kAttachGroup, *qp, group);
 }
 
 int Driver::detach_group(Qp* qp, Ipv4Address group) {
   std::lock_guard lock(mutex_);
-  return impl_->change_group(CommandKind::kDetachGroup, *qp, group);
+  return core_->change_group(CommandKind::kDetachGroup, *qp, group);
 }
 
 }  // namespace hostnic::driver

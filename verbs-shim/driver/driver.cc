@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "verbs-shim/driver/impl.h"
+#include "verbs-shim/driver/driver_core.h"
 #include "verbs-shim/driver/log.h"
 
 namespace hostnic::driver {
@@ -30,31 +30,31 @@ uint64_t own_receives_bytes(const QpInit& init) {
 }  // namespace
 
 Driver::Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& settings)
-    : settings_(settings), impl_(std::make_unique<Impl>(*this, link)) {
-  error_ = impl_->map.use(memory);
-  settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? impl_->map.max_qps() : 0);
-  impl_->ring_waiters.set_capacity(settings_.max_qps);
+    : settings_(settings), core_(std::make_unique<DriverCore>(*this, link)) {
+  error_ = core_->map.use(memory);
+  settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? core_->map.max_qps() : 0);
+  core_->ring_waiters.set_capacity(settings_.max_qps);
 }
 Driver::~Driver() = default;
 
 void Driver::set_async_handler(AsyncFn fn, void* argument) {
   std::lock_guard lock(mutex_);
-  impl_->async = fn;
-  impl_->async_argument = argument;
+  core_->async = fn;
+  core_->async_argument = argument;
 }
 
 std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void* argument) {
   // As adapters do, more than was asked for: a program that counts on exactly one entry is off by
   // one under loss (kMinSendWr).
   auto cq = std::make_unique<Cq>(std::max(entries, kMinCqEntries), event, argument);
-  cq->armed_total = &impl_->map.header().armed_cqs;
+  cq->armed_total = &core_->map.header().armed_cqs;
   return cq;
 }
 
 uint32_t Driver::outstanding_sends(const Cq& cq) {
   std::lock_guard lock(mutex_);
   uint32_t requests = 0;
-  for (const auto& qp : impl_->qps) {
+  for (const auto& qp : core_->qps) {
     if (qp != nullptr && qp->init.send_cq == &cq) requests += qp->outstanding_sends();
   }
   return requests;
@@ -62,7 +62,7 @@ uint32_t Driver::outstanding_sends(const Cq& cq) {
 
 // ---- queue pairs
 
-Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
+Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
   QpInit init = wanted;
   init.caps.max_send_wr = std::max(init.caps.max_send_wr, kMinSendWr);
   if (init.srq != nullptr) init.caps.max_recv_wr = init.caps.max_recv_sge = 0;
@@ -123,7 +123,7 @@ Expected<Qp*, int> Driver::Impl::make_qp(const QpInit& wanted) {
 }
 
 // Gives back the segment memory and the status.
-void Driver::Impl::forget(Qp& qp) {
+void DriverCore::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
   map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
   map.release(qp.read_destination_offset, kReadDestinationEntries * sizeof(ReadDestination));
@@ -140,7 +140,7 @@ void Driver::Impl::forget(Qp& qp) {
 
 Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
   std::lock_guard lock(mutex_);
-  return impl_->make_qp(init);
+  return core_->make_qp(init);
 }
 
 int Driver::destroy_qp(Qp* qp) {
@@ -149,7 +149,7 @@ int Driver::destroy_qp(Qp* qp) {
   command.kind = CommandKind::kDestroyQp;
   command.destroy_qp.qpn = qp->qpn;
   CommandResponse response{};
-  const int error = impl_->execute(command, response);
+  const int error = core_->execute(command, response);
   if (error != 0 && error != EIO) return error;
   qp->init.send_cq->remove_qp(qp->qpn);
   qp->init.recv_cq->remove_qp(qp->qpn);
@@ -157,14 +157,14 @@ int Driver::destroy_qp(Qp* qp) {
   qp->init.recv_cq->users.fetch_sub(1);
   qp->release_receives();
   if (qp->init.srq != nullptr) --qp->init.srq->users;
-  impl_->forget(*qp);
-  impl_->qps[qp->status_index].reset();
+  core_->forget(*qp);
+  core_->qps[qp->status_index].reset();
   return 0;
 }
 
 // On the way to RESET, where the status forgets: in ERR the NIC takes no more from the shared
 // queue, and the status still says what it took.
-void Driver::Impl::take_back_receives(Qp& qp) {
+void DriverCore::take_back_receives(Qp& qp) {
   Command command{};
   command.kind = CommandKind::kModifyQp;
   command.modify_qp = command_for(qp, QpState::kErr);
@@ -184,16 +184,16 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   apply_attributes(qp->attr, attr, mask);
   const QpState to = (mask & kQpState) != 0 ? attr.state : qp->state;
   if (to == QpState::kErr && qp->state == QpState::kErr) return 0;
-  if (to == QpState::kReset && qp->init.srq != nullptr) impl_->take_back_receives(*qp);
+  if (to == QpState::kReset && qp->init.srq != nullptr) core_->take_back_receives(*qp);
   Command command{};
   command.kind = CommandKind::kModifyQp;
-  command.modify_qp = impl_->command_for(*qp, to);
+  command.modify_qp = core_->command_for(*qp, to);
   if (qp->state == QpState::kSqe && to == QpState::kRts) {
     command.modify_qp.restart_sends = 1;
     command.modify_qp.sq_psn = qp->next_request_psn().value();
   }
   CommandResponse response{};
-  if (const int error = impl_->execute(command, response); error != 0) {
+  if (const int error = core_->execute(command, response); error != 0) {
     qp->attr = before;
     return error;
   }
@@ -205,8 +205,8 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   }
   // Several queue pairs may have been moved by the answer's neighbours; the time is only a lower
   // bound here.
-  if (to != qp->state) qp->enter_state(to, impl_->owner.last_now_ns_);
-  impl_->kick_if_needed();
+  if (to != qp->state) qp->enter_state(to, core_->owner.last_now_ns_);
+  core_->kick_if_needed();
   return 0;
 }
 
@@ -222,15 +222,15 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
 
 Expected<Srq*, int> Driver::create_srq(const SrqInit& init) {
   std::lock_guard lock(mutex_);
-  auto made = Srq::create(impl_->map, init);
+  auto made = Srq::create(core_->map, init);
   if (!made) return Unexpected(made.error());
-  return impl_->srqs.emplace_back(std::move(*made)).get();
+  return core_->srqs.emplace_back(std::move(*made)).get();
 }
 
 int Driver::destroy_srq(Srq* srq) {
   std::lock_guard lock(mutex_);
   if (srq->users != 0) return EBUSY;
-  std::erase_if(impl_->srqs, [srq](const auto& one) { return one.get() == srq; });
+  std::erase_if(core_->srqs, [srq](const auto& one) { return one.get() == srq; });
   return 0;
 }
 
@@ -238,7 +238,7 @@ int Driver::arm_srq(Srq* srq, uint32_t limit) {
   std::lock_guard lock(mutex_);
   if (limit > srq->init.max_wr) return EINVAL;
   srq->arm(limit);
-  impl_->srq_taken(*srq);
+  core_->srq_taken(*srq);
   return 0;
 }
 
@@ -250,18 +250,18 @@ QpGauges Driver::gauges(Qp* qp) {
 int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
   std::lock_guard lock(mutex_);
   last_now_ns_ = std::max(last_now_ns_, now_ns);
-  impl_->note_post(*qp);
+  core_->note_post(*qp);
   // The clock was read outside the lock, perhaps before a turn that took place since: for queue
   // pairs time does not go back.
   const int error = qp->post_send(request, last_now_ns_);
-  impl_->kick_if_needed();
+  core_->kick_if_needed();
   return error;
 }
 
 int Driver::post_recv(Qp* qp, const RecvRequest& request) {
   std::lock_guard lock(mutex_);
   const int error = qp->post_recv(request);
-  impl_->kick_if_needed();
+  core_->kick_if_needed();
   return error;
 }
 
@@ -273,7 +273,7 @@ uint32_t Driver::free_send_slots(Qp* qp) {
 // ---- the turn
 
 void Driver::progress(TimeNs now_ns) {
-  Impl& d = *impl_;
+  DriverCore& d = *core_;
   last_now_ns_ = std::max(last_now_ns_, now_ns);
   d.take_responses();
   d.take_reports(now_ns);
@@ -296,7 +296,7 @@ bool Driver::try_progress(TimeNs now_ns) {
 
 // Programs tend to visit their connections in the same order again: what followed this queue pair
 // when it was last posted to is likely to follow now.
-void Driver::Impl::note_post(Qp& qp) {
+void DriverCore::note_post(Qp& qp) {
   if (qp.status_index == last_posted) return;
   if (Qp* const before = qp_at(last_posted)) before->posted_next = qp.status_index;
   last_posted = qp.status_index;
@@ -306,14 +306,14 @@ void Driver::Impl::note_post(Qp& qp) {
   if (const Qp* const second = qp_at(next->posted_next)) second->prefetch_post();
 }
 
-void Driver::Impl::clear_dirty(std::span<const MetaReport> reports) {
+void DriverCore::clear_dirty(std::span<const MetaReport> reports) {
   for (const MetaReport& report : reports) {
     if (report.status_index < qps.size())
       map.qp_status(report.status_index).dirty.store(0, std::memory_order_relaxed);
   }
 }
 
-void Driver::Impl::take_reports(TimeNs now_ns) {
+void DriverCore::take_reports(TimeNs now_ns) {
   std::array<MetaReport, kMetaBurst> metas;
   for (;;) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
@@ -336,7 +336,7 @@ void Driver::Impl::take_reports(TimeNs now_ns) {
 }
 
 // QPs that have to look again.
-void Driver::Impl::run_ready(TimeNs now_ns) {
+void DriverCore::run_ready(TimeNs now_ns) {
   ready_next.swap(ready);
   for (Qp* qp : ready_next) qp->on_ready_list = false;
   for (Qp* qp : ready_next) {
@@ -350,7 +350,7 @@ void Driver::Impl::run_ready(TimeNs now_ns) {
 }
 
 // QPs that wait for room in the send ring take turns (rule 4).
-void Driver::Impl::serve_ring_waiters(TimeNs now_ns) {
+void DriverCore::serve_ring_waiters(TimeNs now_ns) {
   for (uint32_t n = ring_waiters.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
     if (ring_waiters.size() > 2) ring_waiters.at(2)->prefetch_issue();
     if (ring_waiters.size() > 1) ring_waiters.at(1)->prefetch_waiting();
@@ -363,7 +363,7 @@ void Driver::Impl::serve_ring_waiters(TimeNs now_ns) {
   if (!ring_waiters.empty()) owner.turn_wanted_.store(true, std::memory_order_relaxed);
 }
 
-void Driver::Impl::run_timers(TimeNs now_ns) {
+void DriverCore::run_timers(TimeNs now_ns) {
   owner.next_deadline_ns_.store(UINT64_MAX, std::memory_order_release);
   timers_due.swap(timers);
   for (size_t i = 0; i < timers_due.size(); ++i) {
@@ -380,27 +380,27 @@ void Driver::Impl::run_timers(TimeNs now_ns) {
 }
 
 bool Driver::reports_waiting() const {
-  return !impl_->map.metas.empty() || !impl_->map.responses.empty();
+  return !core_->map.metas.empty() || !core_->map.responses.empty();
 }
 
 void Driver::device_fatal() {
-  if (impl_->dead.exchange(true, std::memory_order_acq_rel)) return;
+  if (core_->dead.exchange(true, std::memory_order_acq_rel)) return;
   std::lock_guard lock(mutex_);
-  for (auto& qp : impl_->qps) {
+  for (auto& qp : core_->qps) {
     if (qp == nullptr || qp->state == QpState::kReset) continue;
     qp->enter_state(QpState::kErr, last_now_ns_);
   }
-  impl_->raise(AsyncEvent::kDeviceFatal, nullptr, nullptr);
+  core_->raise(AsyncEvent::kDeviceFatal, nullptr, nullptr);
 }
 
 void Driver::port_changed(bool up) {
   std::lock_guard lock(mutex_);
-  impl_->raise(up ? AsyncEvent::kPortActive : AsyncEvent::kPortErr, nullptr, nullptr);
+  core_->raise(up ? AsyncEvent::kPortActive : AsyncEvent::kPortErr, nullptr, nullptr);
 }
 
 DriverCounters Driver::counters() {
   std::lock_guard lock(mutex_);
-  return impl_->totals;
+  return core_->totals;
 }
 
 }  // namespace hostnic::driver

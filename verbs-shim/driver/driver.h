@@ -91,6 +91,8 @@ struct QpGauges {
   uint64_t rto_ns = 0;                                       // as it is backed off now
 };
 
+struct DriverCore;
+
 class Driver {
  public:
   // `user`: of the queue pair or shared receive queue that the event is about.
@@ -172,14 +174,14 @@ class Driver {
 
  private:
   friend class Qp;
-  struct Impl;
+  friend struct DriverCore;
   BiasedMutex mutex_;
   DriverSettings settings_;
   std::atomic<uint64_t> next_deadline_ns_{UINT64_MAX};
   std::atomic<bool> turn_wanted_{false};
   int error_ = 0;
   TimeNs last_now_ns_ = 0;  // newest time anybody brought
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<DriverCore> core_;
 };
 
 uint32_t qpn_of(const Qp& qp);

@@ -2,6 +2,7 @@
 #include "dataplane/nic/client/client_list.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include "dataplane/nic/limits.h"
@@ -19,6 +20,7 @@ constexpr uint64_t kServedIdleNs = 2'000'000;
 }  // namespace
 
 int ClientList::attach(ClientChannel* channel) {
+  assert(channel->nic_state == nullptr);
   if (clients_.size() >= kMaxClients) return ENOMEM;
   auto state = std::make_unique<ClientState>();
   state->deferred.reserve(kCommandRingSize);
@@ -37,6 +39,7 @@ ClientState* ClientList::find(const ClientChannel* channel) const {
 }
 
 void ClientList::detach(ClientState& client) {
+  assert(client.qpns.empty());
   client.channel->nic_state = nullptr;
   std::erase(served_, &client);
   std::erase_if(clients_, [&](const auto& state) { return state.get() == &client; });

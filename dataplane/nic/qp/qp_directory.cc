@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/qp/qp_directory.h"
 
+#include <cassert>
 #include <utility>
 
 namespace hostnic {
@@ -30,6 +31,7 @@ QpContext* QpDirectory::add(std::unique_ptr<QpContext> qp) {
 }
 
 void QpDirectory::remove(const QpContext& qp) {
+  assert(find(qp.qpn) == &qp);
   const uint32_t index = qp.qpn & 0xffff;
   qps_[index].reset();
   // Never 255: the last index would get wire::kMulticastQpn.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/qp/reorder_buffer.h"
 
+#include <cassert>
 #include <new>
 
 #include "dataplane/nic/limits.h"
@@ -31,6 +32,9 @@ bool ReorderPool::take_slot(ReceiveSpace& space, Psn psn, ReorderSlot slot) {
     space.reorder_slots = free_blocks_.back();
     free_blocks_.pop_back();
   }
+  // Only what lies ahead, within the window, waits, and at its PSN alone.
+  assert(static_cast<uint32_t>(distance(space.window.expected(), psn)) < space.window.window());
+  assert(space.reorder_slot(psn).empty());
   space.reorder_slot(psn) = slot;
   ++space.reorder_slots_used;
   return true;

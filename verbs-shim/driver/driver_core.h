@@ -13,8 +13,8 @@
 
 namespace hostnic::driver {
 
-struct Driver::Impl final : QpHost {
-  Impl(Driver& driver, NicLink& nic_link)
+struct DriverCore final : QpHost {
+  DriverCore(Driver& driver, NicLink& nic_link)
       : QpHost(driver.settings_), owner(driver), link(nic_link) {}
 
   Driver& owner;
@@ -26,7 +26,7 @@ struct Driver::Impl final : QpHost {
   std::vector<Qp*> ready, ready_next, timers, timers_due;
   uint32_t last_posted = 0;  // status of the QP that was last posted to
   std::atomic<bool> dead{false};
-  AsyncFn async = nullptr;
+  Driver::AsyncFn async = nullptr;
   void* async_argument = nullptr;
 
   uint32_t next_correlation = 1;
