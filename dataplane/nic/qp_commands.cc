@@ -61,7 +61,7 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
       !std::has_single_bit(uint32_t{command.read_destination_entries})) {
     return EINVAL;
   }
-  if (command.type < QpType::kRc || command.type > QpType::kUd) return EINVAL;
+  if (!is_qp_type(command.type)) return EINVAL;
   auto qp = std::make_unique<QpContext>();
   qp->type = command.type;
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);

@@ -34,15 +34,6 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
          from_peer_of(qp, src_ip, src_port, answer);
 }
 
-// Whether the packet is of the queue pair's service.
-bool opcode_fits_service(const QpContext& qp, const wire::Packet& p) {
-  static constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd};
-  static_assert(static_cast<size_t>(wire::Service::kReliable) == 0 &&
-                static_cast<size_t>(wire::Service::kUnreliable) == 1 &&
-                static_cast<size_t>(wire::Service::kDatagram) == 2);
-  return qp.type == kTypes[static_cast<size_t>(wire::service_of(p.opcode))];
-}
-
 [[gnu::always_inline]] inline void prefetch_for(const QpDirectory& qps, wire::BthView bth) {
   const bool answer = wire::Opcode{bth.opcode()} == wire::Opcode::kReadResponse;
   qps.prefetch(raw(bth.dest_qpn()), is_ack(bth) ? QpPart::kSends
@@ -115,12 +106,12 @@ uint32_t NicShard::receive_turn() {
   if (!listens) {
     if (!management.receive(p, packet) && !hostnic.time_wait.answer(p))
       shared.counters.add(Counter::rx_unknown_qp);
-  } else if (!opcode_fits_service(*qp, p)) {
+  } else if (wire::service_of(p.opcode) != service_of(qp->type)) {
     shared.counters.add(Counter::rx_wrong_service);
   } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
-  } else if (transport_of(qp->type) == TransportKind::kUnreliable) {
-    unreliable.receive(*qp, p, packet);
+  } else if (transport_of(qp->type) != TransportKind::kHostnic) {
+    with_transport(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
   } else if (p.opcode == wire::Opcode::kAck) {
     hostnic.requester.receive_ack(*qp, p.sack, p.aeth, p.sack_words);
   } else {

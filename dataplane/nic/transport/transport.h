@@ -9,12 +9,13 @@
 // packet.
 //
 // Who adds one touches:
-//   protocol/wire/opcode.h                 its opcodes, if they are not there
+//   protocol/wire/opcode.h                 its opcodes and their service, if they are not there
+//   protocol/impair/classify.h             what they are to impairments
 //   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
 //   transport/NAME/, with a meson.build    the transport; qp/qp_context.h: what it keeps per QP
-//   transport/transport.h                  TransportKind, transport_of()
+//   meson.build                            that folder
+//   transport/transport.h                  TransportKind and the three functions behind it
 //   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
-//   receive.cc                             which of its packets need more than receive()
 //   verbs-shim/driver/                     the other half: qp_issue.cc, qp_reports.cc
 #pragma once
 
@@ -34,6 +35,24 @@ enum class TransportKind : uint8_t { kHostnic, kUnreliable };
 
 constexpr TransportKind transport_of(QpType type) {
   return type == QpType::kRc ? TransportKind::kHostnic : TransportKind::kUnreliable;
+}
+
+// Whether a client's number is a type of queue pair.
+constexpr bool is_qp_type(QpType type) {
+  return type == QpType::kRc || type == QpType::kUc || type == QpType::kUd;
+}
+
+// What the opcodes of a queue pair's packets must be of.
+constexpr wire::Service service_of(QpType type) {
+  switch (type) {
+    case QpType::kRc:
+      return wire::Service::kReliable;
+    case QpType::kUc:
+      return wire::Service::kUnreliable;
+    case QpType::kUd:
+      break;
+  }
+  return wire::Service::kDatagram;
 }
 
 template <class T>
