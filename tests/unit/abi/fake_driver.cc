@@ -52,7 +52,7 @@ class Srq {
   uint32_t limit = 0;
 };
 
-struct Driver::Impl {
+struct DriverCore {
   std::map<uint32_t, std::unique_ptr<Qp>> qps;
   AsyncFn async = nullptr;
   void* async_argument = nullptr;
@@ -60,17 +60,17 @@ struct Driver::Impl {
 };
 
 void Qp::raise(Driver& driver, AsyncEvent event, Qp* qp, Cq* cq) {
-  Driver::Impl& impl = *driver.impl_;
+  DriverCore& impl = *driver.core_;
   impl.async(impl.async_argument, event, qp != nullptr ? qp->init.user : nullptr, cq);
 }
 
 Driver::Driver(NicLink&, SegmentMemory&, const DriverSettings& settings)
-    : settings_(settings), impl_(std::make_unique<Impl>()) {}
+    : settings_(settings), core_(std::make_unique<DriverCore>()) {}
 Driver::~Driver() = default;
 
 void Driver::set_async_handler(AsyncFn fn, void* argument) {
-  impl_->async = fn;
-  impl_->async_argument = argument;
+  core_->async = fn;
+  core_->async_argument = argument;
 }
 
 std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void* argument) {
@@ -79,10 +79,10 @@ std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void*
 
 Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
   auto qp = std::make_unique<Qp>();
-  qp->qpn = ++impl_->last_qpn;
+  qp->qpn = ++core_->last_qpn;
   qp->init = init;
   Qp* raw = qp.get();
-  impl_->qps[qp->qpn] = std::move(qp);
+  core_->qps[qp->qpn] = std::move(qp);
   ++fake::seen().qps;
   return raw;
 }
@@ -90,7 +90,7 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
 int Driver::destroy_qp(Qp* qp) {
   qp->init.send_cq->remove_qp(qp->qpn);
   qp->init.recv_cq->remove_qp(qp->qpn);
-  impl_->qps.erase(qp->qpn);
+  core_->qps.erase(qp->qpn);
   --fake::seen().qps;
   return 0;
 }
@@ -129,7 +129,7 @@ int Driver::arm_srq(Srq* srq, uint32_t limit) {
   srq->limit = limit;
   if (limit > srq->receives.size() && limit != 0) {
     srq->limit = 0;
-    impl_->async(impl_->async_argument, AsyncEvent::kSrqLimitReached, srq->init.user, nullptr);
+    core_->async(core_->async_argument, AsyncEvent::kSrqLimitReached, srq->init.user, nullptr);
   }
   return 0;
 }
@@ -216,11 +216,11 @@ int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs) {
   uint32_t bytes = 0;
   for (const Sge& sge : request.sges) bytes += sge.length_bytes;
   const bool datagram = qp->init.type == QpType::kUd;
-  const auto peer = impl_->qps.find(datagram ? request.ud.qpn : qp->attr.dest_qpn);
+  const auto peer = core_->qps.find(datagram ? request.ud.qpn : qp->attr.dest_qpn);
   const bool sends = request.op == SendOp::kSend || request.op == SendOp::kSendImm ||
                      request.op == SendOp::kSendInv;
   std::deque<uint64_t>* receives = nullptr;
-  if (sends && peer != impl_->qps.end()) {
+  if (sends && peer != core_->qps.end()) {
     Srq* srq = peer->second->init.srq;
     receives = srq != nullptr ? &srq->receives : &peer->second->receives;
   }
