@@ -54,7 +54,7 @@ class Srq {
 
 struct DriverCore {
   std::map<uint32_t, std::unique_ptr<Qp>> qps;
-  AsyncFn async = nullptr;
+  Driver::AsyncFn async = nullptr;
   void* async_argument = nullptr;
   uint32_t last_qpn = 1;
 };

@@ -14,7 +14,7 @@
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "protocol/impair/spec.h"
-#include "tests/support/test_eal.h"
+#include "tests/unit/nic/packet_buffers.h"
 
 namespace hostnic {
 namespace {
@@ -62,8 +62,7 @@ class PipePort final : public Port {
 class Ports : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    static const TestEal eal("unit-nic");
-    ASSERT_TRUE(eal);
+    ASSERT_TRUE(packet_buffers_start());
     pools_ = create_mbuf_pools("ports_test", 4096, 0.1, 0);
     ASSERT_NE(pools_.header, nullptr);
   }

@@ -14,7 +14,7 @@
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "protocol/wire/multicast.h"
-#include "tests/support/test_eal.h"
+#include "tests/unit/nic/packet_buffers.h"
 
 namespace hostnic {
 namespace {
@@ -71,8 +71,7 @@ class Reordering : public testing::Test {
  protected:
   static constexpr uint32_t kWindow = 64, kPackets = 64;
   static void SetUpTestSuite() {
-    static const TestEal eal("unit-nic");
-    ASSERT_TRUE(eal);
+    ASSERT_TRUE(packet_buffers_start());
     copies_ = rte_pktmbuf_pool_create("reordering_test", kPackets, 0, 0, 2048, 0);
     ASSERT_NE(copies_, nullptr);
   }
