@@ -9,15 +9,16 @@ namespace hostnic {
 namespace {
 
 constexpr uint32_t kCommandsPerTurn = 16;
-// A port that takes nothing, or an lcore that gets no CPU time, must not hang programs for good.
+// Answers are deferred no longer than this: a port that takes nothing, or an lcore that gets no CPU
+// time, must not hang programs for good.
 constexpr uint64_t kAnswerLimitNs = 500'000'000;
 
 bool may_send(const QpContext& qp) {
   return qp.state == QpState::kRts || qp.state == QpState::kSqd;
 }
 
-// The QP sends nothing any more: what is left of it lies in the rings before their present ends, in
-// the port, and with its peer (rule 32).
+// Defers the answer of a QP that sends nothing any more: what is left of the QP lies in the rings
+// before their present ends, in the port, and with its peer (rule 32).
 void defer_answer(ClientState& client, TimeNs now, const CommandResponse& response,
                   const QpPackets& packets) {
   client.deferred.push_back({.response = response,

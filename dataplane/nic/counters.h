@@ -75,7 +75,8 @@ inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
 
 const char* counter_name(Counter counter);
 
-// Single writer: a relaxed load and store, no locked instruction.
+// The counters of one thread, which alone writes them: an increment is a relaxed load and store, no
+// locked instruction.
 class Counters {
  public:
   void add(Counter counter, uint64_t n = 1) {

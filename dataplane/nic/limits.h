@@ -11,21 +11,21 @@ inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
 // Packets per client, ring and turn: few, so that what they need is still in the cache when they
 // arrive.
 inline constexpr uint32_t kTxBudget = 32;
-inline constexpr uint32_t kAdvanceBudget =
-    64;                                    // PSNs per QP and turn that a window may pass (rule 8)
-inline constexpr uint32_t kAckEvery = 64;  // packets accepted without an ACK at most (rule 20)
+inline constexpr uint32_t kAdvanceBudget = 64;  // PSNs per QP and turn that a window may advance by
+                                                // (rule 8)
+inline constexpr uint32_t kAckEvery = 64;       // most packets accepted without an ACK (rule 20)
 inline constexpr uint32_t kReadJobs = 1024;
-// Of an output queue, for ACKs and atomics alone: data that a slow port holds up never starves
-// them.
+// Slots of an output queue for ACKs and atomics alone: data that a slow port keeps back never
+// starves them.
 inline constexpr uint32_t kAckReserve = 16;
-// Data packets that may wait in one.
+// Data packets that may wait in an output queue.
 inline constexpr uint32_t kOutputRoom = 2 * kBurst - kAckReserve;
 inline constexpr uint32_t kMaxClients = 4096;
 inline constexpr uint32_t kEarlyWriteCapacity = 65536;
 inline constexpr uint32_t kReorderBlocks = 1024;
 inline constexpr uint32_t kMaxPeers = 64;
 inline constexpr int kLoopbackPeer = kMaxPeers;  // in mbuf::port and QpContext::peer
-// Packets or descriptors whose queue pair's context is asked for ahead: enough to hide a memory
+// Packets or descriptors whose queue pair's context is prefetched ahead: enough to hide a memory
 // access, few enough to stay in the cache.
 inline constexpr uint32_t kQpsAhead = 3;
 

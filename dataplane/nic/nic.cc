@@ -63,7 +63,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   work += receive_turn();
   hostnic.acks.send_all();
   work += command_turn();
-  // Each in its turn comes first: on a slow port the other finds no room.
+  // READ answers and requests take turns at being first: on a slow port the other finds no room.
   if (!broken(Fault::answers_sent_last)) answers_first = !answers_first;
   if (answers_first) work += hostnic.reads.serve();
   work += transmit_turn();

@@ -23,19 +23,20 @@
 
 namespace hostnic {
 
-// What a NIC keeps at one moment, and how much of it may be. For those who watch over bounds; read
-// on the lcore.
+// What a NIC keeps at one moment, and the limits of that. For tests and tools that watch over
+// bounds; read on the lcore.
 struct NicGauges {
   uint32_t qps = 0;
   uint32_t reorder_packets = 0, reorder_limit = 0;  // early tails
-  uint32_t reorder_blocks = 0, reorder_slots = 0;   // what waits for the front, all QPs together
-  uint32_t received_ahead = 0;                      // of the front, by the QP that has most
-  uint32_t early_writes = 0;                        // placed beyond a hole
+  uint32_t reorder_blocks = 0, reorder_slots = 0;   // blocks of slots in use, of all QPs together
+  uint32_t received_ahead = 0;                      // most PSNs received beyond the expected one by
+                                                    // one QP
+  uint32_t early_writes = 0;                        // ranges placed beyond a missing PSN
   uint32_t read_jobs = 0, read_jobs_limit = 0;      // READ answers not sent yet
   uint32_t loopback = 0, loopback_limit = 0;
-  uint32_t output_packets = 0;    // fullest queue towards the port
-  uint32_t longest_list = 0;      // of QPs to acknowledge, report or advance
-  uint32_t impaired_packets = 0;  // inside the impairment stages
+  uint32_t output_packets = 0;    // packets in the fullest queue towards the port
+  uint32_t longest_list = 0;      // longest list of QPs to acknowledge, report or advance
+  uint32_t impaired_packets = 0;  // packets inside the impairment stages
 };
 
 class ManagementQueue;
@@ -60,8 +61,8 @@ class Nic {
   // before this is called.)
   bool work_waiting();
 
-  // Whether data has arrived since it was last asked for a program that handed us work on that
-  // processor.
+  // Whether data has arrived, since the last such question, for a program that handed us work on
+  // that processor.
   bool delivered_to(uint32_t cpu);
 
   // ENOMEM when there are too many clients.
@@ -69,23 +70,24 @@ class Nic {
   // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.
   void detach(ClientChannel* client);
 
-  // Replaces the impairments of one direction. What the old ones held back goes on at once.
+  // Replaces the impairments of one direction. Packets that the old ones delayed go on at once.
   void set_impairment(bool receive_side, const impair::Spec& spec, uint64_t seed);
 
   // What the impairments of one direction have done; nothing if there are none. Any thread may read
   // torn values.
   std::optional<impair::Counters> impairment_counters(bool receive_side) const;
 
-  // Where management datagrams go that arrive; null: nowhere. The queue must outlive the NIC or be
-  // taken away.
+  // Says where management datagrams that arrive go; null: nowhere. The queue must outlive the NIC
+  // or be taken away.
   void set_management(ManagementQueue* queue);
-  // Sends one from QP 1, unless there is no way or no room: its sender repeats it.
+  // Sends a management datagram from QP 1, unless there is no way or no room: its sender repeats
+  // it.
   void send_management(Ipv4Address to, uint8_t traffic_class,
                        std::span<const std::byte, cm::kMadBytes> bytes);
 
   void clear_counters();
 
-  // Text for people, one line an object: `show qp`, `show nic`.
+  // Text for people, one line for each object: `show qp`, `show nic`.
   std::string describe() const;
   std::vector<std::string> describe_qps() const;
   NicGauges gauges() const;

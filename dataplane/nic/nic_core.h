@@ -48,11 +48,11 @@ struct NicShard {
 
   NicShared& shared;
   const Ipv4Address own_ip;
-  TimeNs now = 0;  // of this turn
+  TimeNs now = 0;  // the time of this turn
   PayloadReferences references;
   SpentPackets spent;
   LoopbackPort loopback;
-  ImpairedPort port;  // around the loopback, around the NIC's port
+  ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
   QpDirectory qps;
   ClientList clients;
   Reports reports;
@@ -66,21 +66,22 @@ struct NicShard {
   Management management;
 
   wire::DeltaParser received;
-  // Whose the packet in `received` is, if it is RC and dispatch_first() has let it pass: then it
-  // would those that follow it in their train. Null between turns, when commands may change that.
+  // The queue pair of the packet in `received`, if it is RC and dispatch_first() has let the packet
+  // pass: then it would let pass those that follow in the same segment train, too. Null between
+  // turns, when commands may change that.
   QpContext* train_qp = nullptr;
   bool answers_first = false;
 
-  // Calls visit(transport) with that of the queue pair.
+  // Calls visit(transport) with the transport of the queue pair.
   template <class Visit>
   auto with_transport(const QpContext& qp, Visit&& visit) {
     return transport_of(qp.type) == TransportKind::kHostnic ? visit(hostnic) : visit(unreliable);
   }
   uint32_t turn(TimeNs now_ns);
 
-  // receive.cc
+  // Functions in receive.cc.
   uint32_t receive_turn();
-  void receive_packet(rte_mbuf* packet);  // takes it
+  void receive_packet(rte_mbuf* packet);  // takes the packet
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
@@ -90,14 +91,14 @@ struct NicShard {
   bool receive_requests(rte_mbuf* bundle, Bundled& bundled);
   bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
 
-  // transmit.cc
+  // Functions in transmit.cc.
   uint32_t transmit_turn();
   uint32_t transmit_client(ClientState& client);
   uint32_t transmit_ring(ClientState& client, const struct SendSource& source, uint32_t budget);
   bool take_descriptor(ClientState& client, const SendSource& source);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
 
-  // commands.cc, qp_commands.cc
+  // Functions in commands.cc and qp_commands.cc.
   uint32_t command_turn();
   void handle_command(ClientState& client, const Command& command);
   uint32_t answer_deferred(ClientState& client);
@@ -107,7 +108,7 @@ struct NicShard {
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   void begin_sending(QpContext& qp, uint32_t sq_psn);
   void destroy_qp(ClientState& client, QpContext& qp);
-  void quiesce_qp(QpContext& qp);  // purges everything of it from the NIC's queues
+  void quiesce_qp(QpContext& qp);  // purges everything of the QP from the NIC's queues
 };
 
 struct NicCore {

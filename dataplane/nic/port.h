@@ -11,20 +11,21 @@
 
 namespace hostnic {
 
-// What a port can do, and wants. A NIC asks again where it may change under way.
+// What a port can do, and what it needs. A NIC asks again where this may change while it runs.
 struct PortCapabilities {
-  // Packets leave and arrive with pad and ICRC. A port that needs none can still take packets that
-  // have one (packet/packet.h: icrc_flag()).
+  // Whether packets leave and arrive with pad and ICRC. A port that needs none can still take
+  // packets that have one (packet/packet.h: icrc_flag()).
   bool needs_icrc = true;
-  // The MAC address of a destination, or of the gateway towards it, has to be in the packet.
+  // Whether the MAC address of a destination, or of the gateway towards it, has to be in the
+  // packet.
   bool needs_arp = true;
-  // A packet's payload may stay in the memory of the client that sends it
-  // (packet/external_payload.h). Only where the receiver is in this process: all that arrives has
-  // then been built by a NIC of it.
+  // Whether a packet's payload may stay in the memory of the client that sends it
+  // (packet/external_payload.h). That is so only where the receiver is in this process: all that
+  // arrives has then been built by a NIC of it.
   bool allows_external_payload = false;
-  // Several packets may be handed over as one buffer, and arrive so (packet/bundle.h).
+  // Whether several packets may be handed over as one buffer, and arrive so (packet/bundle.h).
   bool carries_bundles = false;
-  // Receive queues that the port spreads arrivals over. NICs use one so far.
+  // The number of receive queues that the port spreads arrivals over. NICs use one so far.
   uint16_t rx_queues = 1;
 };
 
@@ -34,20 +35,21 @@ class Port {
 
   virtual PortCapabilities capabilities() const = 0;
 
-  // The lcore of the NIC only. Fills `packets` with up to `max` packets received in `queue`; the
-  // caller owns them. Those that end in pad and ICRC have icrc_flag().
+  // Called by the lcore of the NIC only. Fills `packets` with up to `max` packets received in
+  // `queue`; the caller owns them. Packets that end in pad and ICRC have icrc_flag().
   virtual uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) = 0;
-  // The lcore of the NIC only. Sends the first n of `packets` and returns n; the caller keeps the
-  // rest. `peer` is what peer_of() answered. Packets sent belong to the port.
+  // Called by the lcore of the NIC only. Sends the first n of `packets` and returns n; the caller
+  // keeps the rest. `peer` is what peer_of() answered. Packets sent belong to the port.
   virtual uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) = 0;
 
-  // The peer that packets to this address (host order) are handed to. -1: nobody has it. Where MAC
-  // addresses decide there is one peer, 0.
+  // The peer that packets to this address (host order) are handed to; -1: nobody has the address.
+  // Where MAC addresses decide there is one peer, 0.
   virtual int peer_of(uint32_t ip) const = 0;
-  // How many peers there are, this NIC included where it is one; numbered from 0. Where MAC
-  // addresses decide: 1.
+  // The number of peers, numbered from 0, this NIC included where it is one of them. Where MAC
+  // addresses decide there is one.
   virtual int peers() const = 0;
-  // True when the receive side is more than half full: ACKs then carry a congestion mark. Cheap.
+  // Whether the receive side is more than half full: ACKs then carry a congestion mark. The call is
+  // cheap.
   virtual bool backlog() const = 0;
   virtual std::string describe() const = 0;
 };

@@ -15,8 +15,8 @@ namespace {
 constexpr uint32_t kMaxRecvEntries = 32768;
 constexpr uint32_t kMaxReadDestinationEntries = 256;
 
-// The NIC part, except the sequence and the dirty flag, which the driver clears when it takes the
-// report.
+// Clears the NIC's part, except the sequence and the dirty flag, which the driver clears when it
+// takes the report.
 void clear_status(QpStatus& status) {
   QpStatusUpdate update(status);
   const auto clear = [](auto* from, void* end) {
@@ -31,7 +31,7 @@ void clear_status(QpStatus& status) {
   std::fill(std::begin(status.response_bitmap), std::end(status.response_bitmap), 0);
 }
 
-// False: the shared receive queue can't be where the command says.
+// Returns false if the shared receive queue can't be where the command says.
 bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
   if (command.srq_offset % alignof(SrqHeader) != 0 || command.recv_entries == 0) return false;
   std::byte* at = channel.arena_at(command.srq_offset, srq_bytes(command.recv_entries));
@@ -88,7 +88,7 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
   qp->read_destination_entries = command.read_destination_entries;
   QpContext* const added = qps.add(std::move(qp));
   if (added == nullptr) return ENOMEM;
-  clear_status(*added->status);  // of whoever had it before
+  clear_status(*added->status);  // the last owner's values
   qpn = added->qpn;
   client.qpns.push_back(qpn);
   return 0;
@@ -131,7 +131,6 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   return 0;
 }
 
-// What a requester is told starts at its first PSN.
 // RTR to RTS: a requester's status starts at its first PSN.
 void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   qp.sq_psn = sq_psn & Psn::kMask;
@@ -148,7 +147,7 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
   if (qp.neighbour < 0 && qp.flows_made_for != 0)
     egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
-  if (qp.neighbour >= 0) qp.flows_made_for = 0;  // made anew with the first packet
+  if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
 }
 
 // RESET or INIT to RTR: everything about the connection starts anew.
@@ -196,8 +195,8 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
   qps.remove(qp);
 }
 
-// Nothing in the NIC's queues belongs to the QP any more: what waited or was half-sent is dropped,
-// lists forget it. Its connection is over; the peer may not know yet.
+// Removes the QP from all of the NIC's queues and lists: what waited or was half-sent is dropped.
+// The connection is over; the peer may not know yet.
 void NicShard::quiesce_qp(QpContext& qp) {
   with_transport(qp, [&](auto& transport) { transport.quiesce(qp); });
   train_qp = nullptr;

@@ -10,16 +10,16 @@
 namespace hostnic {
 namespace {
 
-constexpr uint16_t kQueue = 0;  // of the port: the only shard receives all
+constexpr uint16_t kQueue = 0;  // a queue of the port: the only shard receives all
 
-// Of a packet of the in-process wire, which holds all its headers.
+// The BTH of a packet of the in-process wire, whose buffer has all its headers in one piece.
 wire::BthView bth_of(rte_mbuf* packet) {
   const auto* bth = rte_pktmbuf_mtod(packet, const std::byte*) + wire::kFlowBytes;
   return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes));
 }
 bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
 
-// Whether a packet is of the connection that its queue pair has now.
+// Whether a packet belongs to the connection that its queue pair has now.
 [[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, Ipv4Address src_ip,
                                                 uint16_t src_port, bool answer) {
   return raw(src_ip) == qp.dest_ip &&
@@ -27,7 +27,8 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
           broken(Fault::dead_connection_heard));
 }
 
-// The same of RC, and that the queue pair is in a state in which nothing else matters.
+// Whether a packet belongs to the connection of an RC queue pair in a state in which nothing else
+// matters.
 [[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, Ipv4Address src_ip,
                                                 uint16_t src_port, bool answer) {
   return qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
@@ -50,10 +51,10 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
 }  // namespace
 
 uint32_t NicShard::receive_turn() {
-  uint32_t done = 0;  // buffers; the budget is about packets, of which each may hold many
+  uint32_t done = 0;  // buffers; the budget is about packets, of which each buffer may have many
   const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
   std::array<rte_mbuf*, kBurst> burst;
-  // Then all that arrives holds all its headers.
+  // Within the process each buffer that arrives has all its headers in one piece.
   const bool from_this_process = port.capabilities().allows_external_payload;
   while (done < kRxBudget &&
          shared.counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
@@ -78,7 +79,8 @@ uint32_t NicShard::receive_turn() {
   return done;
 }
 
-// Parses it into `received`. False: no packet that this NIC speaks of, and it has been counted.
+// Parses the packet into `received`. Returns false if this NIC does not know such packets; then it
+// has been counted.
 [[gnu::always_inline]] inline bool NicShard::begin_train(rte_mbuf* packet, bool has_icrc) {
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
@@ -94,13 +96,13 @@ uint32_t NicShard::receive_turn() {
   }
 }
 
-// The first packet of a train, or one that comes in none.
+// Looks up the QP of a packet that does not continue the previous one's segment train.
 [[gnu::always_inline]] inline void NicShard::dispatch_first(const wire::Packet& p,
                                                             rte_mbuf* packet) {
   QpContext* qp = qps.find(raw(p.dest_qpn));
   const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
                       p.opcode == wire::Opcode::kAtomicResponse;
-  // Silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
+  // A QP is silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
   if (!listens) {
@@ -121,8 +123,9 @@ uint32_t NicShard::receive_turn() {
   }
 }
 
-// Is it for us, and for the queue pair whose number it has. What is for a group's members they have
-// got then. Packets of a train are alike in all that is looked at here.
+// Checks that a packet is for this NIC, and hands it to the queue pair whose number it has. A
+// packet for a group goes to the group's members. Packets of a segment train are alike in all that
+// is checked here, so those after the first skip it.
 [[gnu::always_inline]] inline void NicShard::dispatch_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
@@ -147,8 +150,8 @@ uint32_t NicShard::receive_turn() {
   }
 }
 
-// Takes all packets of a bundle at once, where each would be the next one expected. False: nothing
-// has happened.
+// Takes all packets of a bundle at once, where each would be the next one expected. Returns false
+// if nothing has happened.
 bool NicShard::receive_bundle(rte_mbuf* bundle) {
   train_qp = nullptr;
   if (received.parse(first_segment_of(bundle), bundle->pkt_len, false) != wire::ParseError::kNone)
@@ -176,7 +179,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   return true;
 }
 
-// The same of one message of a bundle of them.
+// Takes one message of a bundle of messages, if it is the next one expected.
 [[gnu::always_inline]] inline bool NicShard::receive_bundled_request(
     wire::Packet& p, std::span<const std::byte> payload) {
   QpContext* const qp = qps.find(raw(p.dest_qpn));
@@ -185,8 +188,9 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   return hostnic.responder.take_in_order(*qp, p, payload, 1);
 }
 
-// All requests of a bundle, the first of which is in `received`. What is not simply next is
-// dispatched as a packet. False: it is not for us, and nothing has happened.
+// Takes all requests of a bundle, the first of which is in `received`. A request that is not simply
+// next is dispatched as a packet. Returns false if the bundle is not for this NIC, and nothing has
+// happened.
 template <class Bundled>
 bool NicShard::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
   if (received.packet().dst_ip != own_ip) return false;
@@ -216,8 +220,8 @@ bool NicShard::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
   return true;
 }
 
-// All ACKs of a bundle, the first of which is in `received`. False: it is not for us, and nothing
-// has happened.
+// Takes all ACKs of a bundle, the first of which is in `received`. Returns false if the bundle is
+// not for this NIC, and nothing has happened.
 bool NicShard::receive_acks(rte_mbuf* bundle) {
   if (received.packet().dst_ip != own_ip) return false;
   wire::Packet ack = received.packet();

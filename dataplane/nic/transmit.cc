@@ -7,7 +7,7 @@
 
 namespace hostnic {
 
-// One of a client's two rings, and what has become of it.
+// One of a client's two rings, and how far it has been taken.
 struct SendSource {
   RingEnd& ring;
   DescriptorQueue& queue;
@@ -16,7 +16,7 @@ struct SendSource {
 
 namespace {
 
-// What the client may never hand over, whatever the state of its QPs.
+// Whether a descriptor is one that a client may hand over at all, whatever the state of its QPs.
 bool plausible(const SendDescriptor& d) {
   if (d.op < SendOp::kWrite || d.op > SendOp::kSendInv) return false;
   if (d.op == SendOp::kCreditNotify) return d.extra_elements == 0;
@@ -26,8 +26,8 @@ bool plausible(const SendDescriptor& d) {
   return d.sge_count <= kMaxSge && d.sge_count <= 1 + d.extra_elements * kSgesPerElement;
 }
 
-// Whether the queue has so many elements, from the ring if need be. False: the client may have been
-// dropped.
+// Whether the queue has `elements` elements, taken from the ring if need be. Returns false also
+// where the client has been dropped.
 [[gnu::always_inline]] inline bool has_elements(ClientList& clients, ClientState& client,
                                                 const SendSource& source, uint32_t elements) {
   bool bad_position = false;
@@ -52,8 +52,8 @@ uint32_t NicShard::transmit_client(ClientState& client) {
   ClientChannel& channel = *client.channel;
   const uint32_t urgent =
       transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, kTxBudget);
-  // A chunk in the middle of the normal ring's turn never holds up retransmissions: the rings keep
-  // separate progress.
+  // The urgent ring is served even in the middle of a chunk of the normal one: the rings keep
+  // separate progress, so that retransmissions never wait.
   return urgent + transmit_ring(client, {channel.sends, client.sends, client.normal}, kTxBudget);
 }
 
@@ -95,8 +95,8 @@ uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, 
   return done;
 }
 
-// Takes the next descriptor, which is there, and its continuation elements. False: the client was
-// dropped.
+// Takes the next descriptor, which must be there, and its continuation elements. Returns false if
+// the client was dropped.
 bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
   SendProgress& progress = source.progress;
   SendDescriptor& d = progress.descriptor;
@@ -123,7 +123,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
   return true;
 }
 
-// False: this QP may not send; the descriptor is dropped.
+// Begins a descriptor; returns false if the QP may not send, and then the descriptor is dropped.
 bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
   const SendDescriptor& d = progress.descriptor;
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;

@@ -18,13 +18,13 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t align_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
 
-// Sealed against resizing: the client can't make our accesses fault.
+// The file is sealed against resizing, so that the client can't make our accesses fault.
 int seal(int fd, uint64_t bytes) {
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
   return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : errno;
 }
 
-// Where everything lies. Returns the bytes before the arena.
+// Places the parts of the segment one behind the other. Returns the bytes before the arena.
 uint64_t lay_out(uint32_t max_qps, SegmentHeader& layout) {
   uint64_t offset = align_up(sizeof(SegmentHeader), kPageBytes);
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
@@ -59,15 +59,15 @@ uint64_t ClientChannel::huge_bytes_for(uint32_t max_qps) {
   return align_up(lay_out(max_qps, layout), kHugePageBytes);
 }
 
-// 0 or an errno value: ENOMEM, ENOSPC: not as many huge pages are free.
+// Returns 0 or an errno value; ENOMEM and ENOSPC say that too few huge pages are free.
 int ClientChannel::make_segment_file(uint64_t bytes, bool huge) {
   constexpr unsigned kHuge = MFD_HUGETLB | MFD_HUGE_2MB;
   segment_fd_ = UniqueFd(
       memfd_create("hostnic-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? kHuge : 0)));
   if (!segment_fd_) return errno;
   if (const int error = seal(segment_fd_.get(), bytes); error != 0) return error;
-  // Pages that are not there, or that a control group doesn't grant, must be missing now: later
-  // whoever touches one first would die.
+  // Pages that are missing, or that a control group doesn't grant, must fail here: later whoever
+  // touched one first would die.
   if (huge && fallocate(segment_fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return errno;
   return 0;
 }
@@ -130,8 +130,9 @@ std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
 }
 
 void ClientChannel::wake_driver() {
-  // Awake as soon as it gets a core: until then nobody need wake it again. Before the word, which
-  // who falls asleep once more looks at again.
+  // The driver counts as awake as soon as it gets a core: until then nobody need wake it again. The
+  // flag is cleared before the word changes, because a driver that falls asleep once more looks at
+  // the word again.
   header().driver_sleeping.store(0, std::memory_order_relaxed);
   auto& word = header().driver_wake;
   word.fetch_add(1, std::memory_order_release);

@@ -29,21 +29,21 @@ class ClientChannel {
   struct Settings {
     uint32_t client_id = 0;
     uint32_t max_qps = 16384;
-    uint64_t arena_bytes = 0;  // sparse; 0: as much as such a device can need
+    uint64_t arena_bytes = 0;  // sparse; 0: as much as a device with these limits can need
     SegmentPages pages = SegmentPages::kOrdinary;
-    std::string program;  // for people
+    std::string program;  // name for logs and `show client`
     uint32_t pid = 0;
   };
-  // How many bytes of huge pages a segment for so many queue pairs takes.
+  // The bytes of huge pages that a segment for `max_qps` queue pairs takes.
   static uint64_t huge_bytes_for(uint32_t max_qps);
   // Makes the segment (two memfds) and maps it. Error: one line.
   static Expected<std::unique_ptr<ClientChannel>, std::string> create(const Settings& settings);
 
   int segment_fd() const { return segment_fd_.get(); }
-  // Once the client has it.
+  // Closes our copy of the segment's file, once the client has its own.
   void close_segment_file() { segment_fd_.reset(); }
   int arena_fd() const { return arena_fd_.get(); }
-  // What both files hold, as this side sees it.
+  // The memory of both files, as this side sees it.
   SegmentMemory& memory() { return memory_; }
   bool in_huge_pages() const { return in_huge_pages_; }
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.base()); }
@@ -55,12 +55,14 @@ class ClientChannel {
 
   RingEnd commands, responses, sends, urgent, metas;
 
-  // The driver's service thread is asleep and should look (futex wake; cannot block). Any thread.
+  // Wakes the driver's service thread, which is asleep, so that it looks (futex wake; cannot
+  // block). Any thread.
   void wake_driver();
-  // So that a program's polling thread that naps looks again. Costs nothing when none does.
+  // Makes a program's polling thread that naps look again. Costs nothing when none does.
   void wake_poller();
-  // Set by the lcore when the client broke a rule, or by memory code when its address space is
-  // gone. The control thread then closes the connection with a log line.
+  // The reason why the client is to be dropped: set by the lcore when the client broke a rule, or
+  // by memory code when its address space is gone. The control thread then closes the connection
+  // with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};
   std::atomic<bool> memory_gone{false};
   // The NIC's own record of this client, between attach and detach.

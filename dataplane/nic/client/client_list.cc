@@ -10,10 +10,11 @@
 namespace hostnic {
 namespace {
 
-// So few cost nothing that could be felt.
+// Up to so many clients are served in every turn: the cost of looking at them can't be measured.
 constexpr size_t kAlwaysServed = 16;
-// Of the others so many are looked at in a turn: a thousand in a tenth of a millisecond or so. None
-// waits for that when the lcore sleeps: before, all are looked at.
+// Of the clients beyond kAlwaysServed that have no work, so many are looked at in a turn: a
+// thousand take a tenth of a millisecond or so. No client waits for its turn while the lcore
+// sleeps: before it does, all are looked at.
 constexpr uint32_t kUnservedPerTurn = 8;
 constexpr uint64_t kServedIdleNs = 2'000'000;
 
@@ -82,10 +83,11 @@ bool ClientList::has_published(const ClientState& client) {
          (!channel.commands.empty() || !channel.sends.empty() || !channel.urgent.empty());
 }
 
-// Whether the next turn has something to do for it. What a dropped one has published nobody takes.
+// Whether the next turn has something to do for the client. What a dropped client has published is
+// not taken.
 bool ClientList::has_work(const ClientState& client) {
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return false;
-  // Of an answer that waits nobody tells when another lcore frees a packet.
+  // A deferred answer counts as work: nobody tells this lcore when another one frees a packet.
   return !client.deferred.empty() || client.urgent.active || client.normal.active ||
          !client.sends.empty() || !client.urgents.empty() || has_published(client);
 }

@@ -20,9 +20,9 @@ class ClientList {
  public:
   ClientList(Counters& counters, const TimeNs& now) : counters_(counters), now_(now) {}
 
-  // ENOMEM when there are too many.
+  // Adds the client. Returns ENOMEM when there are too many.
   int attach(ClientChannel* channel);
-  // Null: it is not attached.
+  // The state of an attached client; null if the channel is not attached.
   ClientState* find(const ClientChannel* channel) const;
   void detach(ClientState& client);
   static ClientState& state_of(ClientChannel& channel) {
@@ -31,7 +31,7 @@ class ClientList {
 
   size_t size() const { return clients_.size(); }
   const std::vector<std::unique_ptr<ClientState>>& all() const { return clients_; }
-  // Those that are looked at in each turn.
+  // The clients that are looked at in each turn.
   const std::vector<ClientState*>& served() const { return served_; }
   // The client whose turn to send comes first, another one each time.
   uint32_t next_first();
@@ -39,15 +39,16 @@ class ClientList {
   void serve(ClientState& client);
   void look_at_unserved();
   void forget_idle();
-  // What is to be sent lies in the caches of the programs' cores: it can come while arrivals are
-  // copied.
+  // Prefetches the descriptors in the rings: they lie in the caches of the programs' cores, and can
+  // come while arrivals are copied.
   void ask_for_descriptors() const;
-  // Before the lcore sleeps: whether a client has something for it. Such a one is served then.
+  // Whether any client has work, asked before the lcore sleeps. A client that has is served from
+  // then on.
   bool any_has_work();
   static bool is_dropped(const ClientState& client) {
     return client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone;
   }
-  // The client broke a rule. It is not served any more; the control thread closes its connection.
+  // Stops serving a client that broke a rule; the control thread closes its connection.
   void drop(ClientState& client, DropReason reason);
 
  private:
@@ -58,7 +59,8 @@ class ClientList {
   const TimeNs& now_;
   std::vector<std::unique_ptr<ClientState>> clients_;
   std::vector<ClientState*> served_;
-  uint32_t next_first_ = 0, next_unserved_ = 0;  // in `served_`, `clients_`: whose turn is next
+  uint32_t next_first_ = 0, next_unserved_ = 0;  // in `served_` and in `clients_`: index of the
+                                                 // client whose turn is next
 };
 
 }  // namespace hostnic

@@ -27,7 +27,7 @@ struct SendProgress {
   uint32_t sge_count = 0;
   uint32_t sent_bytes = 0;
   uint32_t sent_packets = 0;
-  // Where the next byte comes from.
+  // The place that the next byte comes from.
   uint32_t sge_index = 0, sge_offset = 0;
 };
 
@@ -41,12 +41,12 @@ struct DeferredAnswer {
   TimeNs answer_by_ns = 0;
 };
 
-// How often a poller is brought to a free core. Each time takes somebody off a core for a moment,
-// so it may not go on; but a program that runs for milliseconds needs it as it starts and as it
-// ends.
+// Limits how often a poller is brought to a free core. Each migration takes somebody off a core for
+// a moment, so migrations may not go on; but a program that runs for milliseconds needs them as it
+// starts and as it ends.
 class MigrationAllowance {
  public:
-  // When the next one may be.
+  // The earliest time of the next migration.
   TimeNs next_ns() const {
     return std::max(again_ns_, spent_until_ns_ - std::min(spent_until_ns_, kSavedNs));
   }
@@ -56,7 +56,8 @@ class MigrationAllowance {
   }
 
  private:
-  // One in so long, some of which may be saved up; and how long one has to show what it was for.
+  // One migration in kOneNs is allowed, and kSavedNs' worth may be saved up; the poller has
+  // kAgainNs to show what a migration was for before the next.
   static constexpr uint64_t kOneNs = 5'000'000, kSavedNs = 3 * kOneNs, kAgainNs = 500'000;
 
   TimeNs again_ns_ = 0, spent_until_ns_ = 0;
@@ -71,12 +72,12 @@ struct ClientState {
   bool data_arrived = false;    // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;  // metas were written since the driver was last known awake
   uint32_t reports_taken = 0;   // position in the ring up to which the driver had taken them
-  TimeNs untaken_since_ns = 0;  // since then there have been some, and none was taken
-  MigrationAllowance poller_migrations;  // of a poller that is to be brought to a free core
+  TimeNs untaken_since_ns = 0;  // since then there have been untaken reports, and none was taken
+  MigrationAllowance poller_migrations;  // bounds how often the poller is moved
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
   bool served = false;      // looked at each turn
-  TimeNs last_work_ns = 0;  // when it was last seen to have any, if it is
+  TimeNs last_work_ns = 0;  // if served: when the client was last seen to have work
 };
 
 }  // namespace hostnic

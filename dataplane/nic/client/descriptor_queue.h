@@ -22,13 +22,13 @@ class DescriptorQueue {
 
   bool empty() const { return begin_ == end_; }
   uint32_t waiting() const { return end_ - begin_; }
-  // The descriptor in front. Not when empty().
+  // The first descriptor. Must not be called when empty().
   SendDescriptor front() const {
     SendDescriptor descriptor;
     std::memcpy(&descriptor, &elements_[begin_], sizeof(descriptor));
     return descriptor;
   }
-  // Of the same.
+  // The length of the first descriptor's payload, without a copy of the whole.
   uint32_t front_length_bytes() const {
     return word_at(begin_, offsetof(SendDescriptor, length_bytes));
   }
@@ -36,17 +36,18 @@ class DescriptorQueue {
     static_assert(sizeof(SendOp) == 1 && offsetof(SendDescriptor, op) == 0);
     return static_cast<SendOp>(elements_[begin_].bytes[0]);
   }
-  // The queue pair of the descriptor so many elements behind it, if one begins there; 0: unknown.
+  // The queue pair of the descriptor `elements` behind the first, if one begins there; 0: unknown.
   uint32_t qpn_behind_front(uint32_t elements) const {
     if (begin_ + elements >= end_) return 0;
     return word_at(begin_ + elements, offsetof(SendDescriptor, qpn));
   }
-  // The elements behind it; as many as waiting() says, less one.
+  // The elements behind the first descriptor; there are as many as waiting() says, less one.
   const RingElement* behind_front() const { return &elements_[begin_ + 1]; }
   void pop(uint32_t elements) { begin_ += elements; }
 
-  // Makes the front and `elements` in all available. False: they are not in the ring. Sets `bad`
-  // when the producer's position is impossible.
+  // Makes sure that `elements` elements, the first descriptor's own among them, are in the queue.
+  // Returns false if they are not in the ring. Sets `bad` when the producer's position is
+  // impossible.
   bool fetch(RingEnd& ring, uint32_t elements, bool& bad) {
     if (waiting() >= elements) return true;
     std::copy(elements_.begin() + begin_, elements_.begin() + end_, elements_.begin());

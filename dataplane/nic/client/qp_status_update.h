@@ -8,7 +8,7 @@
 
 namespace hostnic {
 
-// Consistent update of a status's NIC part (seqlock writer; the lcore is the only one).
+// Updates the NIC's part of a status consistently (seqlock writer; the lcore is the only one).
 class QpStatusUpdate {
  public:
   explicit QpStatusUpdate(QpStatus& status)

@@ -92,11 +92,11 @@ rte_mbuf* Egress::build_small(const wire::FlowTemplate& flow, const wire::Packet
 }
 
 void Egress::make_flows(QpContext& qp, const wire::MacAddress& destination) {
-  // Both ends of a flow use the requester's tag: what we expect as the answer's is what our
+  // Both ends of a flow use the requester's tag: the tag expected on answers is the one that our
   // requests carry.
   const Ipv4Address peer{qp.dest_ip};
-  // Senders follow marks, so routers may mark (rule 27); those of UC never hear of them. ACKs ride
-  // in the same flow and are marked in vain.
+  // Senders of RC follow marks, so routers may mark their packets (rule 27, congestion window);
+  // senders of UC never hear of marks. ACKs ride in the same flow and are marked in vain.
   const uint8_t ecn = qp.type == QpType::kRc ? wire::kEcnCapable : uint8_t{0};
   const auto traffic_class = static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | ecn);
   qp.request_flow = wire::make_flow_template(settings_.mac, destination, settings_.ip, peer,
@@ -105,8 +105,8 @@ void Egress::make_flows(QpContext& qp, const wire::MacAddress& destination) {
                                               qp.incoming_request_tag, traffic_class, qp.hop_limit);
 }
 
-// `count` packets, at least one and at most train_room(), like `p`, which is the first of them and
-// then the last. False: no buffers.
+// Sends `count` packets, at least one and at most train_room(), like `p`, which is the first of
+// them and then the last. Returns false if there are no buffers.
 bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
                         const MappedPayload& payload, uint32_t count) {
   OutputQueue& queue = outputs_[static_cast<size_t>(peer)];
@@ -118,7 +118,8 @@ bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& 
   references_.acquire(*payload.region, *payload.packets, count);
   const std::byte* bytes = payload.bytes;
   for (uint32_t i = 0; i < count; ++i, bytes += p.payload_bytes) {
-    // What is read again and again is not written: a wide load behind a narrow store waits for it.
+    // The headers that are copied again and again are not written in between: a wide load behind a
+    // narrow store waits for it.
     auto* frame = rte_pktmbuf_mtod(train[i], std::byte*);
     std::memcpy(frame, headers.data(), wire::kMaxTrainHeaderBytes);
     if (i != 0) wire::step(p, {frame, wire::kMaxTrainHeaderBytes});
@@ -131,7 +132,8 @@ bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& 
   return true;
 }
 
-// One packet: headers, and where the payload lies. No copy. Null: no buffer.
+// Builds one packet with its headers and a reference to its payload, which is not copied. Returns
+// null if there is no buffer.
 rte_mbuf* Egress::build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
                                  const MappedPayload& payload) {
   rte_mbuf* packet = rte_pktmbuf_alloc(pools_.header);
@@ -189,7 +191,7 @@ wire::MacAddress Egress::mac_without_arp(Ipv4Address ip) const {
 }
 
 void Egress::send_arp(const wire::Arp& arp) {
-  if (!has_room_for_ack(0)) return;  // asked again
+  if (!has_room_for_ack(0)) return;  // whoever asks repeats it
   rte_mbuf* packet = rte_pktmbuf_alloc(pools_.control);
   if (packet == nullptr) return;
   constexpr size_t kMinFrame = 60;

@@ -35,13 +35,13 @@ namespace hostnic {
 struct MappedPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
-  PacketCount* packets;  // which counts it
+  PacketCount* packets;  // the count that the reference to it is added to
 };
 
-// How packets to an address leave.
+// The way by which packets to an address leave.
 struct Path {
   int16_t peer = 0;        // Port::peer_of()
-  int16_t neighbour = -1;  // where MAC addresses are asked for
+  int16_t neighbour = -1;  // index of the entry that the MAC address is asked for by
 };
 
 class Egress {
@@ -56,13 +56,13 @@ class Egress {
   // Packets leave with ICRC, and so with their payload behind the headers.
   bool adds_icrc() const { return adds_icrc_; }
   bool needs_arp() const { return needs_arp_; }
-  // Whether payload may stay where it is.
+  // Whether payload may stay in the client's memory.
   bool allows_external_payload() const { return external_payload_; }
   // Whether packets towards `peer` may leave in bundles.
   bool sends_bundles(int peer) const {
     return settings_.segmentation && external_payload_ && bundles_to(peer);
   }
-  // Why not, for people; null: they do.
+  // The reason why packets leave singly, for people; null: bundles are sent.
   const char* why_no_bundles() const;
   int peers() const { return port_.peers(); }
   int own_peer() const { return port_.own_peer(); }
@@ -82,11 +82,11 @@ class Egress {
   // -- The way to an address.
   // 0, EHOSTUNREACH or ENOMEM (too many neighbours).
   int find_path(Ipv4Address ip, Path& path);
-  // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it;
-  // captures look right all the same.
+  // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it, so
+  // that captures look right all the same.
   wire::MacAddress mac_without_arp(Ipv4Address ip) const;
   const Neighbours::Entry& neighbour(int index) const { return neighbours_.entry(index); }
-  // Packets may now be for any of so many peers.
+  // Says that packets may now be for any of `peers` peers.
   void use_peers(int peers);
   // Whether the QP's packets can be addressed. Where there is ARP the neighbour's MAC must be
   // known, and may change.
@@ -102,7 +102,7 @@ class Egress {
   }
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
   void receive_arp(std::span<const std::byte> frame);
-  // Asks for addresses. Returns how many.
+  // Sends the ARP requests that are due. Returns how many.
   uint32_t ask_neighbours();
   TimeNs next_deadline_ns() const {
     return needs_arp_ ? neighbours_.next_deadline_ns() : UINT64_MAX;
@@ -113,7 +113,7 @@ class Egress {
   rte_mbuf* build_small(const wire::FlowTemplate& flow, const wire::Packet& p,
                         std::span<const uint64_t> sack_words, std::span<const std::byte> payload,
                         rte_mempool* pool);
-  // Headers, and where the payload lies.
+  // Builds one packet with its headers and a reference to its payload, which is not copied.
   rte_mbuf* build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
                            const MappedPayload& payload);
   // Sets the lengths of a packet whose payload lies behind its headers in one buffer, and adds the
@@ -144,23 +144,23 @@ class Egress {
     queue.packets[queue.count++] = packet;
     if (unlikely(queue.count >= kBurst)) flush(peer);
   }
-  // The packets of many queue pairs that have come together leave.
+  // Sends the open bundle, in which packets of many queue pairs have come together.
   template <class Builder>
   void emit_open(Builder& bundle) {
     rte_mbuf* packet = bundle.take();
     if (is_bundle(packet)) counters_.add(Counter::tx_bundles);
     emit(packet, bundle.peer());
   }
-  // `count` packets, at least one and at most train_room(), like `p`, which is the first of them
-  // and then the last.
+  // Sends `count` packets, at least one and at most train_room(), like `p`, which is the first of
+  // them and then the last.
   bool emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
                   const MappedPayload& payload, uint32_t count);
-  // `first` and so many packets behind it, in one buffer.
+  // Sends `first` and `packets_behind` packets behind it, in one buffer.
   bool emit_bundle(int peer, const wire::FlowTemplate& flow, const wire::Packet& first,
                    uint32_t packets_behind, const BundleEnd& end, const MappedPayload& payload);
   void flush(int peer);
   void flush_all();
-  // Whether packets wait for the port, the fullest queue's number of them.
+  // Whether packets wait for the port; longest_queue() is the number in the fullest queue.
   bool anything_queued() const;
   uint32_t longest_queue() const;
 
@@ -175,8 +175,8 @@ class Egress {
   }
   Ipv4Address next_hop(Ipv4Address destination) const;
   void send_arp(const wire::Arp& arp);
-  // Nobody asked for room. Rare, and so a function of its own, for which others need save no
-  // registers.
+  // Drops a packet whose sender did not ask for room first. This is rare, and so a function of its
+  // own, for which callers need save no registers.
   [[gnu::noinline]] void drop(rte_mbuf* packet);
 
   const NicSettings& settings_;
@@ -187,7 +187,7 @@ class Egress {
   const TimeNs& now_;
   const bool adds_icrc_, needs_arp_, external_payload_;
   Neighbours neighbours_;
-  uint32_t output_peers_ = 1;  // how many of them are in use, loopback excepted
+  uint32_t output_peers_ = 1;  // how many of the peers are in use, loopback excepted
   std::array<OutputQueue, kMaxPeers + 1> outputs_;
 };
 

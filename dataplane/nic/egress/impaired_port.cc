@@ -15,7 +15,8 @@ namespace {
 
 using impair::Direction;
 
-// What arrives in one burst, taken apart, finds room behind what a caller did not take.
+// Slots for arrivals: a burst of bundles, taken apart, finds room behind what a caller did not
+// take.
 constexpr uint32_t kArrivals = 8192;
 
 }  // namespace
@@ -76,7 +77,7 @@ bool ImpairedPort::has_ready() const {
   return std::ranges::any_of(departures_, [](const Departures& to) { return to.count != 0; });
 }
 
-// The other end's address is what a rule may ask for.
+// The description always names the other end's address, because rules may ask for it.
 impair::PacketInfo ImpairedPort::describe(Direction direction, rte_mbuf* packet) const {
   const auto& stage = direction == Direction::kRx ? rx_stage_ : tx_stage_;
   wire::Packet p;
@@ -99,7 +100,8 @@ void ImpairedPort::arrive(rte_mbuf* packet) {
   }
 }
 
-// Each packet of a bundle as a buffer of its own. One that finds none is lost, as on a network.
+// Takes a bundle apart: each of its packets gets a buffer of its own. A packet that finds no buffer
+// is lost, as on a network.
 void ImpairedPort::take_apart(rte_mbuf* bundle) {
   bool more = true;
   while (more && is_bundle(bundle)) {
@@ -124,7 +126,8 @@ void ImpairedPort::take_arrivals(uint16_t queue, size_t wanted) {
 uint16_t ImpairedPort::receive_impaired(uint16_t queue, rte_mbuf** packets, uint16_t max) {
   take_arrivals(queue, max);
   uint16_t count = arrived_.pop(packets, max);
-  // Behind what has just arrived: what was due came first only if it was let go first.
+  // Due packets come behind what has just arrived: to come first they would have had to be let go
+  // first.
   std::array<void*, kBurst> due;
   while (rx_stage_ != nullptr && count < max) {
     const size_t room = std::min<size_t>(due.size(), static_cast<size_t>(max - count));
@@ -166,7 +169,7 @@ uint16_t ImpairedPort::transmit_impaired(uint16_t peer, rte_mbuf** packets, uint
   for (; taken < count && has_room(peer); ++taken) {
     rte_mbuf* packet = packets[taken];
     packet->port = peer;
-    // Bundles are left from before packets were impaired.
+    // A bundle here is left from before packets were impaired, and passes.
     const bool passes =
         tx_stage_ == nullptr || is_bundle(packet) ||
         tx_stage_->pass(packet, now_, [&] { return describe(Direction::kTx, packet); });
@@ -176,7 +179,8 @@ uint16_t ImpairedPort::transmit_impaired(uint16_t peer, rte_mbuf** packets, uint
   return taken;
 }
 
-// Only as much as surely finds room: nobody knows before for whom the next one is.
+// No more packets are taken from the stage than surely find room: nobody knows before for whom the
+// next one is.
 void ImpairedPort::send_due() {
   std::array<void*, kBurst> due;
   for (;;) {

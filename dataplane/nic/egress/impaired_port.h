@@ -38,23 +38,23 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   ImpairedPort(const ImpairedPort&) = delete;
   ImpairedPort& operator=(const ImpairedPort&) = delete;
 
-  // Replaces what is done in one direction. What the old impairments held back goes on at once.
+  // Replaces the impairments of one direction. What the old impairments held back goes on at once.
   void set(impair::Direction direction, const impair::Spec& spec, uint64_t seed);
-  // None where nothing is done.
+  // What the impairments of a direction have done; nothing where there are none.
   std::optional<impair::Counters> impairment_counters(impair::Direction direction) const;
   void clear_counters();
 
-  // The clock, at the start of each turn.
+  // Sets the clock, at the start of each turn.
   void set_time(TimeNs now_ns) { now_ = now_ns; }
-  // Sends what is due. At the end of each turn.
+  // Sends the packets that are due. Called at the end of each turn.
   void advance() {
     if (tx_stage_ != nullptr || !departures_.empty()) send_due();
   }
-  // When it has something to do by itself; UINT64_MAX: never.
+  // When the port has something to do by itself; UINT64_MAX: never.
   TimeNs next_deadline_ns() const;
-  // Packets in here.
+  // The number of packets inside the impairment stages of both directions.
   uint32_t held() const;
-  // Packets that go on as soon as somebody asks: the lcore should not sleep.
+  // Whether packets go on as soon as somebody asks: then the lcore should not sleep.
   bool has_ready() const;
 
   PortCapabilities capabilities() const override {
@@ -96,7 +96,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   void send_due();
   impair::PacketInfo describe(impair::Direction direction, rte_mbuf* packet) const;
 
-  // impair::PacketOps
+  // The functions of impair::PacketOps.
   void* clone(void* packet) override;
   void* detach(void* packet) override;
   void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) override;
@@ -109,7 +109,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   TimeNs now_ = 0;
   std::unique_ptr<impair::ImpairmentStage> rx_stage_, tx_stage_;
   PacketQueue arrived_;                 // let through, and not taken yet
-  PacketQueue released_;                // by impairments that have been replaced, to be sent
+  PacketQueue released_;                // packets that replaced impairments had kept, to be sent
   std::vector<Departures> departures_;  // by peer, while there are any
 };
 

@@ -9,7 +9,7 @@
 namespace hostnic {
 namespace {
 
-// What buffers stand for, of which nearly all are one packet.
+// The packets and bytes that buffers stand for; nearly all buffers are one packet.
 struct Carried {
   uint64_t packets = 0, bytes = 0;
 };
@@ -51,7 +51,7 @@ uint16_t LoopbackPort::receive(uint16_t queue, rte_mbuf** packets, uint16_t max)
 }
 
 uint16_t LoopbackPort::transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) {
-  // Before: what has been sent is the port's.
+  // The packets are counted before they are sent, because afterwards they are the port's.
   const Carried offered = carried_by(packets, count);
   uint16_t sent = 0;
   if (peer != kLoopbackPeer)

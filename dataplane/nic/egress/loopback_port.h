@@ -26,7 +26,8 @@ class LoopbackPort final : public Port {
   LoopbackPort& operator=(const LoopbackPort&) = delete;
 
   PortCapabilities capabilities() const override { return port_.capabilities(); }
-  // What waits here is taken by receive(), never by recursion (rule 33).
+  // Packets to this NIC itself are taken by receive(), never by recursion (rule 33, nobody waits
+  // for another).
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t ip) const override {
@@ -36,9 +37,9 @@ class LoopbackPort final : public Port {
   bool backlog() const override { return port_.backlog(); }
   std::string describe() const override { return port_.describe(); }
 
-  // The number that this NIC has among the peers; -1: it is none of them.
+  // The number that this NIC has among the peers; -1: this NIC is none of them.
   int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(own_ip_); }
-  // Packets to this NIC itself that have not been received yet.
+  // The number of packets to this NIC itself that have not been received yet.
   uint32_t waiting() const { return own_.size(); }
 
  private:

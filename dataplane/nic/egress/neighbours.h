@@ -29,7 +29,7 @@ class Neighbours {
   // Index of the entry for `ip`, made if there is none. -1: the table is full.
   int find_or_add(Ipv4Address ip);
   const Entry& entry(int index) const { return entries_[static_cast<size_t>(index)]; }
-  // An ARP packet said so. Only addresses that we asked for are kept.
+  // Takes in what an ARP packet said. Only addresses that we asked for are kept.
   void learn(Ipv4Address ip, const wire::MacAddress& mac, uint64_t now_ns);
   // The next address to ask for at `now_ns`, or -1. Schedules its next request.
   int due(uint64_t now_ns);

@@ -6,7 +6,7 @@
 
 namespace hostnic {
 
-// False: the packet is none.
+// Returns false if the packet is no management datagram.
 bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
   if (raw(p.dest_qpn) != cm::kManagementQpn || queue_ == nullptr ||
       p.opcode != wire::Opcode::kUdSend)
@@ -23,7 +23,7 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
   counters_.add(Counter::management_received);
   if (!queue_->push(p.src_ip, payload.first<cm::kMadBytes>()))
     counters_.add(Counter::management_dropped);
-  // The answer will want to know the way.
+  // The path back is asked for now, because the answer will need it.
   Path way_back;
   egress_.find_path(p.src_ip, way_back);
   return true;
@@ -42,7 +42,7 @@ void Management::send(Ipv4Address to, uint8_t traffic_class,
   p.opcode = wire::Opcode::kUdSend;
   p.dest_qpn = p.src_qpn = Qpn{cm::kManagementQpn};
   p.qkey = cm::kManagementQkey;
-  // Nobody checks it.
+  // The PSN only counts up: receivers do not check the PSNs of QP 1.
   p.psn = Psn(static_cast<uint32_t>(counters_.get(Counter::management_sent)) & 0xffffff);
   p.payload_bytes = cm::kMadBytes;
   constexpr uint8_t kHopLimit = 64;

@@ -24,11 +24,11 @@ class Management {
   Management(const NicSettings& settings, Egress& egress, Counters& counters)
       : settings_(settings), egress_(egress), counters_(counters) {}
 
-  // Where datagrams go that arrive; null: nowhere.
+  // Says where datagrams that arrive go; null: nowhere.
   void set_queue(ManagementQueue* queue) { queue_ = queue; }
-  // False: the packet is none.
+  // Returns false if the packet is no management datagram.
   bool receive(const wire::Packet& p, rte_mbuf* packet);
-  // Unless there is no way or no room: whoever sends it repeats it.
+  // Sends a datagram, unless there is no way or no room: whoever sends it repeats it.
   void send(Ipv4Address to, uint8_t traffic_class, std::span<const std::byte, cm::kMadBytes> bytes);
 
  private:

@@ -28,7 +28,7 @@ class ManagementQueue {
 
   ManagementQueue() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-  // The lcore. False: no room.
+  // Called by the lcore. Returns false if there is no room.
   bool push(Ipv4Address from, std::span<const std::byte, cm::kMadBytes> bytes) {
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == kCapacity) return false;
@@ -36,13 +36,13 @@ class ManagementQueue {
     slot.from = from;
     std::copy(bytes.begin(), bytes.end(), slot.bytes.begin());
     tail_.store(tail + 1, std::memory_order_seq_cst);
-    // One system call for all that comes before the consumer looks.
+    // The consumer is woken by one system call for all that comes before it looks.
     if (listening_.exchange(false, std::memory_order_seq_cst)) eventfd_write(event_fd_.get(), 1);
     return true;
   }
 
-  // The consumer: readable when there may be something. After it has become so, listen(), then
-  // pop() until there is nothing.
+  // The consumer's file: readable when there may be something. After it has become readable the
+  // consumer calls listen(), then pop() until there is nothing.
   int event_fd() const { return event_fd_.get(); }
   void listen() {
     eventfd_t count = 0;

@@ -18,12 +18,13 @@ uint64_t result_of(const AtomicOperation& operation, uint64_t before) {
 }
 
 // Words that are read and then written are locked by their address, and not by their region: one
-// word may lie in several. Which client it belongs to is left out: a collision costs time only.
+// word may lie in several. The client is no part of the hash: a collision costs time only.
 class WordLock {
  public:
   explicit WordLock(VirtualAddress word) : flag_(flags()[word / 8 % kStripes].flag) {
-    // The holder makes two system calls. An lcore that was put to sleep in between must not hold
-    // up others: these drop the packet, and it comes again (rule 33).
+    // The lock's holder makes two system calls. An lcore that was put to sleep in between must not
+    // delay the others: these drop the packet, and it comes again (rule 33, nobody waits for
+    // another).
     for (uint32_t tries = 0; flag_.test_and_set(std::memory_order_acquire); ++tries) {
       if (tries == kPatience) return;
       rte_pause();
@@ -66,11 +67,11 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
                                const AtomicOperation& operation, uint64_t& before) {
   std::byte* mapped = mapped_address(region, iova, 8);
   if (mapped != nullptr && reinterpret_cast<uintptr_t>(mapped) % 8 == 0) {
-    // Coherent with the CPU's own.
+    // Mapped memory takes the CPU's own instruction, which is coherent with the program's.
     before = execute_on_word(reinterpret_cast<uint64_t*>(mapped), operation);
     return AtomicResult::kDone;
   }
-  // Atomic among NICs only (IBV_ATOMIC_HCA).
+  // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).
   const VirtualAddress addr = iova + region.va_delta;
   const WordLock lock(addr);
   if (!lock.held()) return AtomicResult::kBusy;

@@ -16,12 +16,12 @@ struct AtomicOperation {
 
 enum class AtomicResult : uint8_t {
   kDone,
-  kBusy,  // another lcore is at it; nothing was changed
+  kBusy,  // another lcore is executing one; nothing was changed
   kMemoryGone,
 };
 
-// `iova` is a multiple of 8 and 8 bytes of the region begin there. Any lcore. `before`: what memory
-// held.
+// Executes an atomic at `iova`, which is a multiple of 8 and has 8 bytes of the region behind it.
+// May be called on any lcore. Sets `before` to what memory contained.
 AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
                                const AtomicOperation& operation, uint64_t& before);
 

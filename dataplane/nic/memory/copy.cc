@@ -15,11 +15,11 @@ size_t leave_to_caller(std::byte*, const std::byte*, size_t) { return 0; }
 
 using Widest = long long __attribute__((vector_size(32), may_alias));
 
-// Copies as long as this come out of the L3 cache or from memory, as a rule, where older
-// processors' own prefetching stops at each page: both sides are asked for so far ahead.
+// Copies as long as kLongBytes come out of the L3 cache or from memory, as a rule, where older
+// processors' own prefetching stops at each page: both sides are prefetched kAheadBytes ahead.
 constexpr size_t kLongBytes = 128 * 1024, kAheadBytes = 1024, kLineBytes = 64;
 
-// Volatile on the watched side, as in copy.h; the other may lie anywhere, which memcpy says. All is
+// The watched side is volatile, as in copy.h; the other may lie anywhere, which memcpy says. All is
 // loaded before anything is stored: the loads of a block then overlap.
 template <bool kPrefetch>
 __attribute__((target("avx2,tune=haswell"))) void store_blocks_avx2(std::byte* to,
@@ -28,7 +28,8 @@ __attribute__((target("avx2,tune=haswell"))) void store_blocks_avx2(std::byte* t
   const std::byte* const blocks_end = end - static_cast<size_t>(end - from) % kBlock;
   for (; from != blocks_end; from += kBlock, to += kBlock) {
     if constexpr (kPrefetch) {
-      // In the loop itself: g++ 12 drops calls of a function that only prefetches.
+      // The prefetches stand in the loop itself: g++ 12 drops calls of a function that only
+      // prefetches.
       for (size_t line = kAheadBytes; line < kAheadBytes + kBlock; line += kLineBytes) {
         __builtin_prefetch(from + line);
         __builtin_prefetch(to + line);
@@ -82,28 +83,31 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") != 0;
 }
 
-// Zen 3 copies 1 MiB 4 % faster when both sides are asked for, Zen 4 a fifth slower (38 GB/s of
-// 48). AVX-512 tells one from the other, and is taken to tell Intel's younger from its older ones,
-// which have not been measured.
+// Zen 3 copies 1 MiB 4 % faster when both sides are prefetched, Zen 4 a fifth slower (38 GB/s of
+// 48). AVX-512 tells Zen 4 from Zen 3, and is taken to tell Intel's younger processors from the
+// older ones, which have not been measured.
 bool profits_from_prefetching() { return __builtin_cpu_supports("avx512f") == 0; }
 
-// Copies as long as this do not stay in the L1 cache. A string instruction then fills whole cache
-// lines without reading them first, where the processor is made for it. Its elements are units,
-// each a store (and a load) of its own; that their order is free does not matter in the middle of
-// a copy, and what is stored after it is seen after it.
+// Copies as long as kStringBytes do not stay in the L1 cache. A string instruction then fills whole
+// cache lines without reading them first, where the processor is made for it. A string
+// instruction's elements are units, each a store (and a load) of its own; that their order is free
+// does not matter in the middle of a copy, and what is stored after the instruction is seen after
+// it.
 constexpr size_t kStringBytes = 32 * 1024;
 
 size_t store_string(std::byte* to, const std::byte* from, size_t length_bytes) {
   if (length_bytes < kStringBytes) return store_avx2<false>(to, from, length_bytes);
-  // To the last unit: what would be left of a block costs as much as a kilobyte of it.
+  // The copy goes to the last unit: the rest of a block by itself would cost as much as a kilobyte
+  // here.
   const size_t moved = length_bytes & ~(sizeof(Unit) - 1);
   size_t units = moved / sizeof(Unit);
   asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(units) : : "memory");
   return moved;
 }
 
-// AMD's since Zen 5 (family 1Ah): 125 GB/s within the L2 cache, of which loads and stores of any
-// width reach 95. On Zen 3 and 4 strings are no faster than AVX2; others have not been measured.
+// AMD's processors since Zen 5 (family 1Ah) copy strings at 125 GB/s within the L2 cache, where
+// loads and stores of any width reach 95. On Zen 3 and 4 strings are no faster than AVX2; others
+// have not been measured.
 bool has_fast_strings() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx) return false;

@@ -27,22 +27,22 @@ using Wide = long long __attribute__((vector_size(16), may_alias));
 using Wide = Unit;
 #endif
 
-// The middle of a copy, by the widest instructions of this processor: blocks of 128 bytes, and as
-// much of the last one as they move, from where the watched side is aligned to 32 bytes. Returns
-// the bytes moved. copy.cc.
+// store_blocks and load_blocks do the middle of a copy by the widest instructions of this
+// processor: blocks of 128 bytes, and as much of the last one as they move, from where the watched
+// side is aligned to 32 bytes. They return the bytes moved, and are chosen in copy.cc.
 inline constexpr size_t kBlock = 128, kBlockAlign = 32;
 using MoveBlocks = size_t (*)(std::byte* to, const std::byte* from, size_t length_bytes);
 extern const MoveBlocks store_blocks, load_blocks;
 
 inline uintptr_t address_of(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
-// Small messages: nothing but units, and not many.
+// Whether a message is small: nothing but units, and few of them.
 inline bool in_few_units(const void* watched, size_t length_bytes) {
   return length_bytes <= 64 && (address_of(watched) | length_bytes) % sizeof(Unit) == 0;
 }
 
-// `count` units, at most 8, in ascending order: each has its own instructions, nothing is counted.
-// A move is told how many units before the end its unit lies.
+// Moves `count` units, at most 8, in ascending order: each count has its own instructions, so that
+// no loop counts. A move is told how many units before the end its unit lies.
 template <size_t Before>
 using UnitsBefore = std::integral_constant<size_t, Before>;
 template <class Move>
@@ -77,7 +77,7 @@ template <class Move>
   }
 }
 
-// The last one with release order.
+// Stores the units in ascending order, the last one with release order.
 [[gnu::always_inline]] inline void store_few_units(std::byte* to, const std::byte* from,
                                                    size_t count) {
   from += count * sizeof(Unit);
@@ -90,13 +90,13 @@ template <class Move>
   });
 }
 
-// Nothing but whole blocks, or at least first.
+// Whether a copy is whole blocks only, or begins with some.
 inline bool starts_in_blocks(const void* watched, size_t length_bytes) {
   return length_bytes >= 2 * kBlock && address_of(watched) % kBlockAlign == 0;
 }
 
-// Volatile on the watched side: the compiler neither splits nor merges the access, and does not
-// take the loop for a memcpy.
+// Stores one piece, volatile on the watched side: the compiler neither splits nor merges the
+// access, and does not take the loop for a memcpy.
 template <class Piece>
 void store(std::byte*& to, const std::byte*& from, size_t& length_bytes) {
   Piece piece;
@@ -146,7 +146,7 @@ inline void move_blocks(MoveBlocks move, std::byte*& to, const std::byte*& from,
 
 }  // namespace copy_detail
 
-// Into memory that programs watch.
+// Copies into memory that programs watch.
 inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_bytes) {
   namespace d = copy_detail;
   if (d::in_few_units(to, length_bytes)) {
@@ -165,8 +165,8 @@ inline void copy_to_memory(std::byte* to, const std::byte* from, size_t length_b
 }
 
 namespace copy_detail {
-// What follows is the rest of the functions of the same names below: functions of their own, so
-// that small messages are copied where they are.
+// The functions of this namespace are the rest of those of the same names below: not inlined, so
+// that only small messages are copied inline.
 [[gnu::noinline]] inline void copy_from_memory(std::byte* to, const std::byte* from,
                                                size_t length_bytes) {
   if (starts_in_blocks(from, length_bytes)) {
@@ -182,7 +182,7 @@ namespace copy_detail {
 [[gnu::noinline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
                                                   size_t length_bytes) {
   const uintptr_t start = address_of(to);
-  // Whole pages and the like: what is before the last units is moved in one go, to the end.
+  // For whole pages and the like all that is before the last units is moved in one go, to the end.
   if (length_bytes >= 2 * kBlock && (start + length_bytes) % kBlockAlign == 0 &&
       !broken(Fault::tail_cut_short)) {
     const size_t before = length_bytes - kBlockAlign;
@@ -199,7 +199,7 @@ namespace copy_detail {
 }
 }  // namespace copy_detail
 
-// Out of memory that programs write.
+// Copies out of memory that programs write.
 [[gnu::always_inline]] inline void copy_from_memory(std::byte* to, const std::byte* from,
                                                     size_t length_bytes) {
   namespace d = copy_detail;
@@ -216,8 +216,8 @@ namespace copy_detail {
   });
 }
 
-// The last bytes of a message: its final word (the 8-byte unit of memory that the last byte lies
-// in) is stored last, with release order. Programs poll it.
+// Copies the last bytes of a message: the final word (the 8-byte unit of memory that the last byte
+// lies in) is stored last, with release order. Programs poll that word.
 [[gnu::always_inline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
                                                        size_t length_bytes) {
   if (length_bytes == 0) return;
@@ -228,9 +228,9 @@ namespace copy_detail {
   }
 }
 
-// From memory that programs write into memory that programs watch. Where both lie alike towards
-// kBlockAlign one move does; else units would be whole on one side only, and the bytes go by a
-// buffer. `tail`: as copy_tail_to_memory().
+// Copies from memory that programs write into memory that programs watch. Where both lie alike
+// towards kBlockAlign one move does; else units would be whole on one side only, and the bytes go
+// by a buffer. `tail` asks for the order of copy_tail_to_memory().
 inline void copy_between_memories(std::byte* to, const std::byte* from, size_t length_bytes,
                                   bool tail) {
   namespace d = copy_detail;

@@ -29,7 +29,7 @@ void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.client_gone = init.client_gone;
   entry.pieces = std::move(init.pieces);
   entry.partly_gone = false;
-  // On demand, what is mapped at the moment is what is meant.
+  // Regions on demand need no gate: for them, what is mapped at the moment is what is meant.
   const bool fixed_by_mem_fd = (entry.access & kAccessOnDemand) == 0 &&
                                std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
                                  return piece.host == nullptr;
@@ -88,8 +88,8 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
 
 namespace {
 
-// The pieces with those parts of them marked that lie in [va, va + length_bytes) and are not
-// mapped. Empty: that changes nothing.
+// Returns the pieces, with those parts marked as unmapped that lie in [va, va + length_bytes). The
+// result is empty if that changes nothing.
 std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAddress va,
                                  uint64_t length_bytes) {
   std::vector<MappedPiece> result;

@@ -29,24 +29,26 @@ struct MemoryRegionEntry {
   uint32_t client_id = 0;
   uint32_t pd = 0;
   uint32_t access = 0;  // AccessFlag
-  uint64_t iova = 0;    // first address that keys' users name
+  uint64_t iova = 0;    // first address that users of the key name
   uint64_t length_bytes = 0;
   uint64_t va_delta = 0;  // add to an iova to get the address in the client's memory (modulo 2^64)
   int mem_fd = -1;
   std::atomic<bool>* client_gone =
       nullptr;  // set when a mem fd transfer finds the client's address space gone
-  // The client's, where a piece is reached through the mem fd, unless on demand.
+  // The client's gate, if a piece is reached through the mem fd and the region is not on demand;
+  // else null.
   MemoryGate* gate = nullptr;
-  bool partly_gone = false;                // pieces are gone
+  bool partly_gone = false;                // some pieces have been unmapped
   std::vector<MappedPiece> pieces;         // sorted by va
   std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
-  std::atomic<uint32_t> windows_bound{0};  // while not 0, the client may not deregister it
+  std::atomic<uint32_t> windows_bound{0};  // the client may not deregister the region while this is
+                                           // not 0
 };
 
 class MrTable {
  public:
-  // `capacity` regions at most, up to 2^19 - 2: the keys with the top bit set are windows'
-  // (descriptors.h).
+  // Makes a table for `capacity` regions at most, up to 2^19 - 2: the keys with the top bit set are
+  // windows' (descriptors.h).
   explicit MrTable(uint32_t capacity);
 
   struct Init {
@@ -59,20 +61,21 @@ class MrTable {
     MemoryGate* gate = nullptr;
     std::vector<MappedPiece> pieces;
   };
-  // Control thread. The key (lkey == rkey), or 0 when the table is full.
+  // Called by the control thread. Returns the key (lkey == rkey), or 0 when the table is full.
   uint32_t add(Init init);
-  // Control thread. Nobody finds it any more. False: no such key of this client.
+  // Makes the key unknown to find(); called by the control thread. Returns false if the client has
+  // no such key.
   bool invalidate(uint32_t key, uint32_t client_id);
-  // Control thread. It is found again, as it was.
+  // Makes an invalidated key known to find() again, unchanged; called by the control thread.
   void restore(uint32_t key);
-  // Control thread, after invalidation and quiescence: the key means another region of its client's
-  // from now on. The pieces to unmap.
+  // Makes the key mean another region of its client's from now on; called by the control thread,
+  // after invalidation and quiescence. Returns the pieces to unmap.
   std::vector<MappedPiece> replace(uint32_t key, Init init);
-  // Control thread, after quiescence. The pieces to unmap.
+  // Frees the key; called by the control thread, after quiescence. Returns the pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
-  // What a client's regions (but those on demand) reach through the mem fd in [va, va + length) is
-  // no longer there. The pieces change in take_effect(), which the caller runs on the only lcore
-  // that looks at this client's; afterwards the old ones may be freed.
+  // Takes away what a client's regions (but those on demand) reach through the mem fd in [va, va +
+  // length). The pieces change in take_effect(), which the caller runs on the only lcore that looks
+  // at this client's; afterwards the old ones may be freed.
   class Revocation {
    public:
     bool empty() const { return changes_.empty(); }
@@ -86,8 +89,8 @@ class MrTable {
     };
     std::vector<Change> changes_;
   };
-  // Control thread, which lets nobody add or remove this client's regions until it has taken
-  // effect.
+  // Called by the control thread, which lets nobody add or remove this client's regions until the
+  // revocation has taken effect.
   Revocation revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
   // Whether memory windows are bound to this region of the client's, also one that was
   // invalidated. Control thread.
@@ -96,13 +99,14 @@ class MrTable {
     return entry != nullptr && entry->client_id == client_id &&
            entry->windows_bound.load(std::memory_order_acquire) != 0;
   }
-  // Whether packets still refer to it.
+  // Whether packets still refer to the region.
   bool referenced(uint32_t key) const;
-  std::vector<uint32_t> keys_of(uint32_t client_id) const;  // control thread
+  std::vector<uint32_t> keys_of(uint32_t client_id) const;  // called by the control thread
   uint32_t size() const { return used_.load(std::memory_order_relaxed); }
   uint32_t capacity() const { return capacity_ - 1; }
 
-  // Any lcore; the pointer is good until the lcore's next quiescent point. Null: no such key.
+  // May be called on any lcore; the pointer is good until the lcore's next quiescent point. Returns
+  // null if there is no such key.
   MemoryRegionEntry* find(uint32_t key) {
     const uint32_t index = key >> kTagBits;
     if (index >= capacity_) return nullptr;
@@ -114,7 +118,7 @@ class MrTable {
  private:
   static constexpr uint32_t kTagBits = 12;
   static void fill(MemoryRegionEntry& entry, Init init);
-  // Null: no region, nor one that was invalidated, has this key.
+  // The region that has this key, which may have been invalidated; null: none.
   MemoryRegionEntry* pending(uint32_t key) const {
     const uint32_t index = key >> kTagBits;
     if (key == 0 || index >= capacity_ || entries_[index].pending_key != key) return nullptr;

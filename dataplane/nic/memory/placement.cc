@@ -14,7 +14,7 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
     counters_.add(Counter::mem_fd_put_off);
     return PlaceResult::kNotNow;
   }
-  // All ranges are remembered, or nothing is written.
+  // The ranges of all pieces are remembered, or nothing is written.
   if (request.ahead && early_writes_.available() < region.pieces.size())
     return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
@@ -29,7 +29,8 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
       put_bytes(request, piece.host + offset, {source, part}, tail);
     }
   };
-  // Later PSNs may have written here already, also when this one is ahead of the front itself.
+  // Later PSNs may have written here already, also when this packet is itself ahead of the expected
+  // PSN.
   const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
                     !(request.ahead && request.window.beyond_all(request.psn));
   for_each_piece(region, addr, bytes.size(),
@@ -66,7 +67,8 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
       continue;
     }
     const uint64_t part = std::min<uint64_t>(bytes.size(), sge.length_bytes - offset);
-    // Only what is written: an element may say more than its region has, as on adapters.
+    // Only the bytes that are written must lie in the region: an element may say more, as on
+    // adapters.
     MemoryRegionEntry* region =
         local_region(scope, sge.lkey, sge.addr + offset, part, kAccessLocalWrite);
     if (region == nullptr) {

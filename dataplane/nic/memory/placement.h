@@ -41,14 +41,16 @@ class Placement {
   Placement(MrTable& mrs, WindowTable& windows, Counters& counters)
       : mrs_(mrs), windows_(windows), counters_(counters) {}
 
-  // Memory that a peer names, by the key of a region or of a window.
+  // Finds memory that a peer names by the key of a region or of a window.
   RemoteRange remote_range(const AccessScope& scope, uint32_t key, uint64_t va,
                            uint64_t length_bytes, uint32_t access);
-  // Memory that a client names in its own work requests. Null: it is not its, or not so long.
+  // Finds memory that a client names in its own work requests. Returns null if the memory is not
+  // the client's, or not so long.
   MemoryRegionEntry* local_region(const AccessScope& scope, uint32_t key, uint64_t addr,
                                   uint64_t length_bytes, uint32_t access);
 
-  // Nearly always: in order, into memory that is mapped in one piece. False: nothing has happened.
+  // Places bytes in the case that is nearly always met: in order, into memory that is mapped in one
+  // piece. Returns false if nothing has happened.
   bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                      std::span<const std::byte> bytes);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
@@ -60,7 +62,7 @@ class Placement {
   MemoryAccess fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
                      uint32_t length_bytes);
 
-  // Rooms for the early writes of all queue pairs.
+  // The pool of the early writes of all queue pairs.
   EarlyWritePool& early_writes() { return early_writes_; }
   const EarlyWritePool& early_writes() const { return early_writes_; }
   const MrTable& regions() const { return mrs_; }
@@ -69,7 +71,7 @@ class Placement {
  private:
   static void put_bytes(const PlaceRequest& request, std::byte* to,
                         std::span<const std::byte> bytes, bool tail);
-  // By value: what is called with it need not be in memory.
+  // The scope is passed by value, so that callers need not have it in memory.
   RemoteRange windows_range(AccessScope scope, uint32_t key, uint64_t va, uint64_t length_bytes,
                             uint32_t access);
 
@@ -111,7 +113,8 @@ inline void Placement::put_bytes(const PlaceRequest& request, std::byte* to,
   }
 }
 
-// Nearly always: in order, into memory that is mapped in one piece. False: nothing has happened.
+// Places bytes in the case that is nearly always met: in order, into memory that is mapped in one
+// piece. Returns false if nothing has happened.
 [[gnu::always_inline]] inline bool Placement::place_at_once(const PlaceRequest& request,
                                                             MemoryRegionEntry& region,
                                                             uint64_t iova,

@@ -30,10 +30,10 @@ bool for_each_piece(const MemoryRegionEntry& region, uint64_t addr, uint64_t len
   return true;
 }
 
-// Leave to use a client's mem fd for some transfers in a row. Not granted: the client's mappings
-// are just changing, and what is at an address now may not be what was registered. Then nothing may
-// be transferred now, but later. Regions that don't need it get it for nothing: mapped ones, and
-// those on demand.
+// A MemFdPass is leave to use a client's mem fd for some transfers in a row. It is not granted
+// while the client's mappings are just changing, because what is at an address now may not be what
+// was registered. Then nothing may be transferred now, but later. Regions that don't need a pass
+// get one for nothing: mapped ones, and those on demand.
 class MemFdPass {
  public:
   explicit MemFdPass(const MemoryRegionEntry& region) : gate_(region.gate) {
@@ -59,12 +59,12 @@ class MemFdPass {
 // What became of an access to a region's memory.
 enum class MemoryAccess : uint8_t {
   kDone,
-  kNotNow,  // no MemFdPass: try again
-  kGone,    // the client unmapped it
+  kNotNow,  // no MemFdPass was granted: try again
+  kGone,    // the client unmapped the memory
 };
 
-// A range that the client has unmapped is its own loss: the request fails. A client whose address
-// space is gone is dropped.
+// Whether a transfer went well; a range that the client has unmapped is its own loss, and the
+// request fails. A client whose address space is gone is dropped.
 inline bool good_transfer(MemoryRegionEntry& region, MemFdResult result) {
   if (result == MemFdResult::kGone && region.client_gone != nullptr) {
     region.client_gone->store(true, std::memory_order_release);
@@ -72,7 +72,7 @@ inline bool good_transfer(MemoryRegionEntry& region, MemFdResult result) {
   return result == MemFdResult::kOk;
 }
 
-// At `offset` of a piece that is not mapped, with a MemFdPass.
+// Reads at `offset` of a piece that is not mapped; the caller has a MemFdPass.
 inline bool read_through(MemoryRegionEntry& region, const MappedPiece& piece, uint64_t offset,
                          std::span<std::byte> bytes) {
   return !piece.gone && good_transfer(region, read_client(region.mem_fd, piece.va + offset, bytes));
@@ -83,9 +83,10 @@ inline bool write_through(MemoryRegionEntry& region, const MappedPiece& piece, u
          good_transfer(region, write_client(region.mem_fd, piece.va + offset, bytes));
 }
 
-// Whether there is memory at the addresses of a range. Of an on-demand region: one system call per
-// page, so not of a long range's end: who misses that asks again for the rest. That of other
-// regions was there when they were registered, and is unless the client said otherwise.
+// Whether there is memory at the addresses of a range. For an on-demand region that takes one
+// system call per page, so the end of a long range is not looked at: who misses that part asks
+// again for the rest. The memory of other regions was there when they were registered, and is
+// unless the client said otherwise.
 inline bool has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_t length_bytes) {
   constexpr uint64_t kPageBytes = 4096, kMostPages = 64;
   const bool on_demand = (region.access & kAccessOnDemand) != 0;
@@ -106,7 +107,7 @@ inline bool has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_t length
       });
 }
 
-// Null where the range is not mapped in one piece.
+// The address of a range, or null where the range is not mapped in one piece.
 inline std::byte* mapped_address(const MemoryRegionEntry& region, uint64_t iova,
                                  uint64_t length_bytes) {
   std::byte* address = nullptr;

@@ -30,10 +30,10 @@ uint32_t WindowTable::add(uint32_t client_id, uint32_t pd, WindowType type) {
   } else {
     return 0;
   }
-  // As of memory regions: neither an older key of this index nor a neighbour's is guessed by
-  // counting.
+  // The tag is random, as in the keys of memory regions: neither an older key of this index nor a
+  // neighbour's is guessed by counting.
   random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
-  // The low byte is the program's to choose: until it does it is 0, as adapters have it.
+  // The low byte is the program's to choose: until then 0, as adapters have it.
   const auto tag = static_cast<uint32_t>(random_state_ >> 40) & kWindowTagMask & ~kWindowUserMask;
   const uint32_t key = kWindowKeyBit | index << kWindowTagBits | tag;
   windows_[index] = {.key = key, .client_id = client_id, .pd = pd, .type = type};
@@ -48,7 +48,7 @@ void WindowTable::remove(MemoryWindow& window) {
 void WindowTable::unbind(MemoryWindow& window) {
   if (!window.bound) return;
   window.bound = false;
-  // A region that went with its client meanwhile has forgotten its windows.
+  // A region that went with its client meanwhile has forgotten its windows, and is not found.
   if (MemoryRegionEntry* region = mrs_.find(window.mr_key); region != nullptr)
     region->windows_bound.fetch_sub(1, std::memory_order_release);
 }
@@ -58,7 +58,8 @@ int WindowTable::bind(const AccessScope& scope, const BindWindowCommand& command
   if (window == nullptr || window->pd != scope.pd) return EINVAL;
   const bool type2 = window->type == WindowType::k2;
   if (type2) {
-    // To bind it once more it must have been invalidated; the program chooses the low byte only.
+    // A window that is to be bound once more must have been invalidated; the program chooses the
+    // low byte only.
     if (window->bound || ((window->key ^ command.key) & ~kWindowUserMask) != 0) return EINVAL;
     if (command.length_bytes == 0) return EINVAL;
   }

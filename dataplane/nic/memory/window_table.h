@@ -13,12 +13,12 @@
 namespace hostnic {
 
 struct MemoryWindow {
-  uint32_t key = 0;  // 0: nobody's
+  uint32_t key = 0;  // 0: the entry is free
   uint32_t client_id = 0;
   uint32_t pd = 0;
   WindowType type = WindowType::k1;
-  // While bound. A type 2 window is its queue pair's alone (type 2B: protection domain and queue
-  // pair are both checked).
+  // The members from here on are valid while the window is bound. A type 2 window is its queue
+  // pair's alone (type 2B: protection domain and queue pair are both checked).
   bool bound = false;
   uint32_t qpn = 0;
   uint32_t mr_key = 0;
@@ -31,9 +31,9 @@ class WindowTable {
  public:
   explicit WindowTable(MrTable& mrs);
 
-  // 0: all are in use.
+  // Returns the new window's key; 0: all are in use.
   uint32_t add(uint32_t client_id, uint32_t pd, WindowType type);
-  // 0, or an errno value. `scope`: of the queue pair that the command was posted to.
+  // Returns 0 or an errno value. `scope` is that of the queue pair that the command was posted to.
   int bind(const AccessScope& scope, const BindWindowCommand& command);
   int invalidate(const AccessScope& scope, uint32_t key);
   int destroy(uint32_t client_id, uint32_t key);
@@ -42,12 +42,13 @@ class WindowTable {
   void drop_all_of(uint32_t client_id);
 
   // The window that the queue pair, or its peer, may invalidate by this key: type 2, and bound to
-  // no other queue pair. One that is unbound already stays so. Null: none.
+  // no other queue pair. A window that is unbound already stays so. Returns null if there is none.
   MemoryWindow* invalidatable(const AccessScope& scope, uint32_t key);
   void unbind(MemoryWindow& window);
-  // A bound window by which a peer of the queue pair may do so. Null: none.
+  // A bound window by which a peer of the queue pair has the rights of `access`. Returns null if
+  // there is none.
   const MemoryWindow* accessible(const AccessScope& scope, uint32_t key, uint32_t access);
-  // The one with this very key. Null: none.
+  // The window with this very key. Returns null if there is none.
   MemoryWindow* find(uint32_t key) {
     MemoryWindow* window = at(key);
     return window != nullptr && window->key == key ? window : nullptr;

@@ -6,7 +6,7 @@
 
 namespace hostnic {
 
-// An ACK without a bitmap that differs from the one in front in this.
+// What an ACK without a bitmap differs in from the first of its bundle.
 struct BundledAck {
   Qpn dest_qpn{}, src_qpn{};
   uint32_t msn = 0;
@@ -26,7 +26,7 @@ struct BundledAck {
 
 using BundledAcks = BundledPackets<BundledAck, 10>;
 
-// What a buffer must hold.
+// The bytes that a buffer for such a bundle must have.
 inline constexpr uint32_t kAckBundleBytes = kBundledOffset + sizeof(BundledAcks);
 
 inline BundledAcks& bundled_acks(rte_mbuf* packet) { return bundled_in<BundledAcks>(packet); }

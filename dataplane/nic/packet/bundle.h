@@ -18,12 +18,12 @@
 namespace hostnic {
 
 inline bool is_bundle(const rte_mbuf* packet) { return (packet->ol_flags & bundle_flag()) != 0; }
-// Of a bundle: whether its packets are not one message's (bundled_packets.h).
+// Whether the packets of a bundle belong to many messages, not to one (bundled_packets.h).
 inline bool has_bundled_packets(rte_mbuf* packet) {
   return (packet->ol_flags & external_flag()) == 0 || external_payload(packet)->packets_behind == 0;
 }
 
-// How many packets a buffer stands for, and their bytes on the wire, headers included.
+// The number of packets that a buffer stands for, and their bytes on the wire, headers included.
 inline uint32_t packets_in(rte_mbuf* packet) {
   if (!is_bundle(packet)) return 1;
   if (has_bundled_packets(packet)) return 1 + bundled_in<BundledCount>(packet).waiting();
@@ -42,21 +42,22 @@ inline uint64_t wire_bytes_of(rte_mbuf* packet) {
          payload.last_payload_bytes;
 }
 
-// What the last packet of a bundle says otherwise than those before it.
+// What the last packet of a bundle differs in from those before it.
 struct BundleEnd {
   uint16_t payload_bytes;
   bool more, ack_request, solicited;
 };
 // Makes a bundle of a packet with external payload: the packets behind it are like the first,
-// but cont and more, and the last as `end` says.
+// except for cont and more, and the last is as `end` says.
 void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end);
-// Turns a bundle into its second packet and those behind it; references to what the first alone
-// has go into `stock`. False: there is none.
+// Turns a bundle into its second packet and those behind it; references to what the first alone has
+// go into `stock`. Returns false if there is no second packet.
 bool step_bundle(rte_mbuf* packet, PayloadReferences& stock);
-// The same of a bundle of packets of many messages.
+// Turns a bundle of packets of many messages into its second packet and those behind it.
 void step_bundled(rte_mbuf* packet, PayloadReferences& stock);
 
-// The headers of a packet that is all packets of a bundle: the first's, but for what the last says.
+// The headers of one packet that stands for all packets of a bundle: those of the first, except for
+// what the last says.
 inline wire::Packet whole_of(const wire::Packet& first, const ExternalPayload& payload) {
   wire::Packet whole = first;
   whole.more = payload.last_more;

@@ -8,7 +8,7 @@
 namespace hostnic {
 namespace {
 
-// The headers of the packet in front become those of a bundled packet, `p`.
+// Turns the headers of the first packet into those of a bundled packet, `p`.
 void rebuild_headers(rte_mbuf* packet, const wire::Packet& p) {
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   auto flow = wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
@@ -16,7 +16,7 @@ void rebuild_headers(rte_mbuf* packet, const wire::Packet& p) {
   wire::build(flow, p, false, {}, {frame, kBundledOffset});
 }
 
-// Those without payload.
+// Steps a bundle of packets without payload.
 template <class Bundled>
 void step_small(rte_mbuf* packet, wire::Packet& p) {
   bundled_in<Bundled>(packet).pop().apply_to(p);

@@ -19,7 +19,8 @@
 
 namespace hostnic {
 
-// Behind the headers in the buffer of such a bundle, whatever follows.
+// The counters that lie behind the headers in the buffer of a bundle of many messages; the entries
+// follow.
 struct BundledCount {
   uint32_t next = 0, count = 0;  // [next, count) have not been turned into packets
 
@@ -36,7 +37,7 @@ struct BundledPackets : BundledCount {
   const BundledPacket& pop() { return all[next++]; }
 };
 
-inline constexpr uint16_t kBundledOffset = 128;  // from where the headers begin
+inline constexpr uint16_t kBundledOffset = 128;  // offset from where the headers begin
 static_assert(wire::kFlowBytes + wire::kBthBytes + wire::kNethBytes + wire::kAethBytes +
                   wire::kSackEthBytes <=
               kBundledOffset);
@@ -47,24 +48,25 @@ Bundled& bundled_in(rte_mbuf* packet) {
   return *rte_pktmbuf_mtod_offset(packet, Bundled*, kBundledOffset);
 }
 
-// A bundle before it leaves, and who may follow.
+// A bundle that is being put together, and the rule about which packets may follow.
 template <class Bundled>
 class BundleBuilder {
  public:
   bool empty() const { return packet_ == nullptr; }
   int peer() const { return peer_; }
-  // The buffer, which is the caller's now.
+  // Returns the buffer, which is the caller's from now on.
   rte_mbuf* take() { return std::exchange(packet_, nullptr); }
 
  protected:
-  // A packet that was built as one of its own. `flow`: its addresses.
+  // Begins a bundle with a packet that was built as one of its own. `flow` has its addresses.
   void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow) {
     packet_ = packet;
     peer_ = peer;
     flow_ = &flow;
   }
   Bundled& bundled() { return bundled_in<Bundled>(packet_); }
-  // Null: it can't follow the others. Else the place, to be written, of one more.
+  // The place for one more entry, which the caller writes. Null if the packet can't follow the
+  // others.
   typename Bundled::Kind* next_place(int peer, const wire::FlowTemplate& flow);
 
   static constexpr size_t kTrafficClassAt = wire::kEthernetBytes + wire::ipv4_offset::kTrafficClass;
@@ -98,13 +100,13 @@ inline typename Bundled::Kind* BundleBuilder<Bundled>::next_place(int peer,
   return &all.all[all.count++];
 }
 
-// Of packets without payload.
+// Puts together a bundle of packets without payload.
 template <class Bundled>
 class SmallBundleBuilder : public BundleBuilder<Bundled> {
  public:
   using BundleBuilder<Bundled>::begin;
-  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
-  // place (protocol/store_forwarding.h).
+  // Adds an entry, which the caller writes in place (protocol/store_forwarding.h). Returns null if
+  // the packet can't follow the others; nothing has happened then.
   typename Bundled::Kind* add(int peer, const wire::FlowTemplate& flow) {
     auto* const place = this->next_place(peer, flow);
     if (place != nullptr) place->src_port = src_port_of(flow);

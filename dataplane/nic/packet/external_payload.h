@@ -25,37 +25,38 @@ struct ExternalPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
   PacketCount* packets;
-  // Of a bundle only (bundle.h).
-  uint16_t packets_behind = 0;      // packets behind the one that the headers are of
-  uint16_t last_payload_bytes = 0;  // of the last of them; the others carry as much as the first
+  // The members from here on are a bundle's only (bundle.h).
+  uint16_t packets_behind = 0;      // packets behind the one that the headers belong to
+  uint16_t last_payload_bytes = 0;  // payload of the last of them; the others carry as much as the
+                                    // first
   bool last_more = false, last_ack_request = false, last_solicited = false;
 };
-// The private area of every buffer that may carry one.
+// The private area of every buffer that may have external payload.
 inline constexpr uint16_t kExternalPayloadBytes = 32;
 static_assert(sizeof(ExternalPayload) <= kExternalPayloadBytes);
 
 // Dynamic mbuf flags: "its payload is external", "it is a bundle of several packets", and "it ends
-// in pad and ICRC". Looked at several times per packet, so they are plain words, not statics that
-// each look would have to find initialised; no packet is without a pool, and create_mbuf_pools()
-// registers them first.
+// in pad and ICRC". They are looked at several times per packet, so they are plain words, not
+// statics that each look would have to find initialised; no packet is without a pool, and
+// create_mbuf_pools() registers them first.
 struct alignas(64) MbufFlags {
   uint64_t external = 0, bundle = 0, icrc = 0;
 };
 inline MbufFlags mbuf_flags;
-// False: DPDK has no flags left (rte_errno). EAL must be up; one thread at a time, and before
-// others have packets.
+// Registers the flags. Returns false if DPDK has no flags left (rte_errno); EAL must be up; called
+// by one thread at a time, before others have packets.
 bool register_mbuf_flags();
 inline uint64_t external_flag() { return mbuf_flags.external; }
 inline uint64_t bundle_flag() { return mbuf_flags.bundle; }
 inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
 
-// Null: the payload follows the headers.
+// The packet's external payload; null: the payload follows the headers.
 inline const ExternalPayload* external_payload(rte_mbuf* packet) {
   if ((packet->ol_flags & external_flag()) == 0) return nullptr;
   return static_cast<const ExternalPayload*>(rte_mbuf_to_priv(packet));
 }
 
-// Makes a packet that holds nothing but headers one with external payload.
+// Attaches external payload to a packet that has nothing but headers.
 inline void attach_payload(rte_mbuf& packet, size_t header_bytes, uint32_t payload_bytes,
                            const ExternalPayload& payload) {
   *static_cast<ExternalPayload*>(rte_mbuf_to_priv(&packet)) = payload;
@@ -65,9 +66,9 @@ inline void attach_payload(rte_mbuf& packet, size_t header_bytes, uint32_t paylo
 }
 
 // References of packets to memory and queue pair, for one lcore. Where counting is a locked
-// instruction it is done for many packets at a time, those of one region, or of one queue pair of
-// another lcore's: a stock of references, from which and into which packets' references move.
-// flush() at the end of each turn: what is in stock counts as packets on their way.
+// instruction it is done for many packets at a time, all of one region, or of one queue pair of
+// another lcore's: references move between the packets and a stock.
+// flush() is called at the end of each turn: what is in stock counts as packets on their way.
 class PayloadReferences {
  public:
   static constexpr uint32_t kStock = 64;
@@ -77,7 +78,7 @@ class PayloadReferences {
   PayloadReferences& operator=(const PayloadReferences&) = delete;
   ~PayloadReferences() { flush(); }
 
-  // `count` <= kStock.
+  // Takes `count` references; `count` <= kStock.
   void acquire(MemoryRegionEntry& region, PacketCount& packets, uint32_t count) {
     packets.add(count);
     if (region_ != &region || region_count_ < count) {
@@ -88,7 +89,7 @@ class PayloadReferences {
     }
     region_count_ -= count;
   }
-  // For another packet with payload of one that exists.
+  // Takes the references of another packet with a payload that exists already.
   void acquire_again(const ExternalPayload& payload) {
     acquire(*payload.region, *payload.packets, 1);
   }
@@ -108,7 +109,7 @@ class PayloadReferences {
     }
     ++packets_count_;
   }
-  // Without a stock.
+  // Releases one packet's references without a stock.
   static void release_one(const ExternalPayload& payload) {
     payload.packets->remove(1);
     release_region(*payload.region, 1);
@@ -131,7 +132,7 @@ class PayloadReferences {
   }
 
   MemoryRegionEntry* region_ = nullptr;
-  PacketCount* packets_ = nullptr;  // another lcore's
+  PacketCount* packets_ = nullptr;  // a count of another lcore's
   uint32_t region_count_ = 0, packets_count_ = 0;
 };
 

@@ -24,7 +24,8 @@ uint32_t crc32(const std::byte* data, size_t bytes) {
 
 size_t covered_bytes(const wire::Packet& p) { return wire::icrc_covered_bytes(p); }
 
-// 0: none left. The same again for a name that is registered.
+// Registers a flag; a name that is registered already gets the same flag again. Returns 0 if none
+// is left.
 uint64_t register_mbuf_flag(const char* name) {
   rte_mbuf_dynflag description{};
   rte_strscpy(description.name, name, sizeof(description.name));

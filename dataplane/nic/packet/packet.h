@@ -15,11 +15,11 @@ namespace hostnic {
 inline std::span<const std::byte> first_segment_of(rte_mbuf* packet) {
   return {rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len};
 }
-// The headers of a received packet.
+// Parses the headers of a received packet.
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
-// Of one that waits in a slot: they were valid, or it would not be there.
+// Parses the headers of a packet that waits in a slot: they were valid, or it would not be there.
 wire::Packet valid_headers(rte_mbuf* packet);
-// Payload of a received packet: contiguous, behind the headers or external.
+// The payload of a received packet: contiguous, behind the headers or external.
 inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
   const ExternalPayload* external = external_payload(packet);
   return {external != nullptr
@@ -27,18 +27,18 @@ inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packe
               : rte_pktmbuf_mtod_offset(packet, const std::byte*, headers.header_bytes),
           headers.payload_bytes};
 }
-// A copy in one segment from the pool of copies, still without or with ICRC as the original. Null:
-// no buffer.
+// Copies a packet into one segment from the pool of copies, still without or with ICRC as the
+// original. Returns null if there is no buffer.
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
-// The same into an empty buffer. False: it does not fit.
+// Copies a packet into an empty buffer. Returns false if it does not fit.
 bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy);
 // Gives a packet of one segment without ICRC its pad and ICRC.
 void add_icrc_in_place(rte_mbuf* packet);
 bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
 // Appends pad and ICRC behind the payload of a frame whose headers were built for them.
 void finish_icrc(std::byte* frame, const wire::Packet& headers);
-// The first packet of a bundle in a buffer of its own, with its own reference to external payload.
-// Null: no buffer.
+// Copies the first packet of a bundle into a buffer of its own, with its own reference to external
+// payload. Returns null if there is no buffer.
 rte_mbuf* copy_front(rte_mbuf* bundle, rte_mempool* pool, PayloadReferences& references);
 
 }  // namespace hostnic

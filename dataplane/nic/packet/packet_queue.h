@@ -12,7 +12,7 @@ namespace hostnic {
 
 class PacketQueue {
  public:
-  // `capacity`: a power of two, or 0 for none.
+  // Makes a queue of `capacity` packets: a power of two, or 0 for none.
   explicit PacketQueue(uint32_t capacity = 0) : slots_(capacity) {}
 
   bool empty() const { return head_ == tail_; }
@@ -20,19 +20,19 @@ class PacketQueue {
   uint32_t room() const { return static_cast<uint32_t>(slots_.size()) - size(); }
   uint32_t capacity() const { return static_cast<uint32_t>(slots_.size()); }
 
-  // False: it is full, and the packet still the caller's.
+  // Appends a packet; returns false if the queue is full, and the packet is still the caller's.
   bool push(rte_mbuf* packet) {
     if (room() == 0) return false;
     slots_[tail_++ & mask()] = packet;
     return true;
   }
-  // Moves the first of the queue into `packets`, at most `max`. Returns how many.
+  // Moves the first packets into `packets`, at most `max`. Returns how many.
   uint16_t pop(rte_mbuf** packets, uint16_t max) {
     const auto count = static_cast<uint16_t>(std::min<uint32_t>(size(), max));
     for (uint16_t i = 0; i < count; ++i) packets[i] = slots_[head_++ & mask()];
     return count;
   }
-  // The first. Not when empty().
+  // The first packet. Must not be called when empty().
   rte_mbuf* front() const { return slots_[head_ & mask()]; }
 
  private:

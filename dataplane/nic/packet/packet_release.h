@@ -12,7 +12,7 @@
 
 namespace hostnic {
 
-// Frees packets many at a time. One lcore; flush() at the end of each turn.
+// Frees packets many at a time. Used by one lcore; flush() is called at the end of each turn.
 class SpentPackets {
  public:
   SpentPackets() = default;
@@ -44,11 +44,11 @@ template <class Visit>
   BundledRequests& bundled = bundled_requests(packet);
   while (bundled.waiting() != 0) visit(bundled.pop().payload());
 }
-// Before a packet is freed: its references go into `stock`.
+// Moves a packet's references into `stock` before it is freed.
 [[gnu::always_inline]] inline void release_payload(rte_mbuf* packet, PayloadReferences& stock) {
   for_each_freed_payload(packet, [&](const ExternalPayload& payload) { stock.release(payload); });
 }
-// Frees any packet, on any lcore.
+// Frees a packet of any kind, on any lcore.
 inline void release_packet(rte_mbuf* packet, PayloadReferences& stock) {
   release_payload(packet, stock);
   rte_pktmbuf_free(packet);

@@ -9,7 +9,7 @@
 
 namespace hostnic {
 
-// Packet buffers. Shared by the NICs of one lcore.
+// The pools of packet buffers, which the NICs of one lcore share.
 struct MbufPools {
   rte_mempool* header = nullptr;  // headers of packets whose payload is external, and of small ones
   rte_mempool* data =
@@ -18,8 +18,8 @@ struct MbufPools {
   rte_mempool* resend = nullptr;   // whole packets, for retransmissions when the others are empty
   rte_mempool* copies = nullptr;   // copies of packets reordered, delayed or corrupted
 };
-// Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is
-// about 16,000 buffers, 100 MB at 4096. EAL must be up. Null pools with rte_errno set on failure.
+// Creates the pools with enough room for packets of an IB MTU of `mtu_bytes`; `scale` 1 is about
+// 16,000 buffers, 100 MB at 4096. EAL must be up. Returns null pools with rte_errno set on failure.
 MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, double scale,
                             int socket);
 void free_mbuf_pools(MbufPools& pools);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kCountsPerBlock = 1024;
 
-// Of the process: packets may outlive the NIC of their QP.
+// The counts belong to the process: packets may outlive the NIC of their QP.
 struct Pool {
   std::mutex mutex;
   std::vector<std::unique_ptr<PacketCount[]>> blocks;
@@ -20,7 +20,8 @@ struct Pool {
 };
 
 Pool& pool() {
-  static Pool* const pool = new Pool;  // for packets that are freed while the process ends
+  static Pool* const pool = new Pool;  // never deleted, for packets that are freed while the
+                                       // process ends
   return *pool;
 }
 

@@ -10,27 +10,28 @@
 
 namespace hostnic {
 
-// One count. Nearly all packets are acquired and released by the lcore that the QP lives on, with
-// thousands of QPs each to another count: so that lcore has a part of its own, which needs no
-// locked instructions, and the sum says how many there are. Counts lie side by side in memory that
-// is never freed, and are used again when nothing is out.
+// PacketCount counts the packets of one QP that refer to memory. Nearly all packets are acquired
+// and released by the lcore that the QP lives on, with thousands of QPs each to another count: so
+// that lcore has a part of its own, which needs no locked instructions, and the sum says how many
+// there are. Counts lie side by side in memory that is never freed, and are used again when nothing
+// is out.
 class PacketCount {
  public:
-  // Any thread; add() by others than the owner while it knows of a packet.
+  // May be called by any thread; add() by others than the owner while the owner knows of a packet.
   void add(uint32_t packets) { change<std::memory_order_relaxed>(packets); }
   void remove(uint32_t packets) { change<std::memory_order_release>(0 - packets); }
-  // Exact on the owner's thread; on others while nothing is added.
+  // Whether any packet is counted: exact on the owner's thread; on others while nothing is added.
   bool any() const {
     return owners_.load(std::memory_order_acquire) + others_.load(std::memory_order_acquire) != 0;
   }
-  // Whether the calling thread has the part without locks.
+  // Whether the calling thread is the owner, which counts without locked instructions.
   bool is_own() const { return owner_.load(std::memory_order_relaxed) == this_thread(); }
 
  private:
   friend class QpPackets;
-  // The calling thread becomes the owner. Throws std::bad_alloc.
+  // Returns a count that the calling thread owns. Throws std::bad_alloc.
   static PacketCount* acquire();
-  // No more packets will be added. Those that are out may stay for any time.
+  // Gives a count back: no more packets will be added. Packets that are out may stay for any time.
   static void release(PacketCount* count);
 
   static uint32_t this_thread() {
@@ -55,7 +56,7 @@ class PacketCount {
   uint32_t holders_ = 0;
 };
 
-// A QP's reference to its count; copies refer to the same one. One thread at a time.
+// A QP's reference to its count; copies refer to the same one. Used by one thread at a time.
 class QpPackets {
  public:
   QpPackets() : count_(PacketCount::acquire()) {}

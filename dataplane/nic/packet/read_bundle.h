@@ -8,7 +8,7 @@
 
 namespace hostnic {
 
-// A READ request that differs from the one in front in this.
+// What a READ request differs in from the first of its bundle.
 struct BundledRead {
   Qpn dest_qpn{};
   Psn psn;
@@ -32,10 +32,10 @@ struct BundledRead {
   std::span<const std::byte> contents() const { return {}; }
 };
 
-// With the first as many as a queue pair may have outstanding.
+// Together with the first, a bundle holds as many requests as a queue pair may have outstanding.
 using BundledReads = BundledPackets<BundledRead, 15>;
 
-// What a buffer must hold.
+// The bytes that a buffer for such a bundle must have.
 inline constexpr uint32_t kReadBundleBytes = kBundledOffset + sizeof(BundledReads);
 
 using ReadBundleBuilder = SmallBundleBuilder<BundledReads>;

@@ -7,12 +7,12 @@
 
 namespace hostnic {
 
-// A request that differs from the one in front in this.
+// What a request differs in from the first of its bundle.
 struct BundledRequest {
   const std::byte* bytes = nullptr;
   MemoryRegionEntry* region = nullptr;
   PacketCount* packets = nullptr;
-  Qpn dest_qpn{}, src_qpn{};  // the latter as parse() says it: SENDs only
+  Qpn dest_qpn{}, src_qpn{};  // src_qpn as parse() says it: SENDs only
   Psn psn;
   uint16_t src_port = 0;
   uint16_t payload_bytes = 0;
@@ -36,9 +36,9 @@ struct BundledRequest {
   std::span<const std::byte> contents() const { return {bytes, payload_bytes}; }
 };
 
-// Half of what a client sends in a turn fits into one.
+// The bundle's entries: half of what a client sends in a turn fits into one bundle.
 struct BundledRequests : BundledPackets<BundledRequest, 15> {
-  uint64_t waiting_payload_bytes = 0;  // of those from `next` on
+  uint64_t waiting_payload_bytes = 0;  // payload of the entries from `next` on
 
   const BundledRequest& pop() {
     waiting_payload_bytes -= all[next].payload_bytes;
@@ -46,10 +46,10 @@ struct BundledRequests : BundledPackets<BundledRequest, 15> {
   }
 };
 
-// What a buffer must hold.
+// The bytes that a buffer for such a bundle must have.
 inline constexpr uint32_t kRequestBundleBytes = kBundledOffset + sizeof(BundledRequests);
 
-// Of a bundle: the first packet of one of requests has none of its own behind it.
+// Whether a bundle is one of requests: then the first packet has none of its own message behind it.
 inline bool is_request_bundle(rte_mbuf* packet) {
   return (packet->ol_flags & external_flag()) != 0 && external_payload(packet)->packets_behind == 0;
 }
@@ -59,14 +59,14 @@ inline BundledRequests& bundled_requests(rte_mbuf* packet) {
 
 class RequestBundleBuilder : public BundleBuilder<BundledRequests> {
  public:
-  // With a packet that has external payload.
+  // Begins a bundle with a packet that has external payload.
   void begin(rte_mbuf* packet, int peer, const wire::FlowTemplate& flow, wire::Opcode opcode) {
     BundleBuilder::begin(packet, peer, flow);
     opcode_ = opcode;
     bundled_requests(packet).waiting_payload_bytes = 0;
   }
-  // Null: it can't follow the others, and nothing has happened. Else where the caller writes it, in
-  // place (protocol/store_forwarding.h).
+  // Adds an entry, which the caller writes in place (protocol/store_forwarding.h). Returns null if
+  // the request can't follow the others; nothing has happened then.
   BundledRequest* add(int peer, const wire::FlowTemplate& flow, wire::Opcode opcode,
                       uint16_t payload_bytes) {
     if (opcode != opcode_) return nullptr;

@@ -25,15 +25,15 @@ class ClientChannel;
 // Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
 inline constexpr uint32_t kAtomicRecords = 16;
 
-// What completes a receive.
+// What a receive ended with.
 struct ReceiveEnd {
   uint32_t byte_len = 0;
   uint32_t imm_data = 0;
   uint32_t flags = 0;    // RecvFlag
-  uint32_t src_qpn = 0;  // UD
+  uint32_t src_qpn = 0;  // the sender's QP; UD only
 };
 
-// UC: the message whose packets arrive (rule 36).
+// The message of a UC queue pair whose packets arrive (rule 36, UC and UD).
 struct UnreliableMessage {
   enum class State : uint8_t {
     kNone,
@@ -43,20 +43,20 @@ struct UnreliableMessage {
   Psn expected;  // next PSN in order
   State state = State::kNone;
   bool is_write = false;
-  uint64_t offset_bytes = 0;  // of the next packet in the message
-  uint64_t va = 0;            // WRITE: as its First says
+  uint64_t offset_bytes = 0;  // offset of the next packet in the message
+  uint64_t va = 0;            // address of a WRITE, as its First says
   uint32_t key = 0;
   uint32_t length_bytes = 0;
 };
 
-// What a packet needs besides the first line.
+// The part of a context that a packet needs besides the first line.
 enum class QpPart : uint8_t { kSends, kReceives, kAnswers };
 
 // With thousands of queue pairs each packet finds another one's context in no cache near, so what
 // most packets need lies together: three lines for a packet that leaves and its ACK, three for one
 // that arrives (and the receives, if it takes one). QpDirectory::prefetch() asks for them.
 struct alignas(kCacheLineBytes) QpContext {
-  // For each packet, either way.
+  // The members from here on are needed for each packet, either way.
   uint32_t qpn = 0;
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
@@ -65,7 +65,7 @@ struct alignas(kCacheLineBytes) QpContext {
   ClientChannel* client = nullptr;
   QpStatus* status = nullptr;
   uint32_t pd = 0;
-  // Connection, from kModifyQp.
+  // The connection, from kModifyQp.
   uint32_t dest_qpn = 0;
   uint32_t dest_ip = 0;
   uint32_t access = 0;
@@ -79,21 +79,21 @@ struct alignas(kCacheLineBytes) QpContext {
   bool on_report_list = false;
   bool on_advance_list = false;  // the window can advance further in the next turn (rule 8)
 
-  // Whose memory its packets may touch.
+  // The scope of memory that the queue pair's packets may touch.
   AccessScope scope() const { return {client_id, pd, access, qpn}; }
-  // The same of what its receives name.
+  // The scope of memory that its receives name.
   AccessScope receive_scope() const { return {client_id, recv_pd, access, qpn}; }
 
-  // Requester.
+  // The members from here on are the requester's.
   alignas(kCacheLineBytes) QpPackets packets;
   Psn transmitted;                  // next request PSN never transmitted
-  Psn una;                          // everything before it has been acknowledged
-  wire::FlowTemplate request_flow;  // requests and pulls that we send
+  Psn una;                          // every PSN before it has been acknowledged
+  wire::FlowTemplate request_flow;  // flow of the requests and pulls that we send
   bool send_failed =
       false;  // a local error was reported: work at or after send_failed_psn is discarded
-  uint8_t stamps_used = 0;         // how many have a time
-  bool responses_changed = false;  // not yet in the status
-  // For round trip times: when packets that ask for an ACK left.
+  uint8_t stamps_used = 0;         // how many of `stamps` have a time
+  bool responses_changed = false;  // not yet reported in the status
+  // When a packet that asks for an ACK left, from which round trip times are measured.
   class SendStamp {
    public:
     SendStamp() = default;
@@ -103,7 +103,7 @@ struct alignas(kCacheLineBytes) QpContext {
     bool used() const { return word_ != 0; }
     Psn psn() const { return Psn(static_cast<uint32_t>(word_ >> kPsnShift)); }
     uint8_t attempt() const { return word_ >> kAttemptShift & 3; }
-    // Modulo 137 seconds, long after a connection has given up.
+    // The age, modulo 137 seconds, which is long after a connection has given up.
     uint64_t age_ns(uint64_t now_ns) const {
       return ((now_ns << kTimeShift) - (word_ >> kTimeShift << kTimeShift)) >> kTimeShift;
     }
@@ -114,9 +114,11 @@ struct alignas(kCacheLineBytes) QpContext {
   };
   alignas(kCacheLineBytes) std::array<SendStamp, 8> stamps{};
 
-  // Responder.
-  alignas(kCacheLineBytes) wire::FlowTemplate response_flow;  // ACKs and READ answers that we send
-  bool ack_owed = false;                                      // at the end of this burst
+  // The members from here on are the responder's.
+  alignas(kCacheLineBytes) wire::FlowTemplate response_flow;  // flow of the ACKs and READ answers
+                                                              // that we send
+  bool ack_owed = false;                                      // an ACK is to leave at the end of
+                                                              // this burst
   bool on_ack_list = false;
   uint32_t msn = 0;
   uint32_t unacknowledged = 0;  // packets accepted since the last ACK
@@ -124,11 +126,11 @@ struct alignas(kCacheLineBytes) QpContext {
   uint8_t echo_attempt = 0;
   bool echo_valid = false, echo_duplicate = false;
   wire::AckKind ack_kind = wire::AckKind::kAck;
-  bool congestion_seen = false;  // by the network (ECN), since the last ACK
+  bool congestion_seen = false;  // the network (ECN) marked packets since the last ACK
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
-                       // the front
+                       // the expected PSN
   uint32_t recv_next_sn = 0;  // receive SN that completes next
   uint32_t rnr_sn = 0;
   uint32_t read_jobs = 0;       // answers that wait to be sent
@@ -138,30 +140,32 @@ struct alignas(kCacheLineBytes) QpContext {
                              // messages arrive (rule 13)
   ReceiveSpace requests;
 
-  // Receives. Segment arrays, bounds-checked when the QP was created.
+  // The receives: segment arrays, bounds-checked when the QP was created.
   alignas(kCacheLineBytes) std::byte* recv_slots = nullptr;
   RecvCompletion* recv_completions = nullptr;  // shared receive queue: by slot
-  uint32_t* recv_names = nullptr;              // and which slot each SN has taken
+  uint32_t* recv_names = nullptr;              // which slot each SN has taken
   const std::atomic<uint32_t>* srq_queue = nullptr;
   uint32_t recv_max_sge = 0;
-  uint32_t recv_pd = 0;        // of what receives name
+  uint32_t recv_pd = 0;        // protection domain of the memory that receives name
   uint32_t recv_bound_sn = 0;  // shared receive queue: first SN without a receive
   uint32_t read_destination_entries = 0;
   ReadDestination* read_destinations = nullptr;
-  QpPackets answers;  // that refer to memory and have not been placed yet
+  QpPackets answers;  // answers that refer to memory and have not been placed yet
 
-  // What few packets need.
+  // The members from here on are needed for few packets.
   uint32_t sq_psn = 0, rq_psn = 0;
   uint8_t max_dest_rd_atomic = 0;
   uint8_t min_rnr_timer = 0;
   uint8_t traffic_class = 0, hop_limit = 64;
   uint32_t qkey = 0;  // UD
-  // UD: what request_flow leads to, so that a row of datagrams to one peer needs it made once.
+  // The datagram destination that request_flow leads to (UD): several datagrams to one peer in a
+  // row need it made once.
   uint32_t flow_qpn = 0;
   uint8_t flow_traffic_class = 0, flow_hop_limit = 0;
   Psn send_failed_psn;
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
-  Psn fatal_psn;  // what was refused: the front, or a READ before it whose key was revoked
+  Psn fatal_psn;  // the PSN that was refused: the expected one, or a READ before it whose key was
+                  // revoked
   Psn old_read_psn;
   bool old_read_refused = false;  // the next ACK is a NAK about the READ at old_read_psn
   struct AtomicRecord {
@@ -171,16 +175,17 @@ struct alignas(kCacheLineBytes) QpContext {
   };
   std::array<AtomicRecord, kAtomicRecords> atomics{};
   uint32_t atomic_next = 0;
-  uint8_t read_epoch = 0;     // newest in which the peer has pulled
-  MessageArrivals messages;   // under the whole-message policy only (rule 30)
+  uint8_t read_epoch = 0;     // newest epoch in which the peer has pulled
+  MessageArrivals messages;   // used under the whole-message policy only (rule 30)
   UnreliableMessage message;  // UC only
 
-  // Answers to what we asked for.
+  // The members from here on are about answers to what we asked for.
   ReceiveSpace responses;
   uint8_t epoch = 0;
-  // Where `epoch` began. Answers before it that the epoch before asked for count as well.
+  // The PSN at which `epoch` began. Answers to earlier PSNs that the epoch before asked for count
+  // as well.
   Psn epoch_keep_until;
-  bool epoch_follows = false;  // the epoch before it was epoch - 1
+  bool epoch_follows = false;  // the previous epoch was epoch - 1
   bool response_congestion_seen = false;
   bool response_bits_published = false;  // the status's bitmap is not all zero
 };

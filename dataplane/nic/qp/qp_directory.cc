@@ -34,7 +34,7 @@ void QpDirectory::remove(const QpContext& qp) {
   assert(find(qp.qpn) == &qp);
   const uint32_t index = qp.qpn & 0xffff;
   qps_[index].reset();
-  // Never 255: the last index would get wire::kMulticastQpn.
+  // The generation is never 255: the last index would get wire::kMulticastQpn.
   generations_[index] = generations_[index] == 254 ? 1 : generations_[index] + 1;
   free_indices_.push_back(index);
 }

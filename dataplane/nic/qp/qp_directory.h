@@ -23,14 +23,14 @@ class QpDirectory {
 
   explicit QpDirectory(uint32_t max_qps);
 
-  // Null: no queue pair has this very number.
+  // The queue pair with this very number; null: none has it.
   QpContext* find(uint32_t qpn) const {
     const uint32_t index = qpn & 0xffff;
     if (index >= qps_.size()) return nullptr;
     QpContext* qp = qps_[index].get();
     return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
   }
-  // Gives it its number. Null: there are max_qps already.
+  // Adds a queue pair and gives it its number. Returns null if there are max_qps already.
   QpContext* add(std::unique_ptr<QpContext> qp);
   void remove(const QpContext& qp);
 
@@ -40,8 +40,8 @@ class QpDirectory {
       if (qp != nullptr) visit(*qp);
   }
 
-  // Any number: one that is no queue pair's does nothing. For a descriptor, or for a packet that
-  // has come.
+  // Prefetches the context that a descriptor, or a packet that has come, will need. Any number may
+  // be given: one that is no queue pair's does nothing.
   void prefetch(uint32_t qpn, QpPart part) const {
     const uint32_t index = qpn & 0xffff;
     if (index >= qps_.size() || qps_[index] == nullptr) return;
@@ -56,15 +56,15 @@ class QpDirectory {
         return prefetch_line(&qp.responses);
     }
   }
-  // The same of the status that what an ACK says goes to: the driver has just read it, on another
-  // core. The context should be there already.
+  // Prefetches the status that an ACK will change, which the driver has just read on another core.
+  // The context should be there already.
   void prefetch_status(uint32_t qpn) const {
     if (const QpContext* const qp = find(qpn)) prefetch_line(qp->status);
   }
 
  private:
   uint32_t max_qps_;
-  std::vector<std::unique_ptr<QpContext>> qps_;  // by index
+  std::vector<std::unique_ptr<QpContext>> qps_;  // indexed by the QPN's index
   std::vector<uint8_t> generations_;
   std::deque<uint32_t> free_indices_;  // oldest first
 };

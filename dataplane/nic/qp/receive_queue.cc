@@ -4,18 +4,18 @@
 namespace hostnic {
 namespace {
 
-// What one queue pair may take from a shared queue while its front is missing.
+// Most receives that one queue pair may take from a shared queue while its expected PSN is missing.
 constexpr uint32_t kSharedAhead = 16;
 
-// The number that a receive's slot goes by.
+// The number by which a receive's slot is found.
 uint32_t receive_name(const QpContext& qp, uint32_t sn) {
   return qp.srq != nullptr ? qp.recv_names[sn & (qp.recv_entries - 1)] : sn;
 }
 
 }  // namespace
 
-// Absolute number of receives posted, as the driver says; never more than fit behind what has
-// completed. With a shared receive queue: the end of the completion ring's room.
+// The absolute number of receives posted, as the driver says; never more than fit behind what has
+// completed. With a shared receive queue it is the end of the completion ring's room.
 uint32_t ReceiveQueues::posted(const QpContext& qp) {
   const uint32_t said = qp.status->recv_posted.load(std::memory_order_acquire);
   const auto available = static_cast<uint32_t>(serial_distance(qp.recv_next_sn, said));
@@ -27,21 +27,21 @@ bool ReceiveQueues::is_there(QpContext& qp, uint32_t sn, bool ahead) {
   return qp.recv_entries != 0 && serial_distance(sn, posted(qp)) > 0;
 }
 
-// Takes from the shared queue what is missing up to `sn`, all or nothing. What is bound stays
-// bound: the ring of names says so from now on, for the driver to give it back if the message never
-// ends.
+// Takes from the shared queue the receives that are missing up to `sn`, all or none. What is bound
+// stays bound: the ring of names says so from now on, for the driver to give it back if the message
+// never ends.
 bool ReceiveQueues::bind(QpContext& qp, uint32_t sn, bool ahead) {
   const int32_t missing = serial_distance(qp.recv_bound_sn, sn) + 1;
   if (missing <= 0) return true;
   const auto wanted = static_cast<uint32_t>(missing);
-  // A driver that polls has room: its ring of names is as long as the queue.
+  // A driver that polls always has room here: its ring of names is as long as the queue.
   if (serial_distance(sn, posted(qp)) <= 0) return false;
   SrqHeader& srq = *qp.srq;
   const uint32_t taken = srq.taken.load(std::memory_order_relaxed);
   const uint32_t posted = srq.posted.load(std::memory_order_acquire);
   const auto available = static_cast<uint32_t>(serial_distance(taken, posted));
   if (available > qp.recv_entries || available < wanted) return false;
-  // Ahead of its front a queue pair leaves enough for the others.
+  // Ahead of its expected PSN a queue pair leaves enough receives for the others.
   if (ahead && (serial_distance(qp.recv_next_sn, sn) > static_cast<int32_t>(kSharedAhead) ||
                 available - wanted < qp.recv_entries / 4)) {
     return false;
@@ -58,7 +58,7 @@ bool ReceiveQueues::bind(QpContext& qp, uint32_t sn, bool ahead) {
   return true;
 }
 
-// The slot is shared memory: copy, then look.
+// The slot is copied before it is checked, because it is shared memory.
 bool ReceiveQueues::load(const QpContext& qp, uint32_t sn, PostedReceive& receive) {
   const uint32_t mask = qp.recv_entries - 1;
   const uint32_t name = receive_name(qp, sn);
@@ -74,7 +74,8 @@ bool ReceiveQueues::load(const QpContext& qp, uint32_t sn, PostedReceive& receiv
   return true;
 }
 
-// Ahead of the front, too: nobody reads it before it is published.
+// The completion may be written ahead of the expected PSN, too: nobody reads it before it is
+// published.
 void ReceiveQueues::write(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status) {
   RecvCompletion& completion = qp.recv_completions[receive_name(qp, sn) & (qp.recv_entries - 1)];
   completion.sn = sn;

@@ -28,25 +28,26 @@ class ReceiveQueues {
  public:
   explicit ReceiveQueues(Reports& reports) : reports_(reports) {}
 
-  // Absolute number of receives posted, as the driver says; never more than fit behind what has
-  // completed. With a shared receive queue: the end of the completion ring's room.
+  // The absolute number of receives posted, as the driver says; never more than fit behind what has
+  // completed. With a shared receive queue it is the end of the completion ring's room.
   static uint32_t posted(const QpContext& qp);
-  // Whether receive `sn` has been posted; one of a shared queue is bound then. `ahead`: others
-  // before it are still missing.
+  // Whether receive `sn` has been posted; a receive of a shared queue is bound then. `ahead` says
+  // that others before it are still missing.
   bool is_there(QpContext& qp, uint32_t sn, bool ahead);
-  // False: the slot holds nothing that a driver would have written.
+  // Copies a receive out of its slot; returns false if the slot holds nothing that a driver would
+  // have written.
   static bool load(const QpContext& qp, uint32_t sn, PostedReceive& receive);
-  // What the receive ended with, which nobody reads before publish().
+  // Writes what the receive ended with, which nobody reads before publish().
   static void write(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
   void publish(QpContext& qp, uint32_t sn);
   void complete(QpContext& qp, uint32_t sn, const ReceiveEnd& end, RecvStatus status);
 
-  // What the driver has just written on another core, to be had when the payload in between has
-  // been copied: where the message of receive `sn` will say that it is complete, and the receive
-  // behind it. The queue pair has receives.
+  // Prefetches what the driver has just written on another core, so that it is there when the
+  // payload in between has been copied: where the message of receive `sn` will say that it is
+  // complete, and the receive behind it. The queue pair must have receives.
   static void prefetch(const QpContext& qp, uint32_t sn) {
     const uint32_t mask = qp.recv_entries - 1;
-    // A shared queue's are in no order.
+    // The slots of a shared queue are taken in no order, so the next one is not known.
     if (qp.srq != nullptr)
       return prefetch_line(&qp.recv_completions[qp.recv_names[sn & mask] & mask]);
     prefetch_line(&qp.recv_completions[sn & mask]);

@@ -17,8 +17,8 @@ ReorderPool::ReorderPool(uint32_t window, rte_mempool* copies, Counters& counter
           std::calloc(size_t{kReorderBlocks} * window, sizeof(ReorderSlot)))) {
   if (slots_ == nullptr) throw std::bad_alloc();
   for (uint32_t i = 0; i < kReorderBlocks; ++i) free_blocks_.push_back(&slots_[size_t{i} * window]);
-  packet_limit_ = copies->size / 4 * 3;  // the rest is for impairments
-  // One QP with a hole leaves room for others.
+  packet_limit_ = copies->size / 4 * 3;  // the rest is for the impairment stages
+  // The limit leaves room for others while one QP misses a packet.
   packet_limit_per_space_ = std::max(packet_limit_ / 4, 1u);
 }
 
@@ -32,7 +32,7 @@ bool ReorderPool::take_slot(ReceiveSpace& space, Psn psn, ReorderSlot slot) {
     space.reorder_slots = free_blocks_.back();
     free_blocks_.pop_back();
   }
-  // Only what lies ahead, within the window, waits, and at its PSN alone.
+  // A packet waits only ahead of the expected PSN, within the window, and at its own PSN alone.
   assert(static_cast<uint32_t>(distance(space.window.expected(), psn)) < space.window.window());
   assert(space.reorder_slot(psn).empty());
   space.reorder_slot(psn) = slot;

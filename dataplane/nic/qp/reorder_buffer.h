@@ -16,9 +16,9 @@
 
 namespace hostnic {
 
-// What waits in a PSN's place in the reorder buffer until the window reaches it. A slot is a tagged
-// word: 0 nothing, an mbuf pointer (buffered packet), or a receive SN shifted left with the low bit
-// set (a SEND whose last packet has been placed).
+// What waits in a PSN's place in the reorder buffer until the window reaches that PSN. A slot is a
+// tagged word: 0 nothing, an mbuf pointer (buffered packet), or a receive SN shifted left with the
+// low bit set (a SEND whose last packet has been placed).
 class ReorderSlot {
  public:
   ReorderSlot() = default;
@@ -37,14 +37,15 @@ class ReorderSlot {
   uint64_t word_ = 0;
 };
 
-// One PSN space's receive side: window, reorder buffer, and what was placed beyond the front.
+// The receive side of one PSN space: window, reorder buffer, and what was placed beyond the
+// expected PSN.
 struct ReceiveSpace {
   ReorderSlot* reorder_slots = nullptr;  // a block of the NIC's slot pool while anything waits,
                                          // indexed by PSN modulo the window
   uint32_t reorder_slots_used = 0;
-  uint32_t reorder_packets = 0;  // of them: packets
+  uint32_t reorder_packets = 0;  // how many of the slots hold packets
   EarlyWrites early_writes;
-  ReceiveWindow window;  // its bitmap last
+  ReceiveWindow window;  // its bitmap is its last member
 
   ReorderSlot& reorder_slot(Psn psn) { return reorder_slots[psn.value() & (window.window() - 1)]; }
   // Passes PSNs that have been received, up to `limit`, while nothing waits in any slot. Returns
@@ -61,17 +62,19 @@ struct ReceiveSpace {
 };
 
 // Slots for the reorder buffers of all queue pairs of an lcore, and copies of packets in them. Both
-// are bounded: who finds none drops the packet unset, and its sender repeats it (rule 6).
+// are bounded: who finds none drops the packet unset, and its sender repeats it (rule 6, errors at
+// the expected PSN only).
 class ReorderPool {
  public:
-  // `window`: slots in a block. `copies`: buffers for packets that wait. Throws std::bad_alloc.
+  // Makes a pool with blocks of `window` slots. `copies` has the buffers for packets that wait.
+  // Throws std::bad_alloc.
   ReorderPool(uint32_t window, rte_mempool* copies, Counters& counters);
 
-  // The packet waits at its PSN, as a copy. False: no room.
+  // Lets a copy of the packet wait at its PSN. Returns false if there is no room.
   bool enter(ReceiveSpace& space, Psn psn, rte_mbuf* packet);
-  // False: no block is free.
+  // Puts `slot` in the PSN's place; returns false if no block is free.
   bool take_slot(ReceiveSpace& space, Psn psn, ReorderSlot slot);
-  // What waited at the PSN, and is the caller's now.
+  // Returns what waited at the PSN, which is the caller's from now on.
   ReorderSlot release_slot(ReceiveSpace& space, Psn psn);
   void drop(ReceiveSpace& space);
 
@@ -86,7 +89,7 @@ class ReorderPool {
 
   rte_mempool* copies_;
   Counters& counters_;
-  std::unique_ptr<ReorderSlot[], Free> slots_;  // zero pages until used
+  std::unique_ptr<ReorderSlot[], Free> slots_;  // pages are zero until used
   std::vector<ReorderSlot*> free_blocks_;
   uint32_t packets_ = 0, packet_limit_ = 0, packet_limit_per_space_ = 0;
 };

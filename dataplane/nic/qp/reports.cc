@@ -13,7 +13,7 @@ namespace hostnic {
 namespace {
 constexpr uint64_t kRewakeNs = 1'000'000;
 constexpr uint64_t kAwakeNs = 50'000;
-// A program that polls takes reports sooner, or it waits behind somebody who computes.
+// A poller that has not taken reports for so long waits behind somebody who computes.
 constexpr uint64_t kUntakenNs = 50'000;
 
 // Metas of one client that go into its ring together.
@@ -67,7 +67,7 @@ void Reports::send() {
     for (uint32_t i = 0; i < batch.count; ++i) {
       QpContext& qp = *batch.qps[i];
       if (!all && !batch.client->metas.enqueue_bulk(&batch.metas[i], 1)) {
-        // The ring is full: the QP waits here, nobody is blocked, nothing is lost.
+        // The ring is full: the QP waits here; nobody is blocked and nothing is lost.
         qp.status->dirty.store(0, std::memory_order_relaxed);
         list_[kept++] = &qp;
         continue;
@@ -84,9 +84,9 @@ void Reports::send() {
   };
   if (list_.empty()) return;
   for (QpContext* qp : list_) publish_responses(*qp);
-  // The statuses' changes before the looks at their flags; the driver clears flags before it reads
-  // statuses. One fence for all: each one waits until every store before it has found its cache
-  // line.
+  // The fence orders the statuses' changes before the looks at their flags; the driver clears flags
+  // before it reads statuses. There is one fence for all, because each waits until every store
+  // before it has found its cache line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (QpContext* qp : list_) {
     if (qp->status->dirty.load(std::memory_order_relaxed) != 0) {
@@ -118,8 +118,8 @@ void Reports::publish_responses(QpContext& qp) {
 }
 
 void Reports::wake_drivers(bool idle) {
-  // Reports and responses published above, sleep flags read below: without the fence wake-ups are
-  // lost (docs/hostnicd.md, "Wake-ups").
+  // The fence orders the reports and responses published above before the looks at sleep flags
+  // below: without it wake-ups are lost (docs/hostnicd.md, "Wake-ups").
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (ClientState* client : clients_.served()) {
     SegmentHeader& header = client->channel->header();
@@ -138,11 +138,12 @@ void Reports::wake_drivers(bool idle) {
       client->reports_taken = taken;
       client->untaken_since_ns = now_;
     }
-    // Not in the midst of work: each wake-up is a system call, and one nap then serves for many
-    // reports.
+    // Pollers are not woken in the midst of work: each wake-up is a system call, and one nap then
+    // serves for many reports.
     if (idle) client->channel->wake_poller();
     if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
-      client->wake_due_ns = now_ + kAwakeNs;  // awake: it looks at the ring before it sleeps
+      client->wake_due_ns = now_ + kAwakeNs;  // the driver is awake: it looks at the ring before it
+                                              // sleeps
       continue;
     }
     const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);

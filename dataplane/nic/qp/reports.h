@@ -19,16 +19,17 @@ namespace hostnic {
 
 class Reports {
  public:
-  // `max_qps`: as many have a place.
+  // Makes a list that has a place for each of `max_qps` queue pairs.
   Reports(ClientList& clients, const Port& port, Counters& counters, const TimeNs& now,
           uint32_t max_qps);
 
-  // The driver is told to look at the queue pair's status.
+  // Has the driver told to look at the queue pair's status.
   void add(QpContext& qp);
   void publish_event(QpContext& qp, uint32_t event);  // QpEvent
-  // At the end of a turn: those that have been added.
+  // Sends the reports that have been added; called at the end of a turn.
   void send();
-  // Wakes drivers that sleep while something is there for them. `idle`: the turn did nothing else.
+  // Wakes drivers that sleep while there is something for them to take. `idle` says that the turn
+  // did nothing else.
   void wake_drivers(bool idle);
   void forget(QpContext& qp);
 

@@ -13,7 +13,7 @@ bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendI
 
 }  // namespace
 
-// The headers of the next packet.
+// Returns the headers of the next packet.
 wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgress& progress) const {
   const SendDescriptor& d = progress.descriptor;
   const uint32_t sent_packets = progress.sent_packets, sent_bytes = progress.sent_bytes;
@@ -69,7 +69,8 @@ void Packetizer::set_data(const SendDescriptor& d, uint32_t sent_bytes, wire::Pa
   p.invalidate_rkey = with_inv ? d.imm_data : 0;
 }
 
-// Of a packet that is lost before it is built: the next one's payload lies behind it all the same.
+// Skips the payload of a packet that is lost before it is built: the next one's payload lies behind
+// it all the same.
 void Packetizer::pass_payload(SendProgress& progress, uint32_t bytes) {
   if (broken(Fault::lost_payload_sent_later)) return;
   while (bytes != 0 && progress.sge_index < progress.sge_count) {
@@ -84,7 +85,7 @@ void Packetizer::pass_payload(SendProgress& progress, uint32_t bytes) {
   }
 }
 
-// False: that was all of the descriptor.
+// Returns false if that was all of the descriptor.
 bool Packetizer::note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes) {
   progress.sent_bytes += bytes;
   progress.sent_packets += packets;
@@ -93,7 +94,7 @@ bool Packetizer::note_progress(SendProgress& progress, uint32_t packets, uint32_
 }
 
 // Retransmissions have buffers of their own to fall back on: data that waits for them to be
-// acknowledged may hold all the others (rule 33).
+// acknowledged may occupy all the others (rule 33, nobody waits for another).
 rte_mbuf* Packetizer::build_sent_small(QpContext& qp, const SendDescriptor& d,
                                        const wire::Packet& p, std::span<const std::byte> payload,
                                        rte_mempool* pool) {
@@ -103,8 +104,8 @@ rte_mbuf* Packetizer::build_sent_small(QpContext& qp, const SendDescriptor& d,
   return packet;
 }
 
-// Attaches or copies the payload. Null: no buffer, or the memory is not to be read now, or the send
-// failed (qp.send_failed).
+// Attaches or copies the payload. Returns null if there is no buffer, or the memory is not to be
+// read now, or the send failed (qp.send_failed).
 rte_mbuf* Packetizer::build_data_packet(QpContext& qp, SendProgress& progress,
                                         const wire::Packet& p) {
   const SendDescriptor& d = progress.descriptor;
@@ -138,13 +139,15 @@ rte_mbuf* Packetizer::build_data_packet(QpContext& qp, SendProgress& progress,
   return build_gathered(qp, progress, p, part);
 }
 
-// Unreliable sends complete, and their memory is the program's again, before the peer has taken the
-// packet: these are copied (rule 31).
+// Whether the payload may stay where it is: unreliable sends complete, and their memory is the
+// program's again, before the peer has taken the packet, so theirs is copied (rule 31, external
+// payload).
 bool Packetizer::may_attach_payload(const QpContext& qp) const {
   return !egress_.adds_icrc() && qp.type == QpType::kRc;
 }
 
-// Payload from several places, through the mem fd, or under an ICRC: copied behind the header.
+// Builds a packet whose payload is copied behind the header: it comes from several places, or
+// through the mem fd, or under an ICRC.
 rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                                      uint32_t part) {
   rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);

@@ -29,18 +29,19 @@ class Packetizer {
   Packetizer(const NicSettings& settings, Egress& egress, Placement& placement)
       : settings_(settings), egress_(egress), placement_(placement) {}
 
-  // The headers of the next packet, as the native transport says them.
+  // Returns the headers of the next packet, as the native transport says them.
   wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
-  // The packet with these headers. Null: no buffer now, or `progress.error`.
+  // Builds the packet with these headers. Returns null if there is no buffer now, or for
+  // `progress.error`.
   rte_mbuf* build(QpContext& qp, SendProgress& progress, const wire::Packet& p) {
     return is_read_or_atomic(progress.descriptor.op)
                ? build_sent_small(qp, progress.descriptor, p, {}, egress_.pools().header)
                : build_data_packet(qp, progress, p);
   }
-  // Packets have left. False: that was all of the descriptor.
+  // Notes that packets have left. Returns false if that was all of the descriptor.
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
-  // Of a packet that is lost before it is built: the payload of the next one lies behind it all the
-  // same.
+  // Skips the payload of a packet that is lost before it is built: the payload of the next one lies
+  // behind it all the same.
   static void pass_payload(SendProgress& progress, uint32_t bytes);
 
  private:

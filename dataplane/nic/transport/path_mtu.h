@@ -8,9 +8,9 @@
 
 namespace hostnic {
 
-// The payload of a message's packets is the path MTU, and at most that in its last one (InfiniBand
-// 9.7.2.1): with another path MTU at the sender, the two ends would count PSNs by different
-// lengths.
+// Whether a packet's payload has the length that the path MTU asks for: exactly that, and at most
+// that in a message's last packet (InfiniBand 9.7.2.1): with another path MTU at the sender, the
+// two ends would count PSNs by different lengths.
 [[gnu::always_inline]] inline bool fits_path_mtu(const QpContext& qp, const wire::Packet& p) {
   return (p.more ? p.payload_bytes == qp.mtu_bytes : p.payload_bytes <= qp.mtu_bytes) ||
          broken(Fault::path_mtu_not_checked);

@@ -37,12 +37,12 @@ constexpr TransportKind transport_of(QpType type) {
   return type == QpType::kRc ? TransportKind::kHostnic : TransportKind::kUnreliable;
 }
 
-// Whether a client's number is a type of queue pair.
+// Whether a number from a client is a type of queue pair.
 constexpr bool is_qp_type(QpType type) {
   return type == QpType::kRc || type == QpType::kUc || type == QpType::kUd;
 }
 
-// What the opcodes of a queue pair's packets must be of.
+// The service that the opcodes of a queue pair's packets must belong to.
 constexpr wire::Service service_of(QpType type) {
   switch (type) {
     case QpType::kRc:
@@ -59,20 +59,21 @@ template <class T>
 concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& p, rte_mbuf* packet,
                                 SendProgress& progress, const SendDescriptor& d, uint32_t budget,
                                 bool& blocked) {
-  // A packet of the queue pair's connection, whose service its opcode is of. The buffer stays
-  // the caller's.
+  // Takes a packet of the queue pair's connection, whose opcode belongs to its service. The buffer
+  // stays the caller's.
   transport.receive(qp, p, packet);
-  // A descriptor has been taken. False: the queue pair may not send it; it is discarded.
+  // Begins a descriptor that has been taken. Returns false if the queue pair may not send it; it is
+  // discarded then.
   { transport.start(qp, d) } -> std::same_as<bool>;
-  // The next packets of the descriptor, more than one of them. Returns what of the budget they
-  // took, 0 where nothing of that kind comes next.
+  // Sends the next packets of the descriptor, more than one of them. Returns how much of the budget
+  // they took; 0 where nothing of that kind comes next.
   { transport.send_several(qp, progress, budget) } -> std::same_as<uint32_t>;
-  // The next packet. False: the descriptor is finished (or failed), or `blocked` by the port or
-  // missing buffers.
+  // Sends the next packet. Returns false if the descriptor is finished (or failed), or `blocked` by
+  // the port or missing buffers.
   { transport.send_one(qp, progress, blocked) } -> std::same_as<bool>;
-  // RESET or INIT to RTR: the connection starts anew. What all transports have is set.
+  // Starts the connection anew, from RESET or INIT to RTR. What all transports have is set before.
   transport.connect(qp);
-  // The connection is over: nothing of the queue pair is left in the transport's lists.
+  // Ends the connection: nothing of the queue pair is left in the transport's lists.
   transport.quiesce(qp);
 };
 

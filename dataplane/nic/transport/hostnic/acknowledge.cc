@@ -10,10 +10,11 @@ namespace hostnic {
 
 namespace {
 
-// AETH: the credit is not there (InfiniBand 9.7.5.1.2). Ours is in SackETH.
+// The value of AETH that says it has no credit (InfiniBand 9.7.5.1.2). Our credit is in SackETH.
 constexpr uint8_t kNoAethCredit = 31;
 
-// An ACK that says: everything before `base` has been received. The rest is the caller's.
+// Returns an ACK that says: everything before `base` has been received. The caller fills in the
+// rest.
 [[gnu::always_inline]] inline wire::Packet plain_ack(const NicSettings& settings, uint32_t dest_qpn,
                                                      uint32_t src_qpn, Psn base, uint32_t msn) {
   wire::Packet p;
@@ -31,8 +32,9 @@ constexpr uint8_t kNoAethCredit = 31;
 
 }  // namespace
 
-// Everything before it has been received, for good. Under whole-message a message that is complete
-// may still wait to be placed (rule 8): it covers what is.
+// Everything before the returned PSN has been received, for good. Under whole-message a message
+// that is complete may still wait to be placed (rule 8, execution in PSN order): the base covers
+// what is complete.
 Psn Acknowledger::base(const QpContext& qp) const {
   const Psn placed = qp.requests.window.expected();
   if (settings_.policy != wire::Policy::kWholeMessage) return placed;
@@ -46,7 +48,7 @@ void Acknowledger::send_all() {
     if (std::exchange(qp->ack_owed, false) && qp->state >= QpState::kRtr) send_ack(*qp, bundle);
   }
   if (!bundle.empty()) egress_.emit_open(bundle);
-  // What became due meanwhile (credit) goes next turn.
+  // QPs that became due meanwhile (credit) get their ACK in the next turn.
   list_.swap(next_);
   next_.clear();
 }
@@ -56,7 +58,8 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
   return plain_ack(settings_, dest_qpn, src_qpn, base, msn);
 }
 
-// What an ACK says of the queue pair, but for a bitmap; `sack` may be anything before.
+// Fills in what an ACK says of the queue pair, except for a bitmap; `sack` may have any value
+// before.
 [[gnu::always_inline]] inline void Acknowledger::fill_sack(QpContext& qp, wire::AckKind kind,
                                                            wire::Sack& sack) {
   sack.base = base(qp);
@@ -80,7 +83,7 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
   if (qp.takes_receives && qp.srq == nullptr) watch_credit(qp, sack.recv_sn_limit);
 }
 
-// Behind others to the same peer, if it is a plain one and there is room.
+// Adds the ACK to a bundle of ACKs to the same peer, if it is a plain one and there is room.
 [[gnu::always_inline]] inline bool Acknowledger::add_ack(QpContext& qp, AckBundleBuilder& bundle) {
   if (qp.fatal || qp.old_read_refused || qp.ack_kind != wire::AckKind::kAck ||
       qp.requests.window.has_hole() || settings_.policy == wire::Policy::kWholeMessage ||
@@ -104,7 +107,7 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   const bool about_old_read = std::exchange(qp.old_read_refused, false);
   const wire::AckKind kind = qp.fatal || about_old_read ? wire::AckKind::kNak : qp.ack_kind;
   const bool whole_messages = settings_.policy == wire::Policy::kWholeMessage;
-  // Any other NAK is about the front, and so acknowledges all before it.
+  // Any other NAK is about the expected PSN, and so acknowledges all before it.
   if (whole_messages && kind != wire::AckKind::kAck && !about_old_read)
     qp.messages.promise(qp.requests.window.expected());
   wire::Packet p = plain_ack(settings_, qp.dest_qpn, qp.qpn, base(qp), qp.msn);
@@ -123,7 +126,7 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
         static_cast<uint8_t>(qp.messages.sack_words(qp.requests.window.end(), words));
   }
   // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
-  // (rule 33).
+  // (rule 33, nobody waits for another).
   if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) {
     counters_.add(Counter::acks_dropped);
     return;
@@ -143,10 +146,11 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
 }
 
 // The peer has used up its credit: whoever posts the next receive must tell us, and we the peer.
-// Set the flag, fence, look again: the driver publishes, fences, looks at the flag.
+// The NIC sets the flag, fences, and looks again; the driver publishes, fences, and looks at the
+// flag.
 void Acknowledger::watch_credit(QpContext& qp, uint32_t advertised) {
   const bool starved = advertised == qp.recv_next_sn;
-  // Set before: posts since then have seen it.
+  // If the flag was set before, posts since then have seen it.
   if (qp.status->credit_watched.load(std::memory_order_relaxed) == (starved ? 1 : 0)) return;
   qp.status->credit_watched.store(starved ? 1 : 0, std::memory_order_relaxed);
   if (!starved) return;
@@ -154,7 +158,7 @@ void Acknowledger::watch_credit(QpContext& qp, uint32_t advertised) {
   if (ReceiveQueues::posted(qp) != advertised) credit_posted(qp);
 }
 
-// Receives were posted to a QP whose peer waits for them.
+// Receives were posted to a QP whose peer waits for them: the peer is told.
 void Acknowledger::credit_posted(QpContext& qp) {
   qp.status->credit_watched.store(0, std::memory_order_relaxed);
   if (broken(Fault::credit_forgotten)) return;
@@ -171,7 +175,7 @@ void Acknowledger::owe_plain(QpContext& qp) {
   if (!qp.on_ack_list) {
     qp.on_ack_list = true;
     list_.push_back(&qp);
-    prefetch_line(&qp.status->recv_posted);  // the credit that it will say
+    prefetch_line(&qp.status->recv_posted);  // the credit that the ACK will say
   }
 }
 

@@ -24,12 +24,12 @@ class Acknowledger {
     next_.reserve(settings.max_qps);
   }
 
-  // An ACK leaves at the end of the burst; it echoes `p`.
+  // Has an ACK sent at the end of the burst; it echoes `p`.
   void owe(QpContext& qp, const wire::Packet& p, bool duplicate);
-  // One that echoes nothing.
+  // Has an ACK sent that echoes nothing.
   void owe_plain(QpContext& qp);
   void send_all();
-  // Receives were posted to a queue pair whose peer waits for them.
+  // Receives were posted to a queue pair whose peer waits for them: the peer is told.
   void credit_posted(QpContext& qp);
   void forget(QpContext& qp) {
     std::erase(list_, &qp);
@@ -39,10 +39,12 @@ class Acknowledger {
   bool any_owed() const { return !list_.empty(); }
   size_t waiting() const { return std::max(list_.size(), next_.size()); }
 
-  // Everything before it has been received, for good. Under whole-message a message that is
-  // complete may still wait to be placed (rule 8): the base covers what is.
+  // Everything before the returned PSN has been received, for good. Under whole-message a message
+  // that is complete may still wait to be placed (rule 8, execution in PSN order): the base covers
+  // what is complete.
   Psn base(const QpContext& qp) const;
-  // An ACK that says: everything before `base` has been received. The rest is the caller's.
+  // Returns an ACK that says: everything before `base` has been received. The caller fills in the
+  // rest.
   wire::Packet make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn base, uint32_t msn) const;
 
  private:

@@ -26,7 +26,7 @@ class AdvanceList {
     std::erase(next_, &qp);
     qp.on_advance_list = false;
   }
-  // Calls advance(qp) for those that were added before this turn. Returns how many.
+  // Calls advance(qp) for the queue pairs that were added before this turn. Returns how many.
   template <class Advance>
   uint32_t for_each(Advance&& advance) {
     now_.swap(next_);

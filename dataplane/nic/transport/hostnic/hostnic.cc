@@ -23,7 +23,7 @@ HostnicTransport::HostnicTransport(const Parts& parts)
 uint32_t HostnicTransport::advance_windows() {
   return advance_list.for_each([this](QpContext& qp) {
     if (qp.requests.window.expected_received() && !qp.fatal) {
-      // An atomic that is the expected one may have to wait for many turns.
+      // An atomic at the expected PSN may have to wait for many turns.
       const Psn before = qp.requests.window.expected();
       responder.advance(qp);
       if (qp.requests.window.expected() != before || qp.fatal) acks.owe_plain(qp);

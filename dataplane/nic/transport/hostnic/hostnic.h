@@ -48,7 +48,7 @@ struct HostnicTransport {
   };
   explicit HostnicTransport(const Parts& parts);
 
-  // A packet with a PSN.
+  // Takes a packet with a PSN.
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse) {
       requester.receive_response(qp, p, packet);
@@ -66,7 +66,7 @@ struct HostnicTransport {
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
     return sender.send_one(qp, progress, blocked);
   }
-  // Windows that a turn's budget stopped go on. Returns how many.
+  // Advances the windows that a turn's budget stopped. Returns how many.
   uint32_t advance_windows();
   void connect(QpContext& qp);
   void quiesce(QpContext& qp);

@@ -6,8 +6,8 @@
 namespace hostnic {
 namespace {
 
-// A pull that goes for the first time. The rest goes packet by packet: what goes again has buffers
-// of its own to fall back on.
+// Whether the descriptor is a pull that goes for the first time. Other pulls go packet by packet:
+// what goes again has buffers of its own to fall back on.
 bool is_first_pull(const SendDescriptor& d) {
   constexpr uint8_t kElsewhere = kSendCont | kSendMore | kSendInline | kSendRetransmit;
   return d.op == SendOp::kRead && (d.flags & kElsewhere) == 0 && d.extra_elements == 0 &&
@@ -16,7 +16,8 @@ bool is_first_pull(const SendDescriptor& d) {
 
 }  // namespace
 
-// Behind those that are in the bundle, or as the first of another. False: no buffer.
+// Adds a READ request to the bundle, or begins another with it. Returns false if there is no
+// buffer.
 [[gnu::always_inline]] inline bool RequestSender::add_read_request(QpContext& qp,
                                                                    ReadBundleBuilder& bundle,
                                                                    const SendDescriptor& d) {
@@ -55,7 +56,7 @@ bool is_first_pull(const SendDescriptor& d) {
   return true;
 }
 
-// Returns how many have left, 0 where something else comes first.
+// Returns how many have left; 0 where something else comes first.
 uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue& queue,
                                            uint32_t budget) {
   ReadBundleBuilder bundle;

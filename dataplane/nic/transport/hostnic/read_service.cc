@@ -9,9 +9,10 @@
 
 namespace hostnic {
 
-// False: too many ranges wait already, and the requester pulls again; or it has done so in a newer
-// epoch and would drop the answers. Ranges that wait when a newer epoch begins are dropped, too: on
-// a slow port they would keep the new ones waiting until those are pulled once more, and so on.
+// Returns false if too many ranges wait already, and the requester pulls again; or if it has done
+// so in a newer epoch and would drop the answers. Ranges that wait when a newer epoch begins are
+// dropped, too: on a slow port they would keep the new ones waiting until those are pulled once
+// more, and so on.
 bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
   if (count_ == kReadJobs || static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
   qp.read_epoch = p.read.epoch;
@@ -31,13 +32,13 @@ bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
 }
 
 // Answers leave in the order of their PSNs: one that overtook a READ's would make the requester
-// believe that the READ's are lost.
+// believe that the READ's answers are lost.
 void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result) {
   if (qp.read_jobs == 0) {
     send_atomic_response(qp, request, result);
     return;
   }
-  if (count_ == kReadJobs) return;  // asked again
+  if (count_ == kReadJobs) return;  // the requester asks again
   ReadJob& job = jobs_[(head_ + count_) % kReadJobs];
   job = {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result};
   ++count_;
@@ -75,7 +76,7 @@ uint32_t ReadService::serve() {
   return built;
 }
 
-// The headers of a range's next packet.
+// Returns the headers of a range's next packet.
 wire::Packet ReadService::next_answer(const QpContext& qp, const ReadJob& job) const {
   const uint32_t sent_bytes = job.sent_bytes;
   const uint64_t offset = uint64_t{job.request.offset_bytes} + sent_bytes;
@@ -94,8 +95,9 @@ wire::Packet ReadService::next_answer(const QpContext& qp, const ReadJob& job) c
   return p;
 }
 
-// Packets of a range, at most `budget`. Returns how many; 0: no buffer now_, or not its turn. A key
-// that went bad meanwhile ends the job silently; the next pull is refused.
+// Sends packets of a range, at most `budget`. Returns how many; 0 means that there is no buffer
+// now, or that it is not the range's turn. A key that went bad meanwhile ends the job silently; the
+// next pull is refused.
 uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
   if (const uint32_t several = egress_.sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
                                                               : serve_read_train(qp, job, budget);
@@ -116,7 +118,8 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
   return 1;
 }
 
-// External where the memory is mapped, else copied. Null: `lost` is the memory, or not now_.
+// Builds an answer: its payload is external where the memory is mapped, else copied. Returns null
+// if there is no buffer, or if the memory is gone (`lost`) or can't be read now.
 rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                                     bool& lost) {
   const std::byte* payload = !egress_.allows_external_payload()
@@ -128,7 +131,7 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
     if (packet == nullptr) counters_.add(Counter::tx_no_buffer);
     return packet;
   }
-  // What is copied here is read now_, what is external perhaps not yet.
+  // A copied payload is read now, an external one perhaps not yet: a copy waits until none is out.
   if (qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
   rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
   if (packet == nullptr) {
@@ -149,8 +152,8 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
   return packet;
 }
 
-// Whole packets in the middle of a READ. Returns how many have left, 0 where nothing of that kind
-// comes next.
+// Sends whole packets in the middle of a READ. Returns how many have left; 0 where nothing of that
+// kind comes next.
 uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget) {
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
   if (offset == 0) return 0;
@@ -174,7 +177,7 @@ uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, uint32_t bud
   return count;
 }
 
-// False: no room or no buffer now_.
+// Returns false if there is no room or no buffer now.
 bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& request,
                                        uint64_t result) {
   if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
@@ -187,8 +190,8 @@ bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& reque
   p.response_epoch = request.epoch;
   p.policy = settings_.policy;
   p.payload_bytes = 8;
-  // In the byte order of the memory it came from: both ends are little-endian hosts, and it lands
-  // in memory as it is.
+  // The result keeps the byte order of the memory it came from: both ends are little-endian hosts,
+  // and the requester places it in memory as it is.
   const auto* bytes = reinterpret_cast<const std::byte*>(&result);
   rte_mbuf* packet =
       egress_.build_small(qp.response_flow, p, {}, {bytes, 8}, egress_.pools().control);
@@ -198,7 +201,7 @@ bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& reque
   return true;
 }
 
-// The same of a READ's range.
+// Sends packets of a READ's range as one bundle.
 uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget) {
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t rest = job.request.length_bytes - job.sent_bytes;

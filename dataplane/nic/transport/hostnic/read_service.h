@@ -25,7 +25,7 @@
 
 namespace hostnic {
 
-// Of a READ or atomic: it has been answered to its end.
+// Notes that a READ or atomic has been answered to its end.
 inline void note_read_answered(QpContext& qp, uint32_t read_number) {
   if (serial_distance(qp.reads_answered, read_number + 1) > 0) qp.reads_answered = read_number + 1;
 }
@@ -40,17 +40,17 @@ class ReadService {
         placement_(placement),
         counters_(counters) {}
 
-  // False: too many ranges wait already, and the requester pulls again; or it has done so in a
-  // newer epoch and would drop the answers.
+  // Queues a range; returns false if too many ranges wait already, and the requester pulls again;
+  // or if it has done so in a newer epoch and would drop the answers.
   bool queue(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
-  // Sends what is due in a turn. Returns how much that was.
+  // Sends the answers that are due in a turn. Returns how many.
   uint32_t serve();
   void forget(QpContext& qp);
   uint32_t waiting() const { return count_; }
 
  private:
-  // A range of READ answers, or an atomic's, that still has to leave.
+  // A range of READ answers, or an atomic's answer, that still has to leave.
   struct ReadJob {
     uint32_t qpn = 0;
     wire::ReadEth request;

@@ -31,8 +31,8 @@ bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocke
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
 }
 
-// The next packets of a chunk, more than one of them, if its payload can be external. Returns what
-// of the budget they took, 0 where nothing of that kind comes next.
+// Sends the next packets of a chunk, more than one of them, if its payload can be external. Returns
+// how much of the budget they took; 0 where nothing of that kind comes next.
 uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
   if (is_read_or_atomic(d.op) || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
@@ -42,13 +42,14 @@ uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress, uint
                                         : send_train(qp, progress, budget);
 }
 
-// The packets in the middle of a message differ in PSN and address only: the headers are built once
-// and patched for each. Returns how many have left, 0 where nothing of that kind comes next.
+// Sends packets in the middle of a message, which differ in PSN and address only: the headers are
+// built once and patched for each. Returns how many have left; 0 where nothing of that kind comes
+// next.
 uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
   if (progress.sent_packets == 0) return 0;
   const Sge& sge = progress.sges[progress.sge_index];
-  // Path MTUs are powers of two.
+  // The shift stands for a division, because path MTUs are powers of two.
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
   const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
@@ -71,8 +72,8 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32
   return count;
 }
 
-// As much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn allow.
-// Returns how many of these it took, 0 where a bundle can't be made.
+// Sends as much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn
+// allow. Returns how many packets that was; 0 where a bundle can't be made.
 uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget) {
   const SendDescriptor& d = progress.descriptor;
   const Sge& sge = progress.sges[progress.sge_index];

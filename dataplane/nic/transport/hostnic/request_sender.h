@@ -49,7 +49,8 @@ class RequestSender {
   // The next packets of a chunk, more than one of them, if the payload can stay where it is.
   // Returns what of the budget they took, 0 where nothing of that kind comes next.
   uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
-  // False: the descriptor is finished (or failed), or `blocked` by the port or missing buffers.
+  // Returns false if the descriptor is finished (or failed), or `blocked` by the port or missing
+  // buffers.
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
 
  private:
@@ -78,7 +79,7 @@ class RequestSender {
   Counters& counters_;
 };
 
-// Whether requests of a queue pair of RC may leave, and nothing about it is special.
+// Whether requests of an RC queue pair may leave, and nothing about them is special.
 [[gnu::always_inline]] inline bool RequestSender::may_send(const ClientState& client,
                                                            QpContext& qp) {
   return qp.client == client.channel && qp.type == QpType::kRc &&

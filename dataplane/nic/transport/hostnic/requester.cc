@@ -22,7 +22,8 @@ using Place = ReceiveWindow::Place;
   ++status.echo_count;
   if (sack.echo_duplicate && sack.echo_attempt != 0 && !broken(Fault::spurious_not_counted))
     ++status.spurious_count;
-  // Attempt numbers come round again: of several transmissions that look alike the newest counts.
+  // Attempt numbers repeat after a while: of several transmissions that look alike the newest
+  // counts.
   uint64_t age_ns = UINT64_MAX;
   for (uint32_t i = 0, rest = qp.stamps_used; rest != 0; ++i) {
     QpContext::SendStamp& stamp = qp.stamps[i];
@@ -30,7 +31,8 @@ using Place = ReceiveWindow::Place;
     --rest;
     const bool found = stamp.psn() == sack.echo_psn && stamp.attempt() == sack.echo_attempt;
     if (found) age_ns = std::min(age_ns, stamp.age_ns(now_));
-    // Pulls repeat PSNs that were acknowledged long ago: their answers are no samples.
+    // Pulls repeat PSNs that were acknowledged long ago, so their answers are no samples of the
+    // round trip time.
     if (!found && !before(stamp.psn(), sack.base)) continue;
     stamp = {};
     --qp.stamps_used;
@@ -40,8 +42,8 @@ using Place = ReceiveWindow::Place;
   ++status.rtt_count;
 }
 
-// An answer is pulled again by a request that looks like the one before: whichever an ACK answers,
-// the time since the first is no round trip.
+// Forgets the stamps of a pull that is sent again: its request looks like the one before, and
+// whichever an ACK answers, the time since the first is no round trip.
 [[gnu::noinline]] void Requester::forget_stamps(QpContext& qp, Transmitted again) {
   for (QpContext::SendStamp& stamp : qp.stamps) {
     if (!stamp.used() || stamp.psn() != again.psn || stamp.attempt() != again.attempt) continue;
@@ -50,8 +52,8 @@ using Place = ReceiveWindow::Place;
   }
 }
 
-// Rules 21, 22: the newest una wins, bits are OR-ed, a NAK stays until una passes it.
-// Impossible ACKs change nothing.
+// Takes an ACK (rules 21 and 22): the newest una wins, bits are OR-ed, a NAK stays until una passes
+// it. Impossible ACKs change nothing.
 void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                             const std::byte* sack_words) {
   counters_.add(Counter::acks_received);
@@ -60,7 +62,7 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
   auto& bits = reinterpret_cast<std::array<uint64_t, kBitmapWords>&>(status.sack);
-  // Where no bit is set the bitmap need not be in the cache.
+  // The bitmap is not read where no bit is set, and then need not be in the cache.
   const bool any_bits = distance(qp.una, Psn(status.sack_end_psn)) > 0;
   for (int32_t i = 0; any_bits && i < progress; ++i) {
     const Psn psn = qp.una + static_cast<uint32_t>(i);
@@ -97,7 +99,8 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
   reports_.add(qp);
 }
 
-// Bits at or beyond what was transmitted are a lie and ignored.
+// Adds the bits to the bitmap; those at or beyond what was transmitted can't be true and are
+// ignored.
 void Requester::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                                 uint64_t bits) {
   const int32_t outstanding = distance(first, qp.transmitted);
@@ -112,9 +115,9 @@ void Requester::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords
   if (shift != 0) sack[(word + 1) % kBitmapWords] |= bits >> (64 - shift);
 }
 
-// What is on its way when a READ is pulled again is as good as what is pulled now_: only later
-// READs must not be older than it (rule 18). Without this, answers slower than loss detection would
-// never be in time.
+// Whether an answer was pulled in the epoch before, and is as good as what is pulled now: only
+// later READs must not be older than it (rule 18, READs stay ordered). Without this, answers slower
+// than loss detection would never be in time.
 static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
   return qp.epoch_follows && p.response_epoch == static_cast<uint8_t>(qp.epoch - 1) &&
          before(p.psn, qp.epoch_keep_until);
@@ -185,14 +188,14 @@ static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t
   return bytes == std::min(uint64_t{packets} * qp.mtu_bytes, total - offset);
 }
 
-// `packets` answers of one READ, one behind the other; `p` has the headers of the first.
+// Places `packets` answers of one READ, one behind the other; `p` has the headers of the first.
 LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
                                      std::span<const std::byte> payload, bool ahead,
                                      ResponseMiss& miss) {
   if (qp.read_destination_entries == 0) return LocalError::kProtection;
   const ReadDestination& shared =
       qp.read_destinations[p.reth.key & (qp.read_destination_entries - 1u)];
-  // An answer to a READ that is no longer, or not yet, in its slot belongs to nobody.
+  // An answer to a READ that is no longer, or not yet, in its slot is dropped.
   const uint32_t sge_count = shared.sge_count;
   if (shared.read_number != p.reth.key || sge_count > kMaxSge) {
     miss = ResponseMiss::kNobodys;
@@ -236,7 +239,7 @@ void Requester::advance(QpContext& qp) {
       const wire::Packet p = valid_headers(packet);
       ResponseMiss miss = ResponseMiss::kNone;
       const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, miss);
-      if (miss == ResponseMiss::kNotNow) break;  // tried again next turn
+      if (miss == ResponseMiss::kNotNow) break;  // placed in a later turn
       reorder_.release_slot(space, psn);
       rte_pktmbuf_free(packet);
       if (error != LocalError::kNone) {
@@ -256,14 +259,14 @@ void Requester::report_responses(QpContext& qp) {
   reports_.add(qp);
 }
 
-// The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
-// other, and an older descriptor's answers are simply stale.
+// Begins the epoch of a READ or atomic that leaves, if it is newer. Older ones do not count: the
+// rings overtake each other, and an older descriptor's answers are simply stale.
 void Requester::begin_pull(QpContext& qp, const SendDescriptor& d) {
   if (static_cast<int8_t>(d.epoch - qp.epoch) > 0) start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
 }
 
 // The driver pulls again from `keep_until` on: what later READs have received so far may be older
-// than what is now_ pulled, and counts as not received (rule 18).
+// than what is now pulled, and counts as not received (rule 18, READs stay ordered).
 void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   ReceiveSpace& space = qp.responses;
   const uint32_t window = space.window.window();
@@ -296,7 +299,7 @@ bool Requester::receive_response_bundle(QpContext& qp, const wire::Packet& first
   return true;
 }
 
-// Whether the driver knows that the peer has the request's packet: its work request may be complete
+// Whether the driver knows that the peer has the request's packet: the work request may be complete
 // then, and its memory deregistered, while a repetition that turned out to be needless still waits
 // here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
 bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
@@ -304,8 +307,8 @@ bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
   return before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
 }
 
-// A local error: the driver learns the PSN, everything at or after it is discarded until RESET
-// (rule 28).
+// Notes a local error: the driver learns the PSN, and everything at or after it is discarded until
+// RESET (rule 28, after an error).
 void Requester::fail_send(QpContext& qp, Psn psn, LocalError error) {
   if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
   qp.send_failed = true;

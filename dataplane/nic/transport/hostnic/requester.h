@@ -24,7 +24,7 @@
 
 namespace hostnic {
 
-// The last of several packets of one queue pair.
+// The last of several packets of one queue pair that have left.
 struct Transmitted {
   Psn psn;
   uint8_t attempt = 0;
@@ -54,34 +54,35 @@ class Requester {
   // -- What arrives.
   void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                    const std::byte* sack_words);
-  // Of a READ or an atomic.
+  // Takes an answer to a READ or an atomic.
   void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  // All answers of a bundle, `first` and those behind it, if they are what comes next. False:
-  // nothing has happened. `whole`: the headers of a packet that is all of them.
+  // Takes all answers of a bundle, `first` and those behind it, if they are what comes next.
+  // Returns false if nothing has happened. `whole` has the headers of one packet that stands for
+  // all of them.
   bool receive_response_bundle(QpContext& qp, const wire::Packet& first, const wire::Packet& whole,
                                const ExternalPayload& payload, std::span<const std::byte> bytes);
-  // Moves the window over everything received (rule 8).
+  // Moves the window over everything received (rule 8, execution in PSN order).
   void advance(QpContext& qp);
-  // The response window is to be made visible to the driver.
+  // Has the response window made visible to the driver.
   void report_responses(QpContext& qp);
 
   // -- What leaves.
   // The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
   // other, and an older descriptor's answers are simply stale.
   void begin_pull(QpContext& qp, const SendDescriptor& d);
-  // Requests have left, `packets` of them.
+  // Notes that `packets` packets of requests have left.
   void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, bool retransmit);
   void note_transmitted(QpContext& qp, const wire::Packet& last, uint32_t packets,
                         bool retransmit) {
     note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets,
                      retransmit);
   }
-  // Whether the driver knows that the peer has the packet of a request: its work request may be
+  // Whether the driver knows that the peer has the packet of a request: the work request may be
   // complete then, and its memory deregistered, while a repetition that turned out to be needless
   // still waits here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
   static bool is_acknowledged(const QpContext& qp, Psn psn);
-  // A local error: the driver learns the PSN, everything at or after it is discarded until RESET
-  // (rule 28).
+  // Notes a local error: the driver learns the PSN, and everything at or after it is discarded
+  // until RESET (rule 28, after an error).
   void fail_send(QpContext& qp, Psn psn, LocalError error);
 
  private:

@@ -74,8 +74,8 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
   if (unlikely(congestion_experienced(p))) qp.congestion_seen = true;
   const Place where = window.classify(p.psn);
   if (unlikely(qp.fatal)) {
-    // Repeat the NAK for whatever is not settled yet (rule 28). READs and atomics that executed
-    // before are answered to their end.
+    // The NAK is repeated for whatever is not settled yet (rule 28). READs and atomics that
+    // executed before are answered to their end.
     if (where == Place::kOld) {
       const bool answered = p.opcode == Opcode::kReadRequest || is_atomic(p.opcode);
       if (answered && !broken(Fault::reads_end_with_a_nak)) receive_old_request(qp, p);
@@ -104,7 +104,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
     case Place::kAhead:
       counters_.add(Counter::out_of_sequence);
       if (!window.has_hole()) counters_.add(Counter::packet_seq_err);
-      // Go-back-N takes the front only; the ACK says what came instead.
+      // Under go-back-N only the expected packet is taken; the ACK says what came instead.
       if (policy_ == wire::Policy::kGoBackN && !broken(Fault::go_back_n_takes_all)) {
         acks_.owe(qp, p, false);
       } else if (accept_ahead(qp, p, packet)) {
@@ -129,7 +129,8 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
   }
 }
 
-// Anything but a WRITE that place_write() takes. False: it stays the front.
+// Executes any expected request but a WRITE that place_write() takes. Returns false if its PSN
+// stays the expected one.
 bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
     if (reorder_.enter(qp.requests, p.psn, packet)) {
@@ -148,12 +149,12 @@ void Responder::note_message(QpContext& qp, const wire::Packet& p) {
   if (policy_ == wire::Policy::kWholeMessage) qp.messages.note(p.psn, p.cont, p.more, p.attempt);
 }
 
-// A request that has been executed: a pull of a READ's next range, a duplicate atomic, or a plain
-// duplicate.
+// Takes a request that has been executed: a pull of a READ's next range, a duplicate atomic, or a
+// plain duplicate.
 void Responder::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kReadRequest) {
     if (p.read.length_bytes != 0) {
-      // A key that was good when the READ executed and is no longer.
+      // The key may have been good when the READ executed and be so no longer.
       const RequestResult outcome = execute_read(qp, p);
       if (outcome.kind == RequestResult::kFatal) refuse_old_read(qp, p, outcome);
     }
@@ -174,8 +175,8 @@ void Responder::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (!is_atomic(p.opcode) || p.ack_request) acks_.owe(qp, p, !is_atomic(p.opcode));
 }
 
-// Rule 10: what must not be visible before all that precedes it, and what can only execute in
-// order.
+// Whether a packet waits in the reorder buffer (rule 10, tails wait): it must not be visible before
+// all that precedes it, or can only execute in order.
 bool Responder::needs_reorder_buffer(const wire::Packet& p) const {
   switch (p.opcode) {
     case Opcode::kReadRequest:
@@ -196,15 +197,15 @@ bool Responder::needs_reorder_buffer(const wire::Packet& p) const {
   }
 }
 
-// A packet ahead of the front. Whatever is wrong or lacking: drop it unset, which is always safe
-// (rule 6).
+// Takes a packet ahead of the expected PSN. If anything about it is wrong or lacking, it is dropped
+// with its bit unset, which is always safe (rule 6).
 bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
-    // Checked here also for packets that will be buffered: at the front a buffered packet can't
-    // answer RNR any more (rule 13).
+    // The receive is checked here also for packets that will be buffered: at the expected PSN a
+    // buffered packet can't answer RNR any more (rule 13).
     if (serial_distance(qp.recv_next_sn, sn) < 0 ||
         check_receive(qp, sn, /*ahead=*/true).kind != RequestResult::kDone) {
       return false;
@@ -261,7 +262,8 @@ RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
                                        std::span<const std::byte> payload, bool ahead) {
   const bool consumes_receive = p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
-    // Of a WRITE_IMM only the last packet is checked (rule 15), and it is never placed ahead.
+    // Only the last packet of a WRITE_IMM is checked for a receive (rule 15, RNR), and it is never
+    // placed ahead.
     qp.takes_receives = true;
     if (p.recv_sn != qp.recv_next_sn)
       return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
@@ -306,7 +308,7 @@ RequestResult Responder::execute_send(QpContext& qp, const wire::Packet& p,
     return fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn);
   }
   MemoryWindow* invalidated = nullptr;
-  if (p.opcode == Opcode::kSendInv) {  // never ahead: what precedes it may use the window
+  if (p.opcode == Opcode::kSendInv) {  // never placed ahead: what precedes it may use the window
     invalidated = windows_.invalidatable(qp.scope(), p.invalidate_rkey);
     if (invalidated == nullptr) {
       RequestResult outcome =
@@ -335,8 +337,8 @@ RequestResult Responder::execute_read(QpContext& qp, const wire::Packet& p) {
   } else {
     const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
                                                       p.reth.length_bytes, kAccessRemoteRead);
-    // Memory may be missing, and the answers can't say so any more. What is pulled later is looked
-    // at then.
+    // The memory is looked at now, because the answers can't say any more that it is missing.
+    // Memory that is pulled later is looked at then.
     if (range.region == nullptr ||
         !has_memory(*range.region, range.iova + p.read.offset_bytes, p.read.length_bytes)) {
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
@@ -347,7 +349,8 @@ RequestResult Responder::execute_read(QpContext& qp, const wire::Packet& p) {
   return {};
 }
 
-// READs before an atomic read before it (InfiniBand 10.8.3.3).
+// Whether READs before an atomic still have to read their memory, which they do before it
+// (InfiniBand 10.8.3.3).
 bool Responder::reads_unanswered(const QpContext& qp) const {
   return (qp.read_jobs != 0 || qp.answers.any_out()) && !broken(Fault::atomic_overtakes_reads);
 }
@@ -357,7 +360,8 @@ RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   const RemoteRange range =
       placement_.remote_range(qp.scope(), p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
-  // On demand, nothing would be atomic with the CPU's (IBV_ODP_SUPPORT_ATOMIC is not advertised).
+  // In an on-demand region nothing would be atomic with the CPU's accesses (IBV_ODP_SUPPORT_ATOMIC
+  // is not advertised).
   if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0)
     return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
   const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
@@ -378,13 +382,14 @@ RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   return {};
 }
 
-// The front can't be accepted: say so and remember (rules 6, 15, 28).
+// Says that the expected packet can't be accepted, and remembers it (rules 6, 15, 28).
 void Responder::refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome) {
   switch (outcome.kind) {
     case RequestResult::kDone:
       return;
     case RequestResult::kRetry:
-      // Said, too, for what is put off is no silence: the requester repeats it, and does not count.
+      // An ACK that is sent for what is put off, too, breaks the silence: the requester repeats the
+      // packet, and does not count.
       break;
     case RequestResult::kRnr:
       qp.ack_kind = wire::AckKind::kRnrNak;
@@ -404,11 +409,12 @@ void Responder::refuse(QpContext& qp, const wire::Packet& p, const RequestResult
   acks_.owe(qp, p, false);
 }
 
-// A READ that was never answered to its end waits for the range that is refused: an error of its
-// PSN, which the window has passed; the NAK goes with the front and names the READ. Whether one
-// that was still misses answers only its requester knows: to it the NAK is an error, or the echo of
-// a pull that the network has delayed or repeated. So this end does not fail; it says so once, and
-// who misses something asks again.
+// Refuses a range of a READ that has executed. If the READ was never answered to its end, it waits
+// for this range: that is an error of its PSN, which the window has passed; the NAK goes with the
+// expected PSN and names the READ. Whether a READ that was answered still misses anything only its
+// requester knows: to it the NAK is an error, or the echo of a pull that the network has delayed or
+// repeated. So this end does not fail; it says so once, and a requester that misses something asks
+// again.
 void Responder::refuse_old_read(QpContext& qp, const wire::Packet& p,
                                 const RequestResult& outcome) {
   const bool waits = serial_distance(qp.reads_answered, p.read.read_number) >= 0;
@@ -440,7 +446,7 @@ void Responder::advance(QpContext& qp) {
         refuse(qp, p, outcome);
         return;
       }
-      if (outcome.kind != RequestResult::kDone) break;  // room will come; tried again next turn
+      if (outcome.kind != RequestResult::kDone) break;  // room will come; processed in a later turn
       if (!p.more) ++qp.msn;
       reorder_.release_slot(space, psn);
       if (!broken(Fault::buffered_packet_leaks)) rte_pktmbuf_free(packet);

@@ -28,24 +28,24 @@
 
 namespace hostnic {
 
-// What became of a request that was looked at.
+// What became of a request that was checked.
 struct RequestResult {
   enum Kind : uint8_t {
     kDone,   // placed, or executed
-    kRetry,  // a resource is missing for now: drop unset, the sender repeats it
-    kRnr,    // no receive posted
+    kRetry,  // a resource is missing for now: drop with the bit unset, the sender repeats it
+    kRnr,    // no receive is posted
     kFatal,  // NAK with `code`
   };
   Kind kind = kDone;
   wire::NakCode code = wire::NakCode::kInvalidRequest;
-  uint32_t event = 0;                     // QpEvent for our own driver
-  std::optional<RecvStatus> recv_status;  // complete receive `sn` with this error
+  uint32_t event = 0;                     // QpEvent for our own driver; 0: none
+  std::optional<RecvStatus> recv_status;  // if set: complete receive `sn` with this error
   uint32_t sn = 0;
 };
 
 class Responder {
  public:
-  // What it works with; all of it outlives it.
+  // The parts of the NIC that the responder works with; all of them outlive it.
   struct Parts {
     const NicSettings& settings;
     Placement& placement;
@@ -71,11 +71,11 @@ class Responder {
         advance_list_(parts.advance_list),
         counters_(parts.counters) {}
 
-  // Any packet of a request.
+  // Takes any packet of a request.
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  // What `p` says of one packet, or of several that belong together, is taken if they are what
-  // comes next, and nothing about them needs a packet. `p` is the last of them then. False: nothing
-  // has happened.
+  // Takes one packet, or several that belong together, as `p` says, if they are what comes next,
+  // and nothing about them needs a packet. `p` then becomes the last of them. Returns false if
+  // nothing has happened.
   bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
                      uint32_t packets);
   // Moves the window over everything received, processing the reorder buffer in PSN order (rule 8).
@@ -115,8 +115,8 @@ class Responder {
   Counters& counters_;
 };
 
-// The front, if it is a WRITE that may be placed at once. False: nothing has happened, and the
-// request has still to be checked.
+// Places the expected packet, if it is a WRITE that may be placed at once. Returns false if nothing
+// has happened, and the request has still to be checked.
 [[gnu::always_inline]] inline bool Responder::place_write(QpContext& qp, const wire::Packet& p,
                                                           std::span<const std::byte> payload) {
   if (p.opcode != wire::Opcode::kWriteOnly || payload.empty() || !fits_path_mtu(qp, p))
@@ -129,14 +129,14 @@ class Responder {
                                   *range.region, range.iova, payload);
 }
 
-// What `p` says of one packet, or of several that belong together, is taken if they are what comes
-// next, and nothing about them needs a packet. `p` is the last of them then. False: nothing has
-// happened.
+// Takes one packet, or several that belong together, as `p` says, if they are what comes next, and
+// nothing about them needs a packet. `p` then becomes the last of them. Returns false if nothing
+// has happened.
 [[gnu::always_inline]] inline bool Responder::take_in_order(QpContext& qp, wire::Packet& p,
                                                             std::span<const std::byte> payload,
                                                             uint32_t packets) {
   ReceiveWindow& window = qp.requests.window;
-  // What the first packet in RTR causes is the packet's business.
+  // The first packet in RTR causes an event, and so is taken as a packet.
   const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
   if (!quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p) || window.has_hole() ||
       window.classify(p.psn) != ReceiveWindow::Place::kExpected)

@@ -12,11 +12,11 @@
 namespace hostnic {
 namespace {
 
-// Payload that is copied behind its headers, not external: with fewer bytes the copy costs less
-// than the counting of references.
+// Payload shorter than this is copied behind its headers, not external: the copy costs less than
+// the counting of references.
 constexpr uint32_t kCopiedBytes = 256;
 
-// A whole message in one descriptor, of bytes that lie in one place. The rest goes packet by
+// Whether a descriptor is a whole message, of bytes that lie in one place. Others go packet by
 // packet.
 inline bool is_single_packet(const SendDescriptor& d, uint32_t elements_behind) {
   if (d.op != SendOp::kWrite && d.op != SendOp::kSend) return false;
@@ -29,7 +29,7 @@ inline bool is_single_packet(const SendDescriptor& d, uint32_t elements_behind) 
 
 }  // namespace
 
-// Null: not mapped in one piece, or not this queue pair's to send.
+// The message's bytes; null if they are not mapped in one piece, or not this queue pair's to send.
 [[gnu::always_inline]] inline const std::byte* RequestSender::single_packet_payload(
     QpContext& qp, const SendDescriptor& d, const DescriptorQueue& queue,
     MemoryRegionEntry*& region) {
@@ -40,32 +40,32 @@ inline bool is_single_packet(const SendDescriptor& d, uint32_t elements_behind) 
 
 // What single-packet sends of one turn have in common.
 struct RequestSender::SinglePacketTurn {
-  wire::Packet p;  // of the last that was a packet of its own
+  wire::Packet p;  // the last message that left as a packet of its own
   RequestBundleBuilder bundle;
-  int asked_peer = -1;  // who `bundles` is about
+  int asked_peer = -1;  // the peer that `bundles` is about
   bool bundles = false;
 };
 
-// Those in front that are one queue pair's, alike, and equally long.
+// Single-packet sends at the head of the queue that are one queue pair's, alike, and equally long.
 struct RequestSender::SinglePacketRun {
   SinglePacketRun(QpContext& sender, Egress::OutputQueue& to, wire::Opcode what)
-      : qp(sender), queue(to), opcode(what) {}  // zeroes no headers
+      : qp(sender), queue(to), opcode(what) {}  // leaves `headers` unset: zeroing them costs time
 
   QpContext& qp;
   Egress::OutputQueue& queue;
   const wire::Opcode opcode;
-  uint32_t built = 0;  // packets; the headers of the second are copied for those behind it
+  uint32_t built = 0;  // packets built; the headers of the second are copied for those behind it
   size_t header_bytes = 0;
   alignas(16) std::array<std::byte, wire::kMaxHeaderBytes> headers;
   static_assert(wire::kMaxHeaderBytes >= wire::kMaxTrainHeaderBytes);
 };
 
-// Of a WRITE a packet's own length, of a SEND the whole message's.
+// RETH's length: a WRITE's is the packet's own, a SEND's the whole message's.
 [[gnu::always_inline]] inline uint32_t reth_bytes(wire::Opcode opcode, const SendDescriptor& d) {
   return opcode == wire::Opcode::kWriteOnly ? d.length_bytes : d.message_bytes;
 }
 
-// Behind those that are in the bundle. False: it can't follow them.
+// Adds a request to the bundle; returns false if it can't follow those in it.
 [[gnu::always_inline]] inline bool RequestSender::add_bundled_request(
     SinglePacketRun& run, RequestBundleBuilder& bundle, const SendDescriptor& d,
     const MappedPayload& payload) {
@@ -89,8 +89,8 @@ struct RequestSender::SinglePacketRun {
   return true;
 }
 
-// The message as a packet of its own, which others may follow if its payload stays where it is.
-// False: no buffer.
+// Sends the message as a packet of its own, which others may follow in a bundle if its payload
+// stays where it is. Returns false if there is no buffer.
 [[gnu::always_inline]] inline bool RequestSender::send_single_packet(SinglePacketRun& run,
                                                                      SinglePacketTurn& turn,
                                                                      const SendDescriptor& d,
@@ -122,7 +122,8 @@ struct RequestSender::SinglePacketRun {
   } else {
     if (run.built == 1) wire::build(qp.request_flow, p, false, {}, run.headers);
     std::memcpy(frame, run.headers.data(), wire::kMaxTrainHeaderBytes);
-    // In the frame: a copy of what had just been written here would wait for it.
+    // The PSN is changed in the frame itself: a copy of headers that had just been written would
+    // wait for the stores.
     wire::restep(p, {frame, wire::kMaxTrainHeaderBytes});
   }
   ++run.built;
@@ -144,7 +145,7 @@ struct RequestSender::SinglePacketRun {
   return true;
 }
 
-// Sends the run in front. Returns how many have left.
+// Sends the run at the head of the queue. Returns how many have left.
 [[gnu::always_inline]] inline uint32_t RequestSender::send_single_packet_run(
     ClientState& client, DescriptorQueue& queue, uint32_t budget, SinglePacketTurn& turn) {
   SendDescriptor d = queue.front();
@@ -158,7 +159,8 @@ struct RequestSender::SinglePacketRun {
   SinglePacketRun run(*qp, egress_.queue_of(qp->peer),
                       op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
   uint32_t done = 0;
-  // The driver learns of the last that leaves; those that ask for an ACK are noted at once.
+  // The driver is told once, of the last packet that leaves; packets that ask for an ACK are noted
+  // at once.
   Transmitted last;
   bool to_tell = false;
   while (done < budget && run.queue.has_room()) {
@@ -182,11 +184,13 @@ struct RequestSender::SinglePacketRun {
   return done;
 }
 
-// The queue is not empty. Returns how many have left, 0 where something else comes first.
+// Sends from the queue, which must not be empty. Returns how many have left; 0 where something else
+// comes first.
 uint32_t RequestSender::send_single_packets(ClientState& client, DescriptorQueue& queue,
                                             uint32_t budget) {
   if (!egress_.allows_external_payload()) return 0;
-  // Long messages need not wait for what several single-packet sends have in common.
+  // Long messages return at once: they need not wait for what several single-packet sends have in
+  // common.
   if (queue.front_length_bytes() > settings_.mtu_bytes) return 0;
   SinglePacketTurn turn;
   turn.p.policy = settings_.policy;

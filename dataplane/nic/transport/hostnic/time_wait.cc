@@ -8,7 +8,7 @@ namespace hostnic {
 void TimeWait::enter(QpContext& qp) {
   const bool acknowledges =
       qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr && !qp.fatal;
-  // A peer that could never be addressed has heard nothing that it could have lost.
+  // A peer that could never be addressed has heard nothing, and so could have lost nothing.
   if (!acknowledges || !egress_.prepare_flows(qp)) return;
   table_.add({.qpn = qp.qpn,
               .dest_qpn = qp.dest_qpn,
@@ -23,9 +23,10 @@ void TimeWait::enter(QpContext& qp) {
               .answered_ns = 0});
 }
 
-// A request for a queue pair that is not there any more, or not in that connection. True: it had
-// arrived before, and the peer has been told. READs and atomics are not answered: what they wait
-// for is gone. Nor is anything that had not arrived: nobody is there to take it.
+// Answers a request for a queue pair that is not there any more, or not in that connection. Returns
+// true if the request had arrived before, and the peer has been told. READs and atomics are not
+// answered: the memory or result that they wait for is gone. Nor is anything that had not arrived:
+// nobody is there to take it.
 bool TimeWait::answer(const wire::Packet& p) {
   if (broken(Fault::time_wait_forgotten)) return false;
   const wire::OpcodeInfo& info = wire::opcode_info(p.opcode);

@@ -23,28 +23,29 @@
 namespace hostnic {
 
 struct TimeWaitConnection {
-  uint32_t qpn = 0;  // 0: nothing
+  uint32_t qpn = 0;  // 0: the slot is free
   uint32_t dest_qpn = 0;
   uint32_t dest_ip = 0;
   int peer = 0;                       // Port::peer_of, or kLoopbackPeer
   uint16_t incoming_request_tag = 0;  // which connection of that QPN
   wire::FlowTemplate response_flow;
-  Psn base;  // everything before it was received
+  Psn base;  // every PSN before it was received
   uint32_t msn = 0;
-  uint32_t recv_sn_limit = 0;  // the peer's credit: what was used up
+  uint32_t recv_sn_limit = 0;  // the credit that the peer was told: what was used up
   uint64_t until_ns = 0;
-  uint64_t answered_ns = 0;  // one answer a turn is enough
+  uint64_t answered_ns = 0;  // when it was last answered: one answer a turn is enough
 };
 
 class TimeWaitTable {
  public:
-  // Longer than programs commonly let a peer be silent: timeout 18 and retry_cnt 7 are 8.6 s.
+  // Connections are remembered for longer than programs commonly let a peer be silent: timeout 18
+  // and retry_cnt 7 are 8.6 s.
   static constexpr uint64_t kRememberNs = 10'000'000'000;
   static constexpr uint32_t kSlots = 4096;
 
   void add(const TimeWaitConnection& connection) { slot(connection.qpn) = connection; }
 
-  // The connection that such a request belongs to; null: none that is remembered.
+  // The connection that a request with these addresses belongs to; null: none that is remembered.
   TimeWaitConnection* find(uint32_t qpn, uint32_t src_ip, uint16_t tag, uint64_t now_ns) {
     TimeWaitConnection& c = slot(qpn);
     const bool same = c.qpn == qpn && c.dest_ip == src_ip && c.incoming_request_tag == tag;
@@ -63,11 +64,12 @@ class TimeWait {
   TimeWait(Egress& egress, const Acknowledger& acks, Counters& counters, const TimeNs& now)
       : egress_(egress), acks_(acks), counters_(counters), now_(now) {}
 
-  // The queue pair's connection is over; its peer may not know yet.
+  // Remembers the connection of the queue pair, which is over; its peer may not know yet.
   void enter(QpContext& qp);
-  // A request for a queue pair that is not there any more, or not in that connection. True: it had
-  // arrived before, and the peer has been told. READs and atomics are not answered: what they wait
-  // for is gone. Nor is anything that had not arrived: nobody is there to take it.
+  // Answers a request for a queue pair that is not there any more, or not in that connection.
+  // Returns true if the request had arrived before, and the peer has been told. READs and atomics
+  // are not answered: the memory or result that they wait for is gone. Nor is anything that had not
+  // arrived: nobody is there to take it.
   bool answer(const wire::Packet& p);
 
  private:

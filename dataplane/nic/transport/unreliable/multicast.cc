@@ -28,8 +28,8 @@ void UnreliableTransport::receive_from_group(std::span<QpContext* const> members
   }
 }
 
-// False: the send failed, or is `blocked` until all who get a copy have room, and there are buffers
-// for all copies: the in-process wire loses none.
+// Returns false if the send failed, or is `blocked` until all who get a copy have room, and there
+// are buffers for all copies: the in-process wire loses none.
 bool UnreliableTransport::send_to_group(QpContext& qp, SendProgress& progress,
                                         const wire::Packet& p, bool& blocked) {
   std::array<int, kMaxPeers + 1> to;
@@ -60,7 +60,9 @@ bool UnreliableTransport::send_to_group(QpContext& qp, SendProgress& progress,
   }
   for (uint32_t i = 0; i < copies; ++i) copy_packet_into(packet, packets[i]);
   packets[copies] = packet;
-  if (count == 0) release_packet(packet, egress_.references());  // alone on the wire
+  if (count == 0)
+    release_packet(packet, egress_.references());  // there is no peer, and no member
+                                                   // here
   for (uint32_t i = 0; i < count; ++i) egress_.emit(packets[i], to[i]);
   return true;
 }

@@ -18,7 +18,8 @@ struct QpContext;
 
 class MulticastGroups {
  public:
-  // 0, also when it is a member already; ENOMEM: no room for another group, or member of this one.
+  // Adds a member: returns 0, also when it is a member already, or ENOMEM if there is no room for
+  // another group, or member of this one.
   int add(Ipv4Address ip, QpContext& qp) {
     auto group = find(ip);
     if (group == groups_.end() || group->ip != ip) {
@@ -31,7 +32,7 @@ class MulticastGroups {
     return 0;
   }
 
-  // False: it is not a member.
+  // Removes a member; returns false if it is none.
   bool remove(Ipv4Address ip, QpContext& qp) {
     const auto group = find(ip);
     if (group == groups_.end() || group->ip != ip || std::erase(group->members, &qp) == 0)
@@ -45,7 +46,7 @@ class MulticastGroups {
     std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
   }
 
-  // Empty for what is no group, or one without members here.
+  // The members of a group; empty for an address that is no group, or one without members here.
   std::span<QpContext* const> members(Ipv4Address ip) const {
     const auto group = std::ranges::lower_bound(groups_, ip, {}, &Group::ip);
     if (group == groups_.end() || group->ip != ip) return {};
@@ -55,14 +56,14 @@ class MulticastGroups {
  private:
   struct Group {
     Ipv4Address ip;
-    std::vector<QpContext*> members;  // never none
+    std::vector<QpContext*> members;  // never empty
   };
 
   std::vector<Group>::iterator find(Ipv4Address ip) {
     return std::ranges::lower_bound(groups_, ip, {}, &Group::ip);
   }
 
-  std::vector<Group> groups_;  // by address
+  std::vector<Group> groups_;  // sorted by address
 };
 
 }  // namespace hostnic

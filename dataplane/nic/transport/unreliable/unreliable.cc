@@ -51,25 +51,28 @@ Opcode uc_opcode(SendOp op, bool cont, bool more) {
 
 // ---- receiving
 
-// The receive's own memory is no good: an error of this side, which its program learns.
+// Completes a receive whose own memory is no good: that is an error of this side, which its program
+// learns.
 void UnreliableTransport::fail_receive(QpContext& qp, uint32_t sn, RecvStatus status) {
   receives_.complete(qp, sn, {}, status);
   qp.fatal = true;
   reports_.publish_event(qp, kEventRecvError);
 }
 
-// A packet of the message is missing: the rest is of no use. The receive stays.
+// Gives up the message, because a packet of it is missing: the rest is of no use. The receive stays
+// posted.
 void UnreliableTransport::lose_message(QpContext& qp) {
   if (qp.message.state != State::kTaking) return;
   counters_.add(Counter::uc_incomplete);
   qp.message.state = State::kDropping;
 }
 
-// UC takes packets in order. False: this one belongs to nothing that is being taken.
+// Follows the message that a packet belongs to: UC takes packets in order. Returns false if the
+// packet belongs to nothing that is being taken.
 bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   UnreliableMessage& message = qp.message;
   const int32_t ahead = distance(message.expected, p.psn);
-  // A window's worth of older numbers: repeated, or overtaken. Anything else that is not the
+  // PSNs up to a window behind are packets repeated, or overtaken. Anything else that is not the
   // expected one is a gap, however wide; the standard's receivers follow their sender, too.
   if (ahead < 0 && ahead >= -static_cast<int32_t>(kWindowLimit)) {
     counters_.add(Counter::duplicate_request);
@@ -81,7 +84,7 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   }
   message.expected = p.psn + 1;
   if (!p.cont) {
-    lose_message(qp);  // its end never came
+    lose_message(qp);  // the end of the message before never came
     message = {.expected = message.expected,
                .state = State::kTaking,
                .is_write = is_uc_write(p.opcode),
@@ -92,7 +95,7 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
     return true;
   }
   if (message.state == State::kNone) {
-    counters_.add(Counter::uc_incomplete);  // its First did not come
+    counters_.add(Counter::uc_incomplete);  // the message's First did not come
     message.state = State::kDropping;
   }
   if (message.is_write != is_uc_write(p.opcode)) lose_message(qp);
@@ -116,7 +119,7 @@ void UnreliableTransport::receive_in_order(QpContext& qp, const wire::Packet& p,
   if (!p.more) qp.message.state = State::kNone;
 }
 
-// False: the message can't be taken.
+// Places a packet of a message; returns false if the message can't be taken.
 bool UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
                                         std::span<const std::byte> payload) {
   const UnreliableMessage& message = qp.message;
@@ -161,7 +164,7 @@ bool UnreliableTransport::place_uc_send(QpContext& qp, const wire::Packet& p,
   const PlaceResult result = placement_.scatter(qp.receive_scope(), request, receive.list(),
                                                 qp.message.offset_bytes, payload, error);
   if (error == LocalError::kNone && result == PlaceResult::kDone) return true;
-  if (result == PlaceResult::kNotNow) return false;  // as if the wire had lost it
+  if (result == PlaceResult::kNotNow) return false;  // dropped as if the wire had lost it
   fail_receive(qp, sn, RecvStatus::kProtectionError);
   return false;
 }
@@ -170,7 +173,7 @@ bool UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
                                          std::span<const std::byte> payload) {
   const UnreliableMessage& message = qp.message;
   if (payload.empty()) return true;
-  // All of it is checked with the first packet, and each part again: the key may be revoked
+  // The whole range is checked with the first packet, and each part again: the key may be revoked
   // meanwhile.
   const uint64_t va = message.va + message.offset_bytes;
   const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
@@ -232,7 +235,8 @@ void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p,
 
 // ---- sending
 
-// Descriptors come in PSN order and once; after an error those that were under way are discarded.
+// Descriptors must come in PSN order and once; after an error those that were under way are
+// discarded.
 bool UnreliableTransport::start(const QpContext& qp, const SendDescriptor& d) const {
   if (d.op > SendOp::kSendImm || Psn(d.psn) != qp.transmitted) return false;
   if (qp.type == QpType::kUc) return true;
@@ -253,12 +257,12 @@ void UnreliableTransport::set_opcode(const QpContext& qp, const SendDescriptor& 
   p.qkey = d.key;
 }
 
-// Leads request_flow to the datagram's destination. False: there is no way, or not yet.
+// Leads request_flow to the datagram's destination. Returns false if there is no way, or not yet.
 bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
   if (qp.flows_made_for == 0 || d.dest_ip != qp.dest_ip) {
     qp.dest_ip = d.dest_ip;
     qp.flows_made_for = 0;
-    Path path;  // to a group: all peers (send_to_group)
+    Path path;  // to a group: send_to_group() finds the peers
     if (!wire::is_multicast(Ipv4Address{qp.dest_ip}) &&
         egress_.find_path(Ipv4Address{qp.dest_ip}, path) != 0)
       return false;
@@ -284,7 +288,7 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
   return true;
 }
 
-// Everything before `next` has left, and that is all there is to wait for.
+// Tells the driver that everything before `next` has left, which is all there is to wait for.
 void UnreliableTransport::settle(QpContext& qp, Psn next) {
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
@@ -295,7 +299,7 @@ void UnreliableTransport::settle(QpContext& qp, Psn next) {
   reports_.add(qp);
 }
 
-// SQE to RTS.
+// Restarts a queue pair from SQE to RTS.
 void UnreliableTransport::restart(QpContext& qp, Psn next) {
   if (qp.type == QpType::kRc) return;
   qp.send_failed = false;
@@ -330,7 +334,7 @@ bool UnreliableTransport::send_one(QpContext& qp, SendProgress& progress, bool& 
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
 }
 
-// Null: `blocked` by missing buffers, or the send failed.
+// Builds a packet; returns null if `blocked` by missing buffers, or if the send failed.
 rte_mbuf* UnreliableTransport::build_packet(QpContext& qp, SendProgress& progress,
                                             const wire::Packet& p, bool& blocked) {
   rte_mbuf* packet = packetizer_.build(qp, progress, p);
@@ -354,7 +358,7 @@ void UnreliableTransport::fail_send(QpContext& qp, Psn psn, LocalError error) {
   if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
   qp.send_failed = true;
   qp.send_failed_psn = psn;
-  settle(qp, psn);  // what has left before it is complete
+  settle(qp, psn);  // what has left before this PSN is complete
   QpStatusUpdate update(*qp.status);
   qp.status->local_error = static_cast<uint32_t>(error);
   qp.status->local_error_psn = psn.value();
