@@ -22,11 +22,13 @@ bool can_favour() { return takes_shared_fences(); }
 
 }  // namespace
 
-// mutex_ is held. Nobody becomes the favourite meanwhile, but who was may still be inside.
+// Takes the right from the favourite; mutex_ must be locked. Returns whether the former favourite
+// is out: no other thread becomes one meanwhile, but that one may still be inside.
 bool BiasedMutex::favourite_is_out() {
   if (favourite_.load(std::memory_order_relaxed) != nullptr) {
     favourite_.store(nullptr, std::memory_order_relaxed);
-    // Where a filter has come in between: no store waits that long for its cache line.
+    // The pause replaces the fence where a filter has come in between: no store waits that long for
+    // its cache line.
     if (!fence_own_threads()) pause_for(kUnfencedNs);
   }
   return favourite_inside_.load(std::memory_order_acquire) == 0;

@@ -33,20 +33,21 @@ class BiasedMutex {
     }
   }
 
-  // In a row, by one thread, until it is the favourite: rare enough for taking it back (some
-  // hundred ns) not to matter.
+  // A thread becomes the favourite when it has taken the mutex so many times in a row: rare enough
+  // for taking the right back (some hundred ns) not to matter.
   static constexpr uint32_t kTimesToFavour = 256;
 
  private:
   using Thread = const void*;
-  // Distinct among living threads; a new thread that finds itself the favourite of a dead one's
-  // name was started after that one's end.
+  // The name is distinct among living threads; a new thread that finds itself the favourite by a
+  // dead one's name was started after that one's end.
   static Thread current() { return __builtin_thread_pointer(); }
 
   bool enter_as_favourite() {
     const Thread self = current();
     if (favourite_.load(std::memory_order_relaxed) != self) return false;
-    // A signal handler in the midst of it: it gets what it would get of a std::mutex.
+    // A signal handler in the midst of the favourite's section gets what it would get of a
+    // std::mutex.
     if (favourite_inside_.load(std::memory_order_relaxed) != 0) return false;
     favourite_inside_.store(1, std::memory_order_relaxed);
     // Whoever takes the right back stores, fences both, and looks.
@@ -64,10 +65,10 @@ class BiasedMutex {
   bool favourite_is_out();
   void note_taken();
 
-  std::atomic<Thread> favourite_{nullptr};  // written with mutex_ held
+  std::atomic<Thread> favourite_{nullptr};  // written with mutex_ locked
   std::atomic<uint32_t> favourite_inside_{0};
-  bool by_favourite_ = false;  // how it is held; belongs to the holder
-  Thread last_ = nullptr;      // with mutex_ held: who took it, and how often in a row
+  bool by_favourite_ = false;  // how the mutex was taken; belongs to whoever has it
+  Thread last_ = nullptr;  // written with mutex_ locked: who took the mutex, and how often in turn
   uint32_t times_ = 0;
   std::mutex mutex_;
 };

@@ -8,9 +8,9 @@
 
 namespace hostnic {
 
-// While it lives the calling thread is not cancelled; a request that comes meanwhile waits. Entry
-// points hold one. Posting and polling do without: what reaches a cancellation point in there
-// (a doorbell, an event, a pause, a line of the log) holds its own.
+// While a CancellationOff lives the calling thread is not cancelled; a request that comes meanwhile
+// waits. Entry points hold one. Posting and polling do without one: what reaches a cancellation
+// point in there (a doorbell, an event, a pause, a line of the log) has its own.
 class CancellationOff {
  public:
   CancellationOff() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
@@ -22,10 +22,10 @@ class CancellationOff {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-// For a thread that was asked to end and does nothing but create objects, without a cancellation
-// point of its own: it ends within so many verbs. At the start of entry points that create, with
-// nothing begun, and only in frames that have nothing to clean up: this library's unwinder is not
-// the program's.
+// Ends a thread that was asked to end and does nothing but create objects, without a cancellation
+// point of its own: it ends within so many verbs. Called at the start of entry points that create,
+// with nothing begun, and only in frames that have nothing to clean up: this library's unwinder is
+// not the program's.
 inline void cancel_if_overdue() {
   constexpr unsigned kVerbsWithoutPoint = 64;
   static thread_local unsigned verbs = 0;

@@ -69,7 +69,7 @@ void DriverCore::move_nic_to_error(Qp& qp) {
 }
 
 bool DriverCore::send_window_command(Qp& qp, Command& command) {
-  // On a dead device everything is flushed soon.
+  // On a dead device the command counts as sent, because everything is flushed soon.
   if (dead.load(std::memory_order_acquire)) return true;
   command.correlation = next_correlation++;
   if (!map.commands.enqueue_bulk(&command, 1)) return false;

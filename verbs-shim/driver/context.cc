@@ -30,8 +30,8 @@ namespace {
 
 using memory::MemoryRegistrar;
 
-// hostnicd's sudden death is noticed within; later where a process has hundreds of contexts, whose
-// threads would wake thousands of times a second.
+// The sudden death of hostnicd is noticed within this time; later where a process has hundreds of
+// contexts, whose threads would wake thousands of times a second.
 constexpr uint64_t kLookAtSocketNs = 100'000'000;
 constexpr uint32_t kContextsPerLook = 64;
 std::atomic<uint32_t> open_contexts{0};
@@ -39,10 +39,11 @@ std::atomic<uint32_t> open_contexts{0};
 uint64_t look_interval_ns() {
   return kLookAtSocketNs * (1 + open_contexts.load(std::memory_order_relaxed) / kContextsPerLook);
 }
-// The service thread's tick while timers run (rule 34). A program that polls runs them itself, and
-// each tick takes the lcore or the program off its core for 15 us.
+// The service thread's tick while timers run (rule 34, wake-ups). A program that polls runs the
+// timers itself, and each tick takes the lcore or the program off its core for 15 us.
 constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
-constexpr uint32_t kLockBusyNs = 50'000;  // the service thread stands back when others work
+constexpr uint32_t kLockBusyNs = 50'000;  // the service thread yields that long when others have
+                                          // the lock
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
@@ -102,7 +103,7 @@ struct Context::Parts {
   RegisteredRanges registered;
   pthread_t thread{};
   bool thread_runs = false;
-  std::atomic<bool> thread_known{false};  // to the registrar, as one of ours
+  std::atomic<bool> thread_known{false};  // the registrar knows the thread as one of ours
   std::atomic<bool> stop{false};
   YieldingPoller yielding;
   std::atomic<uint64_t> service_wakes_ns{0};  // when the service thread looks next at the latest
@@ -112,7 +113,7 @@ struct Context::Parts {
     user.reset();
   }
 
-  // What the registrar knows this device as.
+  // The user of regions as which the registrar knows this device.
   struct User final : memory::RegionUser {
     explicit User(Parts& parts) : p(parts) {}
     MemoryGate& memory_gate() override { return p.header->memory_gate; }
@@ -121,8 +122,8 @@ struct Context::Parts {
       if (p.doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
         eventfd_write(p.doorbell_fd.get(), 1);
     }
-    // A dead hostnicd reaches nothing any more. No NIC uses the mem fd until all devices have been
-    // told, and each answer takes hostnicd a turn of some busy core: only those that reach the
+    // A dead hostnicd reaches no memory any more. No NIC uses the mem fd until all devices have
+    // been told, and each answer takes hostnicd a turn of some busy core: only those that reach the
     // memory are told.
     void revoke_memory(uint64_t start, uint64_t length_bytes) override {
       if (!p.registered.overlaps(start, length_bytes)) return;
@@ -180,7 +181,7 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   request.pid = static_cast<uint32_t>(getpid());
   request.has_mirror = registrar.mirror_fd() >= 0 ? 1 : 0;
   snprintf(request.program, sizeof(request.program), "%s", program_invocation_short_name);
-  // Without a pidfd hostnicd opens one of its own.
+  // If there is no pidfd hostnicd opens one of its own.
   std::vector<int> fds = {registrar.mem_fd()};
   if (pid_fd) fds.push_back(pid_fd.get());
   if (request.has_mirror != 0) fds.push_back(registrar.mirror_fd());
@@ -243,7 +244,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
 
 int Context::start_service() {
   Parts& p = *parts_;
-  // Signals are the program's business: none is delivered to our thread.
+  // All signals are blocked in our thread, because they are the program's business.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -312,8 +313,8 @@ void Context::wait_for_response() {
   pause_for(20'000);
 }
 
-// A program that polls does the service thread's work anyway. Doing it here as well would mean to
-// be preempted with the lock held, on machines with fewer cores than busy threads.
+// Whether the program polls, and so does the service thread's work anyway. To do it here as well
+// would mean to be preempted with the lock taken, on machines with fewer cores than busy threads.
 bool Context::program_polls(TimeNs now_ns) const {
   const SegmentHeader& header = *parts_->header;
   return header.armed_cqs.load(std::memory_order_acquire) == 0 &&
@@ -347,7 +348,7 @@ void Context::service_loop() {
     const TimeNs wake = std::min(std::max(deadline, tick), now + look_interval_ns());
     p.service_wakes_ns.store(wake, std::memory_order_relaxed);
     p.header->driver_sleeping.store(1, std::memory_order_relaxed);
-    // Flag, full fence, look again, sleep (rule 34).
+    // The order is: set the flag, full fence, look again, sleep (rule 34, wake-ups).
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if ((!driver_->reports_waiting() || program_polls(now)) &&
         !p.stop.load(std::memory_order_acquire)) {
@@ -361,15 +362,15 @@ void Context::service_loop() {
       look_at_socket_ns = now + look_interval_ns();
       if (p.control.closed() || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
         log_warn("hostnicd is gone or dropped this client: %s is dead", device_.name);
-        // First: whoever reads the event finds every call refused.
+        // alive_ changes first: whoever reads the event finds every call refused.
         alive_.store(false, std::memory_order_release);
         driver_->device_fatal();
         return;
       }
     }
     tell_port_changes(port_was_up);
-    // Whoever holds the lock posts or makes progress, perhaps preempted by us: spinning here would
-    // keep it from its core.
+    // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
+    // keep that thread from its core.
     const bool rung = p.header->driver_wake.load(std::memory_order_relaxed) != seen;
     if (program_polls(now)) {
       if (rung) migrate_preempted_poller(p.yielding, now);
@@ -440,8 +441,8 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
     const DeregisterMrRequest request{registration.lkey};
     std::lock_guard lock(parts_->control_mutex);
     auto answer = parts_->control.call(ControlKind::kDeregisterMr, bytes_of(request), {});
-    // Windows are bound to it, or packets refer to it: it remains. A dead hostnicd refers to
-    // nothing, nor does one that has no such region.
+    // EBUSY means that windows are bound to the region, or packets refer to it: it remains. A dead
+    // hostnicd refers to nothing, nor does one that has no such region.
     if (!answer && answer.error().error == EBUSY) return EBUSY;
     if (registration.length_bytes != 0)
       parts_->registered.remove(registration.va, registration.length_bytes);
@@ -454,8 +455,8 @@ int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return memory::prefetch(va, length_bytes, for_writing);
 }
 
-// An adapter has long written the completions of what was sent before the call; here the NIC or the
-// driver may have had no core yet. They get the time before a queue is made too small.
+// The NIC or the driver gets some time before a queue is made too small: an adapter has long
+// written the completions of what was sent before the call; here neither may have had a core yet.
 int Context::resize_cq(Cq& cq, uint32_t entries) {
   constexpr uint32_t kTries = 100;
   constexpr uint32_t kPauseNs = 100'000;
@@ -509,7 +510,7 @@ int Context::post_send(Qp& qp, const SendRequest& request) {
       now + kPollingNs / 2 <= polling_until_ns.load(std::memory_order_relaxed);
   if (!polled_lately) polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
   const int error = driver_->post_send(&qp, request, now);
-  // One that posts to thousands of queue pairs before it polls does what pollers do.
+  // A program that posts to thousands of queue pairs before it polls does what pollers do.
   if (!polled_lately && driver_->turn_due(now)) driver_->try_progress(now);
   // A service thread in deep sleep must learn of the new timer; one that ticks will.
   if (std::max(driver_->next_deadline_ns(), now + kPolledTickNs) <
@@ -536,7 +537,7 @@ void Context::abandon_after_fork() {
   parts_->thread_runs = false;
   parts_->user.reset();  // the registrar has forgotten it
   parts_->control.close();
-  // Not mapped here (MADV_DONTFORK), and the addresses may get other owners.
+  // The segment is not mapped here (MADV_DONTFORK), and the addresses may get other owners.
   parts_->segment.abandon();
 }
 

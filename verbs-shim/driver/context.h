@@ -36,7 +36,7 @@ inline Unexpected<ContextError> failure(int error, std::string message) {
 // (comma-separated names; unset: all).
 Expected<std::vector<DeviceInfo>, ContextError> list_devices();
 
-// What `show counters DEVICE all` answers; empty when nobody does.
+// The text that `show counters DEVICE all` answers; empty when nobody answers.
 std::string counters_text(std::string_view device);
 
 struct MemoryRegistration {
@@ -56,25 +56,26 @@ class Context final : private NicLink {
   const DeviceInfo& device() const { return device_; }
   Driver& driver() { return *driver_; }
 
-  // Any thread. Length 0 gives a key that reaches nothing. `replaced`, unless null, is what the new
-  // registration takes the key of and takes the place of, if it succeeds. Fails with EINVAL
-  // (wrap-around, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE), EFAULT (not mapped, or not
-  // writable when access asks for writing), ENOMEM (limits), EBUSY (windows are bound to what is to
-  // be replaced), EIO (hostnicd gone).
+  // May be called by any thread. Length 0 gives a key that reaches nothing. `replaced`, unless
+  // null, is what the new registration takes the key of and takes the place of, if it succeeds.
+  // Fails with EINVAL (wrap-around, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE), EFAULT (not
+  // mapped, or not writable when access asks for writing), ENOMEM (limits), EBUSY (windows are
+  // bound to what is to be replaced), EIO (hostnicd gone).
   Expected<MemoryRegistration, ContextError> register_memory(uint32_t pd, uint64_t va,
                                                              uint64_t length_bytes, uint64_t iova,
                                                              uint32_t access,
                                                              const MemoryRegistration* replaced);
   int deregister_memory(const MemoryRegistration& registration);
-  // Makes the pages of this process's memory present. 0, or EFAULT: not all of it is mapped, or not
-  // for such an access.
+  // Makes the pages of this process's memory present. Returns 0, or EFAULT: not all of it is
+  // mapped, or not for such an access.
   int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
 
-  // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
+  // May be called by any thread. Returns 0, EINVAL when more completions are queued than fit, or
+  // ENOMEM.
   int resize_cq(Cq& cq, uint32_t entries);
 
-  // Any thread; called by ibv_poll_cq's path: drives the protocol without blocking (try-lock) and
-  // fills `out`. Long runs of empty polls yield the CPU.
+  // Called on ibv_poll_cq's path, by any thread: drives the protocol without blocking (try-lock)
+  // and fills `out`. Long runs of empty polls yield the CPU.
   int poll_cq(Cq& cq, Completion* out, int max);
   int post_send(Qp& qp, const SendRequest& request);
   int post_recv(Qp& qp, const RecvRequest& request);
@@ -83,10 +84,10 @@ class Context final : private NicLink {
   // False once hostnicd died or dropped this client, or in a forked child: every call then fails
   // with EIO.
   bool alive() const { return alive_.load(std::memory_order_acquire); }
-  // Whether the device's port carries packets. Of a dead device it is what was so when it was
-  // opened.
+  // Whether the device's port carries packets. A dead device says what was so when it was opened.
   bool port_up() const;
-  // In a forked child: forget descriptors and threads without touching the parent's session.
+  // Called in a forked child: forgets descriptors and threads without touching the parent's
+  // session.
   void abandon_after_fork();
 
  private:

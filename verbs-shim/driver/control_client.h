@@ -21,7 +21,7 @@ struct ControlAnswer {
   std::vector<std::byte> payload;
   std::vector<UniqueFd> fds;
 
-  // The payload's first bytes as a T; a default T when it is shorter.
+  // The payload's first bytes as a T; a default T when the payload is shorter.
   template <class T>
   T as(size_t index = 0) const {
     T value{};
@@ -37,14 +37,14 @@ class ControlClient {
   static Expected<ControlClient, ContextError> connect();
   ControlClient(ControlClient&&) = default;
 
-  // Any thread, one at a time. The error is hostnicd's own line, or says that hostnicd is gone
-  // (EIO).
+  // May be called by any thread, one at a time. The error is hostnicd's own line, or says that
+  // hostnicd is gone (EIO).
   Expected<ControlAnswer, ContextError> call(ControlKind kind, std::span<const std::byte> payload,
                                              std::span<const int> fds);
-  // As call(), of what is answered by success or an error only: 0 or an errno value. Allocates
-  // nothing.
+  // Makes a call that is answered by success or an error only: returns 0 or an errno value. This
+  // allocates nothing.
   int tell(ControlKind kind, std::span<const std::byte> payload);
-  // True when hostnicd has closed the connection.
+  // Whether hostnicd has closed the connection.
   bool closed() const;
   void close() { socket_.reset(); }
 

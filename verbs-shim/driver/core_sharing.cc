@@ -13,23 +13,26 @@
 namespace hostnic::driver {
 namespace {
 
-// How long a costly yield is remembered, and at most where one follows another. Most come alone: as
-// a program starts, threads find their cores. Beside an Ethernet port at once the most.
+// A costly yield is remembered for kCostlyYieldNs, and for kCostlyYieldsNs at most where one
+// follows another. Most costly yields come alone: as a program starts, threads find their cores.
+// Beside an Ethernet port the longest time is used at once.
 constexpr uint64_t kCostlyYieldNs = 1'000'000, kCostlyYieldsNs = 50'000'000;
 constexpr uint64_t kYieldedNs = 5'000'000;  // a poller that has yielded its core comes back within
-constexpr long kNapNs = 50'000;             // of a poller that does better not to yield
-constexpr uint64_t kNappingNs = 1'000'000;  // ... which may last so long
-// Between attempts to leave a busy lcore's core. The kernel may bring us back: it counts threads,
-// and two here and one there is as good for it as the other way round.
+                                            // this time
+constexpr long kNapNs = 50'000;             // nap of a poller that does better not to yield
+constexpr uint64_t kNappingNs = 1'000'000;  // naps may last this long
+// The time between attempts to leave a busy lcore's core. The kernel may bring us back: it counts
+// threads, and two here and one there is as good for it as the other way round.
 constexpr uint64_t kBetweenMovesNs = 5'000'000;
 constexpr uint64_t kNowhereToGoNs = 1'000'000'000;
 
-// A yield that lasts so long may be one that doesn't end soon. One that lasts much longer is none:
-// the program jumped out of it.
+// A yield that lasts kPreemptedNs may be one that doesn't end soon. A yield that lasts longer than
+// kForgottenNs is none: the program jumped out of it.
 constexpr uint64_t kPreemptedNs = 30'000, kForgottenNs = 100'000'000;
 
 // Moves the calling thread away from `cpu`. The affinity is narrowed and given back at once: the
-// kernel moves the thread for the first and lets it be for the second. When to look again.
+// kernel moves the thread for the first and lets it be for the second. Returns how long the next
+// attempt should wait.
 uint64_t leave(int cpu) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return kNowhereToGoNs;
@@ -41,7 +44,7 @@ uint64_t leave(int cpu) {
   return kBetweenMovesNs;
 }
 
-// Of the calling thread, which has been or is being migrated.
+// Restores the affinity of the calling thread, which has been or is being migrated.
 void restore_affinity(const YieldingPoller& yielding) {
   while (!yielding.not_migrated.load(std::memory_order_acquire)) {
     cpu_set_t now;
@@ -54,8 +57,9 @@ void restore_affinity(const YieldingPoller& yielding) {
   }
 }
 
-thread_local uint32_t own_tid = 0;     // 0: not asked for yet
-thread_local bool yield_used = false;  // the last one
+thread_local uint32_t own_tid = 0;     // 0: gettid() has not been called yet
+thread_local bool yield_used = false;  // whether somebody used the core that the last yield gave
+                                       // away
 
 constexpr uint32_t kPollsBesideOthers = 16, kPollsAlone = 64;
 
@@ -72,8 +76,8 @@ void yield(YieldingPoller& yielding, TimeNs now_ns) {
   yielding.tid.store(0, std::memory_order_release);
 }
 
-// Of the processors that a thread may use, where it does better than on `cpu`: ours, which let us
-// in just now, or, where that is the same one, any other.
+// Returns the processors where a thread does better than on `cpu`, among those that it may use:
+// ours, which let us in just now, or, where that is the same one, any other.
 cpu_set_t away_from(int cpu, const cpu_set_t& allowed) {
   cpu_set_t others = allowed;
   CPU_CLR(cpu, &others);
@@ -94,7 +98,8 @@ TimeNs monotonic_ns() {
 
 #if defined(__x86_64__)
 TimeNs recent_ns() {
-  // Of the time stamp counter, whatever its rate: about 1 us, little beside any round trip.
+  // The age in ticks of the time stamp counter, whatever its rate, up to which a time is recent:
+  // about 1 us, little beside any round trip.
   constexpr uint64_t kRecentTicks = 2'500;
   static thread_local uint64_t read_at_tick = 0;
   static thread_local TimeNs read_ns = 0;
@@ -130,7 +135,7 @@ bool share_core(SegmentHeader& header, const DoorbellPage& doorbell, YieldingPol
     if (cpu >= 0 && busy_cpu == cpu + 1u) next_move_ns = now_ns + leave(cpu);
   }
   const TimeNs polling_until_ns = now_ns + kPollingNs;
-  // There packets are work for the kernel and for the peer's lcore, and naps pay.
+  // On Ethernet packets are work for the kernel and for the peer's lcore, and naps pay.
   const bool ethernet = doorbell.serves_ethernet.load(std::memory_order_relaxed) != 0;
   YieldCost& yield_cost = ethernet ? ethernet_yield_cost : wire_yield_cost;
   const bool others_want_core = doorbell.crowded.load(std::memory_order_relaxed) != 0 ||
@@ -159,8 +164,8 @@ void migrate_preempted_poller(YieldingPoller& yielding, TimeNs now_ns) {
   const cpu_set_t target =
       away_from(static_cast<int>(yielding.cpu.load(std::memory_order_relaxed)), yielding.allowed);
   if (CPU_COUNT(&target) == 0) return;
-  // From here on it waits for us when its yield ends, and restores its affinity before anything
-  // else: the program never sees the narrow one.
+  // From here on the poller waits for us when its yield ends, and restores its affinity before
+  // anything else: the program never sees the narrow one.
   yielding.not_migrated.store(false, std::memory_order_relaxed);
   if (!yielding.tid.compare_exchange_strong(tid, tid | YieldingPoller::kMigrated)) return;
   if (sched_setaffinity(pid, sizeof(target), &target) != 0)
@@ -169,7 +174,8 @@ void migrate_preempted_poller(YieldingPoller& yielding, TimeNs now_ns) {
 
 void announce_nap(SegmentHeader& header) {
   header.poller_naps.store(1, std::memory_order_relaxed);
-  // The NIC publishes reports, fences, and reads the word.
+  // The fence stands between announcing the nap and looking; the NIC publishes reports, fences, and
+  // reads the word.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -16,7 +16,7 @@ Cq::Cq(uint32_t entries, EventFn event, void* argument)
   if (ring_ == nullptr) throw std::bad_alloc();
 }
 
-// Null: no memory.
+// Returns null if there is no memory.
 Cq::Ring Cq::make_ring(uint32_t entries) {
   static_assert(std::is_trivially_copyable_v<Entry>);
   return Ring(static_cast<Entry*>(std::calloc(entries, sizeof(Entry))));
@@ -31,7 +31,8 @@ int Cq::poll(Completion* out, int max) {
     const Entry& entry = ring_[head_];
     out[taken++] = entry.completion;
     if (entry.slot_counter != nullptr) {
-      // Nobody else adds: each queue pair's counter is of one queue, whose lock is held.
+      // A plain addition does, because nobody else adds: each queue pair's counter belongs to one
+      // queue, whose lock is taken.
       const uint32_t freed = entry.slot_counter->load(std::memory_order_relaxed);
       entry.slot_counter->store(freed + entry.slots, std::memory_order_release);
     }
@@ -55,8 +56,8 @@ void Cq::arm(Arm arm) {
   arm_ = asked_for;
 }
 
-// Whether a completion that such an arming asks for waits to be polled, and came after the last
-// event. Programs that arm for solicited ones only have few others in the queue.
+// Whether a completion waits to be polled that such an arming asks for, and that came after the
+// last event. Programs that arm for solicited completions only have few others in the queue.
 bool Cq::holds_untold(Arm asked_for) const {
   const uint32_t count = count_.load(std::memory_order_relaxed);
   const uint32_t untold = std::min(untold_, count);
@@ -107,7 +108,7 @@ bool Cq::push(const Completion& completion, bool solicited, std::atomic<uint32_t
   }
   uint32_t tail = head_ + count;
   if (tail >= capacity_) tail -= capacity_;
-  // Just written by the caller, field by field.
+  // The completion is copied by fields, as the caller has just written it.
   Entry& entry = ring_[tail];
   Completion& to = entry.completion;
   to.wr_id = field(completion.wr_id);

@@ -24,44 +24,49 @@ class Cq {
   // socket.
   using EventFn = void (*)(void* argument);
 
-  // `entries` >= 1: how many completions fit. Throws std::bad_alloc.
+  // Makes a queue that `entries` >= 1 completions fit into. Throws std::bad_alloc.
   Cq(uint32_t entries, EventFn event, void* argument);
   ~Cq();
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
 
-  // Any thread. Moves up to `max` completions to `out`; returns how many. Frees the send queue
-  // slots of polled requests (rule 35).
+  // May be called by any thread. Moves up to `max` completions to `out`; returns how many. Frees
+  // the send queue slots of polled requests (rule 35).
   int poll(Completion* out, int max);
-  // Any thread. One event is raised when there is a completion of the asked-for kind that came
-  // after the last event: at once if one waits to be polled, else when the next one comes. What an
-  // event has told of raises no second one (an adapter compares with the index that it last
-  // notified): programs that poll once for each event, and arm before they poll, count on that.
+  // May be called by any thread. One event is raised when there is a completion of the kind asked
+  // for that came after the last event: at once if one waits to be polled, else when the next one
+  // comes. What an event has told of raises no second one (an adapter compares with the index that
+  // it last notified): programs that poll once for each event, and arm before they poll, count on
+  // that.
   void arm(Arm arm);
-  // Any thread. 0, EINVAL when more completions are queued than fit, or ENOMEM.
+  // May be called by any thread. Returns 0, EINVAL when more completions are queued than fit, or
+  // ENOMEM.
   int resize(uint32_t entries);
   uint32_t entries() const;
   bool empty() const { return held() == 0; }
-  uint32_t held() const { return count_.load(std::memory_order_acquire); }  // completions
+  uint32_t held() const {
+    return count_.load(std::memory_order_acquire);
+  }  // completions in the
+     // queue
 
-  // Driver lock held. False: overflow; the queue is then dead and nothing more is delivered
-  // (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of freed queue slots;
-  // `slots` is added when the completion is polled.
+  // Called with the driver lock taken. Returns false on overflow; the queue is then dead and
+  // nothing more is delivered (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of
+  // freed queue slots; `slots` is added when the completion is polled.
   bool push(const Completion& completion, bool solicited, std::atomic<uint32_t>* slot_counter,
             uint32_t slots);
   // Forgets completions of a queue pair, and its slot counter, before it is destroyed or reset
   // (ibv_destroy_qp removes them).
   void remove_qp(uint32_t qpn);
   bool overflowed() const { return overflowed_; }
-  // How many queue pairs use it, for EBUSY.
+  // The number of queue pairs that use the queue, for EBUSY.
   std::atomic<uint32_t> users{0};
-  // Armed queues of the context; the NIC reads it to decide how urgently to wake the service
-  // thread. Set by Driver.
+  // The number of armed queues of the context; the NIC reads it to decide how urgently to wake the
+  // service thread. Set by Driver.
   std::atomic<uint32_t>* armed_total = nullptr;
 
  private:
-  // Programs ask for as many as could ever wait: memory that no completion has reached yet
-  // is none.
+  // Entries are not touched before a completion reaches them: programs ask for as many as could
+  // ever wait, and untouched memory takes no pages.
   struct Entry {
     Completion completion;
     std::atomic<uint32_t>* slot_counter = nullptr;
@@ -83,7 +88,7 @@ class Cq {
   uint32_t capacity_;
   uint32_t head_ = 0;
   std::atomic<uint32_t> count_{0};
-  uint32_t untold_ = 0;  // completions since the last event; those that wait are the newest ones
+  uint32_t untold_ = 0;  // completions since the last event; of those that wait they are the newest
   Arm arm_ = Arm::kNone;
   bool overflowed_ = false;
   EventFn event_;

@@ -14,12 +14,13 @@ namespace hostnic::driver {
 namespace {
 
 constexpr uint32_t kMetaBurst = 64;
-// With thousands of queue pairs each report, timer and post finds another one's state in no cache
-// near: it is asked for so far ahead, which is enough to hide a memory access.
+// The number of queue pairs that are prefetched ahead: with thousands of them each report, timer
+// and post finds another one's state in no cache near, and so many are enough to hide a memory
+// access.
 constexpr uint32_t kQpsAhead = 3;
-// The least that is granted. Programs with a queue of one (perftest's latency tests with events)
-// post again as soon as the peer has answered, which under loss is before its acknowledgement has
-// come.
+// The smallest send queue that is granted. Programs with a queue of one (perftest's latency tests
+// with events) post again as soon as the peer has answered, which under loss is before its
+// acknowledgement has come.
 constexpr uint32_t kMinSendWr = 16;
 constexpr uint32_t kMinCqEntries = 64;
 
@@ -44,8 +45,8 @@ void Driver::set_async_handler(AsyncFn fn, void* argument) {
 }
 
 std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void* argument) {
-  // As adapters do, more than was asked for: a program that counts on exactly one entry is off by
-  // one under loss (kMinSendWr).
+  // More entries are granted than were asked for, as by adapters: a program that counts on exactly
+  // one entry is off by one under loss (kMinSendWr).
   auto cq = std::make_unique<Cq>(std::max(entries, kMinCqEntries), event, argument);
   cq->armed_total = &core_->map.header().armed_cqs;
   return cq;
@@ -116,13 +117,13 @@ Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
   init.recv_cq->users.fetch_add(1);
   if (init.srq != nullptr) ++init.srq->users;
   Qp* made = qp.get();
-  // Most contexts have few.
+  // The table grows by need, because most contexts have few queue pairs.
   if (status_index >= qps.size()) qps.resize(std::min(2 * status_index + 16, settings().max_qps));
   qps[status_index] = std::move(qp);
   return made;
 }
 
-// Gives back the segment memory and the status.
+// Gives back a queue pair's segment memory and status.
 void DriverCore::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
   map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
@@ -162,8 +163,8 @@ int Driver::destroy_qp(Qp* qp) {
   return 0;
 }
 
-// On the way to RESET, where the status forgets: in ERR the NIC takes no more from the shared
-// queue, and the status still says what it took.
+// Takes receives back on the way to RESET, where the status forgets them: in ERR the NIC takes no
+// more from the shared queue, and the status still says what it took.
 void DriverCore::take_back_receives(Qp& qp) {
   Command command{};
   command.kind = CommandKind::kModifyQp;
@@ -203,8 +204,8 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
     qp->init.send_cq->remove_qp(qp->qpn);
     qp->init.recv_cq->remove_qp(qp->qpn);
   }
-  // Several queue pairs may have been moved by the answer's neighbours; the time is only a lower
-  // bound here.
+  // Answers next to the one awaited may have moved queue pairs meanwhile, this one too; the time is
+  // only a lower bound here.
   if (to != qp->state) qp->enter_state(to, core_->owner.last_now_ns_);
   core_->kick_if_needed();
   return 0;
@@ -282,7 +283,8 @@ void Driver::progress(TimeNs now_ns) {
     d.run_ready(now_ns);
     d.serve_ring_waiters(now_ns);
   }
-  // Reports have been drained: what is still silent is silent (rule 25).
+  // Timers run after reports have been drained: what is still silent is silent (rule 25, silence is
+  // not waiting).
   if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) d.run_timers(now_ns);
   d.kick_if_needed();
 }
@@ -319,8 +321,9 @@ void DriverCore::take_reports(TimeNs now_ns) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
     if (count <= 0) return;
     const std::span reports(metas.data(), count);
-    // Clear, then read: what the NIC writes afterwards makes a new report. One fence for all: each
-    // one waits until every store before it has found its cache line.
+    // The flag is cleared before the status is read: what the NIC writes afterwards makes a new
+    // report. There is one fence for all, because each waits until every store before it has found
+    // its cache line.
     if (!broken(Fault::wake_up_lost)) clear_dirty(reports);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (size_t i = 0; i < reports.size(); ++i) {
@@ -335,7 +338,7 @@ void DriverCore::take_reports(TimeNs now_ns) {
   }
 }
 
-// QPs that have to look again.
+// Runs the QPs that have to look again.
 void DriverCore::run_ready(TimeNs now_ns) {
   ready_next.swap(ready);
   for (Qp* qp : ready_next) qp->on_ready_list = false;
@@ -349,7 +352,7 @@ void DriverCore::run_ready(TimeNs now_ns) {
   ready_next.clear();
 }
 
-// QPs that wait for room in the send ring take turns (rule 4).
+// Gives QPs that wait for room in the send ring their turns (rule 4, bounded queues).
 void DriverCore::serve_ring_waiters(TimeNs now_ns) {
   for (uint32_t n = ring_waiters.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
     if (ring_waiters.size() > 2) ring_waiters.at(2)->prefetch_issue();

@@ -33,8 +33,8 @@ class Arena;
 class NicLink {
  public:
   virtual ~NicLink() = default;
-  // Work was published: ring the doorbell if the NIC sleeps. Includes what lies between
-  // publishing and looking (rule 34): a full fence, or a shared one.
+  // Called when work was published: rings the doorbell if the NIC sleeps. This includes what lies
+  // between publishing and looking (rule 34, wake-ups): a full fence, or a shared one.
   virtual void kick() = 0;
   // Called repeatedly while a command's response is awaited: sleep, yield, or (simulation) run the
   // NIC.
@@ -46,18 +46,18 @@ struct DriverSettings {
   uint32_t mtu_bytes = 4096;
   uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
   wire::Policy policy = wire::Policy::kSelective;
-  bool relaxed_ordering = false;  // of the NIC: READs may overtake each other (rule 18)
+  bool relaxed_ordering = false;               // the NIC's: READs may overtake each other (rule 18)
   uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
   uint64_t min_rto_ns = 4'000'000;
-  uint64_t min_probe_ns = 500'000;  // tail-loss probe
-  // Handed to the NIC and not yet transmitted, per QP: while others send as well, and alone. The
-  // second is what keeps the NIC busy when the program is without a core for a moment.
+  uint64_t min_probe_ns = 500'000;  // time before the tail-loss probe
+  // Bytes handed to the NIC and not yet transmitted, per QP: while others send as well, and alone.
+  // The second limit is what keeps the NIC busy when the program is without a core for a moment.
   uint32_t queued_bytes_limit = 256 * 1024;
   uint32_t sole_queued_bytes_limit = 4096 * 1024;
 };
 
 struct SrqInit {
-  uint32_t pd = 0;  // of the memory that its receives name
+  uint32_t pd = 0;  // protection domain of the memory that its receives name
   uint32_t max_wr = 0, max_sge = 0;
   void* user = nullptr;  // the ABI layer's object, for events
 };
@@ -67,18 +67,19 @@ struct QpInit {
   uint32_t pd = 0;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
-  Srq* srq = nullptr;  // then the caps for receives are without meaning
+  Srq* srq = nullptr;  // if set, the caps for receives are without meaning
   QpCaps caps;
   bool signal_all = false;
   void* user = nullptr;  // the ABI layer's object, for events
-  // What each post reads of that object, or null: asked for before it is likely to be posted to.
+  // The addresses in that object that each post reads, or null: prefetched before the queue pair is
+  // likely to be posted to.
   std::array<const void*, 2> read_by_posts{};
 };
 
 // Sums over the context's QPs; `hostnic ctl show counters` has the NIC's own.
 struct DriverCounters {
   uint64_t retransmitted_packets = 0;
-  uint64_t timeouts = 0;  // RTO fired
+  uint64_t timeouts = 0;  // retransmission timeouts (RTO) that fired
   uint64_t probes = 0;    // tail-loss probes
   uint64_t rnr_waits = 0;
   uint64_t read_repulls = 0;
@@ -87,7 +88,7 @@ struct DriverCounters {
 // What a queue pair has outstanding at one moment.
 struct QpGauges {
   uint32_t requests_in_flight = 0, responses_in_flight = 0;  // PSNs
-  uint32_t request_window = 0, response_window = 0;          // at most
+  uint32_t request_window = 0, response_window = 0;          // the most that may be in flight
   uint64_t rto_ns = 0;                                       // as it is backed off now
 };
 
@@ -95,15 +96,16 @@ struct DriverCore;
 
 class Driver {
  public:
-  // `user`: of the queue pair or shared receive queue that the event is about.
+  // `user` is that of the queue pair or shared receive queue that the event is about.
   using AsyncFn = void (*)(void* argument, AsyncEvent event, void* user, Cq* cq);
 
-  // `memory`: the mapped client segment, which stays. Check error().
+  // `memory` is the mapped client segment, which stays; error() says whether this succeeded.
   Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& settings);
   ~Driver();
   int error() const { return error_; }  // 0, or errno of what failed in the constructor
 
-  // `fn` is called with the driver lock held: queue, do not call back.
+  // Sets the handler of asynchronous events, which is called with the driver lock taken: it must
+  // queue, not call back.
   void set_async_handler(AsyncFn fn, void* argument);
 
   std::unique_ptr<Cq> create_cq(uint32_t entries, Cq::EventFn event,
@@ -113,8 +115,8 @@ class Driver {
   // [locks] EINVAL for sizes beyond the limits, ENOMEM when the arena is used up.
   Expected<Srq*, int> create_srq(const SrqInit& init);
   int destroy_srq(Srq* srq);  // [locks] EBUSY while queue pairs use it
-  // [locks] Arms the limit event; 0 disarms. EINVAL above the queue's length. Below the limit
-  // already, the event comes at once.
+  // [locks] Arms the limit event; 0 disarms. EINVAL above the queue's length. If fewer receives
+  // than that wait already, the event comes at once.
   int arm_srq(Srq* srq, uint32_t limit);
   uint32_t srq_limit(Srq* srq);                             // [locks] 0: not armed
   int post_srq_recv(Srq* srq, const RecvRequest& request);  // [locks] 0, EINVAL, ENOMEM
@@ -129,7 +131,7 @@ class Driver {
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
   // [locks] The key of a new memory window, not bound to anything.
   Expected<uint32_t, int> create_window(uint32_t pd, WindowType type);
-  // [locks] `key`: any that it ever had. Unbinds it.
+  // [locks] Destroys a window and unbinds it. `key` is any that the window ever had.
   int destroy_window(uint32_t key);
   // [locks] A datagram queue pair receives what is sent to the group, once however often it is
   // attached, or no more. EINVAL: not a datagram queue pair, no group, not attached; ENOMEM: too
@@ -149,7 +151,7 @@ class Driver {
 
   // Handles reports and timers, issues work. [locked]
   void progress(TimeNs now_ns);
-  // The same if nobody else is at it. Returns false when the lock was taken. [locks]
+  // As progress(), unless another thread has the lock. Returns false in that case. [locks]
   bool try_progress(TimeNs now_ns);
   // When the earliest timer is due; UINT64_MAX: none. [any thread]
   TimeNs next_deadline_ns() const { return next_deadline_ns_.load(std::memory_order_acquire); }
@@ -185,7 +187,8 @@ class Driver {
 };
 
 uint32_t qpn_of(const Qp& qp);
-// For tests, with the driver lock held: request PSNs in flight, and how many may be (rule 27).
+// For tests, with the driver lock taken: request PSNs in flight, and how many may be (rule 27,
+// congestion window).
 uint32_t packets_in_flight(const Qp& qp);
 uint32_t congestion_window(const Qp& qp);
 

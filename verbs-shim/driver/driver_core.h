@@ -19,7 +19,7 @@ struct DriverCore final : QpHost {
 
   Driver& owner;
   NicLink& link;
-  std::vector<std::unique_ptr<Qp>> qps;  // by status
+  std::vector<std::unique_ptr<Qp>> qps;  // indexed by status
   std::vector<uint32_t> free_statuses;
   std::vector<std::unique_ptr<Srq>> srqs;
   uint32_t next_status = 0;
@@ -32,12 +32,15 @@ struct DriverCore final : QpHost {
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
-  // Who commands are about, by correlation. What is destroyed is taken out: forget().
-  std::unordered_map<uint32_t, Qp*> error_moves;      // who goes to ERR
-  std::vector<Qp*> unsent_error_moves;                // whose command found the ring full
-  std::unordered_map<uint32_t, Qp*> window_commands;  // whose turn it is
+  // The queue pairs that commands are about, by correlation. Queue pairs that are destroyed are
+  // taken out: forget().
+  std::unordered_map<uint32_t, Qp*> error_moves;      // queue pairs that go to ERR
+  std::vector<Qp*> unsent_error_moves;                // queue pairs whose move to ERR found the
+                                                      // command ring full
+  std::unordered_map<uint32_t, Qp*> window_commands;  // queue pairs whose window command waits for
+                                                      // its answer
 
-  // QpHost
+  // The functions of QpHost.
   void want_issue(Qp& qp) override {
     if (qp.on_ready_list) return;
     qp.on_ready_list = true;

@@ -18,15 +18,16 @@ extern std::atomic<int> level;
 int read_level();
 }  // namespace log_detail
 
-// Any thread. One relaxed load once the level was read; use it to guard arguments that are costly.
+// May be called by any thread. This is one relaxed load once the level was read; use it to guard
+// arguments that are costly.
 inline bool log_enabled(LogLevel wanted) {
   int level = log_detail::level.load(std::memory_order_relaxed);
   if (level == log_detail::kUnread) level = log_detail::read_level();
   return level >= static_cast<int>(wanted);
 }
 
-// printf formats, without a newline. Any thread, also with locks held; errno is preserved. Lines
-// beyond 1 KiB are cut.
+// These take printf formats, without a newline. They may be called by any thread, also with locks
+// taken; errno is preserved. Lines beyond 1 KiB are cut.
 [[gnu::format(printf, 1, 2)]] void log_debug(const char* format, ...);
 [[gnu::format(printf, 1, 2)]] void log_info(const char* format, ...);
 [[gnu::format(printf, 1, 2)]] void log_warn(const char* format, ...);

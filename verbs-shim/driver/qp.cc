@@ -35,7 +35,7 @@ WcOpcode wc_opcode(SendOp op) {
   }
 }
 
-// A copy of what the caller has just written.
+// Copies what the caller has just written, by fields.
 Sge by_fields(const Sge& sge) {
   return {field(sge.addr), field(sge.length_bytes), field(sge.lkey)};
 }
@@ -68,11 +68,11 @@ Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t index, uint64_t recv, uint6
   if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
   status().recv_posted.store(0, std::memory_order_relaxed);
   move_ring_end();
-  // No attribute says so for datagrams: the port's.
+  // Datagrams have no attribute for the path MTU: it is the port's.
   if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
 }
 
-// What the service does not have (InfiniBand table 35).
+// Refuses what the service does not have (InfiniBand table 35).
 int Qp::check_service(const SendRequest& request) const {
   if (is_reliable()) return 0;
   if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv) return EINVAL;
@@ -124,7 +124,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   if (w.op == SendOp::kBindWindow) w.binding = request.binding;
   const size_t slot = tail_ & wqe_mask_;
   if (request.inline_data) {
-    // There is none where no inline bytes are granted, and nothing to copy then.
+    // Where no inline bytes are granted there is no memory for them, and nothing to copy either.
     std::byte* out = inline_bytes_.data() + slot * init.caps.max_inline_bytes;
     for (const Sge& sge : request.sges) {
       if (sge.length_bytes == 0) continue;
@@ -168,7 +168,8 @@ int Qp::post_recv(const RecvRequest& request) {
     if (flushing_) flush(VendorError::kFlushed);
     return 0;
   }
-  // Publish, full fence, look: the NIC sets the flag, fences, looks at recv_posted (rule 14).
+  // The order is: publish, full fence, look; the NIC sets the flag, fences, looks at recv_posted
+  // (rule 14, credit).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (status().credit_watched.load(std::memory_order_relaxed) != 0) notify_credit();
   return 0;
@@ -187,7 +188,7 @@ void Qp::notify_credit() {
   }
 }
 
-// The NIC has agreed to the transition; `state` is still the old one.
+// Enters a state to which the NIC has agreed; `state` is still the old one.
 void Qp::enter_state(QpState to, TimeNs now_ns) {
   const QpState from = state;
   state = to;
@@ -226,7 +227,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
 
 void Qp::start_connection(TimeNs now_ns) {
   const DriverSettings& settings = host_.settings();
-  responses_.reset(Psn(0), settings.window);  // READ answers: what is missing, always
+  responses_.reset(Psn(0), settings.window);  // READ answers are always repeated selectively
   response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
   rtt_ = RttEstimator();
   next_recv_sn_ = receives_outstanding_ = next_read_number_ = reads_outstanding_ = 0;
@@ -236,10 +237,10 @@ void Qp::start_connection(TimeNs now_ns) {
   start_sends(Psn(attr.sq_psn), now_ns);
 }
 
-// Requests start at `first`: connected, or from SQE to RTS.
+// Starts requests at `first`: when connected, or from SQE to RTS.
 void Qp::start_sends(Psn first, TimeNs now_ns) {
   const DriverSettings& settings = host_.settings();
-  // Only RC repeats anything.
+  // Requests of UC and UD are tracked as selective, because only RC repeats anything.
   requests_.reset(first, settings.window,
                   is_reliable() ? settings.policy : wire::Policy::kSelective);
   status().acknowledged_psn.store(first.value(), std::memory_order_release);
@@ -262,7 +263,7 @@ void Qp::flush_sends(VendorError why) {
   issue_ = head_;
 }
 
-// Everything outstanding completes with WR_FLUSH_ERR, in order (rule 28).
+// Completes everything outstanding with WR_FLUSH_ERR, in order (rule 28, after an error).
 void Qp::flush(VendorError why) {
   take_receives(status().recv_completed.load(std::memory_order_acquire));
   flush_sends(why);
@@ -285,8 +286,8 @@ void Qp::flush_receive(uint64_t wr_id, VendorError why) {
   push(*init.recv_cq, completion, false, 0);
 }
 
-// What the NIC took for messages that will not end now. What nobody took stays in the queue, for
-// the other queue pairs (rule 13).
+// Flushes the receives that the NIC took for messages that will not end now. Receives that nobody
+// took stay in the queue, for the other queue pairs (rule 13, receives bind in order).
 void Qp::flush_shared_receives(VendorError why) {
   for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_) {
     const uint32_t index = receive_name(recv_taken_);
@@ -304,13 +305,14 @@ void Qp::release_receives() {
     init.srq->release(receive_name(recv_taken_));
 }
 
-// Absolute number of receives that the NIC took from the shared queue.
+// The absolute number of receives that the NIC took from the shared queue.
 uint32_t Qp::bound_receives() {
   const uint32_t bound = status().recv_bound.load(std::memory_order_acquire);
   return bound - recv_taken_ <= recv_entries_ ? bound : recv_taken_;
 }
 
-// The number that a receive's slot goes by; of a shared queue, which one the NIC has taken.
+// The number by which a receive's slot is found; with a shared queue, the slot that the NIC has
+// taken.
 uint32_t Qp::receive_name(uint32_t sn) {
   const uint32_t index = sn & (recv_entries_ - 1);
   if (init.srq == nullptr) return index;
@@ -332,7 +334,7 @@ void Qp::move_ring_end() {
   status().recv_posted.store(recv_posted_, std::memory_order_release);
 }
 
-// The completion of one request, in its turn. Unsignalled successes are only counted.
+// Delivers the completion of one request, in its turn. Unsignalled successes are only counted.
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
   if (broken(Fault::slots_freed_early)) freed_.fetch_add(std::exchange(unreported_, 0));
@@ -353,7 +355,7 @@ void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
 void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots) {
   const bool had_overflowed = cq.overflowed();
   if (cq.push(completion, solicited, slots == 0 ? nullptr : &freed_, slots)) return;
-  // Rule 35: the queue is lost, and with it every QP that needs it.
+  // An overflow loses the queue, and with it every QP that needs it (rule 35, freed slots).
   if (!had_overflowed) {
     log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());
     host_.raise(AsyncEvent::kCqErr, this, &cq);
@@ -372,9 +374,9 @@ void Qp::go_to_error() {
   host_.move_nic_to_error(*this);
 }
 
-// A send of an unreliable queue pair failed on this side: it goes on receiving, in SQE, until its
-// program says otherwise (rule 36; InfiniBand 10.3.1.7). The NIC has discarded, or never got, what
-// followed.
+// Ends the sends of an unreliable queue pair after one failed on this side: the queue pair goes on
+// receiving, in SQE, until its program says otherwise (rule 36, UC and UD; InfiniBand 10.3.1.7).
+// The NIC has discarded, or never got, what followed.
 void Qp::stop_sends() {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   state = attr.state = QpState::kSqe;
@@ -383,7 +385,8 @@ void Qp::stop_sends() {
   flush_sends(VendorError::kFlushed);
 }
 
-// The NIC has let go of the QP's memory: now what is outstanding may be given back.
+// Flushes what is outstanding: the NIC has let go of the QP's memory, so the program may have it
+// back.
 void Qp::on_nic_error_state() {
   if (state != QpState::kErr || flushing_) return;
   flushing_ = true;

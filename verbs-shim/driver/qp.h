@@ -21,7 +21,8 @@
 
 namespace hostnic::driver {
 
-inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the front moves again
+inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the oldest unacknowledged one
+                                                      // (una) moves again
 
 // What queue pairs share: the rings, the counters, and the lists of who wants what.
 class QpHost {
@@ -29,9 +30,9 @@ class QpHost {
   explicit QpHost(const DriverSettings& settings) : settings_(settings) {}
   virtual ~QpHost() = default;
   const DriverSettings& settings() const { return settings_; }
-  // Descriptors went into a ring: kick before unlocking.
+  // Notes that descriptors went into a ring: the lock's owner kicks before unlocking.
   void published() { must_kick = true; }
-  // Of this QP's bytes, how many may wait in the NIC. To be asked when it hands some over.
+  // How many bytes of this QP may wait in the NIC. To be asked when the QP hands some over.
   uint64_t queued_bytes_limit(uint32_t status_index, TimeNs now_ns) {
     if (status_index != last_sender_) {
       last_sender_ = status_index;
@@ -41,26 +42,29 @@ class QpHost {
                                       : settings_.sole_queued_bytes_limit;
   }
   virtual void want_issue(
-      class Qp& qp) = 0;  // something keeps it from issuing that no report will announce
+      class Qp& qp) = 0;  // something keeps the QP from issuing that no report will announce
   virtual void wait_for_ring_space(
       class Qp& qp) = 0;  // the send ring is full, or others wait for it
-  // What it has not issued yet goes behind what others wait with.
+  // Whether others wait for room in the ring, so that the QP's new work goes behind theirs.
   bool others_wait_for_ring_space(const class Qp& qp) const {
     return !ring_waiters.empty() && in_turn != &qp;
   }
-  virtual void want_timer(class Qp& qp) = 0;  // its deadline may have become earlier
+  virtual void want_timer(class Qp& qp) = 0;  // the QP's deadline may have become earlier
   virtual void raise(AsyncEvent event, class Qp* qp, Cq* cq) = 0;
-  virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from it: the limit event
+  virtual void srq_taken(Srq& srq) = 0;  // the NIC took receives from the queue: the limit event
+                                         // may be due
   // Sends the QP to ERR in the NIC without waiting; Qp::on_nic_error_state() follows.
   virtual void move_nic_to_error(class Qp& qp) = 0;
-  // Hands a bind or an invalidation to the NIC; Qp::on_window_answer() follows. False: no room now.
+  // Hands a bind or an invalidation to the NIC; Qp::on_window_answer() follows. Returns false if
+  // there is no room now.
   virtual bool send_window_command(class Qp& qp, Command& command) = 0;
 
   SegmentMap map;
   DriverCounters totals;
   QpStatusBits bits;  // where each QP in its turn copies its status's bitmaps to
   RingWaiters ring_waiters;
-  const class Qp* in_turn = nullptr;  // has been taken from that queue and may use the ring now
+  const class Qp* in_turn = nullptr;  // the QP that was taken from that queue and may use the ring
+                                      // now
   bool must_kick = false;
 
  private:
@@ -69,7 +73,7 @@ class QpHost {
 
   const DriverSettings& settings_;
   uint32_t last_sender_ = 0;     // status of the QP that last handed something over
-  TimeNs several_until_ns_ = 0;  // several do
+  TimeNs several_until_ns_ = 0;  // until then several QPs count as sending
 };
 
 // Members that each message needs come first, next to each other (qp_prefetch.cc).
@@ -81,7 +85,7 @@ class alignas(kCacheLineBytes) Qp {
   // -- qp.cc
   int post_send(const SendRequest& request, TimeNs now_ns);
   int post_recv(const RecvRequest& request);
-  // After the NIC agreed: the local side of a transition.
+  // Makes the local side of a transition, after the NIC agreed.
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);
   uint32_t outstanding_sends() const { return tail_ - head_; }
@@ -89,7 +93,8 @@ class alignas(kCacheLineBytes) Qp {
     return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
   }
   bool idle() const { return head_ == tail_; }
-  // In SQD: whether a request that was begun is not complete. All after it are not begun.
+  // Whether the QP is in SQD and a request that was begun is not complete. All requests after that
+  // one are not begun.
   bool draining() const { return state == QpState::kSqd && head_ != tail_ && wqe(head_).started; }
   uint32_t packets_in_flight() const { return requests_.in_flight(); }
   // -- qp_prefetch.cc: asks the cache for what on_report() looks at; a timer that is not due;
@@ -102,12 +107,13 @@ class alignas(kCacheLineBytes) Qp {
   void prefetch_slots() const;
   uint32_t congestion_window() const { return request_congestion_.psns(); }
   Psn next_request_psn() const { return requests_.next(); }
-  // Slots of the receive queue and its completion ring; with a shared queue, of the ring alone.
+  // The number of slots of the receive queue and its completion ring; with a shared queue, of the
+  // ring alone.
   static uint32_t recv_entries_for(const QpInit& init);
-  // Of the receives' completions, or names, in the arena.
+  // The bytes in the arena for the receives' completions, or names.
   static uint64_t recv_completion_bytes(const QpInit& init);
-  // The NIC has let go of the QP and it will be forgotten: what it took of the shared receive queue
-  // is the queue's again.
+  // Gives what the NIC took of the shared receive queue back to that queue: the NIC has let go of
+  // the QP, which will be forgotten.
   void release_receives();
 
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
@@ -140,7 +146,7 @@ class alignas(kCacheLineBytes) Qp {
   const uint64_t recv_offset, recv_completion_offset, read_destination_offset;
 
  private:
-  // What each request needs is one cache line.
+  // One request; what each one needs is one cache line.
   struct alignas(64) Wqe {
     uint64_t wr_id;
     SendOp op;
@@ -152,10 +158,10 @@ class alignas(kCacheLineBytes) Qp {
     uint32_t rkey, imm_data;
     Psn first_psn;
     uint32_t psn_count, issued_psns;
-    uint32_t recv_sn;  // or read number
+    uint32_t recv_sn;  // the receive number, or a READ's or atomic's number
     Psn first_response_psn;
     uint32_t response_count;
-    // Of the requests that have them; else something old.
+    // Values of the requests that have them; in others something old.
     uint64_t compare_add, swap;
     UdAddress ud;
     WindowBinding binding;
@@ -168,7 +174,7 @@ class alignas(kCacheLineBytes) Qp {
   static bool is_send(SendOp op) {
     return op == SendOp::kSend || op == SendOp::kSendImm || op == SendOp::kSendInv;
   }
-  // A request without packets: binds or invalidates a window in the own NIC.
+  // Whether a request has no packets: it binds or invalidates a window in the own NIC.
   static bool is_local(SendOp op) {
     return op == SendOp::kBindWindow || op == SendOp::kLocalInvalidate;
   }
@@ -177,12 +183,12 @@ class alignas(kCacheLineBytes) Qp {
   }
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
   QpStatus& status() { return host_.map.qp_status(status_index); }
-  // Receivers of whole messages acknowledge what they have counted, which may be less than what
-  // they have executed (rule 30).
+  // Whether answers acknowledge: receivers of whole messages acknowledge what they have counted,
+  // which may be less than what they have executed (rule 30, policies).
   bool answers_acknowledge() const {
     return host_.settings().policy != wire::Policy::kWholeMessage;
   }
-  // Path MTUs are powers of two.
+  // The path MTU as a shift: path MTUs are powers of two.
   uint32_t mtu_shift() const {
     return static_cast<uint32_t>(std::countr_zero(attr.path_mtu_bytes));
   }
@@ -191,13 +197,13 @@ class alignas(kCacheLineBytes) Qp {
     return bytes <= attr.path_mtu_bytes ? 1 : ((bytes - 1) >> mtu_shift()) + 1;
   }
   bool is_reliable() const { return init.type == QpType::kRc; }
-  // A datagram is one packet, and its address handle of the queue pair's protection domain: others
-  // fail in their turn (man ibv_post_send).
+  // Whether a request fails in its turn (man ibv_post_send): a datagram must be one packet, and its
+  // address handle must belong to the queue pair's protection domain.
   bool is_unsendable(const Wqe& w) const {
     return init.type == QpType::kUd && (w.length_bytes > attr.path_mtu_bytes || w.ud.other_domain);
   }
 
-  // qp.cc
+  // Functions in qp.cc.
   int check_service(const SendRequest& request) const;
   void flush_sends(VendorError why);
   void flush_receive(uint64_t wr_id, VendorError why);
@@ -210,24 +216,26 @@ class alignas(kCacheLineBytes) Qp {
   void start_sends(Psn first, TimeNs now_ns);
   void notify_credit();
   void deliver(const Wqe& w, WcStatus status, VendorError vendor);
-  // `slots`: send queue slots that are free once the completion is polled; 0 for receives.
+  // Pushes a completion; `slots` is how many send queue slots are free once it is polled; 0 for
+  // receives.
   void push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots);
   void go_to_error();
   void stop_sends();
 
-  // qp_issue.cc
-  // kWaits: for a report or a timer. kLater: the next turn looks again.
+  // Functions in qp_issue.cc. kWaits means: for a report or a timer. kLater: the next turn looks
+  // again.
   enum class Issue : uint8_t { kDone, kWaits, kLater, kRingFull };
   void issue_ready(TimeNs now_ns);
   bool issue_new(TimeNs now_ns);
-  // Resends overtake, in the urgent ring, what was handed over and not transmitted yet.
+  // The first PSN that the NIC has not transmitted: resends overtake, in the urgent ring, what was
+  // handed over and not transmitted yet.
   Psn transmitted() { return Psn(status().transmitted_psn.load(std::memory_order_acquire)); }
   bool may_start(const Wqe& w) const;
   void start(Wqe& w, uint32_t index);
   uint32_t window_room() const;
   uint32_t response_room() const;
-  // So many of one request are handed over at a time at most, where QpHost::queued_bytes_limit is
-  // so much; and so many of what was lost.
+  // The most packets of one request that are handed over at a time, where
+  // QpHost::queued_bytes_limit is so much; and the most of what was lost.
   uint32_t chunk_packets(uint64_t queued_limit_bytes) const;
   uint32_t resent_packets() const;
   Issue issue_chunk(TimeNs now_ns);
@@ -235,7 +243,7 @@ class alignas(kCacheLineBytes) Qp {
   bool wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const;
   bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
   uint8_t attempt_of_rest(const Wqe& w) const;
-  // Of a request's PSNs, and the bytes that they carry.
+  // Some of a request's PSNs, and the bytes that they carry.
   struct Range {
     uint32_t first;
     uint8_t attempt;
@@ -254,10 +262,10 @@ class alignas(kCacheLineBytes) Qp {
   bool pull(TimeNs now_ns);
   bool pull_lost(TimeNs now_ns);
   void renew_epoch(Psn keep_until);
-  uint32_t find_by_psn(Psn psn) const;  // issue_ if there is none
+  uint32_t find_by_psn(Psn psn) const;  // issue_ if no request has it
   uint32_t find_by_response(Psn psn) const;
 
-  // qp_reports.cc
+  // Functions in qp_reports.cc.
   void take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_executed(TimeNs now_ns);
@@ -275,7 +283,7 @@ class alignas(kCacheLineBytes) Qp {
   void tell_drained();
   bool finished(const Wqe& w) const;
 
-  // qp_timers.cc
+  // Functions in qp_timers.cc.
   uint64_t rto_ns() const;
   uint64_t probe_ns() const;
   uint64_t silence_limit_ns() const;
@@ -288,7 +296,7 @@ class alignas(kCacheLineBytes) Qp {
 
   QpHost& host_;
 
-  // Send queue: [head, issue) handed over and incomplete, [issue, tail) waiting.
+  // The send queue: [head, issue) handed over and incomplete, [issue, tail) waiting.
   uint32_t wqe_mask_ = 0;
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;
   std::atomic<uint32_t> freed_{0};  // slots whose completion was polled (rule 35)
@@ -297,41 +305,43 @@ class alignas(kCacheLineBytes) Qp {
   ZeroedArray<Sge> sges_;
 
   Rnr rnr_ = Rnr::kNone;
-  bool failed_ = false;         // a request has; see failed_index_
+  bool failed_ = false;         // a request has failed; see failed_index_
   bool credit_unsaid_ = false;  // a credit notification that found the urgent ring full
   bool flushing_ = false;       // the NIC let go of the QP in ERR: posts flush at once
-  // The peer's limits.
+  // The peer's limits on what may be sent.
   bool has_credit_ = false;
   Psn highest_acceptable_;
   uint32_t credit_ = 0;
   uint32_t psns_since_ack_request_ = 0;
   uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0, reads_outstanding_ = 0;
 
-  // Timers.
+  // The times that timers go by.
   TimeNs deadline_ns_ = UINT64_MAX;
-  TimeNs progress_ns_ = 0;  // last time the front moved, or work started on an idle queue
+  TimeNs progress_ns_ = 0;  // last time the oldest unacknowledged PSN (una) moved, or work started
+                            // on an idle queue
   TimeNs evaluated_ns_ = 0;
 
   SendTracker requests_;
   CongestionWindow request_congestion_;
-  // READs' answers that will be asked for next. With none outstanding the rest lies idle.
+  // The numbers of the READ answers that will be asked for next. Without READs outstanding the
+  // members from here on lie idle.
   Psn next_response_psn_;
   uint32_t next_read_number_ = 0;
-  uint32_t answered_ = 0;  // index: no request before it waits for answers, if not before head_
+  uint32_t answered_ = 0;  // index: no request before it waits for answers; head_ if that is later
 
-  // Counters in the status that were dealt with.
+  // Values of counters in the status up to which they were dealt with.
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0,
            seen_events_ = 0, seen_mark_count_ = 0, seen_response_mark_count_ = 0;
   RttEstimator rtt_;
 
-  // Receive queue.
+  // The receive queue.
   uint32_t recv_entries_ = 0;
   uint32_t recv_posted_ = 0, recv_taken_ = 0;  // shared queue: recv_posted is the ring's end
 
   TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
   uint64_t silence_ns_ = 0;  // charged against retry_cnt
   uint32_t backoff_ = 0;
-  uint32_t retries_ = 0;  // probes and timeouts since the front last moved
+  uint32_t retries_ = 0;  // probes and timeouts since una last moved
   bool probed_ = false;
   bool last_wqe_said_ = false;
   uint8_t epoch_ = 0;
@@ -349,7 +359,7 @@ class alignas(kCacheLineBytes) Qp {
   VendorError failed_vendor_ = VendorError::kNone;
 
   ZeroedArray<uint64_t> recv_wr_ids_;
-  ZeroedArray<std::byte> inline_bytes_;  // of the send queue
+  ZeroedArray<std::byte> inline_bytes_;  // inline bytes of the send queue, by slot
 };
 
 }  // namespace hostnic::driver

@@ -10,18 +10,19 @@
 namespace hostnic::driver {
 namespace {
 
-// One queue pair's turn at the ring has at least so many of both, then comes another's: what
-// follows one of the same queue pair costs each half less.
+// The least chunks and PSNs of one queue pair's turn at the ring before it is another's: a chunk
+// that follows one of the same queue pair costs each end half as much.
 constexpr uint32_t kChunksPerTurn = 8;
 constexpr int32_t kPsnsPerTurn = 64;
-// A chunk while several queue pairs take turns, and one that is sent again.
+// The size of a chunk while several queue pairs take turns, and of one that is sent again.
 constexpr uint32_t kSharedChunkBytes = 64 * 1024;
-constexpr uint32_t kChunksQueued = 16;  // where larger ones may be: what queues is so many at least
+constexpr uint32_t kChunksQueued = 16;  // least number of chunks that may queue where they may be
+                                        // larger
 constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 
 }  // namespace
 
-// First transmissions, in queue order. False: the next turn must look again.
+// Issues first transmissions, in queue order. Returns false if the next turn must look again.
 [[gnu::always_inline]] inline bool Qp::issue_new(TimeNs now_ns) {
   const bool others_first = host_.others_wait_for_ring_space(*this);
   const Psn first = requests_.next();
@@ -41,7 +42,8 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 void Qp::issue_ready(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   if (credit_unsaid_) notify_credit();
-  // Of interest when something is repeated, and without selective repeat when something is lost.
+  // Transmissions matter when something is repeated, and without selective repeat when something is
+  // lost.
   if (requests_.lost_count() != 0 || host_.settings().policy != wire::Policy::kSelective)
     requests_.note_transmitted(transmitted());
   bool all = true;
@@ -69,7 +71,7 @@ void Qp::issue_ready(TimeNs now_ns) {
   }
   if (consumes_receive(w.op) && has_credit_ && serial_distance(next_recv_sn_, credit_) <= 0) {
     if (broken(Fault::no_credit_probe)) return false;
-    return receives_outstanding_ == 0;  // the front one goes all the same, as the probe
+    return receives_outstanding_ == 0;  // the oldest request goes all the same, as the probe
   }
   return true;
 }
@@ -93,15 +95,15 @@ void Qp::issue_ready(TimeNs now_ns) {
   }
 }
 
-// PSNs that the windows leave room for (rule 27).
+// How many PSNs the windows leave room for (rule 27, congestion window).
 [[gnu::always_inline]] inline uint32_t Qp::window_room() const {
   const uint32_t in_flight = requests_.in_flight();
   if (in_flight >= requests_.window()) return 0;
   uint32_t room = requests_.window() - in_flight;
-  // What has arrived behind a hole, or is lost, congests nothing: were it counted, every lost
-  // packet would stop the sender until its repetition is acknowledged. A receiver that counts whole
-  // messages promises nothing before it has all of one: a window that shrinks below a message would
-  // never move again.
+  // PSNs that have arrived behind a missing one, or are lost, congest nothing: were they counted,
+  // every lost packet would stop the sender until its repetition is acknowledged. A receiver that
+  // counts whole messages promises nothing before it has all of one: a window that shrinks below a
+  // message would never move again.
   if (host_.settings().policy != wire::Policy::kWholeMessage) {
     const uint32_t on_its_way = requests_.on_its_way(), window = request_congestion_.psns();
     if (on_its_way >= window) return 0;
@@ -143,13 +145,13 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
     return Issue::kWaits;
   }
   if (room == 0 || (!w.started && !may_start(w))) return Issue::kWaits;
-  // A bounded amount queues in the NIC (rule 4). Nobody reports transmission, so progress() looks
-  // again.
+  // Only a bounded amount queues in the NIC (rule 4, bounded queues). Nobody reports transmission,
+  // so progress() looks again.
   const uint64_t limit_bytes = host_.queued_bytes_limit(status_index, now_ns);
   const auto beyond_limit = [&](uint32_t psns) {
     return uint64_t{psns} * attr.path_mtu_bytes >= limit_bytes;
   };
-  // What was transmitted is on another core: asked only where it matters.
+  // The number of PSNs transmitted is read only where it matters, because it is on another core.
   if (beyond_limit(requests_.in_flight())) {
     const int32_t untransmitted = distance(transmitted(), requests_.next());
     if (untransmitted > 0 && beyond_limit(static_cast<uint32_t>(untransmitted)))
@@ -186,8 +188,8 @@ Qp::Issue Qp::issue_chunk(TimeNs now_ns) {
   return Issue::kDone;
 }
 
-// Binds and invalidations take no PSN. They start when all before them is complete, and nothing
-// after them starts before the NIC has answered: then order needs no rules of its own.
+// Issues a bind or an invalidation, which takes no PSN. It starts when all before it is complete,
+// and nothing after it starts before the NIC has answered: then order needs no rules of its own.
 Qp::Issue Qp::issue_local(uint32_t index) {
   Wqe& w = wqe(index);
   if (w.started || head_ != index) return Issue::kWaits;
@@ -211,16 +213,17 @@ Qp::Issue Qp::issue_local(uint32_t index) {
   return Issue::kWaits;
 }
 
-// Under the whole-message policy the receiver counts a message's packets of one attempt: the rest
-// of a message whose beginning went again belongs to that attempt, too.
+// The attempt of a message's rest: under the whole-message policy the receiver counts a message's
+// packets of one attempt, and the rest of a message whose beginning went again belongs to that
+// attempt, too.
 uint8_t Qp::attempt_of_rest(const Wqe& w) const {
   if (host_.settings().policy != wire::Policy::kWholeMessage || w.issued_psns == 0) return 0;
   const Psn begin = before(w.first_psn, requests_.una()) ? requests_.una() : w.first_psn;
   return before(begin, requests_.next()) ? requests_.attempt(begin) : 0;
 }
 
-// Rule 20: what the sender must pause after, the end of signalled requests, and every quarter
-// window.
+// Whether a packet asks for an ACK (rule 20, one ACK per burst): the last before the sender must
+// pause does, the end of signalled requests, and one in every quarter window.
 bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room) const {
   if (packets == room) return true;
   if (psns_since_ack_request_ + packets >= request_congestion_.psns() / 4) return true;
@@ -228,9 +231,9 @@ bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room
   return w.signalled || index + 1 == tail_ || !may_start(wqe(index + 1));
 }
 
-// Answers acknowledge the request that they are for (take_executed()), so where all of them are
-// pulled with it an ACK would say nothing new. One in so many PSNs is asked for all the same, for
-// round trip times.
+// Whether a READ or atomic asks for an ACK: answers acknowledge the request that they are for
+// (take_executed()), so where all of them are pulled with it an ACK would say nothing new. An ACK
+// is asked for all the same once in so many PSNs, for round trip times.
 bool Qp::answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const {
   constexpr uint32_t kPsnsPerAck = 16;
   if (room == 1 || first_pull == 0 || first_pull != w.response_count || !rtt_.valid()) return true;
@@ -249,7 +252,8 @@ void Qp::fill_read_destination(const Wqe& w, uint32_t index) {
   std::copy_n(sges, w.sge_count, slot.sge);
 }
 
-// A chunk's descriptor, but for its payload. Each word is written once: it may lie in the ring.
+// Writes a chunk's descriptor, except for its payload. Each word is written once, because the
+// descriptor may lie in the ring.
 [[gnu::always_inline]] inline void Qp::describe(const Wqe& w, const Range& range, uint8_t flags,
                                                 SendDescriptor& d) const {
   const bool datagram = init.type == QpType::kUd;
@@ -271,7 +275,7 @@ void Qp::fill_read_destination(const Wqe& w, uint32_t index) {
   d.reserved = 0;
 }
 
-// The ring has room for the largest descriptor (callers check).
+// The ring must have room for the largest descriptor (callers check).
 void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
                     uint8_t flags, RingEnd& ring) {
   const uint32_t offset = first * attr.path_mtu_bytes;
@@ -302,8 +306,8 @@ void Qp::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count
   host_.published();
 }
 
-// The part of the scatter list, or of the inline bytes, that [offset, offset + bytes) of the
-// message covers.
+// Fills in the part of the scatter list, or of the inline bytes, that [offset, offset + bytes) of
+// the message covers.
 void Qp::fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,
                       SendDescriptor& d, std::byte* extra) {
   const size_t slot = index & wqe_mask_;
@@ -366,7 +370,7 @@ void Qp::send_read_request(const Wqe& w, uint32_t pull_first, uint32_t pull_coun
   host_.published();
 }
 
-// Repeats what is lost and may go. False: the ring is full.
+// Repeats what is lost and may go. Returns false if the ring is full.
 bool Qp::resend_lost(TimeNs now_ns) {
   uint32_t sent = 0;
   Psn from = requests_.una(), first;
@@ -374,7 +378,7 @@ bool Qp::resend_lost(TimeNs now_ns) {
   while (requests_.next_lost_run(from, resent_packets(), first, count)) {
     const uint32_t index = find_by_psn(first);
     if (failed_ && serial_distance(failed_index_, index) >= 0) break;
-    // While the peer has no receive, only the request it named goes (rule 15).
+    // While the peer has no receive, only the request that it named goes (rule 15, RNR).
     if (rnr_ == Rnr::kProbing && index != find_by_psn(requests_.una())) break;
     if (backoff_ != 0 && sent >= kResendsAfterTimeout) break;
     const Wqe& w = wqe(index);
@@ -396,9 +400,9 @@ bool Qp::resend_lost(TimeNs now_ns) {
   return true;
 }
 
-// A READ request that was lost takes along the range that the first one asked for, if nothing of it
-// has come. After a timeout it may have been executed all the same, and later READs, too: then
-// pull_lost() asks for all of them in a new epoch (rule 18).
+// Repeats a READ request that was lost, together with the range that the first one asked for, if
+// nothing of that has come. After a timeout the request may have been executed all the same, and
+// later READs, too: then pull_lost() asks for all of them in a new epoch (rule 18).
 void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8_t flags) {
   uint32_t pull_count = 0;
   const int32_t pulled = distance(w.first_response_psn, responses_.next());
@@ -415,8 +419,8 @@ void Qp::resend_read_request(const Wqe& w, TimeNs now_ns, uint8_t attempt, uint8
   send_read_request(w, 0, pull_count, attempt, flags, host_.map.urgent);
 }
 
-// Asks for the next ranges, in response PSN order, of READs that have executed (rule 17). False:
-// the ring is full.
+// Asks for the next ranges, in response PSN order, of READs that have executed (rule 17). Returns
+// false if the ring is full.
 bool Qp::pull(TimeNs now_ns) {
   while (responses_.next() != next_response_psn_) {
     const Psn first = responses_.next();
@@ -435,7 +439,7 @@ bool Qp::pull(TimeNs now_ns) {
 }
 
 // Asks again for ranges that did not come. READs stay ordered: what later ones have received is
-// pulled again, too, under a new epoch (rule 18). False: the ring is full.
+// pulled again, too, under a new epoch (rule 18). Returns false if the ring is full.
 bool Qp::pull_lost(TimeNs now_ns) {
   if (broken(Fault::answers_not_pulled_again)) return true;
   Psn from = responses_.una(), first;
@@ -466,11 +470,11 @@ void Qp::renew_epoch(Psn keep_until) {
   ++epoch_;
   epoch_keep_until_ = keep_until;
   responses_.rewind(keep_until);
-  // What is on its way carries the old epoch and will be dropped.
+  // Answers on their way carry the old epoch and will be dropped.
   responses_.mark_all_lost();
 }
 
-// Requests in [head, issue] cover PSNs in order: binary search.
+// Finds a request by binary search: requests in [head, issue] cover PSNs in order.
 uint32_t Qp::find_by_psn(Psn psn) const {
   uint32_t low = head_, high = issue_;
   while (low != high) {

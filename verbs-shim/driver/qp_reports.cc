@@ -9,7 +9,7 @@
 namespace hostnic::driver {
 namespace {
 
-// AETH kinds as the status carries them (protocol/wire/aeth.h).
+// The kinds of NAK in AETH, as the status carries them (protocol/wire/aeth.h).
 constexpr uint32_t kNakKindRnr = 1;
 constexpr uint32_t kInfiniteRnrRetry = 7;
 
@@ -70,7 +70,7 @@ void Qp::on_report(TimeNs now_ns) {
     if (snapshot.nak != 0) take_nak(snapshot, now_ns);
     complete(now_ns);
   }
-  // Of a shared queue receives may be taken and not completed yet.
+  // Receives of a shared queue may be taken and not completed yet, so they are always looked at.
   if (received != recv_taken_ || init.srq != nullptr) take_receives(received);
   if (snapshot.events != seen_events_) take_events(snapshot);
   issue(now_ns);
@@ -119,7 +119,7 @@ void Qp::take_receives(uint32_t completed) {
   if (failed) go_to_error();
 }
 
-// Errors of the NIC's are the request's: nothing was changed.
+// The NIC's errors become the request's: nothing was changed.
 void Qp::on_window_answer(int error, TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;  // it was flushed meanwhile
   if (head_ == tail_ || !is_local(wqe(head_).op) || !wqe(head_).started) return;
@@ -187,14 +187,15 @@ void Qp::take_acks(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
 }
 
-// Requests from `una` on may have been.
+// Takes note of acknowledged requests; those from `una` on may be new.
 void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
   request_congestion_.on_ack(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
   status().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
   note_progress(now_ns);
-  // What was refused is at the front. Acknowledged while its timer still runs, a later duplicate of
-  // it has found a receive; the timer would find nothing that it could send again.
+  // The refused request was the oldest unacknowledged one. If it is acknowledged while its timer
+  // still runs, a later duplicate of it has found a receive; the timer would find nothing that it
+  // could send again.
   if (rnr_ != Rnr::kNone) {
     rnr_ = Rnr::kNone;
     rnr_retries_used_ = 0;
@@ -204,17 +205,17 @@ void Qp::note_acknowledged(Psn una, TimeNs now_ns) {
 void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   const Psn una = responses_.una();
   const Psn new_una(snapshot.response_una_psn);
-  // Answers of the epoch before may complete a READ just before the NIC learns of the new one: then
-  // more has arrived than is remembered to be asked for.
+  // Answers of the epoch before may complete a READ just before the NIC learns of the new epoch:
+  // then more has arrived than is remembered as asked for.
   if (const int32_t unasked = distance(responses_.next(), new_una);
       unasked > 0 && distance(new_una, next_response_psn_) >= 0) {
     responses_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
   }
-  // Bits of another epoch say nothing; what has arrived always counts, for only what every epoch
-  // keeps lies before it.
+  // Bits of another epoch say nothing; response_una_psn always counts, because only what every
+  // epoch keeps lies before it.
   const bool has_bits = host_.bits.has_responses && snapshot.response_epoch == epoch_;
-  // No answer says which pull it belongs to. One that comes a round trip after the last pull, or
-  // after the silence before a probe, is taken for that one's, and what was pulled before is
+  // No answer says which pull it belongs to. An answer that comes a round trip after the last pull,
+  // or after the silence before a probe, is taken for that pull's, and what was pulled before is
   // missing. Otherwise a lost range would come back probe by probe.
   TimeNs answered_before_ns = 0;
   if (probed_) {
@@ -235,8 +236,9 @@ void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
 }
 
-// READs and atomics execute at the front of what their peer has received: once all answers to one
-// are here, it and all before it has been acknowledged (rule 20; InfiniBand 9.7.5.1.1).
+// Acknowledges requests by their answers: READs and atomics execute at the peer's expected PSN, so
+// once all answers to one are here, it and all before it have been received (rule 20; InfiniBand
+// 9.7.5.1.1).
 void Qp::take_executed(TimeNs now_ns) {
   if (!answers_acknowledge() || broken(Fault::answers_do_not_acknowledge)) return;
   if (serial_distance(answered_, head_) > 0) answered_ = head_;
@@ -254,8 +256,9 @@ void Qp::take_executed(TimeNs now_ns) {
   note_acknowledged(una, now_ns);
 }
 
-// The front has arrived, and the peer answers that it can't be taken now: its memory's mappings are
-// just changing. Not silence, but repetitions go on at longer and longer intervals.
+// Notes that the oldest unacknowledged packet has arrived, and the peer answers that it can't be
+// taken now: its memory's mappings are just changing. That is no silence, but repetitions go on at
+// longer and longer intervals.
 void Qp::note_put_off() {
   if (requests_.in_flight() == 0) return;
   silence_ns_ = 0;
@@ -272,8 +275,9 @@ void Qp::note_progress(TimeNs now_ns) {
 
 void Qp::take_errors(const QpStatusSnapshot& snapshot) {
   if (snapshot.local_error != 0) {
-    // The NIC sends nothing any more. If the work that it means is acknowledged by now, the program
-    // took its memory away too early, and what is oldest fails instead.
+    // After a local error the NIC sends nothing any more. If the work that the error is about is
+    // acknowledged by now, the program took its memory away too early, and the oldest request fails
+    // instead.
     const Psn una = requests_.una(), refused(snapshot.local_error_psn);
     const Cause cause = cause_of_local_error(snapshot.local_error);
     if (head_ == tail_) {
@@ -302,7 +306,8 @@ void Qp::take_nak(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
     fail(index_refused(Psn(snapshot.nak_psn), Psn(snapshot.nak_sn)), cause.status, cause.vendor);
     return;
   }
-  // Rule 15. NAKs that arrive while waiting, or about something already acknowledged, are old.
+  // An RNR NAK (rule 15). NAKs that arrive while waiting, or about something already acknowledged,
+  // are old.
   if (rnr_ == Rnr::kWaiting || Psn(snapshot.nak_psn) != requests_.una()) return;
   if (has_credit_ && serial_distance(snapshot.nak_sn, credit_) > 0) {
     requests_.mark_lost(requests_.una());  // a receive has been posted since
@@ -319,11 +324,11 @@ void Qp::take_nak(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
-// Which request a fatal NAK is about. The peer names what it refused: a READ that is acknowledged
-// and still pulls its ranges, or what is at the front. That may be a request of which only a part
-// is issued yet; and when all PSNs are acknowledged it can only be the oldest READ. The end of the
-// queue: none, for a READ whose answers are all here was asked for once more than was needed, and
-// the peer has revoked its key since.
+// Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
+// acknowledged and still pulls its ranges, or the oldest unacknowledged PSN. That may be a request
+// of which only a part is issued yet; and when all PSNs are acknowledged it can only be the oldest
+// READ. The end of the queue says that there is none: a READ whose answers are all here was asked
+// for once more than was needed, and the peer has revoked its key since.
 uint32_t Qp::index_refused(Psn una, Psn refused) const {
   if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
     const uint32_t read = find_by_psn(refused);
@@ -357,8 +362,8 @@ void Qp::end_rnr_wait(bool counted) {
   }
 }
 
-// The first request that failed counts; nothing at or after it is issued, everything before it
-// still completes (rule 28).
+// Fails a request; the first one that failed counts: nothing at or after it is issued, everything
+// before it still completes (rule 28, after an error).
 void Qp::fail(uint32_t index, WcStatus status, VendorError vendor) {
   if (index == tail_) return;
   if (failed_ && serial_distance(index, failed_index_) <= 0) return;

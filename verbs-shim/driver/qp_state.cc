@@ -79,8 +79,8 @@ std::span<const Rule> rules_of(QpType type) {
 int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mask) {
   const QpState to = (mask & kQpState) != 0 ? attr.state : from;
   if ((mask & kQpCurState) != 0) {
-    // What the caller believes must be true; only RTR, RTS, SQD and SQE can be named (man
-    // ibv_modify_qp).
+    // The caller's belief about the current state must be true; only RTR, RTS, SQD and SQE can be
+    // named (man ibv_modify_qp).
     if (attr.cur_state != from) return EINVAL;
   }
   const uint32_t rest = mask & ~uint32_t{kQpState};
@@ -112,7 +112,7 @@ int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limi
       refused(kQpAltPath, true)) {
     return EINVAL;
   }
-  // An address that leads nowhere. The ABI layer makes one from the GRH, or from a LID.
+  // An address that leads nowhere is refused. The ABI layer makes one from the GRH, or from a LID.
   if (refused(kQpAv, raw(attr.dest_ip) == 0)) return EINVAL;
   return 0;
 }
@@ -152,7 +152,7 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
 }
 
 uint64_t rnr_timer_ns(uint32_t code) {
-  // In units of 10 us; code 0 is the longest.
+  // Times in units of 10 us; code 0 is the longest.
   static constexpr uint32_t kTens[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
                                          16,    24,   32,   48,    64,    96,    128,   192,
                                          256,   384,  512,  768,   1024,  1536,  2048,  3072,

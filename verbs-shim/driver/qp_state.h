@@ -8,15 +8,15 @@
 
 namespace hostnic::driver {
 
-// 0, or EINVAL when the state table refuses `mask` for a QP in state `from`. The next state is
-// attr.state if the mask has kQpState, else `from`.
+// Returns 0, or EINVAL when the state table refuses `mask` for a QP in state `from`. The next state
+// is attr.state if the mask has kQpState, else `from`.
 int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mask);
 
 struct DeviceLimits {
   uint32_t mtu_bytes = 4096;
   uint32_t max_rd_atomic = 16;
 };
-// 0, or EINVAL when an attribute named by `mask` has a value that cannot be.
+// Returns 0, or EINVAL when an attribute named by `mask` has a value that cannot be.
 int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits);
 
 // Copies the attributes named by `mask` from `attr` to `into`, kQpState excepted.
@@ -24,7 +24,7 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask);
 
 // The time an RNR NAK's 5-bit code stands for (InfiniBand table 45).
 uint64_t rnr_timer_ns(uint32_t code);
-// 4.096 us x 2^timeout; 0 (for ever) for timeout 0.
+// The time that a timeout code stands for: 4.096 us x 2^timeout; 0 (for ever) for timeout 0.
 uint64_t ack_timeout_ns(uint32_t timeout);
 
 }  // namespace hostnic::driver

@@ -15,10 +15,10 @@ constexpr uint32_t kMinRetries =
 constexpr uint64_t kMinStallNs =
     1'000'000;  // evaluations may follow each other faster than the NIC's turns
 constexpr uint64_t kMaxStallNs =
-    2'000'000'000;  // of a NIC that does not run, until its silence counts
+    2'000'000'000;  // time for which a NIC that does not run excuses silence
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
-// Below this, scheduling of ordinary processes would end connections: the shortest time without
-// progress that counts as failure.
+// The shortest time without progress that counts as failure: below it, scheduling of ordinary
+// processes would end connections.
 constexpr uint64_t kMinSilenceNs = 64'000'000;
 
 }  // namespace
@@ -31,7 +31,7 @@ uint64_t Qp::rto_ns() const {
   if (const uint64_t timeout = ack_timeout_ns(attr.timeout); timeout != 0) {
     cap = std::clamp(timeout, host_.settings().min_rto_ns, kMaxRtoNs);
   }
-  // What the program set is the bound even where round trips were measured longer: a stalled
+  // The program's setting is the bound even where round trips were measured longer: a stalled
   // machine must not make a lost answer wait until retry_cnt is used up.
   return std::min(base << std::min(backoff_, kMaxBackoff), cap);
 }
@@ -84,9 +84,9 @@ void Qp::update_deadline() {
   if (deadline_ns_ != UINT64_MAX) host_.want_timer(*this);
 }
 
-// Something has been sent, and no timer ran. Most answers come before anything can be due; when it
-// is due exactly costs more to say, and is said when that time is over. Sending more makes no
-// deadline earlier.
+// Starts the timer when something has been sent and no timer ran. Most answers come before anything
+// can be due; the exact deadline costs more to say, and is said when this time is over. Sending
+// more makes no deadline earlier.
 void Qp::start_timer(TimeNs now_ns) {
   if (!waits_for_peer() || rnr_ == Rnr::kWaiting || state > QpState::kSqd) return;
   const DriverSettings& settings = host_.settings();
@@ -94,22 +94,22 @@ void Qp::start_timer(TimeNs now_ns) {
   host_.want_timer(*this);
 }
 
-// The own NIC refused the front request (its lkey, say) and will never transmit it: what is waited
-// for are the answers of READs and atomics before it.
+// Whether the own NIC has refused the request at una (its lkey, say) and will never transmit it:
+// then what is waited for are the answers of READs and atomics before it.
 bool Qp::front_refused() const {
   return failed_ && !broken(Fault::refused_front_queues) &&
          serial_distance(failed_index_, find_by_psn(requests_.una())) >= 0;
 }
 
-// Time without progress of the front. Not charged while the NIC has not even transmitted the front
-// (rule 25), and at most one timeout per evaluation: a process that was stopped must not find its
-// connections failed (rule 25).
+// Charges the time without progress of una. Nothing is charged while the NIC has not even
+// transmitted that PSN, and at most one timeout per evaluation: a process that was stopped must not
+// find its connections failed (rule 25, silence is not waiting).
 void Qp::charge_silence(TimeNs now_ns) {
   const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
   const TimeNs nic_turn_ns = host_.map.header().nic_turn_ns.load(std::memory_order_relaxed);
   if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
-    // The NIC has not run since: it sleeps, or gets no CPU time. Nothing can have been answered.
-    // Wake it and look again.
+    // The NIC has not run since: it sleeps, or gets no CPU time. Nothing can have been answered, so
+    // the NIC is woken and looked at again.
     stalled_ns_ += elapsed;
     evaluated_ns_ = progress_ns_ = now_ns;
     host_.published();
@@ -117,7 +117,7 @@ void Qp::charge_silence(TimeNs now_ns) {
   }
   stalled_ns_ = 0;
   evaluated_ns_ = now_ns;
-  // Answers to READs are put off here, while this process's own mappings change.
+  // Answers to READs are put off by this side while this process's own mappings change.
   if (host_.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
   if (requests_.in_flight() != 0 && distance(requests_.una(), transmitted()) <= 0 &&
       !front_refused() && !broken(Fault::silence_while_queued)) {
@@ -158,8 +158,8 @@ void Qp::on_timer(TimeNs now_ns) {
   issue(now_ns);
 }
 
-// The end of what was sent may be lost without anything behind it to show that: repeat the last
-// packet.
+// Repeats the last packet: the end of what was sent may be lost without anything behind it to show
+// that.
 void Qp::on_probe() {
   probed_ = true;
   ++retries_;
@@ -187,8 +187,8 @@ void Qp::on_timeout() {
       status().transmitted_psn.load(std::memory_order_relaxed), responses_.una().value(),
       responses_.next().value(),
       requests_.in_flight() != 0 ? requests_.attempt(requests_.una()) : 0u);
-  // Only the front goes again. If the rest is lost as well, the acknowledgement of these tells; if
-  // everything was just slow, nothing else is repeated.
+  // Only the oldest unacknowledged packets go again. If the rest is lost as well, the
+  // acknowledgement of these tells; if everything was just slow, nothing else is repeated.
   requests_.mark_first_lost(kResendsAfterTimeout);
   responses_.mark_first_lost(kResendsAfterTimeout);
 }

@@ -10,15 +10,17 @@
 
 namespace hostnic::driver {
 
-// Any thread. Nothing is allocated or waited for by overlaps(), but the lock.
+// The ranges of memory that this device has registered, for any thread. overlaps() allocates
+// nothing and waits for nothing but the lock.
 class RegisteredRanges {
  public:
-  // Before hostnicd hears of the region.
+  // Called before hostnicd hears of the region.
   void add(uint64_t start, uint64_t length_bytes) {
     const std::lock_guard lock(mutex_);
     ends_.emplace(first_page(start), last_page(start, length_bytes));
   }
-  // When hostnicd has forgotten the region, or never knew it. One of several that are the same.
+  // Called when hostnicd has forgotten the region, or never knew it. Of several ranges that are the
+  // same one is removed.
   void remove(uint64_t start, uint64_t length_bytes) {
     const std::lock_guard lock(mutex_);
     const auto [from, to] = ends_.equal_range(first_page(start));
@@ -39,7 +41,8 @@ class RegisteredRanges {
  private:
   static constexpr unsigned kPageBits = 12;
   static uint64_t first_page(uint64_t start) { return start >> kPageBits; }
-  // The last page that has a byte of the range, so that the end of the address space is no case.
+  // The last page that has a byte of the range; an inclusive end, so that the end of the address
+  // space is no special case.
   static uint64_t last_page(uint64_t start, uint64_t length_bytes) {
     return (start + length_bytes - 1) >> kPageBits;
   }

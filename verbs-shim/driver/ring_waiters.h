@@ -15,11 +15,11 @@ class Qp;
 
 class RingWaiters {
  public:
-  // For so many queue pairs at most. To be called once, before the rest.
+  // Makes room for so many queue pairs at most. To be called once, before the other functions.
   void set_capacity(uint32_t qps) { slots_.allocate(std::bit_ceil(std::max(qps, 1u))); }
   bool empty() const { return head_ == tail_; }
   uint32_t size() const { return tail_ - head_; }
-  // The one that comes so many after the front; size() is larger.
+  // The queue pair `position` places behind the first; size() must be larger.
   Qp* at(uint32_t position) const { return slots_[(head_ + position) & mask()]; }
   void push(Qp& qp) { slots_[tail_++ & mask()] = &qp; }
   Qp& pop() { return *slots_[head_++ & mask()]; }

@@ -40,7 +40,8 @@ int SegmentMap::use(SegmentMemory& memory) {
         ends[ring]->init(memory.base() + offset, entries, bytes, &header_->rings[ring]) != 0)
       return EPROTO;
   }
-  // Two blocks that never grow together: nothing lies across the end of what is always mapped.
+  // The free arena is two blocks that never grow together: nothing lies across the end of what is
+  // always mapped.
   free_[end] = memory.near_end() - end;
   if (const uint64_t far = end + memory.arena_bytes() - memory.near_end(); far != 0)
     free_[memory.near_end()] = far;
@@ -77,11 +78,11 @@ void SegmentMap::release(uint64_t offset, uint64_t bytes) {
   make_zero(offset, bytes, begin, end);
 }
 
-// A block that is free now, in free memory from `free_begin` to `free_end`, which all holds zeros:
-// whole pages are given back, what shares one with somebody is overwritten.
+// Makes a block zero that is free now, in free memory from `free_begin` to `free_end`: whole pages
+// are given back, the rest of a page that is still used is overwritten.
 void SegmentMap::make_zero(uint64_t offset, uint64_t bytes, uint64_t free_begin,
                            uint64_t free_end) {
-  // In a child nothing is mapped, and the file is the parent's.
+  // A forked child has nothing mapped, and the file is the parent's.
   if (memory_->base() == nullptr) return;
   const uint64_t end = offset + bytes;
   const uint64_t first = std::max(page_down(offset), page_up(free_begin));

@@ -16,8 +16,8 @@ namespace hostnic::driver {
 
 class SegmentMap {
  public:
-  // Checks the header against this build (magic, ABI version, sizes). Returns 0 or EPROTO: not
-  // ours. `memory` stays.
+  // Checks the header against this build (magic, ABI version, sizes). Returns 0, or EPROTO if the
+  // segment is not of this build. `memory` must outlive the map.
   int use(SegmentMemory& memory);
 
   SegmentHeader& header() { return *header_; }
@@ -28,9 +28,10 @@ class SegmentMap {
 
   RingEnd commands, responses, sends, urgent, metas;
 
-  // A zeroed block of the arena, 64-byte aligned; returns its segment offset, 0 when the arena is
-  // used up. First fit over coalesced free blocks: queue pairs come and go, but not on the hot
-  // path. What was never used is not touched, and pages that are free again are given back.
+  // Allocates a zeroed block of the arena, 64-byte aligned; returns its segment offset, 0 when the
+  // arena is used up. First fit over coalesced free blocks: queue pairs come and go, but not on the
+  // hot path. Memory that was never used is not touched, and pages that are free again are given
+  // back.
   uint64_t allocate(uint64_t bytes);
   void release(uint64_t offset, uint64_t bytes);
 
@@ -44,7 +45,7 @@ class SegmentMap {
   std::map<uint64_t, uint64_t> free_;  // offset -> bytes; holds zeros
 };
 
-// What a status said at one moment.
+// The values that a status had at one moment.
 struct QpStatusSnapshot {
   uint32_t una_psn, highest_acceptable_psn, recv_sn_limit, has_credit;
   uint32_t nak, nak_psn, nak_sn, nak_count;
@@ -54,14 +55,15 @@ struct QpStatusSnapshot {
   uint32_t events, response_epoch, sack_end_psn, responses_ahead, response_mark_count;
 };
 
-// A status's bitmaps, each with whether it has a bit; without, it is not copied and means nothing.
+// A status's bitmaps, each with whether it has a bit; a bitmap without one is not copied and means
+// nothing.
 struct QpStatusBits {
   PsnBits sack, responses;
   bool has_sack = false, has_responses = false;
 };
 
-// A consistent copy of the status's NIC part (seqlock reader). False when the NIC kept writing; the
-// report is then looked at again later.
+// Makes a consistent copy of the status's NIC part (seqlock reader). Returns false when the NIC
+// kept writing; the report is then looked at again later.
 bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBits& bits);
 
 }  // namespace hostnic::driver

@@ -60,7 +60,7 @@ int Srq::post(const RecvRequest& request) {
 }
 
 void Srq::release(uint32_t index) {
-  // The capacity holds whatever the segment says; it never grows.
+  // No index is added beyond the capacity, whatever the segment says, so the vector never grows.
   if (free_.size() < init.max_wr) free_.push_back(index & (entries() - 1));
 }
 

@@ -17,7 +17,7 @@ namespace hostnic::driver {
 
 class Srq {
  public:
-  // EINVAL for sizes beyond the limits, ENOMEM when the arena is used up.
+  // Returns EINVAL for sizes beyond the limits, ENOMEM when the arena is used up.
   static Expected<std::unique_ptr<Srq>, int> create(SegmentMap& segment, const SrqInit& init);
   ~Srq();
   Srq(const Srq&) = delete;
@@ -25,13 +25,13 @@ class Srq {
 
   uint32_t entries() const { return static_cast<uint32_t>(wr_ids_.size()); }
 
-  // 0, EINVAL (too many SGEs), ENOMEM (full).
+  // Returns 0, EINVAL (too many SGEs), ENOMEM (full).
   int post(const RecvRequest& request);
   uint64_t wr_id(uint32_t index) const { return wr_ids_[index & (entries() - 1)]; }
-  // A receive that the NIC took is done with.
+  // Frees the slot of a receive that the NIC took.
   void release(uint32_t index);
 
-  // 0: disarms. Whether the event is due at once is limit_reached()'s to say.
+  // Arms the limit event; 0 disarms. limit_reached() says whether the event is due at once.
   void arm(uint32_t limit);
   uint32_t limit() const { return limit_; }
   // Whether fewer receives wait than the limit says: true once per arming.
@@ -39,9 +39,9 @@ class Srq {
 
   const SrqInit init;
   const uint64_t slots_offset, queue_offset;
-  // Of its slots' completions.
+  // The offset of its slots' completions.
   uint64_t completions_offset() const { return queue_offset + srq_completions_offset(entries()); }
-  // How many queue pairs use it, for EBUSY.
+  // The number of queue pairs that use it, for EBUSY.
   uint32_t users = 0;
 
  private:
@@ -49,7 +49,7 @@ class Srq {
   SrqHeader& header() { return *reinterpret_cast<SrqHeader*>(segment_.at(queue_offset)); }
 
   SegmentMap& segment_;
-  std::vector<uint64_t> wr_ids_;  // by slot
+  std::vector<uint64_t> wr_ids_;  // indexed by slot
   std::vector<uint32_t> free_;    // slots that hold no receive
   uint32_t posted_ = 0;
   uint32_t limit_ = 0;

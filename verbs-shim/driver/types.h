@@ -13,7 +13,7 @@ namespace hostnic::driver {
 
 inline constexpr uint32_t kMaxWr = kMaxQueueEntries;
 
-enum class WcStatus : uint32_t {  // ibv_wc_status: those that a QP of ours reports
+enum class WcStatus : uint32_t {  // ibv_wc_status: the values that a QP of ours reports
   kSuccess = 0,
   kLocLenErr = 1,
   kLocQpOpErr = 2,
@@ -42,7 +42,7 @@ enum class WcOpcode : uint32_t {  // ibv_wc_opcode
 };
 enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2, kWcWithInv = 8 };  // ibv_wc_flags
 
-// Why, beyond the status: goes to vendor_err and into the debug log.
+// The reason of a failure, beyond the status: goes to vendor_err and into the debug log.
 enum class VendorError : uint32_t {
   kNone = 0,
   kFlushed = 1,
@@ -75,7 +75,7 @@ struct Completion {
 struct UdAddress {
   Ipv4Address ip{};
   uint8_t traffic_class = 0, hop_limit = 64;
-  // The address handle is of another protection domain: the request fails in its turn.
+  // The address handle belongs to another protection domain: the request fails in its turn.
   bool other_domain = false;
   uint32_t qpn = 0;
   uint32_t qkey = 0;
@@ -89,17 +89,18 @@ struct WindowBinding {
   uint32_t access = 0;  // AccessFlag
 };
 
-// One work request. `sges` need not outlive the call, except the memory they name (unless inline).
+// One work request. `sges` need not outlive the call; the memory that they name must (unless
+// inline).
 struct SendRequest {
   uint64_t wr_id = 0;
   SendOp op = SendOp::kSend;
-  bool signalled = false;  // as flagged; sq_sig_all is the queue's business
+  bool signalled = false;  // as flagged; sq_sig_all is applied by the queue
   bool solicited = false;
   bool fence = false;
   bool inline_data = false;
   std::span<const Sge> sges;
   uint64_t remote_va = 0;
-  uint32_t rkey = 0;      // kLocalInvalidate: of the window
+  uint32_t rkey = 0;      // kLocalInvalidate: the window's
   uint32_t imm_data = 0;  // kSendInv: the key to invalidate
   uint64_t compare_add = 0;
   uint64_t swap = 0;
@@ -158,12 +159,12 @@ struct QpAttr {
   Ipv4Address dest_ip{};  // from the GRH's IPv4-mapped destination GID
   uint8_t sgid_index = 0, traffic_class = 0, hop_limit = 64, service_level = 0;
   bool is_global = false;
-  // Kept for whoever asks what was set; they have no effect here.
+  // These are kept for whoever asks what was set; they have no effect here.
   uint32_t flow_label = 0, rate_limit = 0;
   uint16_t dlid = 0;
   uint8_t src_path_bits = 0, static_rate = 0, hop_limit_as_set = 0, path_mig_state = 0;
   bool en_sqd_async_notify = false;
-  bool sq_draining = false;  // of the answer to a query
+  bool sq_draining = false;  // set in the answer to a query
 };
 
 // The states a completion queue can be armed for (ibv_req_notify_cq).

@@ -26,7 +26,7 @@ class ZeroedArray {
   ZeroedArray& operator=(const ZeroedArray&) = delete;
   ~ZeroedArray() { free(); }
 
-  // Instead of what it was.
+  // Replaces the array by `count` zeroed items.
   void allocate(size_t count) {
     free();
     if (count == 0) return;
@@ -36,7 +36,7 @@ class ZeroedArray {
         mapped_bytes_ != 0 ? map(bytes) : std::calloc(count + 1, std::max(sizeof(T), alignof(T)));
     if (memory == nullptr) throw std::bad_alloc();
     memory_ = memory;
-    // Zeros are no objects yet, but of a type that needs no constructor.
+    // Zeros may stand for objects here, because the type needs no constructor.
     const auto address = reinterpret_cast<uintptr_t>(memory);
     items_ = reinterpret_cast<T*>((address + alignof(T) - 1) / alignof(T) * alignof(T));
     size_ = count;
@@ -49,11 +49,12 @@ class ZeroedArray {
   const T& operator[](size_t index) const { return items_[index]; }
 
  private:
-  // From here on in a mapping without huge pages, of which each touch, by malloc's own words for
-  // one, would bring in 2 MB.
+  // Arrays of this size and more lie in a mapping without huge pages, of which each touch, by
+  // malloc's own words for one, would bring in 2 MB.
   static constexpr size_t kMappedBytes = 64 * 1024;
 
-  // By system calls of its own: no program registers this, so that nobody need be told.
+  // Maps memory by a system call of its own: no program registers this memory, so that nobody need
+  // be told.
   static void* map(size_t bytes) {
     const long at = syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
