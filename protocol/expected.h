@@ -27,15 +27,15 @@ class Unexpected {
   E error_;
 };
 
-// Exactly one of value and error. Reading the one that is absent is a programming error and is
-// asserted. Not thread-safe beyond what T and E are.
+// An Expected has exactly one of value and error. Reading the one that is absent is a programming
+// error and is asserted. Not thread-safe beyond what T and E are.
 template <typename T, typename E>
 class [[nodiscard]] Expected {
  public:
   using value_type = T;
   using error_type = E;
 
-  // From anything that converts to T, so that `return value;` works.
+  // Makes a success from anything that converts to T, so that `return value;` works.
   template <typename U = T>
   requires(std::is_constructible_v<T, U> && !std::is_same_v<std::remove_cvref_t<U>, Expected>)
       Expected(U&& value)  // NOLINT(bugprone-forwarding-reference-overload): constrained above
@@ -83,7 +83,7 @@ class [[nodiscard]] Expected {
   std::variant<T, E> state_;
 };
 
-// Success carries nothing.
+// The Expected whose success has no value.
 template <typename E>
 class [[nodiscard]] Expected<void, E> {
  public:

@@ -18,8 +18,8 @@ constexpr NamedFault kFaults[] = {{"none", "nothing is wrong"},
 #undef HOSTNIC_FAULT_NAME
 };
 
-// Before main(), so that every test program has it. A misspelt name must not look like a fault that
-// nobody notices.
+// Chooses the fault before main(), so that every test program has it. A misspelt name must not look
+// like a fault that nobody notices.
 Fault choose() {
   const char* wanted = std::getenv("HOSTNIC_TEST_FAULT");
   if (wanted == nullptr) return Fault::none;

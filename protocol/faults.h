@@ -11,7 +11,8 @@
 
 namespace hostnic {
 
-// X(name, what is wrong). The number is that of the rule in docs/transport.md that it breaks.
+// The list of faults, as X(name, what is wrong). The number in the text is that of the rule in
+// docs/transport.md that the fault breaks.
 #define HOSTNIC_FAULTS(X)                                                                      \
   /* Numbers and windows */                                                                    \
   X(psn_wraps_wrongly, "distances between PSNs ignore the wrap at 2^24")                       \

@@ -6,7 +6,7 @@
 
 namespace hostnic {
 
-// Of one message, as adapters have it (the specification allows twice that).
+// The most bytes of one message, as adapters have it (the specification allows twice that).
 inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
 
 }  // namespace hostnic

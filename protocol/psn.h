@@ -23,15 +23,15 @@ class Psn {
   uint32_t value_ = 0;
 };
 
-// How far `to` lies after `from`: in [-2^23, 2^23). Valid while the two are within half the number
-// space, which windows of at most 4096 guarantee.
+// The distance from `from` to `to`, in [-2^23, 2^23). It is valid while the two are within half the
+// number space, which windows of at most 4096 guarantee.
 constexpr int32_t distance(Psn from, Psn to) {
   if (broken(Fault::psn_wraps_wrongly)) return static_cast<int32_t>(to.value() - from.value());
   return static_cast<int32_t>((to.value() - from.value()) << 8) >> 8;
 }
 constexpr bool before(Psn a, Psn b) { return distance(a, b) > 0; }
 
-// Receive sequence numbers are 32 bits with the same serial arithmetic.
+// The distance between receive sequence numbers, which are 32 bits with the same serial arithmetic.
 constexpr int32_t serial_distance(uint32_t from, uint32_t to) {
   return static_cast<int32_t>(to - from);
 }

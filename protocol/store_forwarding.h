@@ -10,7 +10,7 @@
 
 namespace hostnic {
 
-// The value of one field, loaded on its own.
+// Returns the value of one field, loaded on its own.
 template <class T>
 inline T field(const T& in_memory) {
   static_assert(sizeof(T) <= sizeof(void*) && std::is_trivially_copyable_v<T>);

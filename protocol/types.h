@@ -19,14 +19,14 @@ constexpr uint32_t raw(Qpn v) { return static_cast<uint32_t>(v); }
 constexpr uint32_t raw(MemoryKey v) { return static_cast<uint32_t>(v); }
 constexpr uint32_t raw(Ipv4Address v) { return static_cast<uint32_t>(v); }
 
-// 10.1.2.0/24 has 24. `prefix_length`: 0 to 32.
+// The mask of a network: 10.1.2.0/24 has 24. `prefix_length` is 0 to 32.
 constexpr Ipv4Address network_mask(uint32_t prefix_length) {
   return Ipv4Address{prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - prefix_length)};
 }
 constexpr bool same_network(Ipv4Address a, Ipv4Address b, uint32_t prefix_length) {
   return ((raw(a) ^ raw(b)) & raw(network_mask(prefix_length))) == 0;
 }
-// Of 127.0.0.0/8, which never leaves a host.
+// Whether an address is one of 127.0.0.0/8, which never leaves a host.
 constexpr bool is_loopback(Ipv4Address address) { return raw(address) >> 24 == 127; }
 
 // Virtual address in the memory of the process that registered it. 64 bits on the wire.

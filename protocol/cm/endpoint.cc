@@ -8,14 +8,15 @@
 namespace hostnic::cm {
 namespace {
 
-// The NIC's GUID in a REJ because of a timeout: the peer may know no other name of this side.
+// Returns the NIC's GUID for a REJ because of a timeout: the peer may know no other name of this
+// side.
 PrivateData<kRejInfoBytes> guid_info(uint64_t guid) {
   PrivateData<kRejInfoBytes> info{};
   wire::store_be64(info.data(), guid);
   return info;
 }
 
-// Only repeated messages are left to be answered.
+// Whether a connection is over, and only repeated messages are left to be answered.
 bool is_over(State state) { return state == State::kTimeWait || state == State::kDone; }
 
 }  // namespace
@@ -55,7 +56,7 @@ Endpoint::Connection* Endpoint::find(ConnectionId id) {
   return found == connections_.end() ? nullptr : &found->second;
 }
 
-// Messages of others than the peer concern nobody.
+// Finds a connection of this peer: others have no say in it.
 Endpoint::Connection* Endpoint::find_of(Ipv4Address peer, ConnectionId id) {
   Connection* connection = find(id);
   return connection != nullptr && connection->peer == peer ? connection : nullptr;
@@ -292,7 +293,7 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Req& req, T
     requests_.erase(known);  // the peer has begun anew
   }
   const auto [id, connection] = add(from, State::kReqReceived);
-  if (connection == nullptr) return;  // it will ask again
+  if (connection == nullptr) return;  // the peer will ask again
   connection->remote_id = req.local_id;
   connection->remote_qpn = req.qpn;
   connection->transaction_id = transaction_id;
@@ -328,7 +329,7 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, T
     case State::kEstablished:  // the RTU was lost
       send(*connection, connection->last);
       break;
-    case State::kTimeWait:  // the REJ was, and may not have known the peer's id
+    case State::kTimeWait:  // the REJ was lost, and may not have known the peer's id
     case State::kDone:
       if (auto* rej = std::get_if<Rej>(&connection->last)) {
         rej->remote_id = rep.local_id;
@@ -348,7 +349,7 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Rtu& rtu, TimeNs) {
 void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
   ConnectionId id = rej.remote_id;
   if (id == 0 && rej.reason == static_cast<uint16_t>(RejectReason::kTimeout)) {
-    // It has given up waiting, and never learnt this side's id.
+    // The peer has given up waiting, and never learnt this side's id.
     const auto known = requests_.find({from, rej.local_id});
     if (known != requests_.end()) id = known->second;
   }
@@ -373,8 +374,8 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
   }
 }
 
-// The peer's program takes its time. What it asks to be repeated is repeated all the same, rarely:
-// its answer may get lost.
+// Waits longer, because the peer's program takes its time. What the peer asks to be repeated is
+// repeated all the same, rarely: its answer may get lost.
 void Endpoint::take(Ipv4Address from, uint64_t, const Mra& mra, TimeNs now) {
   Connection* connection = find_of(from, mra.remote_id);
   if (connection == nullptr || mra.concerned != concerned(*connection)) return;
@@ -402,7 +403,7 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Dreq& dreq,
       notify(id, *connection, Event::kDisconnected);
       if (connection->abandoned) disconnect(id, now);
       break;
-    case State::kDreqSent:  // both at once
+    case State::kDreqSent:  // both sides disconnect at once
       send(*connection, drep);
       notify(id, *connection, Event::kDisconnected);
       enter_time_wait(id, *connection, now);

@@ -24,7 +24,7 @@
 
 namespace hostnic::cm {
 
-// This side's communication id. 0: none.
+// This side's communication id; 0: none.
 using ConnectionId = uint32_t;
 
 enum class State : uint8_t {
@@ -41,15 +41,15 @@ enum class State : uint8_t {
   kDone,      // until it is destroyed
 };
 
-// As people are shown it: "req-sent".
+// The state as people are shown it: "req-sent".
 const char* name_of(State state);
 
 struct Event {
   enum Kind : uint8_t {
     kRequest,      // Req: a new connection
-    kReply,        // Rep
+    kReply,        // Rep from the peer
     kEstablished,  // passive only
-    kRejected,     // Rej
+    kRejected,     // Rej from the peer
     kUnreachable,  // no answer
     kDisconnected,
     kTimeWaitExit,
@@ -70,16 +70,17 @@ struct Outgoing {
 class Endpoint {
  public:
   static constexpr TimeNs kFirstResendNs = 64'000'000;
-  // Exponents of the times that peers are told of: for answers of programs, and for packets.
+  // The exponents of the times that peers are told of: for answers of programs, and for packets.
   static constexpr uint32_t kResponseTimeout = 20, kAckTimeout = 19, kServiceTimeout = 24;
   static constexpr uint32_t kMaxRetries = 15;
   static constexpr TimeNs kAnswerIntervalNs = time_ns(kResponseTimeout) + 2 * time_ns(16);
   static constexpr TimeNs kGiveUpNs = (kMaxRetries + 1) * kAnswerIntervalNs;
   static constexpr TimeNs kDisconnectGiveUpNs = (kMaxRetries + 1) * time_ns(kAckTimeout);
-  // Longer than the longest pause between two repetitions.
+  // Time-wait is longer than the longest pause between two repetitions.
   static constexpr TimeNs kTimeWaitNs = 2 * time_ns(kResponseTimeout);
 
-  // Communication ids begin at `first_id`, which should differ from run to run. `guid`: the NIC's.
+  // Communication ids begin at `first_id`, which should differ from run to run. `guid` is the
+  // NIC's.
   Endpoint(uint32_t first_id, uint64_t guid, size_t max_connections)
       : next_id_(first_id), guid_(guid), max_connections_(max_connections) {}
 
@@ -89,25 +90,26 @@ class Endpoint {
   bool ready(ConnectionId id, Rtu rtu);
   bool reject(ConnectionId id, Rej rej, TimeNs now);
   bool disconnect(ConnectionId id, TimeNs now);
-  // The queue pair has received: as good as an RTU.
+  // Takes note that the queue pair has received, which is as good as an RTU.
   bool established(ConnectionId id);
   ConnectionId resolve(Ipv4Address peer, SidrReq req, TimeNs now);  // 0: too many connections
   bool answer(ConnectionId id, SidrRep rep, TimeNs now);
-  // No events of it any more. Tells the peer what it has to know.
+  // Ends a connection, of which there are no events from now on. Tells the peer what it has to
+  // know.
   void destroy(ConnectionId id, TimeNs now);
 
   // -- The network and the clock.
   void receive(Ipv4Address from, const Mad& mad, TimeNs now);
-  // Repeats and gives up what is due.
+  // Repeats, or gives up, the messages that are due.
   void advance(TimeNs now);
   TimeNs next_deadline_ns() const;  // UINT64_MAX: none
 
-  // What has come out since the last call.
+  // What has been produced since the last call.
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
 
   size_t connections() const { return connections_.size(); }
-  // kDone for an id that does not exist.
+  // The state of a connection; kDone for an id that does not exist.
   State state_of(ConnectionId id) const;
 
  private:
@@ -117,11 +119,11 @@ class Endpoint {
     bool active = false, abandoned = false, was_established = false;
     uint32_t remote_id = 0, remote_qpn = 0;
     uint64_t transaction_id = 0;
-    Message last;  // sent last: repeated, and the answer to who asks again
+    Message last;  // sent last: repeated, and the answer to a peer that asks again
     TimeNs deadline_ns = UINT64_MAX, interval_ns = 0, longest_interval_ns = 0;
     TimeNs abandon_ns = 0;
   };
-  using Remote = std::pair<Ipv4Address, uint32_t>;  // and its communication id
+  using Remote = std::pair<Ipv4Address, uint32_t>;  // the peer, and its communication id
 
   Connection* find(ConnectionId id);
   Connection* find_of(Ipv4Address peer, ConnectionId id);
@@ -153,7 +155,7 @@ class Endpoint {
   uint64_t guid_;
   size_t max_connections_;
   std::unordered_map<ConnectionId, Connection> connections_;
-  // Passive ones, by who asked: connections and datagram requests.
+  // The passive connections and datagram requests, by who asked.
   std::map<Remote, ConnectionId> requests_, sidr_requests_;
   std::set<std::pair<TimeNs, ConnectionId>> deadlines_;
   std::vector<Outgoing> outgoing_;

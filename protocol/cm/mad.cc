@@ -12,7 +12,7 @@ namespace {
 
 using namespace wire;
 
-// The common MAD header (InfiniBand 13.4.3).
+// The fields of the common MAD header (InfiniBand 13.4.3).
 constexpr uint8_t kBaseVersion = 1, kCmClass = 7, kCmClassVersion = 2, kMethodSend = 3;
 constexpr size_t kHeaderBytes = 24;
 constexpr size_t kTransactionOffset = 8, kAttributeOffset = 16;
@@ -88,7 +88,7 @@ class Writer {
 constexpr Bits whole(size_t offset, size_t bytes) {
   return {offset, bytes, 0, static_cast<uint32_t>(8 * bytes)};
 }
-// 24 bits, and the byte behind them.
+// A field of 24 bits, whose integer has the byte behind it, too.
 constexpr Bits upper24(size_t offset) { return {offset, 4, 8, 24}; }
 constexpr Bits part(size_t offset, uint32_t shift, uint32_t bits) {
   return {offset, 1, shift, bits};
@@ -164,7 +164,7 @@ void walk_rep(const Io& io, M& m) {
   io.bytes(36, m.private_data);
 }
 
-// RTU and DREP.
+// The layout of RTU and DREP.
 template <typename Io, typename M>
 void walk_plain(const Io& io, M& m) {
   walk_ids(io, m);
@@ -273,7 +273,7 @@ std::optional<Message> empty_message(uint16_t attribute) {
   }
 }
 
-// Message's alternatives are in the order of their attributes.
+// The attribute of a message: the alternatives of Message are in the order of their attributes.
 uint16_t attribute_of(const Message& message) {
   return static_cast<uint16_t>(kAttributeReq + message.index());
 }
@@ -315,7 +315,8 @@ std::optional<Ipv4Address> ip_of(const Gid& gid) {
   return ip;
 }
 
-// Byte 0: version 0 of the format. Byte 1: IP version, and 4 reserved bits.
+// Makes the header: byte 0 is version 0 of the format. Byte 1 is the IP version, and 4 reserved
+// bits.
 IpHeader make_ip_header(Ipv4Address source, uint16_t source_port, Ipv4Address destination) {
   IpHeader header{.ip_version = 4, .source_port = source_port};
   store_be32(&header.source[12], raw(source));

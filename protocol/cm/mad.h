@@ -17,7 +17,7 @@
 namespace hostnic::cm {
 
 inline constexpr size_t kMadBytes = 256;
-// The queue pair that management datagrams go to and come from, and the Q_Key that they carry.
+// The queue pair that management datagrams go to and come from, and the Q_Key that they have.
 inline constexpr uint32_t kManagementQpn = 1;
 inline constexpr uint32_t kManagementQkey = 0x80010000;
 
@@ -38,12 +38,12 @@ inline constexpr size_t kSidrReqPrivateBytes = 216;
 inline constexpr size_t kSidrRepPrivateBytes = 136;
 inline constexpr size_t kSidrRepInfoBytes = 72;
 
-// IPv4-mapped, as RoCEv2 names its ends.
+// The IPv4-mapped GID, by which RoCEv2 names its ends.
 Gid gid_of(Ipv4Address ip);
-// Nothing for a GID that is no IPv4 address.
+// The address of a GID; nothing if it is no IPv4 address.
 std::optional<Ipv4Address> ip_of(const Gid& gid);
 
-// Times of the protocol: 4.096 us * 2^exponent, exponent of 5 bits.
+// The protocol's times: 4.096 us * 2^exponent, exponent of 5 bits.
 constexpr TimeNs time_ns(uint32_t exponent) { return TimeNs{4096} << (exponent & 31); }
 
 enum class RejectReason : uint16_t {
@@ -56,7 +56,7 @@ enum class RejectReason : uint16_t {
   kConsumerDefined = 28,
 };
 
-// Which message an MRA or REJ is about.
+// The message that an MRA or REJ is about.
 enum class Concerned : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
 // One of the two paths in a REQ.
@@ -186,9 +186,10 @@ struct Mad {
   bool operator==(const Mad&) const = default;
 };
 
-// Nothing for other classes, methods and attributes. Fields that mean nothing are not looked at.
+// Parses a datagram; nothing for other classes, methods and attributes. Fields that mean nothing
+// are not looked at.
 std::optional<Mad> parse(std::span<const std::byte, kMadBytes> bytes);
-// Reserved fields are 0. Values that have more bits than their field are cut.
+// Builds a datagram, with reserved fields 0. Values that have more bits than their field are cut.
 MadBytes build(const Mad& mad);
 
 // ---- the IP addressing of RDMA connections: the first bytes of a REQ's and SIDR_REQ's private
@@ -199,17 +200,18 @@ inline constexpr size_t kIpHeaderBytes = 36;
 struct IpHeader {
   uint8_t ip_version = 4;
   uint16_t source_port = 0;
-  // 16 bytes each; an IPv4 address is the last four of them, the others are 0.
+  // The ends, 16 bytes each; an IPv4 address is the last four of them, the others are 0.
   Gid source{}, destination{};
   bool operator==(const IpHeader&) const = default;
 };
 
 IpHeader make_ip_header(Ipv4Address source, uint16_t source_port, Ipv4Address destination);
-// Nothing for a version that is not known.
+// Parses the header; nothing for a version that is not known.
 std::optional<IpHeader> parse_ip_header(std::span<const std::byte, kIpHeaderBytes> bytes);
 void emit(const IpHeader& header, std::span<std::byte, kIpHeaderBytes> out);
 
-// 0x0000000001PPxxxx: PP is the second byte of the port space (0x06 TCP, 0x11 UDP), xxxx the port.
+// The service id 0x0000000001PPxxxx: PP is the second byte of the port space (0x06 TCP, 0x11 UDP),
+// xxxx the port.
 constexpr uint64_t service_id(uint16_t port_space, uint16_t port) {
   return uint64_t{port_space} << 16 | port;
 }

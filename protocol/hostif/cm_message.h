@@ -17,14 +17,15 @@ namespace hostnic {
 inline constexpr uint32_t kMaxCmBytes = 4096;
 
 struct OpenCmRequest {
-  uint64_t visible_devices;  // bit k: device k
+  uint64_t visible_devices;  // bit k: device k is visible
 };
 
 struct OpenCmReply {
   uint64_t file;  // names the file for MIGRATE_ID
 };
 
-// Beside the commands of rdma_user_cm.h: the datagram was taken although no event is wanted.
+// An answer beside those to the commands of rdma_user_cm.h: the datagram was taken although no
+// event is wanted.
 inline constexpr uint32_t kCmTokenTaken = 0x10000;
 
 struct CmCommand {
@@ -35,7 +36,7 @@ struct CmCommand {
 
 struct CmAnswer {
   int32_t error;         // errno value
-  uint32_t token_stale;  // 1: there is no event any more: take the datagram away
+  uint32_t token_stale;  // 1: there is no event any more: the datagram must be taken away
 };
 
 }  // namespace hostnic

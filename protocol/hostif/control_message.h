@@ -65,7 +65,7 @@ struct DeviceInfo {
   uint32_t policy;  // wire::Policy
   uint32_t congestion_allowance_us;
   uint32_t relaxed_ordering;  // 1: READs may overtake each other (docs/transport.md rule 18)
-  uint32_t lid;               // of the port; 0: none, as RoCE ports have it
+  uint32_t lid;               // LID of the port; 0: none, as RoCE ports have it
   uint32_t max_qps;
   uint32_t max_mrs;
   uint32_t atomic_on_host;  // 1: every MR is mapped, atomics are coherent with the CPU's
@@ -94,25 +94,25 @@ struct RegisterMrRequest {
   uint64_t iova;    // address that lkey/rkey users name; va unless ibv_reg_mr_iova
   uint32_t access;  // AccessFlag
   uint32_t pd;
-  uint32_t region_count;  // 0: of a length of 0
-  uint32_t replaced_key;  // the client's region whose key it takes and whose place, or 0
+  uint32_t region_count;  // 0: the region has a length of 0
+  uint32_t replaced_key;  // the client's region whose key and place the new one takes, or 0
 };
 
 struct RegisterMrReply {
   uint32_t lkey;
   uint32_t rkey;
-  uint64_t bytes_mapped;  // reached by memcpy
-  uint64_t bytes_mem_fd;  // reached by system call
+  uint64_t bytes_mapped;  // bytes reached by memcpy
+  uint64_t bytes_mem_fd;  // bytes reached by system call
 };
 
 struct DeregisterMrRequest {
   uint32_t lkey;
 };
 
-// What the client had mapped at [va, va + length) is gone. Its regions keep their keys; what they
-// reached there through the mem fd counts from now on as memory that is no longer there. Not
-// on-demand regions, which promise to follow, and not mapped memory, whose pages are still the old
-// ones.
+// Says that what the client had mapped at [va, va + length) is gone. Its regions keep their keys;
+// what they reached there through the mem fd counts from now on as memory that is no longer there.
+// This does not concern on-demand regions, which promise to follow, and mapped memory, whose pages
+// are still the old ones.
 struct RevokeMemoryRequest {
   uint64_t va;
   uint64_t length_bytes;

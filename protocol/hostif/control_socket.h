@@ -19,7 +19,7 @@ namespace hostnic {
 // Where hostnicd listens and where its clients look: $HOSTNIC_SOCKET, else
 // $XDG_RUNTIME_DIR/hostnic/hostnicd.sock, else /run/hostnic/hostnicd.sock.
 std::string default_socket_path();
-// Nullopt: longer than an address can be.
+// The address of a socket; nullopt: the path is longer than an address can be.
 std::optional<sockaddr_un> socket_address(const std::string& path);
 
 // ---- hostnicd's end
@@ -32,9 +32,10 @@ struct ControlDatagram {
 };
 
 enum class ReceiveResult { kOk, kAgain, kClosed };
-// `flags`: MSG_DONTWAIT or 0.
+// Receives one datagram; `flags` is MSG_DONTWAIT or 0.
 ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out);
-// False when the peer is gone, or (MSG_DONTWAIT) doesn't read. At most kMaxControlFds descriptors.
+// Sends an answer; returns false when the peer is gone, or (MSG_DONTWAIT) doesn't read. It may have
+// at most kMaxControlFds descriptors.
 bool send_reply(int fd, int flags, ControlReply reply, std::span<const std::byte> payload = {},
                 std::span<const int> fds = {});
 
@@ -46,10 +47,11 @@ struct ReceivedReply {
   std::vector<UniqueFd> fds;
 };
 
-// False, and errno: not sent. At most kMaxControlFds descriptors.
+// Sends a request; returns false, with errno set, if it was not sent. It may have at most
+// kMaxControlFds descriptors.
 bool send_request(int fd, ControlKind kind, std::span<const std::byte> payload,
                   std::span<const int> fds = {});
-// Waits. Nullopt: hostnicd has closed the connection.
+// Waits for a reply. Returns nullopt if hostnicd has closed the connection.
 std::optional<ReceivedReply> receive_reply(int fd);
 
 }  // namespace hostnic

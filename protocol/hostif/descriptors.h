@@ -23,10 +23,11 @@ enum class SendOp : uint8_t {
   kRead,
   kCompareSwap,
   kFetchAdd,
-  // No packet of its own: receives were posted to a QP whose status says credit_watched.
+  // kCreditNotify has no packet of its own: receives were posted to a QP whose status says
+  // credit_watched.
   kCreditNotify,
   kSendInv,
-  // Work requests that are commands to the NIC: never in a ring.
+  // The following are work requests that are commands to the NIC, never in a ring.
   kBindWindow,
   kLocalInvalidate,
 };
@@ -34,27 +35,27 @@ enum class SendOp : uint8_t {
 enum SendFlag : uint8_t {
   kSendCont = 1,         // the chunk does not start its message
   kSendMore = 2,         // the chunk does not end its message
-  kSendAckRequest = 4,   // on the chunk's last packet
-  kSendSolicited = 8,    // on the message's last packet
+  kSendAckRequest = 4,   // the chunk's last packet asks for an ACK
+  kSendSolicited = 8,    // the message's last packet is solicited
   kSendInline = 16,      // payload follows in continuation elements instead of SGEs
-  kSendRetransmit = 32,  // counted; its PSNs were handed over before
+  kSendRetransmit = 32,  // the packets are counted as resends; their PSNs were handed over before
 };
 
-// One chunk: at most kMaxChunkBytes of one work request, PSNs contiguous from `psn`. A READ or
-// atomic chunk is one pull. Elements 1..extra_elements follow in the ring, enqueued in the same
-// bulk: SGEs 1.. (four an element) or inline bytes.
+// A descriptor is one chunk: at most kMaxChunkBytes of one work request, PSNs contiguous from
+// `psn`. A READ or atomic chunk is one pull. Elements 1..extra_elements follow in the ring,
+// enqueued in the same bulk: SGEs 1.. (four an element) or inline bytes.
 struct SendDescriptor {
   SendOp op;
   uint8_t flags;    // SendFlag
   uint8_t attempt;  // 2 bits
   uint8_t extra_elements;
   uint32_t qpn;
-  uint32_t psn;           // of the first packet
-  uint32_t length_bytes;  // of the chunk; READ: of this pull
+  uint32_t psn;           // PSN of the first packet
+  uint32_t length_bytes;  // length of the chunk; READ: of this pull
   uint64_t va;   // WRITE: remote address of the chunk; SEND: offset in the message; READ, atomic:
                  // remote address of the whole
   uint32_t key;  // rkey; SEND: receive SN; UD: Q_Key
-  uint32_t message_bytes;  // SEND: whole message; READ: whole READ
+  uint32_t message_bytes;  // SEND: length of the whole message; READ: of the whole READ
   union {
     uint32_t imm_data;        // SEND_INV: the key to invalidate
     uint32_t keep_until_psn;  // READ, atomic: when `epoch` is new, response PSNs from here on are
@@ -81,7 +82,7 @@ struct SendDescriptor {
       uint64_t swap_or_add;
       uint64_t compare;
     } atomic;
-    uint32_t read_offset_bytes;  // READ: of this pull inside the READ
+    uint32_t read_offset_bytes;  // READ: offset of this pull inside the READ
   };
 };
 static_assert(sizeof(SendDescriptor) == 64 && std::is_trivially_copyable_v<SendDescriptor>);
@@ -108,7 +109,7 @@ enum class CommandKind : uint32_t {
   kDetachGroup,
 };
 
-// The verbs' values.
+// The types of queue pairs, with the verbs' values.
 enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
 
 enum class WindowType : uint32_t { k1 = 1, k2 = 2 };
@@ -116,7 +117,7 @@ enum class WindowType : uint32_t { k1 = 1, k2 = 2 };
 // QP states in the verbs' order, so that the ABI layer can cast.
 enum class QpState : uint32_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 
-enum AccessFlag : uint32_t {  // the verbs' values
+enum AccessFlag : uint32_t {  // with the verbs' values
   kAccessLocalWrite = 1,
   kAccessRemoteWrite = 2,
   kAccessRemoteRead = 4,
@@ -138,7 +139,8 @@ struct CreateQpCommand {
   uint16_t recv_max_sge;
   uint16_t read_destination_entries;
   QpType type;
-  uint32_t recv_pd;  // of the memory that receives name: the QP's, or the shared receive queue's
+  uint32_t recv_pd;  // protection domain of the memory that receives name: the QP's, or the shared
+                     // receive queue's
 };
 
 struct ModifyQpCommand {
@@ -163,8 +165,9 @@ struct DestroyQpCommand {
   uint32_t qpn;
 };
 
-// Memory windows. Key: 1 | index, 12 bits | tag, 19 bits. The NIC makes the first one; a bind says
-// what it is from then on: another tag for type 1, another low byte (the program's) for type 2.
+// Keys of memory windows: 1 | index, 12 bits | tag, 19 bits. The NIC makes the first key of a
+// window; a bind says what the key is from then on: another tag for type 1, another low byte (the
+// program's) for type 2.
 inline constexpr uint32_t kWindowKeyBit = 1u << 31;
 inline constexpr uint32_t kWindowTagBits = 19;
 inline constexpr uint32_t kWindowTagMask = (1u << kWindowTagBits) - 1;
@@ -177,13 +180,14 @@ struct CreateWindowCommand {
 };
 
 struct DestroyWindowCommand {
-  uint32_t key;  // any that it ever had
+  uint32_t key;  // any key that the window ever had
 };
 
-// The binding that was ends. Length 0, type 1 only: and that is all.
+// Binds a window, which ends the binding that it had. A length of 0, for type 1 only, just ends
+// that.
 struct BindWindowCommand {
   uint32_t qpn;
-  uint32_t key;  // from now on
+  uint32_t key;  // the key from now on
   uint32_t mr_key;
   uint32_t access;  // AccessFlag
   uint64_t va;      // in the region's addresses
@@ -195,12 +199,12 @@ struct InvalidateWindowCommand {
   uint32_t key;
 };
 
-// Multicast groups: so many in a NIC, and so many of its queue pairs in each. Every member costs a
+// The most multicast groups in a NIC, and the most of its queue pairs in each. Every member costs a
 // copy of every packet, made by the lcore that serves all others meanwhile.
 inline constexpr uint32_t kMaxGroups = 256;
 inline constexpr uint32_t kMaxGroupMembers = 64;
 
-// A datagram queue pair becomes a member of a group (which it may be already), or is none any more.
+// Makes a datagram queue pair a member of a group (which it may be already), or takes it out.
 struct GroupCommand {
   uint32_t qpn;
   uint32_t group_ip;
@@ -235,9 +239,9 @@ static_assert(sizeof(CommandResponse) == 64);
 // ---- meta ring
 // -----------------------------------------------------------------------------------------------------
 
-// "Look at this QP's status." At most one per QP is in the ring; what changed is in the status
-// (docs/transport.md rule 21). 16 bytes and not 64: with the state in QpStatus there is nothing
-// else to say, and four reports share a cache line.
+// A report says "look at this QP's status." At most one per QP is in the ring; what changed is in
+// the status (docs/transport.md rule 21, state in the QpStatus). It has 16 bytes and not 64: with
+// the state in QpStatus there is nothing else to say, and four reports share a cache line.
 struct MetaReport {
   uint32_t status_index;
   uint32_t qpn;

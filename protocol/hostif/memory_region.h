@@ -29,7 +29,7 @@ static_assert(sizeof(MemoryRegion) == 32 && std::is_trivially_copyable_v<MemoryR
 // space. tmpfs takes any size; the file is sparse.
 inline constexpr uint64_t kMirrorBytes = uint64_t{1} << 48;
 
-// True when `regions` covers [va, va + length_bytes) exactly, in order, without empty regions or
+// Whether `regions` covers [va, va + length_bytes) exactly, in order, without empty regions or
 // wrap-around.
 constexpr bool covers_exactly(std::span<const MemoryRegion> regions, uint64_t va,
                               uint64_t length_bytes) {

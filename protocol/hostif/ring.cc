@@ -14,8 +14,8 @@ int RingEnd::init(std::byte* elements, uint32_t entries, uint32_t element_bytes,
                   RingIndices* indices) {
   if (entries < 2 || (entries & (entries - 1)) != 0) return EINVAL;
   if (reinterpret_cast<uintptr_t>(elements) % 64 != 0) return EINVAL;
-  // rte_ring_init() lives in librte_ring, which the preloaded library must not depend on; the few
-  // fields that the single-producer single-consumer inline functions read are set here.
+  // The few fields that the single-producer single-consumer inline functions read are set here,
+  // because rte_ring_init() lives in librte_ring, which the preloaded library must not depend on.
   ring_.flags = RING_F_SP_ENQ | RING_F_SC_DEQ;
   ring_.prod.sync_type = RTE_RING_SYNC_ST;
   ring_.cons.sync_type = RTE_RING_SYNC_ST;
@@ -47,7 +47,7 @@ bool RingEnd::enqueue_bulk(const void* elements, uint32_t count) {
 
 uint32_t RingEnd::free_count() {
   const uint32_t consumed = indices_->consumer.load(std::memory_order_acquire);
-  // A position outside [what we last saw, what we produced] is a lie; keeping the old one only
+  // A position outside [what we last saw, what we produced] can't be true; keeping the old one only
   // makes the ring look full.
   if (consumed - ring_.cons.tail <= ring_.prod.head - ring_.cons.tail) ring_.cons.tail = consumed;
   return ring_.capacity - (ring_.prod.head - ring_.cons.tail);

@@ -30,21 +30,22 @@
 
 namespace hostnic {
 
-// One side of one ring. Not thread-safe: each side serialises its own calls, but for empty().
+// One side of one ring. It is not thread-safe: each side serialises its own calls, except for
+// empty().
 class RingEnd {
  public:
   RingEnd() = default;
   RingEnd(const RingEnd&) = delete;
   RingEnd& operator=(const RingEnd&) = delete;
 
-  // `entries` is a power of two (capacity is entries - 1), and `elements` on a cache line. Returns
-  // 0 or EINVAL. The memory is the caller's. Once.
+  // Makes this an end of a ring: `entries` is a power of two (capacity is entries - 1), and
+  // `elements` on a cache line. Returns 0 or EINVAL. The memory is the caller's. Called once.
   int init(std::byte* elements, uint32_t entries, uint32_t element_bytes, RingIndices* indices);
 
-  // Producer: writes all of `count` elements or none. False when there is no room.
+  // Producer: writes all of `count` elements or none. Returns false when there is no room.
   bool enqueue_bulk(const void* elements, uint32_t count);
-  // One of the ring's elements, which write(element) fills in, in place (store_forwarding.h); it
-  // holds something old. False when there is no room.
+  // Producer: enqueues one element, which write(element) fills in, in place (store_forwarding.h);
+  // it has something old in it. Returns false when there is no room.
   template <class Element, class Write>
   bool enqueue(Write&& write) {
     assert(sizeof(Element) == element_bytes_);
@@ -58,40 +59,42 @@ class RingEnd {
     return true;
   }
   uint32_t free_count();
-  // The same question for so many; looks where the consumer is only if it must.
+  // Whether there is room for `count` elements; looks where the consumer is only if it must.
   bool has_room(uint32_t count) {
     return ring_.capacity - (ring_.prod.head - ring_.cons.tail) >= count || free_count() >= count;
   }
-  // Consumer: up to `max` elements. Returns how many, or -1 when the peer's position is impossible.
+  // Consumer: takes up to `max` elements. Returns how many, or -1 when the peer's position is
+  // impossible.
   int dequeue_burst(void* out, uint32_t max);
-  // Consumer: asks the cache for what dequeue_burst() would take now, which the producer's core has
-  // in its own.
+  // Consumer: prefetches what dequeue_burst() would take now, which the producer's core has in its
+  // cache.
   void prefetch(uint32_t max) const;
-  // Consumer, any thread: whether something is there, or was when it was taken just now.
+  // Whether the ring is empty, for the consumer and any other thread; an element that is just being
+  // taken may still count.
   bool empty() const {
     return indices_->producer.load(std::memory_order_acquire) ==
            taken_.load(std::memory_order_relaxed);
   }
-  // Consumer: where the producer stands now, and whether all before such a position has been taken,
-  // but for the `waiting` elements taken last.
+  // Consumer: produced() is where the producer stands now; taken_until() says whether all before
+  // such a position has been taken, except for the `waiting` elements taken last.
   uint32_t produced() const { return indices_->producer.load(std::memory_order_acquire); }
   bool taken_until(uint32_t position, uint32_t waiting = 0) const {
     return static_cast<int32_t>(ring_.cons.head - waiting - position) >= 0;
   }
-  // Producer: up to where the peer says that it has consumed, and whether that is all that was
-  // enqueued.
+  // Producer: consumed() is how far the peer says that it has consumed; drained() says whether that
+  // is all that was enqueued.
   uint32_t consumed() const { return indices_->consumer.load(std::memory_order_acquire); }
   bool drained() const { return consumed() == ring_.prod.tail; }
 
  private:
-  // Where the element really lies that would lie there if all followed the header.
+  // The real address of the element that would lie at `behind_header` if all followed the header.
   std::byte* shared(void* behind_header) const {
     return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(behind_header) + shift_);
   }
 
   rte_ring ring_{};
   uintptr_t shift_ = 0;
-  // The private consumer position once more, for threads that only look.
+  // A copy of the private consumer position, for threads that only look.
   std::atomic<uint32_t> taken_{0};
   RingIndices* indices_ = nullptr;
   uint32_t element_bytes_ = 0;

@@ -36,14 +36,14 @@
 namespace hostnic {
 
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
-// Raised with every incompatible change of this folder. Both sides refuse another version and name
-// both.
+// The version is raised with every incompatible change of this folder. Both sides refuse another
+// version and name both.
 inline constexpr uint32_t kHostAbiVersion = 15;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
 inline constexpr uint32_t kInitialWindow =
-    128;  // assumed until the first ACK (docs/transport.md rule 27)
+    128;  // window assumed until the first ACK (docs/transport.md rule 27)
 inline constexpr uint32_t kMaxSge = 16;
 inline constexpr uint32_t kMaxInlineBytes = 512;
 inline constexpr uint32_t kMaxChunkBytes = 256 * 1024;  // per send descriptor and per READ pull
@@ -62,8 +62,8 @@ struct Sge {
 };
 static_assert(sizeof(Sge) == 16);
 
-// Producer and consumer positions of one ring; each on its own cache line. See ring.h for who
-// stores what.
+// The producer's and the consumer's position of one ring; each on its own cache line. See ring.h
+// for who stores what.
 struct RingIndices {
   alignas(64) std::atomic<uint32_t> producer;
   alignas(64) std::atomic<uint32_t> consumer;
@@ -79,7 +79,7 @@ enum RingId : uint32_t {
 };
 
 // Keeps the NIC's transfers through the mem fd apart from changes of the client's mappings, so that
-// no byte lands where other memory has taken the place of a region's. Each side stores its own
+// no byte is written where other memory has taken the place of a region's. Each side stores its own
 // word, fences fully, and looks at the other's: the driver closes the gate and then waits until no
 // transfer is under way; the NIC, which never waits, does the transfer another time where it finds
 // the gate closed.
@@ -91,16 +91,16 @@ struct MemoryGate {
 struct SegmentHeader {
   uint64_t magic;
   uint32_t abi_version;
-  uint32_t max_qps;        // statuses
+  uint32_t max_qps;        // number of statuses
   uint64_t segment_bytes;  // without the arena, which begins there
   uint64_t ring_offset[kRingCount];
   uint64_t statuses_offset;
   uint64_t arena_offset;
   uint64_t arena_bytes;
 
-  // Written by the driver.
-  // Until when (CLOCK_MONOTONIC) a polling program is expected to look again: a little after each
-  // ibv_poll_cq, much later while it has yielded its core (rule 34).
+  // The words from here on are written by the driver. polling_until_ns says until when
+  // (CLOCK_MONOTONIC) a polling program is expected to look again: a little after each ibv_poll_cq,
+  // much later while it has yielded its core (rule 34, wake-ups).
   alignas(64) std::atomic<uint64_t> polling_until_ns;
   std::atomic<uint32_t> armed_cqs;        // completion queues waiting for an event
   std::atomic<uint32_t> driver_sleeping;  // the service thread is in, or about to enter, futex
@@ -108,7 +108,7 @@ struct SegmentHeader {
   std::atomic<uint32_t> poller_naps;  // futex word: 1: a polling thread waits for reports here; the
                                       // NIC takes that back when it wakes it
   std::atomic<uint32_t> program_cpu;  // where work was last handed over: processor + 1; 0: nowhere
-  // Written by the NIC.
+  // The words from here on are written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
   std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason
   std::atomic<uint32_t> port_down;                // no link, or the NICs were stopped at the prompt
@@ -125,10 +125,12 @@ struct DoorbellPage {
   alignas(64) std::atomic<uint32_t> lcore_sleeping;
   std::atomic<uint32_t> shares_fences;  // 1: between that flag and its look at the rings the lcore
                                         // fences clients too (shared_fence.h). Set once
-  std::atomic<uint32_t> busy_cpu;       // number of the processor + 1; 0: not busy, or not known
-  std::atomic<uint32_t> crowded;        // busy, and others take more than a tenth of its time
-  std::atomic<uint32_t> serves_ethernet;  // 1: its packets are work for the kernel, and for another
-                                          // hostnicd that may be on this machine. Set once
+  std::atomic<uint32_t> busy_cpu;       // number of the processor + 1; 0: the lcore is not busy, or
+                                        // the processor not known
+  std::atomic<uint32_t> crowded;        // the lcore is busy, and others take more than a tenth of
+                                        // its time
+  std::atomic<uint32_t> serves_ethernet;  // 1: the lcore's packets are work for the kernel, and for
+                                          // another hostnicd that may be on this machine. Set once
 };
 
 // ---- QP status
@@ -149,10 +151,11 @@ enum QpEvent : uint32_t {
   kEventRecvError = 1u << 3,        // a receive completed in error (its completion is in the ring)
 };
 
-// Bits of QpStatus::nak: kind << 8 | code as in AETH; 0 is none.
+// A value of QpStatus::nak: kind << 8 | code as in AETH; 0 is none.
 constexpr uint32_t make_nak(uint32_t kind, uint32_t code) { return kind << 8 | code; }
 
-// Its lines travel between the two cores with each message: what every ACK changes is in the first.
+// The state of one QP, as each side tells it the other. Its lines travel between the two cores with
+// each message: what every ACK changes is in the first.
 struct QpStatus {
   // --- NIC part. Words between two increments of `sequence` are consistent (odd: being written),
   // but for those that are atomic.
@@ -161,13 +164,13 @@ struct QpStatus {
                                 // before it reads the status
   std::atomic<uint32_t> transmitted_psn;  // next request PSN that was never transmitted
   std::atomic<uint32_t> recv_completed;   // receive completions written, absolute
-  uint32_t una_psn;                       // requests acknowledged: all before it
+  uint32_t una_psn;                       // every PSN before it has been acknowledged
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit
   uint32_t has_credit;
-  uint32_t nak;        // make_nak; stays until una_psn passes nak_psn
-  uint32_t ack_count;  // ACKs received (any progress or not: the peer lives)
-  uint32_t rtt_ns;     // latest sample
+  uint32_t nak;        // from make_nak(); stays until una_psn passes nak_psn
+  uint32_t ack_count;  // ACKs received (with progress or not: the peer lives)
+  uint32_t rtt_ns;     // latest sample of the round trip time
   uint32_t rtt_count;
   uint32_t echo_psn;  // echo of the newest ACK: which packet, which attempt
   uint32_t echo_attempt;
@@ -178,29 +181,30 @@ struct QpStatus {
   uint32_t nak_count;  // counts NAKs, so that the same one twice is seen
   uint32_t mark_count;
   uint32_t spurious_count;    // resends that the peer reported as duplicates
-  uint32_t response_una_psn;  // READ and atomic responses placed: all before it
+  uint32_t response_una_psn;  // every response PSN before it has been placed (READs and atomics)
   uint32_t local_error;       // LocalError, about work at local_error_psn
   uint32_t local_error_psn;
   uint32_t
       response_error;  // LocalError when placing a response; READ number in response_error_read
   uint32_t response_error_read;
   uint32_t events;               // QpEvent bits, accumulated
-  uint32_t response_epoch;       // of response_bitmap; bits of another epoch say nothing
-  uint32_t responses_ahead;      // bits set in response_bitmap
+  uint32_t response_epoch;       // epoch of response_bitmap; bits of another epoch say nothing
+  uint32_t responses_ahead;      // number of bits set in response_bitmap
   uint32_t response_mark_count;  // times our own receive side was backed up, or the network said so
   std::atomic<uint32_t> credit_watched;  // the peer waits for receives; a post must ring the
                                          // doorbell
   std::atomic<uint32_t> recv_bound;      // receives taken from the shared receive queue, absolute;
                                          // which they are, the ring of names says
   uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond una_psn
-  uint64_t response_bitmap[kBitmapWords];  // the same for responses
+  uint64_t response_bitmap[kBitmapWords];  // bit psn % kWindowLimit: response placed beyond
+                                           // response_una_psn
 
   // --- Driver part.
   // Receives posted, absolute (credit). With a shared receive queue: how far the names of receives
   // may be written, which is their ring's length beyond what the driver has read.
   alignas(64) std::atomic<uint32_t> recv_posted;
-  // Requests that the driver knows to be acknowledged: all before it. Their memory may be
-  // deregistered, so a repetition of them that still waits in a ring and finds none is no error.
+  // The driver knows that every PSN before this is acknowledged. The memory of those requests may
+  // be deregistered, so a repetition of them that still waits in a ring and finds none is no error.
   std::atomic<uint32_t> acknowledged_psn;
 };
 static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
@@ -209,8 +213,8 @@ static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
 // ---- arena objects
 // -------------------------------------------------------------------------------------------------
 
-// Receive queue slot, at index SN % entries; in a shared queue wherever the driver has room. Stride
-// is recv_slot_bytes(max_sge).
+// A slot of a receive queue, at index SN % entries; in a shared queue wherever the driver has room.
+// The stride is recv_slot_bytes(max_sge).
 struct RecvSlot {
   uint32_t sn;  // shared queue: the slot's own index
   uint32_t sge_count;
@@ -228,9 +232,9 @@ enum RecvFlag : uint32_t {
   kRecvHasGrh = 8,   // UD: 40 bytes of the receive are the network header's place
 };
 
-// Receive completion, valid once QpStatus::recv_completed passed SN: at index SN % entries; with a
-// shared receive queue at the index of the slot that the message took, so that queue pairs need no
-// room of their own for as many as the queue may hold.
+// A receive completion, valid once QpStatus::recv_completed passed SN: at index SN % entries; with
+// a shared receive queue at the index of the slot that the message took, so that queue pairs need
+// no room of their own for as many as the queue may have.
 struct RecvCompletion {
   uint32_t sn;
   uint32_t status;  // RecvStatus
@@ -246,14 +250,14 @@ static_assert(sizeof(RecvCompletion) == 32);
 // which they were posted. All QPs that use it are one NIC's and served by one lcore, which takes
 // from the queue; the slots come back in any order, as messages complete. The index queue follows
 // the header: uint32_t, position % entries; then the slots' completions. Each of the queue pairs
-// has a ring of names, at index SN % entries: uint32_t, which slot its receive SN is; valid once
-// QpStatus::recv_bound passed SN.
+// has a ring of names, at index SN % entries: uint32_t, the slot that its receive SN took; valid
+// once QpStatus::recv_bound passed SN.
 struct SrqHeader {
-  // Written by the driver.
-  alignas(64) std::atomic<uint32_t> posted;  // absolute
+  // The words from here on are written by the driver.
+  alignas(64) std::atomic<uint32_t> posted;  // number posted, absolute
   std::atomic<uint32_t> limit;  // armed: report when fewer than that are left; 0: not armed
-  // Written by the NIC.
-  alignas(64) std::atomic<uint32_t> taken;  // absolute
+  // The word from here on is written by the NIC.
+  alignas(64) std::atomic<uint32_t> taken;  // number taken, absolute
 };
 constexpr uint64_t srq_completions_offset(uint32_t entries) {
   return (sizeof(SrqHeader) + sizeof(uint32_t) * uint64_t{entries} + 63) / 64 * 64;
@@ -261,11 +265,12 @@ constexpr uint64_t srq_completions_offset(uint32_t entries) {
 constexpr uint64_t srq_bytes(uint32_t entries) {
   return srq_completions_offset(entries) + sizeof(RecvCompletion) * uint64_t{entries};
 }
-// What every UD receive starts with: 20 bytes that nobody defines (zeros here), then the IPv4
+// The bytes that every UD receive starts with: 20 that nobody defines (zeros here), then the IPv4
 // header (InfiniBand annex A17.4.5.2).
 inline constexpr uint32_t kGrhBytes = 40;
 
-// Where a READ's or atomic's response lands, at index read_number % read_destination_entries.
+// The read destination: where the response of a READ or atomic is placed, at index read_number %
+// read_destination_entries.
 struct ReadDestination {
   uint32_t read_number;
   uint32_t length_bytes;
@@ -277,18 +282,21 @@ static_assert(sizeof(ReadDestination) == 16 + 16 * kMaxSge);
 
 // ---- limits, and the arena that they need
 
-inline constexpr uint32_t kMaxQueueEntries = 16384;  // of a receive queue, shared or a QP's own
-inline constexpr uint32_t kMaxSharedQueues = 16384;  // of a context
+inline constexpr uint32_t kMaxQueueEntries = 16384;  // most entries of a receive queue, shared or a
+                                                     // QP's own
+inline constexpr uint32_t kMaxSharedQueues = 16384;  // most shared receive queues of a context
 inline constexpr uint32_t kReadDestinationEntries =
-    16;  // of a QP: READs and atomics outstanding (max_qp_rd_atom)
+    16;  // most READs and atomics that a QP has outstanding (max_qp_rd_atom)
 
-// As much as a context can ever use: all QPs and shared receive queues with the deepest queues.
+// The most arena bytes that a context can ever use: all QPs and shared receive queues with the
+// deepest queues.
 constexpr uint64_t arena_bytes_for(uint32_t max_qps) {
   constexpr uint64_t kSlotsBytes = uint64_t{kMaxQueueEntries} * recv_slot_bytes(kMaxSge);
   constexpr uint64_t kQpBytes = kSlotsBytes + kMaxQueueEntries * sizeof(RecvCompletion) +
                                 kReadDestinationEntries * sizeof(ReadDestination);
   constexpr uint64_t kSrqBytes = kSlotsBytes + srq_bytes(kMaxQueueEntries);
-  // A block more of each kind: none lies across the end of what is always mapped.
+  // There is room for one block more of each kind, because none lies across the end of what is
+  // always mapped.
   return (max_qps + 1) * kQpBytes + (kMaxSharedQueues + 1) * kSrqBytes;
 }
 

@@ -16,7 +16,7 @@ constexpr uint64_t kNearArenaBytes = uint64_t{1} << 30;
 
 void keep_to_this_process(void* at, uint64_t bytes) {
   madvise(at, bytes, MADV_DONTFORK);
-  // Writing a core would allocate every page of a sparse file.
+  // The mapping is left out of cores: to write one would allocate every page of a sparse file.
   madvise(at, bytes, MADV_DONTDUMP);
 }
 
@@ -24,7 +24,8 @@ void keep_to_this_process(void* at, uint64_t bytes) {
 
 int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes) {
   const uint64_t near_bytes = std::min(arena_bytes, kNearArenaBytes);
-  // Huge pages want an address that is a multiple of theirs; it does no harm to others.
+  // The reservation has room to align: huge pages want an address that is a multiple of theirs; it
+  // does no harm to others.
   reservation_bytes_ = segment_bytes + near_bytes + kHugePageBytes;
   void* reservation = mmap(nullptr, reservation_bytes_, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -33,7 +34,8 @@ int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uin
   const auto start = reinterpret_cast<uintptr_t>(reservation);
   const uintptr_t aligned = (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   auto* base = static_cast<std::byte*>(reservation) + (aligned - start);
-  // Reserved, so that huge pages that are missing fail here and not at the first touch.
+  // The mapping is reserved, so that huge pages that are missing fail here and not at the first
+  // touch.
   if (mmap(base, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, segment_fd, 0) ==
       MAP_FAILED)
     return errno;
@@ -79,7 +81,8 @@ std::byte* SegmentMemory::at(uint64_t offset, uint64_t bytes) {
 }
 
 bool SegmentMemory::discard(uint64_t offset, uint64_t bytes) const {
-  // Not fallocate(): where a thread may be cancelled must not depend on who frees what.
+  // This is the system call and not fallocate(): where a thread may be cancelled must not depend on
+  // who frees what.
   return syscall(SYS_fallocate, arena_fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                  static_cast<off_t>(offset - segment_bytes_), static_cast<off_t>(bytes)) == 0;
 }

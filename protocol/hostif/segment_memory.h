@@ -22,35 +22,35 @@ class SegmentMemory {
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
-  // 0 or an errno value. `arena_fd` is used until the object goes, and stays the caller's. Neither
-  // part is inherited by children.
+  // Maps both parts; returns 0 or an errno value. `arena_fd` is used until the object goes, and
+  // stays the caller's. Neither part is inherited by children.
   int map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes);
   void unmap();
-  // In a child, where nothing of it is mapped.
+  // Forgets the mappings, in a child, where nothing of them is there.
   void abandon();
 
   std::byte* base() const { return base_; }
   uint64_t segment_bytes() const { return segment_bytes_; }
   uint64_t arena_bytes() const { return arena_bytes_; }
-  // Where the part of the arena ends that is always mapped.
+  // The end of the part of the arena that is always mapped.
   uint64_t near_end() const { return near_end_; }
 
-  // What begins at this offset. Something that does not lie before near_end() as a whole begins at
-  // it or later, and reach_far() has succeeded.
+  // The address of what begins at this offset. An object that does not lie before near_end() as a
+  // whole must begin at near_end() or later, and reach_far() must have succeeded.
   std::byte* at(uint64_t offset) const { return (offset < near_end_ ? base_ : far_base_) + offset; }
-  // Something anywhere in the arena, which the caller has checked it to be; null when address space
-  // is used up.
+  // The address of bytes anywhere in the arena, where the caller has checked them to be; null when
+  // address space is used up.
   std::byte* at(uint64_t offset, uint64_t bytes);
-  // Maps all of the arena, unless it is. False: address space is used up.
+  // Maps all of the arena, unless it is mapped. Returns false if address space is used up.
   bool reach_far();
 
-  // Gives whole pages of the arena back: they read as zeros from now on. False: the system call is
-  // refused.
+  // Gives whole pages of the arena back: they read as zeros from now on. Returns false if the
+  // system call is refused.
   bool discard(uint64_t offset, uint64_t bytes) const;
 
  private:
   std::byte* base_ = nullptr;
-  std::byte* far_base_ = nullptr;  // where offset 0 would be
+  std::byte* far_base_ = nullptr;  // address where offset 0 would be
   uint64_t segment_bytes_ = 0, arena_bytes_ = 0, near_end_ = 0;
   int arena_fd_ = -1;
   void* reservation_ = nullptr;

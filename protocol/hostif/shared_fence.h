@@ -11,16 +11,18 @@
 namespace hostnic {
 
 // Asks the kernel to have the threads of this process fenced by others: fence_processes() of any
-// process, fence_own_threads() of this one. Any thread; asks once, also for children forked later.
-// False: the kernel does not know how or a filter forbids it; then nobody may rely on it.
+// process, fence_own_threads() of this one. May be called by any thread; asks once, also for
+// children forked later. Returns false if the kernel does not know how or a filter forbids it; then
+// nobody may rely on it.
 bool takes_shared_fences();
 
-// A full fence of the calling thread and of all threads of all processes that take_shared_fences().
-// Some hundred ns, a system call. False: as above, and only the caller was fenced.
+// Fences the calling thread and all threads of all processes that take_shared_fences(), fully. This
+// takes some hundred ns, a system call. Returns false if the kernel or a filter refuses; then only
+// the caller was fenced.
 bool fence_processes();
 
-// The same within this process, which must take shared fences. False: a filter that was set since
-// forbids it.
+// Fences all threads of this process, which must take shared fences. Returns false if a filter that
+// was set since forbids it.
 bool fence_own_threads();
 
 }  // namespace hostnic

@@ -12,24 +12,25 @@
 
 namespace hostnic {
 
-// Others ran during a yield that took longer.
+// A yield that took longer than this let others run.
 inline constexpr uint64_t kYieldUsedNs = 2'000;
 
 class YieldCost {
  public:
-  // A costly yield is remembered for so long; where another comes soon after that, twice as long
-  // each time, at most so long. Cheap ones in between say little: strangers rest now and then.
+  // A costly yield is remembered for `remember_ns`; where another comes soon after that, twice as
+  // long each time, at most for `remember_at_most_ns`. Cheap yields in between say little:
+  // strangers rest now and then.
   YieldCost(uint64_t remember_ns, uint64_t remember_at_most_ns)
       : remember_first_ns_(remember_ns), remember_at_most_ns_(remember_at_most_ns) {}
 
-  // A yield that began and ended then.
+  // Takes note of a yield that began and ended then.
   void took(uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns - begin_ns <= kCostlyNs) return;
     if (begin_ns > costly_until_ns_ + kForgetNs) remember_ns_ = remember_first_ns_;
     costly_until_ns_ = end_ns + remember_ns_;
     remember_ns_ = std::min(2 * remember_ns_, remember_at_most_ns_);
   }
-  // Rather sleep a little: who wakes up is let in soon.
+  // Whether yields are costly now: then rather sleep a little, because who wakes up is let in soon.
   bool costly(uint64_t now_ns) const { return now_ns < costly_until_ns_; }
 
  private:

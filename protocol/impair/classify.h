@@ -45,8 +45,9 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
   return PacketKind::kOther;
 }
 
-// `peer`: the source address when receiving, the destination when transmitting. `bytes`: the whole
-// frame. The attempt number is carried modulo 4, so every fourth resend passes for a first attempt.
+// Describes a packet: `peer` is the source address when receiving, the destination when
+// transmitting. `bytes` is the length of the whole frame. The attempt number is carried modulo 4,
+// so every fourth resend passes for a first attempt.
 inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_t bytes) {
   PacketInfo info;
   info.peer = peer;

@@ -27,18 +27,20 @@ constexpr KindMask mask_of(PacketKind kind) {
   return static_cast<KindMask>(1u << static_cast<unsigned>(kind));
 }
 inline constexpr KindMask kAnyKind = (1u << (static_cast<unsigned>(PacketKind::kOther) + 1)) - 1;
-// Kinds that carry application bytes and belong to a message of several packets.
+// The kinds of packets that carry application bytes and belong to a message of several.
 inline constexpr KindMask kDataKinds =
     mask_of(PacketKind::kWrite) | mask_of(PacketKind::kSend) | mask_of(PacketKind::kReadResponse);
 
 struct PacketInfo {
-  Ipv4Address peer{};  // the other host: source when receiving, destination when transmitting
+  Ipv4Address peer{};  // address of the other host: source when receiving, destination when
+                       // transmitting
   Qpn qpn{};           // destination QP, 24 bits
   Psn psn;
   PacketKind kind = PacketKind::kOther;
-  bool last_of_message = false;  // of a data kind, and no packet of its message follows
-  bool first_attempt = true;     // not a retransmission
-  uint32_t bytes = 0;            // on the wire, headers included; what a rate limit charges
+  bool last_of_message = false;  // the packet is of a data kind, and no packet of its message
+                                 // follows
+  bool first_attempt = true;     // the packet is not a retransmission
+  uint32_t bytes = 0;            // bytes on the wire, headers included; what a rate limit charges
 };
 
 }  // namespace hostnic::impair

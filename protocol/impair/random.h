@@ -10,14 +10,15 @@ namespace hostnic::impair {
 // Probabilities are counted in parts per billion, which is 7 decimals of a percentage.
 inline constexpr uint32_t kCertainPpb = 1'000'000'000;
 
-// SplitMix64: a counter and a bijective mixing function. 2^64 numbers, any seed is good.
+// SplitMix64: a counter and a bijective mixing function.
 class Random {
  public:
   explicit constexpr Random(uint64_t seed) : state_(seed) {}
 
   constexpr uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15); }
 
-  // Uniform in [0, bound); bound > 0. Multiply and shift, whose bias of bound / 2^64 is invisible.
+  // A number uniform in [0, bound); bound > 0. It is made by multiply and shift, whose bias of
+  // bound / 2^64 is invisible.
   constexpr uint64_t below(uint64_t bound) { return multiply_shift(next(), bound); }
 
   // True with the given probability. The certain cases draw no number.
@@ -26,16 +27,16 @@ class Random {
     return ppb >= kCertainPpb || below(kCertainPpb) < ppb;
   }
 
-  // Uniform in [base - spread, base + spread], cut at 0.
+  // A number uniform in [base - spread, base + spread], cut at 0.
   constexpr uint64_t uniform(uint64_t base, uint64_t spread) {
     const uint64_t sum = base + below(2 * spread + 1);
     return sum > spread ? sum - spread : 0;
   }
 
-  // Normal with mean `base` and standard deviation `spread`, cut at 0: twelve uniforms summed,
-  // whose tails end at six deviations.
+  // A number of normal distribution with mean `base` and standard deviation `spread`, cut at 0:
+  // twelve uniforms summed, whose tails end at six deviations.
   constexpr uint64_t normal(uint64_t base, uint64_t spread) {
-    int64_t sum = 0;  // of twelve numbers in [0, 2^32): mean 6 * 2^32, deviation 2^32
+    int64_t sum = 0;  // sum of twelve numbers in [0, 2^32): mean 6 * 2^32, deviation 2^32
     for (int i = 0; i < 12; ++i) sum += static_cast<int64_t>(next() >> 32);
     const int64_t deviation = sum - (int64_t{6} << 32);
     const uint64_t size =
@@ -44,8 +45,8 @@ class Random {
     return base > size ? base - size : 0;
   }
 
-  // base + exponential with mean `spread`, by von Neumann's comparisons of uniforms, which need no
-  // logarithm. Ends at 64 means, whose probability is 2^-92.
+  // A number of base + exponential distribution with mean `spread`, by von Neumann's comparisons of
+  // uniforms, which need no logarithm. It ends at 64 means, whose probability is 2^-92.
   constexpr uint64_t exponential(uint64_t base, uint64_t spread) {
     for (uint64_t whole = 0; whole < 64; ++whole) {
       const uint64_t fraction = next();
@@ -70,7 +71,8 @@ class Random {
   static constexpr uint64_t multiply_shift32(uint64_t a, uint64_t b) {
     return static_cast<uint64_t>((static_cast<Wide>(a) * b) >> 32);
   }
-  // Draws while the numbers descend from `first`; the run's length includes `first`.
+  // Draws while the numbers descend from `first`, which counts as part of the run; returns whether
+  // its length is odd.
   constexpr bool descending_run_is_odd(uint64_t first) {
     bool odd = true;
     for (uint64_t previous = first, number = next(); number < previous; number = next()) {

@@ -13,32 +13,36 @@
 
 namespace hostnic::impair {
 
-// Departure times of the packets in a link's finite queue. Bounded by the rule's queue length.
+// The departure times of the packets in a link's finite queue. Their number is bounded by the
+// rule's queue length.
 class RateLimiter {
  public:
   RateLimiter(uint64_t bits_per_second, uint32_t queue_packets)
       : bits_per_second_(bits_per_second), departures_(queue_packets) {}
 
-  // When a packet that arrives now has left the link; none if the queue is full.
+  // The time when a packet that arrives now has left the link; none if the queue is full.
   std::optional<TimeNs> admit(uint32_t bytes, TimeNs now);
 
  private:
   uint64_t bits_per_second_;
-  std::vector<TimeNs> departures_;  // ring, of those in the queue
+  std::vector<TimeNs> departures_;  // ring of the packets in the queue
   size_t oldest_ = 0, queued_ = 0;
   TimeNs busy_until_ = 0;
-  uint64_t remainder_ = 0;  // of the division into nanoseconds, so that rates are exact over time
+  uint64_t remainder_ = 0;  // remainder of the division into nanoseconds, so that rates are exact
+                            // over time
 };
 
 class RuleState {
  public:
-  // `seed` differs from rule to rule, so that one rule's decisions do not depend on another's.
+  // Makes the state of a rule; `seed` differs from rule to rule, so that one rule's decisions do
+  // not depend on another's.
   RuleState(const Rule& rule, uint64_t seed);
 
   const Rule& rule() const { return rule_; }
   Random& random() { return random_; }
 
-  // Whether kind, peer, QP and the like fit. Depends on the packet alone.
+  // Whether the rule's kind, peer, QP and the like fit the packet. The answer depends on the packet
+  // alone.
   bool matches(const PacketInfo& info) const;
 
   // Whether this rule looks at more of a packet than its size.
@@ -47,12 +51,13 @@ class RuleState {
   }
 
   // Whether a packet that matches is hit. Call once per matching packet: it counts and draws.
-  // `elapsed_ns`: since the stage's first packet. `packet_number`: of the stage, from 1.
+  // `elapsed_ns` is the time since the stage's first packet. `packet_number` counts the stage's
+  // packets from 1.
   bool triggers(const PacketInfo& info, TimeNs elapsed_ns, uint64_t packet_number);
 
   uint64_t draw_delay_ns();
 
-  // kDelay: a release time that keeps the order of what the rule matches.
+  // kDelay: returns a release time that keeps the order of the packets that the rule matches.
   TimeNs in_order(TimeNs release_ns) {
     return last_release_ns_ = release_ns > last_release_ns_ ? release_ns : last_release_ns_;
   }

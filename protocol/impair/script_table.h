@@ -14,7 +14,7 @@ namespace hostnic::impair {
 class ScriptTable {
  public:
   static constexpr size_t kWays = 8;
-  static constexpr size_t kEntries = 32768;  // 1 MiB per rule that needs a table
+  static constexpr size_t kEntries = 32768;  // a table takes 1 MiB per rule that needs one
 
   struct Key {
     uint64_t flow = 0;
@@ -31,13 +31,14 @@ class ScriptTable {
   // The note for a key that find() did not find, 0 at first.
   uint64_t& insert(const Key& key, uint64_t now_packets);
 
-  // Entries that were dropped to make room.
+  // The number of entries that were dropped to make room.
   uint64_t forgotten() const { return forgotten_; }
 
  private:
   struct Entry {
     uint64_t flow = 0;
-    uint64_t last_used = 0;  // 0: free; the stage's first packet is number 1
+    uint64_t last_used = 0;  // packet number; 0: the entry is free; the stage's first packet is
+                             // number 1
     uint64_t note = 0;
     uint32_t packet = 0;
   };

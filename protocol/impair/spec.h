@@ -72,7 +72,7 @@ enum class Action : uint8_t { kDrop, kDuplicate, kReorder, kCorrupt, kDelay, kRa
 enum class TriggerKind : uint8_t { kAlways, kUniform, kBurst, kNth, kEvery, kFirst };
 enum class Distribution : uint8_t { kUniform, kNormal, kExponential };
 
-// Which of the selected packets are hit. Probabilities in parts per billion.
+// Says which of the selected packets are hit. Probabilities are in parts per billion.
 struct Trigger {
   TriggerKind kind = TriggerKind::kAlways;
   uint32_t probability_ppb = 0;                            // kUniform
@@ -92,7 +92,7 @@ struct Selectors {
   bool once = false;
   TimeNs from_ns = 0, to_ns = kForever;  // [from, to), since the first packet
   bool operator==(const Selectors&) const = default;
-  // Times are not of the packet.
+  // Whether any selector is about the packet; times are not.
   bool looks_at_packets() const {
     return kinds != kAnyKind || peer || qpn || last_packet || first_attempt || once;
   }
@@ -115,7 +115,7 @@ struct Rule {
   uint64_t rate_bits_per_second = 0;           // kRate
   uint32_t queue_packets = kDefaultRateQueue;  // kRate
   bool operator==(const Rule&) const = default;
-  // "drop P%", whatever the packet and the time.
+  // Whether the rule is "drop P%", whatever the packet and the time.
   bool is_plain_loss() const {
     return action == Action::kDrop && trigger.kind == TriggerKind::kUniform &&
            selectors == Selectors{};
@@ -124,23 +124,24 @@ struct Rule {
 
 struct Spec {
   std::optional<Direction> direction;  // when the text began with rx or tx
-  std::vector<Rule> rules;             // none: packets pass untouched
+  std::vector<Rule> rules;             // if there are none packets pass untouched
   bool operator==(const Spec&) const = default;
 };
 
-// Where a text stops making sense. `column` counts bytes from 1.
+// The place where a text stops making sense. `column` counts bytes from 1.
 struct SpecError {
   size_t column = 0;
   std::string found;     // as written, or "the end"
   std::string expected;  // what would have been right there
-  // "column 6: found "1x", expected a percentage such as 1%"
+  // The message for people: "column 6: found "1x", expected a percentage such as 1%"
   std::string message() const;
 };
 
-// Any thread. An empty text means none. Never throws except for lack of memory.
+// Parses a text; may be called by any thread. An empty text means no impairment. It throws nothing
+// except for lack of memory.
 Expected<Spec, SpecError> parse_spec(std::string_view text);
 
-// Canonical text, one line; parse_spec of it gives an equal Spec.
+// The canonical text of a spec, one line; parse_spec of it gives an equal Spec.
 std::string to_string(const Spec& spec);
 std::string to_string(const Rule& rule);
 

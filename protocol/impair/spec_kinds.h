@@ -13,7 +13,8 @@ struct KindName {
   std::string_view name;
   KindMask mask;
 };
-// Groups first, so that a printer which takes the first match writes the shortest text.
+// Groups of kinds come first, so that a printer which takes the first match writes the shortest
+// text.
 inline constexpr std::array<KindName, 11> kKindNames{{
     {"any", kAnyKind},
     {"data", kDataKinds},

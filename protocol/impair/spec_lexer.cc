@@ -32,7 +32,7 @@ void Lexer::advance() {
 
 std::string_view Lexer::written_at(size_t offset) const {
   size_t end = end_of_run(offset, [](char c) { return !is_space(c) && c != ';' && c != ','; });
-  if (end == offset && end < text_.size()) ++end;  // the separator itself
+  if (end == offset && end < text_.size()) ++end;  // take the separator itself
   constexpr size_t kLongest = 40;
   return text_.substr(offset, std::min(end - offset, kLongest));
 }

@@ -12,13 +12,13 @@ struct Token {
   enum class Kind { kEnd, kWord, kNumber, kAddress, kSymbol };
   Kind kind = Kind::kEnd;
   std::string_view text;
-  size_t offset = 0;  // in the spec, bytes from 0
+  size_t offset = 0;  // offset in the spec, bytes from 0
 
   bool is(std::string_view word) const { return kind == Kind::kWord && text == word; }
   bool is_symbol(char c) const { return kind == Kind::kSymbol && text[0] == c; }
 };
 
-// Locale-free; bytes beyond ASCII are symbols, which no rule accepts.
+// The character classes are locale-free; bytes beyond ASCII are symbols, which no rule accepts.
 constexpr bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -36,7 +36,7 @@ class Lexer {
     advance();
     return token;
   }
-  // What is written at `offset`, up to the next space or separator: for error messages.
+  // The text at `offset`, up to the next space or separator: for error messages.
   std::string_view written_at(size_t offset) const;
 
  private:

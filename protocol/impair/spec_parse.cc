@@ -21,7 +21,7 @@ constexpr unsigned bit(Action action) { return 1u << static_cast<unsigned>(actio
 constexpr unsigned kEveryAction = ~0u;
 constexpr unsigned kTriggered = ~bit(Action::kRate);
 
-// Functions return false once error_ is set; nothing is parsed after that.
+// Parses a spec; functions return false once error_ is set, and nothing is parsed after that.
 class Parser {
  public:
   explicit Parser(std::string_view text) : lexer_(text) {}
@@ -52,7 +52,7 @@ class Parser {
   struct Clause {
     std::string_view word;
     ClauseId id;
-    unsigned actions;  // which rules may have it
+    unsigned actions;  // the actions whose rules may have it
     bool (Parser::*parse)(Rule&);
   };
   static const std::array<Clause, 19> kClauses;
@@ -209,7 +209,7 @@ bool Parser::parse_clause(Rule& rule, unsigned& seen) {
   return (this->*clause->parse)(rule);
 }
 
-// What only the whole rule shows.
+// Checks what only the whole rule shows.
 bool Parser::check_rule(const Rule& rule, unsigned seen) {
   const auto has = [seen](ClauseId id) { return (seen & (1u << id)) != 0; };
   const bool counts = rule.trigger.kind == TriggerKind::kNth ||
@@ -309,7 +309,7 @@ bool Parser::clause_jitter(Rule& rule) {
   for (const auto& [name, distribution] : kNames) {
     if (!lexer_.peek().is(name)) continue;
     lexer_.take();
-    // Without jitter all distributions are one; keep one representation.
+    // Without jitter all distributions are the same; one representation is kept.
     if (rule.delay.jitter_ns != 0) rule.delay.distribution = distribution;
     break;
   }
@@ -339,7 +339,7 @@ bool Parser::percentage(uint32_t& ppb) {
   return true;
 }
 
-// Number and unit, consumed; none if either is malformed.
+// Consumes a number and a unit; returns none if either is malformed.
 template <size_t N>
 std::optional<uint64_t> Parser::quantity(const std::array<Unit, N>& units) {
   const Token number = lexer_.peek();

@@ -10,7 +10,7 @@ namespace {
 
 std::string percent(uint32_t ppb) { return format_decimal(ppb, kPercentDecimals) + "%"; }
 
-// In the largest unit that leaves no leading zero.
+// Prints a value in the largest unit that leaves no leading zero.
 template <size_t N>
 std::string with_unit(uint64_t value, const std::array<Unit, N>& units) {
   const Unit* best = &units[0];

@@ -8,7 +8,7 @@ namespace hostnic::impair {
 
 namespace {
 
-// Appends a digit; false if the number no longer fits.
+// Appends a digit; returns false if the number no longer fits.
 bool append_digit(uint64_t& value, unsigned digit) {
   constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   if (value > (kMax - digit) / 10) return false;

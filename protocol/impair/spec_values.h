@@ -22,13 +22,13 @@ inline constexpr std::array<Unit, 5> kRateUnits{
     {{"bit", 0}, {"Kbit", 3}, {"Mbit", 6}, {"Gbit", 9}, {"Tbit", 12}}};
 inline constexpr unsigned kPercentDecimals = 7;  // 1 % is 10^7 parts per billion
 
-// "1.25" with 3 decimals is 1250. None if it is no decimal number, needs more decimals, or does not
-// fit.
+// Parses a decimal number: "1.25" with 3 decimals is 1250. Returns none if the text is no decimal
+// number, needs more decimals, or does not fit.
 std::optional<uint64_t> parse_decimal(std::string_view text, unsigned decimals);
-// The reverse, without trailing zeros.
+// Prints a decimal number without trailing zeros.
 std::string format_decimal(uint64_t value, unsigned decimals);
 
-// Decimal or 0x hexadecimal.
+// Parses a decimal or 0x hexadecimal number.
 std::optional<uint64_t> parse_integer(std::string_view text);
 std::optional<Ipv4Address> parse_ipv4(std::string_view text);
 std::string format_ipv4(Ipv4Address address);

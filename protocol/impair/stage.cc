@@ -45,7 +45,7 @@ void ImpairmentStage::push(void* packet, const PacketInfo& info, TimeNs now) {
 bool ImpairmentStage::run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass) {
   begin_packet(now);
   now = last_now_ns_;
-  flush_held(now);  // whose time came before this packet
+  flush_held(now);  // release packets whose time came before this packet
   copy_count_ = 0;
   Plan plan;
   plan.packet = packet;
@@ -58,7 +58,8 @@ bool ImpairmentStage::run(void* packet, const PacketInfo& info, TimeNs now, bool
   return passes;
 }
 
-// True if the packet goes on at once and is the caller's again.
+// Runs the rules from `first_rule` on; returns true if the packet goes on at once and is the
+// caller's again.
 bool ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule) {
   for (size_t i = first_rule; i < rules_.size(); ++i) {
     if (rules_[i].matches(info) && !apply_rule(i, plan, info, now)) return false;
@@ -71,14 +72,14 @@ bool ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, s
   return false;
 }
 
-// Whether nothing is to happen to the packet, and nothing that is due waits in front of it.
+// Whether nothing is to happen to the packet, and nothing that is due waits before it.
 bool ImpairmentStage::goes_on(const Plan& plan, TimeNs now) const {
   return plan.may_pass && plan.hold_rule == kNone &&
          plan.release_ns + plan.reorder_delay_ns <= now && !plan.delayed &&
          (timed_.empty() || timed_.front().release_ns > now);
 }
 
-// False if the packet is gone.
+// Applies one rule; returns false if the packet is gone.
 bool ImpairmentStage::apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now) {
   RuleState& state = rules_[index];
   const bool triggered = state.triggers(info, now - first_packet_ns_, packet_number_);
@@ -169,7 +170,7 @@ void ImpairmentStage::drop(Plan& plan, uint64_t& counter) {
   ++counter;
 }
 
-// All rules have spoken: where the packet waits for its time.
+// Puts the packet, after all rules have spoken, where it waits for its time.
 void ImpairmentStage::finish(Plan& plan, TimeNs now) {
   if (queued_ == capacity_) {
     drop(plan, counters_.queue_dropped);
@@ -192,7 +193,7 @@ void ImpairmentStage::finish(Plan& plan, TimeNs now) {
 
 void ImpairmentStage::hold(const Plan& plan, TimeNs now) {
   HoldList& list = holds_[plan.hold_rule];
-  const uint32_t entry = free_held_;  // there is one: held_ is as large as the capacity
+  const uint32_t entry = free_held_;  // there is a free entry: held_ is as large as the capacity
   free_held_ = held_[entry].next;
   const uint64_t distance = rules_[plan.hold_rule].rule().distance;
   held_[entry] = {plan.packet, now, plan.release_ns, list.passed + distance, kNone};
@@ -201,8 +202,8 @@ void ImpairmentStage::hold(const Plan& plan, TimeNs now) {
   ++held_count_;
 }
 
-// A packet to be released at `release_ns` overtakes those that the given rules hold; who has been
-// overtaken often enough follows it.
+// Counts a packet that will be released at `release_ns`: it overtakes the packets that the given
+// rules delay by distance, and who has been overtaken often enough follows it.
 void ImpairmentStage::note_passed(uint32_t rules, TimeNs release_ns, TimeNs now) {
   for (; rules != 0; rules &= rules - 1) {
     HoldList& list = holds_[static_cast<size_t>(std::countr_zero(rules))];

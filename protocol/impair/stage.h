@@ -28,15 +28,17 @@
 
 namespace hostnic::impair {
 
-// What the stage must be able to do with a packet buffer. Not owned by the stage; outlives it.
+// The operations on packet buffers that the stage needs. The object is not owned by the stage and
+// outlives it.
 class PacketOps {
  public:
-  // A second buffer with the same packet, or null if there is none to have (then it is not
-  // duplicated). May share bytes with the original.
+  // Returns a second buffer with the same packet, or null if there is none to have (then it is not
+  // duplicated). It may share bytes with the original.
   virtual void* clone(void* packet) = 0;
   // Called before a packet is held back or corrupted: returns it in a buffer whose bytes nobody
-  // else shares or may change (docs/transport.md rule 31), which may be `packet` itself. Null if
-  // there is no room: `packet` has then been released, and the stage counts it as queue_dropped.
+  // else shares or may change (docs/transport.md rule 31), which may be `packet` itself. Returns
+  // null if there is no room: `packet` has then been released, and the stage counts it as
+  // queue_dropped.
   virtual void* detach(void* packet) { return packet; }
   // Changes one byte, that number `byte_selector` modulo the packet's length chooses, by XOR with
   // `xor_mask`, which is not 0. What can't be protected by the ICRC is the implementer's to
@@ -50,16 +52,16 @@ class PacketOps {
 
 struct Counters {
   uint64_t seen = 0;        // packets pushed
-  uint64_t dropped = 0;     // by drop rules
+  uint64_t dropped = 0;     // dropped by drop rules
   uint64_t duplicated = 0;  // copies made
-  uint64_t reordered = 0;   // held to be overtaken, by distance or by delay
-  uint64_t delayed = 0;     // held back by delay rules and rate limits
+  uint64_t reordered = 0;   // delayed until overtaken, by distance or by time
+  uint64_t delayed = 0;     // delayed by delay rules and rate limits
   uint64_t corrupted = 0;
-  uint64_t rate_dropped = 0;      // found a rate limit's queue full
-  uint64_t queue_dropped = 0;     // found the stage full, or no buffer to be held in
+  uint64_t rate_dropped = 0;      // packets that found a rate limit's queue full
+  uint64_t queue_dropped = 0;     // packets that found the stage full, or no buffer to wait in
   uint64_t script_forgotten = 0;  // notes of scripted rules that were displaced: see script_table.h
 
-  // Calls visit(name, value) for each.
+  // Calls visit(name, value) for each counter.
   template <class Visit>
   void for_each(Visit&& visit) const {
     visit("seen", seen);
@@ -74,50 +76,50 @@ struct Counters {
   }
 };
 
-// A seed for one NIC and direction out of the user's one seed.
+// Derives a seed for one NIC and direction from the user's one seed.
 uint64_t derive_seed(uint64_t seed, uint32_t nic_index, Direction direction);
 
 class ImpairmentStage {
  public:
   static constexpr size_t kDefaultCapacity = 16384;
 
-  // `capacity`: packets held at a time, at least 1; more are dropped. At most kMaxRules rules are
-  // applied, which parse_spec guarantees.
+  // Makes a stage where at most `capacity` packets wait at a time, at least 1; more are dropped. At
+  // most kMaxRules rules are applied, which parse_spec guarantees.
   ImpairmentStage(const Spec& spec, uint64_t seed, PacketOps& ops,
                   size_t capacity = kDefaultCapacity);
-  // Releases what is still held.
+  // Releases the packets that still wait.
   ~ImpairmentStage();
   ImpairmentStage(const ImpairmentStage&) = delete;
   ImpairmentStage& operator=(const ImpairmentStage&) = delete;
 
-  // `now`: a time earlier than a previous call's is taken for that one's.
+  // Takes a packet at `now`; a time earlier than a previous call's is taken for that one's.
   void push(void* packet, const PacketInfo& info, TimeNs now);
 
-  // As push(), but true if the packet is to go on at once and unchanged, in which case it is still
-  // the caller's: what a later pop() returns comes after it. Most packets of most specs.
-  // `describe()`, the PacketInfo, is called only if it matters.
+  // As push(), but returns true if the packet is to go on at once and unchanged, in which case it
+  // is still the caller's: what a later pop() returns comes after it. That is so for most packets
+  // of most specs. `describe()`, the PacketInfo, is called only if it matters.
   template <class Describe>
   [[nodiscard]] bool pass(void* packet, TimeNs now, Describe&& describe) {
     if (plain_loss_ && queued_ == 0) return pass_plain_loss(packet, now);
     return run(packet, describe(), now, /*may_pass=*/true);
   }
 
-  // Whether any rule looks at more of a packet than PacketInfo::bytes. Otherwise the rest of it may
-  // be left out.
+  // Whether any rule looks at more of a packet than PacketInfo::bytes. If not, the rest of
+  // PacketInfo may be left out.
   bool looks_at_packets() const { return looks_at_packets_; }
 
-  // Packets that are due at `now`, in the order in which the network delivers them; returns how
-  // many. More may be due if `out` came back full.
+  // Takes out packets that are due at `now`, in the order in which the network delivers them;
+  // returns how many. More may be due if `out` came back full.
   size_t pop(std::span<void*> out, TimeNs now);
 
-  // When pop() has something next: possibly in the past, kForever if never without a push.
+  // The time when pop() has something next: possibly in the past, kForever if never without a push.
   TimeNs next_deadline_ns() const;
 
-  // Nothing to do and nothing held: the caller may pass packets by.
+  // Whether there is nothing to do and no packet waits: the caller may pass packets by.
   bool idle() const { return rules_.empty() && queued_ == 0; }
 
-  // Takes out everything that is held, due or not, nearest deadline first; call until it returns 0.
-  // For changing the spec: build a new stage, drain the old one, deliver what came out.
+  // Takes out every packet that waits, due or not, nearest deadline first; call until it returns 0.
+  // This is for changing the spec: build a new stage, drain the old one, deliver what came out.
   size_t drain(std::span<void*> out);
 
   size_t queued() const { return queued_; }
@@ -127,37 +129,37 @@ class ImpairmentStage {
  private:
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-  // What is to become of one packet, while the rules are applied to it.
+  // The plan for one packet, while the rules are applied to it.
   struct Plan {
     void* packet = nullptr;
-    TimeNs release_ns = 0;          // along the ordered path: delay and rate
-    uint64_t reorder_delay_ns = 0;  // on top, for this packet alone
-    uint32_t hold_rule = kNone;     // overtaken by distance
+    TimeNs release_ns = 0;          // time along the ordered path: delay and rate
+    uint64_t reorder_delay_ns = 0;  // added for this packet alone
+    uint32_t hold_rule = kNone;     // rule by which the packet is to be overtaken by distance
     uint32_t passes_rules = 0;      // bit set of distance rules that this packet counts for
     bool is_copy = false, delayed = false;
-    bool may_pass = false;  // unchanged so far, and pass() asked
+    bool may_pass = false;  // unchanged so far, and pass() asks
   };
   // A duplicate on its way through the rules behind the one that made it.
   struct Copy {
     Plan plan;
     size_t next_rule;
   };
-  // A packet held by distance, in a list per rule in order of arrival.
+  // A packet that waits to be overtaken by distance, in a list per rule in order of arrival.
   struct Held {
     void* packet;
     TimeNs arrival_ns, release_ns;
-    uint64_t release_at_count;  // of the rule's passed packets
+    uint64_t release_at_count;  // value of the rule's `passed` at which it goes on
     uint32_t next;
   };
   struct HoldList {
     uint32_t first = kNone, last = kNone;
-    uint64_t passed = 0;  // matching packets that went by without being held
+    uint64_t passed = 0;  // matching packets that went by without waiting
     TimeNs last_passed_ns = 0;
   };
   // A packet with a release time, in a heap.
   struct Timed {
     TimeNs release_ns;
-    uint64_t order;  // ties go in order of insertion
+    uint64_t order;  // packets of equal times go in order of insertion
     void* packet;
   };
   struct Later {
@@ -204,15 +206,16 @@ class ImpairmentStage {
   size_t capacity_;
   std::vector<RuleState> rules_;
   bool looks_at_packets_ = false;
-  bool plain_loss_ = false;      // one rule, "drop P%": what most users ask for
-  std::vector<HoldList> holds_;  // per rule
+  bool plain_loss_ = false;      // the spec is one rule, "drop P%": what most users ask for
+  std::vector<HoldList> holds_;  // one per rule
   std::vector<Held> held_;       // pool of entries
   uint32_t free_held_ = kNone;
   size_t held_count_ = 0;
   std::vector<Timed> timed_;  // heap
   uint64_t next_order_ = 0;
   size_t queued_ = 0;
-  std::array<Copy, kMaxRules> copies_;  // of the packet being pushed; copies are not copied again
+  std::array<Copy, kMaxRules> copies_;  // copies of the packet being pushed; they are not copied
+                                        // again
   size_t copy_count_ = 0;
   uint64_t packet_number_ = 0;
   TimeNs first_packet_ns_ = 0, last_now_ns_ = 0;

@@ -19,7 +19,7 @@ namespace hostnic {
 
 class CongestionWindow {
  public:
-  // `cap_psns`: never more than this; also where it starts, as adapters do. `allowance_ns`: how
+  // Starts at `cap_psns`, as adapters do, which the window never exceeds. `allowance_ns` says how
   // much a round trip may exceed the shortest one before that counts as a queue.
   void reset(Psn first, uint32_t cap_psns, uint64_t allowance_ns) {
     window_psns_ = cap_psns_ = cap_psns;
@@ -36,8 +36,9 @@ class CongestionWindow {
   void on_rtt(uint64_t rtt_ns) { round_shortest_ns_ = std::min(round_shortest_ns_, rtt_ns); }
   void on_mark() { marked_ = !broken(Fault::marks_ignored); }
 
-  // After an ACK, or what stands for one: `una` is the oldest PSN that it lacks, `next` the next
-  // one to be sent. A round trip is over when what was next at its start has been acknowledged.
+  // Called after an ACK, or what stands for one: `una` is the oldest PSN that it lacks, `next` the
+  // next one to be sent. A round trip is over when what was next at its start has been
+  // acknowledged.
   void on_ack(Psn una, Psn next) {
     if (before(una, round_end_)) return;
     if (queue_exceeds(kLongQueue * allowance_ns_)) {
@@ -50,17 +51,18 @@ class CongestionWindow {
     remember_shortest();
     round_shortest_ns_ = UINT64_MAX;
     marked_ = false;
-    // At least one more PSN than now, or every ACK would be a round of its own.
+    // The round has at least one more PSN than now, or every ACK would be a round of its own.
     round_end_ = next == una ? next + 1 : next;
   }
 
   void on_timeout() { window_psns_ = std::max(window_psns_ >> 1, 1u); }
 
  private:
-  static constexpr uint64_t kLongQueue = 4;  // allowances: then halve
+  static constexpr uint64_t kLongQueue = 4;  // a queue of more allowances than this halves the
+                                             // window
   static constexpr uint32_t kStepDivisor = 32;
-  // The shortest round trip is that of the last one to two times this many, so that a path that
-  // became longer is believed in the end.
+  // The shortest round trip is that of the last kMemoryRounds to twice as many rounds, so that a
+  // path that became longer is believed in the end.
   static constexpr uint32_t kMemoryRounds = 4096;
 
   bool queue_exceeds(uint64_t allowance_ns) const {

@@ -54,11 +54,11 @@ class EarlyWritePool {
 
 class EarlyWrites {
  public:
-  // Pool entries that one packet can need at most: one per scattered piece.
+  // Whether no range is remembered.
   bool empty() const { return head_ == EarlyWritePool::kNone; }
 
-  // Remembers that `psn` wrote these bytes. False when the pool is empty: the packet must then not
-  // be placed.
+  // Remembers that `psn` wrote these bytes. Returns false when the pool is empty: the packet must
+  // then not be placed.
   bool add(EarlyWritePool& pool, Psn psn, uint32_t space_id, uint64_t offset,
            uint64_t length_bytes) {
     if (length_bytes == 0) return true;
@@ -78,18 +78,20 @@ class EarlyWrites {
     return true;
   }
 
-  // The window passed everything before `expected`: what those PSNs wrote can't be late any more.
+  // Forgets writes of PSNs before `expected`: the window has passed them, so what they wrote can't
+  // be late any more.
   void release_before(EarlyWritePool& pool, Psn expected) {
     const Psn to = broken(Fault::early_write_forgotten) ? expected + 1 : expected;
     release_if(pool, [to](const EarlyWrite& range) { return before(range.last, to); });
   }
-  // What PSNs from `psn` on wrote does not count any more (a new epoch of READ answers).
+  // Forgets what PSNs from `psn` on wrote (a new epoch of READ answers).
   void release_from(EarlyWritePool& pool, Psn psn) {
     release_if(pool, [psn](const EarlyWrite& range) { return !before(range.first, psn); });
   }
 
   // Calls write(offset, length) for each part of [offset, offset + length) that no PSN after `psn`
-  // has written. Returns the bytes skipped. Quadratic in the ranges that overlap, which are few.
+  // has written. Returns the bytes skipped. The cost is quadratic in the ranges that overlap, which
+  // are few.
   template <class Write>
   uint64_t for_each_unwritten(const EarlyWritePool& pool, Psn psn, uint32_t space_id,
                               uint64_t offset, uint64_t length_bytes, Write&& write) const {

@@ -21,17 +21,18 @@ namespace hostnic {
 
 class MessageArrivals {
  public:
-  // `window`: a power of two up to kWindowLimit, in PSNs.
+  // Starts at `first`; `window` is a power of two up to kWindowLimit, in PSNs.
   void reset(Psn first, uint32_t window) {
     arrivals_.assign(window, Arrival{});
     promised_ = first;
     counted_ = 0;
   }
 
-  // The oldest message that is not complete begins here.
+  // The first PSN of the oldest message that is not complete.
   Psn promised() const { return promised_; }
 
-  // A packet that the window has accepted, now or before: a repetition counts for its own attempt.
+  // Notes a packet that the window has accepted, now or before: a repetition counts for its own
+  // attempt.
   void note(Psn psn, bool cont, bool more, uint8_t attempt) {
     const int32_t offset = distance(promised_, psn);
     if (offset < 0 || offset >= static_cast<int32_t>(arrivals_.size())) return;
@@ -44,7 +45,7 @@ class MessageArrivals {
     }
   }
 
-  // Everything before `end` is promised all the same: a NAK says so.
+  // Promises everything before `end` all the same, because a NAK says so.
   void promise(Psn end) {
     while (before(promised_, end)) {
       at(promised_) = {};
@@ -53,8 +54,8 @@ class MessageArrivals {
     }
   }
 
-  // As ReceiveWindow::sack_words(), with the bits of complete messages beyond promised() only.
-  // `end`: nothing at or after it has been received.
+  // As ReceiveWindow::sack_words(), but only with the bits of complete messages beyond promised().
+  // Nothing at or after `end` has been received.
   uint32_t sack_words(Psn end, std::array<uint64_t, kBitmapWords>& out) const {
     uint32_t words = 0;
     const auto span = static_cast<uint32_t>(std::max(distance(promised_, end), 0));
@@ -80,7 +81,7 @@ class MessageArrivals {
   Arrival& at(Psn psn) { return arrivals_[psn.value() & (arrivals_.size() - 1)]; }
   const Arrival& at(Psn psn) const { return arrivals_[psn.value() & (arrivals_.size() - 1)]; }
 
-  // Counts on from where the front message's last look stopped.
+  // Whether the oldest message is complete; counts on from where its last look stopped.
   bool front_complete() {
     const Arrival& first = at(promised_);
     while (counted_ < arrivals_.size() / 2) {
@@ -93,14 +94,16 @@ class MessageArrivals {
     return true;
   }
 
-  // The message, or what there is of it, that begins `start` PSNs beyond promised(): its length,
-  // and whether all of it came in one attempt.
+  // Measures the message, or what there is of it, that begins `start` PSNs beyond promised(): its
+  // length, and whether all of it came in one attempt.
   bool message_at(uint32_t start, uint32_t span, uint32_t& count) const {
     const Arrival& first = at(promised_ + start);
     bool whole = true;
     for (count = 1; start + count <= span; ++count) {
       const Arrival& a = at(promised_ + (start + count - 1));
-      if (count != 1 && a.received && !a.cont) break;  // the next one begins: the end is missing
+      if (count != 1 && a.received && !a.cont)
+        break;  // the next message begins: the end is
+                // missing
       whole = whole && a.received && a.attempt == first.attempt;
       if (a.received && !a.more) return whole;
     }
@@ -110,7 +113,7 @@ class MessageArrivals {
 
   std::vector<Arrival> arrivals_;
   Psn promised_;
-  uint32_t counted_ = 0;  // PSNs of the front message known to be there
+  uint32_t counted_ = 0;  // PSNs of the oldest message known to be there
 };
 
 }  // namespace hostnic

@@ -14,8 +14,8 @@
 
 namespace hostnic {
 
-// A ring of kWindowLimit bits addressed by PSN. 2^24 is a multiple of the ring's size, so it
-// survives the wrap.
+// A ring of kWindowLimit bits addressed by PSN. 2^24 is a multiple of the ring's size, so the
+// addressing survives the wrap.
 class PsnBits {
  public:
   bool test(Psn psn) const {
@@ -24,7 +24,7 @@ class PsnBits {
   }
   void set(Psn psn) { words_[word(psn)] |= uint64_t{1} << bit(psn); }
   void clear(Psn psn) { words_[word(psn)] &= ~(uint64_t{1} << bit(psn)); }
-  // 1 to 64 bits from `from` on.
+  // Clears 1 to 64 bits from `from` on.
   void clear_run(Psn from, uint32_t run) {
     const uint64_t mask = ~uint64_t{0} >> (64 - run);
     const uint32_t shift = bit(from);
@@ -33,7 +33,7 @@ class PsnBits {
     if (shift != 0) words_[(first + 1) % kBitmapWords] &= ~(mask >> (64 - shift));
   }
   void reset() { words_ = {}; }
-  // 64 bits starting at `from`: bit k is from + k.
+  // Returns 64 bits starting at `from`: bit k is from + k.
   uint64_t extract(Psn from) const {
     const uint32_t shift = bit(from);
     const uint32_t first = word(from);
@@ -53,11 +53,11 @@ class ReceiveWindow {
  public:
   enum class Place : uint8_t {
     kExpected,  // the oldest missing PSN
-    kAhead,     // inside the window, not yet received, something before it is missing
+    kAhead,     // inside the window, not yet received; a packet before it is missing
     kReceived,  // inside the window, already received: a duplicate of a packet ahead of the
                 // expected PSN
     kOld,       // before the expected PSN: a duplicate
-    kBeyond,    // outside the window: to be dropped unset
+    kBeyond,    // outside the window: to be dropped with its bit unset
   };
 
   void reset(Psn expected, uint32_t window) {
@@ -71,20 +71,20 @@ class ReceiveWindow {
   Psn expected() const { return expected_; }
   uint32_t window() const { return window_; }
   Psn highest_acceptable() const { return expected_ + (window_ - 1); }
-  // True while something beyond the expected PSN has been received.
+  // Whether something beyond the expected PSN has been received.
   bool has_hole() const { return ahead_ != 0; }
   // Whether nothing at or after `psn`, which is inside the window, has been received.
   bool beyond_all(Psn psn) const {
     return static_cast<uint32_t>(distance(expected_, psn)) >= span_;
   }
-  // Nothing at or after it has been received.
+  // The PSN at and after which nothing has been received.
   Psn end() const { return expected_ + span_; }
-  // How many PSNs beyond the expected PSN have been received.
+  // The number of PSNs beyond the expected one that have been received.
   uint32_t received_ahead() const { return ahead_; }
 
   Place classify(Psn psn) const {
     const int32_t d = distance(expected_, psn);
-    // Without a hole no bit is set, and the bitmap need not be in the cache.
+    // While nothing is ahead no bit is set, and the bitmap need not be in the cache.
     if (d == 0) return ahead_ != 0 && bits_.test(psn) ? Place::kReceived : Place::kExpected;
     if (d < 0) return Place::kOld;
     if (static_cast<uint32_t>(d) >= window_ && !broken(Fault::receive_window_ignored))
@@ -111,8 +111,8 @@ class ReceiveWindow {
     expected_ += 1;
     if (span_ != 0) --span_;
   }
-  // How many PSNs from the expected one on have been received in a row, up to 64; advance_over()
-  // passes that many at once.
+  // The number of PSNs from the expected one on that have been received in a row, up to 64;
+  // advance_over() passes that many at once.
   uint32_t expected_run() const {
     if (broken(Fault::advance_too_far) || broken(Fault::bitmap_bit_ignored))
       return expected_received() ? 1 : 0;
@@ -125,14 +125,15 @@ class ReceiveWindow {
     expected_ += run;
     span_ -= std::min(span_, run);
   }
-  // The expected PSN, or more, arrived in order and nothing was ahead: the common case, without
-  // touching the bitmap.
+  // Accepts the expected PSN, or several from it on, that arrived in order while nothing was ahead:
+  // the common case, without touching the bitmap.
   void accept_in_order(uint32_t packets = 1) {
     expected_ += packets;
     span_ -= std::min(span_, packets);
   }
 
-  // READ responses of an older epoch: everything from `psn` on counts as not received (rule 18).
+  // Makes everything from `psn` on count as not received: READ responses of an older epoch (rule
+  // 18, READs stay ordered).
   void forget_from(Psn psn) {
     const int32_t keep = distance(expected_, psn);
     for (int32_t d = keep < 0 ? 0 : keep; d < static_cast<int32_t>(span_); ++d) {
@@ -146,7 +147,7 @@ class ReceiveWindow {
   }
 
   // Writes the bitmap for an ACK: bit k of the whole is expected() + k. Returns the number of words
-  // needed (0: no hole).
+  // needed (0: nothing is ahead).
   uint32_t sack_words(std::array<uint64_t, kBitmapWords>& out) const {
     if (ahead_ == 0) return 0;
     const uint32_t count = (span_ + 63) / 64;
@@ -159,7 +160,7 @@ class ReceiveWindow {
  private:
   Psn expected_;
   uint32_t window_ = kInitialWindow;
-  uint32_t ahead_ = 0;  // bits set
+  uint32_t ahead_ = 0;  // number of bits set
   uint32_t span_ = 0;   // distance from the expected PSN to the highest set bit, plus one
   PsnBits bits_;
 };

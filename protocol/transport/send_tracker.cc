@@ -23,7 +23,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   late_quarters_ = kMinLateQuarters;
   quiet_acks_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
-  repeated_front_ = first + Psn::kMask;  // none
+  repeated_front_ = first + Psn::kMask;  // no PSN
   repeat_most_ = window;
   front_losses_ = 0;
 }
@@ -36,8 +36,8 @@ uint32_t SendTracker::left() const {
 }
 
 void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
-  // What waits in the NIC is overtaken: in the order of sending it comes after these, and its
-  // absence says nothing.
+  // These PSNs overtake what waits in the NIC: in the order of sending that comes after them, and
+  // its absence says nothing.
   const uint32_t ahead = left();
   const bool overtakes = ahead < in_flight();
   const uint32_t before_waiting = overtakes ? state(una_ + ahead).sequence - 1 : 0;
@@ -45,7 +45,7 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
     State& s = state(first + i);
     if (s.lost) --lost_count_;
     if (s.attempt == 0) ++resends_in_flight_;
-    // 2 bits on the wire; 0 is reserved for the first attempt, so that "not a resend" stays
+    // The attempt has 2 bits on the wire; 0 is reserved for the first, so that "not a resend" stays
     // recognisable.
     s = {.sent_ns = now_ns,
          .sequence = overtakes ? before_waiting : next_sequence_++,
@@ -88,7 +88,7 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
   return newly;
 }
 
-// What has arrived beyond una_. Returns how much of it is new.
+// Takes the bits of what has arrived beyond una_. Returns how many are new.
 uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns) {
   uint32_t newly = 0;
   const uint32_t outstanding = in_flight();
@@ -129,7 +129,7 @@ void SendTracker::on_spurious_resend() {
   late_quarters_ = std::min(late_quarters_ * 2, kMaxLateQuarters);
 }
 
-// Whether a transmission is missing: something sent `threshold` later has arrived, or something
+// Whether a transmission counts as lost: something sent `threshold` later has arrived, or something
 // sent later has, and a reordering window is over.
 bool SendTracker::overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns,
                           uint32_t threshold) const {
@@ -150,10 +150,10 @@ uint32_t SendTracker::mark_overdue(TimeNs now_ns, uint64_t srtt_ns) {
   }
 }
 
-// Those whose absence says something: sent before what has arrived, and not acknowledged. First
-// transmissions leave in PSN order and a repetition is younger than all that left before it, so
-// behind the first transmission that is too young there is nothing: with a thousand PSNs in flight
-// and a hole in each hundred this looks at the holes.
+// Visits the PSNs whose absence says something: sent before what has arrived, and not acknowledged.
+// First transmissions leave in PSN order and a repetition is younger than all that left before it,
+// so behind the first transmission that is too young there is nothing: with a thousand PSNs in
+// flight and one in each hundred missing this looks at the missing ones.
 template <class Visit>
 void SendTracker::for_each_overtaken(Visit visit) const {
   const uint32_t outstanding = in_flight();
@@ -188,12 +188,13 @@ uint32_t SendTracker::detect_selective(TimeNs now_ns, uint64_t srtt_ns) {
   return marked;
 }
 
-// Go-back-N: the receiver takes the front only. One later transmission that arrived first, and all
-// is repeated, once per round trip: what was handed over before the repetition proves nothing. An
-// atomic that waits for the READs before it is acknowledged, and holds the receiver's expected PSN
-// up all the same: the front is what comes after it. A front that is lost again and again is one of
-// more than a queue on the way takes: of one burst behind the other it may lose the same packets
-// each time, so less goes until it has arrived. One repetition is lost by chance, too.
+// Detects losses under go-back-N, where the receiver takes its expected PSN only. If one later
+// transmission arrived first, all is repeated, once per round trip: what was handed over before the
+// repetition proves nothing. An atomic that waits for the READs before it is acknowledged, and
+// still delays the receiver's expected PSN: so the oldest PSN that is not acknowledged counts
+// (`front`), not una. A front that is lost again and again is one of more than a queue on the way
+// takes: of one burst behind the other it may lose the same packets each time, so less goes until
+// it has arrived. One repetition is lost by chance, too.
 uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
   Psn first = una_;
   while (first != next_ && acked_->test(first)) first += 1;
@@ -215,8 +216,9 @@ uint32_t SendTracker::detect_from_front(TimeNs now_ns, uint64_t srtt_ns) {
   return lost_count_ - before;
 }
 
-// Whole messages: the receiver counts a message's packets, so its last one, once it or a later one
-// has arrived, tells whether any is missing.
+// Whether a whole message may be lost, of which this is the last packet: the receiver counts a
+// message's packets, so the last one, once it or a later one has arrived, tells whether any is
+// missing.
 bool SendTracker::message_may_be_lost(const State& last) const {
   return last.ends_message && !last.lost && !sequence_before(newest_arrived_, last.sequence) &&
          newest_arrived_sent_ns_ >= last.sent_ns;
@@ -242,7 +244,8 @@ void SendTracker::repeat_unit(Psn psn, Psn& first, uint32_t& count) const {
     if (before(psn, end)) count = std::min(static_cast<uint32_t>(distance(psn, end)), repeat_most_);
     return;
   }
-  while (first != una_ && !state(first + Psn::kMask).ends_message) first += Psn::kMask;  // - 1
+  while (first != una_ && !state(first + Psn::kMask).ends_message)
+    first += Psn::kMask;  // one PSN back
   const auto rest = static_cast<uint32_t>(distance(first, next_));
   while (count < rest && !state(first + (count - 1)).ends_message) ++count;
 }
@@ -261,7 +264,8 @@ TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
       break;
     default:
       for_each_overtaken([&](Psn, const State& s) {
-        // The same condition as overdue(): a deadline that passes without effect would never end.
+        // The condition is that of overdue(): a deadline that passes without effect would never
+        // end.
         if (!s.lost && newest_arrived_sent_ns_ >= s.sent_ns) sent_ns = s.sent_ns;
         return sent_ns == UINT64_MAX;
       });
@@ -283,8 +287,8 @@ void SendTracker::mark_unit(Psn psn, bool guessed) {
   }
 }
 
-// What is repeated together leaves in one attempt, or the receiver would never count it as whole:
-// some of it may have gone again already while the rest still waits to.
+// Gives PSNs that are repeated together the same attempt, or the receiver would never count them as
+// a whole: some may have gone again already while the rest still waits to.
 void SendTracker::level_attempts(Psn first, uint32_t count) {
   const uint8_t attempt = state(first).attempt;
   for (uint32_t i = 1; i < count; ++i) {
@@ -297,9 +301,9 @@ void SendTracker::level_attempts(Psn first, uint32_t count) {
 
 void SendTracker::mark_lost(Psn psn) { mark_unit(psn, /*guessed=*/true); }
 
-// Also what has been acknowledged ahead: the receiver's expected PSN does not move, so something
-// about it has not arrived. Of a whole message that is all of it, for a late duplicate of another
-// attempt may have spoilt what was complete.
+// Marks una as lost, even if it has been acknowledged ahead: the receiver's expected PSN does not
+// move, so something about it has not arrived. Under the whole-message policy that is all of the
+// message, because a late duplicate of another attempt may have spoilt what was complete.
 void SendTracker::mark_una_lost() {
   if (in_flight() == 0) return;
   Psn first = una_;

@@ -35,7 +35,7 @@ struct Aeth {
 class AethView : public HeaderView<kAethBytes> {
  public:
   using HeaderView::HeaderView;
-  // May be 2, which the specification reserves: parse() rejects it.
+  // The kind may be 2, which the specification reserves: parse() rejects it.
   AckKind kind() const {
     return AckKind{static_cast<uint8_t>(u8<aeth_offset::kSyndrome>() >> 5 & 3)};
   }

@@ -39,8 +39,8 @@ struct Arp {
 class ArpView : public HeaderView<kArpBytes> {
  public:
   using HeaderView::HeaderView;
-  // Whether this is Ethernet and IPv4, and a request or reply. The other fields mean nothing if
-  // not.
+  // Whether the message is about Ethernet and IPv4, and a request or reply. The other fields mean
+  // nothing if not.
   bool is_supported() const;
   uint16_t operation() const { return u16<arp_offset::kOperation>(); }
   MacAddress sender_mac() const { return load_mac(field<arp_offset::kSenderMac, 6>()); }
@@ -54,21 +54,21 @@ class ArpView : public HeaderView<kArpBytes> {
 
 void emit(const Arp& arp, std::span<std::byte, kArpBytes> out);
 
-// The ARP message in a whole Ethernet frame, trailing padding ignored. Nothing if the frame is too
-// short, has another ethertype, or is ARP for anything but IPv4 over Ethernet.
+// Parses the ARP message in a whole Ethernet frame, trailing padding ignored. Returns nothing if
+// the frame is too short, has another ethertype, or is ARP for anything but IPv4 over Ethernet.
 std::optional<Arp> parse_arp(std::span<const std::byte> frame);
 
-// Writes a whole frame: requests go to the broadcast address, replies to target_mac. `out` holds at
-// least kArpFrameBytes, else nothing is written and 0 returned. Returns the bytes written, without
-// the padding to kMinFrameBytes that real ports need.
+// Writes a whole frame: requests go to the broadcast address, replies to target_mac. `out` must
+// have at least kArpFrameBytes, else nothing is written and 0 returned. Returns the bytes written,
+// without the padding to kMinFrameBytes that real ports need.
 size_t build_arp(const Arp& arp, std::span<std::byte> out);
 
-// The question "who has target_ip?".
+// Makes the question "who has target_ip?".
 Arp make_arp_request(MacAddress own_mac, Ipv4Address own_ip, Ipv4Address target_ip);
-// The answer to `request`, which asked for the owner's address (request.target_ip).
+// Makes the answer to `request`, which asked for the owner's address (request.target_ip).
 Arp make_arp_reply(MacAddress own_mac, const Arp& request);
 
-// "who-has 10.0.0.2 tell 10.0.0.1 (02:...)", "10.0.0.2 is-at 02:..."
+// Prints "who-has 10.0.0.2 tell 10.0.0.1 (02:...)", or "10.0.0.2 is-at 02:..."
 std::string to_string(const Arp& arp);
 
 }  // namespace hostnic::wire

@@ -81,7 +81,7 @@ class BthView : public HeaderView<kBthBytes> {
   bool cont() const { return native() & bth_bit::kCont; }
   bool more() const { return native() & bth_bit::kMore; }
   uint8_t attempt() const { return native() >> bth_bit::kAttemptShift & 3; }
-  // May be 3, which no enumerator names: parse() rejects it.
+  // The policy may be 3, which no enumerator names: parse() rejects it.
   Policy policy() const {
     return Policy{static_cast<uint8_t>(native() >> bth_bit::kPolicyShift & 3)};
   }

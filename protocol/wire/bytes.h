@@ -58,7 +58,7 @@ inline void store_u8(std::byte* at, uint8_t v) { *at = std::byte{v}; }
 inline void store_be16(std::byte* at, uint16_t v) {
   detail::store<uint16_t, std::endian::big>(at, v);
 }
-// The low 24 bits of v.
+// Stores the low 24 bits of v.
 inline void store_be24(std::byte* at, uint32_t v) {
   store_u8(at, static_cast<uint8_t>(v >> 16));
   store_be16(at + 1, static_cast<uint16_t>(v));
@@ -73,8 +73,8 @@ inline void store_le32(std::byte* at, uint32_t v) {
   detail::store<uint32_t, std::endian::little>(at, v);
 }
 
-// Base of the read views. A view can only be made from exactly Bytes bytes, and a field that would
-// end behind them does not compile, so no accessor can read past the end.
+// The base of the read views. A view can only be made from exactly Bytes bytes, and a field that
+// would end behind them does not compile, so no accessor can read past the end.
 template <size_t Bytes>
 class HeaderView {
  public:
@@ -97,7 +97,7 @@ class HeaderView {
   }
   template <size_t Offset>
   uint32_t u24() const {
-    // With a neighbour, where the header has one: one access instead of two.
+    // A header with a byte before the field reads that as well: one access instead of two.
     if constexpr (Offset >= 1) {
       return u32<Offset - 1>() & 0xffffff;
     } else if constexpr (Offset + 4 <= Bytes) {
@@ -119,7 +119,7 @@ class HeaderView {
   const std::byte* start_;
 };
 
-// The same for writing; used by the emit() functions.
+// The base for writing headers, used by the emit() functions.
 template <size_t Bytes>
 class HeaderWriter {
  public:

@@ -18,7 +18,7 @@ inline constexpr size_t kMinFrameBytes =
 inline constexpr uint16_t kEtherTypeIpv4 = 0x0800;
 inline constexpr uint16_t kEtherTypeArp = 0x0806;
 
-// Six bytes of a header.
+// Loads a MAC address from six bytes of a header.
 inline MacAddress load_mac(const std::byte* bytes) {
   MacAddress value;
   std::memcpy(value.data(), bytes, value.size());
@@ -54,7 +54,7 @@ inline void emit(const Ethernet& header, std::span<std::byte, kEthernetBytes> ou
   writer.u16<ethernet_offset::kEtherType>(header.ether_type);
 }
 
-// "02:00:00:00:00:01"
+// Prints "02:00:00:00:00:01".
 std::string to_string(const MacAddress& mac);
 std::string to_string(const Ethernet& header);
 

@@ -9,7 +9,8 @@ namespace {
 constexpr uint32_t kPolynomial = 0xedb88320;
 constexpr size_t kSlices = 8;
 
-// tables[s][b]: what byte b contributes to the CRC when s more bytes follow it ("slicing by 8").
+// The tables of "slicing by 8": tables[s][b] is what byte b contributes to the CRC when s more
+// bytes follow it.
 using Tables = std::array<std::array<uint32_t, 256>, kSlices>;
 
 constexpr Tables make_tables() {

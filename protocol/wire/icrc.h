@@ -18,13 +18,13 @@
 
 namespace hostnic::wire {
 
-// The ICRC stands this many bytes' worth of ones in front of the IP header.
+// The ICRC covers this many bytes of ones before the IP header.
 inline constexpr size_t kIcrcPrefixBytes = 8;
 // Everything that is masked lies in the first bytes of the packet: IPv4, UDP and BTH.
 inline constexpr size_t kIcrcMaskedBytes = kIpv4Bytes + kUdpBytes + kBthBytes;
 
-// Bytes from the IPv4 header on that the ICRC of a parsed packet, or of one about to be built,
-// covers. The ICRC itself lies directly behind them.
+// The number of bytes from the IPv4 header on that the ICRC of a parsed packet, or of one about to
+// be built, covers. The ICRC itself lies directly behind them.
 inline size_t icrc_covered_bytes(const Packet& packet) {
   return header_bytes(packet) - kEthernetBytes + packet.payload_bytes +
          pad_bytes(packet.payload_bytes);
@@ -33,16 +33,18 @@ inline size_t icrc_covered_bytes(const Packet& packet) {
 inline void store_icrc(std::byte* behind_pad, uint32_t icrc) { store_le32(behind_pad, icrc); }
 inline uint32_t load_icrc(const std::byte* behind_pad) { return load_le32(behind_pad); }
 
-// CRC-32 of Ethernet (reflected polynomial 0xedb88320, initially all ones, finally inverted) in
+// The CRC-32 of Ethernet (reflected polynomial 0xedb88320, initially all ones, finally inverted) in
 // portable software. `previous` continues an earlier result, 0 starts: crc(ab) == crc(b, crc(a)).
 uint32_t crc32_eth(std::span<const std::byte> bytes, uint32_t previous = 0);
 
 // The ICRC in portable software, leaving the packet untouched: the reference for tests and for
-// hosts without a fast CRC. `packet_from_ip`: IPv4 header to end of pad, without the ICRC. Fewer
-// than kIcrcMaskedBytes are no RoCEv2 packet; the result is then defined but useless.
+// hosts without a fast CRC. `packet_from_ip` reaches from the IPv4 header to the end of the pad,
+// without the ICRC. Fewer than kIcrcMaskedBytes are no RoCEv2 packet; the result is then defined
+// but useless.
 uint32_t icrc_reference(std::span<const std::byte> packet_from_ip);
 
-// Sets to ones what the ICRC does not protect. `ip_header`: kIcrcMaskedBytes writable bytes.
+// Sets to ones the fields that the ICRC does not protect. `ip_header` is kIcrcMaskedBytes writable
+// bytes.
 inline void mask_variant_fields(std::byte* ip_header) {
   constexpr size_t kUdp = kIpv4Bytes;
   constexpr size_t kBth = kIpv4Bytes + kUdpBytes;

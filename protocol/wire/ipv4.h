@@ -12,7 +12,7 @@ namespace hostnic::wire {
 inline constexpr size_t kIpv4Bytes = 20;
 inline constexpr uint8_t kIpProtocolUdp = 17;
 inline constexpr uint8_t kDefaultHopLimit = 64;
-inline constexpr uint8_t kEcnMask = 0x03;     // of the TOS byte (RFC 3168)
+inline constexpr uint8_t kEcnMask = 0x03;     // ECN bits of the TOS byte (RFC 3168)
 inline constexpr uint8_t kEcnCapable = 0x02;  // ECT(0)
 inline constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
@@ -29,12 +29,12 @@ inline constexpr size_t kSrc = 12;
 inline constexpr size_t kDst = 16;
 }  // namespace ipv4_offset
 
-// Version 4 and five words of header: the only first byte that is accepted or sent.
+// The first byte of a header: version 4 and five words; no other is accepted or sent.
 inline constexpr uint8_t kIpv4VersionIhl = 0x45;
 inline constexpr uint16_t kIpv4DontFragment = 0x4000;
 inline constexpr uint16_t kIpv4MoreFragmentsOrOffset = 0x3fff;
 
-// One's complement sum of the header's ten words, folded to 16 bits: 0xffff for a header whose
+// The one's complement sum of the header's ten words, folded to 16 bits: 0xffff for a header whose
 // checksum field is right; the complement of the checksum when that field is 0.
 inline uint16_t ipv4_sum(std::span<const std::byte, kIpv4Bytes> header) {
   uint64_t sum = 0;
@@ -87,7 +87,7 @@ class Ipv4View : public HeaderView<kIpv4Bytes> {
   }
 };
 
-// Don't Fragment set, checksum filled in.
+// Writes a header with Don't Fragment set and the checksum filled in.
 inline void emit(const Ipv4& header, std::span<std::byte, kIpv4Bytes> out) {
   const HeaderWriter<kIpv4Bytes> writer(out);
   writer.u8<ipv4_offset::kVersionIhl>(kIpv4VersionIhl);
@@ -103,7 +103,7 @@ inline void emit(const Ipv4& header, std::span<std::byte, kIpv4Bytes> out) {
   writer.u16<ipv4_offset::kChecksum>(static_cast<uint16_t>(~ipv4_sum(out)));
 }
 
-// "10.0.0.1"
+// Prints "10.0.0.1".
 std::string to_string(Ipv4Address address);
 std::string to_string(const Ipv4& header);
 

@@ -9,10 +9,11 @@ namespace hostnic::wire {
 
 constexpr bool is_multicast(Ipv4Address ip) { return raw(ip) >> 28 == 0xe; }
 
-// Whom datagrams to a group are for. No queue pair has it.
+// The queue pair number of datagrams to a group. No queue pair has this number.
 inline constexpr Qpn kMulticastQpn{0xffffff};
 
-// RFC 1112: 01:00:5e and the low 23 bits of the group, so that 32 groups share an address.
+// The MAC address of a group (RFC 1112): 01:00:5e and the low 23 bits of the group, so that 32
+// groups share an address.
 constexpr MacAddress multicast_mac(Ipv4Address group) {
   const uint32_t ip = raw(group);
   return {0x01,

@@ -49,7 +49,7 @@ inline void emit(const Neth& header, std::span<std::byte, kNethBytes> out) {
 
 struct RecvEth {
   uint32_t recv_sn = 0;
-  uint32_t message_bytes = 0;  // of the whole WRITE: what the receive completion reports
+  uint32_t message_bytes = 0;  // length of the whole WRITE: what the receive completion reports
   bool operator==(const RecvEth&) const = default;
 };
 
@@ -67,8 +67,8 @@ inline void emit(const RecvEth& header, std::span<std::byte, kRecvEthBytes> out)
   writer.u32<4>(header.message_bytes);
 }
 
-// A range of a READ (or the single range of an atomic): which, where its response PSNs start, which
-// bytes.
+// The header that names a range of a READ (or the single range of an atomic): which READ, where its
+// response PSNs start, which bytes.
 struct ReadEth {
   uint32_t read_number = 0;
   Psn first_response_psn;
@@ -131,11 +131,11 @@ struct Sack {
   Psn highest_acceptable;       // last PSN inside the receiver's window
   uint32_t recv_sn_limit = 0;   // receives are posted for all SN before this; meaningless unless
                                 // has_credit
-  Psn echo_psn;                 // the packet that caused this ACK, and which attempt of it
+  Psn echo_psn;                 // the packet that caused this ACK
   uint8_t echo_attempt = 0;     // 2 bits
   bool echo_valid = false;      // false: sent unasked (credit update)
-  bool echo_duplicate = false;  // that packet had been received before: a spurious resend if its
-                                // attempt is not 0
+  bool echo_duplicate = false;  // the echoed packet had been received before: a spurious resend if
+                                // its attempt is not 0
   bool has_credit = false;
   bool congestion_mark = false;  // receive backlog beyond half, or ECN seen
   uint32_t nak_sn = 0;           // an RNR NAK: the receive SN that is missing; any other: the
@@ -166,7 +166,7 @@ class SackEthView : public HeaderView<kSackEthBytes> {
  public:
   using HeaderView::HeaderView;
   Psn base() const { return Psn{u24<sack_eth_offset::kBase>()}; }
-  // Up to 255 in the field: parse() rejects more than kMaxSackWords.
+  // The count has up to 255 in the field: parse() rejects more than kMaxSackWords.
   uint8_t word_count() const { return u8<sack_eth_offset::kWordCount>(); }
   Psn highest_acceptable() const { return Psn{u24<sack_eth_offset::kHighestAcceptable>()}; }
   uint8_t flags() const { return u8<sack_eth_offset::kFlags>(); }

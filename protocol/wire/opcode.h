@@ -46,7 +46,7 @@ enum class Opcode : uint8_t {
   kSendInv = 0xc9,
 };
 
-// The service that a queue pair must be of to take part.
+// The service that a queue pair must have to take part.
 enum class Service : uint8_t { kReliable, kUnreliable, kDatagram };
 
 struct OpcodeInfo {
@@ -63,15 +63,15 @@ struct OpcodeInfo {
   bool has_atomic_eth;
   bool has_ack;  // AETH, SackETH and the bitmap, whose size is not in extension_bytes()
   bool has_payload;
-  // All other services than kReliable: the standard's headers only, BTH's reserved bits are 0, and
-  // the opcode says where in its message the packet belongs.
+  // The services other than kReliable have the standard's headers only, BTH's reserved bits are 0,
+  // and the opcode says where in its message the packet belongs.
   Service service = Service::kReliable;
   bool has_deth = false;
   bool cont = false, more = false;  // as Packet's
   bool has_ieth = false;
 };
 
-// In the order of the enumeration. The columns are OpcodeInfo's.
+// The opcodes in the order of the enumeration. The columns are OpcodeInfo's.
 inline constexpr OpcodeInfo kOpcodes[] = {
     // clang-format off
     //                                            req resp neth reth imm recv read rsp atom ack payload
@@ -122,7 +122,7 @@ inline constexpr OpcodeInfo kOpcodes[] = {
 inline constexpr size_t kOpcodeCount = sizeof kOpcodes / sizeof kOpcodes[0];
 
 namespace detail {
-// Summed up at compile time: parse() and build() need it for each packet.
+// The sums are made at compile time: parse() and build() need them for each packet.
 inline constexpr auto kExtensionBytes = [] {
   std::array<uint8_t, kOpcodeCount> bytes{};
   for (size_t i = 0; i < kOpcodeCount; ++i) {
@@ -137,7 +137,7 @@ inline constexpr auto kExtensionBytes = [] {
   return bytes;
 }();
 
-// By opcode: its index in kOpcodes, kOpcodeCount for one that this NIC does not speak.
+// The index in kOpcodes by opcode; kOpcodeCount for an opcode that this NIC does not speak.
 inline constexpr auto kOpcodeIndex = [] {
   std::array<uint8_t, 256> index{};
   index.fill(kOpcodeCount);
@@ -146,7 +146,8 @@ inline constexpr auto kOpcodeIndex = [] {
   return index;
 }();
 
-// By opcode, of those that this NIC speaks: received packets are asked for it one by one.
+// The service by opcode, for opcodes that this NIC speaks: received packets are asked for it one by
+// one.
 inline constexpr auto kServices = [] {
   std::array<Service, 256> services{};
   for (const OpcodeInfo& info : kOpcodes)
@@ -155,17 +156,18 @@ inline constexpr auto kServices = [] {
 }();
 }  // namespace detail
 
-// Bytes between BTH and payload, without an ACK's bitmap. `info` is an element of kOpcodes.
+// The number of bytes between BTH and payload, without an ACK's bitmap. `info` is an element of
+// kOpcodes.
 constexpr size_t extension_bytes(const OpcodeInfo& info) {
   return detail::kExtensionBytes[static_cast<size_t>(&info - kOpcodes)];
 }
 
-// nullptr for an opcode this NIC does not speak.
+// What is known of an opcode; nullptr for one that this NIC does not speak.
 constexpr const OpcodeInfo* find_opcode(uint8_t opcode) {
   const size_t index = detail::kOpcodeIndex[opcode];
   return index < kOpcodeCount ? &kOpcodes[index] : nullptr;
 }
-// `opcode` is one of the enumerators.
+// What is known of an opcode, which must be one of the enumerators.
 constexpr const OpcodeInfo& opcode_info(Opcode opcode) {
   return *find_opcode(static_cast<uint8_t>(opcode));
 }
@@ -175,7 +177,7 @@ constexpr Service service_of(Opcode opcode) {
   return detail::kServices[static_cast<uint8_t>(opcode)];
 }
 
-// "SEND_IMM"; "unknown opcode" for values outside the enumeration.
+// Prints "SEND_IMM"; "unknown opcode" for values outside the enumeration.
 const char* to_string(Opcode opcode);
 
 namespace detail {

@@ -43,21 +43,21 @@
 namespace hostnic::wire {
 
 inline constexpr size_t kIcrcBytes = 4;
-// Everything before BTH.
+// The bytes of everything before BTH.
 inline constexpr size_t kFlowBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
-// Upper bound of everything before the payload, for sizing header buffers (largest: ACK with a full
-// bitmap).
+// An upper bound of everything before the payload, for sizing header buffers (largest: ACK with a
+// full bitmap).
 inline constexpr size_t kMaxHeaderBytes = kFlowBytes + kBthBytes + kNethBytes + kAethBytes +
                                           kSackEthBytes + kSackWordBytes * kMaxSackWords;
 
-// Only the members of the opcode's own headers mean anything.
+// The headers of a packet; only the members of the opcode's own headers mean anything.
 struct Packet {
   Opcode opcode = Opcode::kWriteOnly;
   bool solicited = false;    // BTH SE
   bool ack_request = false;  // BTH A
   bool becn = false, fecn = false;
   bool cont = false;    // not the first packet of its message; UC, UD: what the opcode says
-  bool more = false;    // not the last
+  bool more = false;    // not the last packet of its message
   uint8_t attempt = 0;  // 2 bits, modulo 4
   Policy policy = Policy::kSelective;
   uint16_t pkey = kDefaultPkey;
@@ -66,7 +66,7 @@ struct Packet {
   Qpn src_qpn{};      // native opcodes and UD; parse() sets 0 for the others
   uint32_t qkey = 0;  // UD only
   Reth reth;
-  uint32_t imm_data = 0;         // as the application gave it: network order bytes, uninterpreted
+  uint32_t imm_data = 0;         // bytes as the application gave them: network order, uninterpreted
   uint32_t invalidate_rkey = 0;  // kSendInv only
   uint32_t recv_sn = 0;          // kWriteImm only (SENDs carry it in reth.key)
   uint32_t message_bytes = 0;    // kWriteImm only: length of the whole message (SENDs: reth.length)
@@ -75,11 +75,11 @@ struct Packet {
   AtomicEth atomic;
   Aeth aeth;
   Sack sack;
-  // sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read
-  // with sack_word(). build() ignores it.
+  // The sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read
+  // with sack_word(). build() ignores them.
   const std::byte* sack_words = nullptr;
 
-  // Set by parse(); build() takes these from its flow.
+  // parse() sets the addresses and ports; build() takes them from its flow.
   Ipv4Address src_ip{}, dst_ip{};
   uint16_t src_port = 0;
   uint8_t traffic_class = 0;  // DSCP and ECN, see kEcnMask
@@ -88,7 +88,7 @@ struct Packet {
   uint16_t payload_bytes = 0;  // without pad and ICRC
 };
 
-// Bitmap word i of a parsed ACK. i < sack.word_count.
+// Word i of a parsed ACK's bitmap; i < sack.word_count.
 inline uint64_t sack_word(const std::byte* sack_words, size_t i) {
   return load_be64(sack_words + i * kSackWordBytes);
 }
@@ -107,7 +107,7 @@ enum class ParseError : uint8_t {
   kNotIpv4,      // other ethertype, IP version, or IP options (we never send them)
   kNotRoce,      // not UDP 4791, or a fragment
   kBadChecksum,  // IPv4 header checksum
-  kTruncated,    // some length field reaches past the packet
+  kTruncated,    // a length field reaches past the packet
   kBadLength,    // lengths that contradict each other (payload against RETH, pad against payload,
                  // word count)
   kUnknownOpcode,
@@ -115,26 +115,25 @@ enum class ParseError : uint8_t {
   kBadPkey,     // not the default partition, which is the only one
   kBadField,    // a reserved value (policy, AETH kind), or `more` where the opcode says "last"
 };
-// What was wrong, in a few words: "IPv4 header checksum is wrong".
+// Says in a few words what was wrong: "IPv4 header checksum is wrong".
 const char* to_string(ParseError error);
 
-// Parses the headers of one packet. `first_segment`: the packet's first contiguous bytes, holding
-// at least all headers (the payload may lie in a second segment). `packet_bytes`: length of the
-// whole packet including Ethernet. `has_icrc`: whether pad and a 4-byte ICRC end the packet (real
-// ports); the in-process wire omits both. Does not verify the ICRC, and ignores the UDP checksum.
-// Trailing Ethernet padding behind the IP length is tolerated when has_icrc. Never reads outside
-// first_segment. On error `out` is unspecified. Allocates nothing.
-//
-// What it accepts is consistent: payload and RETH length agree as the table above says; a SEND's
-// offset + payload does not exceed its message length, and equals it unless `more`; a UC WRITE's
-// first packet has fewer bytes than its message, an only one as many; a READ's range lies in its
-// RETH length; word_count <= kMaxSackWords; packets that carry no payload have none.
-// Addresses, keys, QPNs and sequence numbers are for the transport to check.
+// Parses the headers of one packet. `first_segment` is the packet's first contiguous bytes, with at
+// least all headers (the payload may lie in a second segment). `packet_bytes` is the length of the
+// whole packet including Ethernet. `has_icrc` says whether pad and a 4-byte ICRC end the packet
+// (real ports); the in-process wire omits both. This does not verify the ICRC, and ignores the UDP
+// checksum. Trailing Ethernet padding behind the IP length is tolerated when has_icrc. It never
+// reads outside first_segment. On error `out` is unspecified. It allocates nothing. What it accepts
+// is consistent: payload and RETH length agree as the table above says; a SEND's offset + payload
+// does not exceed its message length, and equals it unless `more`; a UC WRITE's first packet has
+// fewer bytes than its message, an only one as many; a READ's range lies in its RETH length;
+// word_count <= kMaxSackWords; packets that carry no payload have none. Addresses, keys, QPNs and
+// sequence numbers are for the transport to check.
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
-// A SEND says where in its message the payload belongs: whether it can be there. Part of parse()'s
-// check.
+// Whether the payload of a SEND can be where the packet says that it belongs in its message. This
+// is part of parse()'s check.
 inline bool send_lengths_agree(const Packet& packet) {
   const uint64_t message_bytes = packet.reth.length_bytes;
   const uint64_t offset_bytes = packet.reth.va;
@@ -143,13 +142,13 @@ inline bool send_lengths_agree(const Packet& packet) {
   return packet.more ? packet.payload_bytes <= rest_bytes : packet.payload_bytes == rest_bytes;
 }
 
-// The same of what a READ asks for.
+// Whether the range that a READ request asks for lies in the READ.
 inline bool read_range_agrees(const Packet& packet) {
   return uint64_t{packet.read.offset_bytes} + packet.read.length_bytes <= packet.reth.length_bytes;
 }
 
-// Ethernet, IPv4 and UDP with everything constant for one connection filled in; lengths and IP
-// checksum are patched per packet.
+// A template has Ethernet, IPv4 and UDP with everything constant for one connection filled in;
+// lengths and IP checksum are patched per packet.
 struct FlowTemplate {
   std::array<std::byte, kFlowBytes> bytes{};
 };
@@ -157,26 +156,27 @@ FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Addr
                                 Ipv4Address dst_ip, uint16_t src_port, uint8_t traffic_class,
                                 uint8_t hop_limit = kDefaultHopLimit);
 
-// The template that the headers of a packet that build() made came from.
+// The template from which build() made these headers.
 FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers);
 
-// Bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
+// The number of bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
 size_t header_bytes(const Packet& packet);
 
 // Writes all headers for `packet` (payload_bytes must be set; src/dst ip and port come from the
-// flow) into `out`, which holds at least header_bytes(packet). With `has_icrc`, PadCnt and the IP
-// and UDP lengths count pad and ICRC, else PadCnt is 0. `sack_words`: packet.sack.word_count words
-// in host order, only for kAck. Returns the bytes written. The caller appends payload, pad zeros
-// and ICRC. The packet must be one that parse() would accept and fit IP's 64 KiB; sizes are
+// flow) into `out`, which must have at least header_bytes(packet). With `has_icrc`, PadCnt and the
+// IP and UDP lengths count pad and ICRC, else PadCnt is 0. `sack_words` is packet.sack.word_count
+// words in host order, only for kAck. Returns the bytes written. The caller appends payload, pad
+// zeros and ICRC. The packet must be one that parse() would accept and fit IP's 64 KiB; sizes are
 // asserted.
 size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
              std::span<const uint64_t> sack_words, std::span<std::byte> out);
 
-// Pad bytes (0..3) that follow a payload of this size when the packet carries an ICRC.
+// The number of pad bytes (0..3) that follow a payload of this size when the packet carries an
+// ICRC.
 constexpr uint32_t pad_bytes(uint32_t payload_bytes) { return (4 - (payload_bytes & 3)) & 3; }
 
-// One line, tcpdump style: "10.0.0.1 > 10.0.0.2 qp 0x10001 SEND psn 17 sn 3 offset 4096 of 8192 len
-// 1024 more attempt 1".
+// Prints one line, tcpdump style: "10.0.0.1 > 10.0.0.2 qp 0x10001 SEND psn 17 sn 3 offset 4096 of
+// 8192 len 1024 more attempt 1".
 std::string to_string(const Packet& packet);
 
 }  // namespace hostnic::wire

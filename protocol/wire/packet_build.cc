@@ -38,10 +38,10 @@ class Appender {
   store_be16(out + kUdpLengthOffset, static_cast<uint16_t>(total - kIpv4Bytes));
 }
 
-// These are told the packet's opcode: of one that is known when this is compiled nothing is left
-// but what its headers need.
+// These functions are told the packet's opcode: of a call whose opcode is known at compile time
+// nothing is left but what its headers need.
 [[gnu::always_inline]] inline Bth bth_of(Opcode opcode, const Packet& packet, bool has_icrc) {
-  // On the standard's services the bits that are ours are reserved and 0.
+  // On the standard's services the bits that hostnic uses are reserved and 0.
   const bool native = service_of(opcode) == Service::kReliable;
   return {.opcode = static_cast<uint8_t>(opcode),
           .solicited = packet.solicited,
@@ -60,7 +60,7 @@ class Appender {
           .psn = packet.psn};
 }
 
-// Everything between BTH and payload.
+// Writes everything between BTH and payload.
 [[gnu::always_inline]] inline void put_extensions(Opcode opcode, const Packet& packet,
                                                   std::span<const uint64_t> sack_words,
                                                   Appender& out) {
@@ -141,7 +141,8 @@ class Appender {
   return headers;
 }
 
-// A function of its own for each opcode that is sent often: it saves no registers but its own.
+// Builds a packet of an opcode that is sent often; each such opcode has a function of its own,
+// which saves no registers but its own.
 template <Opcode opcode>
 [[gnu::noinline]] size_t build_known(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
                                      std::span<const uint64_t> sack_words,

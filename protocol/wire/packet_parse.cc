@@ -26,7 +26,7 @@ class Cursor {
   const std::byte* at_;
 };
 
-// Ethernet, IPv4 and UDP. Sets out's addresses and the bytes behind the UDP header.
+// Parses Ethernet, IPv4 and UDP. Sets out's addresses and the bytes behind the UDP header.
 ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, bool has_icrc,
                          Packet& out, size_t& udp_payload_bytes) {
   if (bytes.size() < kEthernetBytes) return ParseError::kTruncated;
@@ -58,7 +58,7 @@ ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, 
   return ParseError::kNone;
 }
 
-// `info` is null for an opcode that this NIC does not speak: other errors come first.
+// Parses BTH; `info` is null for an opcode that this NIC does not speak: other errors come first.
 ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   if (bth.version() != 0) return ParseError::kBadVersion;
   out.pkey = bth.pkey();
@@ -71,7 +71,7 @@ ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   out.dest_qpn = bth.dest_qpn();
   out.psn = bth.psn();
   if (info != nullptr && info->service != Service::kReliable) {
-    // The bits that are ours elsewhere are reserved here, and ignored.
+    // The bits that native opcodes use are reserved here, and ignored.
     out.cont = info->cont;
     out.more = info->more;
     out.attempt = 0;
@@ -86,7 +86,7 @@ ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   return info != nullptr ? ParseError::kNone : ParseError::kUnknownOpcode;
 }
 
-// UC and UD: any of the three, in this order.
+// Reads the extension headers of UC and UD: any of the three, in this order.
 void read_standard_extensions(Cursor cursor, Packet& out) {
   const OpcodeInfo& info = opcode_info(out.opcode);
   if (info.has_deth) {
@@ -150,7 +150,7 @@ void read_extensions(Cursor cursor, Packet& out) {
   }
 }
 
-// What the header values promise against each other and against the payload.
+// Checks the header values against each other and against the payload.
 ParseError check_agreement(const Packet& packet) {
   switch (packet.opcode) {
     case Opcode::kUcWriteFirst:
@@ -184,7 +184,7 @@ ParseError check_agreement(const Packet& packet) {
     case Opcode::kAck:
       return packet.aeth.kind == AckKind{2} ? ParseError::kBadField : ParseError::kNone;
     default:
-      return ParseError::kNone;  // no length but the packet's own
+      return ParseError::kNone;  // there is no length but the packet's own
   }
 }
 

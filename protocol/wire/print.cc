@@ -10,8 +10,9 @@
 namespace hostnic::wire {
 namespace {
 
-// snprintf and not a formatting library: this code is linked into every application that uses the
-// verbs provider, and should bring nothing along. Longer lines are cut; ours are shorter.
+// Formats a line by snprintf and not by a formatting library: this code is linked into every
+// application that uses the verbs provider, and should bring nothing along. Longer lines are cut;
+// ours are shorter.
 [[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...) {
   char text[256];
   va_list arguments;
@@ -38,7 +39,7 @@ const char* nak_name(uint8_t code) {
 std::string bth_flags(const Packet& packet) {
   std::string text;
   const bool native = service_of(packet.opcode) == Service::kReliable;
-  if (native && packet.cont) text += " cont";  // elsewhere the opcode's name says it
+  if (native && packet.cont) text += " cont";  // on other services the opcode's name says it
   if (native && packet.more) text += " more";
   if (packet.solicited) text += " solicited";
   if (packet.ack_request) text += " ack-request";
@@ -49,7 +50,7 @@ std::string bth_flags(const Packet& packet) {
   return text;
 }
 
-// UC and UD.
+// Describes the operation of a packet of UC or UD.
 std::string standard_operation(const Packet& packet) {
   const OpcodeInfo& info = opcode_info(packet.opcode);
   std::string text;
@@ -60,7 +61,7 @@ std::string standard_operation(const Packet& packet) {
   return text;
 }
 
-// What the extension headers say, in the words of the operation.
+// Describes the extension headers, in the words of the operation.
 std::string operation(const Packet& packet) {
   const Reth& reth = packet.reth;
   switch (packet.opcode) {
@@ -165,7 +166,7 @@ std::string to_string(const Deth& header) {
   return line("qkey 0x%x src-qp 0x%x", header.qkey, raw(header.src_qpn));
 }
 
-// In the order of the bytes in memory, which is what both applications agree on.
+// The bytes are printed in their order in memory, which is what both applications agree on.
 std::string to_string(const ImmDt& header) {
   uint8_t bytes[4];
   std::memcpy(bytes, &header.imm_data, sizeof bytes);

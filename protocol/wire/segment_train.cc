@@ -5,7 +5,7 @@
 
 namespace hostnic::wire {
 
-// What the byte before the PSN says (bth.h).
+// Reads the byte before the PSN (bth.h).
 void DeltaParser::read_place(uint32_t psn_word) {
   psn_word_ = psn_word;
   const unsigned native = psn_word >> 24;
@@ -15,7 +15,7 @@ void DeltaParser::read_place(uint32_t psn_word) {
   packet_.attempt = native >> bth_bit::kAttemptShift & 3;
 }
 
-// What is not like the last packet.
+// Parses a packet that is not like the last one.
 ParseError DeltaParser::begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
                                    bool has_icrc) {
   train_bytes_ = kind_bytes_ = kNoTrain;

@@ -16,20 +16,20 @@
 
 namespace hostnic::wire {
 
-// Packets that come in trains: kWriteOnly, kSend and kReadResponse.
+// Whether packets of this opcode come in trains: kWriteOnly, kSend and kReadResponse.
 constexpr bool comes_in_trains(Opcode opcode) {
   return opcode == Opcode::kWriteOnly || opcode == Opcode::kSend || opcode == Opcode::kReadResponse;
 }
-// Packets that may be like the one before, of the same queue pair or another.
+// Whether packets of this opcode may be like the one before, of the same queue pair or another.
 constexpr bool may_resemble(Opcode opcode) {
   return comes_in_trains(opcode) || opcode == Opcode::kAck || opcode == Opcode::kReadRequest;
 }
-// Upper bound of their headers, but for an ACK's bitmap.
+// An upper bound of the headers of such packets, except for an ACK's bitmap.
 inline constexpr size_t kMaxTrainHeaderBytes =
     kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kReadEthBytes;
 
 namespace train_detail {
-// The word that ends in the PSN; its first byte is what BTH holds of ours (bth_bit).
+// The offset of the word that ends in the PSN; its first byte is what BTH has of ours (bth_bit).
 inline constexpr size_t kPsnWord = kFlowBytes + bth_offset::kAckRequest;
 inline constexpr uint32_t kPolicyMask = 3u << bth_bit::kPolicyShift << 24;
 
@@ -43,11 +43,12 @@ uint64_t difference(const std::byte* a, const std::byte* b) {
   std::memcpy(&y, b, sizeof(y));
   return x ^ y;
 }
-// The eight bytes before that word: BTH but for it, with the destination queue pair.
+// The difference in the eight bytes before that word: the rest of BTH, with the destination queue
+// pair.
 inline uint64_t bth_difference(const std::byte* a, const std::byte* b) {
   return difference<uint64_t>(a + kPsnWord - 8, b + kPsnWord - 8);
 }
-// Everything before those. The last word looked at overlaps them.
+// The difference in everything before the eight bytes. The last word looked at overlaps them.
 inline uint64_t flow_difference(const std::byte* a, const std::byte* b) {
   static_assert(kPsnWord - 8 > 40 && kPsnWord - 8 <= 48);
   uint64_t sum = 0;
@@ -62,8 +63,8 @@ constexpr size_t kExtensions = kFlowBytes + kBthBytes;
 constexpr size_t kBehindNeth = kExtensions + kNethBytes;
 constexpr size_t kSack = kBehindNeth + kAethBytes;
 
-// What packets of one kind and size from one host to another have in common: everything before the
-// destination queue pair but the UDP source port.
+// The difference in what packets of one kind and size from one host to another have in common:
+// everything before the destination queue pair except the UDP source port.
 inline uint64_t kind_difference(const std::byte* a, const std::byte* b) {
   static_assert(kSrcPort >= 32 && kSrcPort < 40 && kDestQp > kSrcPort + 10 &&
                 kDestQp <= kSrcPort + 18);
@@ -75,7 +76,7 @@ inline uint64_t kind_difference(const std::byte* a, const std::byte* b) {
   return sum;
 }
 
-// What else they differ in is copied; the rest of `to` is the same already.
+// Copies what else such packets differ in; the rest of `to` is the same already.
 template <Opcode opcode>
 void note_difference(std::byte* to, const std::byte* from) {
   constexpr size_t kEnd =
@@ -92,9 +93,9 @@ View view_at(const std::byte* at) {
 }
 }  // namespace train_detail
 
-// From the headers of such a packet in the middle of its message, as build() wrote them, to those
-// of a packet behind it, which carries as many bytes: `packet`, the one before that, moves on, and
-// PSN and RETH address in `headers` become its.
+// Steps from the headers of such a packet in the middle of its message, as build() wrote them, to
+// those of the next, which carries as many bytes: `packet`, the one before that, moves on, and PSN
+// and RETH address in `headers` become its.
 inline void step(Packet& packet, std::span<std::byte> headers) {
   assert(comes_in_trains(packet.opcode));
   assert(packet.cont && packet.more && !packet.ack_request);
@@ -106,8 +107,8 @@ inline void step(Packet& packet, std::span<std::byte> headers) {
   store_be64(headers.data() + reth + reth_offset::kVa, packet.reth.va);
 }
 
-// From the headers of a kWriteOnly or kSend packet, as build() wrote them, to those of another one
-// of the same flow, opcode and payload size: PSN, flags and RETH, as `packet` says.
+// Steps from the headers of a kWriteOnly or kSend packet, as build() wrote them, to those of
+// another one of the same flow, opcode and payload size: PSN, flags and RETH, as `packet` says.
 inline void restep(const Packet& packet, std::span<std::byte> headers) {
   assert(packet.opcode == Opcode::kWriteOnly || packet.opcode == Opcode::kSend);
   const size_t reth = train_detail::reth_offset_of(packet.opcode);
@@ -124,11 +125,11 @@ inline void restep(const Packet& packet, std::span<std::byte> headers) {
   emit(packet.reth, std::span<std::byte, kRethBytes>(headers.data() + reth, kRethBytes));
 }
 
-// parse() of a packet by how it differs from the one before: for trains of packets.
+// Parses a packet by how it differs from the one before: for trains of packets.
 class DeltaParser {
  public:
-  // As parse() into the packet before: the same answer, and on kNone the same packet(), for any
-  // bytes.
+  // As wire::parse() into the packet before: the same answer, and on kNone the same packet(), for
+  // any bytes.
   ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc) {
     return follow(first_segment, packet_bytes, has_icrc)
                ? ParseError::kNone
@@ -154,12 +155,14 @@ class DeltaParser {
   void read_place(uint32_t psn_word);
 
   Packet packet_;
-  // The headers of packet_, if others can be like it, and what it came with. Of an ACK or a READ
-  // request, which come in no train, they are looked at up to NETH, and an ACK's word count.
+  // The headers of packet_, if others can be like it, and its sizes. Of an ACK or a READ request,
+  // which come in no train, they are looked at up to NETH, and an ACK's word count.
   std::array<std::byte, kMaxTrainHeaderBytes> headers_;
   size_t header_bytes_ = 0;
-  size_t train_bytes_ = kNoTrain, kind_bytes_ = kNoTrain;  // of packets that follow, or are alike
-  uint32_t psn_word_ = 0;                                  // of packet_; the first byte counts
+  size_t train_bytes_ = kNoTrain, kind_bytes_ = kNoTrain;  // lengths of packets that follow, or are
+                                                           // alike
+  uint32_t psn_word_ = 0;                                  // the PSN word of packet_; the first
+                                                           // byte counts
   bool has_icrc_ = false;
 };
 
@@ -185,7 +188,8 @@ class DeltaParser {
   packet_.psn = Psn(psn_word);
   packet_.reth.va = load_be64(a + reth + reth_offset::kVa);
   if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);
-  // Of what parse() looks at, address and `more` can only contradict a SEND's length.
+  // parse() checks nothing else that can have changed: address and `more` can only contradict a
+  // SEND's length.
   return packet_.opcode != Opcode::kSend || send_lengths_agree(packet_);
 }
 
@@ -223,8 +227,8 @@ inline bool DeltaParser::resemble_ack(const std::byte* headers) {
   return true;
 }
 
-// Of what parse() looks at, RETH's length and a SEND's place in its message can contradict the
-// payload's length, which is the last packet's.
+// Whether a data packet is like the last one: of what parse() checks, RETH's length and a SEND's
+// place in its message can contradict the payload's length, which is the last packet's.
 inline bool DeltaParser::resemble_data(const std::byte* headers) {
   packet_.reth =
       train_detail::view_at<RethView>(headers + train_detail::reth_offset_of(packet_.opcode))
@@ -237,7 +241,7 @@ inline bool DeltaParser::resemble_data(const std::byte* headers) {
       packet_.response_epoch = load_u8(headers + train_detail::kBehindNeth + kRethBytes);
       train_detail::note_difference<Opcode::kReadResponse>(headers_.data(), headers);
       return packet_.reth.length_bytes == packet_.payload_bytes;
-    case Opcode::kReadRequest:  // comes in no train, for whose sake differences are noted
+    case Opcode::kReadRequest:  // comes in no train, for which differences would be noted
       packet_.read =
           train_detail::view_at<ReadEthView>(headers + train_detail::kBehindNeth + kRethBytes)
               .read();
