@@ -10,7 +10,7 @@
 
 namespace hostnic::cli {
 
-// Errors: one line that names the socket.
+// Asks hostnicd for its devices. Errors are one line that names the socket.
 Expected<std::vector<DeviceInfo>, std::string> list_devices(const std::string& socket_path);
 // Runs a command as at hostnicd's prompt and returns what it shows.
 Expected<std::string, std::string> run_text(const std::string& socket_path,

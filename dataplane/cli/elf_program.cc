@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxHeaders = 256, kMaxDynamicEntries = 4096, kMaxNameBytes = 256;
 
-// A T at an offset of the file.
+// Reads a T at an offset of the file.
 template <typename T>
 std::optional<T> read_at(std::ifstream& file, uint64_t offset) {
   T value{};
@@ -35,7 +35,7 @@ std::string text_at(std::ifstream& file, uint64_t offset) {
   return text.substr(0, text.find('\0'));
 }
 
-// Where a loaded address lies in the file.
+// The offset in the file of a loaded address.
 uint64_t offset_of(const std::vector<Elf64_Phdr>& headers, uint64_t address) {
   for (const Elf64_Phdr& header : headers) {
     if (header.p_type == PT_LOAD && address >= header.p_vaddr &&

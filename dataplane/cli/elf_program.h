@@ -10,15 +10,15 @@ namespace hostnic::cli {
 
 struct ElfProgram {
   bool is_elf = false;
-  bool is_static = false;           // no dynamic linker, nor one itself: no preloading
+  bool is_static = false;           // no dynamic linker, and none itself: no preloading
   std::vector<std::string> needed;  // names of its libraries
 };
 
-// The file that executing `name` means, by PATH where it has no slash; empty: none.
+// Finds the file that executing `name` means, by PATH where it has no slash; empty: none.
 std::string find_program(const std::string& name, const char* path);
-// Scripts and what can't be read are no ELF programs.
+// Reads a program; scripts and what can't be read are no ELF programs.
 ElfProgram read_elf_program(const std::string& file);
-// Of the libraries that a program needs, those that insist on being the first one loaded.
+// The libraries that a program needs which insist on being the first one loaded.
 std::vector<std::string> sanitizer_runtimes(const ElfProgram& program);
 
 }  // namespace hostnic::cli

@@ -24,13 +24,14 @@
 namespace hostnic::cli {
 namespace {
 
-// EAL takes 0.2 s; under a sanitizer on a busy machine many times that.
+// The limit for hostnicd's start: EAL takes 0.2 s; under a sanitizer on a busy machine many times
+// that.
 constexpr int kReadyLimitMs = 30'000;
 constexpr int kStopLimitMs = 10'000;
 // "/hostnicd.sock" and EAL's "/dpdk/hostnic-PID/dpdk_telemetry.v2" must fit a socket address.
 constexpr size_t kMaxDirectoryBytes = 56;
 
-// The lab's directory: socket, log, EAL's files. Removed at the end unless it is to be kept.
+// The lab's directory: socket, log, EAL's files. It is removed at the end unless it is to be kept.
 class LabDirectory {
  public:
   static Expected<LabDirectory, std::string> create() {
@@ -57,7 +58,7 @@ class LabDirectory {
   std::string path_;
 };
 
-// The private hostnicd. Stopped when destroyed.
+// The lab's private hostnicd. It is stopped when this is destroyed.
 class LabDaemon {
  public:
   ~LabDaemon() { stop(); }
@@ -89,7 +90,8 @@ class LabDaemon {
     return pid_ > 0;
   }
 
-  // Nothing: it is ready. Else its exit code, or 1.
+  // Waits until hostnicd is ready; then returns nothing. If it ends before, returns its exit code,
+  // or 1.
   std::optional<int> wait_ready() {
     pollfd watched{ready_.get(), POLLIN, 0};
     char byte = 0;
@@ -105,7 +107,7 @@ class LabDaemon {
     return exit_code_of(*status) == 0 ? 1 : exit_code_of(*status);
   }
 
-  // Its exit code, 0 if there was none left to stop.
+  // Stops hostnicd; returns its exit code, 0 if there was none left to stop.
   int stop() {
     if (pid_ <= 0) return 0;
     kill(pid_, SIGTERM);
@@ -133,7 +135,7 @@ void show_log(const LabDirectory& directory) {
   fputs(text.c_str(), stderr);
 }
 
-// wait_and_forward's callback has no argument of its own.
+// These are global because wait_and_forward's callback has no argument of its own.
 LabDaemon* running_daemon = nullptr;
 const LabDirectory* running_directory = nullptr;
 
@@ -154,7 +156,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (!preload) return fail("lab", preload.error());
   auto directory = LabDirectory::create();
   if (!directory) return fail("lab", directory.error());
-  // Where others may open the socket they must be able to reach it.
+  // The directory must be open to others where they may open the socket.
   for (const std::string& argument : options.daemon_arguments) {
     if (argument.starts_with("--socket-mode=")) chmod(directory->path().c_str(), 0711);
   }
@@ -175,7 +177,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
                        {"HOSTNIC_LAB", "1"},
                        {"HOSTNIC_SOCKET", directory->file("hostnicd.sock")}};
   child.unset = {"HOSTNIC_DEVICE"};
-  // So that COMMAND may say `hostnic run` where hostnic is not installed.
+  // PATH gets our directory, so that COMMAND may say `hostnic run` where hostnic is not installed.
   const char* path = getenv("PATH");
   child.environment.emplace_back(
       "PATH", std::string(path == nullptr ? "/usr/bin:/bin" : path) + ":" + own_directory());

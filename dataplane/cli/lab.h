@@ -8,9 +8,9 @@
 namespace hostnic::cli {
 
 struct LabOptions {
-  std::vector<std::string> daemon_arguments;  // for hostnicd as they are: it checks them
+  std::vector<std::string> daemon_arguments;  // passed to hostnicd as they are: it checks them
   bool keep_log = false;
-  bool verbose = false;  // hostnicd's log on our stderr
+  bool verbose = false;  // hostnicd's log goes to our stderr
 };
 
 // Returns the exit code: the command's, or 128 + signal, or hostnicd's when that doesn't start.

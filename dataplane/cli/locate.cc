@@ -48,7 +48,8 @@ Expected<std::string, std::string> find_hostnicd() {
 Expected<std::string, std::string> find_shim() {
   const fs::path beside = fs::path(own_directory()) / "libhostnic-verbs.so";
   const fs::path installed = fs::path(HOSTNIC_SHIMDIR) / "libhostnic-verbs.so";
-  // An installed tree may have been moved as a whole.
+  // The relative place comes before the configured one: an installed tree may have been moved as a
+  // whole.
   const fs::path relative =
       fs::path(own_directory()) / HOSTNIC_SHIM_FROM_BIN / "libhostnic-verbs.so";
   for (const fs::path& candidate : {beside, relative, installed})
@@ -60,8 +61,8 @@ Expected<std::string, std::string> find_shim() {
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
                           const std::string& shim) {
   std::vector<std::string> all = first;
-  // The dynamic linker takes both for separators. Nested, a lab in a lab or `run` in one, the shim
-  // is there already.
+  // Spaces and colons are both separators to the dynamic linker. In a lab in a lab, or a `run` in
+  // one, the shim is there already.
   for (size_t at = 0; at < current.size();) {
     const size_t end = std::min(current.find_first_of(": ", at), current.size());
     if (end != at) all.push_back(current.substr(at, end - at));
@@ -91,7 +92,7 @@ Expected<std::string, std::string> preload_value(const char* current,
           : sanitizer_runtimes(read_elf_program(find_program(command[0], getenv("PATH"))));
   if (!extra.empty()) first.push_back(extra);
   const std::string before = current == nullptr ? "" : current;
-  // One that is preloaded by hand, under a path, is the same one.
+  // A runtime that is preloaded by hand, under a path, is the same one.
   std::erase_if(first, [&](const std::string& name) {
     return name.find('/') == std::string::npos && before.find("/" + name) != std::string::npos;
   });

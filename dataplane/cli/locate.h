@@ -10,9 +10,9 @@
 
 namespace hostnic::cli {
 
-// Where this program lies.
+// The directory of this program.
 std::string own_directory();
-// Error: one line.
+// These find hostnicd and the shim; an error is one line.
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
 
@@ -21,11 +21,11 @@ Expected<std::string, std::string> find_shim();
 // HOSTNIC_PRELOAD_EXTRA, set at build time or in the environment.
 Expected<std::string, std::string> preload_value(const char* current,
                                                  const std::vector<std::string>& command);
-// The same of known parts.
+// Joins the parts of LD_PRELOAD in that order.
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
                           const std::string& shim);
-// ASAN_OPTIONS with the check left out that a runtime is the first library: of programs that the
-// command starts nobody knows in time whether they need one, and behind the shim it works as well.
+// ASAN_OPTIONS without the check that a runtime is the first library: of programs that the command
+// starts nobody knows in time whether they need one, and behind the shim it works as well.
 std::string asan_options_value(const char* current);
 
 }  // namespace hostnic::cli

@@ -30,7 +30,7 @@ struct Arguments {
   std::vector<std::string> command;  // behind `--`
 };
 
-// An option that hostnicd understands and checks: passed on as it is.
+// Adds an option that hostnicd understands and checks: it is passed on as it is.
 void pass_on(CLI::App* lab, Arguments& arguments, const std::string& name,
              const std::string& help) {
   lab->add_option_function<std::vector<std::string>>(

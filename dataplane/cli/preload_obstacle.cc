@@ -17,11 +17,11 @@
 namespace hostnic::cli {
 namespace {
 
-// As the kernel: interpreters of interpreters, and how much of a first line counts.
+// The kernel's limits: interpreters of interpreters, and how much of a first line counts.
 constexpr int kMaxInterpreters = 5;
 constexpr size_t kMaxFirstLine = 256;
 
-// The words behind "#!"; none: no script.
+// The words behind "#!"; none if the file is no script.
 std::vector<std::string> interpreter_line(const std::string& file) {
   std::ifstream script(file, std::ios::binary);
   std::string line(kMaxFirstLine, '\0');
@@ -43,12 +43,13 @@ std::string started_by_env(const std::vector<std::string>& words) {
   return {};
 }
 
-// Root's own rights do not grow by a file's.
+// Whether a file's capabilities count; root's own rights do not grow by them.
 bool gains_capabilities(const std::string& file) {
   return getuid() != 0 && getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-// The kernel gives no rights by files to who renounced them, nor on such a file system.
+// Whether files give rights at all: the kernel gives none to who renounced them, nor on a file
+// system that is mounted nosuid.
 bool rights_count(const std::string& file) {
   struct statvfs system;
   return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1 && statvfs(file.c_str(), &system) == 0 &&
@@ -68,7 +69,7 @@ std::string obstacle_of_program(const std::string& file) {
 }  // namespace
 
 bool changes_identity(const struct stat& file, uid_t user, gid_t group) {
-  // Set-gid without the group's execute bit meant mandatory locking.
+  // A set-gid bit without the group's execute bit meant mandatory locking, and does not count.
   const bool set_gid = (file.st_mode & S_ISGID) != 0 && (file.st_mode & S_IXGRP) != 0;
   return ((file.st_mode & S_ISUID) != 0 && file.st_uid != user) ||
          (set_gid && file.st_gid != group);

@@ -9,15 +9,15 @@
 
 namespace hostnic::cli {
 
-// What stands in the way, as in "./prog is statically linked"; empty: nothing. Of a script its
-// interpreter counts, and behind `#!/usr/bin/env` the one that env starts. What the command starts
-// itself is not known.
+// Says what stands in the way of preloading, as in "./prog is statically linked"; empty: nothing.
+// For a script its interpreter counts, and behind `#!/usr/bin/env` the program that env starts.
+// Programs that the command starts itself are not known.
 std::string preload_obstacle(const std::vector<std::string>& command, const char* path);
 
 // Whether executing a file changes the user or group: the dynamic linker then ignores LD_PRELOAD.
 bool changes_identity(const struct stat& file, uid_t user, gid_t group);
 
-// Warns on stderr if something does. The command runs all the same.
+// Warns on stderr if something stands in the way of preloading. The command runs all the same.
 void warn_if_not_preloaded(const std::string& subcommand, const std::vector<std::string>& command);
 
 }  // namespace hostnic::cli

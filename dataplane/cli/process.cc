@@ -27,7 +27,7 @@ bool signals_blocked = false;
   if (options.own_group) setpgid(0, 0);
   if (options.dies_with_us) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(1);  // died in between
+    if (getppid() != parent) _exit(1);  // the parent died in between
   }
   if (options.stdin_null) {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -101,8 +101,8 @@ int wait_and_forward(pid_t pid, void (*on_other)(pid_t pid, int status)) {
     }
     siginfo_t info{};
     if (sigwaitinfo(&handled_signals, &info) < 0 || info.si_signo == SIGCHLD) continue;
-    // The terminal signals the whole foreground group itself; of a hangup only the leader of the
-    // session hears, which we may be.
+    // Signals of the terminal reach the whole foreground group anyway; a hangup is heard only by
+    // the leader of the session, which we may be.
     if (info.si_code != SI_KERNEL || info.si_signo == SIGHUP) kill(pid, info.si_signo);
   }
 }

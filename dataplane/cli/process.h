@@ -15,29 +15,29 @@ namespace hostnic::cli {
 int fail(const std::string& subcommand, const std::string& line);
 
 struct ChildOptions {
-  std::vector<std::pair<std::string, std::string>> environment;  // set in addition
+  std::vector<std::pair<std::string, std::string>> environment;  // variables set in addition
   std::vector<std::string> unset;
-  // No terminal signals reach it. Not a session of its own: where the kernel schedules sessions as
-  // groups (autogroup), a thread that yields its core yields to its own session only.
+  // The child gets no terminal signals. It has no session of its own: where the kernel schedules
+  // sessions as groups (autogroup), a thread that yields its core yields to its own session only.
   bool own_group = false;
   bool dies_with_us = false;
   bool stdin_null = false;
-  int output_fd = -1;         // stdout and stderr go there; -1: ours
-  std::vector<int> keep_fds;  // lose their close-on-exec flag
+  int output_fd = -1;         // stdout and stderr go there; -1: to ours
+  std::vector<int> keep_fds;  // descriptors that lose their close-on-exec flag
 };
 
-// The child's pid, or -1 with errno when there is no process to be had. A command that can't be
-// executed prints one line and exits 127 (not found) or 126, as in a shell. The signal mask is that
-// of `hostnic`'s start.
+// Starts a child: returns its pid, or -1 with errno when there is no process to be had. A command
+// that can't be executed prints one line and exits 127 (not found) or 126, as in a shell. The
+// signal mask is that of `hostnic`'s start.
 pid_t start_child(const std::vector<std::string>& command, const ChildOptions& options);
 
-// Replaces this process. Returns only when it fails, with the exit code (after one line).
+// Replaces this process. It returns only when it fails, with the exit code (after one line).
 int exec_command(const std::vector<std::string>& command);
 
-// A shell's exit code for a wait status.
+// The exit code that a shell gives for a wait status.
 int exit_code_of(int wait_status);
 
-// Waits up to `limit_ms` for the child's end; its wait status, if it ended.
+// Waits up to `limit_ms` for the child's end; returns its wait status, if it ended.
 std::optional<int> wait_child(pid_t pid, int limit_ms);
 
 // Blocks the signals that run() handles, and remembers the mask for children.

@@ -7,8 +7,8 @@
 
 namespace hostnic::cli {
 
-// `devices`: comma-separated names; empty: all. Replaces this process; returns an exit code if it
-// can't.
+// Runs a command on the devices in `devices`: comma-separated names; empty: all. This replaces the
+// process; it returns an exit code if it can't.
 int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
                     const std::vector<std::string>& command);
 

@@ -8,7 +8,8 @@
 
 namespace hostnic {
 
-// Any thread. A vDSO call of about 20 ns: read once per loop turn, not once per packet.
+// The time of CLOCK_MONOTONIC, for any thread. This is a vDSO call of about 20 ns: to be read once
+// per loop turn, not once per packet.
 inline TimeNs monotonic_now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -23,7 +23,8 @@ bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
   return nic.index < 64 && (file.visible_devices >> nic.index & 1) != 0;
 }
 
-// 0.0.0.0, and loopback addresses but for those of the NICs' own networks.
+// Whether an address means this host: 0.0.0.0, and loopback addresses except those of the NICs' own
+// networks.
 bool CmAgent::names_this_host(Ipv4Address ip) const {
   if (raw(ip) == 0) return true;
   return is_loopback(ip) && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
@@ -31,8 +32,8 @@ bool CmAgent::names_this_host(Ipv4Address ip) const {
          });
 }
 
-// The NIC with this address, or the first one for an address of this host. Null: none that the
-// program sees.
+// The NIC with this address, or the first one for an address of this host. Returns null if the
+// program sees none.
 CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
   const bool any = names_this_host(ip);
   for (CmNic& nic : nics_)
@@ -53,7 +54,7 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
   return nullptr;
 }
 
-// On the in-process wire it is known who is there.
+// Whether an address can be reached; on the in-process wire it is known who is there.
 bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
   if (nic.instance->ethernet != nullptr || wire::is_multicast(destination)) return true;
   return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
@@ -61,9 +62,10 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
   });
 }
 
-// What an address of this host leads to: this host is all of hostnicd's NICs, so that a lab's
-// server and client in one command line find each other. The NIC's own address unless only another
-// is listened on, or will be: servers tell the port that they are bound to before they listen.
+// The address that an address of this host leads to: this host is all of hostnicd's NICs, so that a
+// lab's server and client in one command line find each other. It is the NIC's own unless only
+// another is listened on, or will be: servers tell the port that they are bound to before they
+// listen.
 Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
   if (listener(own, port_space, port) != nullptr) return own.ip();
   for (const CmNic& nic : nics_)
@@ -82,7 +84,8 @@ bool CmAgent::port_free(const CmId& id, uint16_t port) const {
   return std::none_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
     const CmId& other = ids_.at(handle);
     if (other.handle == id.handle) return false;
-    // IPv4 never covers IPv6; the other way round it takes IPV6_V6ONLY's like.
+    // A port taken for IPv4 does not cover IPv6; one for IPv6 covers IPv4 unless IPV6_V6ONLY is
+    // set.
     const auto alone = [](const CmId& each) { return !each.ipv6 || each.family_only; };
     if (other.ipv6 != id.ipv6 && alone(other) && alone(id)) return false;
     const bool same = raw(other.source) == 0 || raw(id.source) == 0 || other.source == id.source;
@@ -90,7 +93,7 @@ bool CmAgent::port_free(const CmId& id, uint16_t port) const {
   });
 }
 
-// Port 0: any that is free.
+// Takes a port; 0 means any that is free.
 int CmAgent::take_port(CmId& id, uint16_t port) {
   if (port == 0) {
     uint32_t start = 0;
@@ -132,20 +135,20 @@ int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
   return 0;
 }
 
-// Who takes requests for a service.
+// Finds the id that takes requests for a service.
 CmId* CmAgent::listener(const CmNic& nic, uint16_t port_space, uint16_t port) {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return nullptr;
   for (const uint32_t handle : holders->second) {
     CmId& id = ids_.at(handle);
-    // Peers have IPv4 addresses.
+    // An id for IPv6 alone is left out, because peers have IPv4 addresses.
     if (!id.listening || (id.ipv6 && id.family_only)) continue;
     if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic) return &id;
   }
   return nullptr;
 }
 
-// Whether a port is somebody's who has not connected from it.
+// Whether some id has the port and has not connected from it.
 bool CmAgent::is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return false;

@@ -125,7 +125,7 @@ void CmAgent::serve(CmFile& file) {
   }
   CmCommand command;
   if (datagram.cut || datagram.fds.size() != 1 || datagram.bytes.size() < sizeof(command)) {
-    close(file);  // not our library
+    close(file);  // that file is not our library's
     return;
   }
   memcpy(&command, datagram.bytes.data(), sizeof(command));
@@ -163,12 +163,13 @@ CmId* CmAgent::add_id(CmFile& file) {
   CmId& id = ids_[next_handle_];
   id.handle = next_handle_++;
   id.file = &file;
-  // The queue pair learns it before the peer does.
+  // The PSN is chosen here, because the queue pair learns it before the peer does.
   id.own_psn = random_number() & 0xffffff;
   return &id;
 }
 
-// Connection requests that the program has not heard of go with their listener.
+// Drops an id's events; connection requests that the program has not heard of go with their
+// listener.
 void CmAgent::drop_events_of(CmFile& file, const CmId& id) {
   std::vector<uint32_t> requests;
   std::erase_if(file.events, [&](const CmFile::Waiting& waiting) {
@@ -211,7 +212,7 @@ void CmAgent::advance() {
   flush();
 }
 
-// All that is to be sent, and what programs are to be told.
+// Sends all that is to be sent, and tells programs what they are to be told.
 void CmAgent::flush() {
   for (CmNic& nic : nics_) {
     const std::vector<cm::Outgoing> outgoing = nic.endpoint->take_outgoing();

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <netinet/in.h>
-// After libc's: both define sockaddr_in6.
+// This header comes after libc's: both define sockaddr_in6.
 #include <rdma/rdma_user_cm.h>
 
 #include <deque>
@@ -29,7 +29,7 @@ struct CmNic;
 // The Q_Key of datagram ids that were given none.
 inline constexpr uint32_t kDatagramQkey = 0x01234567;
 
-// enum rdma_cm_event_type of rdma/rdma_cma.h, which is librdmacm's.
+// The values of enum rdma_cm_event_type in rdma/rdma_cma.h, which is librdmacm's.
 enum class CmEvent : uint32_t {
   kAddrResolved = 0,
   kAddrError = 1,
@@ -53,16 +53,17 @@ struct CmMulticast {
   uint32_t events_reported = 0;
 };
 
-// An rdma_cm_id.
+// An rdma_cm_id of a program.
 struct CmId {
   uint32_t handle = 0;
   uint64_t uid = 0;
   CmFile* file = nullptr;
   uint16_t port_space = 0;
   bool datagram = false;
-  CmNic* nic = nullptr;  // null: not bound to one
+  CmNic* nic = nullptr;  // null: not bound to a NIC
   bool bound = false, listening = false, reuse_address = false;
-  bool ipv6 = false, family_only = false;  // what it is bound to, and whether to that alone
+  bool ipv6 = false, family_only = false;  // the family that the id is bound to, and whether to
+                                           // that alone
   Ipv4Address source{}, destination{};
   uint16_t source_port = 0, destination_port = 0;
   uint32_t backlog = 0;  // connection requests that may still come before one is taken
@@ -70,24 +71,24 @@ struct CmId {
   uint32_t events_reported = 0;
   std::vector<CmMulticast> multicasts;
 
-  // Of the connection.
+  // The members from here on belong to the connection.
   cm::ConnectionId connection = 0;
   uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 7, rnr_retry_count = 7;
-  uint32_t own_psn = 0;  // at which the peer begins
+  uint32_t own_psn = 0;  // PSN at which the peer begins
   uint32_t peer_psn = 0, peer_qpn = 0, path_mtu = 0, qkey = 0;
 };
 
 // A program's open file.
 struct CmFile {
   struct Waiting {
-    uint32_t owner = 0;    // whose event it is
+    uint32_t owner = 0;    // the id that the event belongs to
     uint32_t request = 0;  // the id that a connection request has made
     uint32_t multicast = 0;
     rdma_ucm_event_resp event{};
   };
   UniqueFd socket;
   uint64_t name = 0;
-  pid_t pid = 0;  // of who opened it
+  pid_t pid = 0;  // process that opened the file
   uint64_t visible_devices = 0;
   std::deque<Waiting> events;
   bool token_out = false;
@@ -98,13 +99,13 @@ struct CmNic {
   uint32_t index = 0;
   std::unique_ptr<ManagementQueue> queue;
   std::unique_ptr<cm::Endpoint> endpoint;
-  std::unordered_map<cm::ConnectionId, uint32_t> ids;  // whose connection it is
+  std::unordered_map<cm::ConnectionId, uint32_t> ids;  // the ids that the connections belong to
   Ipv4Address ip() const { return instance->plan.settings.ip; }
 };
 
 class CmAgent {
  public:
-  // The lcores run. Its descriptors are watched by `epoll_fd`.
+  // The lcores must run. The agent's descriptors are watched by `epoll_fd`.
   CmAgent(Daemon& daemon, int epoll_fd);
   ~CmAgent();
   CmAgent(const CmAgent&) = delete;
@@ -112,14 +113,14 @@ class CmAgent {
 
   // A program has opened the device: answers it and serves its socket from now on.
   void open(UniqueFd socket, const OpenCmRequest& request);
-  // False: not one of its descriptors.
+  // Serves a descriptor; returns false if it is not one of the agent's.
   bool handle(int fd);
-  // Does what is due. Called after each wait.
+  // Does what is due; called after each wait.
   void advance();
-  // Until when it may wait; -1: for ever.
+  // How long the next wait may last; -1: for ever.
   int wait_ms() const;
 
-  // For people: a line for each id, and one for connections that no id has any more.
+  // Text for people: a line for each id, and one for connections that no id has any more.
   std::vector<std::string> describe() const;
 
  private:
@@ -134,7 +135,7 @@ class CmAgent {
     return {0, {bytes.begin(), bytes.end()}};
   }
 
-  // cm_agent.cc
+  // Functions in cm_agent.cc.
   std::string describe(const CmId& id) const;
   void serve(CmFile& file);
   void close(CmFile& file);
@@ -147,7 +148,7 @@ class CmAgent {
   void destroy(CmId& id);
   void drop_events_of(CmFile& file, const CmId& id);
 
-  // cm_addresses.cc
+  // Functions in cm_addresses.cc.
   static bool visible(const CmFile& file, const CmNic& nic);
   bool names_this_host(Ipv4Address ip) const;
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
@@ -161,7 +162,7 @@ class CmAgent {
   CmId* listener(const CmNic& nic, uint16_t port_space, uint16_t port);
   bool is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const;
 
-  // cm_commands.cc
+  // Functions in cm_commands.cc.
   Result run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);
   Result run_connection(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);
   Result create_id(CmFile& file, const rdma_ucm_create_id& command);
@@ -180,7 +181,7 @@ class CmAgent {
   Result leave(CmFile& file, const rdma_ucm_destroy_id& command);
   Result migrate(CmFile& file, const CmCommand& command, const rdma_ucm_migrate_id& migrate);
 
-  // cm_connections.cc
+  // Functions in cm_connections.cc.
   Result connect(CmFile& file, const rdma_ucm_connect& command);
   Result accept(CmFile& file, const rdma_ucm_accept& command);
   Result reject(CmFile& file, const rdma_ucm_reject& command);
@@ -194,7 +195,7 @@ class CmAgent {
   void refuse(CmNic& nic, const cm::Event& event);
   void refuse_or_keep(CmNic& nic, const cm::Event& event);
   void look_at_kept();
-  // Of an id that has no file, or whose program does not know it yet, nothing is told.
+  // Tells the program an event, unless the id has no file, or the program does not know it yet.
   void tell(CmId& id, CmEvent kind, int status);
   void tell(CmId& id, rdma_ucm_event_resp event, CmEvent kind, int status, uint32_t request = 0,
             uint32_t multicast = 0);
@@ -206,7 +207,7 @@ class CmAgent {
   std::unordered_map<int, CmFile> files_;  // by socket
   std::vector<CmNic> nics_;
   std::unordered_map<uint32_t, CmId> ids_;
-  // In a lab: requests for services that nobody offers yet, oldest first.
+  // Connection requests, in a lab, for services that nobody offers yet, oldest first.
   struct Kept {
     CmNic* nic;
     cm::Event event;
@@ -214,7 +215,7 @@ class CmAgent {
   };
   std::deque<Kept> kept_;
   bool in_lab_;
-  // Who has a port: by port space and port.
+  // The ids that have a port, by port space and port.
   std::map<std::pair<uint16_t, uint16_t>, std::vector<uint32_t>> ports_;
   uint32_t next_handle_ = 1;
   uint64_t next_file_ = 1;

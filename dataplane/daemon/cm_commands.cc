@@ -28,7 +28,7 @@ struct SocketAddress {
   bool ipv6 = false;
 };
 
-// IPv4, or an IPv6 address that means one. Error: an errno value.
+// Parses an IPv4 address, or an IPv6 address that means one. An error is an errno value.
 Expected<SocketAddress, int> parse_address(std::span<const std::byte> bytes) {
   sa_family_t family = AF_UNSPEC;
   if (bytes.size() < sizeof(family)) return Unexpected(EINVAL);
@@ -75,7 +75,7 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// As much of a T as the program gave: it may have been built with an older, shorter one.
+// Takes as much of a T as the program gave: it may have been built with an older, shorter one.
 template <typename T>
 std::optional<T> take(std::span<const std::byte> bytes, size_t least = sizeof(T)) {
   if (bytes.size() < least) return std::nullopt;
@@ -120,7 +120,7 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
     case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
       return HOSTNIC_CM(rdma_ucm_resolve_route, resolve_route(file, c));
     case RDMA_USER_CM_CMD_QUERY_ROUTE:
-      // Here `option` is a reserved word.
+      // The offset is written out because `option` is a reserved word here.
       return with<rdma_ucm_query, Result>(
           bytes, offsetof(rdma_ucm_query, option),
           [&](const rdma_ucm_query& c) { return query_route(file, c); });
@@ -148,7 +148,7 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
 
 CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
                                         std::span<const std::byte> bytes) {
-  // These have grown.
+  // The sizes that these commands had at first; they have grown.
   constexpr size_t kConnectBytes = offsetof(rdma_ucm_connect, ece);
   constexpr size_t kAcceptBytes = offsetof(rdma_ucm_accept, ece);
   switch (command.command) {
@@ -305,7 +305,7 @@ CmAgent::Result CmAgent::listen(CmFile& file, const rdma_ucm_listen& command) {
   if (!id->bound) {
     if (const int error = bind(*id, Ipv4Address{}, 0)) return {error, {}};
   }
-  // Those that share the port by REUSEADDR may not both listen.
+  // Ids that share the port by REUSEADDR may not both listen.
   id->listening = true;
   const bool reused = std::exchange(id->reuse_address, false);
   const bool free = port_free(*id, id->source_port);
@@ -397,7 +397,7 @@ CmAgent::Result CmAgent::leave(CmFile& file, const rdma_ucm_destroy_id& command)
   return {ENOENT, {}};
 }
 
-// The id and its events move from another file to this one.
+// Moves an id and its events from another file to this one.
 CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
                                  const rdma_ucm_migrate_id& migrate) {
   CmId* id = find(migrate.id);

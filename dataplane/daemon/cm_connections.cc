@@ -15,12 +15,12 @@ namespace hostnic {
 namespace {
 
 constexpr uint8_t kPortNumber = 1;
-// What the kernel says of RoCE devices.
+// The delay that the kernel tells of RoCE devices.
 constexpr uint8_t kAckDelay = 15;
 
 uint8_t mtu_number(uint32_t bytes) { return static_cast<uint8_t>(std::bit_width(bytes) - 8); }
 
-// Private data behind `offset` bytes of a message's. False: too long.
+// Puts private data behind `offset` bytes of a message's. Returns false if it is too long.
 template <size_t Bytes>
 bool put_private(cm::PrivateData<Bytes>& to, size_t offset, const uint8_t* data, uint8_t bytes) {
   if (offset + bytes > Bytes) return false;
@@ -28,7 +28,8 @@ bool put_private(cm::PrivateData<Bytes>& to, size_t offset, const uint8_t* data,
   return true;
 }
 
-// All of a message's private data behind `offset`: how much of it counts, the programs know.
+// Gives a program all of a message's private data behind `offset`: how much of it counts, the
+// programs know.
 template <typename Param, size_t Bytes>
 void get_private(Param& param, const cm::PrivateData<Bytes>& from, size_t offset = 0) {
   param.private_data_len = static_cast<uint8_t>(Bytes - offset);
@@ -179,7 +180,7 @@ CmAgent::Result CmAgent::disconnect(CmFile& file, const rdma_ucm_disconnect& com
   CmId* id = find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
-  // Nothing to do for one that has ended is no error.
+  // To disconnect a connection that has ended is no error.
   id->nic->endpoint->disconnect(id->connection, monotonic_now_ns());
   return {};
 }
@@ -336,7 +337,7 @@ void CmAgent::take_event(CmNic& nic, const cm::Event& event) {
   }
 }
 
-// There is no such service.
+// Refuses a request for a service that does not exist.
 void CmAgent::refuse(CmNic& nic, const cm::Event& event) {
   const TimeNs now = monotonic_now_ns();
   if (event.kind == cm::Event::kRequest) {
@@ -351,8 +352,8 @@ void CmAgent::refuse(CmNic& nic, const cm::Event& event) {
   nic.endpoint->destroy(event.connection, now);
 }
 
-// A lab makes two hosts of one command line, `server & client`, and a client may come first. On two
-// hosts the person is slower than the server.
+// Keeps a request in a lab, else refuses it: a lab makes two hosts of one command line, `server &
+// client`, and a client may come first. On two hosts the person is slower than the server.
 void CmAgent::refuse_or_keep(CmNic& nic, const cm::Event& event) {
   constexpr TimeNs kPatienceNs = 1'000'000'000;
   constexpr size_t kMostKept = 1024;
@@ -360,7 +361,7 @@ void CmAgent::refuse_or_keep(CmNic& nic, const cm::Event& event) {
   kept_.push_back({&nic, event, monotonic_now_ns() + kPatienceNs});
 }
 
-// Somebody may listen now, or will not any more.
+// Looks at kept requests again: somebody may listen now, or will not any more.
 void CmAgent::look_at_kept() {
   const TimeNs now = monotonic_now_ns();
   for (size_t left = kept_.size(); left != 0; --left) {
@@ -368,7 +369,7 @@ void CmAgent::look_at_kept() {
     kept_.pop_front();
     const cm::State state = kept.nic->endpoint->state_of(kept.event.connection);
     if (state != cm::State::kReqReceived && state != cm::State::kSidrReceived) {
-      kept.nic->endpoint->destroy(kept.event.connection, now);  // its program has given up
+      kept.nic->endpoint->destroy(kept.event.connection, now);  // the client's program has given up
       continue;
     }
     const auto* req = std::get_if<cm::Req>(&kept.event.message);

@@ -42,7 +42,8 @@ Expected<UniqueFd, std::string> take_lock(const std::string& path) {
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
       return Unexpected(fmt::format(
           "another hostnicd already listens on {} (stop it, or choose another --socket)", path));
-    // Its last owner may have removed the file between our open and our lock.
+    // The lock must be on the file that has the name: its last owner may have removed it between
+    // our open and our lock.
     struct stat ours {
     }, named{};
     if (fstat(fd.get(), &ours) == 0 && stat(lock_path.c_str(), &named) == 0 &&
@@ -51,7 +52,7 @@ Expected<UniqueFd, std::string> take_lock(const std::string& path) {
   }
 }
 
-// -1: none wanted.
+// The id of a group; -1: none wanted.
 Expected<gid_t, std::string> group_id(const std::string& group) {
   if (group.empty()) return static_cast<gid_t>(-1);
   gid_t number = 0;
@@ -62,7 +63,7 @@ Expected<gid_t, std::string> group_id(const std::string& group) {
   return Unexpected(fmt::format("there is no group {} (socket_group)", group));
 }
 
-// Whether somebody accepts connections there.
+// Whether somebody accepts connections at the address.
 bool somebody_listens(const sockaddr_un& address) {
   const UniqueFd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
@@ -99,9 +100,9 @@ Expected<ControlListener, std::string> ControlListener::create(const std::string
   if (!fd) return failed(path, "socket");
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
     return failed(path, "bind");
-  listener.path_ = path;  // from here on it is ours to remove
+  listener.path_ = path;  // from here on the file is ours to remove
   listener.socket_ = std::move(fd);
-  // The group first: for no moment has another one the rights.
+  // The group is changed first, so that another group has the rights at no moment.
   if (*group != static_cast<gid_t>(-1) &&
       (chmod(path.c_str(), 0600) != 0 || chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0))
     return failed(path, "group");

@@ -10,18 +10,18 @@
 
 namespace hostnic {
 
-// Who may connect, beside the owner.
+// The rights to connect, beside the owner's.
 struct SocketAccess {
   uint32_t mode = 0600;
   std::string group = {};  // name or number; empty: the owner's
 };
 
-// The listening socket; removes it, and releases its lock, when destroyed.
+// The listening socket; its file is removed, and its lock released, when this is destroyed.
 class ControlListener {
  public:
-  // Makes the directory if it is missing: 0700, or 0711 where others may connect. A socket that
-  // nobody listens on is replaced; that is decided under a lock file beside it, so that two
-  // starting hostnicds don't both decide so. Error: one line.
+  // Makes the socket, and its directory if it is missing: 0700, or 0711 where others may connect. A
+  // socket that nobody listens on is replaced; that is decided under a lock file beside it, so that
+  // two starting hostnicds don't both decide so. An error is one line.
   static Expected<ControlListener, std::string> create(const std::string& path,
                                                        const SocketAccess& access = {});
   ControlListener(ControlListener&&) noexcept = default;

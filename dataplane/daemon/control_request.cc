@@ -22,7 +22,7 @@ std::string text_field(const char (&field)[N]) {
   return printable(std::string_view(field, strnlen(field, N)));
 }
 
-// A T from the front of `bytes`, which need not be aligned.
+// Takes a T from the start of `bytes`, which need not be aligned.
 template <typename T>
 std::optional<T> take(std::span<const std::byte>& bytes) {
   if (bytes.size() < sizeof(T)) return std::nullopt;
@@ -114,7 +114,7 @@ Expected<ControlCall, ControlError> parse_control_request(std::span<const std::b
   const auto header = take<ControlRequest>(datagram);
   if (!header) return invalid("request shorter than its header");
   if (header->magic != kControlMagic) return invalid("not a hostnic control request");
-  // Before anything that another version may have laid out differently.
+  // The version is checked before anything that another version may have laid out differently.
   if (header->abi_version != kHostAbiVersion)
     return Unexpected(ControlError{
         EPROTONOSUPPORT,

@@ -25,13 +25,13 @@ struct OpenDevice {
 };
 struct RegisterMr {
   RegisterMrRequest fixed{};
-  std::vector<MemoryRegion> regions;  // cover [va, va + length) exactly
+  std::vector<MemoryRegion> regions;  // they cover [va, va + length) exactly
 };
 struct DeregisterMr {
   uint32_t lkey = 0;
 };
 struct RevokeMemory {
-  uint64_t va = 0, length_bytes = 0;  // not empty, does not wrap around
+  uint64_t va = 0, length_bytes = 0;  // the range is not empty, and does not wrap around
 };
 struct TextCommand {
   std::string text;
@@ -40,20 +40,20 @@ struct TextCommand {
 using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory,
                                  TextCommand, OpenCmRequest>;
 
-// What to answer instead of serving the request.
+// The answer that a request gets instead of being served.
 struct ControlError {
   int error = 0;        // errno value
   std::string message;  // one line
 };
 
-// `fd_count`: how many descriptors came along. Any thread.
+// Parses a request; `fd_count` is how many descriptors came along. May be called by any thread.
 Expected<ControlCall, ControlError> parse_control_request(std::span<const std::byte> datagram,
                                                           size_t fd_count);
 
-// Text from a stranger, fit for a log line: what is not printable ASCII becomes '?'.
+// Makes text from a stranger fit for a log line: what is not printable ASCII becomes '?'.
 std::string printable(std::string_view text);
 
-// A failed request's reply.
+// The reply to a request that failed.
 ControlReply error_reply(const ControlError& error);
 
 }  // namespace hostnic

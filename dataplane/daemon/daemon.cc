@@ -27,7 +27,7 @@ int run_loop(void* loop) {
   return 0;
 }
 
-// EUI-64 of a MAC address, in the byte order in which verbs carries GUIDs.
+// The EUI-64 of a MAC address, in the byte order in which verbs carries GUIDs.
 uint64_t guid_of(const wire::MacAddress& mac) {
   const uint8_t bytes[8] = {
       static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
@@ -169,8 +169,8 @@ Daemon::~Daemon() {
     for (auto& lcore : lcores_) lcore->request_stop();
     rte_eal_mp_wait_lcore();
   }
-  // NICs first: they hold packets of the ports and pools. Then ports. What is retired goes when
-  // nothing refers to it any more.
+  // NICs go first, because they have packets of the ports and pools; then the ports. Retired memory
+  // goes when nothing refers to it any more.
   for (NicInstance& instance : nics_) {
     instance.nic.reset();
     instance.ethernet.reset();
@@ -269,7 +269,7 @@ bool Daemon::wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::m
   using std::chrono::steady_clock;
   const auto end = steady_clock::now() + limit;
   for (const uint32_t key : keys) {
-    // Packets that refer to the memory lie in a ring, a few loop turns from being consumed.
+    // Packets that refer to the memory may lie in a ring, a few loop turns from being consumed.
     for (unsigned tries = 0;; ++tries) {
       {
         std::lock_guard lock(mrs_mutex_);
@@ -297,7 +297,8 @@ std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
 
 void Daemon::revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
                            uint64_t length_bytes) {
-  // The client's session adds and removes its regions, and it is what calls this.
+  // Nobody adds or removes this client's regions meanwhile, although the lock is given up: only its
+  // session does, and it is what calls this.
   MrTable::Revocation revocation;
   {
     std::lock_guard lock(mrs_mutex_);
@@ -347,7 +348,7 @@ void Daemon::add_client(const ClientInfo& info) {
         "pages instead, as `show client` says",
         info.program, info.pid);
   }
-  // Two programs and the lcores, or more, will share processors.
+  // The warning is due when two programs and the lcores, or more, will share processors.
   if (warned_of_sessions_ ||
       sysconf(_SC_NPROCESSORS_ONLN) >= static_cast<long>(lcores_.size()) + 2 ||
       !scheduled_apart_from(info.pid))

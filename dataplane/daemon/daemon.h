@@ -53,7 +53,7 @@ struct NicInstance {
   std::unique_ptr<NicPollable> pollable;
 };
 
-// A client, for `show client`.
+// What `show client` tells of a client.
 struct ClientInfo {
   uint32_t client_id = 0;
   uint32_t nic = 0;
@@ -62,10 +62,10 @@ struct ClientInfo {
   uint32_t regions = 0;
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
-  bool huge_pages = false;  // its rings and QP statuses lie there
+  bool huge_pages = false;  // the client's rings and QP statuses lie there
 };
 
-// Memory that a client no longer has but packets still refer to: kept until they are gone.
+// Memory that a client no longer has but packets still refer to: it is kept until they are gone.
 struct RetiredMemory {
   std::vector<uint32_t> keys;
   std::unique_ptr<ClientMemory> memory;
@@ -83,17 +83,17 @@ class Daemon {
   const DaemonPlan& plan() const { return plan_; }
   std::vector<NicInstance>& nics() { return nics_; }
   std::vector<std::unique_ptr<LcoreLoop>>& lcores() { return lcores_; }
-  // Null: no NIC of this name.
+  // Finds the NIC of this name; null: there is none.
   NicInstance* find_nic(std::string_view name);
   DeviceInfo device_info(const NicInstance& instance) const;  // [any thread]
-  // Whether its port carries packets: it has a link, and NICs are not stopped. [any thread]
+  // Whether the NIC's port carries packets: it has a link, and NICs are not stopped. [any thread]
   bool port_up(const NicInstance& instance) const;
 
   // Starts the lcores' loops.
   Expected<void, std::string> launch();
-  // `start` and `stop` at the prompt.
+  // Does what `start` and `stop` at the prompt ask for.
   void set_handling(bool on);
-  // rdma_cm's part; null while there is none. Control thread.
+  // The agent for rdma_cm; null while there is none. Called by the control thread.
   const CmAgent* cm() const { return cm_; }
   void set_cm(const CmAgent* cm) { cm_ = cm; }
   void quit() { quit_.store(true); }
@@ -101,28 +101,31 @@ class Daemon {
 
   // -- MR table [any thread].
   uint32_t add_region(MrTable::Init init);
-  // For a key that was invalidated and is not referenced: back to what it meant, or on to another
-  // region of the client's; then with the pieces to unmap.
+  // These take a key that was invalidated and is not referenced back to what it meant, or on to
+  // another region of the client's, and then return the pieces to unmap.
   void restore_region(uint32_t key);
   std::vector<MappedPiece> replace_region(uint32_t key, MrTable::Init init);
   // Whether memory windows are bound to this region of the client's.
   bool region_has_windows(uint32_t key, uint32_t client_id);
-  // Nobody finds the keys any more when this returns, but packets may still refer to the memory.
-  // False: one is no key of this client.
+  // Makes keys unknown: nobody finds them any more when this returns, but packets may still refer
+  // to the memory. Returns false if one is no key of this client.
   bool invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id);
-  // Waits until no packet refers to the regions. False: not within `limit` (NICs are stopped).
+  // Waits until no packet refers to the regions. Returns false if that did not happen within
+  // `limit` (NICs are stopped).
   bool wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit);
   std::vector<MappedPiece> reclaim_region(uint32_t key);
   std::vector<uint32_t> regions_of(uint32_t client_id);
-  // When this returns, the client's NIC no longer reaches the memory through the mem fd.
+  // Revokes memory: when this returns, the client's NIC no longer reaches it through the mem fd.
   void revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
                      uint64_t length_bytes);
   uint32_t region_count() const { return mrs_.size(); }
-  // ClientMemory::map and unmap of several clients take turns: they share the SIGBUS guard's table.
+  // The mutex for ClientMemory::map and unmap, by which several clients take turns: they share the
+  // SIGBUS guard's table.
   std::mutex& mapping_mutex() { return mapping_mutex_; }
 
   void retire(RetiredMemory memory);  // [any thread]
-  // Control thread, now and then. Returns how many are still kept.
+  // Frees retired memory that nothing refers to any more; called by the control thread now and
+  // then. Returns how much is still kept.
   size_t reap_retired();
 
   // -- Clients, for people and limits [any thread].
@@ -134,7 +137,7 @@ class Daemon {
   void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
   std::vector<ClientInfo> clients();
 
-  // Replaces a NIC's impairments. Control thread.
+  // Replaces a NIC's impairments. Called by the control thread.
   void set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec);
 
  private:
@@ -149,7 +152,7 @@ class Daemon {
   DaemonPlan plan_;
   MrTable mrs_;
   std::vector<std::unique_ptr<LcoreLoop>> lcores_;
-  std::vector<MbufPools> pools_;  // per lcore
+  std::vector<MbufPools> pools_;  // one per lcore
   std::unique_ptr<VirtualWire> wire_;
   std::vector<NicInstance> nics_;
   bool launched_ = false;

@@ -52,8 +52,9 @@ uint64_t free_huge_megabytes() {
   return pages * page_kilobytes / 1024;
 }
 
-// lcore 0 is the control thread. Without pinning all lcores float over all CPUs: on a machine with
-// fewer cores than busy threads a pinned one would share its core with a client for good.
+// EAL's map of lcores to CPUs; lcore 0 is the control thread. Without pinning all lcores float over
+// all CPUs: on a machine with fewer cores than busy threads a pinned one would share its core with
+// a client for good.
 std::string lcore_map(const DaemonPlan& plan, const std::vector<uint32_t>& cpus) {
   const std::string all = fmt::format("({})", fmt::join(cpus, ","));
   std::string map = "0@" + all;
@@ -63,7 +64,7 @@ std::string lcore_map(const DaemonPlan& plan, const std::vector<uint32_t>& cpus)
   return map;
 }
 
-// Of the largest segment that a client can ask for.
+// The megabytes of the largest segment that a client can ask for.
 uint64_t segment_megabytes(const DaemonPlan& plan) {
   uint64_t bytes = 0;
   for (const NicPlan& nic : plan.nics)
@@ -79,7 +80,7 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
   if (given(plan.eal, {"--no-huge", "--in-memory", "--huge-dir", "--huge-unlink"})) return {};
   const uint64_t free_megabytes = free_huge_megabytes();
   const bool enough = free_megabytes >= needed;
-  // The first client is to get its rings, too.
+  // The requirement includes the first client's rings.
   const uint64_t required = needed + segment_megabytes(plan);
   if (plan.huge == config::HugePages::kRequire && free_megabytes < required)
     return Unexpected(
@@ -89,7 +90,7 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
   if (plan.huge != config::HugePages::kNever && enough) {
     arguments.push_back("--in-memory");
   } else {
-    // EAL refuses --no-huge together with --in-memory.
+    // The option is not given beside --in-memory, which EAL refuses together with --no-huge.
     arguments.push_back("--no-huge");
     if (!given(plan.eal, {"--no-shconf"})) arguments.push_back("--no-shconf");
   }
@@ -129,11 +130,11 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
     arguments.insert(arguments.end(), {"--lcores", lcore_map(plan, cpus)});
   if (!given(plan.eal, {"--file-prefix"}))
     arguments.push_back(fmt::format("--file-prefix=hostnic-{}", getpid()));
-  // The ICRC's AVX-512 path (33 GB/s against 3 to 13) needs to be asked for.
+  // The ICRC's AVX-512 path (33 GB/s against 3 to 13) is only used if it is asked for.
   if (!given(plan.eal, {"--force-max-simd-bitwidth"}))
     arguments.emplace_back("--force-max-simd-bitwidth=512");
   if (!given(plan.eal, {"--log-level"})) arguments.emplace_back("--log-level=error");
-  // A port such as 0000:01:00.0 needs the PCI bus; scanning it costs start-up time else.
+  // Only a port such as 0000:01:00.0 needs the PCI bus; scanning it costs start-up time.
   const bool pci = std::any_of(plan.nics.begin(), plan.nics.end(), [](const NicPlan& nic) {
     return !nic.port.empty() && nic.port.find(':') < nic.port.find(',');
   });
@@ -145,7 +146,8 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
 }
 
 Expected<void, std::string> Eal::start(const DaemonPlan& plan) {
-  // EAL keeps its telemetry socket in a directory of the user's.
+  // A private runtime directory is made where the user has none: EAL keeps its telemetry socket in
+  // it.
   if (geteuid() != 0 && !writable_directory(getenv("XDG_RUNTIME_DIR"))) {
     char name[] = "/tmp/hostnic-XXXXXX";
     if (mkdtemp(name) == nullptr)

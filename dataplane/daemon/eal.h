@@ -11,10 +11,10 @@
 
 namespace hostnic {
 
-// Megabytes of packet memory that a plan needs.
+// The megabytes of packet memory that a plan needs.
 uint32_t memory_megabytes(const DaemonPlan& plan);
-// EAL's arguments for a plan. Given ones stay as they are; what they leave open is added.
-// `cpus`: those this process may use.
+// EAL's arguments for a plan. Given ones stay as they are; what they leave open is added. `cpus`
+// are those that this process may use.
 Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& plan,
                                                               const std::vector<uint32_t>& cpus);
 
@@ -24,7 +24,7 @@ class Eal {
   ~Eal();  // ends EAL, removes its runtime directory
   Eal(const Eal&) = delete;
   Eal& operator=(const Eal&) = delete;
-  // Once per process. Error: one line; EAL's own messages are on stderr before it.
+  // Starts EAL, once per process. An error is one line; EAL's own messages are on stderr before it.
   Expected<void, std::string> start(const DaemonPlan& plan);
 
  private:

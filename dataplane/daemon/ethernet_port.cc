@@ -22,11 +22,11 @@ namespace {
 constexpr uint16_t kRxDescriptors = 1024;
 constexpr uint16_t kTxDescriptors = 1024;
 constexpr unsigned kRxBuffers = 8192 - 1;
-// net_af_packet wants a receive buffer as large as its frames.
+// The geometry of net_af_packet, which wants a receive buffer as large as its frames.
 constexpr const char* kAfPacketGeometry = "framesz=8192,blocksz=65536,framecnt=2048";
 constexpr uint16_t kBufferRoomBytes = 9216;
-// Else net_af_xdp makes a system call whenever nothing has arrived, which for a sender is most of
-// its turns. The kernel receives on its own as well.
+// Without this, net_af_xdp makes a system call whenever nothing has arrived, which for a sender is
+// most of its turns. The kernel receives on its own as well.
 constexpr const char* kAfXdpPolling = "busy_budget=0";
 // net_af_xdp's buffers, with mempool and mbuf headers, must fit a page each. Interfaces with an XDP
 // program take no larger frames either.
@@ -39,14 +39,14 @@ uint16_t buffer_room_bytes(const std::string& devargs) {
   return is_af_xdp(devargs) ? kAfXdpRoomBytes : kBufferRoomBytes;
 }
 
-// The kernel's interface behind a port that has one.
+// The kernel's interface behind a port, if it has one.
 std::optional<std::string> interface_of(const std::string& devargs) {
   for (const char* driver : {"net_af_packet", "net_af_xdp", "eth_af_packet"})
     if (devargs.starts_with(driver)) return devargs_value(devargs, "iface");
   return std::nullopt;
 }
 
-// What the driver is told where the user says nothing of it.
+// The devargs with defaults for what the user says nothing of.
 std::string with_defaults(const std::string& devargs) {
   if (is_af_packet(devargs) && !devargs_value(devargs, "framesz"))
     return devargs + "," + kAfPacketGeometry;
@@ -186,8 +186,8 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
   return {};
 }
 
-// The kernel's interfaces announce packets at the driver's sockets, which it keeps to itself: they
-// are those that this process has now and had not before.
+// Finds the driver's sockets, at which the kernel's interfaces announce packets: the driver keeps
+// them to itself, so they are those that this process has now and had not before.
 void EthernetPort::find_sockets(const std::vector<int>& sockets_before) {
   if (!interface_of(devargs_)) return;
   for (const int fd : packet_sockets())
@@ -197,7 +197,8 @@ void EthernetPort::find_sockets(const std::vector<int>& sockets_before) {
 
 bool EthernetPort::announces_packets() const { return is_af_packet(devargs_) && !sockets_.empty(); }
 
-// DPDK's drivers for interfaces can't ask for it. Without it everything else works.
+// Has the interface take multicast, which DPDK's drivers for interfaces can't ask for. Without it
+// everything else works.
 void EthernetPort::take_groups(const std::string& name) {
   int error = 0;
   if (const auto interface = interface_of(devargs_)) {
@@ -211,7 +212,8 @@ void EthernetPort::take_groups(const std::string& name) {
              strerror(error));
 }
 
-// net_af_packet leaves the kernel a copy of each packet; net_af_xdp doesn't.
+// Keeps the kernel from answering packets: net_af_packet leaves it a copy of each; net_af_xdp
+// doesn't.
 void EthernetPort::silence_kernel(const std::string& name, Ipv4Address ip) {
   const auto interface = interface_of(devargs_);
   if (!interface || is_af_xdp(devargs_)) return;
@@ -223,7 +225,7 @@ void EthernetPort::silence_kernel(const std::string& name, Ipv4Address ip) {
 }
 
 EthernetPort::~EthernetPort() {
-  sockets_.clear();  // the driver's are then the last ones
+  sockets_.clear();  // the driver's sockets are then the last ones
   if (port_id_ != UINT16_MAX) {
     rte_eth_dev_stop(port_id_);
     rte_eth_dev_close(port_id_);

@@ -17,8 +17,8 @@
 
 namespace hostnic {
 
-// What an IB MTU needs of an Ethernet MTU beside the payload: IPv4 20, UDP 8, BTH 12, our longest
-// extension headers 32, ICRC 4, and room to grow.
+// The bytes that an IB MTU needs of an Ethernet MTU beside the payload: IPv4 20, UDP 8, BTH 12, our
+// longest extension headers 32, ICRC 4, and room to grow.
 inline constexpr uint32_t kPacketOverheadBytes = 80;
 
 // The largest IB MTU (256 .. 4096) whose packets fit an Ethernet MTU; 0: none does.
@@ -26,23 +26,24 @@ uint32_t largest_ib_mtu(uint32_t ethernet_mtu_bytes);
 // The value of `key` in devargs such as "net_af_packet0,iface=veth0".
 std::optional<std::string> devargs_value(const std::string& devargs, const std::string& key);
 
-// What can be known of a port before EAL starts; so that bad configuration ends early.
+// What can be known of a port before EAL starts, so that bad configuration ends early.
 struct PortFacts {
-  uint32_t ethernet_mtu_bytes = 0;  // 0: known after EAL started only
+  uint32_t ethernet_mtu_bytes = 0;  // 0: known only after EAL has started
 };
-// Error: one line (no such interface, privilege that is missing, and what grants it).
+// Checks a port; an error is one line (no such interface, privilege that is missing, and what
+// grants it).
 Expected<PortFacts, std::string> check_ethernet_port(const std::string& devargs);
-// The IB MTU for a NIC: `wanted_bytes`, or the largest that fits when that is 0. Error: one line
-// with both numbers.
+// The IB MTU for a NIC: `wanted_bytes`, or the largest that fits when that is 0. An error is one
+// line with both numbers.
 Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
                                               const std::string& devargs, uint32_t wanted_bytes,
                                               uint32_t ethernet_mtu_bytes);
 
 class EthernetPort : public Port {
  public:
-  // EAL must be up. Probes, configures and starts the port. `name` names the NIC in errors and the
-  // packet pool. `ip`: the NIC's. `mac`: an address other than the port's own (the port then turns
-  // promiscuous).
+  // Probes, configures and starts the port; EAL must be up. `name` names the NIC in errors and the
+  // packet pool. `ip` is the NIC's. `mac` is an address other than the port's own (the port then
+  // turns promiscuous).
   static Expected<std::unique_ptr<EthernetPort>, std::string> open(
       const std::string& name, const std::string& devargs, Ipv4Address ip,
       const std::optional<wire::MacAddress>& mac);
@@ -54,7 +55,7 @@ class EthernetPort : public Port {
   uint32_t speed_mbps() const;  // 0: unknown
   // Descriptors that become readable when packets arrive; none: unknown.
   const std::vector<UniqueFd>& sockets() const { return sockets_; }
-  // Whether they surely do. net_af_xdp's may not where interrupts are deferred.
+  // Whether the sockets surely become readable. net_af_xdp's may not where interrupts are deferred.
   bool announces_packets() const;
 
   PortCapabilities capabilities() const override { return {}; }
@@ -81,7 +82,8 @@ class EthernetPort : public Port {
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};
   uint32_t mtu_bytes_ = 0;
-  // Receive bursts in a row that came back full: ethdev has no cheap queue length for all drivers.
+  // Receive bursts in a row that came back full, which stands for a queue length: ethdev has no
+  // cheap one for all drivers.
   uint32_t full_bursts_ = 0;
 };
 

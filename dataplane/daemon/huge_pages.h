@@ -12,11 +12,11 @@ struct HugePageCounts {
   uint64_t available = 0;  // neither used nor promised to somebody
 };
 
-// `directory`: the kernel's, for tests.
+// Counts huge pages; `directory` is the kernel's, or a test's.
 HugePageCounts count_huge_pages(
     const std::string& directory = "/sys/kernel/mm/hugepages/hugepages-2048kB");
 
-// Why a client that needs so many gets none, and what to do about it: one line.
+// Says in one line why a client that needs so many huge pages gets none, and what to do about it.
 std::string too_few_huge_pages(uint64_t needed, const HugePageCounts& counts);
 
 }  // namespace hostnic

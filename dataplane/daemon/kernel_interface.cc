@@ -26,8 +26,8 @@
 namespace hostnic {
 namespace {
 
-// <linux/bpf.h> as Debian 12 has it is older. tcx: programs that look at a packet between packet
-// sockets and IP.
+// Constants of tcx, programs that look at a packet between packet sockets and IP: <linux/bpf.h> as
+// Debian 12 has it is older.
 constexpr uint32_t kBpfTcxIngress = 46;
 constexpr int32_t kTcxNext = -1;
 constexpr int32_t kTcxDrop = 2;
@@ -49,14 +49,14 @@ constexpr bpf_insn copy(uint8_t to, uint8_t from) {
 // The bytes that the program looks at, as it has them on its stack: an IPv4 header without options,
 // and the ports behind it.
 constexpr int32_t kIpAt = 14, kSeenBytes = 24;
-// Register 0 = what lies there, as this machine would load it: the network's byte order.
+// Loads into register 0 what lies there, as this machine would load it: the network's byte order.
 constexpr bpf_insn load(int width, int16_t ip_byte) {
   return instruction(BPF_LDX | BPF_MEM | width, BPF_REG_0, BPF_REG_10,
                      static_cast<int16_t>(ip_byte - kSeenBytes), 0);
 }
 
-// One call for all bytes: in packets from a neighbouring interface of this machine they lie in
-// another page than the first 14, and each look there is a walk.
+// Loads the program, which gets all bytes by one call: in packets from a neighbouring interface of
+// this machine they lie in another page than the first 14, and each look there is a walk.
 UniqueFd load_roce_dropper(Ipv4Address address) {
   constexpr int kDiffers = BPF_JMP32 | BPF_JNE | BPF_K;
   const bpf_insn program[] = {
@@ -68,14 +68,14 @@ UniqueFd load_roce_dropper(Ipv4Address address) {
       instruction(BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_3, 0, 0, -kSeenBytes),
       set(BPF_REG_4, kSeenBytes),
       instruction(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_skb_load_bytes),
-      instruction(kDiffers, BPF_REG_0, 0, 12, 0),  // shorter than that
+      instruction(kDiffers, BPF_REG_0, 0, 12, 0),  // the packet is shorter than that
       load(BPF_W, 16),
       instruction(kDiffers, BPF_REG_0, 0, 10, static_cast<int32_t>(htonl(raw(address)))),
       load(BPF_B, 0),  // version, and a header without options
       instruction(kDiffers, BPF_REG_0, 0, 8, 0x45),
       load(BPF_B, 9),
       instruction(kDiffers, BPF_REG_0, 0, 6, IPPROTO_UDP),
-      load(BPF_H, 6),  // where in its packet a fragment lies
+      load(BPF_H, 6),  // fragment bits: where in its packet a fragment lies
       instruction(BPF_JMP32 | BPF_JSET | BPF_K, BPF_REG_0, 0, 4, htons(0x1fff)),
       load(BPF_H, 22),
       instruction(kDiffers, BPF_REG_0, 0, 2, htons(wire::kRoceUdpPort)),

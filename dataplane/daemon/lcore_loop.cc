@@ -23,14 +23,15 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 static_assert(sizeof(DoorbellPage) <= kPageBytes);
-// Empty turns before the loop offers its core to others. A client that answers within that time
-// keeps its latency; on a machine with fewer cores than busy threads the client needs the core.
+// The number of empty turns before the loop offers its core to others. A client that answers within
+// that time keeps its latency; on a machine with fewer cores than busy threads the client needs the
+// core.
 constexpr uint32_t kTurnsBeforeYield = 8;
 // How often the loop asks itself whether it is busy.
 constexpr uint64_t kLoadPeriodNs = 250'000;
-// A busy one waits so many times as long before it sleeps: work is likely to come.
+// A busy lcore waits so many times as long before it sleeps: work is likely to come.
 constexpr uint64_t kBusyLingers = 8;
-// How often a busy one asks how much of its core it gets: a system call.
+// How often a busy lcore asks how much of its core it gets: a system call.
 constexpr uint64_t kCrowdPeriodNs = 2'000'000;
 
 std::string errno_line(const char* what) { return fmt::format("{}: {}", what, strerror(errno)); }
@@ -41,7 +42,7 @@ uint64_t thread_cpu_ns() {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// A sealed memfd: clients map it for reading, and no descriptor of it grants more.
+// Makes the page, a sealed memfd: clients map it for reading, and no descriptor of it grants more.
 Expected<UniqueFd, std::string> make_doorbell_page(DoorbellPage** page) {
   UniqueFd fd(memfd_create("hostnic-doorbell", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ftruncate(fd.get(), kPageBytes) != 0)
@@ -95,7 +96,8 @@ int LcoreLoop::watch_arrivals(int socket) {
   return watch(socket);
 }
 
-// False: the kernel has no memory for that.
+// Turns the announcements of arrivals on or off; returns false if the kernel has no memory for
+// that.
 bool LcoreLoop::hear_arrivals(bool on) {
   if (hears_arrivals_ == on) return true;
   for (const int socket : arrival_sockets_) {
@@ -125,7 +127,8 @@ void LcoreLoop::set_handling(bool on) {
 }
 
 void LcoreLoop::run_on(const std::function<void()>& function) {
-  // Shared: the lcore still wakes the waiter when that may have seen `done` and returned.
+  // The task is shared, because the lcore still wakes the waiter when that may have seen `done` and
+  // returned.
   auto task = std::make_shared<Task>();
   task->function = function;
   {
@@ -159,7 +162,7 @@ uint32_t LcoreLoop::turn(TimeNs now_ns) {
 }
 
 void LcoreLoop::run() {
-  // The kernel may else round our sleeps up by 50 us.
+  // The timer slack is set because the kernel may otherwise round our sleeps up by 50 us.
   prctl(PR_SET_TIMERSLACK, 1000UL);
   while (!stop_.load(std::memory_order_acquire)) {
     if (tasks_waiting_.load(std::memory_order_acquire)) run_tasks();

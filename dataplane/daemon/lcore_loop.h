@@ -35,7 +35,7 @@ class Pollable {
   virtual uint32_t poll(TimeNs now_ns) = 0;
   virtual TimeNs next_deadline_ns() const = 0;
   virtual bool work_waiting() = 0;
-  // True when packets arrive without anybody ringing: the loop then looks at least every
+  // Whether packets arrive without anybody ringing: the loop then looks at least every
   // LcoreIdle::max_tick_ns.
   virtual bool needs_tick() const = 0;
   virtual bool delivered_to(uint32_t cpu) = 0;
@@ -45,7 +45,7 @@ enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
 
 struct LcoreIdle {
   IdlePolicy policy = IdlePolicy::kAdaptive;
-  // Without work for so long before the lcore sleeps; longer where interrupts are costly, unless 0.
+  // The time without work before the lcore sleeps; longer where interrupts are costly, unless 0.
   uint64_t linger_ns = 30'000;
   // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
   uint64_t min_tick_ns = 50'000;
@@ -54,44 +54,45 @@ struct LcoreIdle {
 
 class LcoreLoop {
  public:
-  // Makes the doorbell page, the eventfd and the epoll set. Error: one line.
+  // Makes the doorbell page, the eventfd and the epoll set. An error is one line.
   static Expected<std::unique_ptr<LcoreLoop>, std::string> create(const LcoreIdle& idle);
   ~LcoreLoop();
   LcoreLoop(const LcoreLoop&) = delete;
   LcoreLoop& operator=(const LcoreLoop&) = delete;
 
-  // Before run(), or from a task.
+  // Adds a NIC; called before run(), or from a task.
   void add(Pollable* nic);
 
-  // Runs until request_stop(). The lcore.
+  // Runs until request_stop(). Called by the lcore.
   void run();
-  // Any thread. run() returns after the tasks posted so far.
+  // Ends run(), which returns after the tasks posted so far; for any thread.
   void request_stop();
 
-  // Any thread but the lcore itself, while run() runs: executes `task` between two turns and
-  // returns when it has been executed. Costs a wake-up; allocates.
+  // Executes `task` between two turns and returns when it has been executed; for any thread but the
+  // lcore itself, while run() runs. This costs a wake-up, and allocates.
   void run_on(const std::function<void()>& task);
 
-  // Any thread. False: NICs are left alone (`stop` at the prompt); tasks still run.
+  // Says whether NICs are served, or left alone (`stop` at the prompt); tasks run all the same. For
+  // any thread.
   void set_handling(bool on);
   bool handling() const { return handling_.load(std::memory_order_relaxed); }
 
-  // Any thread, after publishing work for one of the NICs: wakes the lcore if it sleeps. Includes
-  // the full fence. A system call only if it does sleep.
+  // Wakes the lcore if it sleeps; for any thread, after publishing work for one of the NICs. This
+  // includes the full fence. It is a system call only if the lcore does sleep.
   void ring();
 
-  // Any thread. The lcore wakes when `event_fd` is written; nobody needs to read it (the epoll set
-  // is edge-triggered). Returns 0 or an errno value.
+  // Has the lcore wake when `event_fd` is written; nobody needs to read it (the epoll set is
+  // edge-triggered). For any thread. Returns 0 or an errno value.
   int watch(int event_fd);
   void unwatch(int event_fd);
-  // Before run(). The same for a socket where packets arrive, each of which costs whoever sends it
-  // some 5 % more while somebody listens: a busy lcore does not.
+  // Has the lcore wake when packets arrive at a socket; called before run(). Each such packet costs
+  // whoever sends it some 5 % more while somebody listens: a busy lcore does not.
   int watch_arrivals(int socket);
 
   // A descriptor of the doorbell page for clients: its memory can't be written through it.
   int doorbell_fd() const { return doorbell_fd_.get(); }
 
-  // Any thread: for people.
+  // These are for people, and any thread.
   bool sleeping() const { return page_->lcore_sleeping.load(std::memory_order_relaxed) != 0; }
   uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
@@ -117,9 +118,10 @@ class LcoreLoop {
 
   LcoreIdle idle_;
   IdleTimes idle_times_;
-  // Programs that spin on their memory never yield back, so that each attempt costs a time slice.
-  // But one that has just been delivered something is likely to answer, and to poll then: its
-  // yields are an account of their own. Most costly yields come alone, as a program starts.
+  // A costly yield is remembered for so long: programs that spin on their memory never yield back,
+  // so that each attempt costs a time slice. But a program that has just been delivered something
+  // is likely to answer, and to poll then: its yields are an account of their own. Most costly
+  // yields come alone, as a program starts.
   static constexpr uint64_t kCostlyYieldNs = 1'000'000, kCostlyYieldsNs = 800'000'000;
   YieldCost idle_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
   YieldCost answer_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
@@ -131,13 +133,13 @@ class LcoreLoop {
   std::vector<std::shared_ptr<Task>> tasks_;
   std::atomic<uint64_t> turns_{0}, sleeps_{0};
 
-  // The lcore's own.
+  // The members from here on are the lcore's own.
   uint32_t empty_turns_ = 0;
   bool makes_way_ = false;  // until a program that has been delivered to has had this core
   TimeNs idle_since_ns_ = 0;
   uint64_t tick_ns_ = 0;
   TimeNs last_turn_ns_ = 0, load_since_ns_ = 0;
-  uint64_t busy_ns_ = 0;  // of turns with work, since load_since_ns_
+  uint64_t busy_ns_ = 0;  // time of turns with work, since load_since_ns_
   bool last_turn_worked_ = false;
   bool busy_ = false;
   TimeNs crowd_since_ns_ = 0;  // 0: nothing is measured

@@ -10,7 +10,7 @@ namespace hostnic {
 
 template <typename... Args>
 void log_line(fmt::format_string<Args...> format, Args&&... args) {
-  // One write, so that lines of several threads do not mix.
+  // The line is one write, so that lines of several threads do not mix.
   const std::string line = "hostnicd: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
   fputs(line.c_str(), stderr);
 }

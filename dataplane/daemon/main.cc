@@ -30,7 +30,7 @@ int fail(const std::string& line) {
   return 1;
 }
 
-// Every client costs us some (ClientSession::kDescriptors).
+// Raises the limit of descriptors: every client costs us some (ClientSession::kDescriptors).
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -96,7 +96,7 @@ void say_ready(Daemon& daemon) {
   }
 }
 
-// With EAL up. Everything made here is gone when it returns.
+// Serves clients, with EAL up. Everything made here is gone when it returns.
 int serve(const DaemonPlan& plan, ControlListener listener, int signal_fd,
           const std::vector<std::string>& commands) {
   auto daemon = Daemon::create(plan);

@@ -17,7 +17,7 @@
 namespace hostnic {
 namespace {
 
-// As given, before anything is looked up.
+// The options as given, before anything is looked up.
 struct RawOptions {
   std::string config_file;
   size_t nic_count = 0;
@@ -44,7 +44,8 @@ void declare_options(CLI::App& app, RawOptions& raw) {
           ->check(CLI::Range(size_t{1}, size_t{kMaxWireNics}));
   auto* nic = app.add_option("--nic", raw.nics,
                              "one NIC: port=net_af_packet0,iface=eth0,ip=10.0.0.1/24; repeatable");
-  // As often as wanted, each with one value: commas and spaces inside belong to it.
+  // The option may be given as often as wanted, each time with one value: commas and spaces inside
+  // belong to it.
   nic->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
   config->excludes(count)->excludes(nic);
   count->excludes(nic);
@@ -88,7 +89,7 @@ Expected<uint32_t, std::string> parse_number(const std::string& text, const std:
   return value;
 }
 
-// "2,4-5" -> 2 4 5
+// Parses a list of CPUs: "2,4-5" -> 2 4 5
 Expected<std::vector<uint32_t>, std::string> parse_cpus(const std::string& list) {
   std::vector<uint32_t> cpus;
   for (const std::string& part : CLI::detail::split(list, ',')) {
@@ -166,7 +167,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   return plan;
 }
 
-// Rules for every NIC, behind those that it has of its own.
+// Adds rules for every NIC, behind those that it has of its own.
 void add_rules(const impair::Spec& spec, DaemonPlan& plan) {
   const bool tx = spec.direction == impair::Direction::kTx;
   for (NicPlan& nic : plan.nics) {
@@ -284,7 +285,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
 Expected<impair::Spec, std::string> loss_spec(const std::string& text) {
   if (text == "0") return impair::Spec{};
   auto spec = impair::parse_spec("drop " + text);
-  // Nothing but the percentage: "1% kind ack" is --impair's business.
+  // The rule must be nothing but the percentage: "1% kind ack" is --impair's business.
   const bool simple = spec && spec->rules.size() == 1 &&
                       spec->rules[0].trigger.kind == impair::TriggerKind::kUniform &&
                       spec->rules[0].selectors == impair::Selectors{};

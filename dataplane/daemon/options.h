@@ -11,18 +11,18 @@
 
 namespace hostnic {
 
-// Why there is no plan: --help and --version (exit_code 0, text for stdout), or an error (one line
-// for stderr).
+// The reason why there is no plan: --help and --version (exit_code 0, text for stdout), or an error
+// (one line for stderr).
 struct OptionsExit {
   int exit_code = 0;
   std::string text;
 };
 
 // Reads options and the configuration file, and checks all that can be checked before EAL starts:
-// interfaces, their MTU, privileges. `arguments` without the program's name.
+// interfaces, their MTU, privileges. `arguments` come without the program's name.
 Expected<DaemonPlan, OptionsExit> plan_from_arguments(const std::vector<std::string>& arguments);
 
-// "1%" or "0" as for --loss: the rule that it stands for. Error: one line.
+// The rule that a value of --loss stands for: "1%" or "0". An error is one line.
 Expected<impair::Spec, std::string> loss_spec(const std::string& text);
 
 }  // namespace hostnic

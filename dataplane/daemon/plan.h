@@ -25,13 +25,13 @@ struct NicPlan {
 
 struct DaemonPlan {
   std::vector<NicPlan> nics;
-  uint32_t lcores = 1;  // that serve NICs: NIC k on lcore k mod lcores
+  uint32_t lcores = 1;  // lcores that serve NICs: NIC k on lcore k mod lcores
   LcoreIdle idle;
   uint64_t seed = 1;
   std::string socket_path;
   uint32_t socket_mode = 0600;
   std::string socket_group;     // empty: our own
-  uint32_t max_mrs = 65536;     // of all clients
+  uint32_t max_mrs = 65536;     // limit of all clients together
   uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;
@@ -42,7 +42,8 @@ struct DaemonPlan {
   std::vector<uint32_t> pinned_cpus;  // one per lcore; empty: they float
 };
 
-// How many packet buffers an lcore wants that serves so many NICs, as create_mbuf_pools counts.
+// The number of packet buffers that an lcore wants which serves so many NICs, as create_mbuf_pools
+// counts.
 inline double mbuf_scale(uint32_t nics) { return nics <= 2 ? 1 : 0.5 + 0.25 * nics; }
 
 }  // namespace hostnic

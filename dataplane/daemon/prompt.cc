@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMaxWords = 2;
 
-// What cmdline parses a line into.
+// The structure that cmdline parses a line into.
 struct ParsedTokens {
   cmdline_fixed_string_t words[kMaxWords];
   cmdline_multi_string_t rest;
@@ -69,7 +69,8 @@ struct Prompt::Grammar {
     }
     if (with_rest) sequence.push_back(token(offsetof(ParsedTokens, rest), TOKEN_STRING_MULTI));
     sequence.push_back(nullptr);
-    // cmdline_parse_inst_t ends in a flexible array of tokens.
+    // The memory is allocated as bytes, because cmdline_parse_inst_t ends in a flexible array of
+    // tokens.
     const size_t bytes =
         sizeof(cmdline_parse_inst_t) + sequence.size() * sizeof(cmdline_parse_token_hdr_t*);
     auto* inst =
@@ -98,7 +99,7 @@ std::unique_ptr<Prompt> Prompt::create(Daemon& daemon) {
 }
 
 Prompt::~Prompt() {
-  if (cmdline_ != nullptr) cmdline_stdin_exit(cmdline_);  // frees it, too
+  if (cmdline_ != nullptr) cmdline_stdin_exit(cmdline_);  // this frees it, too
 }
 
 bool Prompt::handle_input() {

@@ -15,13 +15,14 @@ class Daemon;
 
 class Prompt {
  public:
-  // Null when stdin is no terminal. Control thread, as are all members. One at a time.
+  // Makes a prompt; returns null when stdin is no terminal. All members are for the control thread.
+  // There may be one prompt at a time.
   static std::unique_ptr<Prompt> create(Daemon& daemon);
   ~Prompt();  // gives the terminal back as it was
   Prompt(const Prompt&) = delete;
   Prompt& operator=(const Prompt&) = delete;
 
-  // stdin is readable. False: it ended.
+  // Reads from stdin, which is readable. Returns false if it has ended.
   bool handle_input();
 
  private:

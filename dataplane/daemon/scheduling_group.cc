@@ -8,7 +8,7 @@
 namespace hostnic {
 namespace {
 
-// "/autogroup-N" of "/autogroup-N nice 0".
+// The first word of a file: "/autogroup-N" of "/autogroup-N nice 0".
 std::string first_word(const std::string& path) {
   std::ifstream file(path);
   std::string word;

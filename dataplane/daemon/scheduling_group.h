@@ -11,7 +11,8 @@
 
 namespace hostnic {
 
-// Any thread but an lcore: reads three files. False as well where /proc does not say.
+// Whether the kernel schedules the process in another group than ours; for any thread but an lcore,
+// because this reads three files. Returns false also where /proc does not say.
 bool scheduled_apart_from(uint32_t pid, const std::string& proc = "/proc");
 
 }  // namespace hostnic

@@ -20,10 +20,10 @@
 namespace hostnic {
 namespace {
 
-// Connections that have not opened a device; programs hold one for milliseconds.
+// The most connections that have not opened a device; programs are in that state for milliseconds.
 constexpr size_t kMaxIdleConnections = 128;
 constexpr int kReapIntervalMs = 1000, kLookIntervalMs = 100;
-// What hostnicd keeps open beside its sessions, at most.
+// The most descriptors that hostnicd keeps open beside its sessions' ones.
 constexpr uint32_t kOwnDescriptors = kMaxIdleConnections + 96;
 
 int watch(int epoll_fd, int fd) {
@@ -65,7 +65,7 @@ ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signa
 }
 
 ControlServer::~ControlServer() {
-  // All at once, so that they end in the time of one.
+  // All sessions are asked at once, so that they end in the time of one.
   for (ClientSession& session : sessions_) session.request_stop();
   sessions_.clear();
 }
@@ -124,7 +124,7 @@ void ControlServer::accept_connections() {
   for (;;) {
     UniqueFd fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) return;
-    // The oldest one that has not opened a device makes room.
+    // The oldest connection that has not opened a device makes room.
     if (connections_.size() >= kMaxIdleConnections) connections_.pop_front();
     if (watch(epoll_fd_.get(), fd.get()) == 0) connections_.push_back({std::move(fd)});
   }

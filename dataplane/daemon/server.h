@@ -21,13 +21,13 @@ class Prompt;
 
 class ControlServer {
  public:
-  // `signal_fd`: a signalfd of the signals that end hostnicd. `prompt` may be null.
+  // `signal_fd` is a signalfd of the signals that end hostnicd. `prompt` may be null.
   ControlServer(Daemon& daemon, ControlListener listener, int signal_fd, Prompt* prompt);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  // Until a signal, `quit`, or the prompt's end. Returns 0 or an exit code.
+  // Runs until a signal, `quit`, or the prompt's end. Returns 0 or an exit code.
   int run();
 
  private:
@@ -36,7 +36,7 @@ class ControlServer {
   };
 
   void accept_connections();
-  // False: the connection is to be closed (or was handed over).
+  // Serves a request; returns false if the connection is to be closed (or was handed over).
   bool serve_connection(Connection& connection);
   bool answer_list(int fd);
   bool answer_text(int fd, const std::string& text);

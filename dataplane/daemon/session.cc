@@ -23,7 +23,8 @@
 namespace hostnic {
 namespace {
 
-// Packets leave the wire within loop turns. Longer only if NICs are stopped at the prompt.
+// The limit for packets to leave the wire, which they do within loop turns. It takes longer only if
+// NICs are stopped at the prompt.
 constexpr std::chrono::milliseconds kReferenceLimit{10'000};
 constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
 
@@ -31,7 +32,8 @@ Unexpected<ControlError> fail(int error, std::string message) {
   return Unexpected(ControlError{error, std::move(message)});
 }
 
-// A NIC's lcore reads and writes this descriptor; a file of another kind could block it for ever.
+// Whether a descriptor is /proc/PID/mem: a NIC's lcore reads and writes it, and a file of another
+// kind could block the lcore for ever.
 bool is_proc_mem(int fd) {
   struct statfs file_system {};
   if (fstatfs(fd, &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
@@ -62,9 +64,9 @@ ClientSession::~ClientSession() {
 
 namespace {
 
-// Of whoever connected, for a program that can't open one of itself (valgrind knows no pidfd_open).
-// None, where it is in a PID namespace that is not below ours: then its socket alone says that it
-// ended, a little later where a forked child keeps that.
+// Opens a pidfd of whoever connected, for a program that can't open one of itself (valgrind knows
+// no pidfd_open). Returns none if that is in a PID namespace that is not below ours: then its
+// socket alone says that it ended, a little later where a forked child keeps that.
 UniqueFd pid_fd_of_peer(int socket) {
 #ifndef SO_PEERPIDFD
   constexpr int SO_PEERPIDFD = 77;  // since Linux 6.5
@@ -109,7 +111,7 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
   if (auto taken = take_descriptors(request, fds); !taken) return taken;
   if (auto done = attach(); !done) return done;
   if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
-  // Mapped or duplicated where they are still needed.
+  // These descriptors have been mapped or duplicated where they are still needed.
   channel_->close_segment_file();
   mirror_fd_.reset();
   userfaultfd_.reset();
@@ -201,7 +203,7 @@ void ClientSession::serve() {
   close_down(why);
 }
 
-// Null when a request can be read; else why the session ends.
+// Waits for a request: returns null when one can be read, else why the session ends.
 const char* ClientSession::wait_for_request() {
   for (;;) {
     pollfd watched[2] = {{socket_.get(), POLLIN, 0}, {pid_fd_.get(), POLLIN, 0}};
@@ -213,7 +215,7 @@ const char* ClientSession::wait_for_request() {
   }
 }
 
-// Null: the NIC still serves the client.
+// The reason why the session is over; null: the NIC still serves the client.
 const char* ClientSession::why_over() const {
   const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
   if (dropped != DropReason::kNone) return to_string(dropped);
@@ -230,15 +232,16 @@ void ClientSession::set_serving(bool on) {
 void ClientSession::look() {
   std::lock_guard lock(serving_mutex_);
   if (!serving_) return;
-  if (why_over() != nullptr) return request_stop();  // its thread wakes, and looks as well
+  if (why_over() != nullptr) return request_stop();  // its thread wakes and looks as well
   tell_port_state();
 }
 
-// The driver makes IBV_EVENT_PORT_ERR and PORT_ACTIVE of it.
+// Tells the client whether the port is up; the driver makes IBV_EVENT_PORT_ERR and PORT_ACTIVE of
+// it.
 void ClientSession::tell_port_state() {
   auto& port_down = channel_->header().port_down;
   const uint32_t down = daemon_.port_up(*unit_) ? 0 : 1;
-  // Compared with what the client can write; whatever it wrote concerns itself only.
+  // The comparison is with what the client can write; whatever it wrote concerns itself only.
   if (port_down.load(std::memory_order_relaxed) == down) return;
   port_down.store(down, std::memory_order_release);
   channel_->wake_driver();
@@ -304,7 +307,7 @@ Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
                                   daemon_.plan().max_mrs));
 }
 
-// The region with this key goes, another has the key. Who uses it meanwhile finds none.
+// Replaces the region of this key by another one. Who uses the key meanwhile finds none.
 Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::Init init) {
   const std::vector<uint32_t> keys = {key};
   const ControlError bound{EBUSY, "memory windows are bound to the region"};
@@ -373,7 +376,7 @@ void ClientSession::close_down(const char* why) {
       log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                info_.client_id, info_.program, info_.pid, why);
     unit_->lcore->run_on([&] {
-      // Its driver may be alive: it then sees at once that the device is gone.
+      // A driver that is still alive then sees at once that the device is gone.
       channel_->header().device_fatal.store(1 + static_cast<uint32_t>(dropped),
                                             std::memory_order_release);
       channel_->wake_driver();

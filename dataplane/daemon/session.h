@@ -24,7 +24,7 @@ namespace hostnic {
 
 class ClientSession {
  public:
-  // Starts the thread, which answers the open request first. `finished_fd`: an eventfd of the
+  // Starts the thread, which answers the open request first. `finished_fd` is an eventfd of the
   // control thread, written when finished() has become true.
   ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request, std::vector<UniqueFd> fds,
                 int finished_fd);
@@ -34,13 +34,14 @@ class ClientSession {
   ClientSession& operator=(const ClientSession&) = delete;
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-  // Control thread: ends the session as if the client had closed the socket.
+  // Ends the session as if the client had closed the socket; called by the control thread.
   void request_stop();
-  // Control thread, every 100 ms: whether the NIC has given the client up, and whether the port is
-  // up. A thousand threads that look themselves would wake ten thousand times a second.
+  // Looks whether the NIC has given the client up, and whether the port is up; called by the
+  // control thread every 100 ms. A thousand threads that look themselves would wake ten thousand
+  // times a second.
   void look();
 
-  // Descriptors that one takes while it opens, and keeps fewer of.
+  // The descriptors that a session takes while it opens; later it keeps fewer.
   static constexpr uint32_t kDescriptors = 10;
 
  private:
@@ -74,11 +75,11 @@ class ClientSession {
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;
   std::unique_ptr<ClientMemory> memory_;
-  // Deregistered, but packets would not let go of their memory in time.
+  // The keys that were deregistered while packets would not let go of their memory in time.
   std::vector<uint32_t> lingering_keys_;
   bool attached_ = false;
   std::mutex serving_mutex_;
-  bool serving_ = false;  // channel_ stays; under serving_mutex_
+  bool serving_ = false;  // channel_ stays while this is true; under serving_mutex_
   std::atomic<bool> finished_{false};
   std::thread thread_;
 };

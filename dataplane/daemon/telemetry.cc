@@ -10,7 +10,8 @@
 namespace hostnic {
 namespace {
 
-// The callbacks get no context, and telemetry has no way to take a command back.
+// The daemon is global, because the callbacks get no context, and telemetry has no way to take a
+// command back.
 std::mutex mutex;
 Daemon* current = nullptr;
 

@@ -6,9 +6,9 @@ namespace hostnic {
 
 class Daemon;
 
-// Once, after EAL started. `daemon` outlives EAL's telemetry thread's interest: unregister first.
+// Called once, after EAL started. `daemon` must stay until unregister_telemetry().
 void register_telemetry(Daemon& daemon);
-// Requests answer nothing from here on. Waits for one that is being answered.
+// From here on requests answer nothing. This waits for one that is being answered.
 void unregister_telemetry();
 
 }  // namespace hostnic

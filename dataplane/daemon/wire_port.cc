@@ -33,14 +33,14 @@ class WirePort : public Port {
   }
 
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override {
-    // Counted before: what is sent is the receiver's.
+    // Packets are counted before they are sent, because afterwards they are the receiver's.
     const uint64_t offered = packets_in_all(packets, count);
     wire_.add_queued(peer, static_cast<int64_t>(offered));
     const uint16_t sent = rte_eth_tx_burst(port_id_, peer, packets, count);
     if (sent != count)
       wire_.add_queued(peer, -static_cast<int64_t>(packets_in_all(packets + sent, count - sent)));
     LcoreLoop* const other = wire_.members_[peer].lcore;
-    // An lcore that sends to itself is awake.
+    // An lcore that sends to itself is awake and needs no ring.
     if (sent != 0 && other != wire_.members_[self_].lcore) other->ring();
     return sent;
   }

@@ -21,21 +21,23 @@
 
 namespace hostnic {
 
-// net_ring takes no more queues (RTE_PMD_RING_MAX_TX_RINGS).
+// The wire has no more NICs, because net_ring takes no more queues (RTE_PMD_RING_MAX_TX_RINGS).
 inline constexpr uint32_t kMaxWireNics = 16;
 inline constexpr uint32_t kWireRingPackets = 512;
 
 struct WireMember {
   std::string nic_name;
   Ipv4Address ip{};
-  LcoreLoop* lcore = nullptr;  // which serves the NIC: rung when packets come while it sleeps
+  LcoreLoop* lcore = nullptr;  // the lcore that serves the NIC: rung when packets come while it
+                               // sleeps
 };
 
 class WirePort;
 
 class VirtualWire {
  public:
-  // EAL must be up. `rx_pool` is what the ethdevs ask for; nothing is ever taken from it.
+  // Makes the wire; EAL must be up. `rx_pool` is what the ethdevs ask for; nothing is ever taken
+  // from it.
   static Expected<std::unique_ptr<VirtualWire>, std::string> create(std::vector<WireMember> members,
                                                                     rte_mempool* rx_pool);
   // Frees the packets that are still in the rings. No lcore may run any more.
@@ -55,8 +57,8 @@ class VirtualWire {
 
   std::vector<WireMember> members_;
   std::vector<rte_ring*> rings_;
-  bool one_lcore_ = true;  // serves them all
-  // Packets on their way to each member: those of a bundle count one by one.
+  bool one_lcore_ = true;  // one lcore serves them all
+  // The number of packets on their way to each member: those of a bundle count one by one.
   std::vector<std::atomic<int64_t>> queued_;
   std::vector<std::unique_ptr<WirePort>> ports_;
 };

@@ -41,15 +41,15 @@ Unexpected<std::string> refuse(const MemoryRegion& region, const std::string& wh
   return Unexpected(describe(region) + why);
 }
 
-// Every page of [offset, end) holds memory already. Otherwise hostnicd would allocate (and be
+// Whether every page of [offset, end) has memory already. Otherwise hostnicd would allocate (and be
 // charged for) what a client names. hugetlbfs does not report holes.
 bool populated(int fd, uint64_t offset, uint64_t end) {
   const off_t hole = lseek(fd, static_cast<off_t>(offset), SEEK_HOLE);
   return hole >= 0 && static_cast<uint64_t>(hole) >= end;
 }
 
-// An anonymous reservation whose address is a multiple of `alignment`, so that huge pages of the
-// file can be mapped as such; null when there is no address space.
+// Reserves addresses, beginning at a multiple of `alignment`, so that huge pages of the file can be
+// mapped as such; null when there is no address space.
 std::byte* reserve(uint64_t length_bytes, uint64_t alignment) {
   const uint64_t total = length_bytes + alignment;
   void* all = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -105,7 +105,7 @@ void MemorySpaces::release(uint32_t space_id) {
   if (found != table.by_id.end() && --found->second.users == 0) table.by_id.erase(found);
 }
 
-// A file to map from.
+// A file that pieces are mapped from.
 struct ClientMemory::Source {
   int fd = -1;
   uint32_t space_id = 0;
@@ -117,9 +117,9 @@ struct ClientMemory::Source {
 struct ClientMemory::Mapping {
   std::byte* host = nullptr;
   uint64_t offset = 0, length_bytes = 0;  // in the file
-  uint32_t space_id = 0;                  // holds a reference
+  uint32_t space_id = 0;                  // the number of the file, of which this has a reference
   bool writable = true;
-  uint32_t users = 0;  // pieces
+  uint32_t users = 0;  // number of pieces that use it
 };
 
 ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone)
@@ -195,7 +195,8 @@ Expected<ClientMemory::Source, std::string> ClientMemory::open_file_source(
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fstat(fd, &file) != 0 || fstatfs(fd, &fs) != 0)
     return refuse(region, "unusable descriptor");
-  // Only memory: a page of a disk, network or FUSE file could keep an lcore waiting for ever.
+  // The file must be memory: a page of a disk, network or FUSE file could keep an lcore waiting for
+  // ever.
   if (!S_ISREG(file.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != HUGETLBFS_MAGIC))
     return refuse(region, "not a file of tmpfs or hugetlbfs");
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
@@ -255,7 +256,8 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
                                                                    uint64_t offset, uint64_t end) {
   const uint64_t page_bytes = source.page_bytes;
   const uint64_t begin = align_down(offset, kChunkBytes);
-  // Not beyond the file's end: a writable mapping there would make a hugetlbfs file grow.
+  // The mapping does not go beyond the file's end: a writable mapping there would make a hugetlbfs
+  // file grow.
   const uint64_t limit = std::min(begin + kChunkBytes, align_up(source.size_bytes, page_bytes));
   const uint64_t length = align_up(std::max(limit, end), page_bytes) - begin;
   std::byte* host = reserve(length, std::max(page_bytes, kHugePageBytes));

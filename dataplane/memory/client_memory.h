@@ -23,26 +23,26 @@ namespace hostnic {
 // (space_id, space_offset) is the physical identity of the bytes: two pieces, of whatever
 // registration or client, alias exactly where their space_id is equal and their offsets overlap.
 struct MappedPiece {
-  VirtualAddress va = 0;  // in the client
+  VirtualAddress va = 0;  // address in the client
   uint64_t length_bytes = 0;
-  std::byte* host = nullptr;  // null: only through the client's mem fd, at offset va
+  std::byte* host = nullptr;  // null: reached only through the client's mem fd, at offset va
   uint32_t space_id = 0;
   uint64_t space_offset = 0;
   bool writable = true;  // false: host is mapped PROT_READ
   bool gone = false;     // the client said that this memory is no longer there; host is null
 };
 
-// Names files (device, inode) by small numbers. Shared by all clients of a hostnicd, so that two
-// clients with the same shared memory get the same space. Thread-safe.
+// Names files (device, inode) by small numbers. It is shared by all clients of a hostnicd, so that
+// two clients with the same shared memory get the same space. It is thread-safe.
 class MemorySpaces {
  public:
-  // The number of a file, with one reference; new when nobody holds one.
+  // The number of a file, with one reference; a new number when nobody has one.
   static uint32_t acquire(uint64_t device, uint64_t inode);
-  static void add_user(uint32_t space_id);  // one more reference to a number that is held
+  static void add_user(uint32_t space_id);  // one more reference to a number in use
   static void release(uint32_t space_id);
 };
 
-// Control thread only. One per device context.
+// Maps the memory of one device context. Used by the control thread only.
 class ClientMemory {
  public:
   // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `client_gone` is set by
@@ -53,11 +53,11 @@ class ClientMemory {
   ClientMemory& operator=(const ClientMemory&) = delete;
 
   // Maps one registration. `regions` and `fds` come from the client and are checked: order and
-  // gaps, overflow, alignment, kind and size of the files, that the client populated the pages
-  // (an lcore must not take page faults, nor hostnicd pay for them). The caller has compared the
-  // range with the request (covers_exactly) and closes `fds` afterwards. `need_write`: the NIC will
-  // write here, so a file that was opened read-only is refused.
-  // Pieces are sorted by va and contiguous. Error: one line; nothing stays mapped.
+  // gaps, overflow, alignment, kind and size of the files, that the client populated the pages (an
+  // lcore must not take page faults, nor hostnicd pay for them). The caller has compared the range
+  // with the request (covers_exactly) and closes `fds` afterwards. `need_write` says that the NIC
+  // will write here, so a file that was opened read-only is refused. Pieces are sorted by va and
+  // contiguous. An error is one line; nothing stays mapped.
   Expected<std::vector<MappedPiece>, std::string> map(std::span<const MemoryRegion> regions,
                                                       std::span<const int> fds,
                                                       bool need_write = true);

@@ -15,8 +15,8 @@ MemFdResult result_of(ssize_t transferred, size_t wanted) {
   return transferred == 0 ? MemFdResult::kGone : MemFdResult::kFault;
 }
 
-// `transfer(parts, count, offset)` is preadv or pwritev. A client that vanishes halfway shows as
-// kFault here and as kGone at the next transfer.
+// Runs `transfer(parts, count, offset)`, which is preadv or pwritev. A client that vanishes halfway
+// shows as kFault here and as kGone at the next transfer.
 template <typename Transfer>
 MemFdResult run(std::span<const iovec> parts, VirtualAddress va, Transfer transfer) {
   size_t wanted = 0;

@@ -22,12 +22,12 @@ enum class MemFdResult {
   kFault,  // (part of) the range is not mapped there any more: freed while registered
 };
 
-// Contiguous bytes of the client at `va`. On kFault an unknown part was transferred.
+// Transfers contiguous bytes of the client at `va`. On kFault an unknown part was transferred.
 MemFdResult read_client(int mem_fd, VirtualAddress va, std::span<std::byte> to);
 MemFdResult write_client(int mem_fd, VirtualAddress va, std::span<const std::byte> from);
 
-// Neighbouring transfers of one burst in one call: `parts` are in hostnicd, gathered to or
-// scattered from contiguous client memory at `va`. At most IOV_MAX (1024) parts.
+// Transfers several parts in one call: `parts` are in hostnicd, gathered to or scattered from
+// contiguous client memory at `va`. There may be at most IOV_MAX (1024) parts.
 MemFdResult read_client_scatter(int mem_fd, VirtualAddress va, std::span<const iovec> parts);
 MemFdResult write_client_gather(int mem_fd, VirtualAddress va, std::span<const iovec> parts);
 

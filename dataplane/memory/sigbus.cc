@@ -12,9 +12,9 @@
 namespace hostnic {
 namespace {
 
-// Written by the control thread, read by the handler on any thread. `start` is stored last with
-// release and cleared first, so a handler that sees it also sees the rest. An entry is reused only
-// after nobody accesses its range, so no handler can be looking for it then.
+// An entry of the table, written by the control thread, read by the handler on any thread. `start`
+// is stored last with release and cleared first, so a handler that sees it also sees the rest. An
+// entry is reused only after nobody accesses its range, so no handler can be looking for it then.
 struct SigbusRange {
   std::atomic<uintptr_t> start{0};  // 0: free
   std::atomic<uintptr_t> end{0};
@@ -38,7 +38,7 @@ SigbusRange* find_start(uintptr_t start) {
   std::abort();
 }
 
-// Async-signal-safe: atomics and system calls.
+// The handler, which is async-signal-safe: atomics and system calls.
 void on_sigbus(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);

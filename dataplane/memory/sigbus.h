@@ -11,16 +11,17 @@
 
 namespace hostnic {
 
-// Installs the process-wide handler. Once, before lcores start. False with errno on failure.
+// Installs the process-wide handler. Called once, before lcores start. Returns false with errno on
+// failure.
 bool install_sigbus_guard();
 
-// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`. Control
-// thread. `client_gone` must stay valid until the range is removed. False: the table (of
-// kSigbusRanges) is full.
+// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`. Called by
+// the control thread. `client_gone` must stay valid until the range is removed. Returns false if
+// the table (of kSigbusRanges) is full.
 inline constexpr size_t kSigbusRanges = 16384;
 bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
                       std::atomic<bool>* client_gone);
-// Control thread, when nobody accesses the range any more.
+// Removes a range; called by the control thread, when nobody accesses the range any more.
 void remove_sigbus_range(std::byte* start);
 
 }  // namespace hostnic

@@ -123,12 +123,13 @@ const char* to_string(ParseError error);
 // whole packet including Ethernet. `has_icrc` says whether pad and a 4-byte ICRC end the packet
 // (real ports); the in-process wire omits both. This does not verify the ICRC, and ignores the UDP
 // checksum. Trailing Ethernet padding behind the IP length is tolerated when has_icrc. It never
-// reads outside first_segment. On error `out` is unspecified. It allocates nothing. What it accepts
-// is consistent: payload and RETH length agree as the table above says; a SEND's offset + payload
-// does not exceed its message length, and equals it unless `more`; a UC WRITE's first packet has
-// fewer bytes than its message, an only one as many; a READ's range lies in its RETH length;
-// word_count <= kMaxSackWords; packets that carry no payload have none. Addresses, keys, QPNs and
-// sequence numbers are for the transport to check.
+// reads outside first_segment. On error `out` is unspecified. It allocates nothing.
+//
+// What it accepts is consistent: payload and RETH length agree as the table above says; a SEND's
+// offset + payload does not exceed its message length, and equals it unless `more`; a UC WRITE's
+// first packet has fewer bytes than its message, an only one as many; a READ's range lies in its
+// RETH length; word_count <= kMaxSackWords; packets that carry no payload have none. Addresses,
+// keys, QPNs and sequence numbers are for the transport to check.
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 

@@ -10,7 +10,7 @@ namespace {
 CommandResult clear_counters(Daemon& daemon, std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kClearCounters);
   if (!instances) return {EINVAL, instances.error()};
-  // On the lcore, which alone writes them.
+  // This runs on the lcore, which alone writes the counters.
   for (NicInstance* instance : *instances)
     instance->lcore->run_on([&] { instance->nic->clear_counters(); });
   return {};

@@ -19,28 +19,28 @@ struct CommandResult {
 };
 
 struct PromptCommand {
-  const char* words;  // that name it: "show nic"
+  const char* words;  // the words that name it: "show nic"
   const char* usage;  // what may follow: "[hnicK]"
   const char* help;   // one line
-  // `args`: the words behind the name. Control thread.
+  // Runs the command; `args` are the words behind the name. Called by the control thread.
   CommandResult (*run)(Daemon& daemon, std::span<const std::string_view> args);
 };
 
 std::span<const PromptCommand* const> all_commands();
 
-// A line, taken apart. `command` is null for an empty line or a comment (#).
+// A line that has been taken apart. `command` is null for an empty line or a comment (#).
 struct ParsedLine {
   const PromptCommand* command = nullptr;
   std::vector<std::string_view> args;  // point into the line
   std::string error;                   // no such command: one line with the remedy
 };
-// The command whose words are the longest match. Pure.
+// Parses a line; the command whose words are the longest match is taken. This has no side effects.
 ParsedLine parse_command_line(std::string_view line);
 
-// Parses and runs.
+// Parses a line and runs the command.
 CommandResult run_command(Daemon& daemon, std::string_view line);
 
-// "error: usage: show nic [hnicK]"
+// The error that says how to use a command: "error: usage: show nic [hnicK]"
 CommandResult usage_error(const PromptCommand& command);
 
 }  // namespace hostnic

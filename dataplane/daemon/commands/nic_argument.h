@@ -12,9 +12,9 @@
 
 namespace hostnic {
 
-// The NIC of that name. Error: one line.
+// Finds the NIC of that name. An error is one line.
 Expected<NicInstance*, std::string> nic_named(Daemon& daemon, std::string_view name);
-// `args` empty: all NICs; one name: that NIC. Error: one line.
+// Finds all NICs if `args` is empty, or the NIC of the one name in it. An error is one line.
 Expected<std::vector<NicInstance*>, std::string> nics_named(Daemon& daemon,
                                                             std::span<const std::string_view> args,
                                                             const PromptCommand& command);

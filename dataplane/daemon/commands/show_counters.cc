@@ -8,7 +8,7 @@
 namespace hostnic {
 namespace {
 
-// `all` also shows those that are 0.
+// Shows counters; `all` also shows those that are 0.
 CommandResult show_counters(Daemon& daemon, std::span<const std::string_view> args) {
   const bool all = !args.empty() && args.back() == "all";
   if (all) args = args.first(args.size() - 1);
