@@ -23,58 +23,60 @@ namespace hostnic::config {
 // adaptive: poll while there is work, then sleep. poll: never sleep, for cores of our own.
 enum class Idle : uint8_t { kAdaptive, kPoll };
 enum class HugePages : uint8_t { kAuto, kNever, kRequire };
-// docs/transport.md rule 10: what may become visible before what is before it.
+// What may become visible before what is before it (docs/transport.md rule 10, tails wait).
 enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
 // auto: on real ports only; the in-process wire does not corrupt.
 enum class Icrc : uint8_t { kAuto, kAlways };
 enum class Segmentation : uint8_t { kAuto, kOff };
-// RoCE ports have none. from-address: the low half of the IPv4 address, for programs that know
-// nothing else; paths without a GRH then lead to the NIC of that LID in the own /16.
+// The LID of the ports, of which RoCE ports have none. from-address: the low half of the IPv4
+// address, for programs that know nothing else; paths without a GRH then lead to the NIC of that
+// LID in the own /16.
 enum class Lid : uint8_t { kNone, kFromAddress };
 
 inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
-inline constexpr size_t kMaxNameBytes = 15;         // of a NIC, as the kernel's interfaces
+inline constexpr size_t kMaxNameBytes = 15;         // name of a NIC, as long as the kernel's
+                                                    // interfaces'
 inline constexpr size_t kMaxSocketPathBytes = 107;  // sockaddr_un
 inline constexpr std::string_view kWirePort = "wire";
 
 struct Limits {
-  uint32_t max_qps = 16384;     // per NIC; 16 to 65520
-  uint32_t max_mrs = 65536;     // in all; 16 to 524286
+  uint32_t max_qps = 16384;     // queue pairs per NIC; 16 to 65520
+  uint32_t max_mrs = 65536;     // memory regions in all; 16 to 524286
   uint32_t max_clients = 1024;  // open devices; 1 to 4096
   bool operator==(const Limits&) const = default;
 };
 
-// "0660": octal digits, nothing but rights to read and write.
+// Parses a mode such as "0660": octal digits, nothing but rights to read and write.
 std::optional<uint32_t> parse_socket_mode(const std::string& text);
 
 struct HostnicdConfig {
   std::string socket_path;      // "socket"; empty: hostnicd's default
-  uint32_t socket_mode = 0600;  // who may open it: "socket_mode", octal digits
-  std::string socket_group;     // name or number; empty: hostnicd's own
+  uint32_t socket_mode = 0600;  // who may open the socket: "socket_mode", octal digits
+  std::string socket_group;     // group of the socket, name or number; empty: hostnicd's own
   Idle idle = Idle::kAdaptive;
   uint32_t lcore_count = 1;  // "lcores = 2"; 0 if a list is given
   std::string lcore_list;    // "lcores = '2,4-5'": CPUs, in EAL's notation
   HugePages huge = HugePages::kAuto;
   bool lend_userfaultfd = false;  // give clients a /dev/userfaultfd descriptor
-  uint64_t seed = 1;              // of all impairments
+  uint64_t seed = 1;              // seed of all impairments
   Limits limits;                  // [hostnicd.limits]
   bool operator==(const HostnicdConfig&) const = default;
 };
 
 struct NicConfig {
   std::string name;                    // default hnicK, K its place among the NICs
-  std::string port{kWirePort};         // or a DPDK devargs string
+  std::string port{kWirePort};         // kWirePort, or a DPDK devargs string
   Ipv4Address ip{};                    // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
-  uint32_t prefix_length = 24;         // bits
-  std::optional<Ipv4Address> gateway;  // for peers outside the prefix
+  uint32_t prefix_length = 24;         // bits of the prefix
+  std::optional<Ipv4Address> gateway;  // next hop for peers outside the prefix
   wire::MacAddress mac{};              // default 02:00 and the address
-  bool mac_given = false;              // else an Ethernet port keeps its own
+  bool mac_given = false;              // if false, an Ethernet port keeps its own
   uint32_t mtu_bytes = 0;              // IB MTU "mtu"; 0: the largest that fits the port (auto)
-  uint32_t window = 1024;              // PSNs; a power of two from 32 to 4096
+  uint32_t window = 1024;              // window in PSNs; a power of two from 32 to 4096
   wire::Policy policy = wire::Policy::kSelective;
   uint32_t congestion_allowance_us = 250;  // growth of the round trip before senders slow down
   Ordering ordering = Ordering::kTail;
-  std::optional<Idle> idle;  // default: hostnicd's
+  std::optional<Idle> idle;  // none: hostnicd's
   Icrc icrc = Icrc::kAuto;
   Segmentation segmentation = Segmentation::kAuto;
   Lid lid = Lid::kNone;
@@ -92,27 +94,27 @@ struct Config {
 
 struct ConfigError {
   std::string source;             // file or option name
-  uint32_t line = 0, column = 0;  // from 1; 0: not about a place
+  uint32_t line = 0, column = 0;  // counted from 1; 0: not about a place
   std::string message;            // with the remedy in parentheses
-  // "lab.toml:3:7: mtu is 1000 (use 256, 512, 1024, 2048, 4096 or "auto")"
+  // The error for people: "lab.toml:3:7: mtu is 1000 (use 256, 512, 1024, 2048, 4096 or "auto")"
   std::string text() const;
 };
 
 Expected<Config, ConfigError> load_config_file(const std::string& path);
-// `source_name` stands in errors for the file's.
+// Parses a configuration; `source_name` stands in errors for the file's name.
 Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name);
 
-// One NIC from the command line: "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024". Keys
-// that are not ours belong to the port and go, in order, into its devargs. `index`: the NIC's
-// place, for defaults. Errors have a column in `text` and no line.
+// Parses a NIC from the command line: "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024".
+// Keys that are not ours belong to the port and go, in order, into its devargs. `index` is the
+// NIC's place, for defaults. Errors have a column in `text` and no line.
 Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index);
 
-// N NICs on the in-process wire, all settings at their defaults. `count` is 1 to kMaxNics.
+// Makes N NICs on the in-process wire, all settings at their defaults. `count` is 1 to kMaxNics.
 std::vector<NicConfig> default_nics(size_t count);
 Config default_config(size_t nic_count);
 
-// What NICs may not have in common: name, address, MAC. One line about the first clash, or nothing.
-// Files are checked already; for lists put together from options.
+// Checks what NICs may not have in common: name, address, MAC. Returns one line about the first
+// clash, or nothing. Files are checked already; this is for lists put together from options.
 std::optional<std::string> check_nics(const std::vector<NicConfig>& nics);
 
 std::string to_string(const wire::MacAddress& mac);

@@ -35,7 +35,7 @@ ValueResult set_socket_mode(HostnicdConfig& config, const Value& value) {
   return std::nullopt;
 }
 
-// "3" or "3-5", a CPU or an ascending range; advances past it.
+// Takes "3" or "3-5", a CPU or an ascending range; advances past it.
 bool take_cpu_range(const char*& at, const char* end) {
   unsigned first = 0, last = 0;
   auto result = std::from_chars(at, end, first);
@@ -109,7 +109,7 @@ const std::array<Key<HostnicdConfig>, 8> kHostnicdKeys{{
 const std::array<Key<Limits>, 3> kLimitsKeys{{
     {"max_qps", kInteger,
      [](Limits& limits, const Value& value) {
-       // A QPN has 16 bits for the index, and the first 16 stay free.
+       // The limit is 65520 because a QPN has 16 bits for the index, and the first 16 stay free.
        return set_integer(limits.max_qps, "max_qps", value, 16, 65520);
      }},
     {"max_mrs", kInteger,

@@ -19,10 +19,10 @@ enum ValueType : unsigned { kInteger = 1, kBoolean = 2, kString = 4 };
 
 struct ValueError {
   std::string message;
-  // Where in a string value, bytes from 0, if it is about a part of it.
+  // The place in a string value, bytes from 0, if the error is about a part of it.
   std::optional<size_t> offset;
 };
-using ValueResult = std::optional<ValueError>;  // nothing: set
+using ValueResult = std::optional<ValueError>;  // nothing: the value was set
 
 template <typename Target>
 struct Key {
@@ -31,7 +31,7 @@ struct Key {
   ValueResult (*set)(Target&, const Value&);
 };
 
-// A NIC before its defaults, some of which depend on other keys.
+// A NIC before its defaults are filled in, some of which depend on other keys.
 struct NicDraft {
   NicConfig nic;
   bool has_ip = false, has_mtu = false;
@@ -41,10 +41,10 @@ std::span<const Key<HostnicdConfig>> hostnicd_keys();
 std::span<const Key<Limits>> limits_keys();
 std::span<const Key<NicDraft>> nic_keys();
 
-// Fills in what was not given. Error: what must be given, or does not go together.
+// Fills in what was not given. An error says what must be given, or does not go together.
 Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index);
 
-// "name, port, ip": for messages.
+// The names of the keys for messages: "name, port, ip".
 template <typename Target>
 std::string key_names(std::span<const Key<Target>> keys) {
   std::string names;
@@ -60,7 +60,7 @@ const Key<Target>* find_key(std::span<const Key<Target>> keys, std::string_view 
   return nullptr;
 }
 
-// "an integer or a string"
+// The names of the types for messages: "an integer or a string".
 std::string type_names(unsigned types);
 
 }  // namespace hostnic::config

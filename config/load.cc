@@ -34,8 +34,8 @@ Value checked_value(const Key<Target>& key, const toml::node& node) {
                                                  type_of(node), type_names(key.types))};
 }
 
-// Where a string value's byte stands in the file. Only for one-line strings without escapes;
-// otherwise where the string begins.
+// The place in the file of a byte of a string value. It is exact only for one-line strings without
+// escapes; otherwise it is where the string begins.
 toml::source_position inside_string(const toml::node& node, size_t offset) {
   toml::source_position at = node.source().begin;
   const toml::source_position end = node.source().end;
@@ -97,7 +97,7 @@ std::vector<NicConfig> read_nics(const toml::node& node) {
     auto nic = finish_nic(std::move(draft), nics.size());
     if (!nic) throw Failure{element.source().begin, nic.error()};
     nics.push_back(std::move(*nic));
-    // Here and not at the end, so that the error has the second one's place.
+    // Clashes are looked for here and not at the end, so that the error has the second NIC's place.
     if (const auto clash = check_nics(nics)) throw Failure{element.source().begin, *clash};
   }
   return nics;

@@ -11,19 +11,20 @@ namespace hostnic::config {
 
 namespace {
 
-// 127.77.0.0/24: every Linux has these addresses, so that programs can also use TCP with them.
+// The default network 127.77.0.0/24: every Linux has these addresses, so that programs can also use
+// TCP with them.
 constexpr uint32_t kWireNetwork = 0x7f4d0000;
 constexpr uint32_t kWireMtuBytes = 4096;
 constexpr const char* kIpRemedy =
     "use an address of one host and its prefix length, such as 10.0.0.1/24";
 
-// An address that a host can have: not 0.x, multicast or reserved.
+// Whether a host can have the address: not 0.x, multicast or reserved.
 bool is_unicast(Ipv4Address address) {
   const uint32_t first_byte = raw(address) >> 24;
   return first_byte != 0 && first_byte < 224;
 }
 
-// Neither the network's own address nor its broadcast; /31 and /32 have neither.
+// Whether an address is neither the network's own nor its broadcast; /31 and /32 have neither.
 bool is_host_in(Ipv4Address address, uint32_t prefix_length) {
   if (prefix_length >= 31) return true;
   const uint32_t host_mask = ~raw(network_mask(prefix_length));
@@ -201,7 +202,7 @@ const std::array<Key<NicDraft>, 16> kNicKeys{{
      }},
 }};
 
-// Locally administered, and as unique as the address.
+// Makes a MAC address that is locally administered, and as unique as the IP address.
 wire::MacAddress derived_mac(Ipv4Address ip) {
   const uint32_t bytes = raw(ip);
   return {0x02,
@@ -245,7 +246,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
 std::vector<NicConfig> default_nics(size_t count) {
   std::vector<NicConfig> nics;
   for (size_t i = 0; i < std::min(count, kMaxNics); ++i) {
-    nics.push_back(*finish_nic({}, i));  // nothing given: nothing to contradict
+    nics.push_back(*finish_nic({}, i));  // without settings there is nothing to contradict
   }
   return nics;
 }

@@ -23,7 +23,7 @@ std::optional<Value> to_value(unsigned types, std::string_view text) {
   return std::nullopt;
 }
 
-// Length of the item at the text's front. Commas within [] belong to the item, as in
+// The length of the text's first item. Commas within [] belong to the item, as in
 // "representor=[0,2]".
 size_t item_length(std::string_view text) {
   int depth = 0;
@@ -35,8 +35,8 @@ size_t item_length(std::string_view text) {
   return text.size();
 }
 
-// An impairment may hold commas itself ("kind ack,data"): an item without '=' behind one goes on
-// with it.
+// The length of an impairment, which may have commas itself ("kind ack,data"): an item without '='
+// behind one goes on with it.
 size_t impairment_length(std::string_view text, size_t length) {
   while (length < text.size()) {
     const std::string_view rest = text.substr(length + 1);
@@ -47,7 +47,7 @@ size_t impairment_length(std::string_view text, size_t length) {
   return length;
 }
 
-// Gathers the items: ours into the draft, the others as they are.
+// Gathers the items: ours into the draft, the others unchanged.
 class OptionReader {
  public:
   explicit OptionReader(std::string_view text) : text_(text) {}
@@ -110,7 +110,7 @@ class OptionReader {
   NicDraft draft_;
   std::bitset<32> seen_;        // our keys, by place in the table
   std::string port_arguments_;  // ",iface=veth0"
-  size_t first_unknown_ = 0;    // where they begin
+  size_t first_unknown_ = 0;    // where the arguments in port_arguments_ begin in the text
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 namespace hostnic::config {
 
-// Values come from people: shown in one line, unprintable bytes as '?', cut when long.
+// Shows a value in one line, unprintable bytes as '?', cut when long: values come from people.
 std::string shown(std::string_view text);
 
 inline ValueError bad_value(std::string_view key, std::string_view value, std::string_view remedy) {
