@@ -24,8 +24,8 @@ MrObject* find_region(const ContextObject& owner, uint32_t lkey) {
   return nullptr;
 }
 
-// What an element names, in the program's memory. 0, or the error that ibv_advise_mr(3) gives.
-// [registry]
+// Finds what an element names, in the program's memory. Returns 0, or the error that
+// ibv_advise_mr(3) gives. [registry]
 int locate(const ibv_pd& pd, const ContextObject& owner, const ibv_sge& sge, bool for_writing,
            Range& range) {
   const MrObject* mr = find_region(owner, sge.lkey);
@@ -66,7 +66,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* 
   const CancellationOff cancellation_off;
   if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || sges == nullptr || count == 0)
     return fail(EINVAL);
-  // The NIC looks for pages anew with each access, so that there is nothing to tell it.
+  // Touching pages is all there is to do: the NIC looks for pages anew with each access, so that
+  // there is nothing to tell it.
   const bool touch = advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
   const bool for_writing = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   if (touch && !for_writing && advice != IBV_ADVISE_MR_ADVICE_PREFETCH) return fail(EOPNOTSUPP);

@@ -36,7 +36,8 @@ namespace hostnic::abi {
 
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out) {
   constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
-  constexpr uint32_t kQpnMask = 0xffffff;       // of the wire; what is above it adapters don't see
+  constexpr uint32_t kQpnMask = 0xffffff;       // QPN bits on the wire; adapters don't see what is
+                                                // above them
   if (ah == nullptr) return EINVAL;
   out = object_of(ah)->path;
   out.other_domain = object_of(ah)->protection != qp.pd->handle;

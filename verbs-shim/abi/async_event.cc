@@ -10,7 +10,8 @@
 namespace hostnic::abi {
 namespace {
 
-// One record: event type and the id of the object it is about (0: the port or device).
+// A record is the event type and the id of the object that the event is about (0: the port or
+// device).
 constexpr unsigned kTypeShift = 56;
 constexpr uint64_t kIdMask = (uint64_t{1} << kTypeShift) - 1;
 
@@ -37,7 +38,7 @@ About about(ibv_event_type type) {
   }
 }
 
-// Driver lock held.
+// Called with the driver lock held.
 void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* cq) {
   auto& context = *static_cast<ContextObject*>(argument);
   uint64_t id = 0;
@@ -57,7 +58,8 @@ void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* 
   if (event == driver::AsyncEvent::kDeviceFatal) close_channels(context);
 }
 
-// False when the object is gone. Not inline: EventQueue::pop().
+// Delivers a record; returns false when the object is gone. It is not inline because of
+// EventQueue::pop().
 [[gnu::noinline]] bool deliver(uint64_t record, ibv_async_event& event) {
   event = {};
   event.event_type = static_cast<ibv_event_type>(record >> kTypeShift);
@@ -138,7 +140,7 @@ HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {
   SrqObject* srq = nullptr;
   const About what = about(event->event_type);
   {
-    // Known and not live: ibv_destroy_* may be waiting for just this.
+    // The object need only be known, not live: ibv_destroy_* may be waiting for just this.
     ObjectLock lock = lock_objects();
     if (what == About::kQp && is_known(Kind::kQp, event->element.qp)) {
       qp = object_of(event->element.qp);

@@ -18,7 +18,7 @@ ibv_comp_channel* create_channel(ibv_context* context) {
   channel->fd = channel->events.fd();
   ObjectLock lock = lock_objects();
   add_object(Kind::kChannel, channel.get(), *channel);
-  // The device died meanwhile, perhaps after close_channels().
+  // The device may have died meanwhile, perhaps after close_channels().
   if (is_unusable(*channel->owner)) channel->events.close();
   return channel.release();
 }
@@ -27,7 +27,8 @@ ibv_comp_channel* create_channel(ibv_context* context) {
 
 namespace {
 
-// False when the queue was destroyed meanwhile. Not inline: EventQueue::pop().
+// Delivers a record; returns false when the queue was destroyed meanwhile. It is not inline because
+// of EventQueue::pop().
 [[gnu::noinline]] bool deliver(uint64_t id, ibv_cq** cq, void** cq_context) {
   ObjectLock lock = lock_objects();
   void* found = find_object(Kind::kCq, id);
@@ -95,7 +96,7 @@ HOSTNIC_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
   static constinit RealVerb<void(ibv_cq*, unsigned int)> real("ibv_ack_cq_events", "IBVERBS_1.1");
   bool ours = false;
   {
-    // Known and not live: ibv_destroy_cq may be waiting for just this.
+    // The queue need only be known, not live: ibv_destroy_cq may be waiting for just this.
     ObjectLock lock = lock_objects();
     ours = is_known(Kind::kCq, cq);
   }

@@ -21,7 +21,8 @@ std::mutex mutex;
 int shared_fd = -1;
 uint32_t users = 0;
 
-// A name that no file has (it starts with a zero byte), and only one socket at a time.
+// Gives a socket a name that no file has (it starts with a zero byte), and only one socket at a
+// time.
 int bind_name(int fd, uint32_t number) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -7,10 +7,10 @@
 
 namespace hostnic::abi {
 
-// For one more open device. -1 with errno set.
+// Returns a descriptor for one more open device; -1 with errno set.
 int acquire_command_fd();
 void release_command_fd();
-// Whether it is one, of this process or another, or a duplicate of it.
+// Whether a descriptor is one of these, of this process or another, or a duplicate.
 bool is_command_fd(int fd);
 
 }  // namespace hostnic::abi

@@ -49,12 +49,13 @@ bool blocks(int fd) {
   return flags >= 0 && (flags & O_NONBLOCK) == 0;
 }
 
-// Both families have it in the same place.
+// The port of an address; both families have it in the same place.
 uint16_t port_of(const sockaddr* address) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
 }
 
-// Not inline: connect() is a cancellation point, and its frame has nothing to clean up.
+// Whether to connect once more; not inline, because connect() is a cancellation point, and its
+// frame has nothing to clean up.
 [[gnu::noinline]] bool once_more() {
   static constinit ConnectPatience patience;
   const hostnic::CancellationOff cancellation_off;

@@ -11,13 +11,13 @@ namespace hostnic::abi {
 
 // A program of the same lab that is neither this process, nor above nor below it.
 struct LabProgram {
-  uint64_t age_ms = 0;  // since it was forked
-  uint64_t cpu_ms = 0;  // what it was given since
-  bool runs = false;    // or wants to
+  uint64_t age_ms = 0;  // time since it was forked
+  uint64_t cpu_ms = 0;  // processor time that it was given since
+  bool runs = false;    // whether it runs, or wants to
 };
 
-// One for the whole process: what is waited for is counted over all connections and ports. Any
-// thread.
+// The patience of the whole process: what is waited for is counted over all connections and ports.
+// For any thread.
 class ConnectPatience {
  public:
   static constexpr uint32_t kPauseMs = 20;
@@ -27,10 +27,11 @@ class ConnectPatience {
   static constexpr uint32_t kStarvedPauses = 750, kIdlePauses = 10;
   static constexpr uint64_t kYoungMs = 3'000, kStarvedMs = 30'000;
 
-  // Not the ports of services that no lab starts: topology libraries try all X displays.
+  // Whether a port may be a lab program's. Services that no lab starts are left out: topology
+  // libraries try all X displays.
   static bool concerns(uint16_t port) { return port >= 1024 && (port < 6000 || port > 6063); }
 
-  // After a refusal: whether to pause and connect again. `others`: of now.
+  // Says after a refusal whether to pause and connect again. `others` are the programs of now.
   bool once_more(std::span<const LabProgram> others) {
     bool young = false, wants_cpu = false, starved = false;
     for (const LabProgram& program : others) {
@@ -40,7 +41,8 @@ class ConnectPatience {
       wants_cpu |= starts && program.runs;
     }
     if (young && counted(pauses_, kPauses)) return true;
-    // On a busy machine; it may also wait for hostnicd a moment, which is kept waiting itself.
+    // On a busy machine the program may also wait for hostnicd a moment, which is kept waiting
+    // itself.
     if (wants_cpu) idle_pauses_.store(0, std::memory_order_relaxed);
     return starved && counted(idle_pauses_, kIdlePauses) &&
            counted(starved_pauses_, kStarvedPauses);

@@ -27,7 +27,7 @@ void install_tables(ContextObject& object) {
   ops.post_srq_recv = post_srq_recv;
   ops.post_send = post_send;
   ops.post_recv = post_recv;
-  // What stays null is refused with EOPNOTSUPP by libibverbs' inline functions.
+  // Functions that stay null are refused with EOPNOTSUPP by libibverbs' inline functions.
   object.advise_mr = advise_mr;
   object.query_port = query_port;
   object.query_device_ex = query_device_ex;
@@ -86,7 +86,7 @@ void destroy_all(Kind kind, ContextObject& context, Destroy destroy) {
 }
 
 void close_context(ContextObject* object) {
-  // Users before what they use. In a forked child only our own half may be freed.
+  // Objects are destroyed before what they use. In a forked child only our own half may be freed.
   destroy_all<QpObject>(Kind::kQp, *object, destroy_qp_object);
   destroy_all<SrqObject>(Kind::kSrq, *object, destroy_srq_object);
   destroy_all<CqObject>(Kind::kCq, *object, destroy_cq_object);

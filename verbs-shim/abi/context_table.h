@@ -11,7 +11,7 @@ namespace hostnic::abi {
 // Fills `context.ops` and the extended table.
 void install_tables(ContextObject& context);
 
-// Implemented where their subject is.
+// The functions of the tables, which are implemented where their subject is.
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t count);                                                         // advise.cc
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);                                        // cq.cc
@@ -34,14 +34,15 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);                          // mw.c
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);                  // mw.cc
 int dealloc_mw(ibv_mw* mw);                                              // mw.cc
 
-// Destroys what the program left behind when it closes the device.
+// These destroy what the program left behind when it closes the device.
 void destroy_qp_object(QpObject& qp);                 // qp.cc
 void destroy_srq_object(SrqObject& srq);              // srq.cc
 void destroy_cq_object(CqObject& cq);                 // cq.cc
 int deregister_mr_object(MrObject& mr);               // mr.cc
 void destroy_mw_object(MwObject& mw);                 // mw.cc
 void destroy_channel_object(ChannelObject& channel);  // channel.cc
-// The device is gone: who waits on one of the context's channels gets EIO. Takes the registry lock.
+// Called when the device is gone: who waits on one of the context's channels gets EIO. This takes
+// the registry lock.
 void close_channels(const ContextObject& context);  // channel.cc
 
 }  // namespace hostnic::abi

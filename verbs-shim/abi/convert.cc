@@ -191,7 +191,7 @@ std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
   if (memcmp(gid.raw, kEncoded, sizeof kEncoded) == 0) mapped.raw[0] = mapped.raw[1] = 0;
   if (const auto ip = ip_from_gid(mapped); ip && wire::is_multicast(*ip)) return ip;
   if (gid.raw[0] != 0xff) return std::nullopt;
-  // FNV-1a, folded to 24 bits.
+  // The hash is FNV-1a, folded to 24 bits.
   uint32_t hash = 0x811c9dc5;
   for (const uint8_t byte : gid.raw) hash = (hash ^ byte) * 0x01000193;
   constexpr uint32_t kOrganizationLocal = 239u << 24;  // RFC 2365
@@ -218,7 +218,8 @@ int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAdd
   out.ip = *ip;
   if (!av.is_global) return 0;
   out.traffic_class = av.grh.traffic_class;
-  // 0 and 1 are what programs leave there when they never route; a router would drop both.
+  // Hop limits 0 and 1 are what programs leave there when they never route; a router would drop
+  // both.
   out.hop_limit = av.grh.hop_limit > 1 ? av.grh.hop_limit : kHopLimit;
   return 0;
 }
@@ -418,7 +419,8 @@ int to_access(unsigned int access, uint32_t& out) {
   constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
                                  kAccessRemoteAtomic | kAccessMwBind | kAccessOnDemand |
                                  kAccessRelaxedOrdering;
-  // Huge pages are a hint; where a region's addresses start is no right (mr.cc).
+  // These are no rights: huge pages are a hint, and where a region's addresses start is mr.cc's
+  // business.
   constexpr unsigned int kHarmless =
       IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
   if (access & ~(kUsed | kHarmless)) return EINVAL;

@@ -16,7 +16,7 @@ namespace hostnic::abi {
 
 // ---- addresses
 
-// RoCEv2 GID of an IPv4 address (host order): ::ffff:a.b.c.d.
+// The RoCEv2 GID of an IPv4 address (host order): ::ffff:a.b.c.d.
 ibv_gid gid_from_ip(uint32_t ip);
 // The IPv4 address in an IPv4-mapped GID; nothing for any other GID.
 std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
@@ -27,22 +27,23 @@ std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
 std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid);
 // The service of a queue pair type; nothing for types that there are none of here.
 std::optional<QpType> qp_type(ibv_qp_type type);
-// Where an address vector leads, seen from a NIC; nothing when it names nothing reachable (a GID
-// that is not IPv4-mapped; no GRH, as RoCE demands one). A NIC that has a LID, made of its address,
-// takes a LID for the address in its own /16 network.
+// The address to which an address vector leads, seen from a NIC; nothing when it names nothing
+// reachable (a GID that is not IPv4-mapped; no GRH, as RoCE demands one). A NIC that has a LID,
+// made of its address, takes a LID for the address in its own /16 network.
 std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, const DeviceInfo& device);
 
-// The path of an address handle, to a host or a group; QPN and Q_Key come with each work request.
-// EINVAL: a port or GID index that does not exist, an unreachable address.
+// Converts the path of an address handle, to a host or a group; QPN and Q_Key come with each work
+// request. Returns EINVAL for a port or GID index that does not exist, or an unreachable address.
 int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAddress& out);
-// The way back to where a datagram came from, its sender also if it came through a group: `grh` is
-// the receive's first 40 bytes. EINVAL: none there, not IPv4, or not for us.
+// Finds the way back to where a datagram came from, its sender also if it came through a group:
+// `grh` is the receive's first 40 bytes. Returns EINVAL if there is none, or it is not IPv4, or not
+// for us.
 int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
                    ibv_ah_attr& out);
 
 // ---- port numbers and speeds
 
-// 0 for a value outside the enum.
+// The bytes of an MTU; 0 for a value outside the enum.
 uint32_t mtu_bytes_from_enum(ibv_mtu mtu);
 // The largest MTU that is not above `bytes`.
 ibv_mtu mtu_enum_from_bytes(uint32_t bytes);
@@ -51,7 +52,7 @@ struct LinkRate {
   uint8_t width;       // ibv_port_attr::active_width
   uint8_t speed;       // ibv_port_attr::active_speed
   const char* sysfs;   // "100 Gb/sec (4X EDR)"
-  uint32_t rate_mbps;  // what width and speed amount to
+  uint32_t rate_mbps;  // rate that width and speed amount to
 };
 // The fastest InfiniBand rate that is not above `speed_mbps` (the slowest there is, below it).
 const LinkRate& link_rate(uint32_t speed_mbps);
@@ -61,8 +62,8 @@ const LinkRate& link_rate(uint32_t speed_mbps);
 // Room for the scatter-gather list of one request on its way to the driver.
 using SgeBuffer = std::array<Sge, kMaxSge>;
 
-// `request.sges` points into `sges`. EINVAL for an unknown opcode, too many SGEs, or inline data
-// where there is none to send.
+// Converts a work request; `request.sges` points into `sges`. Returns EINVAL for an unknown opcode,
+// too many SGEs, or inline data where there is none to send.
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request);
 int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request);
 // A RoCEv2 datagram's completion says in its service level which network header came with it
@@ -78,17 +79,17 @@ void to_wc(const driver::Completion& completion, ibv_wc& wc);
 
 driver::QpCaps to_qp_caps(const ibv_qp_cap& cap);
 ibv_qp_cap from_qp_caps(const driver::QpCaps& caps);
-// EINVAL: an enum out of range, a port or GID index that does not exist, an unreachable address, a
-// path MTU above the device's.
+// Converts attributes; returns EINVAL for an enum out of range, a port or GID index that does not
+// exist, an unreachable address, a path MTU above the device's.
 int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
                driver::QpAttr& out);
 void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp_attr& out);
 
 // ---- memory
 
-// The flags that matter to the NIC, relaxed ordering among them; hints, other optional ones
-// (rdma-core: bits 20 to 29) and ZERO_BASED, which is the caller's business, are taken off. EINVAL
-// for unknown flags.
+// Keeps the flags that matter to the NIC, relaxed ordering among them; hints, other optional ones
+// (rdma-core: bits 20 to 29) and ZERO_BASED, which is the caller's business, are taken off. Returns
+// EINVAL for unknown flags.
 int to_access(unsigned int access, uint32_t& out);
 
 }  // namespace hostnic::abi

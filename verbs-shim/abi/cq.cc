@@ -15,31 +15,33 @@
 namespace hostnic::abi {
 namespace {
 
-// The CQ's lock is held.
+// Called with the CQ's lock held.
 void on_completion_event(void* argument) {
   auto* cq = static_cast<CqObject*>(argument);
   if (cq->channel_object != nullptr) cq->channel_object->events.push(cq->id);
 }
 
-// The parent domain that the queue is to be of, or null.
+// The parent domain that the queue is to belong to, or null.
 PdObject* parent_domain_of(const ibv_cq_init_attr_ex& attr) {
   return attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? object_of(attr.parent_domain) : nullptr;
 }
 
-// 0, or why the queue can't be created.
+// Returns 0, or why the queue can't be created.
 int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (attr.cqe == 0 || attr.cqe > kMaxCqe) return EINVAL;
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
   if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return ENOENT;
   if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
     if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return ENOENT;
-    if (parent_domain_of(attr)->extended == nullptr) return EINVAL;  // it is a plain one
+    if (parent_domain_of(attr)->extended == nullptr)
+      return EINVAL;  // the parent domain is a plain
+                      // protection domain
   }
   if (context.cqs == kMaxCqs) return ENOMEM;
   return is_unusable(context) ? EIO : 0;
 }
 
-// Room for the queue and a reference to the channel, before the driver is asked.
+// Reserves room for the queue and a reference to the channel, before the driver is asked.
 int reserve(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   ObjectLock lock = lock_objects();
   if (int error = check(context, attr)) return error;
@@ -113,7 +115,8 @@ void destroy_cq_object(CqObject& cq) {
 }
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
-  // Raw memory, since most polls find nothing and zeroing a batch would cost more than the rest.
+  // The batch is raw memory, since most polls find nothing and zeroing a batch would cost more than
+  // the rest.
   constexpr int kBatch = 32;
   alignas(driver::Completion) std::byte storage[kBatch * sizeof(driver::Completion)];
   auto* batch = reinterpret_cast<driver::Completion*>(storage);
@@ -139,8 +142,8 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return 0;
 }
 
-// Event moderation. It says what a program can bear, not what it needs: an event for each arming,
-// as without moderation, is within every count and period.
+// Accepts event moderation and does nothing. Moderation says what a program can bear, not what it
+// needs: an event for each arming, as without moderation, is within every count and period.
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
   const CancellationOff cancellation_off;
   if (int error = check_handle(Kind::kCq, cq)) return fail(error);

@@ -6,7 +6,7 @@
 
 namespace hostnic::abi {
 
-// Checks `attr` but for the extended fields. Null with errno set.
+// Creates a queue; checks `attr` except for the extended fields. Returns null with errno set.
 CqObject* create_cq_object(ContextObject& context, const ibv_cq_init_attr_ex& attr);
 
 }  // namespace hostnic::abi

@@ -21,15 +21,15 @@ uint64_t now_ns(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// 0, or ENOENT when there is nothing. One at a time: what is not read must stay in the queue, for
-// the next poll and for ibv_destroy_qp to remove.
+// Takes the next completion: returns 0, or ENOENT when there is none. It takes one at a time: what
+// is not read must stay in the queue, for the next poll and for ibv_destroy_qp to remove.
 int take_next(CqObject& cq) {
   const int got = cq.owner->driver->poll_cq(*cq.cq, &cq.current, 1);
   if (got == 0) return ENOENT;
   if (got < 0) return EIO;
   cq.wr_id = cq.current.wr_id;
   cq.status = static_cast<ibv_wc_status>(cq.current.status);
-  // The host's clocks when the completion was taken.
+  // The timestamps are the host's clocks when the completion was taken.
   if (cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
     cq.current_time_ns = now_ns(CLOCK_MONOTONIC);
   if (cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
@@ -64,7 +64,7 @@ unsigned int read_wc_flags(ibv_cq_ex* cq) { return object_of(cq)->current.flags;
 uint64_t read_time(ibv_cq_ex* cq) { return object_of(cq)->current_time_ns; }
 uint64_t read_wallclock(ibv_cq_ex* cq) { return object_of(cq)->current_wallclock_ns; }
 
-// Fields that RoCE leaves at zero.
+// Reads fields that RoCE leaves at zero.
 template <typename Field>
 Field read_zero(ibv_cq_ex*) {
   return 0;

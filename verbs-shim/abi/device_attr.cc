@@ -19,8 +19,8 @@ constexpr uint8_t kPhysLinkUp = 5, kPhysPolling = 2;
 constexpr uint8_t kLocalAckDelay = 15;  // 4.096 us * 2^15 = 134 ms: a busy laptop's worst
 constexpr uint8_t kSubnetTimeout = 18;
 
-// Regions of given bounds only, and no atomics: what is reached on demand is not mapped in
-// hostnicd, where alone they would be atomic with the CPU's.
+// The capabilities of on-demand paging: regions of given bounds only, and no atomics, because what
+// is reached on demand is not mapped in hostnicd, where alone they would be atomic with the CPU's.
 ibv_odp_caps on_demand_caps() {
   constexpr uint32_t kMessages =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;

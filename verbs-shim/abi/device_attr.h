@@ -13,18 +13,19 @@
 namespace hostnic::abi {
 
 void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr);
-// Fills the first `size_bytes` of `attr`, which may be an older, smaller structure. EINVAL when it
-// is smaller than ibv_device_attr.
+// Fills the first `size_bytes` of `attr`, which may be an older, smaller structure. Returns EINVAL
+// when it is smaller than ibv_device_attr.
 int fill_device_attr_ex(const DeviceInfo& info, ibv_device_attr_ex* attr, size_t size_bytes);
-// The same for a port. EINVAL for a port that does not exist.
+// Fills the first `size_bytes` of a port's attributes. Returns EINVAL for a port that does not
+// exist.
 int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t size_bytes);
-// Size of the structure behind ibv_query_port@IBVERBS_1.1: all fields before port_cap_flags2.
+// The size of the structure behind ibv_query_port@IBVERBS_1.1: all fields before port_cap_flags2.
 inline constexpr size_t kLegacyPortAttrBytes = offsetof(ibv_port_attr, port_cap_flags2);
 
 // The netdev that belongs to the NIC: the one its port sits on (devargs "iface="), else "lo", since
 // a software port has none and some programs insist on a name.
 std::string netdev_name(const DeviceInfo& info);
-// Its interface index here and now; 0 when it does not exist.
+// The interface index of that netdev here and now; 0 when it does not exist.
 uint32_t netdev_index(const DeviceInfo& info);
 
 }  // namespace hostnic::abi

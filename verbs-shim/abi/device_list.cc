@@ -18,7 +18,7 @@
 namespace hostnic::abi {
 namespace {
 
-// [registry] Never destroyed, like the objects in it.
+// The known devices [registry], which are never destroyed, like the objects in them.
 struct Devices {
   std::vector<DeviceObject*> known;
   // Our arrays, with the real library's list that each was merged from.
@@ -34,7 +34,8 @@ void copy_text(char* to, size_t size, const std::string& text) {
   snprintf(to, size, "%s", text.c_str());
 }
 
-// Once: the real library's own search leads here again, through the path hook.
+// Reports once that hostnicd is silent: the real library's own search leads here again, through the
+// path hook.
 void report_silence(const driver::ContextError& error) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
@@ -65,7 +66,7 @@ DeviceObject* find_or_create(const DeviceInfo& info) {
   return object;
 }
 
-// Program holds both; they are set once, when the directories exist.
+// Sets a device's paths once, when the directories exist: the program already has the device.
 void set_paths(ibv_device& device, const SysfsTree& tree) {
   if (device.ibdev_path[0] != '\0') return;
   copy_text(device.dev_path, sizeof device.dev_path, tree.verbs_directory(device.dev_name));
@@ -114,7 +115,7 @@ namespace {
 ibv_device** merge(const std::vector<DeviceObject*>& ours, ibv_device** real, int* count) {
   size_t real_count = 0;
   while (real != nullptr && real[real_count] != nullptr) ++real_count;
-  // The start of a malloc block: qperf frees it with free().
+  // The list is the start of a malloc block: qperf frees it with free().
   auto** list =
       static_cast<ibv_device**>(calloc(ours.size() + real_count + 1, sizeof(ibv_device*)));
   if (list == nullptr) return nullptr;
@@ -127,8 +128,8 @@ ibv_device** merge(const std::vector<DeviceObject*>& ours, ibv_device** real, in
   return list;
 }
 
-// Held while the real library looks for devices, under a lock of its own that a fork must not
-// catch. Taken before any other lock of ours.
+// The mutex is held while the real library looks for devices, under a lock of its own that a fork
+// must not catch. It is taken before any other lock of ours.
 constinit std::mutex real_search_mutex;
 
 }  // namespace
@@ -170,7 +171,7 @@ HOSTNIC_VERB void ibv_free_device_list(ibv_device** list) {
   {
     ObjectLock lock = lock_objects();
     const auto found = devices().lists.find(list);
-    if (found == devices().lists.end()) return;  // null, or freed before
+    if (found == devices().lists.end()) return;  // the list is null, or was freed before
     real_list = found->second;
     devices().lists.erase(found);
   }
@@ -189,5 +190,5 @@ HOSTNIC_VERB int ibv_get_device_index(ibv_device* device) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_device*)> real("ibv_get_device_index", "IBVERBS_1.9");
   if (!is_our_device(device)) return real.call(device);
-  return -1;  // the kernel does not know it
+  return -1;  // the kernel does not know such a device
 }

@@ -9,19 +9,20 @@
 
 namespace hostnic::abi {
 
-// Asks hostnicd; empty when none answers. A device that was seen before keeps its object. Says once
-// on stderr when $HOSTNIC_SOCKET names a socket that nobody serves, else only in the debug log.
-// Any thread; allocates.
+// Asks hostnicd for its devices; empty when no hostnicd answers. A device that was seen before
+// keeps its object. An unreachable hostnicd is reported once on stderr when $HOSTNIC_SOCKET names a
+// socket that nobody serves, else only in the debug log. For any thread; allocates.
 std::vector<DeviceObject*> current_devices();
 
 // Whether the program got `device` from us.
 bool is_our_device(const ibv_device* device);
 DeviceObject* object_of(ibv_device* device);
 
-// A copy, since ibv_get_device_list refreshes it.
+// A copy of the device's description, since ibv_get_device_list refreshes it.
 DeviceInfo info_of(const DeviceObject& device);
 
-// For the fork handlers: a child must find the real library's lock of its device list free.
+// These are for the fork handlers: a child must find the real library's lock of its device list
+// free.
 void lock_real_search_across_fork();
 void unlock_real_search_after_fork();
 

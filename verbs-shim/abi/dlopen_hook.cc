@@ -26,11 +26,11 @@ void* no_dlopen(const char*, int) { return nullptr; }
 
 }  // namespace
 
-// Where the entry sequence below jumps.
+// The function to which the entry sequence below jumps.
 extern "C" [[gnu::visibility("hidden")]] Dlopen hostnic_next_dlopen;
 Dlopen hostnic_next_dlopen = nullptr;
 
-// The next one behind this library, which may be a sanitizer's.
+// Finds the next dlopen behind this library, which may be a sanitizer's.
 static void resolve() {
   if (__atomic_load_n(&hostnic_next_dlopen, __ATOMIC_ACQUIRE) != nullptr) return;
   const auto real_dlsym = reinterpret_cast<Dlsym>(hostnic::elf::libc_symbol("dlsym"));
@@ -40,7 +40,7 @@ static void resolve() {
                    next != nullptr ? reinterpret_cast<Dlopen>(next) : no_dlopen, __ATOMIC_RELEASE);
 }
 
-// The flags to load with.
+// Returns the flags to load with.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] int hostnic_dlopen_flags(const char* name,
                                                                              int flags,
                                                                              const void* caller) {
@@ -54,14 +54,14 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] int hostnic_dlopen_flags(con
       flags &= ~RTLD_DEEPBIND;
     }
   } catch (const std::bad_alloc&) {
-    // Loaded as it would be, if there is memory for that.
+    // Without memory for the search the library is loaded as asked, if there is memory for that.
   }
   errno = saved_errno;
   return flags;
 }
 
-// In assembly, because the real function looks at its return address to know whose run path and
-// namespace count: it has to be jumped to with the program's frame in place.
+// The entry is in assembly, because the real function looks at its return address to know whose run
+// path and namespace count: it has to be jumped to with the program's frame in place.
 __asm__(R"(
         .text
         .globl  dlopen

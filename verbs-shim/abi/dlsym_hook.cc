@@ -37,7 +37,7 @@ const void* base_of(const void* address) {
 
 // A handle for this library itself.
 void* own_handle() {
-  // Not a guarded static: the thread that looks waits for the dynamic linker's lock.
+  // This is no guarded static, because the thread that looks waits for the dynamic linker's lock.
   static void* known = nullptr;
   void* handle = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
   if (handle != nullptr) return handle;
@@ -49,7 +49,7 @@ void* own_handle() {
   return handle;
 }
 
-// `ours` unless the handle led it on to a library that we depend on.
+// Returns `ours`, or null where the handle led on to a library that we depend on.
 void* if_in_this_library(void* ours) {
   if (ours == nullptr) return nullptr;
   return base_of(ours) == base_of(reinterpret_cast<const void*>(&own_handle)) ? ours : nullptr;
@@ -65,7 +65,7 @@ bool asks_libibverbs(void* handle, const void* theirs) {
 
 }  // namespace
 
-// Where the entry sequences below jump.
+// The functions to which the entry sequences below jump.
 extern "C" [[gnu::visibility("hidden")]] Dlsym hostnic_real_dlsym;
 extern "C" [[gnu::visibility("hidden")]] Dlvsym hostnic_real_dlvsym;
 Dlsym hostnic_real_dlsym = nullptr;
@@ -81,7 +81,7 @@ static void resolve() {
   __atomic_store_n(&hostnic_real_dlvsym, real_dlvsym, __ATOMIC_RELEASE);
 }
 
-// libc's function where the program's is our interposer; else null.
+// Returns libc's function where the program's is our interposer; else null.
 static void* libc_function_behind(void* handle, const char* name) {
   if (handle != RTLD_DEFAULT || name == nullptr || name[0] != 'm') return nullptr;
   for (const char* interposed : {"mmap", "mmap64", "munmap", "mremap", "madvise"}) {
@@ -92,7 +92,7 @@ static void* libc_function_behind(void* handle, const char* name) {
   return nullptr;
 }
 
-// What to answer instead of the real function; null: let it answer.
+// Returns the answer to give instead of the real function's; null: let that answer.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlsym_answer(void* handle,
                                                                                const char* name) {
   resolve();
@@ -110,9 +110,9 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
   return if_in_this_library(hostnic_real_dlvsym(own_handle(), name, version));
 }
 
-// In assembly, because the real functions look at their return address to know whose "next"
-// RTLD_NEXT means: they have to be jumped to with the program's frame in place, at every
-// optimisation level.
+// The entries are in assembly, because the real functions look at their return address to know
+// whose "next" RTLD_NEXT means: they have to be jumped to with the program's frame in place, at
+// every optimisation level.
 __asm__(R"(
         .text
         .globl  dlsym

@@ -12,16 +12,17 @@
 namespace hostnic::abi {
 namespace {
 
-// One event less for whoever waits, without waiting. False: none is left, whoever pops it has
-// taken it.
+// Takes one event from the descriptor without waiting. Returns false if none is left: whoever pops
+// it has taken it.
 bool take_back(int fd) {
   uint64_t one = 0;
   iovec into{&one, sizeof one};
-  // A system call of its own, for what preadv2() does besides being a cancellation point.
+  // The system call is made directly, because preadv2() is a cancellation point besides.
   return syscall(SYS_preadv2, fd, &into, 1UL, -1L, -1L, RWF_NOWAIT) == sizeof one;
 }
 
-// One event more. Not write(): threads that post and poll are not cancelled here.
+// Adds one event to the descriptor. It is not write(), so that threads that post and poll are not
+// cancelled here.
 void give(int fd) {
   const uint64_t one = 1;
   [[maybe_unused]] const auto written = syscall(SYS_write, fd, &one, sizeof one);
@@ -62,12 +63,12 @@ int EventQueue::pop(uint64_t& record) {
   }
 }
 
-// Nothing: all have been removed meanwhile.
+// Takes the first record; nothing if all have been removed meanwhile.
 EventQueue::Taken EventQueue::take_first(uint64_t& record) {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) return Taken::kNothing;
-    give(fd_);  // for the next one
+    give(fd_);  // give the event back for the next record
     return Taken::kClosed;
   }
   record = waiting_.front();

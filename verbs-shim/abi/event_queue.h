@@ -19,24 +19,25 @@ class EventQueue {
   EventQueue& operator=(const EventQueue&) = delete;
   ~EventQueue();
 
-  // 0 or an errno value.
+  // Returns 0 or an errno value.
   int open();
-  // Readable when an event waits.
+  // The descriptor, readable when an event waits.
   int fd() const { return fd_; }
 
-  // Any thread, never blocks, loses nothing.
+  // Adds an event: for any thread, never blocks, loses nothing.
   void push(uint64_t record);
-  // Any thread. Waits unless the program set O_NONBLOCK. 0, or an errno value (EAGAIN, EINTR; EIO
-  // once the queue is closed and empty).
-  // While it waits the thread may be cancelled. The frames that are unwound then, this one's and
-  // its callers', must have nothing to clean up: this library's unwinder is not the program's.
+  // Takes an event; for any thread. Waits unless the program set O_NONBLOCK. Returns 0, or an errno
+  // value (EAGAIN, EINTR; EIO once the queue is closed and empty). While it waits the thread may be
+  // cancelled. The frames that are unwound then, this one's and its callers', must have nothing to
+  // clean up: this library's unwinder is not the program's.
   int pop(uint64_t& record);
-  // Any thread. Drops the events that `unwanted` names, keeps the others in order. An event that
-  // another thread has just popped is out of reach: its receiver has to look whether it still
-  // means anything.
+  // Removes events; for any thread. It drops the events that `unwanted` names, and keeps the others
+  // in order. An event that another thread has just popped is out of reach: its receiver has to
+  // look whether it still means anything.
   void remove_if(const std::function<bool(uint64_t)>& unwanted);
-  // Any thread. Nothing is waited for any more: the descriptor stays readable, and who pops gets
-  // what there is and then EIO, as from a uverbs channel whose device was removed.
+  // Closes the queue; for any thread. Nothing is waited for any more: the descriptor stays
+  // readable, and who pops gets what there is and then EIO, as from a uverbs channel whose device
+  // was removed.
   void close();
 
  private:
@@ -44,7 +45,8 @@ class EventQueue {
   [[gnu::noinline]] Taken take_first(uint64_t& record);
 
   std::mutex mutex_;
-  // As many as the eventfd says, and those being popped; closed, the eventfd says one more.
+  // The records: as many as the eventfd says, and those being popped; when closed, the eventfd says
+  // one more.
   std::deque<uint64_t> waiting_;
   bool closed_ = false;
   int fd_ = -1;

@@ -18,7 +18,8 @@
 namespace hostnic::abi {
 namespace {
 
-// Held from before fork until after it, on both sides: the child must find the registry whole.
+// The registry's lock is held from before fork until after it, on both sides: the child must find
+// the registry whole.
 ObjectLock& lock_across_fork() {
   static ObjectLock& lock = *new ObjectLock;
   return lock;
@@ -57,7 +58,8 @@ std::atomic<bool> fork_initialized{false};
 }  // namespace
 
 void watch_forks() {
-  // Memory's handlers come first, and so run first in a child: what ours touch may have migrated.
+  // Memory's handlers come first, and so run first in a child: what our handlers touch may have
+  // migrated.
   static constinit std::atomic<bool> watching{false};
   if (watching.exchange(true)) return;
   memory::watch_forks();
@@ -82,8 +84,8 @@ HOSTNIC_VERB ibv_fork_status ibv_is_fork_initialized(void) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_fork_status()> real("ibv_is_fork_initialized", "IBVERBS_1.13");
   if (fork_initialized.load()) return IBV_FORK_ENABLED;
-  // The real library may call it unneeded, since recent kernels copy pinned pages at fork; ours are
-  // copied by our own fork handler, so that holds here too.
+  // IBV_FORK_UNNEEDED is passed on: the real library may say so, since recent kernels copy pinned
+  // pages at fork; our pages are copied by our own fork handler, so that it is true of them, too.
   const ibv_fork_status status = real.call();
   return status == IBV_FORK_UNNEEDED ? status : IBV_FORK_DISABLED;
 }

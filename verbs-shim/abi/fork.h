@@ -5,7 +5,8 @@
 
 namespace hostnic::abi {
 
-// From the first look for devices on. Idempotent, any thread.
+// Installs the fork handlers; called from the first look for devices on. It is idempotent, for any
+// thread.
 void watch_forks();
 
 }  // namespace hostnic::abi

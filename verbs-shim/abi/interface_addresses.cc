@@ -17,8 +17,8 @@
 namespace hostnic::abi {
 namespace {
 
-// What says whose an entry is. Addresses have no data of their own there; whoever looks finds
-// statistics of nothing.
+// The address of this mark, as an entry's data, says that the entry is ours. Addresses have no data
+// of their own there; whoever looks finds statistics of nothing.
 alignas(8) char mark[256];
 
 struct Entry {
@@ -53,7 +53,7 @@ void fill(Entry& entry, const DeviceInfo& info, unsigned flags) {
   entry.address = ipv4(info.ip);
   entry.netmask = ipv4(raw(network_mask(info.prefix_length)));
   entry.broadcast = ipv4(info.ip);  // what the kernel says of addresses on lo
-  // As long as a label can be.
+  // The label is cut to the longest that a label can be.
   snprintf(entry.label, sizeof entry.label, "lo:%.*s", static_cast<int>(IFNAMSIZ - 4), info.name);
   entry.item.ifa_name = entry.label;
   entry.item.ifa_flags = flags;

@@ -9,11 +9,11 @@
 
 namespace hostnic::abi {
 
-// Entries for the visible NICs whose addresses are loopback addresses and that `real`, which may be
-// null, does not name: one malloc block, null when there are none (or no memory). Any thread; asks
-// hostnicd.
+// Makes entries for the visible NICs whose addresses are loopback addresses and that `real`, which
+// may be null, does not name: one malloc block, null when there are none (or no memory). For any
+// thread; asks hostnicd.
 ifaddrs* wire_addresses(const ifaddrs* real);
-// Whether an entry is of such a block.
+// Whether an entry belongs to such a block.
 bool is_wire_address(const ifaddrs& entry);
 
 }  // namespace hostnic::abi

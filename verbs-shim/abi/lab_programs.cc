@@ -72,7 +72,7 @@ bool descends(const Processes& processes, pid_t below, pid_t above) {
   return false;
 }
 
-// Labs differ in their sockets.
+// Whether a process is in this lab; labs differ in their sockets.
 bool in_this_lab(pid_t pid, const char* socket) {
   const std::string environment =
       '\0' + content("/proc/" + std::to_string(pid) + "/environ") + '\0';

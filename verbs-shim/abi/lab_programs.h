@@ -8,7 +8,7 @@
 
 namespace hostnic::abi {
 
-// From /proc, without what can't be read and without those that are older than `max_age_ms`.
+// Finds them in /proc, without those that can't be read or are older than `max_age_ms`.
 std::vector<LabProgram> other_lab_programs(uint64_t max_age_ms);
 
 }  // namespace hostnic::abi

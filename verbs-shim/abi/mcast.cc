@@ -13,7 +13,7 @@ using namespace hostnic::abi;
 
 namespace {
 
-// As the kernel's uverbs do: attaching again is no error and changes nothing.
+// Attaches to a group as the kernel's uverbs do: attaching again is no error and changes nothing.
 int attach(ibv_qp& qp, const ibv_gid& gid) {
   const std::optional<Ipv4Address> group = group_from_gid(gid);
   if (qp.qp_type != IBV_QPT_UD || !group) return EINVAL;

@@ -8,7 +8,7 @@
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/driver/log.h"
 
-// libibverbs' headers define them as macros that choose between the symbols.
+// The macros are removed, because libibverbs' headers define them to choose between the symbols.
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
-// `replaced`: what the registration takes the key of, or null. 0 or an errno value.
+// Registers a range; `replaced` is the registration whose key the new one takes, or null. Returns 0
+// or an errno value.
 int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
                    unsigned int access, const driver::MemoryRegistration* replaced,
                    driver::MemoryRegistration& out) {
@@ -41,7 +42,8 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
   return 0;
 }
 
-// The PD stays while this holds it. 0, ENOENT when it is not live, kNotOurs.
+// Acquires a PD, which stays while this holds it. Returns 0, ENOENT when it is not live, or
+// kNotOurs.
 int acquire_pd(ibv_pd* pd) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return is_known(Kind::kPd, pd) ? ENOENT : kNotOurs;
@@ -62,7 +64,7 @@ void set_public_fields(MrObject& mr, ibv_pd* pd, void* address, size_t length) {
   mr.rkey = mr.registration.rkey;
 }
 
-// `pd` has been acquired, for the MR.
+// Registers an MR in `pd`, which has been acquired for it.
 ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                           unsigned int access) {
   auto mr = std::make_unique<MrObject>();
@@ -83,7 +85,7 @@ ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iov
   return mr.release();
 }
 
-// `pd_error`: what acquire_pd() said.
+// Registers an MR; `pd_error` is what acquire_pd() said.
 ibv_mr* register_mr(int pd_error, ibv_pd* pd, void* address, size_t length, uint64_t iova,
                     unsigned int access) {
   if (pd_error != 0) return fail_null(pd_error);
@@ -104,7 +106,8 @@ int rereg_error(int error) {
   return error == EIO ? IBV_REREG_MR_ERR_CMD : IBV_REREG_MR_ERR_INPUT;
 }
 
-// Arguments that contradict each other (ibv_rereg_mr(3)): libibverbs refuses them as well.
+// Whether the arguments of a re-registration go together (ibv_rereg_mr(3)): libibverbs refuses
+// contradicting ones as well.
 bool valid_rereg(int flags, const void* address, size_t length, int access) {
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return false;
   if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (address == nullptr || length == 0)) return false;
@@ -240,7 +243,7 @@ HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
     }
     remove_object(mr);
   }
-  // Whatever else hostnicd says (it may be gone), nothing of it is left here.
+  // Whatever else hostnicd says (it may be gone), nothing of the region is left here.
   if (error != 0) log_debug("ibv_dereg_mr: error %d", error);
   release_pd(object->pd);
   delete object;

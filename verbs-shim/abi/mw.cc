@@ -13,13 +13,13 @@ namespace {
 
 constexpr unsigned int kWindowAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-// A window has no use for them, but programs give it the flags that they registered the region
-// with, and adapters take these.
+// A window has no use for these flags, but programs give it those that they registered the region
+// with, and adapters take them.
 constexpr unsigned int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
                                        IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
                                        IBV_ACCESS_OPTIONAL_RANGE;
 
-// Another key of the same type 1 window, which nobody can tell from the old one.
+// Makes another key of the same type 1 window, which nobody can tell from the old one.
 uint32_t another_key(uint32_t key) {
   uint32_t tag = 0;
   if (getrandom(&tag, sizeof tag, GRND_NONBLOCK) < 0) tag = key + 1;
@@ -92,12 +92,12 @@ int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
   if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) return EINVAL;
   ObjectLock lock = lock_objects();
   const ContextObject* owner = object_of(qp.context);
-  // The handles are not looked at: as on adapters, that is what calls into the kernel do.
+  // The handles are not looked at: as on adapters, only calls into the kernel look at them.
   if (!is_ours_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
   if (info.mr != nullptr && !is_ours_in(Kind::kMr, info.mr, owner)) return EINVAL;
   request.op = SendOp::kBindWindow;
   request.rkey = rkey;
-  // Of a type 2 window the program chooses the low byte and nothing else, whatever it says.
+  // The program chooses only the low byte of a type 2 window's key, whatever it says.
   if (type == IBV_MW_TYPE_2)
     request.rkey = (object_of(mw)->made_key & ~kWindowUserMask) | (rkey & kWindowUserMask);
   request.remote_va = info.addr;

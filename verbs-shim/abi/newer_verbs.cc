@@ -10,7 +10,7 @@
 
 using namespace hostnic::abi;
 
-// Incomplete, so that newer headers may define them.
+// These stay incomplete, so that newer headers may define them.
 struct ibv_buf;
 struct ibv_dmah;
 struct ibv_dmah_init_attr;
@@ -22,7 +22,7 @@ struct ibv_mr_init_attr;
 
 namespace {
 
-// ibv_mr_init_attr as the ABI has it.
+// The structure ibv_mr_init_attr as the ABI has it.
 struct MrInitAttr {
   size_t length;
   int access;
@@ -34,8 +34,8 @@ struct MrInitAttr {
   ibv_dmah* dmah;
   ibv_buf* buf;
 };
-// Bits of comp_mask: the fields in their order. Files, handles and buffers of the
-// library's come from verbs that this device does not have.
+// Bits of comp_mask, for the fields in their order. Files, handles and buffers of the library's
+// come from verbs that this device does not have.
 constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kKnownFields = 0x3f;
 
 }  // namespace

@@ -25,18 +25,20 @@ struct ContextObject;
 // A device that was listed once; lives as long as the process, because programs keep the pointer.
 struct DeviceObject {
   ibv_device device{};
-  // libmlx5 and libefa read their private fields behind ibv_device to see whether it is theirs.
+  // The zeros are for libmlx5 and libefa, which read their private fields behind ibv_device to see
+  // whether it is theirs.
   std::byte zeros[1024]{};
   DeviceInfo info{};  // [registry]
 };
 
-// What every object below has.
+// The part that every object below has.
 struct ObjectBase {
   uint64_t id = 0;  // never used twice in a process; its low half is the verbs handle
   ContextObject* owner = nullptr;
 };
 
-// Says that only one thread at a time uses what is in it. All calls are safe here without it.
+// A thread domain says that only one thread at a time uses what is in it. All calls are safe here
+// without one.
 struct TdObject : ibv_td, ObjectBase {
   uint32_t users = 0;  // [registry] parent domains
 };
@@ -44,7 +46,7 @@ struct TdObject : ibv_td, ObjectBase {
 // A protection domain, or a parent domain: another name of one, which shares its handle.
 struct PdObject : ibv_pd, ObjectBase {
   uint32_t users = 0;  // [registry] MRs, MWs, SRQs, QPs, AHs, CQs and parent domains
-  // Of a parent domain only.
+  // The members from here on are a parent domain's only.
   PdObject* extended = nullptr;
   TdObject* thread_domain = nullptr;
 };
@@ -60,7 +62,7 @@ struct MrObject : ibv_mr, ObjectBase {
   unsigned int access = 0;  // [registry]
 };
 
-// The first address that work requests name: of a zero-based region they name offsets.
+// The first address that work requests name: for a zero-based region they name offsets.
 inline uint64_t first_address(uint64_t iova, unsigned int access) {
   return access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 }
@@ -80,7 +82,7 @@ struct CqObject : ibv_cq_ex, ObjectBase {
   uint32_t qps = 0;                // [registry]
   uint32_t comp_events_taken = 0;  // [registry] what ibv_destroy_cq waits for
   uint32_t async_events_taken = 0;
-  // ibv_start_poll .. ibv_end_poll
+  // The members from here on are for ibv_start_poll .. ibv_end_poll.
   driver::BiasedMutex poll_mutex;
   driver::Completion current;
   uint64_t current_time_ns = 0, current_wallclock_ns = 0;
@@ -100,9 +102,11 @@ struct QpObject : ibv_qp_ex, ObjectBase {
   bool signal_all = false;
   bool has_builder = false;         // created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
   uint32_t async_events_taken = 0;  // [registry]
-  // UD: as last set. Q_Keys of work requests with the top bit set stand for it.
+  // The Q_Key of a UD queue pair as last set. Q_Keys of work requests with the top bit set stand
+  // for it.
   std::atomic<uint32_t> qkey{0};
-  std::vector<Ipv4Address> groups;  // [registry] attached to: it can't be destroyed
+  std::vector<Ipv4Address> groups;  // [registry] groups that it is attached to: it can't be
+                                    // destroyed meanwhile
   SendBuilder builder;
 };
 
@@ -112,14 +116,14 @@ struct AhObject : ibv_ah, ObjectBase {
   uint32_t protection = 0;
 };
 
-// Where a datagram goes that `ah`, `qpn` and `qkey` of a work request name, in `out`. EINVAL: the
-// address handle is none; one of another protection domain than the queue pair's is the request's
-// own failure. As with hardware, a handle that was destroyed is the program's own fault: the data
-// path takes no lock to find out.
+// Puts into `out` where a datagram goes that `ah`, `qpn` and `qkey` of a work request name. Returns
+// EINVAL if the address handle is none; one of another protection domain than the queue pair's is
+// the request's own failure. As with hardware, a handle that was destroyed is the program's own
+// fault: the data path takes no lock to find out.
 int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdAddress& out);
 
-// A bind of `mw`, which is of this `type`, as a request, whose rkey the window has from then on.
-// EINVAL: a pointer to no object of the context, or unknown access flags.
+// Makes a request of a bind of `mw`, which is of this `type`; the window has the request's rkey
+// from then on. Returns EINVAL for a pointer to no object of the context, or unknown access flags.
 int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
             const ibv_mw_bind_info& info, driver::SendRequest& request);
 
@@ -129,14 +133,14 @@ struct ContextObject : verbs_context, ObjectBase {
   std::unique_ptr<driver::Context> driver;
   DeviceObject* device = nullptr;
   EventQueue async_events;  // records: async_record()
-  // In a forked child: nothing of the driver may be touched, its locks may be held by threads that
-  // don't exist here.
+  // True in a forked child: nothing of the driver may be touched, its locks may be held by threads
+  // that don't exist here.
   std::atomic<bool> abandoned{false};
   uint32_t pds = 0, cqs = 0, srqs = 0, ahs = 0;            // [registry] for the advertised limits
   std::unordered_map<const driver::Cq*, uint64_t> cq_ids;  // [registry]
 };
 
-// Nothing can be created or changed any more: hostnicd is gone, or this is a forked child.
+// Whether nothing can be created or changed any more: hostnicd is gone, or this is a forked child.
 inline bool is_unusable(const ContextObject& context) {
   return context.abandoned || !context.driver->alive();
 }

@@ -30,12 +30,13 @@ class MappedPath {
   explicit MappedPath(const char* original) : path_(original) {
     if (!may_be_mapped(original)) return;
     const int saved_errno = errno;
-    const CancellationOff cancellation_off;  // the hooked function itself may be a point
+    const CancellationOff cancellation_off;  // the hooked function itself may be a cancellation
+                                             // point
     try {
       mapped_ = map_path(original);
       if (!mapped_.empty()) path_ = mapped_.c_str();
     } catch (const std::bad_alloc&) {
-      // The path as it is leads nowhere; that is an answer, too.
+      // Without memory the path is used as it is and leads nowhere; that is an answer, too.
     }
     errno = saved_errno;
   }
@@ -48,8 +49,8 @@ class MappedPath {
   const char* path_;
 };
 
-// Opening the rdma_cm device, if the path is its and it is ours: the descriptor, or -1. -2:
-// neither.
+// Opens the rdma_cm device, if the path is its and it is ours: returns the descriptor, or -1.
+// Returns -2 if the path is another.
 int open_cm_device(const char* path, int flags) {
   if (!may_be_mapped(path) || path != cm_device::kPath) return -2;
   return cm_device::open_device(flags);
@@ -64,7 +65,7 @@ char* as_shown(char* path) {
     const std::string known = unmap_path(path);
     if (!known.empty() && known.size() <= strlen(path)) strcpy(path, known.c_str());
   } catch (const std::bad_alloc&) {
-    // As it is, it leads to the same place.
+    // Without memory the path is left as it is; it leads to the same place.
   }
   errno = saved_errno;
   return path;
@@ -83,12 +84,13 @@ using hostnic::abi::open_cm_device;
 using hostnic::elf::next_function;
 
 // Defines the exported function `name`. It has another name in C++, so that it need not repeat the
-// attributes of libc's declaration. Structures behind pointers don't matter here: void*.
+// attributes of libc's declaration. Structures behind pointers don't matter here, so they are
+// void*.
 #define HOSTNIC_HOOK(result, name, parameters)                                                    \
   extern "C" [[gnu::visibility("default")]] result hostnic_hook_##name parameters __asm__(#name); \
   result hostnic_hook_##name parameters
 
-// One that passes its arguments on, with `path` replaced by `mapped`.
+// Defines a hook that passes its arguments on, with `path` replaced by `mapped`.
 #define HOSTNIC_PATH_HOOK(result, name, parameters, arguments) \
   HOSTNIC_HOOK(result, name, parameters) {                     \
     static std::atomic<result(*) parameters> known;            \
@@ -97,8 +99,8 @@ using hostnic::elf::next_function;
     return next arguments;                                     \
   }
 
-// One that answers with a path, in a buffer of the caller's or in one that it allocates; what
-// programs see is never longer than where it lies.
+// Defines a hook that answers with a path, in a buffer of the caller's or in one that it allocates;
+// what programs see is never longer than where it lies.
 #define HOSTNIC_NAMING_HOOK(name, mapping, parameters, arguments) \
   HOSTNIC_HOOK(char*, name, parameters) {                         \
     static std::atomic<char*(*)parameters> known;                 \
@@ -107,7 +109,7 @@ using hostnic::elf::next_function;
     return as_shown(next arguments);                              \
   }
 
-// One with a mode that is there only for some flags.
+// Defines a hook with a mode that is there only for some flags.
 #define HOSTNIC_OPEN_HOOK(name, parameters, next_parameters, arguments) \
   HOSTNIC_HOOK(int, name, parameters) {                                 \
     static std::atomic<int(*) next_parameters> known;                   \
@@ -125,7 +127,7 @@ using hostnic::elf::next_function;
     return next arguments;                                              \
   }
 
-// One that never has a mode.
+// Defines a hook that never has a mode.
 #define HOSTNIC_OPEN_2_HOOK(name, parameters, arguments) \
   HOSTNIC_HOOK(int, name, parameters) {                  \
     static std::atomic<int(*) parameters> known;         \
@@ -144,7 +146,7 @@ HOSTNIC_OPEN_HOOK(open, (const char* path, int flags, ...), (const char*, int, .
 HOSTNIC_OPEN_HOOK(open64, (const char* path, int flags, ...), (const char*, int, ...), (static_cast<const char*>(mapped), flags, mode))
 HOSTNIC_OPEN_HOOK(openat, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
 HOSTNIC_OPEN_HOOK(openat64, (int dir, const char* path, int flags, ...), (int, const char*, int, ...), (dir, static_cast<const char*>(mapped), flags, mode))
-// What _FORTIFY_SOURCE makes of open without a mode.
+// These are what _FORTIFY_SOURCE makes of open without a mode.
 HOSTNIC_OPEN_2_HOOK(__open_2, (const char* path, int flags), (mapped, flags))
 HOSTNIC_OPEN_2_HOOK(__open64_2, (const char* path, int flags), (mapped, flags))
 HOSTNIC_OPEN_2_HOOK(__openat_2, (int dir, const char* path, int flags), (dir, mapped, flags))
@@ -160,7 +162,7 @@ HOSTNIC_PATH_HOOK(int, lstat64, (const char* path, void* status), (mapped, statu
 HOSTNIC_PATH_HOOK(int, fstatat, (int dir, const char* path, void* status, int flags), (dir, mapped, status, flags))
 HOSTNIC_PATH_HOOK(int, fstatat64, (int dir, const char* path, void* status, int flags), (dir, mapped, status, flags))
 HOSTNIC_PATH_HOOK(int, statx, (int dir, const char* path, int flags, unsigned int mask, void* status), (dir, mapped, flags, mask, status))
-// What programs built before glibc 2.33 call for them.
+// These are what programs built before glibc 2.33 call for them.
 HOSTNIC_PATH_HOOK(int, __xstat, (int version, const char* path, void* status), (version, mapped, status))
 HOSTNIC_PATH_HOOK(int, __xstat64, (int version, const char* path, void* status), (version, mapped, status))
 HOSTNIC_PATH_HOOK(int, __lxstat, (int version, const char* path, void* status), (version, mapped, status))
@@ -176,7 +178,7 @@ HOSTNIC_PATH_HOOK(int, faccessat, (int dir, const char* path, int mode, int flag
 HOSTNIC_PATH_HOOK(ssize_t, readlink, (const char* path, char* buffer, size_t size), (mapped, buffer, size))
 HOSTNIC_PATH_HOOK(ssize_t, readlinkat, (int dir, const char* path, char* buffer, size_t size), (dir, mapped, buffer, size))
 HOSTNIC_PATH_HOOK(ssize_t, __readlink_chk, (const char* path, char* buffer, size_t size, size_t room), (mapped, buffer, size, room))
-// What leads into the tree is shown as what it stands for.
+// A path that leads into the tree is shown as what it stands for.
 HOSTNIC_NAMING_HOOK(realpath, const MappedPath mapped(path), (const char* path, char* resolved), (mapped, resolved))
 HOSTNIC_NAMING_HOOK(__realpath_chk, const MappedPath mapped(path), (const char* path, char* resolved, size_t room), (mapped, resolved, room))
 HOSTNIC_NAMING_HOOK(canonicalize_file_name, const MappedPath mapped(path), (const char* path), (mapped))
@@ -185,17 +187,17 @@ HOSTNIC_NAMING_HOOK(__getcwd_chk, , (char* buffer, size_t size, size_t room), (b
 HOSTNIC_NAMING_HOOK(get_current_dir_name, , (void), ())
 HOSTNIC_PATH_HOOK(int, chdir, (const char* path), (mapped))
 
-// ls -l asks for ACLs.
+// These are hooked because ls -l asks for ACLs.
 HOSTNIC_PATH_HOOK(ssize_t, getxattr, (const char* path, const char* name, void* value, size_t size), (mapped, name, value, size))
 HOSTNIC_PATH_HOOK(ssize_t, lgetxattr, (const char* path, const char* name, void* value, size_t size), (mapped, name, value, size))
 
 HOSTNIC_PATH_HOOK(DIR*, opendir, (const char* path), (mapped))
-// It opens the directory without going through opendir's symbol.
+// These are hooked because scandir opens the directory without going through opendir's symbol.
 HOSTNIC_PATH_HOOK(int, scandir, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
 HOSTNIC_PATH_HOOK(int, scandir64, (const char* path, void* list, Filter filter, Compare compare), (mapped, list, filter, compare))
 // clang-format on
 
-// Within libc it would list the real directories.
+// Runs glob by our hooks: within libc it would list the real directories.
 template <typename Glob, typename Next>
 static int glob_by_hooks(const char* pattern, int flags, int (*on_error)(const char*, int),
                          Glob* result, Next next) {
@@ -218,7 +220,7 @@ HOSTNIC_HOOK(int, glob,
   return glob_by_hooks(pattern, flags, on_error, result, next);
 }
 
-// The same structure and function on 64-bit machines.
+// This is the same structure and function on 64-bit machines.
 HOSTNIC_HOOK(int, glob64,
              (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* result)) {
   static std::atomic<int (*)(const char*, int, int (*)(const char*, int), glob_t*)> known;

@@ -38,13 +38,13 @@ bool is_one_of(std::string_view rest, const std::vector<std::string>& names, boo
   });
 }
 
-// The process's tree. Leaked but for the files, which at_exit() removes: other threads may still
-// look.
+// The process's tree and the devices shown in it. It is leaked except for the files, which
+// at_exit() removes: other threads may still look.
 struct Shown {
   std::mutex mutex;
   SysfsTree tree;
   bool tried = false;
-  std::vector<DeviceInfo> devices;  // as their files say
+  std::vector<DeviceInfo> devices;  // devices as their files say
   std::vector<std::string> names;
 };
 
@@ -53,9 +53,9 @@ Shown& shown() {
   return instance;
 }
 
-// What is there beside ours stays to be seen.
+// Links what is there beside our devices, so that it stays to be seen.
 void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string& to) {
-  // libc's own, since our hook leads back here.
+  // The function is libc's own, since our hook leads back here.
   using Opendir = DIR* (*)(const char*);
   const auto libc_opendir = reinterpret_cast<Opendir>(elf::libc_symbol("opendir"));
   DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(from).c_str()) : nullptr;
@@ -67,7 +67,7 @@ void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string
   closedir(directory);
 }
 
-// Of which device a path below the class asks for counters; empty: of none.
+// The device whose counters a path below the class asks for; empty: it asks for none.
 std::string counted_device(std::string_view path) {
   const auto rest = below(path, kClass);
   if (!rest || (rest->find("/counters") == std::string_view::npos &&
@@ -76,7 +76,8 @@ std::string counted_device(std::string_view path) {
   return std::string(rest->substr(0, rest->find('/')));
 }
 
-// Writes only what changed: another thread may be reading. The lock is held.
+// Shows a device; writes only what changed, because another thread may be reading. The lock must be
+// held.
 void show_device(const DeviceInfo& info) {
   const std::string name(info.name, strnlen(info.name, sizeof info.name));
   const auto& names = shown().names;
@@ -95,7 +96,7 @@ void show_device(const DeviceInfo& info) {
 }
 
 [[gnu::destructor]] void remove_files_at_exit() {
-  // Not waiting: a thread that exit() stopped may have held it.
+  // The mutex is not waited for: a thread that exit() stopped may have held it.
   if (!shown().mutex.try_lock()) return;
   { SysfsTree removed = std::move(shown().tree); }
   shown().mutex.unlock();
@@ -152,7 +153,7 @@ std::string map_path(const char* path) {
     first = shown().names.empty();
   }
   if (first) current_devices();
-  // A listing or reading finds them as they are now.
+  // The counters are written now, so that a listing or reading finds them as they are.
   const std::string counted = counted_device(path);
   const std::string counters = counted.empty() ? "" : driver::counters_text(counted);
   std::lock_guard lock(shown().mutex);

@@ -32,7 +32,7 @@ std::string map_path(std::string_view path, const SysfsTree& tree,
 inline bool may_be_mapped(const char* path) {
   if (path == nullptr || path[0] != '/') return false;
   const char* prefix = "/dev/infiniband";
-  // Of "/sys/class/", the only prefix that two kinds of paths share, its next letter decides.
+  // For "/sys/class/", the only prefix that two kinds of paths share, the next letter decides.
   constexpr int kSysClassBytes = 11;
   if (path[1] == 's') {
     prefix = "/sys/class/infiniband";
@@ -50,14 +50,14 @@ inline bool may_be_mapped(const char* path) {
 // The process's tree, made at first use, with these devices shown in it.
 const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices);
 
-// What path hooks call for a path that may_be_mapped(): asks hostnicd for devices if nobody did
-// yet. Empty: not ours. Any thread.
+// Maps a path that may_be_mapped(), for path hooks: asks hostnicd for devices if nobody did yet.
+// The result is empty if the path is not ours. For any thread.
 std::string map_path(const char* path);
 
-// The path that a program knows a place in the tree by; empty: it is none.
+// The path by which a program knows a place in the tree; empty: it is not in the tree.
 std::string unmap_path(std::string_view path);
 
-// For the fork handlers: a child must find the tree's lock free.
+// These are for the fork handlers: a child must find the tree's lock free.
 void lock_tree_across_fork();
 void unlock_tree_after_fork();
 

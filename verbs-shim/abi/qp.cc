@@ -14,7 +14,7 @@
 namespace hostnic::abi {
 namespace {
 
-// 0, or why there can't be such a queue pair. [registry]
+// Returns 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   if (!qp_type(attr.qp_type)) return EOPNOTSUPP;
   if (!is_live_in(Kind::kPd, pd, &context)) return ENOENT;
@@ -23,7 +23,8 @@ int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return ENOENT;
   const ibv_qp_cap& cap = attr.cap;
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge) return EINVAL;
-  if (attr.srq != nullptr) {  // with it the limits for receives don't matter (man ibv_create_qp)
+  if (attr.srq != nullptr) {  // with a shared queue the limits for receives don't matter (man
+                              // ibv_create_qp)
     if (!is_live_in(Kind::kSrq, attr.srq, &context)) return ENOENT;
   } else if (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge) {
     return EINVAL;
@@ -116,7 +117,7 @@ void wait_until_acknowledged(QpObject& qp) {
   pthread_mutex_unlock(&qp.qp_base.mutex);
 }
 
-// The driver's part. Whatever it answers (hostnicd may be gone), the QP is no more.
+// Destroys the driver's part. Whatever it answers (hostnicd may be gone), the QP is no more.
 void destroy_driver_qp(QpObject& qp) {
   if (qp.owner->abandoned || qp.qp == nullptr) return;
   if (int error = qp.owner->driver->driver().destroy_qp(qp.qp)) {
@@ -224,7 +225,7 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
   driver::QpCaps caps;
   object->owner->driver->driver().query_qp(object->qp, now, caps);
   from_qp_attr(now, caps, *attr);
-  qp->state = attr->qp_state;  // it may have gone to ERR or SQE by itself
+  qp->state = attr->qp_state;  // the driver's QP may have gone to ERR or SQE by itself
   *init = {};
   init->qp_context = qp->qp_context;
   init->send_cq = qp->send_cq;

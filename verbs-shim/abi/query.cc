@@ -14,7 +14,8 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 
-// libibverbs' headers define it as a macro over the table; this is the symbol of old programs.
+// The macro is removed: libibverbs' headers define it over the table; this is the symbol of old
+// programs.
 #undef ibv_query_port
 
 namespace hostnic::abi {
@@ -22,7 +23,8 @@ namespace {
 
 const DeviceInfo& opened_info(ibv_context* context) { return object_of(context)->driver->device(); }
 
-// hostnicd is gone. In a forked child, whose device is dead too, questions are still answered.
+// Whether hostnicd is gone. In a forked child, whose device is dead too, questions are still
+// answered.
 bool is_dead(ibv_context* context) {
   const ContextObject& object = *object_of(context);
   return !object.abandoned && !object.driver->alive();
@@ -67,7 +69,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (is_dead(context)) return fail(EIO);
   if (values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) return fail(EINVAL);
   if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) {
-    // As hardware providers do: the whole counter is in tv_nsec. It ticks in nanoseconds, like
+    // The whole counter is in tv_nsec, as with hardware providers. It ticks in nanoseconds, like
     // completion timestamps.
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -141,8 +143,9 @@ HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
   return _ibv_query_gid_ex(context, kPortNumber, 0, entries, 0, entry_bytes) == 0 ? 1 : -EINVAL;
 }
 
-// libibverbs' private enumeration (0: IB or RoCEv1, 1: RoCEv2), unlike the public ibv_gid_type.
-// ibv_devinfo and libmlx5 import it under the private version of their release; all are the same.
+// The type is of libibverbs' private enumeration (0: IB or RoCEv1, 1: RoCEv2), unlike the public
+// ibv_gid_type. ibv_devinfo and libmlx5 import it under the private version of their release; all
+// are the same.
 HOSTNIC_VERB int hostnic_query_gid_type(ibv_context* context, uint8_t port, unsigned int index,
                                         uint32_t* type) {
   const CancellationOff cancellation_off;

@@ -10,15 +10,16 @@ namespace hostnic::abi {
 std::atomic<int> real_contexts_open{0};
 
 void* real_verbs_symbol(const char* name, const char* version) {
-  // Our own dlvsym hook would answer with ourselves.
+  // This is libc's dlvsym, because our own hook would answer with ourselves.
   using Dlvsym = void* (*)(void*, const char*, const char*);
   const auto real_dlvsym = reinterpret_cast<Dlvsym>(elf::libc_symbol("dlvsym"));
   if (real_dlvsym == nullptr) return nullptr;
-  // Preloaded twice, from two builds, the other one's devices are ours again.
+  // Where this library is preloaded twice, from two builds, the other one's devices are ours again.
   void* next = real_dlvsym(RTLD_NEXT, name, version);
   if (next != nullptr && !elf::starts_with(elf::library_name(next), "libhostnic-verbs.so"))
     return next;
-  // Not in the global scope: loaded by dlopen, or not at all. Kept for ever: contexts live in it.
+  // The real library is not in the global scope: it was loaded by dlopen, or not at all. It is kept
+  // for ever, because contexts live in it.
   static constinit std::atomic<void*> loaded{nullptr};
   void* library = loaded.load(std::memory_order_acquire);
   if (library == nullptr) {

@@ -12,13 +12,13 @@
 
 namespace hostnic::abi {
 
-// Address of `name` under `version` in the real libibverbs, loading it if the program did not; null
-// when the machine has none. Any thread.
+// The address of `name` under `version` in the real libibverbs, loading it if the program did not;
+// null when the machine has none. For any thread.
 void* real_verbs_symbol(const char* name, const char* version);
 
-// How many real adapters the program has open. While there are none, an object that is not ours is
-// nobody's (any more), and is refused as the kernel would instead of handed to a library that would
-// crash on it.
+// The number of real adapters that the program has open. While there are none, an object that is
+// not ours is nobody's (any more), and is refused as the kernel would instead of handed to a
+// library that would crash on it.
 extern std::atomic<int> real_contexts_open;
 
 // One function of the real library, resolved at first use. Not by the initialization of a static:
@@ -33,12 +33,12 @@ class RealVerb<Result(Arguments...)> {
  public:
   constexpr RealVerb(const char* name, const char* version) : name_(name), version_(version) {}
 
-  // For calls that need no object (device lists, fork).
+  // Calls the function where it needs no object of the library (device lists, fork).
   Result call(Arguments... arguments) {
     const Function function = resolved();
     return function != nullptr ? function(arguments...) : refuse(ENOSYS);
   }
-  // For calls on an object that is not ours.
+  // Calls the function on an object that is not ours.
   Result foreign(Arguments... arguments) {
     if (real_contexts_open.load(std::memory_order_relaxed) == 0) return refuse(ENOENT);
     return call(arguments...);
@@ -47,7 +47,7 @@ class RealVerb<Result(Arguments...)> {
  private:
   using Function = Result (*)(Arguments...);
 
-  // Threads that come at the same time find the same.
+  // Finds the function; threads that come at the same time find the same.
   Function resolved() {
     if (asked_.load(std::memory_order_acquire)) return function_.load(std::memory_order_relaxed);
     const auto found = reinterpret_cast<Function>(real_verbs_symbol(name_, version_));
@@ -56,7 +56,7 @@ class RealVerb<Result(Arguments...)> {
     return found;
   }
 
-  // What verbs return on failure: null, or the errno value.
+  // Returns what verbs return on failure: null, or the errno value.
   static Result refuse(int error) {
     errno = error;
     if constexpr (std::is_pointer_v<Result>) {
@@ -72,7 +72,7 @@ class RealVerb<Result(Arguments...)> {
   std::atomic<bool> asked_{false};
 };
 
-// ibv_query_gid_type has another symbol version in each release; this calls whichever there is.
+// Calls ibv_query_gid_type under whichever symbol version there is: each release has another.
 int real_query_gid_type(ibv_context* context, uint8_t port, unsigned int index, uint32_t* type);
 
 }  // namespace hostnic::abi

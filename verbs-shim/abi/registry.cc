@@ -21,13 +21,13 @@ struct Registry {
   std::unordered_map<uint64_t, void*> by_id;
 };
 
-// Never destroyed: other threads may still use verbs while the process exits.
+// The registry is never destroyed: other threads may still use verbs while the process exits.
 Registry& registry() {
   static Registry& instance = *new Registry;
   return instance;
 }
 
-// What the program sees as the handle, which may be anything by now. Contexts, channels and thread
+// The handle as the program sees it, which may have any value by now. Contexts, channels and thread
 // domains have none.
 uint32_t handle_of(Kind kind, const void* object) {
   switch (kind) {

@@ -21,20 +21,22 @@ using ObjectLock = std::unique_lock<std::mutex>;
 // One lock for all control-path bookkeeping of the process; the data path never takes it.
 ObjectLock lock_objects();
 
-// A number for a new object.
+// Returns a number for a new object.
 uint64_t next_object_id();
 
-// All below: [registry lock held]. `object` is the address that the program has.
+// All functions below, down to unclaim(), want the registry lock held. `object` is the address that
+// the program has.
 void add_object(Kind kind, void* object, const ObjectBase& base);
 void remove_object(void* object);
-// Is it an object of ours that is not being destroyed, with the handle that it was given? Programs
-// can write over that, and the kernel, which knows objects by it, then finds none.
+// Whether it is an object of ours that is not being destroyed, with the handle that it was given.
+// Programs can write over that, and the kernel, which knows objects by it, then finds none.
 bool is_live(Kind kind, const void* object);
-// The same, and of this context.
+// Whether it is such an object, and of this context.
 bool is_live_in(Kind kind, const void* object, const ContextObject* owner);
-// The same without a look at the handle: for work requests, which don't reach the kernel.
+// Whether it is a live object of this context, without a look at the handle: for work requests,
+// which don't reach the kernel.
 bool is_ours_in(Kind kind, const void* object, const ContextObject* owner);
-// Live, or waiting in its destroy function for events to be acknowledged.
+// Whether an object is live, or waits in its destroy function for events to be acknowledged.
 bool is_known(Kind kind, const void* object);
 // The live object with this id, or null.
 void* find_object(Kind kind, uint64_t id);
@@ -44,22 +46,23 @@ std::vector<void*> contexts();
 std::vector<void*> objects_of(Kind kind, const ContextObject* owner);
 
 constexpr int kNotOurs = -1;
-// First step of every destroy function: from here on the object is not live, so that a second
-// destroy or a new use is refused. 0, ENOENT when it is being destroyed or its handle is not what
-// it was, EBUSY when `busy` says that it is referenced, kNotOurs. `object` stays known until
-// remove_object().
+// Takes the first step of every destroy function: from here on the object is not live, so that a
+// second destroy or a new use is refused. Returns 0, ENOENT when it is being destroyed or its
+// handle is not what it was, EBUSY when `busy` says that it is referenced, or kNotOurs. `object`
+// stays known until remove_object().
 int claim(Kind kind, void* object, const std::function<bool()>& busy);
 
-// After a claim: the object can't be destroyed after all, and is live again.
+// Makes a claimed object live again, which can't be destroyed after all.
 void unclaim(void* object);
 
-// Take the lock. The first: whether it is an object of ours that is not being destroyed, whatever
-// its handle: else the call is for the real library. The second: 0, or ENOENT for one that is not
-// live.
+// Both take the lock. is_ours() says whether it is an object of ours that is not being destroyed,
+// whatever its handle: else the call is for the real library. check_handle() returns 0, or ENOENT
+// for an object that is not live.
 bool is_ours(Kind kind, const void* object);
 int check_handle(Kind kind, const void* object);
 
-// First in every entry point, but for the two that wait for events and those of the data path.
+// These come first in every entry point, except in the two that wait for events and those of the
+// data path.
 using hostnic::cancel_if_overdue;
 using hostnic::CancellationOff;
 

@@ -32,7 +32,7 @@ driver::SendRequest& SendBuilder::begin(SendOp op, uint64_t wr_id, unsigned int 
   scratch_.fence = flags & IBV_SEND_FENCE;
   const bool reads = op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd;
   const bool sends = op == SendOp::kSend || op == SendOp::kSendImm;
-  const bool invalidates = op == SendOp::kSendInv;  // at the peer
+  const bool invalidates = op == SendOp::kSendInv;  // a key at the peer is invalidated
   if ((type_ == QpType::kUc && (reads || invalidates)) || (type_ == QpType::kUd && !sends))
     refuse(EINVAL);
   if (pending_.size() >= caps_.max_send_wr) refuse(ENOMEM);
@@ -127,7 +127,7 @@ int SendBuilder::post_all(driver::Context& context, driver::Qp& qp) {
   for (Pending& item : pending_) {
     Sge inline_sge{};
     if (item.request.inline_data) {
-      // Only now: the buffer may have moved while it grew.
+      // The address is taken only now: the buffer may have moved while it grew.
       const std::byte* bytes = inline_bytes_.data() + item.first_inline_byte;
       inline_sge = {reinterpret_cast<uintptr_t>(bytes), static_cast<uint32_t>(item.inline_bytes),
                     0};
@@ -208,7 +208,7 @@ void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, uint32_t remote_qpn, uint32_t rem
 
 void wr_set_sge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
-  // As hardware providers do: an empty SGE is none, so that zero-length sends need no valid lkey.
+  // An empty SGE is none, as with hardware providers, so that zero-length sends need no valid lkey.
   object_of(qp)->builder.add_sges(&sge, length != 0 ? 1 : 0);
 }
 
@@ -236,8 +236,8 @@ int wr_complete(ibv_qp_ex* qp) {
 
 void wr_abort(ibv_qp_ex* qp) { object_of(qp)->builder.abort(); }
 
-// Programs call through any of the pointers without looking; what was not asked for at creation is
-// an error of the batch, not a jump to null.
+// Takes the place of operations that were not asked for at creation: programs call through any of
+// the pointers without looking, and get an error of the batch, not a jump to null.
 template <typename... Arguments>
 void unsupported(ibv_qp_ex* qp, Arguments...) {
   object_of(qp)->builder.refuse(EOPNOTSUPP);

@@ -19,8 +19,9 @@ class Qp;
 
 namespace hostnic::abi {
 
-// Between start() and complete() or abort() one thread owns it; others wait in start(), as with a
-// hardware provider. Buffers keep their capacity: after the first rounds nothing is allocated.
+// Builds a batch of requests. Between start() and complete() or abort() one thread owns the
+// builder; others wait in start(), as with a hardware provider. Buffers keep their capacity: after
+// the first rounds nothing is allocated.
 class SendBuilder {
  public:
   void set_limits(const driver::QpCaps& caps, QpType type) {
@@ -29,17 +30,18 @@ class SendBuilder {
   }
 
   void start();
-  // `flags`: ibv_send_flags. The returned request is valid until the next begin().
+  // Begins a request; `flags` are ibv_send_flags. The returned request is valid until the next
+  // begin().
   driver::SendRequest& begin(SendOp op, uint64_t wr_id, unsigned int flags);
   void add_sges(const ibv_sge* list, size_t count);
   void add_inline(const ibv_data_buf* buffers, size_t count);
   void set_destination(const driver::UdAddress& destination);
-  // The last request binds this window, which has the request's key once it is posted.
+  // Has the last request bind this window, which has the request's key once it is posted.
   void set_window(ibv_mw* window);
-  // The first error of the batch is what complete() returns.
+  // Notes an error of the batch, the first of which complete() returns.
   void refuse(int error);
-  // 0, or an errno value and nothing is posted: EINVAL for a bad request or state, ENOMEM when the
-  // send queue has not enough room for all.
+  // Posts the batch: returns 0, or an errno value and nothing is posted: EINVAL for a bad request
+  // or state, ENOMEM when the send queue has not enough room for all.
   int complete(driver::Context& context, driver::Qp& qp);
   void abort();
 

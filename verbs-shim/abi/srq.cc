@@ -11,8 +11,8 @@
 namespace hostnic::abi {
 namespace {
 
-// Counts the queue in its domain and context, before the driver is asked. 0, or why there can't be
-// such a queue.
+// Counts the queue in its domain and context, before the driver is asked. Returns 0, or why there
+// can't be such a queue.
 int reserve(ContextObject& context, ibv_pd* pd, const ibv_srq_attr& attr) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return ENOENT;

@@ -30,7 +30,7 @@ void remove_tree(const std::string& root) {
   std::filesystem::remove_all(root, ignored);
 }
 
-// Opens and locks a tree. -1 when it is gone or its owner lives.
+// Opens and locks a tree. Returns -1 when it is gone or its owner lives.
 int lock_directory(const std::string& path, int flags) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -44,7 +44,7 @@ int lock_directory(const std::string& path, int flags) {
   return -1;
 }
 
-// Programs that were killed leave theirs; its lock went with them.
+// Removes the trees that programs left which were killed; their locks went with them.
 void remove_abandoned(const std::string& base) {
   DIR* directory = opendir(base.c_str());
   if (directory == nullptr) return;
@@ -63,7 +63,7 @@ void remove_abandoned(const std::string& base) {
   }
 }
 
-// Its owner, who need not be root, writes it again when the port changes.
+// Writes a file that its owner, who need not be root, can write again when the port changes.
 void write_file(const std::string& path, const std::string& text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
@@ -72,7 +72,7 @@ void write_file(const std::string& path, const std::string& text) {
   close(fd);
 }
 
-// Groups of four hexadecimal digits, as the kernel prints GIDs and GUIDs.
+// Prints groups of four hexadecimal digits, as the kernel prints GIDs and GUIDs.
 std::string colon_words(const uint8_t* bytes, size_t count) {
   std::string text;
   for (size_t i = 0; i < count; i += 2) {
@@ -122,11 +122,11 @@ std::string capabilities(const DeviceInfo& info) {
   return text;
 }
 
-// InfiniBand's port counters, with what a NIC counts of them; the others never count anything on a
-// RoCE port. Data are counted in words of four bytes.
+// One of InfiniBand's port counters, with what a NIC counts for it; the others never count anything
+// on a RoCE port. Data are counted in words of four bytes.
 struct PortCounter {
   const char* name;
-  const char* source;  // null: 0
+  const char* source;  // null: the counter is always 0
   uint32_t divisor = 1;
 };
 constexpr PortCounter kPortCounters[] = {
@@ -163,7 +163,7 @@ void write_port_files(const std::string& port, const DeviceInfo& info) {
   write_file(port + "/link_layer", "Ethernet");
   write_file(port + "/lid", lid);
   write_file(port + "/lid_mask_count", "0");
-  // On Ethernet there is no subnet manager.
+  // These are 0 because there is no subnet manager on Ethernet.
   write_file(port + "/sm_lid", "0x0");
   write_file(port + "/sm_sl", "0");
   write_file(port + "/cap_mask", capabilities(info));
@@ -191,7 +191,8 @@ std::string sysfs_tree_base() {
 SysfsTree SysfsTree::create(const std::string& base) {
   remove_abandoned(base);
   SysfsTree tree;
-  // Twice: another process may take the fresh, still unlocked directory for an abandoned one.
+  // There are two attempts: another process may take the fresh, still unlocked directory for an
+  // abandoned one.
   for (int attempt = 0; attempt < 2 && tree.lock_fd_ < 0; ++attempt) {
     std::string path = base + "/" + kTreePrefix + "XXXXXX";
     if (mkdtemp(path.data()) == nullptr) return {};
@@ -257,7 +258,7 @@ void SysfsTree::show_counters(const std::string& device, const std::string& text
   for (std::string nic, name, line; std::getline(lines, line);) {
     std::istringstream words(line);
     uint64_t value = 0;
-    // Of names that hostnicd sends: none leads out of the directory.
+    // The name comes from hostnicd, and must not lead out of the directory.
     if (words >> nic >> name >> value && nic == device && name.find('/') == std::string::npos)
       values[name] = value;
   }

@@ -12,7 +12,7 @@
 
 namespace hostnic::abi {
 
-// Name of the device's imaginary character device: /dev/infiniband/<name>.
+// The name of the device's imaginary character device: /dev/infiniband/<name>.
 std::string uverbs_name(std::string_view device);
 
 // Names of the trees' directories begin so, and end with six letters that differ.
@@ -21,28 +21,30 @@ inline constexpr char kTreePrefix[] = "hostnic-sysfs.";
 class SysfsTree {
  public:
   // Makes the directory under `base` and removes those there that dead processes left behind. It is
-  // locked (flock) as long as this process or a forked child lives. An object without root() if
-  // that failed.
+  // locked (flock) as long as this process or a forked child lives. Returns an object without
+  // root() if that failed.
   static SysfsTree create(const std::string& base);
   SysfsTree() = default;
   SysfsTree(SysfsTree&& other) noexcept;
   SysfsTree& operator=(SysfsTree&& other) noexcept;
-  // Removes the directory, unless a fork came between: it belongs to the process that made it.
+  // Removes the directory, unless a fork came between: the directory belongs to the process that
+  // made it.
   ~SysfsTree();
 
   const std::string& root() const { return root_; }
-  // Writes a device's files; again for a device that is there: refreshes them.
+  // Writes a device's files, or refreshes those of a device that is there.
   void show(const DeviceInfo& info);
-  // The files of counters/ and hw_counters/, from what `show counters` says of the device.
+  // Writes the files of counters/ and hw_counters/, from what `show counters` says of the device.
   void show_counters(const std::string& device, const std::string& text);
-  // A symbolic link for what is real, so that a listing of one of these directories has it too.
+  // Makes a symbolic link for what is real, so that a listing of one of these directories has it
+  // too.
   void link(const std::string& directory, const std::string& name, const std::string& target);
 
   std::string verbs_class_directory() const { return root_ + "/infiniband_verbs"; }
-  // What a listing of /dev/infiniband shows.
+  // The directory that a listing of /dev/infiniband shows.
   std::string dev_directory() const { return root_ + "/dev"; }
   std::string class_directory() const { return root_ + "/infiniband"; }
-  // Of the rdma_cm device.
+  // The directory of the rdma_cm device.
   std::string cm_directory() const { return root_ + "/misc/rdma_cm"; }
   std::string device_directory(std::string_view device) const;
   std::string verbs_directory(std::string_view uverbs) const;
@@ -53,7 +55,7 @@ class SysfsTree {
   int owner_pid_ = 0;
 };
 
-// Base directory for create(): $XDG_RUNTIME_DIR, /dev/shm or /tmp, the first that is writable.
+// The base directory for create(): $XDG_RUNTIME_DIR, /dev/shm or /tmp, the first that is writable.
 std::string sysfs_tree_base();
 
 }  // namespace hostnic::abi

@@ -22,7 +22,7 @@
 namespace hostnic::cm_device {
 namespace {
 
-// What the kernel says when the module goes away under a program.
+// The error that the kernel gives when the module goes away under a program.
 constexpr int kGone = ENODEV;
 
 int fail(int error) {
@@ -72,13 +72,14 @@ bool send_whole(int fd, const msghdr& message) {
   for (;;) {
     if (sendmsg(fd, &message, MSG_NOSIGNAL) >= 0) return true;
     if (errno != EAGAIN && errno != EINTR) return false;
-    // The program has made its file non-blocking; that is about events.
+    // The send waits for room even so: the program has made its file non-blocking, but that is
+    // about events.
     pollfd room{fd, POLLOUT, 0};
     if (errno == EAGAIN) poll(&room, 1, -1);
   }
 }
 
-// Has hostnicd carry out the command. False: hostnicd is gone.
+// Has hostnicd carry out the command. Returns false if hostnicd is gone.
 bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, Answer& answer) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return false;
@@ -118,7 +119,7 @@ bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, An
 
 enum class Called { kAnswered, kGone, kFailed };  // hostnicd is gone; errno says why
 
-// The next event, waiting for one unless the file is non-blocking.
+// Takes the next event, waiting for one unless the file is non-blocking.
 Called call_for_event(int fd, Answer& answer) {
   do {
     char token = 0;
@@ -137,7 +138,8 @@ Answer answer_with(const T& response) {
   return {{}, {bytes.begin(), bytes.end()}};
 }
 
-// hostnicd is gone, and with it every device: ids are told so and can be destroyed.
+// Answers without hostnicd, which is gone, and with it every device: ids are told so and can be
+// destroyed.
 Answer answer_alone(uint64_t file, uint32_t command, std::span<const std::byte> bytes) {
   if (command == RDMA_USER_CM_CMD_GET_EVENT) {
     if (const auto event = take_removal(file)) return answer_with(*event);
@@ -153,7 +155,7 @@ Answer answer_alone(uint64_t file, uint32_t command, std::span<const std::byte> 
   return {{kGone, 0}, {}};
 }
 
-// Where in the command the address of the response is. -1: it has none.
+// The offset in the command of the response's address; -1: it has none.
 int response_offset(uint32_t command) {
   switch (command) {
     case RDMA_USER_CM_CMD_CREATE_ID:
@@ -173,7 +175,7 @@ int response_offset(uint32_t command) {
   }
 }
 
-// What the command refers to in this process's memory goes along.
+// Adds to the command what it refers to in this process's memory.
 bool complete_command(CmCommand& command, std::vector<std::byte>& bytes) {
   if (command.command == RDMA_USER_CM_CMD_SET_OPTION) {
     rdma_ucm_set_option option;

@@ -12,12 +12,12 @@ namespace hostnic::cm_device {
 
 inline constexpr std::string_view kPath = "/dev/infiniband/rdma_cm";
 
-// What opening it with these flags yields: a descriptor, or -1 with errno. -2: this process has no
-// devices of ours; the path is the kernel's.
+// Opens the device with these flags: returns a descriptor, or -1 with errno. -2: this process has
+// no devices of ours; the path is the kernel's.
 int open_device(int flags) noexcept;
 
-// write() to a file of ours: the bytes taken, or -1 with errno. Waits for hostnicd's answer, and
-// for an event as the kernel's does.
+// Does a write() to a file of ours: returns the bytes taken, or -1 with errno. It waits for
+// hostnicd's answer, and for an event as the kernel's does.
 ssize_t write_command(int fd, const void* bytes, size_t size) noexcept;
 
 }  // namespace hostnic::cm_device

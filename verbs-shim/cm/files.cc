@@ -28,7 +28,7 @@ FileChunk* chunk_of(int fd) {
   return chunk;
 }
 
-// 0: no socket. Not by fstat(), which lies about our files.
+// The inode of a socket; 0: no socket. It is not read by fstat(), which lies about our files.
 uint64_t socket_inode(int fd) {
   const int saved_errno = errno;
   struct stat status;
@@ -61,8 +61,8 @@ uint64_t file_name(int fd) {
   const uint64_t name = slot.name.load(std::memory_order_relaxed);
   uint64_t inode = slot.inode.load(std::memory_order_acquire);
   if (inode != 0 && inode == socket_inode(fd)) return name;
-  // The number has gone to another file. A thread that makes it ours right now writes another
-  // inode.
+  // The descriptor's number has gone to another file. A thread that makes it ours right now writes
+  // another inode.
   slot.inode.compare_exchange_strong(inode, 0);
   return 0;
 }

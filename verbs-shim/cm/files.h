@@ -13,9 +13,9 @@
 namespace hostnic::cm_device {
 
 // Remembers `fd`, which hostnicd calls `name`. Nobody has to tell when it is closed: a descriptor
-// is ours as long as it leads to the same socket. False: no memory.
+// is ours as long as it leads to the same socket. Returns false if there is no memory.
 bool add_file(int fd, uint64_t name);
-// After dup() and the like.
+// Notes a copy of a file, after dup() and the like.
 void copy_file(int from, int to);
 
 inline constexpr uint32_t kFilesPerChunk = 1024, kChunks = 1024;
@@ -37,7 +37,8 @@ inline bool may_be_file(int fd) {
          (*chunk)[number % kFilesPerChunk].inode.load(std::memory_order_relaxed) != 0;
 }
 
-// hostnicd's name for the file, for a descriptor that may be one. 0: it has become something else.
+// The name that hostnicd gives the file, for a descriptor that may be one. 0: it has become
+// something else.
 uint64_t file_name(int fd);
 
 }  // namespace hostnic::cm_device

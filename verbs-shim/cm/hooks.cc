@@ -24,7 +24,7 @@ using hostnic::elf::next_function;
 
 bool is_file(int fd) { return may_be_file(fd) && file_name(fd) != 0; }
 
-// As udev makes the kernel's: readable and writable by all.
+// Makes a status look like the kernel's device under udev: readable and writable by all.
 template <typename Stat>
 void disguise(int fd, Stat* status) {
   constexpr unsigned kMiscMajor = 10, kMinor = 58;
@@ -79,7 +79,7 @@ HOSTNIC_CM_HOOK(int, fstat64, (int fd, struct stat64* status)) {
   return result;
 }
 
-// What programs built before glibc 2.33 call for them.
+// These are what programs built before glibc 2.33 call for them.
 HOSTNIC_CM_HOOK(int, __fxstat, (int version, int fd, struct stat* status)) {
   const int result = NEXT(__fxstat)(version, fd, status);
   if (result == 0) disguise(fd, status);

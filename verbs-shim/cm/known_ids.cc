@@ -15,7 +15,7 @@
 namespace hostnic::cm_device {
 namespace {
 
-// RDMA_CM_EVENT_* of rdma/rdma_cma.h, which is librdmacm's.
+// The values of RDMA_CM_EVENT_* in rdma/rdma_cma.h, which is librdmacm's.
 constexpr uint32_t kConnectRequest = 4, kDeviceRemoval = 11, kMulticastJoin = 12,
                    kMulticastError = 13;
 
@@ -29,10 +29,11 @@ struct KnownIds {
   std::mutex mutex;
   std::map<uint32_t, KnownId> by_handle;
   std::unordered_map<uint64_t, uint32_t> events_given;  // by uid
-  std::unordered_map<uint64_t, uint32_t> told;          // by file: up to this id DEVICE_REMOVAL
+  std::unordered_map<uint64_t, uint32_t> told;          // by file: up to which id DEVICE_REMOVAL
+                                                        // has been told
 };
 
-// Never destroyed: threads may run on while the process ends.
+// The ids are never destroyed: threads may run on while the process ends.
 KnownIds& known() {
   static KnownIds& ids = *new KnownIds;
   return ids;
@@ -66,11 +67,11 @@ void note_device(KnownIds& ids, uint32_t handle) {
 void note_event(KnownIds& ids, uint64_t file, const rdma_ucm_event_resp& event) {
   if (event.event == kMulticastJoin || event.event == kMulticastError) return;
   ++ids.events_given[event.uid];
-  // Its uid is the listener's.
+  // A connection request's uid is the listener's.
   if (event.event == kConnectRequest) ids.by_handle[event.id] = {.file = file, .on_device = true};
 }
 
-// Returns how many events it was given. None: it is not known.
+// Forgets an id; returns how many events it was given. Returns none if it is not known.
 std::optional<uint32_t> erase(KnownIds& ids, uint32_t handle) {
   const auto found = ids.by_handle.find(handle);
   if (found == ids.by_handle.end()) return std::nullopt;

@@ -16,18 +16,18 @@
 namespace hostnic::cm_device {
 
 // Remembers what a command that hostnicd carried out says about ids. `file` is hostnicd's name of
-// the file it was written to. Throws std::bad_alloc.
+// the file it was written to. It throws std::bad_alloc.
 void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte> bytes,
                       std::span<const std::byte> response);
 
-// hostnicd is gone: the next id of `file` that has not heard so, or none.
+// The next id of `file` that has not heard that hostnicd is gone, or none.
 std::optional<rdma_ucm_event_resp> take_removal(uint64_t file);
 
-// hostnicd is gone: forgets the id. Returns how many events the program was given for it, for
-// which librdmacm awaits acknowledgement. None: no id of this file.
+// Forgets an id, when hostnicd is gone. Returns how many events the program was given for it, for
+// which librdmacm awaits acknowledgement. Returns none if there is no such id of this file.
 std::optional<uint32_t> forget_id(uint64_t file, uint32_t handle);
 
-// Held from before a fork until after it, on both sides.
+// The ids' lock is held from before a fork until after it, on both sides.
 void lock_ids_across_fork();
 void unlock_ids_after_fork();
 

@@ -19,21 +19,22 @@ bool contains(const char* bytes, size_t size, const char* word) {
   for (const char* at = bytes; at < end; ++at) {
     at = static_cast<const char*>(memmem(at, static_cast<size_t>(end - at), word, strlen(word)));
     if (at == nullptr) return false;
-    // Not the end of another word.
+    // The word must not be the end of another one.
     if (at == bytes || !isalnum(static_cast<unsigned char>(at[-1]))) return true;
   }
   return false;
 }
 
 bool mentions_verbs(const char* bytes, size_t size) {
-  // Functions and the names of libraries by which they are looked up; devices in sysfs and /dev.
+  // These words are functions and the names of libraries by which they are looked up, and devices
+  // in sysfs and /dev.
   for (const char* word :
        {"ibv_", "libibverbs", "librdmacm", "/sys/class/infiniband", "/dev/infiniband"})
     if (contains(bytes, size, word)) return true;
   return false;
 }
 
-// A part of the file as its headers give it: empty where they lead out of it.
+// A part of the file as its headers give it; it is empty where they lead out of the file.
 struct Part {
   const char* bytes = nullptr;
   size_t size = 0;
@@ -44,7 +45,7 @@ struct Part {
     bytes = file.bytes() + offset;
     size = length;
   }
-  // Up to the terminating zero, or the part's end.
+  // The text up to the terminating zero, or the part's end.
   std::string text(uint64_t offset) const {
     if (offset >= size) return {};
     return {bytes + offset, strnlen(bytes + offset, size - offset)};
@@ -82,7 +83,7 @@ class Headers {
     return {file_, names.sh_offset, names.sh_size};
   }
 
-  // What is loaded at `address`, as far as one segment goes.
+  // The part that is loaded at `address`, as far as one segment goes.
   Part loaded(uint64_t address, uint64_t length) const {
     for (size_t i = 0; i < segments(); ++i) {
       const Elf64_Phdr each = segment(i);
@@ -123,8 +124,9 @@ void read_dynamic_segment(const MappedFile& file, const Headers& headers, const 
     found.run_path = table.text(runpath != UINT64_MAX ? runpath : rpath);
 }
 
-// Constants that could be the argument of dlopen or dlsym. Of sections, because the segment that
-// has them is most of a large library; where those were stripped, the segments.
+// Whether constants could be the argument of dlopen or dlsym for verbs. Only sections are searched,
+// because the segment that has them is most of a large library; where those were stripped, the
+// segments are.
 bool constants_mention_verbs(const MappedFile& file, const Headers& headers) {
   const Part names = headers.section_names();
   for (size_t i = 0; i < headers.sections(); ++i) {

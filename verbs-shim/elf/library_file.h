@@ -12,17 +12,19 @@ namespace hostnic::elf {
 
 // What a file says of itself. Files that are no x86-64 ELF, or damaged, say nothing.
 struct LibraryFile {
-  bool names_verbs = false;         // in its symbols, its needed libraries or its constants
+  bool names_verbs = false;         // verbs are named in its symbols, its needed libraries or its
+                                    // constants
   std::vector<std::string> needed;  // as in DT_NEEDED
   std::string run_path;             // DT_RUNPATH, else DT_RPATH
 };
 
-// Nothing: there is no such file. Any thread; throws std::bad_alloc only.
+// Reads a file; returns nothing if there is no such file. For any thread; throws std::bad_alloc
+// only.
 std::optional<LibraryFile> read_library_file(const char* path);
 
 // Whether dlopen(name), called by the code at `caller`, would load code that uses verbs: what is
-// loaded already is not looked into, except the library itself. The search is dlopen's. Any thread,
-// also one that holds the dynamic linker's lock; throws std::bad_alloc only.
+// loaded already is not looked into, except the library itself. The search is dlopen's. For any
+// thread, also one that holds the dynamic linker's lock; throws std::bad_alloc only.
 bool brings_verbs(const char* name, const void* caller);
 
 }  // namespace hostnic::elf

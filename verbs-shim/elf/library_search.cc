@@ -16,7 +16,7 @@
 namespace hostnic::elf {
 namespace {
 
-// More than a program has libraries; bounds the work.
+// The most files that are looked into: more than a program has libraries; bounds the work.
 constexpr size_t kMaxFiles = 1024;
 
 std::string directory_of(const std::string& path) {
@@ -42,7 +42,7 @@ struct Caller {
     link_map* map = nullptr;
     if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 ||
         map == nullptr)
-      map = _r_debug.r_map;  // generated code: the program's
+      map = _r_debug.r_map;  // the caller is generated code: the program's map is taken
     origin = directory_of(*map->l_name != '\0' ? map->l_name : program());
     Dl_serinfo size;
     if (dlinfo(map, RTLD_DI_SERINFOSIZE, &size) != 0) return;
@@ -100,7 +100,7 @@ class LinkerCache {
  private:
   struct Entry {
     int32_t flags;
-    uint32_t name, path;  // from the format's start
+    uint32_t name, path;  // offsets from the format's start
     uint32_t os_version;
     uint64_t capabilities;
   };
@@ -166,7 +166,7 @@ class Closure {
     return read(cache_.find(name)).value_or(false);
   }
 
-  // Nothing: there is no such file.
+  // Reads a file; returns nothing if there is no such file.
   std::optional<bool> read(const std::string& path) {
     if (path.empty()) return std::nullopt;
     const auto file = read_library_file(path.c_str());

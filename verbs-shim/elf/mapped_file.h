@@ -15,7 +15,7 @@ namespace hostnic::elf {
 
 class MappedFile {
  public:
-  // Of a regular file; as the dynamic linker maps libraries, which are not truncated while in use.
+  // Maps a regular file as the dynamic linker maps libraries, which are not truncated while in use.
   explicit MappedFile(const char* path) {
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
@@ -35,7 +35,7 @@ class MappedFile {
   bool is_open() const { return open_; }
   const char* bytes() const { return bytes_; }
   size_t size() const { return size_; }
-  // The T at `offset`; false, and `value` stays, where the file ends before.
+  // Reads the T at `offset`; returns false, and `value` stays, where the file ends before.
   template <typename T>
   bool read(uint64_t offset, T& value) const {
     if (offset > size_ || sizeof(T) > size_ - offset) return false;

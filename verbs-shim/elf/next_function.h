@@ -10,9 +10,9 @@
 
 namespace hostnic::elf {
 
-// What a hook of ours goes on to: the next definition behind this library, libc's or that of
-// another preloaded library. `known` keeps it. Found at first use, without a lock: that may be in a
-// signal handler. Any thread; errno stays as it is. Null: nobody has it.
+// Finds what a hook of ours goes on to: the next definition behind this library, libc's or that of
+// another preloaded library. `known` keeps it. It is found at first use, without a lock: that may
+// be in a signal handler. For any thread; errno stays as it is. Returns null if nobody has it.
 template <typename Function>
 Function* next_function(std::atomic<Function*>& known, const char* name) {
   Function* next = known.load(std::memory_order_relaxed);

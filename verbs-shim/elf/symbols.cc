@@ -28,8 +28,8 @@ const link_map* find_libc() {
   return nullptr;
 }
 
-// glibc relocates these entries of l_ld in place on most machines; where it does not, they are
-// offsets.
+// The address in a dynamic entry: glibc relocates these entries of l_ld in place on most machines;
+// where it does not, they are offsets.
 uintptr_t address_of(const link_map& map, const ElfW(Dyn) & entry) {
   const uintptr_t value = entry.d_un.d_ptr;
   return value < map.l_addr ? value + map.l_addr : value;
@@ -53,7 +53,7 @@ struct SymbolTable {
   bool complete() const { return symbols && strings && versions && hash; }
 };
 
-// DT_SONAME, null without one.
+// The library's DT_SONAME, null without one.
 const char* own_name(const link_map& map) {
   const char* strings = nullptr;
   const ElfW(Dyn)* name = nullptr;
@@ -70,7 +70,8 @@ uint32_t gnu_hash(const char* name) {
   return hash;
 }
 
-// DT_GNU_HASH: nbuckets, symoffset, bloom_size, bloom_shift, bloom words, buckets, chains.
+// Finds a symbol by DT_GNU_HASH: nbuckets, symoffset, bloom_size, bloom_shift, bloom words,
+// buckets, chains.
 const ElfW(Sym) * find(const SymbolTable& table, const char* name) {
   const uint32_t bucket_count = table.hash[0];
   const uint32_t first_symbol = table.hash[1];

@@ -21,12 +21,13 @@ inline bool same_text(const char* a, const char* b) {
   return *a == *b;
 }
 
-// Address of the default version of `name` in the loaded libc.so.6, null when there is none. Any
-// thread, also before constructors ran; takes no lock of the dynamic linker, allocates nothing.
+// The address of the default version of `name` in the loaded libc.so.6, null when there is none.
+// For any thread, also before constructors ran; takes no lock of the dynamic linker, allocates
+// nothing.
 void* libc_symbol(const char* name);
 
 // The name that the loaded library at `address` has by itself (DT_SONAME), whatever its file is
-// called; without one, its file's. Empty: unknown.
+// called; without one, its file's. Empty if unknown.
 const char* library_name(const void* address);
 
 }  // namespace hostnic::elf

@@ -12,13 +12,13 @@
 namespace hostnic::memory {
 namespace {
 
-// [registrar's lock] What is read from /proc; several times the longest line (a path has 4,096
-// bytes). No mapping for the moment: it could lie where the program just made room.
+// [registrar's lock] The text that is read from /proc; several times the longest line (a path has
+// 4,096 bytes). It is no mapping for the moment, which could lie where the program just made room.
 constexpr size_t kTextRoom = 32 * 1024;
 char text[kTextRoom];
 
-// Calls `use(line, length)` for the lines of a file in /proc until it returns false. Without stdio,
-// which allocates.
+// Calls `use(line, length)` for the lines of a file in /proc until it returns false. It does
+// without stdio, which allocates.
 template <typename Use>
 bool for_each_line(const char* path, Use use) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -67,7 +67,7 @@ bool starts_with(const char* line, size_t length, const char* text) {
   return length >= wanted && std::memcmp(line, text, wanted) == 0;
 }
 
-// PROCMAP_QUERY as in linux/fs.h since 6.11.
+// The structures of PROCMAP_QUERY as in linux/fs.h since 6.11.
 struct ProcmapQuery {
   uint64_t size, query_flags, query_addr;
   uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
@@ -140,7 +140,7 @@ bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   };
   ProcmapQuery answer;
   for (uint64_t at = start; at < end; at = answer.vma_end) {
-    if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // none follows
+    if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // no area follows
     if (answer.vma_start >= end) return true;
     Area area = area_of(answer, text);
     ProcmapQuery previous;

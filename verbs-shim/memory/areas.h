@@ -13,11 +13,11 @@ struct Area {
   uint64_t start = 0, end = 0;
   int prot = 0;  // PROT_READ | PROT_WRITE | PROT_EXEC
   bool shared = false;
-  uint64_t offset = 0;  // in the file, of `start`
+  uint64_t offset = 0;  // offset in the file of `start`
   uint32_t device_major = 0, device_minor = 0;
-  uint64_t inode = 0;        // 0: anonymous
+  uint64_t inode = 0;        // 0: the area is anonymous
   bool above_guard = false;  // an area without access ends where this one starts
-  bool locked = false;       // mlock; filled only by mark_locked
+  bool locked = false;       // locked by mlock; filled only by mark_locked
   char path[256] = {};       // empty when too long
 
   bool same_file_as(uint32_t major, uint32_t minor, uint64_t number) const {
@@ -26,10 +26,11 @@ struct Area {
   bool is_main_stack() const { return std::strncmp(path, "[stack", 6) == 0; }
 };
 
-// What reads /proc here: one caller at a time, with the registrar's lock.
+// The functions below read /proc: one caller at a time, with the registrar's lock.
 
-// Areas overlapping [start, end), in order. False with errno when the kernel does not tell. Throws
-// std::bad_alloc. Other threads may map and unmap meanwhile: every use must cope with stale data.
+// Reads the areas overlapping [start, end), in order. Returns false with errno when the kernel does
+// not tell. Throws std::bad_alloc. Other threads may map and unmap meanwhile: every use must cope
+// with stale data.
 bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 
 // The two ways of read_areas: by PROCMAP_QUERY (Linux 6.11; EINVAL or ENOTTY before), whose cost
@@ -37,27 +38,28 @@ bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 
-// All areas of the process. Takes about 0.4 us for each.
+// Counts all areas of the process. This takes about 0.4 us for each.
 size_t count_areas();
 
-// Whether the process has set up the kernel's asynchronous I/O (io_setup). Reads all areas; true
-// when the kernel does not tell.
+// Whether the process has set up the kernel's asynchronous I/O (io_setup). This reads all areas;
+// returns true when the kernel does not tell.
 bool has_aio_context();
 
-// Parses one line of /proc/self/maps (without its newline). False: not of that form.
+// Parses one line of /proc/self/maps (without its newline). Returns false if it is not of that
+// form.
 bool parse_area(const char* line, size_t length, Area& area);
 
 // Sets Area::locked from /proc/self/smaps, which is slow: only when the process has locked memory.
 bool mark_locked(RawVector<Area>& areas);
 
-// From /proc/self/status; 0 when unreadable.
+// What /proc/self/status says of memory; 0 when unreadable.
 struct ProcessMemory {
   uint64_t locked_kb = 0;  // mlock
-  uint64_t pinned_kb = 0;  // held by a real RDMA adapter or io_uring: must keep its place
+  uint64_t pinned_kb = 0;  // pinned by a real RDMA adapter or io_uring: must keep its place
 };
 ProcessMemory process_memory();
 
-// vm.max_map_count, or its default when unreadable.
+// The value of vm.max_map_count, or its default when unreadable.
 size_t max_map_count();
 
 }  // namespace hostnic::memory

@@ -28,7 +28,8 @@ void* run_thread(void* at) {
   void (*run)(void*) = start->run;
   void* argument = start->argument;
   MemoryRegistrar::process().own_thread_starts();
-  // Who waits may be gone at once, and its stack with the word; waking needs the address only.
+  // The waiting thread may be gone at once, and its stack with the word; waking needs the address
+  // only.
   start->known.store(1, std::memory_order_release);
   syscall(SYS_futex, &start->known, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   run(argument);

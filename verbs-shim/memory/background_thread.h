@@ -4,9 +4,9 @@
 
 namespace hostnic::memory {
 
-// Starts a detached thread that gets no signals and has a small stack. The registrar knows it for
-// its own when this returns, so that a process without other threads still counts as alone. Not in
-// the registrar's critical section. 0 or an errno value.
+// Starts a detached thread that gets no signals and has a small stack. The registrar knows it as
+// one of ours when this returns, so that a process without other threads still counts as alone.
+// Must not be called in the registrar's critical section. Returns 0 or an errno value.
 int start_background_thread(const char* name, void (*run)(void*), void* argument);
 
 }  // namespace hostnic::memory

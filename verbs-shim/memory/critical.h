@@ -35,12 +35,13 @@ class MemoryRegistrar::Critical {
   sigset_t signals_;
 };
 
-// One add() on its way.
+// An add() on its way.
 struct MemoryRegistrar::Request {
   uint64_t va = 0, length_bytes = 0;
   bool need_write = false;
   Paging paging = Paging::kAsMapped;
-  bool needs_revoker = false;  // is to be reached by the mem fd, and nobody would notice its end
+  bool needs_revoker = false;  // a part is to be reached by the mem fd, and nobody would notice its
+                               // end
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
   uint64_t first = 0, last = 0;            // its pages, head and tail included
   uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
@@ -49,7 +50,7 @@ struct MemoryRegistrar::Request {
   RawVector<Area> areas;
 };
 
-// What becomes its Registration.
+// The parts of the Registration that an add() will return.
 struct MemoryRegistrar::Described {
   struct File {
     UniqueFd fd;

@@ -15,7 +15,8 @@
 namespace hostnic::memory {
 namespace {
 
-// A child that was stopped before it finished copying must not stop its parent for ever.
+// The limit for a child's copying: a child that was stopped before it finished must not stop its
+// parent for ever.
 constexpr int kCopyTimeoutMs = 10'000;
 
 }  // namespace
@@ -33,18 +34,18 @@ void MemoryRegistrar::before_fork() {
   mutex_.lock();
   fork_signals_ = before;
   fork_pipe_[0] = fork_pipe_[1] = -1;
-  // What the kernel did not tell of yet must not come to life again in the child.
+  // Mappings whose end the kernel did not tell of yet must not come to life again in the child.
   if (!table_.empty()) try {
       lose_where_gone(lowest_.load(), highest_.load());
     } catch (...) {  // no memory for a list of the process's areas
     }
   const bool copies = counters_.in_mirror_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
-  // Of the handlers: fork() is no cancellation point.
+  // Cancellation is off for the handlers: fork() is no cancellation point.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);
   if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
 }
 
-// The child writes a byte when it has copied; if it dies before, its end closes.
+// The parent waits: the child writes a byte when it has copied; if it dies before, its end closes.
 void MemoryRegistrar::after_fork_in_parent() {
   if (fork_pipe_[0] >= 0) {
     const int saved_errno = errno;
@@ -83,7 +84,8 @@ void MemoryRegistrar::after_fork_in_child() {
   errno = saved_errno;
 }
 
-// The descriptors lead to the parent's memory. A device opened in the child begins anew.
+// Forgets the descriptors, because they lead to the parent's memory. A device opened in the child
+// begins anew.
 void MemoryRegistrar::forget_parent() {
   table_.clear();
   userfault_.close();

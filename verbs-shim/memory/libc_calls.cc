@@ -11,7 +11,8 @@
 namespace hostnic::memory {
 namespace {
 
-// Not a guarded static: a thread that waited for one might hold the dynamic linker's lock.
+// Finds a function without a guarded static: a thread that waited for one might hold the dynamic
+// linker's lock.
 template <typename Function>
 Function* resolved(std::atomic<Function*>& known, const char* name, Function* instead) {
   Function* function = known.load(std::memory_order_relaxed);

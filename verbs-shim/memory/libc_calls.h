@@ -11,7 +11,8 @@
 namespace hostnic::memory {
 
 // Each is found at the first call; where there is no libc.so.6, the system call takes its place.
-// Any thread, also before constructors ran and in signal handlers; errno as of the originals.
+// For any thread, also before constructors ran and in signal handlers; errno is as with the
+// originals.
 int libc_munmap(void* at, size_t length);
 void* libc_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset);
 int libc_madvise(void* at, size_t length, int advice);

@@ -24,8 +24,8 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 2 << 20;
 constexpr size_t kEventsAtOnce = 16;
-// How long a registration waits for other threads' unmappings: some seconds, and then it may be
-// taken for what was unmapped, which is an error to its user and harms nobody.
+// The time that a registration waits for other threads' unmappings: some seconds, and then it may
+// be taken for what was unmapped, which is an error to its user and harms nobody.
 constexpr unsigned kYields = 100, kMostTries = 100'000;
 constexpr long kPauseNs = 20'000;
 
@@ -62,7 +62,8 @@ bool MappingWatch::start(Revoker& revoker) {
   return false;
 }
 
-// Waits for nobody who might unmap watched memory, so it takes no lock but the revoker's.
+// Reads events until the end; it waits for nobody who might unmap watched memory, so it takes no
+// lock but the revoker's.
 void MappingWatch::run() {
   while (waits_for_events() && read_events()) continue;
   reports_.store(false);
@@ -77,7 +78,7 @@ bool MappingWatch::waits_for_events() {
   return ioctl(fd_, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
 }
 
-// Reading an event lets the thread that caused it go on.
+// Reads events; reading one lets the thread that caused it go on.
 bool MappingWatch::read_events() {
   uint64_t change = revoker_->begin_change();
   for (;;) {
@@ -95,15 +96,16 @@ bool MappingWatch::read_events() {
       }
     }
     const bool more = count == kEventsAtOnce;
-    const uint64_t next = more ? revoker_->begin_change() : 0;  // before this one ends
+    const uint64_t next = more ? revoker_->begin_change() : 0;  // begins before this one ends
     revoker_->end_change(change, lost, ranges);
     change = next;
     if (!more) return got >= 0 || errno == EAGAIN || errno == EINTR;
   }
 }
 
-// From before a watched area goes until its event has been read, such requests are refused with
-// EAGAIN; else this one is refused for being about a page of our own.
+// Whether an event is still to be read: from before a watched area goes until its event has been
+// read, such requests are refused with EAGAIN; else this one is refused for being about a page of
+// our own.
 bool MappingWatch::report_is_due() const {
   if (!reports_.load()) return false;
   uffdio_writeprotect request{};

@@ -19,34 +19,36 @@ namespace hostnic::memory {
 
 class MappingWatch {
  public:
-  // Opens the userfaultfd and starts the thread that reads events. False: error() says why not.
-  // One caller at a time, not in the registrar's critical section.
+  // Opens the userfaultfd and starts the thread that reads events. Returns false if that failed:
+  // error() says why. There may be one caller at a time, not in the registrar's critical section.
   bool start(Revoker& revoker);
   const char* error() const { return error_; }
   bool runs() const { return fd_ >= 0; }
 
   // Returns when every unmapping whose room a caller's memory may lie in has been reported to the
-  // revoker. Any thread, without a lock.
+  // revoker. For any thread, without a lock.
   void wait_for_reports() const;
 
-  // In the registrar's critical section. Watches [start, end), which lies in one area that reaches
-  // from `area_start` to `area_end`; of many small ranges more than that, because each costs the
-  // process up to two areas. False: this memory can't be watched. Throws std::bad_alloc.
+  // Called in the registrar's critical section. Watches [start, end), which lies in one area that
+  // reaches from `area_start` to `area_end`; with many small ranges more than that, because each
+  // costs the process up to two areas. Returns false if this memory can't be watched. It throws
+  // std::bad_alloc.
   bool watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end);
-  // There are so many ranges that more than asked for is watched.
+  // Whether there are so many ranges that more than asked for is watched.
   bool watches_blocks() const { return ranges_.size() > kExactRanges; }
-  // No longer, as far as it is watched: before pages of it are moved by us. Throws std::bad_alloc.
+  // Ends the watch of a range, as far as it is watched: before pages of it are moved by us. Throws
+  // std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);
-  // It is no longer mapped. Throws std::bad_alloc.
+  // Forgets a range that is no longer mapped. Throws std::bad_alloc.
   void forget(uint64_t start, uint64_t end);
-  // What was moved there is still watched, by the kernel only.
+  // Ends the watch of what was moved there, which is still watched by the kernel only.
   void unwatch_moved(uint64_t start, uint64_t end) const;
   // Whether the end of any part of [start, end) is reported.
   bool covers(uint64_t start, uint64_t end);
-  // The first watched range that ends behind `va`. False: there is none.
+  // Finds the first watched range that ends behind `va`. Returns false if there is none.
   bool next_range(uint64_t va, uint64_t& start, uint64_t& end);
 
-  // In a forked child.
+  // Called in a forked child.
   void forget_parent();
 
  private:
@@ -59,8 +61,9 @@ class MappingWatch {
 
   Revoker* revoker_ = nullptr;
   int fd_ = -1;
-  std::atomic<bool> reports_{false};  // the thread runs
-  RangeTable ranges_;                 // what the kernel watches; counts and places unused
+  std::atomic<bool> reports_{false};  // true while the thread runs
+  RangeTable ranges_;                 // ranges that the kernel watches; counts and places are
+                                      // unused
   char error_[160] = "not started yet";
 };
 

@@ -19,11 +19,13 @@
 namespace hostnic::memory {
 namespace {
 
-// Frames of this thread that run during a migration lie within this of the current one.
+// The margin around the current frame within which frames of this thread lie that run during a
+// migration.
 constexpr uint64_t kStackMargin = 1 << 20;
 constexpr uint64_t kHugePageBytes = 2 << 20;
 constexpr size_t kAreasOfALoss = 500;
-constexpr uint64_t kBordersOfLosses = 8;  // which a loss may add to the table and to the watch
+constexpr uint64_t kBordersOfLosses = 8;  // borders that a loss may add to the table and to the
+                                          // watch
 #ifndef MADV_COLLAPSE
 constexpr int MADV_COLLAPSE = 25;
 #endif
@@ -63,8 +65,8 @@ void MemoryRegistrar::open_own_memory() {
 
 void MemoryRegistrar::open_own_memory_locked() {
   if (mem_fd_ >= 0 && pagemap_fd_ >= 0) return;
-  // A process that has changed its user is not "dumpable", and then its files here are root's: for
-  // the moment it is.
+  // The process is made "dumpable" for the moment: one that has changed its user is not, and then
+  // its files here are root's.
   const int dumpable = prctl(PR_GET_DUMPABLE);
   if (dumpable != 1) prctl(PR_SET_DUMPABLE, 1);
   if (mem_fd_ < 0) {
@@ -223,8 +225,8 @@ Failure MemoryRegistrar::add_once(Request& request, Described& described) {
   return failed;
 }
 
-// Not under the registrar's mutex: starting a thread allocates. Without the watch, interposed calls
-// are noticed all the same.
+// This does not run under the registrar's mutex, because starting a thread allocates. Without the
+// watch, interposed calls are noticed all the same.
 int MemoryRegistrar::start_threads() {
   const std::lock_guard lock(threads_mutex_);
   if (const int error =
@@ -309,7 +311,7 @@ void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
   const Critical critical(*this);
   unpin(page_down(va), page_up(va + length_bytes));
 } catch (...) {
-  // No memory to split a range: its pages stay where they are, which harms nobody.
+  // There is no memory to split a range: its pages stay where they are, which harms nobody.
 }
 
 void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try {
@@ -325,8 +327,9 @@ void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try
                  range->second.place == PagePlace::kMirror;
     }
     if (!migrated) continue;
-    // Outside the critical section, for it takes a while. If the memory is deregistered meanwhile
-    // it hits private memory, where it does no harm either. EAGAIN and EBUSY concern one page.
+    // This is outside the critical section, because it takes a while. If the memory is deregistered
+    // meanwhile it hits private memory, where it does no harm either. EAGAIN and EBUSY concern one
+    // page.
     if (raw_madvise(pointer(at), kHugePageBytes, MADV_COLLAPSE) != 0 && errno != EAGAIN &&
         errno != EBUSY)
       return;

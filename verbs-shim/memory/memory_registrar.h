@@ -34,18 +34,18 @@
 
 namespace hostnic::memory {
 
-// An errno value, and one line that names the thing and the remedy.
+// An errno value, and one line that names the object and the remedy.
 struct Error {
   int error = 0;
   std::string message;
 };
 
-// What to send to hostnicd: `regions` cover the registration exactly, `fds` are for its kFile
+// What is to be sent to hostnicd: `regions` cover the registration exactly, `fds` are for its kFile
 // regions and may be closed once sent.
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
-  // Until hostnicd has answered.
+  // This must live until hostnicd has answered.
   Revoker::Registering registering;
 };
 
@@ -60,46 +60,50 @@ struct Failure {
 enum class MemoryMode { kAuto, kMemFd, kMirror, kFile };
 
 // Which memory a registration means: what is mapped when it is made, or, on demand, what is mapped
-// when it is accessed. The latter only the mem fd can tell, whatever HOSTNIC_MEMORY says.
+// when it is accessed. What is mapped when it is accessed only the mem fd can tell, whatever
+// HOSTNIC_MEMORY says.
 enum class Paging : uint8_t { kAsMapped, kOnDemand };
 
-// Makes the pages of [va, va + length_bytes) present. EFAULT: not all of it is mapped, or not for
-// such an access. Succeeds without doing anything where the kernel can't (before Linux 5.14).
+// Makes the pages of [va, va + length_bytes) present. Returns EFAULT if not all of it is mapped, or
+// not for such an access. Succeeds without doing anything where the kernel can't (before Linux
+// 5.14).
 int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
 
 struct MemoryCounters {
-  // Bytes registered since the start, by the way they are reached.
+  // The bytes registered since the start, by the way they are reached.
   uint64_t mirror_bytes = 0, file_bytes = 0, mem_fd_bytes = 0;
-  uint64_t in_mirror_bytes = 0;  // migrated now
-  uint64_t parked_bytes = 0;     // of them: registered by nobody
+  uint64_t in_mirror_bytes = 0;  // bytes migrated now
+  uint64_t parked_bytes = 0;     // bytes of them that are registered by nobody
   uint64_t migrations = 0;
 };
 
 class MemoryRegistrar {
  public:
-  // The one of this process. Never destroyed: interposed calls come after destructors, too.
+  // The registrar of this process. It is never destroyed: interposed calls come after destructors,
+  // too.
   static MemoryRegistrar& process();
   MemoryRegistrar(const MemoryRegistrar&) = delete;
   MemoryRegistrar& operator=(const MemoryRegistrar&) = delete;
 
   // Opens /proc/self/mem and pagemap, also after the program changed its user; init() does
-  // otherwise. Any thread.
+  // otherwise. For any thread.
   void open_own_memory();
-  // The descriptor for hostnicd's mem fd transfers, or -1. Valid until fork.
+  // The descriptor for hostnicd's mem fd transfers, or -1. It is valid until fork.
   int mem_fd() const { return mem_fd_.load(std::memory_order_acquire); }
-  // The mirror, to hand to further contexts' connections, or -1. Valid until fork.
+  // The mirror, to hand to further contexts' connections, or -1. It is valid until fork.
   int mirror_fd() const { return mirror_fd_.load(std::memory_order_acquire); }
 
-  // Before the first add(). `mirror_fd` comes from hostnicd and is duplicated; -1 means there is
-  // none. Further calls with the same file change nothing. Fails with EBUSY when another mirror is
-  // in use, EINVAL for a bad environment variable, or the reason why no way at all works.
+  // Called before the first add(). `mirror_fd` comes from hostnicd and is duplicated; -1 means
+  // there is none. Further calls with the same file change nothing. Fails with EBUSY when another
+  // mirror is in use, EINVAL for a bad environment variable, or the reason why no way at all works.
   Expected<void, Error> init(int mirror_fd);
-  // What init() does as well: forked children find the registrar whole. Any thread.
+  // Does what init() does as well: forked children find the registrar whole. For any thread.
   void watch_forks();
-  // A descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
+  // Takes a descriptor of /dev/userfaultfd that hostnicd lent us; the caller keeps it.
   void set_lent_userfaultfd(int device_fd);
 
-  // Devices, which must learn when memory goes away that they may reach by the mem fd.
+  // Attach and detach devices, which must learn when memory goes away that they may reach by the
+  // mem fd.
   void attach(RegionUser& user) { revoker_.attach(user); }
   void detach(RegionUser& user) { revoker_.detach(user); }
   // Called by each thread of ours before it does anything else, and before it ends: they don't
@@ -107,29 +111,29 @@ class MemoryRegistrar {
   void own_thread_starts();
   void own_thread_ends();
 
-  // Registers [va, va + length_bytes), again and overlapping as one likes. EINVAL: empty or wraps
-  // around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM; other
-  // errno values when no way works. May take long (about 1 s per GiB); other threads may use the
-  // memory meanwhile. On demand, what is not mapped, or reserved with PROT_NONE, is no error.
+  // Registers [va, va + length_bytes), again and overlapping as one likes. Fails with EINVAL: empty
+  // or wraps around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM;
+  // other errno values when no way works. May take long (about 1 s per GiB); other threads may use
+  // the memory meanwhile. On demand, what is not mapped, or reserved with PROT_NONE, is no error.
   Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write,
                                     Paging paging = Paging::kAsMapped);
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
   void remove(uint64_t va, uint64_t length_bytes);
-  // Optional, after hostnicd answered the registration: makes huge pages of 2 MiB and more. Takes
-  // long; any thread.
+  // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
+  // takes long; for any thread.
   void after_registration(uint64_t va, uint64_t length_bytes);
 
   MemoryCounters counters();
-  // How memory is reached, or why the fast way does not work: one line.
+  // Says in one line how memory is reached, or why the fast way does not work.
   std::string status();
   void set_fork_init() { skip_copy_in_child_.store(true); }
 
-  // For interpose.cc: whether memory in the table may be concerned. Works before constructors.
+  // Whether memory in the table may be concerned, for interpose.cc. This works before constructors.
   static bool concerns(uint64_t start, uint64_t length_bytes) {
     return start < highest_.load(std::memory_order_relaxed) &&
            start + length_bytes > lowest_.load(std::memory_order_relaxed);
   }
-  // And then: libc's calls, with our bookkeeping.
+  // These do libc's calls with our bookkeeping, where memory may be concerned.
   int munmap(void* at, size_t length_bytes);
   void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
   int madvise(void* at, size_t length_bytes, int advice);
@@ -140,7 +144,7 @@ class MemoryRegistrar {
   struct Request;
   struct Described;
 
-  // memory_registrar.cc
+  // Functions in memory_registrar.cc.
   Failure init_locked(int mirror_fd);
   Failure take_mirror(int mirror_fd);
   Failure read_environment();
@@ -155,7 +159,7 @@ class MemoryRegistrar {
   bool can_migrate() const;
   void set_reason(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-  // placement.cc: where pages go
+  // Functions in placement.cc: where pages go.
   void pin(Request& request);
   void pin_on_demand(Request& request);
   void pin_area(Request& request, const Area& area, uint64_t start, uint64_t end);
@@ -175,22 +179,22 @@ class MemoryRegistrar {
   // Whether pages may change place without disturbing a system call of somebody else's.
   bool may_stop_pages();
 
-  // page_release.cc: where pages come back, or are taken away
+  // Functions in page_release.cc: where pages come back, or are taken away.
   void unpin(uint64_t start, uint64_t end);
   void unpark();
   void unwatch_unused(uint64_t start, uint64_t end);
   void watch_parked(uint64_t start, uint64_t end);
-  // Moves a migrated range home. False: it stays in the mirror.
+  // Moves a migrated range home. Returns false if it stays in the mirror.
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
   bool goes_untold(uint64_t start, uint64_t end);
   void forget_lost(const LostRange& range);
-  void lose_unmapped(uint64_t start, uint64_t end);  // without the lock
+  void lose_unmapped(uint64_t start, uint64_t end);  // called without the lock
   void lose_where_gone(uint64_t start, uint64_t end);
   bool is_mirror(const Area& area) const;
   void update_bounds();
 
-  // system_calls.cc
+  // Functions in system_calls.cc.
   class Change;
   bool begin_change(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);
@@ -199,7 +203,7 @@ class MemoryRegistrar {
   bool in_mirror(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
-  // fork.cc
+  // Functions in fork.cc.
   static void install_fork_handlers();
   void before_fork();
   void after_fork_in_parent();
@@ -208,7 +212,7 @@ class MemoryRegistrar {
 
   MemoryRegistrar() = default;
 
-  // Everything in the table lies between.
+  // Everything in the table lies between these addresses.
   static inline constinit std::atomic<uint64_t> lowest_{UINT64_MAX}, highest_{0};
 
   std::mutex mutex_;
@@ -217,9 +221,9 @@ class MemoryRegistrar {
   Migrator migrator_;
   MappingWatch watch_;
   Revoker revoker_;
-  std::mutex threads_mutex_;  // while threads start; before mutex_
+  std::mutex threads_mutex_;  // held while threads start; before mutex_
   RawVector<pid_t> own_threads_;
-  RawVector<Area> areas_of_losses_;  // with room from the start
+  RawVector<Area> areas_of_losses_;  // has room from the start
   std::atomic<int> mem_fd_{-1}, mirror_fd_{-1};
   int pagemap_fd_ = -1;
   uint32_t mirror_major_ = 0, mirror_minor_ = 0;
@@ -228,7 +232,7 @@ class MemoryRegistrar {
   bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
   MemoryMode mode_ = MemoryMode::kAuto;
   int mem_error_ = 0;
-  size_t max_areas_ = 0;  // beyond, nothing migrates
+  size_t max_areas_ = 0;  // number of areas beyond which nothing migrates
   size_t areas_counted_ = 0, adds_since_count_ = 0;
   MemoryCounters counters_;
   char reason_[200] = {};  // why private memory was last not migrated

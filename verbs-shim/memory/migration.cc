@@ -17,7 +17,8 @@ namespace hostnic::memory {
 namespace {
 
 constexpr size_t kSlicePages = kSliceBytes / kPageBytes;
-// /proc/self/pagemap: bit 63 page present, bit 62 swapped out.
+// Whether an entry of /proc/self/pagemap says that the page has content: bit 63 page present, bit
+// 62 swapped out.
 constexpr bool has_content(uint64_t pagemap_entry) { return pagemap_entry >> 62 != 0; }
 
 void* map_mirror(int mirror, uint64_t start, uint64_t length, int prot) {
@@ -32,8 +33,8 @@ uint64_t slice_end(uint64_t at, uint64_t end) {
 }  // namespace
 
 Migrator::Result Migrator::move_to_mirror(uint64_t start, uint64_t end, int prot) {
-  // An area that was never written has no anon_vma yet. Its parts would each get their own on
-  // separate ways, and never merge again.
+  // The area is written to first: one that was never written has no anon_vma yet. Its parts would
+  // each get their own on separate ways, and never merge again.
   if ((prot & PROT_WRITE) != 0) raw_madvise(pointer(start), kPageBytes, MADV_POPULATE_WRITE);
   void* stash =
       raw_mmap(nullptr, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -60,7 +61,7 @@ void Migrator::copy_present_pages(uint64_t start, uint64_t end, unsigned char* t
   const ssize_t got = pread(fds_.pagemap, entries, pages * sizeof(entries[0]),
                             static_cast<off_t>(start / kPageBytes * sizeof(entries[0])));
   if (got != static_cast<ssize_t>(pages * sizeof(entries[0])))
-    std::fill(entries, entries + pages, UINT64_MAX);  // then let the mem fd find out
+    std::fill(entries, entries + pages, UINT64_MAX);  // the mem fd will find out
   for (size_t page = 0; page < pages;) {
     size_t run = page;
     while (run < pages && has_content(entries[run])) run++;
@@ -71,7 +72,7 @@ void Migrator::copy_present_pages(uint64_t start, uint64_t end, unsigned char* t
     if (done == static_cast<ssize_t>(length)) {
       page = run + 1;  // `run` is absent, or past the end
     } else {
-      page += done > 0 ? static_cast<size_t>(done) / kPageBytes + 1 : 1;  // it has vanished
+      page += done > 0 ? static_cast<size_t>(done) / kPageBytes + 1 : 1;  // the page has vanished
     }
   }
 }
@@ -84,7 +85,8 @@ int Migrator::move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot)
   const uint64_t length = end - start;
   void* incoming = map_mirror(fds_.mirror, start, length, PROT_READ | PROT_WRITE);
   if (incoming == MAP_FAILED) return errno;
-  // Before it is in place, so that no fork can catch it without: a child must not share it.
+  // The advice is given before the mapping is in place, so that no fork can catch it without: a
+  // child must not share it.
   raw_madvise(incoming, length, MADV_DONTFORK);
   int error = fds_.userfault->stop(start, length, true);
   if (error != 0) {
@@ -103,7 +105,7 @@ int Migrator::move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot)
   if (stashed && raw_mremap(incoming, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
                             pointer(start)) == MAP_FAILED) {
     error = errno;
-    // Keeping the (empty) stash mapped: its addresses stay reserved until all of it is given up.
+    // The (empty) stash is kept mapped: its addresses stay reserved until all of it is given up.
     raw_mremap(stash, length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
                pointer(start));
   }
@@ -124,7 +126,7 @@ uint64_t Migrator::move_back(uint64_t start, uint64_t end, uint64_t stash_delta,
     if (move_slice_back(at, next, stash_delta, prot) != 0) break;
     at = next;
   }
-  if (at > start) punch(start, at);  // at once: slice by slice would split huge pages
+  if (at > start) punch(start, at);  // punched at once: slice by slice would split huge pages
   return at;
 }
 

@@ -16,11 +16,11 @@
 
 namespace hostnic::memory {
 
-// Writers wait for one slice at a time (at worst about 5 ms).
+// The size of a slice: writers wait for one at a time (at worst about 5 ms).
 inline constexpr uint64_t kSliceBytes = 256 * 1024;
 
-// Under the registrar's mutex, with all signals blocked: a handler that touched a stopped page on
-// this thread would wait for itself. Nothing here allocates or touches the pages it stopped.
+// Used under the registrar's mutex, with all signals blocked: a handler that touched a stopped page
+// on this thread would wait for itself. Nothing here allocates or touches the pages it stopped.
 class Migrator {
  public:
   struct Descriptors {
@@ -32,9 +32,9 @@ class Migrator {
   void use(const Descriptors& descriptors) { fds_ = descriptors; }
 
   struct Result {
-    uint64_t end = 0;          // [start, end) was moved; the rest is as it was
+    uint64_t end = 0;          // end of what was moved: [start, end); the rest is as it was
     uint64_t stash_delta = 0;  // add to an address of the range to get its place in the stash
-    int error = 0;             // errno value of what ended it early
+    int error = 0;             // errno value of what ended the move early
   };
   // Moves [start, end), page-aligned, inside one private anonymous area with protection `prot`
   // (readable), into the mirror.
@@ -45,11 +45,11 @@ class Migrator {
   // behind stays in the mirror.
   uint64_t move_back(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
 
-  // In a forked child, which has none of the pages: puts the stash back and fills it from the
-  // mirror. False when the child has no memory for it.
+  // Puts the stash back and fills it from the mirror, in a forked child, which has none of the
+  // pages. Returns false when the child has no memory for it.
   bool restore_in_child(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
 
-  // The mirror's pages of the range are needed no more, by anybody.
+  // Frees the mirror's pages of the range, which nobody needs any more.
   void punch(uint64_t start, uint64_t end);
 
  private:

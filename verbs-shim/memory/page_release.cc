@@ -8,7 +8,8 @@
 namespace hostnic::memory {
 namespace {
 
-// Areas between `start` and `end` with what lies between them: calls use(from, to, area or null).
+// Visits the areas between `start` and `end` with what lies between them: calls use(from, to, area
+// or null).
 template <typename Use>
 void for_each_part(const RawVector<Area>& areas, uint64_t start, uint64_t end, Use use) {
   uint64_t at = start;
@@ -69,8 +70,8 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   update_bounds();
 }
 
-// What stays in the mirror, registered by nobody, follows the program: when it is registered again
-// it is in its place, when the program unmaps it the mirror's pages must go.
+// Watches pages that stay in the mirror, registered by nobody: when they are registered again they
+// are in their place, when the program unmaps them the mirror's pages must go.
 void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
@@ -80,7 +81,7 @@ void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
   }
 }
 
-// Brings home what could not come before.
+// Brings home pages that could not come before.
 void MemoryRegistrar::unpark() {
   parked_ = false;
   for (auto it = table_.begin(); it != table_.end();) {
@@ -98,8 +99,9 @@ void MemoryRegistrar::unpark() {
   }
 }
 
-// Of many watched ranges, each stays whole as long as anything in it needs that: parts of it would
-// each be an area of the process's. Of few, just that stays.
+// Ends watches that nothing needs. With many watched ranges, each stays whole as long as anything
+// in it needs that: parts of it would each be an area of the process's. With few, just the part
+// that is needed stays.
 void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
   uint64_t from = 0, to = 0;
   for (uint64_t at = start; watch_.next_range(at, from, to) && from < end; at = to) {
@@ -135,7 +137,7 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
     }
   });
   if (stopped_at == kNoEnd) return true;
-  // Out of memory or areas: what has not come back remains migrated, and usable.
+  // The system is out of memory or areas: what has not come back remains migrated, and usable.
   if (stopped_at > start) {
     table_.split_at(stopped_at);
     table_.erase(table_.first_after(start));
@@ -152,7 +154,7 @@ bool MemoryRegistrar::goes_untold(uint64_t start, uint64_t end) {
   return false;
 }
 
-// The revoker's thread: no device reaches the range by the mem fd any more.
+// Called by the revoker's thread: no device reaches the range by the mem fd any more.
 void MemoryRegistrar::forget_lost(const LostRange& range) try {
   const NoNewMappings no_new_mappings;
   const Critical critical(*this);
@@ -176,8 +178,8 @@ void MemoryRegistrar::lose_unmapped(uint64_t start, uint64_t end) try {
 } catch (...) {  // as above
 }
 
-// Where the program has mapped anew and registered meanwhile, the mirror's pages are that
-// registration's.
+// Loses the pages that are gone; where the program has mapped anew and registered meanwhile, the
+// mirror's pages are that registration's.
 void MemoryRegistrar::lose_where_gone(uint64_t start, uint64_t end) {
   bool any_in_mirror = false;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
@@ -190,7 +192,7 @@ void MemoryRegistrar::lose_where_gone(uint64_t start, uint64_t end) {
   update_bounds();
 }
 
-// The program unmapped or replaced [start, end).
+// Notes that the program unmapped or replaced [start, end).
 void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);

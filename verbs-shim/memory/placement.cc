@@ -19,8 +19,8 @@
 namespace hostnic::memory {
 namespace {
 
-// In user-mode-only mode a page of a running stack must not be stopped, and a thread's stack may
-// have merged with what was mapped behind it. Above a guard page this much is taken for stack.
+// The size above a guard page that is taken for stack: in user-mode-only mode a page of a running
+// stack must not be stopped, and a thread's stack may have merged with what was mapped behind it.
 uint64_t stack_allowance() {
   constexpr uint64_t kUsual = 8 << 20;
   rlimit limit{};
@@ -28,7 +28,8 @@ uint64_t stack_allowance() {
   return std::max<uint64_t>(kUsual, page_up(limit.rlim_cur));
 }
 
-// Makes the memory exist, in this process and charged to it, before hostnicd maps it. 0 or errno.
+// Makes the memory exist, in this process and charged to it, before hostnicd maps it. Returns 0 or
+// errno.
 int populate(uint64_t start, uint64_t end, bool writable) {
   const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   for (int tries = 0; raw_madvise(pointer(start), end - start, advice) != 0; tries++) {
@@ -70,8 +71,8 @@ bool MemoryRegistrar::is_mirror(const Area& area) const {
          area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
 }
 
-// A system call of another thread's that meets a page on its way must wait, which only full
-// userfaultfd makes it do.
+// Whether pages may migrate now: a system call of another thread's that meets a page on its way
+// must wait, which only full userfaultfd makes it do.
 bool MemoryRegistrar::may_migrate_now(Request& request) {
   using Alone = Request::Alone;
   if (request.alone == Alone::kUnknown) request.alone = may_stop_pages() ? Alone::kYes : Alone::kNo;
@@ -106,11 +107,13 @@ void MemoryRegistrar::pin_on_demand(Request& request) {
   }
 }
 
-// Counts [start, end) in the table; what is there for the first time may migrate.
+// Counts [start, end) in the table; pages that are there for the first time may migrate.
 void MemoryRegistrar::pin_area(Request& request, const Area& area, uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);
-  if (!is_mirror(area)) lose(start, end);  // replaced without our interposers seeing it
+  if (!is_mirror(area))
+    lose(start, end);  // the mirror's pages were replaced without our
+                       // interposers seeing it
   uint64_t at = start;
   while (at < end) {
     const auto range = table_.first_after(at);
@@ -126,8 +129,9 @@ void MemoryRegistrar::pin_area(Request& request, const Area& area, uint64_t star
 }
 
 void MemoryRegistrar::pin_new(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  // Whole pages of the registration only: what else is on its first and last page belongs to
-  // others, who may rely on it across a fork. And not what this thread's own stack frames occupy.
+  // Only whole pages of the registration migrate: what else is on its first and last page belongs
+  // to others, who may rely on it across a fork. Pages that this thread's own stack frames occupy
+  // do not.
   uint64_t low = std::max(start, page_up(request.va));
   const uint64_t high = std::min(end, page_down(request.va + request.length_bytes));
   if (area.above_guard && userfault_.mode() == UserfaultMode::kUserOnly)
@@ -149,8 +153,9 @@ void MemoryRegistrar::pin_new(Request& request, const Area& area, uint64_t start
   keep(end);
 }
 
-// Counting takes long in processes with many areas, so not each time; one migration makes at most
-// four (what is left on both sides, the mirror's part, and the stash).
+// Whether the process has too many areas. Counting takes long in processes with many, so not each
+// time; one migration makes at most four (what is left on both sides, the mirror's part, and the
+// stash).
 bool MemoryRegistrar::too_many_areas() {
   constexpr size_t kRecount = 256;
   if (adds_since_count_ == 0 || areas_counted_ + 4 * adds_since_count_ >= max_areas_) {
@@ -161,7 +166,8 @@ bool MemoryRegistrar::too_many_areas() {
   return areas_counted_ >= max_areas_;
 }
 
-// Why not is remembered for status() and for HOSTNIC_MEMORY=window.
+// Whether an area may migrate; the reason why not is remembered for status() and for
+// HOSTNIC_MEMORY=window.
 bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
   if (area.shared || is_mirror(area)) return false;
   const char* why = nullptr;
@@ -218,7 +224,7 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
     }
   }
   if (described.regions.size() <= kMaxRegionsPerMr) return {};
-  // A patchwork. The mem fd reaches all of it.
+  // The registration is a patchwork. The mem fd reaches all of it.
   described.regions.clear();
   described.files.clear();
   described.regions.push_back(whole);
@@ -250,7 +256,8 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
   return {};
 }
 
-// Marks what is reached by the mem fd, and has its end noticed as far as the kernel can tell.
+// Marks ranges that are reached by the mem fd, and has their end noticed as far as the kernel can
+// tell.
 void MemoryRegistrar::watch(const Request& request, const Described& described) {
   for (const MemoryRegion& region : described.regions) {
     if (region.kind != RegionKind::kMemFd) continue;
@@ -270,7 +277,7 @@ void MemoryRegistrar::watch_range(const RawVector<Area>& areas, uint64_t start, 
   }
 }
 
-// False: not possible, take the mem fd.
+// Describes a file; returns false where that is not possible, and the mem fd is taken.
 bool MemoryRegistrar::describe_file(const Request& request, const Area& area, uint64_t start,
                                     uint64_t end, Described& described) {
   const bool writable = (area.prot & PROT_WRITE) != 0;

@@ -12,7 +12,7 @@ namespace hostnic::memory {
 enum class PagePlace : uint8_t {
   kInPlace,  // where the application put them; not migrated while so registered, because a
              // transfer by the mem fd could meet the migration and fail
-  kMirror,   // migrated
+  kMirror,   // migrated to the mirror
   kLost,     // were migrated; the application unmapped or replaced them since. Not migrated again
              // while so registered: the old region has the mirror's pages
 };
@@ -21,12 +21,12 @@ struct PageRange {
   uint64_t end = 0;
   uint32_t registrations = 0;
   PagePlace place = PagePlace::kInPlace;
-  int prot = 0;              // kMirror: of the area when it was migrated
+  int prot = 0;              // kMirror: protection of the area when it was migrated
   uint64_t stash_delta = 0;  // kMirror: add to an address to get its place in the stash
   bool by_mem_fd = false;    // a registration, not one on demand, reaches them by the mem fd
 };
 
-// Disjoint page ranges by start address. Under the registrar's mutex.
+// Disjoint page ranges by start address. Used under the registrar's mutex.
 class RangeTable {
  public:
   using Map = std::map<uint64_t, PageRange, std::less<uint64_t>,
@@ -39,28 +39,28 @@ class RangeTable {
   Iterator end() { return ranges_.end(); }
   void clear() { ranges_.clear(); }
 
-  // First range that ends behind `va`.
+  // The first range that ends behind `va`.
   Iterator first_after(uint64_t va) {
     auto it = ranges_.upper_bound(va);
     if (it != ranges_.begin() && std::prev(it)->second.end > va) --it;
     return it;
   }
-  // Makes range borders at `va`. Throws std::bad_alloc.
+  // Makes range borders at `va`. It throws std::bad_alloc.
   void split_at(uint64_t va) {
     const auto it = first_after(va);
     if (it == ranges_.end() || it->first >= va) return;
     ranges_.emplace(va, it->second);
     it->second.end = va;
   }
-  // Makes sure that the next `count` times insert() or split_at() do not throw. Throws
+  // Makes sure that the next `count` times insert() or split_at() do not throw. It throws
   // std::bad_alloc.
   void reserve(uint64_t count) {
     for (uint64_t i = 0; i < count; i++) ranges_.emplace(kNoAddress + i, PageRange{});
     ranges_.erase(ranges_.lower_bound(kNoAddress), ranges_.end());
   }
   void insert(uint64_t start, const PageRange& range) { ranges_.emplace(start, range); }
-  // Joins what became alike in and around [start, end), so that the table does not grow with the
-  // number of registrations that ever were.
+  // Joins ranges that became alike in and around [start, end), so that the table does not grow with
+  // the number of registrations that ever were.
   void join(uint64_t start, uint64_t end) {
     auto it = first_after(start == 0 ? 0 : start - 1);
     while (it != ranges_.end() && it->first <= end) {

@@ -21,7 +21,7 @@ inline constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t page_down(uint64_t v) { return v & ~(kPageBytes - 1); }
 constexpr uint64_t page_up(uint64_t v) { return page_down(v + kPageBytes - 1); }
 
-// The system calls that interpose.cc takes over, past the interposers (and anybody else's).
+// Make the system calls that interpose.cc takes over, past the interposers (and anybody else's).
 // They set errno as the originals do.
 inline void* raw_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset) {
   return reinterpret_cast<void*>(syscall(SYS_mmap, at, length, prot, flags, fd, offset));
@@ -49,7 +49,7 @@ class NoNewMappings {
   static inline thread_local bool in_force = false;
 };
 
-// A whole mapping. Throws std::bad_alloc, which the registrar turns into ENOMEM.
+// Makes a whole mapping. It throws std::bad_alloc, which the registrar turns into ENOMEM.
 inline void* map_or_throw(size_t length) {
   if (NoNewMappings::in_force) throw std::bad_alloc();
   void* at = raw_mmap(nullptr, page_up(length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -58,7 +58,7 @@ inline void* map_or_throw(size_t length) {
   return at;
 }
 
-// For arrays: one mapping each. Thread-safe.
+// An allocator for arrays: one mapping each. It is thread-safe.
 template <typename T>
 class RawArrayAllocator {
  public:
@@ -78,8 +78,8 @@ class RawArrayAllocator {
 template <typename T>
 using RawVector = std::vector<T, RawArrayAllocator<T>>;
 
-// For the nodes of containers: one at a time from a free list that only grows. Not thread-safe;
-// under the registrar's mutex only.
+// An allocator for the nodes of containers: one at a time from a free list that only grows. It is
+// not thread-safe: used under the registrar's mutex only.
 template <typename T>
 class RawNodeAllocator {
  public:

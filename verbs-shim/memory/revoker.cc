@@ -18,10 +18,10 @@ namespace {
 // for that.
 constexpr uint64_t kLongestTransferNs = 1'000'000'000;
 constexpr unsigned kSpins = 1000;
-// With more of them vectors grow.
+// The capacity that is reserved; with more ranges or devices vectors grow.
 constexpr size_t kRangesAtOnce = 1024, kDevices = 512;
 
-// Changes that this thread has begun and not ended.
+// The number of changes that this thread has begun and not ended.
 thread_local unsigned own_changes = 0;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
@@ -130,8 +130,9 @@ void Revoker::end_change(uint64_t change, const LostRange* ranges, size_t count)
   futex_wake(work_);
 }
 
-// Not for changes after it: a program that changes its mappings all the time must not keep another
-// thread from registering. Nor for a change that this thread is at.
+// Waits for changes that are under way, but not for later ones: a program that changes its mappings
+// all the time must not keep another thread from registering. Nor does it wait for a change that
+// this thread is at.
 void Revoker::begin_registration() {
   uint64_t last = UINT64_MAX;
   for (;;) {
@@ -165,7 +166,7 @@ void Revoker::tell_devices() {
     for (RegionUser* user : told_users_) user->revoke_memory(range.start, range.end - range.start);
 }
 
-// False: there are none.
+// Waits for registrations on their way; returns false if there are none.
 bool Revoker::wait_for_registrations() {
   for (bool any = false;; any = true) {
     const uint32_t seen = finished_.load(std::memory_order_acquire);

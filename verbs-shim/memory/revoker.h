@@ -29,11 +29,12 @@ namespace hostnic::memory {
 // A device context: one connection to hostnicd whose NIC reaches this process's memory.
 class RegionUser {
  public:
-  // Its NIC's gate; good until detach.
+  // The gate of the device's NIC; good until detach.
   virtual MemoryGate& memory_gate() = 0;
-  // The gate was opened: wakes the NIC, which may have put work off. Must not block.
+  // Called when the gate was opened: wakes the NIC, which may have put work off. It must not block.
   virtual void memory_gate_opened() = 0;
-  // Returns when the NIC no longer reaches the memory through the mem fd, or the device is dead.
+  // Revokes memory: returns when the NIC no longer reaches it through the mem fd, or the device is
+  // dead.
   virtual void revoke_memory(uint64_t start, uint64_t length_bytes) = 0;
 
  protected:
@@ -43,7 +44,7 @@ class RegionUser {
 // A part of the address space that the program unmapped or replaced.
 struct LostRange {
   uint64_t start = 0, end = 0;
-  uint64_t moved_to = 0;  // not 0: it was moved there by mremap
+  uint64_t moved_to = 0;  // if not 0: where mremap moved it
 };
 
 class Revoker {
@@ -51,17 +52,16 @@ class Revoker {
   using Forget = void (*)(const LostRange& range);
 
   // From here on, until detach() returns, the user is called (from the revoker's thread only, but
-  // memory_gate_opened()). Any thread.
+  // memory_gate_opened()). For any thread.
   void attach(RegionUser& user);
   void detach(RegionUser& user);
 
-  // Starts the thread if it does not run. `forget` is called from it. One caller at a time, which
-  // holds no lock that an unmapping thread may want. 0 or an errno value.
+  // Starts the thread if it does not run. `forget` is called from it. There may be one caller at a
+  // time, which holds no lock that an unmapping thread may want. Returns 0 or an errno value.
   int start(Forget forget);
   bool runs() const { return runs_.load(std::memory_order_acquire); }
 
-  // All signals blocked.
-  // What begin_change() returns is for end_change().
+  // Both are called with all signals blocked. What begin_change() returns is for end_change().
   uint64_t begin_change();
   void end_change(uint64_t change, const LostRange* ranges, size_t count);
 
@@ -85,7 +85,7 @@ class Revoker {
     Revoker* revoker_ = nullptr;
   };
 
-  // In a forked child, which has neither the thread nor the devices.
+  // Called in a forked child, which has neither the thread nor the devices.
   void forget_parent() { new (this) Revoker; }
 
  private:
@@ -103,12 +103,12 @@ class Revoker {
   std::mutex mutex_;        // held for moments only
   RawVector<RegionUser*> users_, told_users_;
   RawVector<LostRange> lost_, told_;  // `told_...` are the thread's
-  // Changes by number: of which something is left to revoke or to forget, those of them that have
-  // ended, and those that the thread is at.
+  // Changes by number: those of which something is left to revoke or to forget, those of them that
+  // have ended, and those that the thread is at.
   RawVector<uint64_t> changes_, ended_changes_, told_changes_;
   uint64_t last_change_ = 0;
   uint32_t closers_ = 0;        // changes that not all devices were told yet
-  uint32_t registrations_ = 0;  // on their way
+  uint32_t registrations_ = 0;  // registrations on their way
   Forget forget_ = nullptr;
   std::atomic<bool> runs_{false};
   std::atomic<uint32_t> done_{0};      // futex word: counts rounds of the thread

@@ -31,7 +31,7 @@ bool access_suffices(int fd, const Area& area) {
   return mode == O_RDWR || (mode == O_RDONLY && (area.prot & PROT_WRITE) == 0);
 }
 
-// /proc/self/fd by getdents64: opendir would call malloc.
+// Looks in /proc/self/fd by getdents64: opendir would call malloc.
 int from_own_descriptors(const Area& area) {
   const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return -1;
@@ -48,7 +48,8 @@ int from_own_descriptors(const Area& area) {
         continue;
       if (!leads_to(fd, area) || !access_suffices(fd, area)) continue;
       found = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-      // Another thread may have closed it in between, and its number may be of another file.
+      // Another thread may have closed the descriptor in between, and its number may be of another
+      // file.
       if (found >= 0 && !(leads_to(found, area) && access_suffices(found, area))) {
         close(found);
         found = -1;
@@ -72,7 +73,8 @@ int from_path(const char* path, const Area& area) {
 int open_shared_file(const Area& area) {
   if (!area.shared || area.inode == 0) return -1;
   int fd = from_own_descriptors(area);
-  // Only where a file of that name is a file of memory: opening devices may have effects.
+  // The path is opened only where a file of that name is a file of memory: opening devices may have
+  // effects.
   if (fd < 0 && area.path[0] == '/') {
     struct stat file {};
     if (stat(area.path, &file) == 0 && S_ISREG(file.st_mode)) fd = from_path(area.path, area);

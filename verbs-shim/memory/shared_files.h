@@ -7,10 +7,10 @@
 
 namespace hostnic::memory {
 
-// A new descriptor (close-on-exec) of the tmpfs or hugetlbfs file behind a shared area, or -1:
-// from the process's own descriptors, the file's path, or /proc/self/map_files (which privileged
-// processes may open; it also leads to System V segments and shared anonymous memory). Writable if
-// the area is.
+// Returns a new descriptor (close-on-exec) of the tmpfs or hugetlbfs file behind a shared area, or
+// -1: from the process's own descriptors, the file's path, or /proc/self/map_files (which
+// privileged processes may open; it also leads to System V segments and shared anonymous memory).
+// It is writable if the area is.
 int open_shared_file(const Area& area);
 
 }  // namespace hostnic::memory

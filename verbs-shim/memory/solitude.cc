@@ -17,7 +17,8 @@ namespace hostnic::memory {
 namespace {
 
 // Calls `use(number, name)` for the entries of a directory whose names are numbers until it says
-// false. By getdents64: opendir would call malloc. False: `use` said so, or it can't be read.
+// false. It reads by getdents64: opendir would call malloc. Returns false if `use` said so, or if
+// the directory can't be read.
 template <typename Use>
 bool for_each_number(const char* path, Use use) {
   const int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -10,8 +10,8 @@
 
 namespace hostnic::memory {
 
-// No thread but the caller and `ours`, and nothing that the kernel does in the background
-// (io_uring, AIO). Allocates nothing; false when the kernel does not tell.
+// Whether there is no thread but the caller and `ours`, and nothing that the kernel does in the
+// background (io_uring, AIO). This allocates nothing; false when the kernel does not tell.
 bool is_alone(std::span<const pid_t> ours);
 
 }  // namespace hostnic::memory

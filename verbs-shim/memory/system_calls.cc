@@ -26,14 +26,14 @@ class MemoryRegistrar::Change {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // With the registrar's lock.
+  // Notes that the call may take [start, end); called with the registrar's lock.
   void may_take(uint64_t start, uint64_t end) {
     Revoker& revoker = registrar_.revoker_;
     if (begun_ || !revoker.runs() || !registrar_.goes_untold(start, end)) return;
     begun_ = true;
     change_ = revoker.begin_change();
   }
-  // It did take [start, end).
+  // Notes that the call did take [start, end).
   void took(uint64_t start, uint64_t end) {
     if (start >= end) return;
     if (begun_) lost_[count_++] = {start, end, 0};
@@ -54,7 +54,7 @@ bool MemoryRegistrar::in_table(uint64_t start, uint64_t end) {
   return range != table_.end() && range->first < end;
 }
 
-// False: nothing in the table is concerned.
+// Begins a change; returns false if nothing in the table is concerned.
 bool MemoryRegistrar::begin_change(Change& change, uint64_t start, uint64_t end) {
   const Critical critical(*this);
   if (!in_table(start, end)) return false;
@@ -81,16 +81,16 @@ void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int f
   return result;
 }
 
-// Advice about private memory, given to pages that are shared for now. What concerns contents takes
-// effect in the mirror, what concerns the area waits in the stash.
+// Gives advice about private memory to pages that are shared for now. Advice about contents takes
+// effect in the mirror, advice about the area waits in the stash.
 int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
                                   uint64_t stash_delta) {
   const auto give = [&](uint64_t at) { return raw_madvise(pointer(at), end - start, advice); };
   if (!in_mirror) return give(start);
   switch (advice) {
-    case MADV_FREE:  // the kernel may keep the contents; so do we
+    case MADV_FREE:  // the kernel may keep the contents, and so do we
       return 0;
-    case MADV_DONTNEED: {  // reads as zero from now on
+    case MADV_DONTNEED: {  // the pages read as zero from now on
       const int result = give(start);
       if (result == 0) migrator_.punch(start, end);
       return result;
@@ -108,7 +108,7 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
     case MADV_DODUMP:
       give(start + stash_delta);
       return give(start);
-    case MADV_REMOVE:  // for shared memory only
+    case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
       return -1;
     default:
@@ -127,7 +127,8 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   if (start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
-  // Whoever watches mappings is told where contents go.
+  // The advice is given to the program's pages, too, so that whoever watches mappings is told where
+  // contents go.
   if (advice == MADV_DONTNEED && libc_madvise(at, length_bytes, advice) != 0) return -1;
   const Critical critical(*this);
   uint64_t done = start;
@@ -144,7 +145,7 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   return 0;
 }
 
-// What is still there after all.
+// Watches again what is still there after all.
 void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   const int error = errno;
   RawVector<Area> areas;
@@ -155,7 +156,8 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
-// The mirror can hold pages at their own address only. False: out of memory, nothing may move.
+// Brings pages home, because the mirror can hold them at their own address only. Returns false if
+// out of memory: nothing may move.
 bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
   table_.split_at(start);
   table_.split_at(end);

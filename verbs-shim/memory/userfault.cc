@@ -41,7 +41,8 @@ bool Userfault::accept(int fd, UserfaultMode mode) {
   }
   uffdio_api api{};
   api.api = UFFD_API;
-  // Write protection of shared memory came with Linux 5.19; without it pages can't come back.
+  // The features include write protection of shared memory, which came with Linux 5.19; without it
+  // pages can't come back.
   api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
   if (ioctl(fd, UFFDIO_API, &api) != 0) {
     std::snprintf(error_, sizeof(error_),

@@ -13,21 +13,22 @@ enum class UserfaultMode {
   kUserOnly,  // a system call that touches a stopped page fails with EFAULT
 };
 
-// Under the registrar's mutex.
+// Used under the registrar's mutex.
 class Userfault {
  public:
   // Tries the full system call, then the descriptor of /dev/userfaultfd in `lent_device` (-1:
-  // none), then user mode only. False: error() says why not. May be tried again with another
-  // device.
+  // none), then user mode only. Returns false if none works: error() says why not. It may be tried
+  // again with another device.
   bool open(int lent_device);
   void close();
 
   UserfaultMode mode() const { return mode_; }
   const char* error() const { return error_; }
 
-  // Stops writes in the range, and with `missing` also any first touch. 0 or an errno value.
+  // Stops writes in the range, and with `missing` also any first touch. Returns 0 or an errno
+  // value.
   int stop(uint64_t start, uint64_t length_bytes, bool missing);
-  // Wakes what waits; the threads look at the page tables again.
+  // Wakes threads that wait; they look at the page tables again.
   void wake(uint64_t start, uint64_t length_bytes);
   // Undoes stop() where the pages stayed in place.
   void release(uint64_t start, uint64_t length_bytes);
