@@ -57,15 +57,15 @@ class Nic {
   // When poll() has something to do even if nothing arrives (delayed packets, wake-ups owed to
   // drivers); UINT64_MAX: never.
   TimeNs next_deadline_ns() const;
-  // Before the loop sleeps: whether any client ring holds work. (The sleep flag is set and fenced
-  // before this is called.)
+  // Whether any client ring has work, asked before the loop sleeps. (The sleep flag is set and
+  // fenced before this is called.)
   bool work_waiting();
 
   // Whether data has arrived, since the last such question, for a program that handed us work on
   // that processor.
   bool delivered_to(uint32_t cpu);
 
-  // ENOMEM when there are too many clients.
+  // Adds a client; returns ENOMEM when there are too many.
   int attach(ClientChannel* client);
   // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.
   void detach(ClientChannel* client);

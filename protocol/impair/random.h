@@ -21,7 +21,7 @@ class Random {
   // bound / 2^64 is invisible.
   constexpr uint64_t below(uint64_t bound) { return multiply_shift(next(), bound); }
 
-  // True with the given probability. The certain cases draw no number.
+  // Returns true with the given probability. The certain cases draw no number.
   constexpr bool chance(uint32_t ppb) {
     if (ppb == 0) return false;
     return ppb >= kCertainPpb || below(kCertainPpb) < ppb;

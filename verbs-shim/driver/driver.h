@@ -140,10 +140,10 @@ class Driver {
   int detach_group(Qp* qp, Ipv4Address group);
   QpGauges gauges(Qp* qp);  // [locks]
 
-  // [locks] 0, EINVAL (state, operation not of this service, too many SGEs, inline too long, no
-  // address), ENOMEM (send queue full). Issues what may go now.
+  // [locks] Posts a request. Returns 0, EINVAL (state, operation not of this service, too many
+  // SGEs, inline too long, no address), ENOMEM (send queue full). Issues what may go now.
   int post_send(Qp* qp, const SendRequest& request, TimeNs now_ns);
-  // [locks] 0, EINVAL, ENOMEM.
+  // [locks] Posts a receive. Returns 0, EINVAL, ENOMEM.
   int post_recv(Qp* qp, const RecvRequest& request);
   // [locks] How many more requests post_send() takes now; only other posts make it fewer. For
   // ibv_wr_complete(), which posts all of a batch or nothing.

@@ -45,7 +45,7 @@ struct Error {
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
-  // This must live until hostnicd has answered.
+  // The member must live until hostnicd has answered.
   Revoker::Registering registering;
 };
 

@@ -211,7 +211,8 @@ void* ImpairedPort::clone(void* packet) {
   return copy_packet(static_cast<rte_mbuf*>(packet), pools_.copies);
 }
 
-// Nothing that waits may refer to memory that its owner can change (rule 31).
+// Returns a copy: nothing that waits may refer to memory that its owner can change (rule 31,
+// external payload).
 void* ImpairedPort::detach(void* packet) {
   auto* original = static_cast<rte_mbuf*>(packet);
   if (external_payload(original) == nullptr) return original;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whose memory may be touched: what a key is checked against.
+// AccessScope says whose memory may be touched: a key is checked against it.
 #pragma once
 
 #include <cstdint>

@@ -62,8 +62,7 @@ struct ReceiveSpace {
 };
 
 // Slots for the reorder buffers of all queue pairs of an lcore, and copies of packets in them. Both
-// are bounded: who finds none drops the packet unset, and its sender repeats it (rule 6, errors at
-// the expected PSN only).
+// are bounded: who finds none drops the packet, its bit unset, and its sender repeats it (rule 6).
 class ReorderPool {
  public:
   // Makes a pool with blocks of `window` slots. `copies` has the buffers for packets that wait.
