@@ -68,7 +68,7 @@ EventQueue::Taken EventQueue::take_first(uint64_t& record) {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) return Taken::kNothing;
-    give(fd_);  // give the event back for the next record
+    give(fd_);  // for the next thread that pops
     return Taken::kClosed;
   }
   record = waiting_.front();
