@@ -342,7 +342,7 @@ constexpr char kPortPipe[] = "RDMA_CM_TEST_PORT_PIPE";
 
 // Run as a program of its own by the next test, since devices do not survive a fork.
 TEST_F(RdmaCm, DISABLED_AcceptsAndWaits) {
-  if (getenv(kPortPipe) == nullptr) GTEST_SKIP();
+  if (getenv(kPortPipe) == nullptr) GTEST_SKIP() << "is the other process of the next test";
   Channel server;
   Id listener(server);
   ASSERT_EQ(listener.bind(ip, 0), 0);

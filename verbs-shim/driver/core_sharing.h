@@ -32,8 +32,8 @@ struct YieldingPoller {
 
 // The time of CLOCK_MONOTONIC.
 TimeNs monotonic_ns();
-// The same clock, or its time as the calling thread read it about a microsecond ago at most, where
-// that is cheaper: reading the clock waits for all loads before it.
+// Reads the same clock, or returns what the calling thread read at most about a microsecond ago,
+// where that is cheaper: reading the clock waits for all loads before it.
 TimeNs recent_ns();
 void pause_for(uint32_t pause_ns);
 // Called in a forked child, whose thread has another id than its parent's. share_core() asks for

@@ -12,7 +12,7 @@ namespace {
 
 // Up to so many clients are served in every turn: the cost of looking at them can't be measured.
 constexpr size_t kAlwaysServed = 16;
-// So many clients beyond kAlwaysServed that have no work are looked at in a turn: a thousand take a
+// A turn looks at this many of the clients beyond kAlwaysServed that had no work: a thousand take a
 // tenth of a millisecond or so. No client waits for its turn while the lcore sleeps: before it
 // does, all are looked at.
 constexpr uint32_t kUnservedPerTurn = 8;

@@ -130,7 +130,7 @@ class Egress {
   }
 
   // -- Packets leave.
-  // Those that wait for a peer, for who sends it many.
+  // The packets that wait for one peer. Who sends many to it keeps the queue.
   struct OutputQueue {
     std::array<rte_mbuf*, 2 * kBurst> packets;
     uint32_t count = 0;

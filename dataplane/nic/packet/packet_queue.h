@@ -18,7 +18,6 @@ class PacketQueue {
   bool empty() const { return head_ == tail_; }
   uint32_t size() const { return tail_ - head_; }
   uint32_t room() const { return static_cast<uint32_t>(slots_.size()) - size(); }
-  uint32_t capacity() const { return static_cast<uint32_t>(slots_.size()); }
 
   // Appends a packet; returns false if the queue is full, and the packet is still the caller's.
   bool push(rte_mbuf* packet) {
@@ -32,8 +31,6 @@ class PacketQueue {
     for (uint16_t i = 0; i < count; ++i) packets[i] = slots_[head_++ & mask()];
     return count;
   }
-  // The first packet. Must not be called when empty().
-  rte_mbuf* front() const { return slots_[head_ & mask()]; }
 
  private:
   uint32_t mask() const { return static_cast<uint32_t>(slots_.size()) - 1; }

@@ -8,7 +8,7 @@
 // never calls one. Calls are resolved when compiled: no virtual function, no std::function per
 // packet.
 //
-// Who adds one touches:
+// A transport is added in these places:
 //   protocol/wire/opcode.h                 its opcodes and their service, if they are not there
 //   protocol/impair/classify.h             what they are to impairments
 //   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
