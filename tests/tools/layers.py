@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the folders of the NIC include only folders below them (docs/architecture.md, "The NIC"), and those of
-the repository only what their place allows."""
+"""Checks that the folders of the NIC and of the library include only folders below them (docs/architecture.md, "The NIC",
+"The library"), and those of the repository only what their place allows."""
 
 import re
 import sys
@@ -15,6 +15,18 @@ NIC = ["", "memory", "packet", "client", "qp", "egress", "transport", "managemen
 APART = [{"transport", "management"}, {"transport/hostnic", "transport/unreliable"},
          {"management", "transport/hostnic"}, {"management", "transport/unreliable"}]
 FOR_ALL = {"counters.h", "limits.h", "port.h", "settings.h"}
+# The library's folders, from below, and what each may include besides itself.
+SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
+        "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
+        "hooks": {"elf", "base", "runtime", "cm"},
+        "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks"}}
+# Headers of abi/ that folders below it may include, and why.
+SHIM_UPWARDS = {
+    # What the sysfs files say is what the verbs say. These are pure functions and numbers.
+    "verbs-shim/abi/convert.h": {"hooks"}, "verbs-shim/abi/device_attr.h": {"hooks"},
+    "verbs-shim/abi/limits.h": {"hooks"},
+    # The first look at one of our files is a program's first call, and asking for devices makes the verbs' objects.
+    "verbs-shim/abi/devices.h": {"hooks", "cm"}}
 # Who may include what, of the folders at the top.
 TOPS = {"protocol": {"protocol"}, "config": {"protocol", "config"}, "verbs-shim": {"protocol", "verbs-shim"},
         "dataplane": {"protocol", "config", "dataplane"}}
@@ -44,6 +56,15 @@ def wrong_in_nic():
             yield f"{path} includes {included}, which is not below it"
 
 
+def wrong_in_shim():
+    for path, included in includes("verbs-shim"):
+        own, other = path.split("/")[1], included.split("/")[1]
+        if not included.startswith("verbs-shim/") or other == own or other in SHIM[own]:
+            continue
+        if own not in SHIM_UPWARDS.get(included, set()):
+            yield f"{path} includes {included}: {own}/ may use {', '.join(sorted(SHIM[own])) or 'nothing'}"
+
+
 def wrong_at_the_top():
     for folder, allowed in TOPS.items():
         for path, included in includes(folder):
@@ -54,11 +75,11 @@ def wrong_at_the_top():
 
 def check_layers():
     """Whether none is wrong."""
-    wrong = [*wrong_in_nic(), *wrong_at_the_top()]
+    wrong = [*wrong_in_nic(), *wrong_in_shim(), *wrong_at_the_top()]
     for line in wrong:
         print(f"FAIL layers: {line}")
     if not wrong:
-        print("ok   layers of dataplane/nic and of the repository")
+        print("ok   layers of dataplane/nic, of verbs-shim and of the repository")
     return not wrong
 
 

@@ -41,7 +41,7 @@ int locate(const ibv_pd& pd, const ContextObject& owner, const ibv_sge& sge, boo
 
 int advise(ibv_pd* pd, bool touch, bool for_writing, std::span<const ibv_sge> sges) {
   std::vector<Range> ranges(sges.size());
-  driver::Context* driver = nullptr;
+  runtime::Context* driver = nullptr;
   {
     ObjectLock lock = lock_objects();
     if (!is_live(Kind::kPd, pd)) return ENOENT;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Opening and closing a device.
-#include "verbs-shim/driver/context.h"
+#include "verbs-shim/runtime/context.h"
 
 #include <memory>
 
@@ -13,7 +13,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 
 namespace hostnic::abi {
 
@@ -47,7 +47,7 @@ namespace {
 ibv_context* open_device(DeviceObject& device) {
   auto object = std::make_unique<ContextObject>();
   if (int error = object->async_events.open()) return fail_null(error);
-  auto opened = driver::Context::open(info_of(device).index);
+  auto opened = runtime::Context::open(info_of(device).index);
   if (!opened) {
     log_warn("%s", opened.error().message.c_str());
     return fail_null(opened.error().error);

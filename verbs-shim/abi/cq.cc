@@ -121,7 +121,7 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   alignas(driver::Completion) std::byte storage[kBatch * sizeof(driver::Completion)];
   auto* batch = reinterpret_cast<driver::Completion*>(storage);
   CqObject& object = *object_of(cq);
-  driver::Context& context = *object.owner->driver;
+  runtime::Context& context = *object.owner->driver;
   int done = 0;
   while (done < count) {
     const int wanted = std::min(count - done, kBatch);

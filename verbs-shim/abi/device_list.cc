@@ -10,10 +10,10 @@
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/fork.h"
-#include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
+#include "verbs-shim/hooks/path_map.h"
 
 namespace hostnic::abi {
 namespace {
@@ -36,7 +36,7 @@ void copy_text(char* to, size_t size, const std::string& text) {
 
 // Reports once that hostnicd is silent: the real library's own search leads here again, through the
 // path hook.
-void report_silence(const driver::ContextError& error) {
+void report_silence(const runtime::ContextError& error) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
   const char* socket = getenv("HOSTNIC_SOCKET");
@@ -61,13 +61,13 @@ DeviceObject* find_or_create(const DeviceInfo& info) {
   device.transport_type = IBV_TRANSPORT_IB;
   const std::string name(info.name, strnlen(info.name, sizeof info.name));
   copy_text(device.name, sizeof device.name, name);
-  copy_text(device.dev_name, sizeof device.dev_name, uverbs_name(name));
+  copy_text(device.dev_name, sizeof device.dev_name, hooks::uverbs_name(name));
   devices().known.push_back(object);
   return object;
 }
 
 // Sets a device's paths once, when the directories exist: the program already has the device.
-void set_paths(ibv_device& device, const SysfsTree& tree) {
+void set_paths(ibv_device& device, const hooks::SysfsTree& tree) {
   if (device.ibdev_path[0] != '\0') return;
   copy_text(device.dev_path, sizeof device.dev_path, tree.verbs_directory(device.dev_name));
   copy_text(device.ibdev_path, sizeof device.ibdev_path, tree.device_directory(device.name));
@@ -77,12 +77,12 @@ void set_paths(ibv_device& device, const SysfsTree& tree) {
 
 std::vector<DeviceObject*> current_devices() {
   watch_forks();  // from here on there are locks that a fork could catch
-  auto listed = driver::list_devices();
+  auto listed = runtime::list_devices();
   if (!listed) {
     report_silence(listed.error());
     return {};
   }
-  const SysfsTree& tree = show_in_sysfs(*listed);
+  const hooks::SysfsTree& tree = hooks::show_in_sysfs(*listed);
   std::vector<DeviceObject*> found;
   ObjectLock lock = lock_objects();
   for (const DeviceInfo& info : *listed) {

@@ -8,12 +8,12 @@
 
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/abi/exports.h"
-#include "verbs-shim/abi/path_map.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/cm/known_ids.h"
-#include "verbs-shim/driver/core_sharing.h"
+#include "verbs-shim/hooks/path_map.h"
 #include "verbs-shim/memory/fork_init.h"
+#include "verbs-shim/runtime/core_sharing.h"
 
 namespace hostnic::abi {
 namespace {
@@ -27,7 +27,7 @@ ObjectLock& lock_across_fork() {
 
 void before_fork() {
   lock_real_search_across_fork();
-  lock_tree_across_fork();
+  hooks::lock_tree_across_fork();
   cm_device::lock_ids_across_fork();
   ObjectLock lock = lock_objects();
   lock_across_fork() = std::move(lock);
@@ -36,12 +36,12 @@ void before_fork() {
 void after_fork_in_parent() {
   lock_across_fork().unlock();
   cm_device::unlock_ids_after_fork();
-  unlock_tree_after_fork();
+  hooks::unlock_tree_after_fork();
   unlock_real_search_after_fork();
 }
 
 void after_fork_in_child() {
-  driver::forget_own_tid();
+  runtime::forget_own_tid();
   for (void* context : contexts()) {
     ContextObject* object = object_of(static_cast<ibv_context*>(context));
     object->abandoned.store(true);
@@ -49,7 +49,7 @@ void after_fork_in_child() {
   }
   lock_across_fork().unlock();
   cm_device::unlock_ids_after_fork();
-  unlock_tree_after_fork();
+  hooks::unlock_tree_after_fork();
   unlock_real_search_after_fork();
 }
 

@@ -6,7 +6,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 
 // The macros are removed, because libibverbs' headers define them to choose between the symbols.
 #undef ibv_reg_mr
@@ -20,8 +20,8 @@ constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 // Registers a range; `replaced` is the registration whose key the new one takes, or null. Returns 0
 // or an errno value.
 int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
-                   unsigned int access, const driver::MemoryRegistration* replaced,
-                   driver::MemoryRegistration& out) {
+                   unsigned int access, const runtime::MemoryRegistration* replaced,
+                   runtime::MemoryRegistration& out) {
   uint32_t flags = 0;
   if (int error = to_access(access, flags)) return error;
   if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
@@ -117,7 +117,7 @@ bool valid_rereg(int flags, const void* address, size_t length, int access) {
 // Registers anew under the same key, which others may know already.
 int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_t length,
                    int access) {
-  driver::MemoryRegistration registration;
+  runtime::MemoryRegistration registration;
   const PdObject& pd = *object_of(new_pd);
   const bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
   void* to = moved ? address : mr.addr;

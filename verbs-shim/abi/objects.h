@@ -16,7 +16,7 @@
 
 #include "verbs-shim/abi/event_queue.h"
 #include "verbs-shim/abi/send_builder.h"
-#include "verbs-shim/driver/context.h"
+#include "verbs-shim/runtime/context.h"
 
 namespace hostnic::abi {
 
@@ -57,7 +57,7 @@ inline bool same_protection(const ibv_pd* one, const ibv_pd* other) {
 }
 
 struct MrObject : ibv_mr, ObjectBase {
-  driver::MemoryRegistration registration;
+  runtime::MemoryRegistration registration;
   uint64_t iova = 0;        // [registry] as asked for, for ibv_rereg_mr
   unsigned int access = 0;  // [registry]
 };
@@ -83,7 +83,7 @@ struct CqObject : ibv_cq_ex, ObjectBase {
   uint32_t comp_events_taken = 0;  // [registry] what ibv_destroy_cq waits for
   uint32_t async_events_taken = 0;
   // The members from here on are for ibv_start_poll .. ibv_end_poll.
-  driver::BiasedMutex poll_mutex;
+  BiasedMutex poll_mutex;
   driver::Completion current;
   uint64_t current_time_ns = 0, current_wallclock_ns = 0;
   uint64_t wc_flags = 0;
@@ -130,7 +130,7 @@ int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
 // The public verbs_context comes last in rdma-core's own structures and first in ours: programs
 // only go from ibv_context to verbs_context (verbs_get_ctx).
 struct ContextObject : verbs_context, ObjectBase {
-  std::unique_ptr<driver::Context> driver;
+  std::unique_ptr<runtime::Context> driver;
   DeviceObject* device = nullptr;
   EventQueue async_events;  // records: async_record()
   // True in a forked child: nothing of the driver may be touched, its locks may be held by threads

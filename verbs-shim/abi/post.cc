@@ -9,7 +9,7 @@ namespace hostnic::abi {
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   QpObject& object = *object_of(qp);
-  driver::Context& context = *object.owner->driver;
+  runtime::Context& context = *object.owner->driver;
   const bool datagrams = qp->qp_type == IBV_QPT_UD;
   SgeBuffer sges;  // not zeroed
   for (; wr != nullptr; wr = wr->next) {

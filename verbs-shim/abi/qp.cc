@@ -9,7 +9,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 
 namespace hostnic::abi {
 namespace {
@@ -196,7 +196,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   QpObject* object = object_of(qp);
   if (is_unusable(*object->owner)) return fail(EIO);
   driver::QpAttr wanted;
-  driver::Context& context = *object->owner->driver;
+  runtime::Context& context = *object->owner->driver;
   const auto bits = static_cast<uint32_t>(mask);
   if (int error = to_qp_attr(*attr, bits, context.device(), wanted)) {
     log_info("ibv_modify_qp: QP %u: attributes of mask 0x%x refused: error %d", qp->qp_num, bits,

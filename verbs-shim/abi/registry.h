@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "verbs-shim/abi/objects.h"
-#include "verbs-shim/driver/cancellation.h"
+#include "verbs-shim/base/cancellation.h"
 
 namespace hostnic::abi {
 

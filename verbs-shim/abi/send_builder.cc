@@ -6,7 +6,7 @@
 #include <new>
 
 #include "verbs-shim/abi/objects.h"
-#include "verbs-shim/driver/context.h"
+#include "verbs-shim/runtime/context.h"
 
 namespace hostnic::abi {
 
@@ -104,7 +104,7 @@ void SendBuilder::refuse(int error) {
   if (error_ == 0) error_ = error;
 }
 
-int SendBuilder::complete(driver::Context& context, driver::Qp& qp) {
+int SendBuilder::complete(runtime::Context& context, driver::Qp& qp) {
   int error = error_;
   if (error == 0 && !pending_.empty()) error = post_all(context, qp);
   mutex_.unlock();
@@ -113,7 +113,7 @@ int SendBuilder::complete(driver::Context& context, driver::Qp& qp) {
 
 void SendBuilder::abort() { mutex_.unlock(); }
 
-int SendBuilder::post_all(driver::Context& context, driver::Qp& qp) {
+int SendBuilder::post_all(runtime::Context& context, driver::Qp& qp) {
   // A datagram whose destination was never set is found only now.
   for (const Pending& item : pending_) {
     if (type_ == QpType::kUd && raw(item.request.ud.ip) == 0) return EINVAL;

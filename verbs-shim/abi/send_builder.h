@@ -9,13 +9,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "verbs-shim/driver/biased_mutex.h"
+#include "verbs-shim/base/biased_mutex.h"
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::driver {
-class Context;
 class Qp;
-}  // namespace hostnic::driver
+}
+namespace hostnic::runtime {
+class Context;
+}
 
 namespace hostnic::abi {
 
@@ -42,7 +44,7 @@ class SendBuilder {
   void refuse(int error);
   // Posts the batch: returns 0, or an errno value and nothing is posted: EINVAL for a bad request
   // or state, ENOMEM when the send queue has not enough room for all.
-  int complete(driver::Context& context, driver::Qp& qp);
+  int complete(runtime::Context& context, driver::Qp& qp);
   void abort();
 
  private:
@@ -55,9 +57,9 @@ class SendBuilder {
   };
 
   void clear();
-  int post_all(driver::Context& context, driver::Qp& qp);
+  int post_all(runtime::Context& context, driver::Qp& qp);
 
-  driver::BiasedMutex mutex_;
+  BiasedMutex mutex_;
   driver::QpCaps caps_;
   QpType type_ = QpType::kRc;
   std::vector<Pending> pending_;

@@ -6,7 +6,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 
 namespace hostnic::abi {
 namespace {

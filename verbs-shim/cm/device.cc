@@ -15,9 +15,9 @@
 
 #include "protocol/hostif/control_socket.h"
 #include "verbs-shim/abi/devices.h"
+#include "verbs-shim/base/log.h"
 #include "verbs-shim/cm/files.h"
 #include "verbs-shim/cm/known_ids.h"
-#include "verbs-shim/driver/log.h"
 
 namespace hostnic::cm_device {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "verbs-shim/driver/biased_mutex.h"
+#include "verbs-shim/base/biased_mutex.h"
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::driver {

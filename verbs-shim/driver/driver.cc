@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/driver_core.h"
-#include "verbs-shim/driver/log.h"
 
 namespace hostnic::driver {
 namespace {

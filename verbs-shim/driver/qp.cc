@@ -10,7 +10,7 @@
 
 #include "protocol/message_limits.h"
 #include "protocol/store_forwarding.h"
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 
 namespace hostnic::driver {
 namespace {

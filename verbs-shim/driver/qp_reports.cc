@@ -3,7 +3,7 @@
 // completions that follow (docs/transport.md rules 7, 15, 20..22, 28).
 #include <algorithm>
 
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/qp.h"
 
 namespace hostnic::driver {

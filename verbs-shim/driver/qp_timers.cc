@@ -3,7 +3,7 @@
 // that ends in an error (docs/transport.md rules 24..26).
 #include <algorithm>
 
-#include "verbs-shim/driver/log.h"
+#include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/qp.h"
 
 namespace hostnic::driver {

@@ -9,7 +9,7 @@
 
 #include <mutex>
 
-#include "verbs-shim/driver/cancellation.h"
+#include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
 namespace hostnic::memory {

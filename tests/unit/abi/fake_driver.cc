@@ -7,8 +7,8 @@
 #include <deque>
 #include <map>
 
-#include "verbs-shim/driver/context.h"
 #include "verbs-shim/memory/fork_init.h"
+#include "verbs-shim/runtime/context.h"
 
 namespace hostnic {
 namespace fake {
@@ -256,6 +256,12 @@ int Driver::post_recv(Qp* qp, const RecvRequest& request) {
 
 uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
 
+}  // namespace driver
+
+namespace runtime {
+
+using namespace driver;
+
 struct Context::Parts : NicLink {
   void kick() override {}
   void wait_for_response() override {}
@@ -349,7 +355,7 @@ void Context::abandon_after_fork() {
   alive_ = false;
 }
 
-}  // namespace driver
+}  // namespace runtime
 
 namespace fake {
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Refused connects inside a lab: who is waited for, and for how long in all.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "verbs-shim/hooks/lab_programs.h"
+
+namespace hostnic::hooks {
+namespace {
+
+using Programs = std::vector<LabProgram>;
+
+uint32_t pauses(ConnectPatience& patience, const Programs& others) {
+  uint32_t count = 0;
+  while (count < 100'000 && patience.once_more(others)) ++count;
+  return count;
+}
+
+TEST(AbiConnect, WellKnownPortsAndDisplaysAreNoPortsOfALab) {
+  for (const uint16_t port : {22, 80, 1023, 6000, 6009, 6063})
+    EXPECT_FALSE(ConnectPatience::concerns(port)) << port;
+  for (const uint16_t port : {1024, 5999, 6064, 18515, 65535})
+    EXPECT_TRUE(ConnectPatience::concerns(port)) << port;
+}
+
+TEST(AbiConnect, AloneNobodyIsWaitedFor) {
+  ConnectPatience patience;
+  EXPECT_EQ(pauses(patience, {}), 0u);
+  EXPECT_EQ(pauses(patience, {{.age_ms = 60'000, .cpu_ms = 10, .runs = true}}), 0u);
+  EXPECT_EQ(pauses(patience, {{.age_ms = 5'000, .cpu_ms = 1'000, .runs = true}}), 0u);
+}
+
+// However many ports are tried.
+TEST(AbiConnect, FractionsOfASecondInAll) {
+  ConnectPatience patience;
+  const Programs begun = {{.age_ms = 100, .cpu_ms = 400, .runs = true}};
+  EXPECT_EQ(pauses(patience, begun), ConnectPatience::kPauses);
+  EXPECT_LT(ConnectPatience::kPauses * ConnectPatience::kPauseMs, 1'000u);
+  EXPECT_EQ(pauses(patience, begun), 0u);
+  ConnectPatience asleep;
+  EXPECT_LE(pauses(asleep, {{.age_ms = 100, .cpu_ms = 1, .runs = false}}),
+            ConnectPatience::kPauses + ConnectPatience::kIdlePauses);
+}
+
+TEST(AbiConnect, LongerForWhoeverGetsNoProcessor) {
+  ConnectPatience patience;
+  const Programs starved = {{.age_ms = 2'000, .cpu_ms = 20, .runs = true}};
+  EXPECT_EQ(pauses(patience, starved), ConnectPatience::kPauses + ConnectPatience::kStarvedPauses);
+  ConnectPatience other;
+  pauses(other, {{.age_ms = 100, .cpu_ms = 400, .runs = true}});
+  EXPECT_TRUE(other.once_more(starved));
+  // It waits for hostnicd in between.
+  EXPECT_TRUE(other.once_more({{{.age_ms = 2'100, .cpu_ms = 30, .runs = false}}}));
+  EXPECT_TRUE(other.once_more(starved));
+  EXPECT_FALSE(other.once_more({{{.age_ms = 2'500, .cpu_ms = 300, .runs = true}}}));
+}
+
+// A process with this environment from its start, that has nothing to do with the child that looks.
+pid_t start(const char* lab, const char* socket) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (lab != nullptr) setenv("HOSTNIC_LAB", lab, 1);
+    setenv("HOSTNIC_SOCKET", socket, 1);
+    execlp("sleep", "sleep", "60", nullptr);
+    _exit(127);
+  }
+  return pid;
+}
+
+TEST(AbiConnect, FindsTheOtherProgramsOfTheLab) {
+  const char* socket = "/tmp/abi-connect-test/socket";
+  const std::vector<pid_t> begun = {start("1", socket), start("1", "/tmp/abi-connect-test/socket2"),
+                                    start(nullptr, socket)};
+  // This process is above all of them: only one beside them sees them.
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("HOSTNIC_SOCKET", socket, 1);
+    for (int i = 0; i < 1000; ++i) {
+      const auto found = other_lab_programs(600'000);
+      if (found.size() > 1) _exit(1);
+      if (found.size() == 1) _exit(found[0].age_ms < 600'000 ? 0 : 2);
+      usleep(10'000);  // not executed yet
+    }
+    _exit(3);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  setenv("HOSTNIC_SOCKET", socket, 1);
+  EXPECT_TRUE(other_lab_programs(600'000).empty()) << "those below the process don't count";
+  unsetenv("HOSTNIC_SOCKET");
+  for (const pid_t pid : begun) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+}
+
+}  // namespace
+}  // namespace hostnic::hooks

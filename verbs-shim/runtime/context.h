@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One open device in a real process: the connection to hostnicd, the segment, the Driver on it,
+// memory registration, and the service thread. The ABI layer talks to this and to Driver/Qp/Cq,
+// never to sockets or rings.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
+#include "protocol/hostif/unique_fd.h"
+#include "verbs-shim/driver/driver.h"
+
+namespace hostnic::memory {
+struct Registration;
+}
+
+namespace hostnic::runtime {
+
+// An error for people and for verbs: errno value and one line that names the thing and the remedy.
+struct ContextError {
+  int error = 0;
+  std::string message;
+};
+inline Unexpected<ContextError> failure(int error, std::string message) {
+  return Unexpected(ContextError{error, std::move(message)});
+}
+
+// The devices of the hostnicd behind default_socket_path(), filtered by $HOSTNIC_DEVICE
+// (comma-separated names; unset: all).
+Expected<std::vector<DeviceInfo>, ContextError> list_devices();
+
+// The text that `show counters DEVICE all` answers; empty when nobody answers.
+std::string counters_text(std::string_view device);
+
+struct MemoryRegistration {
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  uint64_t va = 0, length_bytes = 0;
+};
+
+class Context final : private driver::NicLink {
+ public:
+  // Connects and opens device `index`. Starts no thread if it fails.
+  static Expected<std::unique_ptr<Context>, ContextError> open(uint32_t device_index);
+  ~Context() override;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const DeviceInfo& device() const { return device_; }
+  driver::Driver& driver() { return *driver_; }
+
+  // May be called by any thread. Length 0 gives a key that reaches nothing. `replaced`, unless
+  // null, is what the new registration takes the key of and takes the place of, if it succeeds.
+  // Fails with EINVAL (wrap-around, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE), EFAULT (not
+  // mapped, or not writable when access asks for writing), ENOMEM (limits), EBUSY (windows are
+  // bound to what is to be replaced), EIO (hostnicd gone).
+  Expected<MemoryRegistration, ContextError> register_memory(uint32_t pd, uint64_t va,
+                                                             uint64_t length_bytes, uint64_t iova,
+                                                             uint32_t access,
+                                                             const MemoryRegistration* replaced);
+  int deregister_memory(const MemoryRegistration& registration);
+  // Makes the pages of this process's memory present. Returns 0, or EFAULT: not all of it is
+  // mapped, or not for such an access.
+  int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
+
+  // May be called by any thread. Returns 0, EINVAL when more completions are queued than fit, or
+  // ENOMEM.
+  int resize_cq(driver::Cq& cq, uint32_t entries);
+
+  // Called on ibv_poll_cq's path, by any thread: drives the protocol without blocking (try-lock)
+  // and fills `out`. Long runs of empty polls yield the CPU.
+  int poll_cq(driver::Cq& cq, driver::Completion* out, int max);
+  int post_send(driver::Qp& qp, const driver::SendRequest& request);
+  int post_recv(driver::Qp& qp, const driver::RecvRequest& request);
+  int post_srq_recv(driver::Srq& srq, const driver::RecvRequest& request);
+
+  // False once hostnicd died or dropped this client, or in a forked child: every call then fails
+  // with EIO.
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  // Whether the device's port carries packets. A dead device says what was so when it was opened.
+  bool port_up() const;
+  // Called in a forked child: forgets descriptors and threads without touching the parent's
+  // session.
+  void abandon_after_fork();
+
+ private:
+  struct Parts;
+  Context();
+  void kick() override;
+  void wait_for_response() override;
+  Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
+  Expected<RegisterMrReply, ContextError> send_registration(
+      const memory::Registration& registration, const RegisterMrRequest& request);
+  int start_service();
+  void wake_service();
+  void tell_port_changes(bool& was_up);
+  bool program_polls(TimeNs now_ns) const;
+  void service_loop();
+
+  std::unique_ptr<Parts> parts_;
+  DeviceInfo device_{};
+  std::unique_ptr<driver::Driver> driver_;
+  std::atomic<bool> alive_{false};
+};
+
+}  // namespace hostnic::runtime
