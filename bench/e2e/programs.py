@@ -89,7 +89,7 @@ def tail(output):
 
 def execute(command, limit_s, environment=None):
     """The program's output; Unavailable if it fails."""
-    # A group to end, but not a session: between these, yields don't count (docs/hostnicd.md, "Sessions").
+    # A group to end, but not a session: between these, yields don't count (docs/core-sharing.md, "Sessions").
     words = [str(word) for word in command]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",

@@ -23,24 +23,7 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 static_assert(sizeof(DoorbellPage) <= kPageBytes);
-// The number of empty turns before the loop offers its core to others. A client that answers within
-// that time keeps its latency; on a machine with fewer cores than busy threads the client needs the
-// core.
-constexpr uint32_t kTurnsBeforeYield = 8;
-// How often the loop asks itself whether it is busy.
-constexpr uint64_t kLoadPeriodNs = 250'000;
-// A busy lcore waits so many times as long before it sleeps: work is likely to come.
-constexpr uint64_t kBusyLingers = 8;
-// How often a busy lcore asks how much of its core it gets: a system call.
-constexpr uint64_t kCrowdPeriodNs = 2'000'000;
-
 std::string errno_line(const char* what) { return fmt::format("{}: {}", what, strerror(errno)); }
-
-uint64_t thread_cpu_ns() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
-}
 
 // Makes the page, a sealed memfd: clients map it for reading, and no descriptor of it grants more.
 Expected<UniqueFd, std::string> make_doorbell_page(DoorbellPage** page) {
@@ -63,6 +46,7 @@ Expected<std::unique_ptr<LcoreLoop>, std::string> LcoreLoop::create(const LcoreI
   auto doorbell = make_doorbell_page(&loop->page_);
   if (!doorbell) return Unexpected(doorbell.error());
   loop->doorbell_fd_ = std::move(*doorbell);
+  loop->strategy_.emplace(idle, *loop->page_);
   loop->page_->shares_fences.store(fence_processes() ? 1 : 0, std::memory_order_release);
   loop->event_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   loop->epoll_fd_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
@@ -112,8 +96,7 @@ bool LcoreLoop::hear_arrivals(bool on) {
 }
 
 void LcoreLoop::ring() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (page_->lcore_sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(event_fd_.get(), 1);
+  if (doorbell_wanted(*page_)) eventfd_write(event_fd_.get(), 1);
 }
 
 void LcoreLoop::request_stop() {
@@ -169,53 +152,15 @@ void LcoreLoop::run() {
     const TimeNs now_ns = monotonic_now_ns();
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const bool worked = turn(now_ns) != 0;
-    note_load(now_ns, worked);
+    strategy_->turned(now_ns, worked);
+    if (strategy_->found_awake()) hear_arrivals(false);
     if (worked) {
-      if (empty_turns_ != 0) idle_times_.waited(now_ns, now_ns - idle_since_ns_);
-      empty_turns_ = 0;
-      idle_since_ns_ = now_ns;
       tick_ns_ = idle_.min_tick_ns;
     } else {
       idle_turn(now_ns);
     }
   }
   run_tasks();
-}
-
-// Tells pollers where they are in the way: only while turns with work take most of the time.
-// Programs that exchange small messages leave much of it, and do better on a core each.
-void LcoreLoop::note_load(TimeNs now_ns, bool worked) {
-  if (last_turn_worked_) busy_ns_ += now_ns - last_turn_ns_;
-  last_turn_ns_ = now_ns;
-  last_turn_worked_ = worked;
-  if (now_ns - load_since_ns_ < kLoadPeriodNs) return;
-  const uint64_t period_ns = now_ns - load_since_ns_;
-  busy_ = 2 * busy_ns_ > period_ns;
-  load_since_ns_ = now_ns;
-  busy_ns_ = 0;
-  note_crowd(now_ns);
-  page_->busy_cpu.store(busy_ ? static_cast<uint32_t>(sched_getcpu() + 1) : 0,
-                        std::memory_order_relaxed);
-}
-
-// Tells pollers that others, perhaps they, want this core as well.
-void LcoreLoop::note_crowd(TimeNs now_ns) {
-  if (!busy_) {
-    crowd_since_ns_ = 0;
-    page_->crowded.store(0, std::memory_order_relaxed);
-    return;
-  }
-  if (crowd_since_ns_ != 0 && now_ns - crowd_since_ns_ < kCrowdPeriodNs) return;
-  const uint64_t cpu_ns = thread_cpu_ns();
-  if (crowd_since_ns_ != 0) {
-    const uint64_t awake_ns = now_ns - crowd_since_ns_ - slept_ns_;
-    const uint64_t ran_ns = cpu_ns - crowd_cpu_ns_;
-    page_->crowded.store(ran_ns + awake_ns / 10 < awake_ns, std::memory_order_relaxed);
-    if (slept_ns_ == 0) hear_arrivals(false);
-  }
-  slept_ns_ = 0;
-  crowd_since_ns_ = now_ns;
-  crowd_cpu_ns_ = cpu_ns;
 }
 
 // Whether the program that goes on now would do so on this processor. Others are as likely to hand
@@ -228,35 +173,17 @@ bool LcoreLoop::in_the_way() {
 }
 
 void LcoreLoop::idle_turn(TimeNs now_ns) {
-  if (idle_.policy == IdlePolicy::kPoll && handling()) {
-    rte_pause();
-    return;
+  switch (strategy_->next(now_ns, handling(), [this] { return in_the_way(); })) {
+    case IdleStrategy::Step::kGoOn:
+      rte_pause();
+      break;
+    case IdleStrategy::Step::kYield:
+      strategy_->yield(now_ns);
+      break;
+    case IdleStrategy::Step::kSleep:
+      sleep(now_ns);
+      break;
   }
-  if (++empty_turns_ == 1) makes_way_ = !busy_ && in_the_way();
-  const uint64_t idle_ns = now_ns - idle_since_ns_;
-  if (!makes_way_ &&
-      (empty_turns_ < kTurnsBeforeYield || idle_ns < idle_times_.patience_ns(now_ns))) {
-    rte_pause();
-    return;
-  }
-  YieldCost& cost = makes_way_ ? answer_yield_cost_ : idle_yield_cost_;
-  const uint64_t linger_ns = busy_ ? kBusyLingers * idle_.linger_ns : idle_times_.linger_ns();
-  if (handling() && idle_ns < linger_ns && !cost.costly(now_ns)) {
-    yield(now_ns, cost);
-    return;
-  }
-  idle_times_.waited(now_ns, idle_ns);
-  sleep(now_ns);
-}
-
-// Makes way until somebody has had the core: the kernel goes on with a thread that yields while it
-// has had less of the core than the others have.
-void LcoreLoop::yield(TimeNs now_ns, YieldCost& cost) {
-  sched_yield();
-  const TimeNs end_ns = monotonic_now_ns();
-  cost.took(now_ns, end_ns);
-  if (cost.costly(end_ns)) idle_times_.yield_was_costly(end_ns);
-  if (end_ns - now_ns > kYieldUsedNs) makes_way_ = false;
 }
 
 bool LcoreLoop::something_waits(TimeNs now_ns) {
@@ -287,28 +214,17 @@ uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
 void LcoreLoop::sleep(TimeNs now_ns) {
   page_->lcore_sleeping.store(1, std::memory_order_relaxed);
   fence_processes();
-  idle_times_.fence_took(monotonic_now_ns() - now_ns);
-  if (hear_arrivals(true) && !something_waits(now_ns)) {
-    const uint64_t bound_ns = sleep_bound_ns(now_ns);
-    if (bound_ns != 0) {
-      sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      const timespec timeout{static_cast<time_t>(bound_ns / 1'000'000'000),
-                             static_cast<long>(bound_ns % 1'000'000'000)};
-      epoll_event events[16];
-      const int events_seen = epoll_pwait2(epoll_fd_.get(), events, 16,
-                                           bound_ns == UINT64_MAX ? nullptr : &timeout, nullptr);
-      const TimeNs woken_ns = monotonic_now_ns();
-      slept_ns_ += woken_ns - now_ns;
-      if (events_seen > 0) {
-        // Somebody rang: a partner is awake and likely to go on, so linger again. After a mere tick
-        // the next empty turn sleeps at once.
-        empty_turns_ = 0;
-        idle_since_ns_ = woken_ns;
-      }
-    }
-  } else {
-    empty_turns_ = 0;
-    idle_since_ns_ = now_ns;
+  strategy_->fence_took(monotonic_now_ns() - now_ns);
+  if (!hear_arrivals(true) || something_waits(now_ns)) {
+    strategy_->start_again(now_ns);
+  } else if (const uint64_t bound_ns = sleep_bound_ns(now_ns); bound_ns != 0) {
+    sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const timespec timeout{static_cast<time_t>(bound_ns / 1'000'000'000),
+                           static_cast<long>(bound_ns % 1'000'000'000)};
+    epoll_event events[16];
+    const int events_seen = epoll_pwait2(epoll_fd_.get(), events, 16,
+                                         bound_ns == UINT64_MAX ? nullptr : &timeout, nullptr);
+    strategy_->slept(now_ns, monotonic_now_ns(), events_seen > 0);
   }
   page_->lcore_sleeping.store(0, std::memory_order_relaxed);
 }

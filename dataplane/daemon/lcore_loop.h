@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What one lcore runs: it polls its NICs while there is work, sleeps when there is none, and in
-// between runs tasks that control threads post to it.
+// between runs tasks that control threads post to it. When to yield and to sleep is
+// idle_strategy.h's business.
 //
-// Sleeping (docs/transport.md rule 34; docs/hostnicd.md, "Wake-ups"): the loop raises
+// Sleeping (docs/transport.md rule 34; protocol/hostif/core_sharing.h): the loop raises
 // DoorbellPage::lcore_sleeping, fences, looks at everything once more, and waits in epoll. Whoever
 // publishes work for it (a client, another NIC of this process, a control thread) fences, reads
 // that word, and writes an eventfd if it is set.
@@ -16,14 +17,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "dataplane/daemon/idle_times.h"
+#include "dataplane/daemon/idle_strategy.h"
 #include "protocol/expected.h"
-#include "protocol/hostif/segment.h"
+#include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/unique_fd.h"
-#include "protocol/hostif/yield_cost.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -39,17 +40,6 @@ class Pollable {
   // LcoreIdle::max_tick_ns.
   virtual bool needs_tick() const = 0;
   virtual bool delivered_to(uint32_t cpu) = 0;
-};
-
-enum class IdlePolicy : uint8_t { kAdaptive, kPoll };
-
-struct LcoreIdle {
-  IdlePolicy policy = IdlePolicy::kAdaptive;
-  // The time without work before the lcore sleeps; longer where interrupts are costly, unless 0.
-  uint64_t linger_ns = 30'000;
-  // How long a sleep may last on ports that can't wake us; shorter at first, doubled each time.
-  uint64_t min_tick_ns = 50'000;
-  uint64_t max_tick_ns = 1'000'000;
 };
 
 class LcoreLoop {
@@ -98,14 +88,11 @@ class LcoreLoop {
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
 
  private:
-  explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle), idle_times_(idle.linger_ns) {}
+  explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle) {}
   uint32_t turn(TimeNs now_ns);
   void run_tasks();
-  void note_load(TimeNs now_ns, bool worked);
-  void note_crowd(TimeNs now_ns);
   void idle_turn(TimeNs now_ns);
   bool in_the_way();
-  void yield(TimeNs now_ns, YieldCost& cost);
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
   bool something_waits(TimeNs now_ns);
@@ -117,16 +104,9 @@ class LcoreLoop {
   };
 
   LcoreIdle idle_;
-  IdleTimes idle_times_;
-  // A costly yield is remembered for so long: programs that spin on their memory never yield back,
-  // so that each attempt costs a time slice. But a program that has just been delivered something
-  // is likely to answer, and to poll then: its yields are an account of their own. Most costly
-  // yields come alone, as a program starts.
-  static constexpr uint64_t kCostlyYieldNs = 1'000'000, kCostlyYieldsNs = 800'000'000;
-  YieldCost idle_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
-  YieldCost answer_yield_cost_{kCostlyYieldNs, kCostlyYieldsNs};
   std::vector<Pollable*> nics_;
   DoorbellPage* page_ = nullptr;
+  std::optional<IdleStrategy> strategy_;  // the lcore's own; made with the page
   UniqueFd doorbell_fd_, event_fd_, epoll_fd_;
   std::atomic<bool> stop_{false}, handling_{true}, tasks_waiting_{false};
   std::mutex tasks_mutex_;
@@ -134,16 +114,7 @@ class LcoreLoop {
   std::atomic<uint64_t> turns_{0}, sleeps_{0};
 
   // The members from here on are the lcore's own.
-  uint32_t empty_turns_ = 0;
-  bool makes_way_ = false;  // until a program that has been delivered to has had this core
-  TimeNs idle_since_ns_ = 0;
   uint64_t tick_ns_ = 0;
-  TimeNs last_turn_ns_ = 0, load_since_ns_ = 0;
-  uint64_t busy_ns_ = 0;  // time of turns with work, since load_since_ns_
-  bool last_turn_worked_ = false;
-  bool busy_ = false;
-  TimeNs crowd_since_ns_ = 0;  // 0: nothing is measured
-  uint64_t crowd_cpu_ns_ = 0, slept_ns_ = 0;
   std::vector<int> arrival_sockets_;
   bool hears_arrivals_ = true;
 };

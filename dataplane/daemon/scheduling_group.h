@@ -3,7 +3,7 @@
 //
 // Where it groups sessions (sched_autogroup_enabled), sched_yield() lets in threads of the caller's
 // own session only: an lcore and a program of different sessions share a processor by time slices,
-// not by who has something to do (docs/hostnicd.md, "Sessions").
+// not by who has something to do (docs/core-sharing.md, "Sessions").
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dataplane/nic/nic_core.h"
+#include "protocol/hostif/core_sharing.h"
 
 namespace hostnic {
 namespace {
@@ -103,7 +104,7 @@ bool Nic::delivered_to(uint32_t cpu) {
   bool delivered = false;
   for (ClientState* client : core_->shard.clients.served()) {
     if (!std::exchange(client->data_arrived, false)) continue;
-    delivered |= client->channel->header().program_cpu.load(std::memory_order_relaxed) == cpu + 1;
+    delivered |= handed_over_on(client->channel->header(), cpu);
   }
   return delivered;
 }

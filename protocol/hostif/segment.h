@@ -98,7 +98,8 @@ struct SegmentHeader {
   uint64_t arena_offset;
   uint64_t arena_bytes;
 
-  // The words from here on are written by the driver. polling_until_ns says until when
+  // The words from here on are written by the driver. core_sharing.h has the protocol of all that
+  // wake-ups need, and the functions by which it is followed. polling_until_ns says until when
   // (CLOCK_MONOTONIC) a polling program is expected to look again: a little after each ibv_poll_cq,
   // much later while it has yielded its core (rule 34, wake-ups).
   alignas(64) std::atomic<uint64_t> polling_until_ns;
@@ -117,20 +118,6 @@ struct SegmentHeader {
 
   MemoryGate memory_gate;
   RingIndices rings[kRingCount];
-};
-
-// One page per lcore, mapped read-only by every client it serves: whether a doorbell (eventfd
-// write) is needed, and which processor a busy lcore runs on.
-struct DoorbellPage {
-  alignas(64) std::atomic<uint32_t> lcore_sleeping;
-  std::atomic<uint32_t> shares_fences;  // 1: between that flag and its look at the rings the lcore
-                                        // fences clients too (shared_fence.h). Set once
-  std::atomic<uint32_t> busy_cpu;       // number of the processor + 1; 0: the lcore is not busy, or
-                                        // the processor not known
-  std::atomic<uint32_t> crowded;        // the lcore is busy, and others take more than a tenth of
-                                        // its time
-  std::atomic<uint32_t> serves_ethernet;  // 1: the lcore's packets are work for the kernel, and for
-                                          // another hostnicd that may be on this machine. Set once
 };
 
 // ---- QP status

@@ -14,6 +14,7 @@
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/hooks/path_map.h"
+#include "verbs-shim/runtime/discovery.h"
 
 namespace hostnic::abi {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "protocol/hostif/control_message.h"
 #include "protocol/types.h"
-#include "verbs-shim/runtime/context.h"
+#include "verbs-shim/runtime/discovery.h"
 
 namespace hostnic::hooks {
 namespace {

@@ -12,7 +12,7 @@
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/elf/symbols.h"
-#include "verbs-shim/runtime/context.h"
+#include "verbs-shim/runtime/discovery.h"
 
 namespace hostnic::hooks {
 namespace {

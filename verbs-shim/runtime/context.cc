@@ -2,11 +2,7 @@
 #include "verbs-shim/runtime/context.h"
 
 #include <errno.h>
-#include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -15,8 +11,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
+#include <mutex>
+#include <optional>
 
+#include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/shared_fence.h"
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/clock.h"
@@ -25,6 +23,7 @@
 #include "verbs-shim/runtime/control_client.h"
 #include "verbs-shim/runtime/core_sharing.h"
 #include "verbs-shim/runtime/registered_ranges.h"
+#include "verbs-shim/runtime/service_thread.h"
 
 namespace hostnic::runtime {
 
@@ -42,20 +41,6 @@ namespace {
 
 using memory::MemoryRegistrar;
 
-// The sudden death of hostnicd is noticed within this time; later where a process has hundreds of
-// contexts, whose threads would wake thousands of times a second.
-constexpr uint64_t kLookAtSocketNs = 100'000'000;
-constexpr uint32_t kContextsPerLook = 64;
-std::atomic<uint32_t> open_contexts{0};
-
-uint64_t look_interval_ns() {
-  return kLookAtSocketNs * (1 + open_contexts.load(std::memory_order_relaxed) / kContextsPerLook);
-}
-// The service thread's tick while timers run (rule 34, wake-ups). A program that polls runs the
-// timers itself, and each tick takes the lcore or the program off its core for 15 us.
-constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
-constexpr uint32_t kLockBusyNs = 50'000;  // the service thread yields that long when others have
-                                          // the lock
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
@@ -64,43 +49,7 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-bool name_selected(const char* name, const char* selection) {
-  if (selection == nullptr || *selection == '\0') return true;
-  const size_t length = strlen(name);
-  for (const char* at = selection; *at != '\0';) {
-    const size_t item = strcspn(at, ",");
-    if (item == length && strncmp(at, name, length) == 0) return true;
-    at += item + (at[item] == ',' ? 1 : 0);
-  }
-  return false;
-}
-
 }  // namespace
-
-Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
-  auto client = ControlClient::connect();
-  if (!client) return Unexpected(client.error());
-  auto answer = client->call(ControlKind::kListDevices, {}, {});
-  if (!answer) return Unexpected(answer.error());
-  std::vector<DeviceInfo> devices;
-  const char* selection = getenv("HOSTNIC_DEVICE");
-  for (uint32_t i = 0; i < answer->count && (i + 1) * sizeof(DeviceInfo) <= answer->payload.size();
-       ++i) {
-    DeviceInfo device = answer->as<DeviceInfo>(i);
-    device.name[sizeof(device.name) - 1] = '\0';
-    if (name_selected(device.name, selection)) devices.push_back(device);
-  }
-  return devices;
-}
-
-std::string counters_text(std::string_view device) {
-  auto client = ControlClient::connect();
-  if (!client) return {};
-  const std::string command = "show counters " + std::string(device) + " all";
-  auto answer = client->call(ControlKind::kText, std::as_bytes(std::span(command)), {});
-  if (!answer) return {};
-  return {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
-}
 
 struct Context::Parts {
   explicit Parts(ControlClient control_client) : control(std::move(control_client)) {}
@@ -113,12 +62,8 @@ struct Context::Parts {
   bool lcore_fences = false;  // the lcore fences our threads before it sleeps
   SegmentHeader* header = nullptr;
   RegisteredRanges registered;
-  pthread_t thread{};
-  bool thread_runs = false;
-  std::atomic<bool> thread_known{false};  // the registrar knows the thread as one of ours
-  std::atomic<bool> stop{false};
-  YieldingPoller yielding;
-  std::atomic<uint64_t> service_wakes_ns{0};  // when the service thread looks next at the latest
+  std::optional<CoreSharing> cores;
+  std::optional<ServiceThread> service;
 
   void detach() {
     if (user != nullptr) MemoryRegistrar::process().detach(*user);
@@ -130,9 +75,7 @@ struct Context::Parts {
     explicit User(Parts& parts) : p(parts) {}
     MemoryGate& memory_gate() override { return p.header->memory_gate; }
     void memory_gate_opened() override {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (p.doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0)
-        eventfd_write(p.doorbell_fd.get(), 1);
+      if (doorbell_wanted(*p.doorbell)) eventfd_write(p.doorbell_fd.get(), 1);
     }
     // A dead hostnicd reaches no memory any more. No NIC uses the mem fd until all devices have
     // been told, and each answer takes hostnicd a turn of some busy core: only those that reach the
@@ -179,6 +122,8 @@ OpeningGate& opening_gate() {
 }  // namespace
 
 Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_index) {
+  const auto move_threads = may_move_threads();
+  if (!move_threads) return Unexpected(move_threads.error());
   const std::lock_guard taking_turns(opening_gate().mutex);
   MemoryRegistrar& registrar = MemoryRegistrar::process();
   registrar.open_own_memory();
@@ -212,14 +157,23 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   }
   if (auto mapped = context->map_segment(std::move(answer->fds), reply); !mapped)
     return Unexpected(mapped.error());
+  context->prepare_threads(*move_threads);
   context->parts_->user = std::make_unique<Parts::User>(*context->parts_);
   registrar.attach(*context->parts_->user);
-  if (const int error = context->start_service(); error != 0) {
+  context->alive_.store(true, std::memory_order_release);
+  if (const int error = context->parts_->service->start(); error != 0) {
     return failure(error, std::string("service thread: ") + strerror(error));
   }
-  context->alive_.store(true, std::memory_order_release);
   log_debug("%s opened; memory: %s", context->device_.name, registrar.status().c_str());
   return context;
+}
+
+// Makes what the program's threads and the service thread share cores by.
+void Context::prepare_threads(bool move_threads) {
+  Parts& p = *parts_;
+  p.cores.emplace(*p.header, *p.doorbell, move_threads);
+  p.service.emplace(
+      ServiceThread::Served{device_, *driver_, *p.header, p.control, *p.cores, alive_});
 }
 
 Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
@@ -254,63 +208,16 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   return {};
 }
 
-int Context::start_service() {
-  Parts& p = *parts_;
-  // All signals are blocked in our thread, because they are the program's business.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(
-      &p.thread, nullptr,
-      [](void* at) -> void* {
-        auto* context = static_cast<Context*>(at);
-        MemoryRegistrar::process().own_thread_starts();
-        context->parts_->thread_known.store(true, std::memory_order_release);
-        context->parts_->thread_known.notify_one();
-        context->service_loop();
-        MemoryRegistrar::process().own_thread_ends();
-        return nullptr;
-      },
-      this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error == 0) {
-    open_contexts.fetch_add(1, std::memory_order_relaxed);
-    p.thread_runs = true;
-    pthread_setname_np(p.thread, "hostnic-service");
-    p.thread_known.wait(false, std::memory_order_acquire);
-  }
-  return error;
-}
-
 Context::~Context() {
   if (parts_ == nullptr) return;
   parts_->detach();
-  if (parts_->thread_runs) {
-    parts_->stop.store(true, std::memory_order_release);
-    wake_service();
-    pthread_join(parts_->thread, nullptr);
-    open_contexts.fetch_sub(1, std::memory_order_relaxed);
-  }
+  parts_->service.reset();
   driver_.reset();
 }
 
-void Context::wake_service() {
-  auto& word = parts_->header->driver_wake;
-  word.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-}
-
 void Context::kick() {
-  std::atomic<uint32_t>& program_cpu = parts_->header->program_cpu;
-  const auto cpu = static_cast<uint32_t>(sched_getcpu() + 1);
-  if (program_cpu.load(std::memory_order_relaxed) != cpu)
-    program_cpu.store(cpu, std::memory_order_relaxed);
-  if (parts_->lcore_fences) {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  } else {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  if (parts_->doorbell->lcore_sleeping.load(std::memory_order_relaxed) != 0) {
+  note_handover(*parts_->header, sched_getcpu());
+  if (doorbell_wanted(*parts_->doorbell, parts_->lcore_fences)) {
     const CancellationOff cancellation_off;
     eventfd_write(parts_->doorbell_fd.get(), 1);
   }
@@ -325,71 +232,9 @@ void Context::wait_for_response() {
   pause_for(20'000);
 }
 
-// Whether the program polls, and so does the service thread's work anyway. To do it here as well
-// would mean to be preempted with the lock taken, on machines with fewer cores than busy threads.
-bool Context::program_polls(TimeNs now_ns) const {
-  const SegmentHeader& header = *parts_->header;
-  return header.armed_cqs.load(std::memory_order_acquire) == 0 &&
-         now_ns < header.polling_until_ns.load(std::memory_order_relaxed);
-}
-
 bool Context::port_up() const {
   if (!alive()) return device_.link_up != 0;
   return parts_->header->port_down.load(std::memory_order_acquire) == 0;
-}
-
-void Context::tell_port_changes(bool& was_up) {
-  const bool up = parts_->header->port_down.load(std::memory_order_acquire) == 0;
-  if (up == was_up) return;
-  was_up = up;
-  log_info("%s: port %s", device_.name, up ? "active" : "down");
-  driver_->port_changed(up);
-}
-
-// Sleeps on the segment's futex word until the NIC reports something that nobody polls for, or a
-// timer is due.
-void Context::service_loop() {
-  Parts& p = *parts_;
-  TimeNs look_at_socket_ns = 0;
-  bool port_was_up = device_.link_up != 0;
-  while (!p.stop.load(std::memory_order_acquire)) {
-    const uint32_t seen = p.header->driver_wake.load(std::memory_order_acquire);
-    TimeNs now = monotonic_ns();
-    const TimeNs deadline = driver_->turn_wanted() ? now : driver_->next_deadline_ns();
-    const TimeNs tick = now + (program_polls(now) ? kPolledTickNs : kTickNs);
-    const TimeNs wake = std::min(std::max(deadline, tick), now + look_interval_ns());
-    p.service_wakes_ns.store(wake, std::memory_order_relaxed);
-    p.header->driver_sleeping.store(1, std::memory_order_relaxed);
-    // The order is: set the flag, full fence, look again, sleep (rule 34, wake-ups).
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if ((!driver_->reports_waiting() || program_polls(now)) &&
-        !p.stop.load(std::memory_order_acquire)) {
-      const timespec timeout{static_cast<time_t>((wake - now) / 1'000'000'000),
-                             static_cast<long>((wake - now) % 1'000'000'000)};
-      syscall(SYS_futex, &p.header->driver_wake, FUTEX_WAIT, seen, &timeout, nullptr, 0);
-    }
-    p.header->driver_sleeping.store(0, std::memory_order_relaxed);
-    now = monotonic_ns();
-    if (now >= look_at_socket_ns || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
-      look_at_socket_ns = now + look_interval_ns();
-      if (p.control.closed() || p.header->device_fatal.load(std::memory_order_acquire) != 0) {
-        log_warn("hostnicd is gone or dropped this client: %s is dead", device_.name);
-        // alive_ changes first: whoever reads the event finds every call refused.
-        alive_.store(false, std::memory_order_release);
-        driver_->device_fatal();
-        return;
-      }
-    }
-    tell_port_changes(port_was_up);
-    // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
-    // keep that thread from its core.
-    const bool rung = p.header->driver_wake.load(std::memory_order_relaxed) != seen;
-    if (program_polls(now)) {
-      if (rung) migrate_preempted_poller(p.yielding, now);
-    } else if ((rung || driver_->turn_due(now)) && !driver_->try_progress(now)) {
-      pause_for(kLockBusyNs);
-    }
-  }
 }
 
 Expected<MemoryRegistration, ContextError> Context::register_memory(
@@ -489,11 +334,11 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
   // on while it works through the completions.
   const bool looks = taken == 0 || ++full_polls % kFullPollsBeforeTurn == 0;
   if (!alive()) return taken;
-  SegmentHeader& header = *parts_->header;
+  Parts& p = *parts_;
   TimeNs now = 0;
   if (looks) {
     now = monotonic_ns();
-    header.polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
+    expect_look_until(*p.header, now + kPollingNs);
     if (driver_->turn_due(now)) {
       driver_->try_progress(now);
       if (taken == 0) taken = cq.poll(out, max);
@@ -503,9 +348,9 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
     empty_polls = rounds = 0;
   } else if (++empty_polls >= polls_before_sharing()) {
     empty_polls = 0;
-    if (!share_core(header, *parts_->doorbell, parts_->yielding, now, ++rounds)) {
-      announce_nap(header);
-      if (!driver_->reports_waiting()) nap(header);
+    if (!p.cores->share(now, ++rounds)) {
+      announce_nap(*p.header);
+      if (!driver_->reports_waiting()) p.cores->nap();
     }
   }
   return taken;
@@ -517,19 +362,13 @@ int Context::post_send(Qp& qp, const SendRequest& request) {
   // A program that posts is likely to poll, though perhaps not before the NIC, which the post
   // wakes, has been where the program was: else the NIC would wake the service thread, which then
   // is in the way of both.
-  auto& polling_until_ns = parts_->header->polling_until_ns;
-  const bool polled_lately =
-      now + kPollingNs / 2 <= polling_until_ns.load(std::memory_order_relaxed);
-  if (!polled_lately) polling_until_ns.store(now + kPollingNs, std::memory_order_relaxed);
+  SegmentHeader& header = *parts_->header;
+  const bool polled_lately = now + kPollingNs / 2 <= look_expected_until(header);
+  if (!polled_lately) expect_look_until(header, now + kPollingNs);
   const int error = driver_->post_send(&qp, request, now);
   // A program that posts to thousands of queue pairs before it polls does what pollers do.
   if (!polled_lately && driver_->turn_due(now)) driver_->try_progress(now);
-  // A service thread in deep sleep must learn of the new timer; one that ticks will.
-  if (std::max(driver_->next_deadline_ns(), now + kPolledTickNs) <
-      parts_->service_wakes_ns.load(std::memory_order_relaxed)) {
-    parts_->service_wakes_ns.store(0, std::memory_order_relaxed);
-    wake_service();
-  }
+  parts_->service->timer_set(now);
   return error;
 }
 
@@ -546,7 +385,7 @@ int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
 void Context::abandon_after_fork() {
   alive_.store(false, std::memory_order_release);
   if (parts_ == nullptr) return;
-  parts_->thread_runs = false;
+  if (parts_->service) parts_->service->abandon_after_fork();
   parts_->user.reset();  // the registrar has forgotten it
   parts_->control.close();
   // The segment is not mapped here (MADV_DONTFORK), and the addresses may get other owners.

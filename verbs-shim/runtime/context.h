@@ -1,43 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One open device in a real process: the connection to hostnicd, the segment, the Driver on it,
-// memory registration, and the service thread. The ABI layer talks to this and to Driver/Qp/Cq,
-// never to sockets or rings.
+// memory registration, and the service thread (service_thread.h). The ABI layer talks to this and
+// to Driver/Qp/Cq, never to sockets or rings.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "protocol/expected.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/driver/driver.h"
+#include "verbs-shim/runtime/context_error.h"
 
 namespace hostnic::memory {
 struct Registration;
 }
 
 namespace hostnic::runtime {
-
-// An error for people and for verbs: errno value and one line that names the thing and the remedy.
-struct ContextError {
-  int error = 0;
-  std::string message;
-};
-inline Unexpected<ContextError> failure(int error, std::string message) {
-  return Unexpected(ContextError{error, std::move(message)});
-}
-
-// The devices of the hostnicd behind default_socket_path(), filtered by $HOSTNIC_DEVICE
-// (comma-separated names; unset: all).
-Expected<std::vector<DeviceInfo>, ContextError> list_devices();
-
-// The text that `show counters DEVICE all` answers; empty when nobody answers.
-std::string counters_text(std::string_view device);
 
 struct MemoryRegistration {
   uint32_t lkey = 0;
@@ -96,13 +78,9 @@ class Context final : private driver::NicLink {
   void kick() override;
   void wait_for_response() override;
   Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
+  void prepare_threads(bool move_threads);
   Expected<RegisterMrReply, ContextError> send_registration(
       const memory::Registration& registration, const RegisterMrRequest& request);
-  int start_service();
-  void wake_service();
-  void tell_port_changes(bool& was_up);
-  bool program_polls(TimeNs now_ns) const;
-  void service_loop();
 
   std::unique_ptr<Parts> parts_;
   DeviceInfo device_{};

@@ -12,7 +12,7 @@
 
 #include "protocol/expected.h"
 #include "protocol/hostif/control_socket.h"
-#include "verbs-shim/runtime/context.h"
+#include "verbs-shim/runtime/context_error.h"
 
 namespace hostnic::runtime {
 

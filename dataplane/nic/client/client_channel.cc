@@ -2,14 +2,11 @@
 #include "dataplane/nic/client/client_channel.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 
 namespace hostnic {
@@ -127,23 +124,6 @@ std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
   const uint64_t inside = offset - memory_.segment_bytes();
   if (inside > memory_.arena_bytes() || bytes > memory_.arena_bytes() - inside) return nullptr;
   return memory_.at(offset, bytes);
-}
-
-void ClientChannel::wake_driver() {
-  // The driver counts as awake as soon as it gets a core: until then nobody need wake it again. The
-  // flag is cleared before the word changes, because a driver that falls asleep once more looks at
-  // the word again.
-  header().driver_sleeping.store(0, std::memory_order_relaxed);
-  auto& word = header().driver_wake;
-  word.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-void ClientChannel::wake_poller() {
-  auto& word = header().poller_naps;
-  if (word.load(std::memory_order_relaxed) == 0) return;
-  word.store(0, std::memory_order_release);
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace hostnic

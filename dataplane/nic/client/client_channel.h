@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/ring.h"
 #include "protocol/hostif/segment_memory.h"
@@ -57,9 +58,7 @@ class ClientChannel {
 
   // Wakes the driver's service thread, which is asleep, so that it looks (futex wake; cannot
   // block). Any thread.
-  void wake_driver();
-  // Makes a program's polling thread that naps look again. Costs nothing when none does.
-  void wake_poller();
+  void wake_driver() { wake_service_once(header()); }
   // The reason why the client is to be dropped: set by the lcore when the client broke a rule, or
   // by memory code when its address space is gone. The control thread then closes the connection
   // with a log line.

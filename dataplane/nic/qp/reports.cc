@@ -8,6 +8,7 @@
 
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/limits.h"
+#include "protocol/hostif/core_sharing.h"
 
 namespace hostnic {
 namespace {
@@ -119,15 +120,12 @@ void Reports::publish_responses(QpContext& qp) {
 
 void Reports::wake_drivers(bool idle) {
   // The fence orders the reports and responses published above before the looks at sleep flags
-  // below: without it wake-ups are lost (docs/hostnicd.md, "Wake-ups").
+  // below: without it wake-ups are lost (protocol/hostif/core_sharing.h).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (ClientState* client : clients_.served()) {
     SegmentHeader& header = client->channel->header();
     header.nic_turn_ns.store(now_, std::memory_order_relaxed);
-    if (std::exchange(client->answered, false) &&
-        header.driver_sleeping.load(std::memory_order_acquire) != 0) {
-      client->channel->wake_driver();
-    }
+    if (std::exchange(client->answered, false) && service_sleeps(header)) wake_service_once(header);
     if (!client->reports_unseen) continue;
     if (client->channel->metas.drained()) {
       client->reports_unseen = false;
@@ -140,24 +138,23 @@ void Reports::wake_drivers(bool idle) {
     }
     // Pollers are not woken in the midst of work: each wake-up is a system call, and one nap then
     // serves for many reports.
-    if (idle) client->channel->wake_poller();
-    if (header.driver_sleeping.load(std::memory_order_acquire) == 0) {
+    if (idle) wake_pollers(header);
+    if (!service_sleeps(header)) {
       client->wake_due_ns = now_ + kAwakeNs;  // the driver is awake: it looks at the ring before it
                                               // sleeps
       continue;
     }
-    const uint64_t polling_until_ns = header.polling_until_ns.load(std::memory_order_relaxed);
-    if (header.armed_cqs.load(std::memory_order_relaxed) == 0 && now_ < polling_until_ns) {
+    if (program_polls(header, now_)) {
       const TimeNs untaken_ns =
           std::max(client->untaken_since_ns + kUntakenNs, client->poller_migrations.next_ns());
       if (!idle || now_ < untaken_ns) {
-        client->wake_due_ns = std::min(polling_until_ns, untaken_ns);
+        client->wake_due_ns = std::min(look_expected_until(header), untaken_ns);
         continue;
       }
       client->poller_migrations.take(now_);
     }
     counters_.add(Counter::driver_wakeups);
-    client->channel->wake_driver();
+    wake_service_once(header);
     client->wake_due_ns = now_ + kRewakeNs;
   }
 }

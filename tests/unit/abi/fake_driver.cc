@@ -9,6 +9,7 @@
 
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/runtime/context.h"
+#include "verbs-shim/runtime/discovery.h"
 
 namespace hostnic {
 namespace fake {

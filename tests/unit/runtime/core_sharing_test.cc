@@ -8,7 +8,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,7 +30,7 @@ void pin_to(int cpu) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
 }
 
-class CoreSharing : public testing::Test {
+class CoreSharingTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(sched_getaffinity(0, sizeof(before_), &before_), 0);
@@ -33,8 +38,25 @@ class CoreSharing : public testing::Test {
   }
   void TearDown() override { sched_setaffinity(0, sizeof(before_), &before_); }
 
+  // More busy threads than any machine has processors, or none but this one.
+  static uint32_t many() { return CPU_SETSIZE + 1; }
+  static uint32_t one() { return 1; }
+
   // Whether it yielded depends on who else runs here.
-  void share() { (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000, 1); }
+  void share(CoreSharing& cores) { (void)cores.share(now_ns_ += 10'000'000, 1); }
+  // Shares the core of a busy lcore so often; returns how often that ended on another one.
+  int moves_of(CoreSharing& cores, int attempts, int enough) {
+    const auto cpus = allowed();
+    int moves = 0;
+    for (int attempt = 0; attempt < attempts && moves < enough; ++attempt) {
+      const int cpu = sched_getcpu();
+      doorbell_.busy_cpu.store(static_cast<uint32_t>(cpu) + 1);
+      share(cores);
+      if (sched_getcpu() != cpu) ++moves;
+      EXPECT_EQ(allowed(), cpus);
+    }
+    return moves;
+  }
   static std::vector<int> allowed() {
     cpu_set_t set;
     std::vector<int> cpus;
@@ -47,43 +69,135 @@ class CoreSharing : public testing::Test {
   cpu_set_t before_;
   std::unique_ptr<SegmentHeader> header_ = std::make_unique<SegmentHeader>();
   DoorbellPage doorbell_{};
-  YieldingPoller yielding_;
+  CoreSharing cores_{*header_, doorbell_, /*move_threads=*/true, many};
   // Later than any test before: the thread remembers when it moved.
   static inline TimeNs now_ns_ = monotonic_ns();
 };
 
-TEST_F(CoreSharing, APollerLeavesTheCoreOfABusyLcore) {
-  const auto cpus = allowed();
+TEST_F(CoreSharingTest, APollerLeavesTheCoreOfABusyLcore) {
   // The kernel may move us by itself, so one attempt proves nothing.
-  int moves = 0;
-  for (int attempt = 0; attempt < 200 && moves < 5; ++attempt) {
-    const int cpu = sched_getcpu();
-    doorbell_.busy_cpu.store(static_cast<uint32_t>(cpu) + 1);
-    share();
-    if (sched_getcpu() != cpu) ++moves;
-    ASSERT_EQ(allowed(), cpus);
-  }
-  EXPECT_EQ(moves, 5);
+  EXPECT_EQ(moves_of(cores_, 200, 5), 5);
 }
 
-TEST_F(CoreSharing, APollerThatMayRunNowhereElseStays) {
+// Watches the affinity of the thread that makes it. Whether a thread moved tells nothing, because
+// the kernel moves threads as it likes.
+class Affinity {
+ public:
+  Affinity() : tid_(gettid()), thread_([this] { watch(); }) {}
+  ~Affinity() { changed(); }
+  // Ends the watch. Returns whether the affinity was ever another one than at its start.
+  bool changed() {
+    stop_.store(true);
+    if (thread_.joinable()) thread_.join();
+    return changed_;
+  }
+
+ private:
+  void watch() {
+    cpu_set_t before, now;
+    if (sched_getaffinity(tid_, sizeof(before), &before) != 0) return;
+    while (!stop_.load()) {
+      sched_getaffinity(tid_, sizeof(now), &now);
+      changed_ |= !CPU_EQUAL(&before, &now);
+    }
+  }
+  const pid_t tid_;
+  std::atomic<bool> stop_{false};
+  bool changed_ = false;
+  std::thread thread_;
+};
+
+TEST_F(CoreSharingTest, NoThreadIsMovedWhereThereAreProcessorsForAllBusyThreads) {
+  static std::atomic<uint32_t> counted{0};
+  CoreSharing cores(*header_, doorbell_, true, [] {
+    ++counted;
+    return one();
+  });
+  Affinity affinity;
+  (void)moves_of(cores, 2'000, 2'000);
+  EXPECT_FALSE(affinity.changed());
+  EXPECT_GT(counted.load(), 0u);
+}
+
+TEST_F(CoreSharingTest, NoThreadIsMovedWhereTheProgramForbidsIt) {
+  static std::atomic<uint32_t> counted{0};
+  CoreSharing cores(*header_, doorbell_, false, [] {
+    ++counted;
+    return many();
+  });
+  Affinity affinity;
+  for (int i = 0; i < 5; ++i) {
+    (void)moves_of(cores, 400, 400);
+    now_ns_ += 1'000'000'000;
+  }
+  EXPECT_FALSE(affinity.changed());
+  EXPECT_EQ(counted.load(), 0u) << "there was nothing to ask";
+}
+
+TEST_F(CoreSharingTest, AsManyBusyThreadsAsProcessorsAreNotTooMany) {
+  static uint32_t busy = 0;
+  CoreSharing cores(*header_, doorbell_, true, [] { return busy; });
+  busy = static_cast<uint32_t>(CPU_COUNT(&before_));
+  {
+    Affinity affinity;
+    (void)moves_of(cores, 2'000, 2'000);
+    EXPECT_FALSE(affinity.changed());
+  }
+  ++busy;
+  EXPECT_EQ(moves_of(cores, 200, 5), 5);
+}
+
+TEST(BusyThreads, AreThoseThatTheKernelCounts) {
+  EXPECT_GE(busy_threads(), 1u) << "we run";
+  EXPECT_EQ(busy_threads("/nowhere"), 0u);
+  std::string path = testing::TempDir() + "loadavg";
+  const auto counted = [&](const char* text) {
+    std::ofstream(path) << text;
+    return busy_threads(path.c_str());
+  };
+  EXPECT_EQ(counted("8.54 6.95 5.53 8/112 16617\n"), 8u);
+  EXPECT_EQ(counted("0.00 0.00 0.00 12/3045 9\n"), 12u);
+  EXPECT_EQ(counted(""), 0u);
+  EXPECT_EQ(counted("8.54 6.95"), 0u);
+  EXPECT_EQ(counted("8.54 6.95 5.53 x"), 0u);
+  std::remove(path.c_str());
+}
+
+TEST(MoveThreads, IsAKeyOfTheEnvironment) {
+  const auto with = [](const char* value) {
+    setenv("HOSTNIC_MOVE_THREADS", value, 1);
+    auto wanted = may_move_threads();
+    unsetenv("HOSTNIC_MOVE_THREADS");
+    return wanted;
+  };
+  EXPECT_TRUE(*may_move_threads()) << "unset";
+  EXPECT_TRUE(*with(""));
+  EXPECT_TRUE(*with("1"));
+  EXPECT_FALSE(*with("0"));
+  const auto wrong = with("off");
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().error, EINVAL);
+  EXPECT_EQ(wrong.error().message, "HOSTNIC_MOVE_THREADS=off: use 0 or 1");
+}
+
+TEST_F(CoreSharingTest, APollerThatMayRunNowhereElseStays) {
   pin_to(allowed().back());
   const auto cpus = allowed();
   doorbell_.busy_cpu.store(static_cast<uint32_t>(cpus[0]) + 1);
-  share();
+  share(cores_);
   EXPECT_EQ(allowed(), cpus);
   EXPECT_EQ(sched_getcpu(), cpus[0]);
   now_ns_ += 1'000'000'000;  // by when it looks for a way out again
 }
 
-TEST_F(CoreSharing, WhileAPollerYieldsItIsKnownToComeBack) {
-  share();
+TEST_F(CoreSharingTest, WhileAPollerYieldsItIsKnownToComeBack) {
+  share(cores_);
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs);
 }
 
 // Of whom others would else believe that it yields.
-TEST_F(CoreSharing, AThreadOfAForkedChildGoesByItsOwnId) {
-  share();
+TEST_F(CoreSharingTest, AThreadOfAForkedChildGoesByItsOwnId) {
+  share(cores_);
   const pid_t child = fork();
   if (child == 0) {
     forget_own_tid();  // as the library's fork handler does
@@ -92,11 +206,11 @@ TEST_F(CoreSharing, AThreadOfAForkedChildGoesByItsOwnId) {
     const auto own = static_cast<uint32_t>(gettid());
     std::thread watcher([&] {
       while (!stop.load())
-        if (const uint32_t tid = yielding_.tid.load(); tid != 0) seen.store(tid);
+        if (const uint32_t tid = cores_.yielding().tid.load(); tid != 0) seen.store(tid);
     });
     for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
          seen.load() == 0 && monotonic_ns() < until_ns;)
-      share();
+      share(cores_);
     stop.store(true);
     watcher.join();
     _exit(seen.load() == own ? 0 : 1);
@@ -106,10 +220,10 @@ TEST_F(CoreSharing, AThreadOfAForkedChildGoesByItsOwnId) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(CoreSharing, APollerInACrowdNapsWhenItHasWaitedForAWhile) {
+TEST_F(CoreSharingTest, APollerInACrowdNapsWhenItHasWaitedForAWhile) {
   doorbell_.crowded.store(1);
   for (uint32_t rounds = kRoundsBeforeNap; rounds < kRoundsBeforeNap + 10; ++rounds)
-    EXPECT_FALSE(share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000, rounds));
+    EXPECT_FALSE(cores_.share(now_ns_ += 10'000'000, rounds));
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs) << "it comes back";
 }
 
@@ -135,7 +249,7 @@ class Partner {
   std::thread thread_;
 };
 
-TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
+TEST_F(CoreSharingTest, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
   const auto cpus = allowed();
   doorbell_.busy_cpu.store(static_cast<uint32_t>(cpus.front()) + 1);
   const Partner partner(cpus.back());
@@ -148,10 +262,10 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
       std::thread([&] {
         pin_to(cpus.back());
         const TimeNs begin_ns = monotonic_ns();
-        if (!share_core(*header_, doorbell_, yielding_, begin_ns, kRoundsBeforeNap)) return;
+        if (!cores_.share(begin_ns, kRoundsBeforeNap)) return;
         const TimeNs end_ns = monotonic_ns();
         used = end_ns - begin_ns > 5'000 && end_ns - begin_ns < 200'000;
-        again = share_core(*header_, doorbell_, yielding_, end_ns, kRoundsBeforeNap);
+        again = cores_.share(end_ns, kRoundsBeforeNap);
       }).join();
     }
     EXPECT_TRUE(used) << "no yield took as long as a partner's";
@@ -164,7 +278,7 @@ TEST_F(CoreSharing, APollerWhoseYieldsAreUsedNapsWherePacketsAreWorkForOthers) {
 }
 
 // Each yield is a while without a look.
-TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
+TEST_F(CoreSharingTest, APollerAloneOnItsCoreYieldsLessOften) {
   const auto cpus = allowed();
   std::thread([&] {
     pin_to(cpus.back());
@@ -172,7 +286,7 @@ TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
     const auto polls_after_a_yield = [&](TimeNs at_least_ns, TimeNs at_most_ns) {
       for (int attempt = 0; attempt < 200'000; ++attempt) {
         const TimeNs begin_ns = monotonic_ns();
-        if (!share_core(*header_, doorbell_, yielding_, begin_ns, 1)) continue;
+        if (!cores_.share(begin_ns, 1)) continue;
         const TimeNs took_ns = monotonic_ns() - begin_ns;
         if (took_ns >= at_least_ns && took_ns < at_most_ns) return polls_before_sharing();
       }
@@ -189,7 +303,7 @@ TEST_F(CoreSharing, APollerAloneOnItsCoreYieldsLessOften) {
 }
 
 // A stranger computes on the poller's core. The service thread is woken on another one, or there.
-class PreemptedPoller : public CoreSharing, public testing::WithParamInterface<bool> {};
+class PreemptedPoller : public CoreSharingTest, public testing::WithParamInterface<bool> {};
 
 TEST_P(PreemptedPoller, IsMigrated) {
   const auto cpus = allowed();
@@ -206,52 +320,77 @@ TEST_P(PreemptedPoller, IsMigrated) {
       pin_to(crowded);
       ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
       // Now and then: the yields would be costly.
-      (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000'000, 1);
+      (void)cores_.share(now_ns_ += 10'000'000'000, 1);
       ASSERT_EQ(allowed(), cpus);
-      ASSERT_EQ(yielding_.tid.load(), 0u);
+      ASSERT_EQ(cores_.yielding().tid.load(), 0u);
     }
   });
   pin_to(migrator);
   for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
        migrated.load() < 5 && monotonic_ns() < until_ns;) {
-    const uint32_t tid = yielding_.tid.load();
+    const uint32_t tid = cores_.yielding().tid.load();
     if (tid == 0 || (tid & YieldingPoller::kMigrated) != 0) continue;
     // Not yet: it has only begun.
-    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000);
-    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kMigrated, 0u);
-    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
-    if ((yielding_.tid.load() & YieldingPoller::kMigrated) != 0) ++migrated;
+    cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000);
+    EXPECT_EQ(cores_.yielding().tid.load() & YieldingPoller::kMigrated, 0u);
+    cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000'000);
+    if ((cores_.yielding().tid.load() & YieldingPoller::kMigrated) != 0) ++migrated;
   }
   stop.store(true);
   stranger.join();
   poller.join();
   EXPECT_EQ(migrated.load(), 5);
 }
+
+TEST_F(CoreSharingTest, APreemptedPollerStaysWhereItMayNotBeMoved) {
+  CoreSharing enough(*header_, doorbell_, true, one);
+  CoreSharing forbidden(*header_, doorbell_, false, many);
+  for (CoreSharing* cores : {&enough, &forbidden}) {
+    const auto cpus = allowed();
+    std::atomic<bool> stop{false};
+    std::thread poller([&] {
+      pin_to(cpus.front());
+      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
+      while (!stop.load()) (void)cores->share(now_ns_ += 10'000'000'000, 1);
+    });
+    int found = 0;
+    for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
+         found < 1'000 && monotonic_ns() < until_ns;) {
+      if (cores->yielding().tid.load() == 0) continue;
+      ++found;
+      cores->migrate_preempted_poller(cores->yielding().since_ns.load() + 1'000'000);
+      EXPECT_EQ(cores->yielding().tid.load() & YieldingPoller::kMigrated, 0u);
+    }
+    stop.store(true);
+    poller.join();
+    EXPECT_EQ(found, 1'000);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(BySomebody, PreemptedPoller, testing::Bool(),
                          [](const testing::TestParamInfo<bool>& by) {
                            return by.param ? "OnItsCore" : "OnAnother";
                          });
 
-TEST_F(CoreSharing, APollerThatMayRunNowhereElseIsNotFetched) {
+TEST_F(CoreSharingTest, APollerThatMayRunNowhereElseIsNotFetched) {
   const auto cpus = allowed();
   std::thread poller([&] {
     pin_to(cpus.front());
-    for (int i = 0; i < 1'000; ++i)
-      (void)share_core(*header_, doorbell_, yielding_, now_ns_ += 10'000'000'000, 1);
+    for (int i = 0; i < 1'000; ++i) (void)cores_.share(now_ns_ += 10'000'000'000, 1);
     EXPECT_EQ(allowed(), std::vector<int>{cpus.front()});
   });
   pin_to(cpus.back());
   for (int i = 0; i < 1'000; ++i) {
-    migrate_preempted_poller(yielding_, yielding_.since_ns.load() + 1'000'000);
-    EXPECT_EQ(yielding_.tid.load() & YieldingPoller::kMigrated, 0u);
+    cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000'000);
+    EXPECT_EQ(cores_.yielding().tid.load() & YieldingPoller::kMigrated, 0u);
   }
   poller.join();
 }
 
-TEST_F(CoreSharing, APollerThatNapsSaysSoWhereTheNicWakesIt) {
+TEST_F(CoreSharingTest, APollerThatNapsSaysSoWhereTheNicWakesIt) {
   announce_nap(*header_);
   EXPECT_EQ(header_->poller_naps.load(), 1u);
-  nap(*header_);  // ends by itself
+  cores_.nap();  // ends by itself
 }
 
 }  // namespace
