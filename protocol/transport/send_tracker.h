@@ -4,21 +4,22 @@
 // READ responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed
 // them).
 //
-// Loss detection follows QUIC (RFC 9002) and RACK (RFC 8985): every transmission gets a rising
-// sequence number; a PSN is lost when something sent `threshold` later, or sent later and
-// acknowledged a reordering window ago, has arrived. Numbering transmissions instead of PSNs makes
-// a lost retransmission detectable like any other loss. No clock: times come in.
+// What was sent and what has arrived of it is the Scoreboard; what is lost, and what goes again,
+// says a strategy of recovery/, one for each policy.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
+#include <variant>
 
 #include "protocol/hostif/segment.h"
 #include "protocol/prefetch.h"
 #include "protocol/psn.h"
 #include "protocol/transport/receive_window.h"
+#include "protocol/transport/recovery/go_back_n.h"
+#include "protocol/transport/recovery/selective.h"
+#include "protocol/transport/recovery/whole_message.h"
+#include "protocol/transport/scoreboard.h"
 #include "protocol/types.h"
 #include "protocol/wire/bth.h"
 
@@ -46,7 +47,7 @@ class RttEstimator {
   uint32_t samples_ = 0;
 };
 
-class SendTracker {
+class SendTracker : private Scoreboard {
  public:
   static constexpr uint32_t kMinThreshold = 8;  // in transmissions; adaptive upward
   // How many quarters of a round trip a transmission may be late; adaptive upward, too.
@@ -57,9 +58,12 @@ class SendTracker {
   // hot path.
   void reset(Psn first, uint32_t window, wire::Policy policy = wire::Policy::kSelective);
 
-  Psn una() const { return una_; }    // oldest unacknowledged
-  Psn next() const { return next_; }  // next never sent
-  uint32_t in_flight() const { return static_cast<uint32_t>(distance(una_, next_)); }
+  using Scoreboard::in_flight;
+  using Scoreboard::lost_count;
+  using Scoreboard::next;
+  using Scoreboard::threshold;
+  using Scoreboard::una;
+  using Scoreboard::window;
   // The number of PSNs in flight that are neither acknowledged nor known to be lost: the network
   // still has them.
   uint32_t on_its_way() const {
@@ -67,16 +71,16 @@ class SendTracker {
                                                           // ahead
     return settled < in_flight() ? in_flight() - settled : 0;
   }
-  uint32_t window() const { return static_cast<uint32_t>(states_.size()); }
-  uint32_t lost_count() const { return lost_count_; }
+  // What else than resends the policy decides.
+  const RecoveryTraits& traits() const { return traits_; }
   bool acknowledged(Psn psn) const { return distance(una_, psn) < 0 || acked_->test(psn); }
   uint8_t attempt(Psn psn) const { return state(psn).attempt; }
   uint64_t last_send_ns() const { return last_send_ns_; }
-  uint32_t threshold() const { return threshold_; }
 
   // `count` PSNs from next() leave for the first time. in_flight() + count <= window().
   // `ends_message` says that the last of them is the last of its message. `attempt` is not 0 only
-  // for the rest of a message whose beginning went again under kWholeMessage.
+  // for the rest of a message whose beginning went again where
+  // the policy has one attempt per message.
   void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0) {
     for (uint32_t i = 0; i < count; ++i) {
       state(next_ + i) = {.sent_ns = now_ns,
@@ -156,19 +160,6 @@ class SendTracker {
   void rewind(Psn to);
 
  private:
-  struct State {
-    uint64_t sent_ns = 0;
-    uint32_t sequence = 0;
-    uint8_t attempt = 0;
-    bool lost = false;
-    bool ends_message = true;
-    bool guessed = false;
-  };
-  static_assert(sizeof(State) == 16, "a thousand of them per queue pair");
-  State& state(Psn psn) { return states_[psn.value() & mask_]; }
-  const State& state(Psn psn) const { return states_[psn.value() & mask_]; }
-  // Sequence numbers are serial: 32 bits wrap after four thousand million transmissions of one QP.
-  static bool sequence_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) > 0; }
   // Whether nothing was overtaken: without resends PSN order is sending order, so if una is not
   // overtaken nothing is.
   bool nothing_overtaken() const {
@@ -186,47 +177,19 @@ class SendTracker {
   bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
   TimeNs first_overdue_ns(uint64_t srtt_ns) const;
   uint32_t mark_overdue(TimeNs now_ns, uint64_t srtt_ns);
-  bool overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const;
-  uint64_t reorder_window_ns(uint64_t srtt_ns) const {
-    return srtt_ns + (srtt_ns >> 2) * late_quarters_;
+  // Calls `call` with the policy's strategy: the one place that tells them apart.
+  template <class Call>
+  decltype(auto) with_strategy(Call call) {
+    return std::visit(call, strategy_);
   }
-  template <class Visit>  // bool(Psn, const State&): whether to go on
-  void for_each_overtaken(Visit visit) const;
-  uint32_t detect_selective(TimeNs now_ns, uint64_t srtt_ns);
-  uint32_t detect_from_front(TimeNs now_ns, uint64_t srtt_ns);
-  uint32_t detect_messages(TimeNs now_ns, uint64_t srtt_ns);
-  bool message_may_be_lost(const State& last) const;
-  // Finds the PSNs that go again together with `psn`: [first, first + count), all outstanding.
-  void repeat_unit(Psn psn, Psn& first, uint32_t& count) const;
-  void mark_unit(Psn psn, bool guessed);
-  void level_attempts(Psn first, uint32_t count);
+  template <class Call>
+  decltype(auto) with_strategy(Call call) const {
+    return std::visit(call, strategy_);
+  }
 
-  // The number of PSNs from una_ on that have left.
-  uint32_t left() const;
-
-  std::vector<State> states_;
-  Psn transmitted_;
-  bool knows_transmitted_ = false;
-  uint32_t mask_ = 0;
-  wire::Policy policy_ = wire::Policy::kSelective;
-  Psn una_, next_;
-  uint32_t next_sequence_ = 1;
-  uint32_t newest_arrived_ = 0;  // highest transmission sequence known to have arrived
-  uint64_t newest_arrived_sent_ns_ = 0;
-  uint32_t threshold_ = kMinThreshold;
-  uint32_t late_quarters_ = kMinLateQuarters;
-  uint32_t quiet_acks_ = 0;  // ACKs in a row without spurious resends, for the threshold's decay
-  uint32_t lost_count_ = 0;
-  uint32_t resends_in_flight_ =
-      0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
-  // For go-back-N: the PSN found lost last, how often its repetition was lost, and how many PSNs go
-  // again together.
-  static constexpr uint32_t kFrontLossesByChance = 1;
-  Psn repeated_front_;
-  uint32_t front_losses_ = 0, repeat_most_ = 0;
-  uint32_t acked_ahead_ = 0;  // number of bits set in acked_
-  uint64_t last_send_ns_ = 0;
-  std::unique_ptr<PsnBits> acked_;  // PSNs acknowledged beyond una_
+  RecoveryTraits traits_ = recovery::Selective::kTraits;
+  std::variant<recovery::Selective, recovery::GoBackN, recovery::WholeMessage> strategy_{
+      recovery::Selective(0)};
 };
 
 }  // namespace hostnic

@@ -183,11 +183,6 @@ class alignas(kCacheLineBytes) Qp {
   }
   static bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
   QpStatus& status() { return host_.map.qp_status(status_index); }
-  // Whether answers acknowledge: receivers of whole messages acknowledge what they have counted,
-  // which may be less than what they have executed (rule 30, policies).
-  bool answers_acknowledge() const {
-    return host_.settings().policy != wire::Policy::kWholeMessage;
-  }
   // The path MTU as a shift: path MTUs are powers of two.
   uint32_t mtu_shift() const {
     return static_cast<uint32_t>(std::countr_zero(attr.path_mtu_bytes));

@@ -42,9 +42,8 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 void Qp::issue_ready(TimeNs now_ns) {
   if (state != QpState::kRts && state != QpState::kSqd) return;
   if (credit_unsaid_) notify_credit();
-  // Transmissions matter when something is repeated, and without selective repeat when something is
-  // lost.
-  if (requests_.lost_count() != 0 || host_.settings().policy != wire::Policy::kSelective)
+  // Transmissions matter when something is repeated; to some policies they always do.
+  if (requests_.lost_count() != 0 || requests_.traits().follows_transmission)
     requests_.note_transmitted(transmitted());
   bool all = true;
   if (requests_.lost_count() != 0 && rnr_ != Rnr::kWaiting) all = resend_lost(now_ns);
@@ -101,10 +100,8 @@ void Qp::issue_ready(TimeNs now_ns) {
   if (in_flight >= requests_.window()) return 0;
   uint32_t room = requests_.window() - in_flight;
   // PSNs that have arrived behind a missing one, or are lost, congest nothing: were they counted,
-  // every lost packet would stop the sender until its repetition is acknowledged. A receiver that
-  // counts whole messages promises nothing before it has all of one: a window that shrinks below a
-  // message would never move again.
-  if (host_.settings().policy != wire::Policy::kWholeMessage) {
+  // every lost packet would stop the sender until its repetition is acknowledged.
+  if (requests_.traits().congestion_limits) {
     const uint32_t on_its_way = requests_.on_its_way(), window = request_congestion_.psns();
     if (on_its_way >= window) return 0;
     room = std::min(room, window - on_its_way);
@@ -213,11 +210,10 @@ Qp::Issue Qp::issue_local(uint32_t index) {
   return Issue::kWaits;
 }
 
-// The attempt of a message's rest: under the whole-message policy the receiver counts a message's
-// packets of one attempt, and the rest of a message whose beginning went again belongs to that
-// attempt, too.
+// The attempt of a message's rest: where a message has one attempt, that of its beginning, which may
+// have gone again.
 uint8_t Qp::attempt_of_rest(const Wqe& w) const {
-  if (host_.settings().policy != wire::Policy::kWholeMessage || w.issued_psns == 0) return 0;
+  if (!requests_.traits().one_attempt_per_message || w.issued_psns == 0) return 0;
   const Psn begin = before(w.first_psn, requests_.una()) ? requests_.una() : w.first_psn;
   return before(begin, requests_.next()) ? requests_.attempt(begin) : 0;
 }
@@ -237,7 +233,7 @@ bool Qp::wants_ack(uint32_t index, const Wqe& w, uint32_t packets, uint32_t room
 bool Qp::answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const {
   constexpr uint32_t kPsnsPerAck = 16;
   if (room == 1 || first_pull == 0 || first_pull != w.response_count || !rtt_.valid()) return true;
-  return !answers_acknowledge() ||
+  return !requests_.traits().answers_acknowledge ||
          psns_since_ack_request_ + 1 >= std::min(kPsnsPerAck, request_congestion_.psns() / 4);
 }
 

@@ -240,7 +240,7 @@ void Qp::take_responses(const QpStatusSnapshot& snapshot, TimeNs now_ns) {
 // once all answers to one are here, it and all before it have been received (rule 20; InfiniBand
 // 9.7.5.1.1).
 void Qp::take_executed(TimeNs now_ns) {
-  if (!answers_acknowledge() || broken(Fault::answers_do_not_acknowledge)) return;
+  if (!requests_.traits().answers_acknowledge || broken(Fault::answers_do_not_acknowledge)) return;
   if (serial_distance(answered_, head_) > 0) answered_ = head_;
   const Psn una = requests_.una();
   Psn executed = una;

@@ -135,5 +135,23 @@ TEST_P(PolicyTracker, Rule30_TheRestOfARepeatedMessageBelongsToItsAttempt) {
   EXPECT_EQ(tracker_.on_ack(at(6), {}), 6u);
 }
 
+// What else differs, which the driver asks for instead of comparing policies.
+TEST(RecoveryTraits, Rule30_FollowThePolicy) {
+  SendTracker tracker;
+  const auto traits = [&](wire::Policy policy) {
+    tracker.reset(Psn(0), 64, policy);
+    return tracker.traits();
+  };
+  const RecoveryTraits selective = traits(wire::Policy::kSelective);
+  EXPECT_TRUE(selective.answers_acknowledge && selective.congestion_limits);
+  EXPECT_FALSE(selective.follows_transmission || selective.one_attempt_per_message);
+  const RecoveryTraits go_back_n = traits(wire::Policy::kGoBackN);
+  EXPECT_TRUE(go_back_n.answers_acknowledge && go_back_n.congestion_limits);
+  EXPECT_TRUE(go_back_n.follows_transmission);
+  const RecoveryTraits whole = traits(wire::Policy::kWholeMessage);
+  EXPECT_FALSE(whole.answers_acknowledge || whole.congestion_limits);
+  EXPECT_TRUE(whole.follows_transmission && whole.one_attempt_per_message);
+}
+
 }  // namespace
 }  // namespace hostnic

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selective repeat: only what is lost goes again.
+#pragma once
+
+#include "protocol/transport/recovery/strategy.h"
+
+namespace hostnic::recovery {
+
+class Selective {
+ public:
+  static constexpr RecoveryTraits kTraits{.answers_acknowledge = true,
+                                          .congestion_limits = true,
+                                          .follows_transmission = false,
+                                          .one_attempt_per_message = false};
+
+  explicit Selective(uint32_t /*window*/) {}
+
+  void detect_losses(Scoreboard& sent, TimeNs now_ns, uint64_t srtt_ns) {
+    sent.for_each_overtaken([&](Psn psn, const Scoreboard::State& s) {
+      if (!s.lost && sent.overdue(s, now_ns, srtt_ns, sent.threshold()))
+        sent.mark(psn, /*guessed=*/false);
+      return true;
+    });
+  }
+  PsnRun repeated_with(const Scoreboard& /*sent*/, Psn psn) const { return {psn, 1}; }
+  TimeNs late_since_ns(const Scoreboard& sent) const {
+    TimeNs sent_ns = UINT64_MAX;
+    sent.for_each_overtaken([&](Psn, const Scoreboard::State& s) {
+      if (!s.lost && sent.time_tells(s)) sent_ns = s.sent_ns;
+      return sent_ns == UINT64_MAX;
+    });
+    return sent_ns;
+  }
+};
+static_assert(RecoveryStrategy<Selective>);
+
+}  // namespace hostnic::recovery
