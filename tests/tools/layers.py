@@ -30,6 +30,7 @@ SHIM_UPWARDS = {
 # Who may include what, of the folders at the top.
 TOPS = {"protocol": {"protocol"}, "config": {"protocol", "config"}, "verbs-shim": {"protocol", "verbs-shim"},
         "dataplane": {"protocol", "config", "dataplane"}}
+QP_AND_RECEIVES = {f"verbs-shim/driver/{name}.h" for name in ("qp", "driver_core", "srq", "cq")}
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 
 
@@ -73,9 +74,16 @@ def wrong_at_the_top():
                 yield f"{path} includes {included}: {folder}/ may use {', '.join(sorted(allowed))}"
 
 
+def wrong_in_driver():
+    """Requesters are handed the send queue, and know nothing of what owns them or of receives."""
+    for path, included in includes("verbs-shim/driver/requester"):
+        if included in QP_AND_RECEIVES:
+            yield f"{path} includes {included}: a requester sees its send queue only"
+
+
 def check_layers():
     """Whether none is wrong."""
-    wrong = [*wrong_in_nic(), *wrong_in_shim(), *wrong_at_the_top()]
+    wrong = [*wrong_in_nic(), *wrong_in_driver(), *wrong_in_shim(), *wrong_at_the_top()]
     for line in wrong:
         print(f"FAIL layers: {line}")
     if not wrong:

@@ -39,7 +39,7 @@ void DriverCore::take_responses() {
         asked != window_commands.end()) {
       Qp& qp = *asked->second;
       window_commands.erase(asked);
-      qp.on_window_answer(response.error, owner.last_now_ns_);
+      qp.on_window_answer(response.error);
       continue;
     }
     const auto it = error_moves.find(response.correlation);

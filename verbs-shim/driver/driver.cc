@@ -9,6 +9,7 @@
 
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/driver_core.h"
+#include "verbs-shim/driver/qp_state.h"
 
 namespace hostnic::driver {
 namespace {

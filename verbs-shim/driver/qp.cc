@@ -51,19 +51,10 @@ uint64_t Qp::recv_completion_bytes(const QpInit& init) {
   return recv_entries_for(init) * (init.srq != nullptr ? sizeof(uint32_t) : sizeof(RecvCompletion));
 }
 
-Qp::Qp(QpHost& host, const QpInit& qp_init, uint32_t index, uint64_t recv, uint64_t recv_completion,
-       uint64_t read_destinations)
-    : init(qp_init),
-      status_index(index),
-      recv_offset(recv),
-      recv_completion_offset(recv_completion),
-      read_destination_offset(read_destinations),
-      host_(host) {
-  const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
-  wqes_.allocate(slots);
-  wqe_mask_ = slots - 1;
-  sges_.allocate(size_t{slots} * init.caps.max_send_sge);
-  inline_bytes_.allocate(size_t{slots} * init.caps.max_inline_bytes);
+Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
+       uint64_t recv_completion, uint64_t read_destinations)
+    : SendQueue(qp_host, qp_init, index, recv, recv_completion, read_destinations),
+      requester_(requester_of(qp_init.type)) {
   recv_entries_ = recv_entries_for(init);
   if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
   status().recv_posted.store(0, std::memory_order_relaxed);
@@ -135,7 +126,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
     Sge* out = &sges_[slot * init.caps.max_send_sge];
     for (const Sge& sge : request.sges) *out++ = by_fields(sge);
   }
-  if (idle()) progress_ns_ = evaluated_ns_ = now_ns;
+  if (idle()) begin_work(now_ns);
   ++tail_;
   if (state == QpState::kErr) {
     if (flushing_) flush(VendorError::kFlushed);
@@ -158,7 +149,7 @@ int Qp::post_recv(const RecvRequest& request) {
   const uint32_t slot_index = sn & (recv_entries_ - 1);
   recv_wr_ids_[slot_index] = request.wr_id;
   auto* slot = reinterpret_cast<RecvSlot*>(
-      host_.map.at(recv_offset) + size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
+      host.map.at(recv_offset) + size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
   slot->sn = sn;
   slot->sge_count = static_cast<uint32_t>(request.sges.size());
   std::transform(request.sges.begin(), request.sges.end(), slot->sge, by_fields);
@@ -179,12 +170,12 @@ void Qp::notify_credit() {
   SendDescriptor d{};
   d.op = SendOp::kCreditNotify;
   d.qpn = qpn;
-  if (host_.map.urgent.enqueue_bulk(&d, 1)) {
+  if (host.map.urgent.enqueue_bulk(&d, 1)) {
     credit_unsaid_ = false;
-    host_.published();
+    host.published();
   } else {
     credit_unsaid_ = true;
-    host_.want_issue(*this);
+    host.want_issue(*this);
   }
 }
 
@@ -195,7 +186,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
   attr.state = to;
   switch (to) {
     case QpState::kReset:
-      head_ = issue_ = tail_ = answered_ = 0;
+      head_ = issue_ = tail_ = 0;
       freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
       recv_posted_ = recv_taken_ = 0;
@@ -205,12 +196,11 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       deadline_ns_ = UINT64_MAX;
       break;
     case QpState::kRtr:
-      seen_nak_count_ = seen_rtt_count_ = seen_echo_count_ = seen_spurious_count_ = seen_events_ =
-          seen_mark_count_ = seen_response_mark_count_ = 0;
+      seen_events_ = 0;
       break;
     case QpState::kRts:
-      if (from == QpState::kRtr) start_connection(now_ns);
-      if (from == QpState::kSqe) start_sends(requests_.next(), now_ns);
+      if (from == QpState::kRtr) start_sends(Psn(attr.sq_psn), now_ns);
+      if (from == QpState::kSqe) start_sends(next_request_psn(), now_ns);
       issue(now_ns);
       break;
     case QpState::kSqd:
@@ -225,36 +215,9 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
   }
 }
 
-void Qp::start_connection(TimeNs now_ns) {
-  const DriverSettings& settings = host_.settings();
-  responses_.reset(Psn(0), settings.window);  // READ answers are always repeated selectively
-  response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
-  rtt_ = RttEstimator();
-  next_recv_sn_ = receives_outstanding_ = next_read_number_ = reads_outstanding_ = 0;
-  next_response_psn_ = Psn(0);
-  epoch_ = 0;
-  epoch_keep_until_ = Psn(0);
-  start_sends(Psn(attr.sq_psn), now_ns);
-}
-
 // Starts requests at `first`: when connected, or from SQE to RTS.
 void Qp::start_sends(Psn first, TimeNs now_ns) {
-  const DriverSettings& settings = host_.settings();
-  // Requests of UC and UD are tracked as selective, because only RC repeats anything.
-  requests_.reset(first, settings.window,
-                  is_reliable() ? settings.policy : wire::Policy::kSelective);
-  status().acknowledged_psn.store(first.value(), std::memory_order_release);
-  request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
-  psns_since_ack_request_ = 0;
-  has_credit_ = false;
-  highest_acceptable_ = first + (kInitialWindow - 1);
-  credit_ = 0;
-  rnr_ = Rnr::kNone;
-  rnr_retries_used_ = 0;
-  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
-  silence_ns_ = 0;
-  backoff_ = 0;
-  probed_ = false;
+  requester_.with([&](auto& requester) { requester.start(*this, first, now_ns); });
 }
 
 void Qp::flush_sends(VendorError why) {
@@ -294,9 +257,9 @@ void Qp::flush_shared_receives(VendorError why) {
     flush_receive(init.srq->wr_id(index), why);
     init.srq->release(index);
   }
-  host_.srq_taken(*init.srq);
+  host.srq_taken(*init.srq);
   if (!std::exchange(last_wqe_said_, true))
-    host_.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
+    host.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
 }
 
 void Qp::release_receives() {
@@ -316,14 +279,14 @@ uint32_t Qp::bound_receives() {
 uint32_t Qp::receive_name(uint32_t sn) {
   const uint32_t index = sn & (recv_entries_ - 1);
   if (init.srq == nullptr) return index;
-  const auto* names = reinterpret_cast<const uint32_t*>(host_.map.at(recv_completion_offset));
+  const auto* names = reinterpret_cast<const uint32_t*>(host.map.at(recv_completion_offset));
   return names[index] & (recv_entries_ - 1);
 }
 
 RecvCompletion& Qp::recv_completion(uint32_t name) {
   const uint64_t offset =
       init.srq != nullptr ? init.srq->completions_offset() : recv_completion_offset;
-  return reinterpret_cast<RecvCompletion*>(host_.map.at(offset))[name];
+  return reinterpret_cast<RecvCompletion*>(host.map.at(offset))[name];
 }
 
 // With a shared queue there is nothing to post here; the NIC may write as much of the ring as has
@@ -358,11 +321,11 @@ void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slo
   // An overflow loses the queue, and with it every QP that needs it (rule 35, freed slots).
   if (!had_overflowed) {
     log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());
-    host_.raise(AsyncEvent::kCqErr, this, &cq);
+    host.raise(AsyncEvent::kCqErr, this, &cq);
   }
   // Nothing can tell the program any more that this queue pair is lost.
   if (state != QpState::kErr && state != QpState::kReset)
-    host_.raise(AsyncEvent::kQpFatal, this, nullptr);
+    host.raise(AsyncEvent::kQpFatal, this, nullptr);
   go_to_error();
 }
 
@@ -371,7 +334,7 @@ void Qp::go_to_error() {
   state = QpState::kErr;
   attr.state = QpState::kErr;
   deadline_ns_ = UINT64_MAX;
-  host_.move_nic_to_error(*this);
+  host.move_nic_to_error(*this);
 }
 
 // Ends the sends of an unreliable queue pair after one failed on this side: the queue pair goes on

@@ -5,13 +5,13 @@
 
 namespace hostnic::driver {
 
-void Qp::prefetch_post() const { prefetch_lines(this, &next_response_psn_); }
+void Qp::prefetch_post() const { prefetch_lines(&init, requester_.end_of_posts()); }
 
 void Qp::prefetch_slots() const {
   const uint32_t slot = tail_ & wqe_mask_;
   prefetch_line(&wqes_[slot]);
   if (!sges_.empty()) prefetch_line(&sges_[size_t{slot} * init.caps.max_send_sge]);
-  requests_.prefetch_next();
+  requester_.with([](const auto& requester) { requester.prefetch_next(); });
   for (const void* line : init.read_by_posts) prefetch_line(line);
 }
 
@@ -27,7 +27,7 @@ void Qp::prefetch_waiting() const {
 }
 
 void Qp::prefetch_report() {
-  prefetch_lines(this, &responses_);
+  prefetch_lines(&init, requester_.end_of_reports());
   prefetch_lines(&status(), &status().sack);
 }
 

@@ -16,7 +16,7 @@
 //   meson.build                            that folder
 //   transport/transport.h                  TransportKind and the three functions behind it
 //   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
-//   verbs-shim/driver/                     the other half: qp_issue.cc, qp_reports.cc
+//   verbs-shim/driver/requester/           the other half: what requester.h lists
 #pragma once
 
 #include <rte_mbuf.h>

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A queue pair's requester, of whichever kind. A std::variant says behind its largest member which
+// one it holds: one more cache line to wait for with each report and post. Here that comes first.
+#pragma once
+
+#include <memory>
+
+#include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/unreliable.h"
+
+namespace hostnic::driver {
+
+class AnyRequester {
+ public:
+  explicit AnyRequester(RequesterKind kind) : kind_(kind) {
+    if (kind == RequesterKind::kHostnic) {
+      std::construct_at(&hostnic_);
+    } else {
+      std::construct_at(&unreliable_);
+    }
+  }
+  ~AnyRequester() {
+    if (kind_ == RequesterKind::kHostnic) {
+      std::destroy_at(&hostnic_);
+    } else {
+      std::destroy_at(&unreliable_);
+    }
+  }
+  AnyRequester(const AnyRequester&) = delete;
+  AnyRequester& operator=(const AnyRequester&) = delete;
+
+  // Calls `call` with the requester: the one place that tells them apart.
+  template <class Call>
+  [[gnu::always_inline]] decltype(auto) with(Call&& call) {
+    if (kind_ == RequesterKind::kHostnic) [[likely]]
+      return call(hostnic_);
+    return call(unreliable_);
+  }
+  template <class Call>
+  [[gnu::always_inline]] decltype(auto) with(Call&& call) const {
+    if (kind_ == RequesterKind::kHostnic) [[likely]]
+      return call(hostnic_);
+    return call(unreliable_);
+  }
+
+  // The ends of what each post and each report touches, for prefetching: of the largest requester,
+  // so that nothing has to be read for it.
+  const void* end_of_posts() const { return HostnicRequester::end_of_posts(&hostnic_); }
+  const void* end_of_reports() const { return HostnicRequester::end_of_reports(&hostnic_); }
+
+ private:
+  const RequesterKind kind_;
+  union {
+    HostnicRequester hostnic_;
+    UnreliableRequester unreliable_;
+  };
+};
+
+}  // namespace hostnic::driver

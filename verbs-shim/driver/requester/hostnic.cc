@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/driver/requester/hostnic.h"
+
+namespace hostnic::driver {
+
+void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
+  const DriverSettings& settings = queue.host.settings();
+  *this = HostnicRequester();
+  requests_.reset(first, settings.window, settings.policy);
+  request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
+  responses_.reset(Psn(0), settings.window);  // READ answers are always repeated selectively
+  response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
+  queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
+  highest_acceptable_ = first + (kInitialWindow - 1);
+  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+}
+
+QpGauges HostnicRequester::gauges(const SendQueue& queue) const {
+  return {.requests_in_flight = requests_.in_flight(),
+          .responses_in_flight = responses_.in_flight(),
+          .request_window = requests_.window(),
+          .response_window = responses_.window(),
+          .rto_ns = rto_ns(queue)};
+}
+
+}  // namespace hostnic::driver

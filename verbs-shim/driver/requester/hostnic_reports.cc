@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the NIC reports of requests: acknowledgements, limits, NAKs, answers (docs/transport.md
+// rules 7, 15, 20..22, 28).
+#include <algorithm>
+
+#include "verbs-shim/base/log.h"
+#include "verbs-shim/driver/cause.h"
+#include "verbs-shim/driver/qp_state.h"
+#include "verbs-shim/driver/requester/hostnic.h"
+
+namespace hostnic::driver {
+namespace {
+
+// The kinds of NAK in AETH, as the status carries them (protocol/wire/aeth.h).
+constexpr uint32_t kNakKindRnr = 1;
+constexpr uint32_t kInfiniteRnrRetry = 7;
+
+Cause cause_of_nak(uint32_t code) {
+  switch (code) {
+    case 2:
+      return {WcStatus::kRemAccessErr, VendorError::kPeerAccess};
+    case 3:
+      return {WcStatus::kRemOpErr, VendorError::kPeerOperation};
+    default:
+      return {WcStatus::kRemInvReqErr, VendorError::kPeerInvalidRequest};
+  }
+}
+
+}  // namespace
+
+// Takes the peer's limits on what may be sent.
+void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot) {
+  if (const Psn highest(snapshot.highest_acceptable_psn);
+      snapshot.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
+    highest_acceptable_ = highest;
+  if (snapshot.has_credit != 0 &&
+      (!has_credit_ || serial_distance(credit_, snapshot.recv_sn_limit) > 0 ||
+       broken(Fault::credit_lowered))) {
+    has_credit_ = true;
+    credit_ = snapshot.recv_sn_limit;
+    if (rnr_ != Rnr::kNone && serial_distance(rnr_sn_, credit_) > 0)
+      end_rnr_wait(queue, /*counted=*/false);
+  }
+}
+
+void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
+                                 TimeNs now_ns) {
+  take_limits(queue, snapshot);
+  if (snapshot.rtt_count != seen_rtt_count_) {
+    seen_rtt_count_ = snapshot.rtt_count;
+    rtt_.sample(snapshot.rtt_ns);
+    request_congestion_.on_rtt(snapshot.rtt_ns);
+  }
+  if (snapshot.mark_count != seen_mark_count_) {
+    seen_mark_count_ = snapshot.mark_count;
+    request_congestion_.on_mark();
+  }
+  if (snapshot.spurious_count != seen_spurious_count_) {
+    seen_spurious_count_ = snapshot.spurious_count;
+    if (!requests_.guessed(Psn(snapshot.echo_psn))) requests_.on_spurious_resend();
+  }
+  const uint32_t echoes = seen_echo_count_;
+  if (snapshot.echo_count != seen_echo_count_) {
+    seen_echo_count_ = snapshot.echo_count;
+    requests_.on_echo(Psn(snapshot.echo_psn), static_cast<uint8_t>(snapshot.echo_attempt));
+  }
+  const Psn una = requests_.una();
+  if (queue.host.bits.has_sack) {
+    requests_.on_ack(Psn(snapshot.una_psn), queue.host.bits.sack);
+  } else {
+    requests_.on_ack(Psn(snapshot.una_psn));
+  }
+  note_acknowledged(queue, una, now_ns);
+  if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una()) note_put_off();
+  const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
+  if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
+  if (reads_outstanding_ != 0) take_responses(queue, snapshot, now_ns);
+}
+
+// Takes note of acknowledged requests; those from `una` on may be new.
+void HostnicRequester::note_acknowledged(SendQueue& queue, Psn una, TimeNs now_ns) {
+  request_congestion_.on_ack(requests_.una(), requests_.next());
+  if (requests_.una() == una) return;
+  queue.status().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
+  note_progress(now_ns);
+  // The refused request was the oldest unacknowledged one. If it is acknowledged while its timer
+  // still runs, a later duplicate of it has found a receive; the timer would find nothing that it
+  // could send again.
+  if (rnr_ != Rnr::kNone) {
+    rnr_ = Rnr::kNone;
+    rnr_retries_used_ = 0;
+  }
+}
+
+void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& snapshot,
+                                      TimeNs now_ns) {
+  const Psn una = responses_.una();
+  const Psn new_una(snapshot.response_una_psn);
+  // Answers of the epoch before may complete a READ just before the NIC learns of the new epoch:
+  // then more has arrived than is remembered as asked for.
+  if (const int32_t unasked = distance(responses_.next(), new_una);
+      unasked > 0 && distance(new_una, next_response_psn_) >= 0) {
+    responses_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
+  }
+  // Bits of another epoch say nothing; response_una_psn always counts, because only what every
+  // epoch keeps lies before it.
+  const bool has_bits = queue.host.bits.has_responses && snapshot.response_epoch == epoch_;
+  // No answer says which pull it belongs to. An answer that comes a round trip after the last pull,
+  // or after the silence before a probe, is taken for that pull's, and what was pulled before is
+  // missing. Otherwise a lost range would come back probe by probe.
+  TimeNs answered_before_ns = 0;
+  if (probed_) {
+    answered_before_ns = now_ns;
+  } else if (rtt_.valid()) {
+    answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
+  }
+  const uint32_t fresh =
+      has_bits ? responses_.on_ack(new_una, queue.host.bits.responses, answered_before_ns)
+               : responses_.on_ack(new_una, answered_before_ns);
+  if (snapshot.response_mark_count != seen_response_mark_count_) {
+    seen_response_mark_count_ = snapshot.response_mark_count;
+    response_congestion_.on_mark();
+  }
+  response_congestion_.on_ack(responses_.una(), responses_.next());
+  if (fresh != 0) note_progress(now_ns);
+  if (responses_.una() != una) take_executed(queue, now_ns);
+  if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
+}
+
+// Acknowledges requests by their answers: READs and atomics execute at the peer's expected PSN, so
+// once all answers to one are here, it and all before it have been received (rule 20; InfiniBand
+// 9.7.5.1.1).
+void HostnicRequester::take_executed(SendQueue& queue, TimeNs now_ns) {
+  if (!requests_.traits().answers_acknowledge || broken(Fault::answers_do_not_acknowledge)) return;
+  if (serial_distance(answered_, queue.head()) > 0) answered_ = queue.head();
+  const Psn una = requests_.una();
+  Psn executed = una;
+  for (; answered_ != queue.next_to_issue(); ++answered_) {
+    const Wqe& w = queue.wqe(answered_);
+    if (w.response_count == 0) continue;
+    if (distance(w.first_response_psn + w.response_count, responses_.una()) < 0) break;
+    executed = w.first_psn + 1;
+  }
+  requests_.on_ack(executed);
+  // The ACK that would have said how far the peer's window reaches now may never come.
+  highest_acceptable_ += static_cast<uint32_t>(distance(una, requests_.una()));
+  note_acknowledged(queue, una, now_ns);
+}
+
+// Notes that the oldest unacknowledged packet has arrived, and the peer answers that it can't be
+// taken now: its memory's mappings are just changing. That is no silence, but repetitions go on at
+// longer and longer intervals.
+void HostnicRequester::note_put_off() {
+  if (requests_.in_flight() == 0) return;
+  silence_ns_ = 0;
+  retries_ = 0;
+}
+
+void HostnicRequester::note_progress(TimeNs now_ns) {
+  progress_ns_ = evaluated_ns_ = now_ns;
+  silence_ns_ = 0;
+  retries_ = 0;
+  backoff_ = 0;
+  probed_ = false;
+}
+
+void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
+  if (snapshot.nak_count == seen_nak_count_) return;
+  seen_nak_count_ = snapshot.nak_count;
+  const uint32_t kind = snapshot.nak >> 8, code = snapshot.nak & 0xff;
+  if (kind != kNakKindRnr) {
+    const Cause cause = cause_of_nak(code);
+    fail(queue, index_refused(queue, Psn(snapshot.nak_psn), Psn(snapshot.nak_sn)), cause.status,
+         cause.vendor);
+    return;
+  }
+  // An RNR NAK (rule 15). NAKs that arrive while waiting, or about something already acknowledged,
+  // are old.
+  if (rnr_ == Rnr::kWaiting || Psn(snapshot.nak_psn) != requests_.una()) return;
+  if (has_credit_ && serial_distance(snapshot.nak_sn, credit_) > 0) {
+    requests_.mark_lost(requests_.una());  // a receive has been posted since
+    return;
+  }
+  note_progress(now_ns);  // the peer answers: this is not silence
+  if (queue.attr.rnr_retry != kInfiniteRnrRetry && rnr_retries_used_ >= queue.attr.rnr_retry) {
+    fail(queue, queue.find_by_psn(requests_.una()), WcStatus::kRnrRetryExcErr,
+         VendorError::kReceiverNotReady);
+    return;
+  }
+  ++queue.host.totals.rnr_waits;
+  rnr_ = Rnr::kWaiting;
+  rnr_sn_ = snapshot.nak_sn;
+  rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
+}
+
+// Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
+// acknowledged and still pulls its ranges, or the oldest unacknowledged PSN. That may be a request
+// of which only a part is issued yet; and when all PSNs are acknowledged it can only be the oldest
+// READ. The end of the queue says that there is none: a READ whose answers are all here was asked
+// for once more than was needed, and the peer has revoked its key since.
+uint32_t HostnicRequester::index_refused(const SendQueue& queue, Psn una, Psn refused) const {
+  if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
+    const uint32_t read = queue.find_by_psn(refused);
+    const bool waits = read != queue.next_to_issue() && queue.wqe(read).op == SendOp::kRead &&
+                       queue.wqe(read).first_psn == refused && !finished(queue.wqe(read));
+    return waits ? read : queue.tail();
+  }
+  if (distance(una, requests_.next()) <= 0 && queue.head() != queue.next_to_issue())
+    return queue.head();
+  const uint32_t index = queue.find_by_psn(una);
+  if (broken(Fault::nak_hits_the_oldest) && index == queue.next_to_issue()) return queue.head();
+  return index;
+}
+
+void HostnicRequester::end_rnr_wait(SendQueue& queue, bool counted) {
+  if (counted) {
+    if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
+    rnr_ = broken(Fault::rnr_resends_all) ? Rnr::kNone : Rnr::kProbing;
+  } else {
+    rnr_ = Rnr::kNone;
+    rnr_retries_used_ = 0;
+  }
+  if (requests_.in_flight() == 0) return;
+  if (broken(Fault::rnr_resends_all)) requests_.mark_all_lost();
+  // Only the request that was refused goes first; what followed it was dropped and will be found
+  // lost.
+  const Wqe& w = queue.wqe(queue.find_by_psn(requests_.una()));
+  for (uint32_t i = 0; i < w.psn_count; ++i) {
+    const Psn psn = w.first_psn + i;
+    if (distance(requests_.una(), psn) >= 0 && distance(psn, requests_.next()) > 0)
+      requests_.mark_lost(psn);
+  }
+}
+
+// Answers are not what was asked for, or can't be placed: the READ or atomic of theirs fails.
+void HostnicRequester::take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot) {
+  for (uint32_t i = queue.head(); i != queue.tail() && queue.wqe(i).started; ++i) {
+    const Wqe& w = queue.wqe(i);
+    if (!is_read_or_atomic(w.op) || w.recv_sn != snapshot.response_error_read) continue;
+    const Cause cause = cause_of_local_error(snapshot.response_error);
+    fail(queue, i, cause.status, cause.vendor);
+    break;
+  }
+}
+
+void HostnicRequester::fail(SendQueue& queue, uint32_t index, WcStatus status,
+                            VendorError vendor) const {
+  if (!queue.fail(index, status, vendor)) return;
+  log_debug(
+      "QP 0x%x: requests %u..%u (%u lost, transmitted to %u, front attempt %u), responses %u..%u "
+      "of %u (%u lost), epoch %u, rnr %u, credit %u of %u, timeouts %u, %llu ms without progress",
+      queue.qpn, requests_.una().value(), requests_.next().value(), requests_.lost_count(),
+      queue.status().transmitted_psn.load(std::memory_order_relaxed),
+      requests_.attempt(requests_.una()), responses_.una().value(), responses_.next().value(),
+      next_response_psn_.value(), responses_.lost_count(), epoch_, static_cast<unsigned>(rnr_),
+      next_recv_sn_, credit_, backoff_, static_cast<unsigned long long>(silence_ns_ / 1'000'000));
+}
+
+}  // namespace hostnic::driver
