@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from e2e import (bandwidth, growth, latency, loss, micro, ports, programs, queue_pairs, report,
-                 rivals)
+                 rivals, udp)
 from e2e.lab import Lab
 from e2e.programs import BenchError, Unavailable
 
@@ -32,6 +32,7 @@ SECTIONS = {
                 latency.run),
     "qps": ("1 to 10,000 queue pairs; lcores", queue_pairs.run),
     "peers": ("bandwidth beside UCX, libfabric and iperf3", rivals.run),
+    "udp": ("the udp port over veth beside bare UDP sockets (root)", udp.run),
     "ports": ("packets per second over veth beside testpmd (root)", ports.run),
     "growth": ("memory per object, start-up, registration, CPU use when idle", growth.run),
     "loss": ("goodput against loss", loss.run),

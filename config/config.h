@@ -38,6 +38,7 @@ inline constexpr size_t kMaxNameBytes = 15;         // name of a NIC, as long as
                                                     // interfaces'
 inline constexpr size_t kMaxSocketPathBytes = 107;  // sockaddr_un
 inline constexpr std::string_view kWirePort = "wire";
+inline constexpr std::string_view kUdpPort = "udp";
 
 struct Limits {
   uint32_t max_qps = 16384;     // queue pairs per NIC; 16 to 65520
@@ -64,10 +65,12 @@ struct HostnicdConfig {
 };
 
 struct NicConfig {
-  std::string name;                    // default hnicK, K its place among the NICs
-  std::string port{kWirePort};         // kWirePort, or a DPDK devargs string
-  Ipv4Address ip{};                    // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
-  uint32_t prefix_length = 24;         // bits of the prefix
+  std::string name;              // default hnicK, K its place among the NICs
+  std::string port{kWirePort};   // kWirePort, kUdpPort, or a DPDK devargs string
+  bool port_by_address = false;  // if ip is an address of the machine, the port is kUdpPort
+  Ipv4Address ip{};              // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
+  uint32_t prefix_length = 24;   // bits of the prefix
+  bool prefix_given = true;      // if false, the prefix is the interface's; kUdpPort alone has one
   std::optional<Ipv4Address> gateway;  // next hop for peers outside the prefix
   wire::MacAddress mac{};              // default 02:00 and the address
   bool mac_given = false;              // if false, an Ethernet port keeps its own

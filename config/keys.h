@@ -34,7 +34,7 @@ struct Key {
 // A NIC before its defaults are filled in, some of which depend on other keys.
 struct NicDraft {
   NicConfig nic;
-  bool has_ip = false, has_mtu = false;
+  bool has_port = false, has_ip = false, has_mtu = false;
 };
 
 std::span<const Key<HostnicdConfig>> hostnicd_keys();

@@ -52,9 +52,10 @@ ValueResult set_port(NicDraft& draft, const Value& value) {
       std::all_of(port.begin(), port.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (port.empty() || port.front() == ',' || !plain) {
     return bad_value("port", fmt::format("\"{}\"", port),
-                     "use \"wire\" or DPDK devargs such as \"net_af_packet0,iface=eth0\"");
+                     "use \"wire\", \"udp\" or DPDK devargs such as \"net_af_packet0,iface=eth0\"");
   }
   draft.nic.port = port;
+  draft.has_port = true;
   return std::nullopt;
 }
 
@@ -62,9 +63,10 @@ ValueResult set_ip(NicDraft& draft, const Value& value) {
   const std::string& text = std::get<std::string>(value);
   const size_t slash = text.find('/');
   const auto address = impair::parse_ipv4(std::string_view(text).substr(0, slash));
-  const auto prefix = slash == std::string::npos
-                          ? std::nullopt
-                          : impair::parse_integer(std::string_view(text).substr(slash + 1));
+  draft.nic.prefix_given = slash != std::string::npos;
+  const auto prefix = draft.nic.prefix_given
+                          ? impair::parse_integer(std::string_view(text).substr(slash + 1))
+                          : std::optional<uint64_t>(32);
   const bool good = address && prefix && *prefix >= 1 && *prefix <= 32 && is_unicast(*address) &&
                     is_host_in(*address, static_cast<uint32_t>(*prefix));
   if (!good) return bad_value("ip", fmt::format("\"{}\"", text), kIpRemedy);
@@ -217,14 +219,37 @@ wire::MacAddress derived_mac(Ipv4Address ip) {
 
 std::span<const Key<NicDraft>> nic_keys() { return kNicKeys; }
 
+// What is wrong with a NIC on the udp port, for which the kernel does what other ports are told.
+std::optional<std::string> check_udp_nic(const NicConfig& nic) {
+  if (nic.port.starts_with(std::string(kUdpPort) + ",")) {
+    return fmt::format("port {} of {} has arguments (port udp takes none: ip says which interface)",
+                       shown(nic.port), nic.name);
+  }
+  if (nic.port != kUdpPort) return std::nullopt;
+  if (nic.gateway) {
+    return fmt::format("{} on port udp has a gateway (leave it out: routes are the kernel's)",
+                       nic.name);
+  }
+  if (nic.mac_given) {
+    return fmt::format("{} on port udp has a mac (leave it out: it is the interface's)", nic.name);
+  }
+  return std::nullopt;
+}
+
 Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   NicConfig& nic = draft.nic;
+  nic.port_by_address = draft.has_ip && !draft.has_port;
   if (nic.name.empty()) nic.name = fmt::format("hnic{}", index);
   if (!draft.has_ip && !nic.on_wire()) {
     return Unexpected(fmt::format("{} on port {} has no ip ({})", nic.name, shown(nic.port),
                                   "add one, such as ip = \"10.0.0.1/24\""));
   }
-  if (is_loopback(nic.ip) && !nic.on_wire()) {
+  if (auto error = check_udp_nic(nic)) return Unexpected(*error);
+  if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
+    const std::string ip = fmt::format("\"{}\"", impair::format_ipv4(nic.ip));
+    return Unexpected(bad_value("ip", ip, kIpRemedy).message);
+  }
+  if (is_loopback(nic.ip) && !nic.on_wire() && nic.port != kUdpPort) {
     return Unexpected(fmt::format("{} on port {} has the loopback address {} ({})", nic.name,
                                   shown(nic.port), impair::format_ipv4(nic.ip),
                                   "use one of the port's network, such as 10.0.0.1/24"));
@@ -239,7 +264,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
                                   impair::format_ipv4(nic.ip), nic.prefix_length));
   }
   if (!nic.mac_given) nic.mac = derived_mac(nic.ip);
-  if (nic.on_wire() && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
+  if (nic.on_wire() && !nic.port_by_address && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
   return std::move(nic);
 }
 
@@ -273,7 +298,7 @@ std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {
         return fmt::format("{} and {} both have mac {} (give each its own, or leave it out)",
                            a.name, b.name, to_string(a.mac));
       }
-      if (!a.on_wire() && a.port == b.port) {
+      if (!a.on_wire() && a.port != kUdpPort && a.port == b.port) {
         return fmt::format("{} and {} both use port {} (a port serves one NIC)", a.name, b.name,
                            shown(a.port));
       }

@@ -111,7 +111,7 @@ def hostnic_rate(cable, ib_mtu):
 
 def measure(bench, sheet, port):
     driver, mtu, ib_mtu, more = port
-    cable = Cable(bench.build, mtu, driver)
+    cable = Cable(bench.build, mtu, driver, driver)
     try:
         cable.set_up()
         sheet.take_turns(f"{driver.removeprefix('net_')} {mtu}", [

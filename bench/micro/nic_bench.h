@@ -25,7 +25,10 @@ class NullPort : public Port {
   uint64_t transmitted() const { return transmitted_; }
 
   PortCapabilities capabilities() const override {
-    return {.needs_icrc = false, .needs_arp = false, .allows_external_payload = true};
+    return {.needs_icrc = false,
+            .needs_arp = false,
+            .allows_external_payload = true,
+            .delivers_whole_bth = true};
   }
   uint16_t receive(uint16_t, rte_mbuf**, uint16_t) override { return 0; }
   uint16_t transmit(uint16_t, rte_mbuf** packets, uint16_t count) override;

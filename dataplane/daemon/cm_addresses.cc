@@ -56,9 +56,9 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
 
 // Whether an address can be reached; on the in-process wire it is known who is there.
 bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
-  if (nic.instance->ethernet != nullptr || wire::is_multicast(destination)) return true;
+  if (nic.instance->network != nullptr || wire::is_multicast(destination)) return true;
   return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
-    return other.instance->ethernet == nullptr && other.ip() == destination;
+    return other.instance->network == nullptr && other.ip() == destination;
   });
 }
 

@@ -15,6 +15,7 @@
 
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/scheduling_group.h"
+#include "dataplane/daemon/udp_port.h"
 #include "protocol/impair/stage.h"
 
 namespace hostnic {
@@ -43,13 +44,28 @@ void copy_text(char (&to)[N], std::string_view from) {
   to[bytes] = 0;
 }
 
+// Opens the port of a NIC that is not on the virtual wire.
+Expected<std::unique_ptr<NetworkPort>, std::string> open_network_port(const NicPlan& plan) {
+  const NicSettings& settings = plan.settings;
+  if (plan.port == kUdpPort) {
+    auto port = UdpPort::open(settings.name, settings.ip, settings.mac);
+    if (!port) return Unexpected(port.error());
+    return std::unique_ptr<NetworkPort>(std::move(*port));
+  }
+  std::optional<wire::MacAddress> mac;
+  if (plan.mac_given) mac = settings.mac;
+  auto port = EthernetPort::open(settings.name, plan.port, settings.ip, mac);
+  if (!port) return Unexpected(port.error());
+  return std::unique_ptr<NetworkPort>(std::move(*port));
+}
+
 }  // namespace
 
 Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.max_mrs) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));
-  for (auto step : {&Daemon::make_lcores, &Daemon::open_ethernet_ports, &Daemon::make_pools,
+  for (auto step : {&Daemon::make_lcores, &Daemon::open_network_ports, &Daemon::make_pools,
                     &Daemon::make_wire, &Daemon::make_nics})
     if (auto done = (daemon.get()->*step)(); !done) return Unexpected(done.error());
   return daemon;
@@ -89,22 +105,20 @@ Expected<void, std::string> Daemon::make_pools() {
   return {};
 }
 
-Expected<void, std::string> Daemon::open_ethernet_ports() {
+Expected<void, std::string> Daemon::open_network_ports() {
   for (NicInstance& instance : nics_) {
     NicSettings& settings = instance.plan.settings;
     if (instance.plan.port.empty()) continue;
-    std::optional<wire::MacAddress> mac;
-    if (instance.plan.mac_given) mac = settings.mac;
-    auto port = EthernetPort::open(settings.name, instance.plan.port, settings.ip, mac);
+    auto port = open_network_port(instance.plan);
     if (!port) return Unexpected(port.error());
-    instance.ethernet = std::move(*port);
-    instance.port = instance.ethernet.get();
-    for (const UniqueFd& socket : instance.ethernet->sockets())
+    instance.network = std::move(*port);
+    instance.port = instance.network.get();
+    for (const UniqueFd& socket : instance.network->sockets())
       if (const int error = instance.lcore->watch_arrivals(socket.get()))
         return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
-    settings.mac = instance.ethernet->mac();
+    settings.mac = instance.network->mac();
     auto mtu = choose_ib_mtu(settings.name, instance.plan.port, settings.mtu_bytes,
-                             instance.ethernet->ethernet_mtu_bytes());
+                             instance.network->ip_mtu_bytes());
     if (!mtu) return Unexpected(mtu.error());
     settings.mtu_bytes = *mtu;
   }
@@ -114,7 +128,7 @@ Expected<void, std::string> Daemon::open_ethernet_ports() {
 Expected<void, std::string> Daemon::make_wire() {
   std::vector<WireMember> members;
   for (NicInstance& instance : nics_)
-    if (instance.ethernet == nullptr)
+    if (instance.network == nullptr)
       members.push_back({instance.plan.settings.name, instance.plan.settings.ip, instance.lcore});
   if (members.empty()) return {};
   auto wire = VirtualWire::create(std::move(members), pools_[0].data);
@@ -122,7 +136,7 @@ Expected<void, std::string> Daemon::make_wire() {
   wire_ = std::move(*wire);
   uint32_t member = 0;
   for (NicInstance& instance : nics_)
-    if (instance.ethernet == nullptr) instance.port = &wire_->port(member++);
+    if (instance.network == nullptr) instance.port = &wire_->port(member++);
   return {};
 }
 
@@ -130,7 +144,7 @@ Expected<void, std::string> Daemon::make_nics() {
   for (NicInstance& instance : nics_) {
     instance.nic = std::make_unique<Nic>(instance.plan.settings, mrs_,
                                          pools_[instance.lcore_number], *instance.port);
-    const bool rings = instance.ethernet == nullptr || instance.ethernet->announces_packets();
+    const bool rings = instance.network == nullptr || instance.network->announces_packets();
     instance.pollable = std::make_unique<NicPollable>(*instance.nic, rings);
     instance.lcore->add(instance.pollable.get());
     const NicSettings& settings = instance.plan.settings;
@@ -173,7 +187,7 @@ Daemon::~Daemon() {
   // goes when nothing refers to it any more.
   for (NicInstance& instance : nics_) {
     instance.nic.reset();
-    instance.ethernet.reset();
+    instance.network.reset();
   }
   wire_.reset();
   retired_.clear();
@@ -196,8 +210,8 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.mtu_bytes = settings.mtu_bytes;
   memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
   info.link_up = port_up(instance);
-  info.on_wire = instance.ethernet == nullptr;
-  info.speed_mbps = instance.ethernet == nullptr ? kWireSpeedMbps : instance.ethernet->speed_mbps();
+  info.on_wire = instance.network == nullptr;
+  info.speed_mbps = instance.network == nullptr ? kWireSpeedMbps : instance.network->speed_mbps();
   info.window = settings.window;
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
@@ -213,8 +227,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
 }
 
 bool Daemon::port_up(const NicInstance& instance) const {
-  return instance.lcore->handling() &&
-         (instance.ethernet == nullptr || instance.ethernet->link_up());
+  return instance.lcore->handling() && (instance.network == nullptr || instance.network->link_up());
 }
 
 void Daemon::set_handling(bool on) {

@@ -47,7 +47,7 @@ struct NicInstance {
   NicPlan plan;
   LcoreLoop* lcore = nullptr;
   uint32_t lcore_number = 0;
-  std::unique_ptr<EthernetPort> ethernet;  // null on the wire
+  std::unique_ptr<NetworkPort> network;  // null on the wire
   Port* port = nullptr;
   std::unique_ptr<Nic> nic;
   std::unique_ptr<NicPollable> pollable;
@@ -143,7 +143,7 @@ class Daemon {
  private:
   explicit Daemon(const DaemonPlan& plan);
   Expected<void, std::string> make_lcores();
-  Expected<void, std::string> open_ethernet_ports();
+  Expected<void, std::string> open_network_ports();
   Expected<void, std::string> make_pools();
   Expected<void, std::string> make_wire();
   Expected<void, std::string> make_nics();

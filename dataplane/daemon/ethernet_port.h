@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/nic/port.h"
+#include "dataplane/daemon/network_port.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
 #include "protocol/types.h"
@@ -39,7 +39,7 @@ Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
                                               const std::string& devargs, uint32_t wanted_bytes,
                                               uint32_t ethernet_mtu_bytes);
 
-class EthernetPort : public Port {
+class EthernetPort : public NetworkPort {
  public:
   // Probes, configures and starts the port; EAL must be up. `name` names the NIC in errors and the
   // packet pool. `ip` is the NIC's. `mac` is an address other than the port's own (the port then
@@ -49,14 +49,13 @@ class EthernetPort : public Port {
       const std::optional<wire::MacAddress>& mac);
   ~EthernetPort() override;
 
-  wire::MacAddress mac() const { return mac_; }
-  uint32_t ethernet_mtu_bytes() const { return mtu_bytes_; }
-  bool link_up() const;
-  uint32_t speed_mbps() const;  // 0: unknown
-  // Descriptors that become readable when packets arrive; none: unknown.
-  const std::vector<UniqueFd>& sockets() const { return sockets_; }
-  // Whether the sockets surely become readable. net_af_xdp's may not where interrupts are deferred.
-  bool announces_packets() const;
+  wire::MacAddress mac() const override { return mac_; }
+  uint32_t ip_mtu_bytes() const override { return mtu_bytes_; }
+  bool link_up() const override;
+  uint32_t speed_mbps() const override;
+  std::span<const UniqueFd> sockets() const override { return sockets_; }
+  // net_af_xdp's sockets may not become readable where interrupts are deferred.
+  bool announces_packets() const override;
 
   PortCapabilities capabilities() const override { return {}; }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;

@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "dataplane/daemon/ethernet_port.h"
+#include "dataplane/daemon/udp_port.h"
 #include "dataplane/daemon/wire_port.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/control_socket.h"
@@ -160,6 +161,9 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;
   settings.segmentation = nic.segmentation == config::Segmentation::kAuto;
   plan.port = nic.on_wire() ? std::string() : nic.port;
+  // A NIC with an address of this machine, of which nothing else is said, is on its network.
+  if (nic.port_by_address && is_local_address(nic.ip)) plan.port = kUdpPort;
+  plan.prefix_given = nic.prefix_given;
   plan.mac_given = nic.mac_given;
   plan.has_lid = nic.lid == config::Lid::kFromAddress;
   plan.rx = nic.impair_rx;
@@ -202,20 +206,38 @@ Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan&
   return {};
 }
 
+// Checks the port of a NIC that is not on the virtual wire. Returns the MTU of its network; 0: it
+// is known only after EAL has started.
+Expected<uint32_t, std::string> check_network_port(NicPlan& nic) {
+  if (nic.port == kUdpPort) {
+    auto address = check_udp_port(nic.settings.ip);
+    if (!address) return Error(address.error());
+    if (!nic.prefix_given) nic.settings.prefix_length = address->prefix_length;
+    return address->mtu_bytes;
+  }
+  auto facts = check_ethernet_port(nic.port);
+  if (!facts) return Error(facts.error());
+  return facts->ethernet_mtu_bytes;
+}
+
 Expected<void, std::string> check_ports(const RawOptions& raw, DaemonPlan& plan) {
   size_t on_wire = 0;
   for (NicPlan& nic : plan.nics) {
     if (raw.mtu_bytes != 0) nic.settings.mtu_bytes = raw.mtu_bytes;
     if (nic.port.empty()) {
+      if (!nic.prefix_given)
+        return Error(fmt::format(
+            "{}: ip {} has no prefix length, and is no address of this machine, for which port "
+            "udp would need none (add one, such as {}/24)",
+            nic.settings.name, wire::to_string(nic.settings.ip), wire::to_string(nic.settings.ip)));
       ++on_wire;
       if (nic.settings.mtu_bytes == 0) nic.settings.mtu_bytes = 4096;
       continue;
     }
-    auto facts = check_ethernet_port(nic.port);
-    if (!facts) return Error(fmt::format("{}: {}", nic.settings.name, facts.error()));
-    if (facts->ethernet_mtu_bytes == 0) continue;
-    auto mtu = choose_ib_mtu(nic.settings.name, nic.port, nic.settings.mtu_bytes,
-                             facts->ethernet_mtu_bytes);
+    auto ip_mtu_bytes = check_network_port(nic);
+    if (!ip_mtu_bytes) return Error(fmt::format("{}: {}", nic.settings.name, ip_mtu_bytes.error()));
+    if (*ip_mtu_bytes == 0) continue;
+    auto mtu = choose_ib_mtu(nic.settings.name, nic.port, nic.settings.mtu_bytes, *ip_mtu_bytes);
     if (!mtu) return Error(mtu.error());
     nic.settings.mtu_bytes = *mtu;
   }

@@ -16,10 +16,11 @@
 namespace hostnic {
 
 struct NicPlan {
-  NicSettings settings;    // mtu_bytes 0: the largest that the port carries
-  std::string port;        // devargs; empty: the virtual wire
-  bool mac_given = false;  // else an Ethernet port keeps its own
-  bool has_lid = false;    // made of the address
+  NicSettings settings;      // mtu_bytes 0: the largest that the port carries
+  std::string port;          // "udp" or devargs; empty: the virtual wire
+  bool prefix_given = true;  // else the prefix is the interface's
+  bool mac_given = false;    // else an Ethernet port keeps its own
+  bool has_lid = false;      // made of the address
   impair::Spec rx, tx;
 };
 

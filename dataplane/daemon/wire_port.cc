@@ -24,6 +24,7 @@ class WirePort : public Port {
     return {.needs_icrc = false,
             .needs_arp = false,
             .allows_external_payload = true,
+            .delivers_whole_bth = true,
             .carries_bundles = true};
   }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override {

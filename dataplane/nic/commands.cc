@@ -56,14 +56,23 @@ int attach_group(NicShard& nic, const ClientState& client, const GroupCommand& c
   QpContext* qp = nic.own_qp(client, command.qpn);
   const Ipv4Address group{command.group_ip};
   if (qp == nullptr || qp->type != QpType::kUd || !wire::is_multicast(group)) return EINVAL;
-  return nic.unreliable.groups().add(group, *qp);
+  MulticastGroups& groups = nic.unreliable.groups();
+  const bool is_first = groups.members(group).empty();
+  if (is_first) {
+    if (const int error = nic.port.join(raw(group))) return error;
+  }
+  const int error = groups.add(group, *qp);
+  if (is_first && error != 0) nic.port.leave(raw(group));
+  return error;
 }
 
 int detach_group(NicShard& nic, const ClientState& client, const GroupCommand& command) {
   QpContext* qp = nic.own_qp(client, command.qpn);
-  return qp != nullptr && nic.unreliable.groups().remove(Ipv4Address{command.group_ip}, *qp)
-             ? 0
-             : EINVAL;
+  const Ipv4Address group{command.group_ip};
+  MulticastGroups& groups = nic.unreliable.groups();
+  if (qp == nullptr || !groups.remove(group, *qp)) return EINVAL;
+  if (groups.members(group).empty()) nic.port.leave(raw(group));
+  return 0;
 }
 
 }  // namespace

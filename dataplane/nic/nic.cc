@@ -151,8 +151,9 @@ std::string Nic::describe() const {
   return fmt::format(
       "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
       settings.name, ip_text(raw(settings.ip)), settings.prefix_length, settings.mtu_bytes,
-      settings.window, wire::to_string(settings.policy), nic.egress.adds_icrc() ? "on" : "off",
-      bundles, nic.clients.size(), qps, nic.port.describe());
+      settings.window, wire::to_string(settings.policy),
+      nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
+      nic.clients.size(), qps, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps() const {

@@ -16,13 +16,18 @@ struct PortCapabilities {
   // Whether packets leave and arrive with pad and ICRC. A port that needs none can still take
   // packets that have one (packet/packet.h: icrc_flag()).
   bool needs_icrc = true;
+  // Whether the port itself adds ICRCs, and checks those that arrive.
+  bool adds_icrc = false;
   // Whether the MAC address of a destination, or of the gateway towards it, has to be in the
   // packet.
   bool needs_arp = true;
   // Whether a packet's payload may stay in the memory of the client that sends it
-  // (packet/external_payload.h). That is so only where the receiver is in this process: all that
-  // arrives has then been built by a NIC of it.
+  // (packet/external_payload.h): where the port has read it when transmit() returns, or the
+  // receiver is in this process.
   bool allows_external_payload = false;
+  // Whether each buffer that arrives begins with a whole BTH: then it may be looked at before it is
+  // parsed.
+  bool delivers_whole_bth = false;
   // Whether several packets may be handed over as one buffer, and arrive so (packet/bundle.h).
   bool carries_bundles = false;
   // The number of receive queues that the port spreads arrivals over. NICs use one so far.
@@ -48,6 +53,11 @@ class Port {
   // The number of peers, numbered from 0, this NIC included where it is one of them. Where MAC
   // addresses decide there is one.
   virtual int peers() const = 0;
+  // Has packets to a multicast group (host order) arrive, or not any more. Called by the lcore of
+  // the NIC, once for each group that it has members of. join() returns 0 or an errno value. Ports
+  // that take all groups need neither.
+  virtual int join([[maybe_unused]] uint32_t group) { return 0; }
+  virtual void leave([[maybe_unused]] uint32_t group) {}
   // Whether the receive side is more than half full: ACKs then carry a congestion mark. The call is
   // cheap.
   virtual bool backlog() const = 0;

@@ -7,7 +7,6 @@
 
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/nic_core.h"
-#include "dataplane/nic/qp/flow_tag.h"
 
 namespace hostnic {
 namespace {
@@ -144,7 +143,7 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
     status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
     status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
   }
-  qp.incoming_response_tag = make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
+  qp.incoming_response_tag = wire::make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
   if (qp.neighbour < 0 && qp.flows_made_for != 0)
     egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
   if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
@@ -171,7 +170,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.takes_receives = qp.comm_established = false;
   qp.fatal = false;
   qp.send_failed = false;
-  qp.incoming_request_tag = make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
+  qp.incoming_request_tag = wire::make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
   qp.incoming_response_tag = 0;
   qp.neighbour = -1;
   qp.flows_made_for = 0;
@@ -190,7 +189,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
 void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
   quiesce_qp(qp);
   shared.windows.unbind_all_of(qp.scope());
-  unreliable.groups().forget(qp);
+  unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
   std::erase(client.qpns, qp.qpn);
   qps.remove(qp);
 }

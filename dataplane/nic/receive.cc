@@ -4,7 +4,6 @@
 #include <rte_branch_prediction.h>
 
 #include "dataplane/nic/nic_core.h"
-#include "dataplane/nic/qp/flow_tag.h"
 #include "protocol/prefetch.h"
 
 namespace hostnic {
@@ -12,7 +11,7 @@ namespace {
 
 constexpr uint16_t kQueue = 0;  // a queue of the port: the only shard receives all
 
-// The BTH of a packet of the in-process wire, whose buffer has all its headers in one piece.
+// The BTH of a packet from a port that delivers whole ones.
 wire::BthView bth_of(rte_mbuf* packet) {
   const auto* bth = rte_pktmbuf_mtod(packet, const std::byte*) + wire::kFlowBytes;
   return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes));
@@ -20,19 +19,19 @@ wire::BthView bth_of(rte_mbuf* packet) {
 bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
 
 // Whether a packet belongs to the connection that its queue pair has now.
-[[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, Ipv4Address src_ip,
-                                                uint16_t src_port, bool answer) {
-  return raw(src_ip) == qp.dest_ip &&
-         (flow_tag(src_port) == (answer ? qp.incoming_response_tag : qp.incoming_request_tag) ||
-          broken(Fault::dead_connection_heard));
+[[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, const wire::Packet& p,
+                                                bool answer) {
+  const uint16_t tag = answer ? qp.incoming_response_tag : qp.incoming_request_tag;
+  return raw(p.src_ip) == qp.dest_ip &&
+         (wire::has_flow_tag(p, tag) || broken(Fault::dead_connection_heard));
 }
 
 // Whether a packet belongs to the connection of an RC queue pair in a state in which nothing else
 // matters.
-[[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, Ipv4Address src_ip,
-                                                uint16_t src_port, bool answer) {
+[[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, const wire::Packet& p,
+                                                bool answer) {
   return qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
-         from_peer_of(qp, src_ip, src_port, answer);
+         from_peer_of(qp, p, answer);
 }
 
 [[gnu::always_inline]] inline void prefetch_for(const QpDirectory& qps, wire::BthView bth) {
@@ -54,14 +53,13 @@ uint32_t NicShard::receive_turn() {
   uint32_t done = 0;  // buffers; the budget is about packets, of which each buffer may have many
   const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
   std::array<rte_mbuf*, kBurst> burst;
-  // Within the process each buffer that arrives has all its headers in one piece.
-  const bool from_this_process = port.capabilities().allows_external_payload;
+  const bool looks_ahead = port.capabilities().delivers_whole_bth;
   while (done < kRxBudget &&
          shared.counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
     const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
     for (uint16_t i = 0; i < count; ++i) {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
-      if (from_this_process && i + kQpsAhead < count) {
+      if (looks_ahead && i + kQpsAhead < count) {
         const wire::BthView ahead = bth_of(burst[i + kQpsAhead]);
         if (ahead.dest_qpn() != received.packet().dest_qpn) prefetch_for(qps, ahead);
         const wire::BthView next = bth_of(burst[i + 1]);
@@ -110,7 +108,7 @@ uint32_t NicShard::receive_turn() {
       shared.counters.add(Counter::rx_unknown_qp);
   } else if (wire::service_of(p.opcode) != service_of(qp->type)) {
     shared.counters.add(Counter::rx_wrong_service);
-  } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p.src_ip, p.src_port, answer)) {
+  } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
   } else if (transport_of(qp->type) != TransportKind::kHostnic) {
     with_transport(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
@@ -165,7 +163,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   }
   QpContext* qp = first.dst_ip == own_ip ? qps.find(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
-  if (qp == nullptr || !accepts_from(*qp, first.src_ip, first.src_port, answer)) return false;
+  if (qp == nullptr || !accepts_from(*qp, first, answer)) return false;
   ClientList::state_of(*qp->client).data_arrived = true;
   const ExternalPayload& payload = *external_payload(bundle);
   wire::Packet whole = whole_of(first, payload);
@@ -183,7 +181,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
 [[gnu::always_inline]] inline bool NicShard::receive_bundled_request(
     wire::Packet& p, std::span<const std::byte> payload) {
   QpContext* const qp = qps.find(raw(p.dest_qpn));
-  if (qp == nullptr || !accepts_from(*qp, p.src_ip, p.src_port, /*answer=*/false)) return false;
+  if (qp == nullptr || !accepts_from(*qp, p, /*answer=*/false)) return false;
   ClientList::state_of(*qp->client).data_arrived = true;
   return hostnic.responder.take_in_order(*qp, p, payload, 1);
 }
@@ -238,7 +236,8 @@ bool NicShard::receive_acks(rte_mbuf* bundle) {
     ahead(i);
     const BundledAck& other = bundled.all[i];
     QpContext* const qp = qps.find(raw(other.dest_qpn));
-    if (likely(qp != nullptr && accepts_from(*qp, ack.src_ip, other.src_port, /*answer=*/true))) {
+    ack.src_port = other.src_port;
+    if (likely(qp != nullptr && accepts_from(*qp, ack, /*answer=*/true))) {
       hostnic.requester.receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {
       other.apply_to(ack);

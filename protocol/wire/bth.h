@@ -3,9 +3,10 @@
 //   0 opcode | 1 SE 0x80, M 0x40, PadCnt 0x30, TVer 0x0f | 2 P_Key
 //   4 FECN 0x80, BECN 0x40, reserved | 5 DestQP 24 | 8 A 0x80 and seven reserved bits | 9 PSN 24
 // The native transport uses the reserved bits beside A, which the ICRC covers:
-//   cont 0x40 | more 0x20 | attempt 0x18 | policy 0x06 | 0x01 reserved: sent 0, ignored
+//   cont 0x40 | more 0x20 | attempt 0x18 | policy 0x06 | tag 0x01
 // All of them zero means "a whole message, first attempt", so standard peers interoperate.
-// Byte 4 is outside the ICRC, therefore nothing of ours lives there.
+// Byte 4 is outside the ICRC. Its reserved bits and the last one beside A are the flow tag's, where
+// the source port can't be (flow_tag.h); all others send 0 there, and ignore them.
 #pragma once
 
 #include <string>
@@ -39,11 +40,13 @@ inline constexpr uint8_t kPadShift = 4;
 inline constexpr uint8_t kVersionMask = 0x0f;
 inline constexpr uint8_t kFecn = 0x80;
 inline constexpr uint8_t kBecn = 0x40;
+inline constexpr uint8_t kTagMask = 0x3f;
 inline constexpr uint8_t kAckRequest = 0x80;
 inline constexpr uint8_t kCont = 0x40;
 inline constexpr uint8_t kMore = 0x20;
 inline constexpr uint8_t kAttemptShift = 3;
 inline constexpr uint8_t kPolicyShift = 1;
+inline constexpr uint8_t kTagLowest = 0x01;
 }  // namespace bth_bit
 
 struct Bth {

@@ -35,6 +35,7 @@
 #include "protocol/types.h"
 #include "protocol/wire/bth.h"
 #include "protocol/wire/ethernet.h"
+#include "protocol/wire/flow_tag.h"
 #include "protocol/wire/ipv4.h"
 #include "protocol/wire/native.h"
 #include "protocol/wire/opcode.h"
@@ -81,8 +82,9 @@ struct Packet {
 
   // parse() sets the addresses and ports; build() takes them from its flow.
   Ipv4Address src_ip{}, dst_ip{};
-  uint16_t src_port = 0;
-  uint8_t traffic_class = 0;  // DSCP and ECN, see kEcnMask
+  uint16_t src_port = 0;  // below kFlowTagBase: what stands for it, the tag that BTH carries
+  uint16_t tag_mask = kFlowTagMask;  // the bits of src_port that the flow tag is in
+  uint8_t traffic_class = 0;         // DSCP and ECN, see kEcnMask
 
   uint16_t header_bytes = 0;   // everything before the payload; set by parse()
   uint16_t payload_bytes = 0;  // without pad and ICRC
@@ -95,6 +97,17 @@ inline uint64_t sack_word(const std::byte* sack_words, size_t i) {
 inline uint64_t sack_word(const Packet& packet, size_t i) {
   assert(i < packet.sack.word_count);
   return sack_word(packet.sack_words, i);
+}
+
+// Sets what a parsed packet says of its flow tag, from its source port and its BTH.
+inline void read_flow_tag(uint16_t src_port, const std::byte* bth, Packet& packet) {
+  const bool in_port = src_port >= kFlowTagBase;
+  packet.src_port = in_port ? src_port : carried_flow_tag(bth);
+  packet.tag_mask = in_port ? kFlowTagMask : kCarriedTagMask;
+}
+// Whether a parsed packet may be of the connection that has this tag.
+inline bool has_flow_tag(const Packet& packet, uint16_t tag) {
+  return ((packet.src_port ^ tag) & packet.tag_mask) == 0;
 }
 
 // Whether the network marked a parsed packet (RFC 3168, or FECN).
@@ -159,6 +172,9 @@ FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Addr
 
 // The template from which build() made these headers.
 FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers);
+
+// Writes a template's headers, kFlowBytes, before an IP packet of `ip_bytes`.
+void write_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out);
 
 // The number of bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
 size_t header_bytes(const Packet& packet);

@@ -185,6 +185,10 @@ FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers) {
   return flow;
 }
 
+void write_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out) {
+  put_flow(flow, ip_bytes, out);
+}
+
 size_t header_bytes(const Packet& packet) { return header_bytes_of(packet.opcode, packet); }
 
 size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,

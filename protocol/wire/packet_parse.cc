@@ -53,7 +53,7 @@ ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, 
   out.src_ip = ip.src();
   out.dst_ip = ip.dst();
   out.traffic_class = ip.traffic_class();
-  out.src_port = udp.src_port();
+  out.src_port = udp.src_port();  // read_flow_tag() looks at it again
   udp_payload_bytes = ip_end - kFlowBytes;
   return ParseError::kNone;
 }
@@ -201,6 +201,7 @@ ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, 
     return ParseError::kTruncated;
   }
   const BthView bth(bytes.subspan<kFlowBytes, kBthBytes>());
+  read_flow_tag(out.src_port, bytes.data() + kFlowBytes, out);
   const OpcodeInfo* info = find_opcode(bth.opcode());
   error = parse_bth(bth, info, out);
   if (error != ParseError::kNone) return error;

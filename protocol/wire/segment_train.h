@@ -29,9 +29,10 @@ inline constexpr size_t kMaxTrainHeaderBytes =
     kFlowBytes + kBthBytes + kNethBytes + kRethBytes + kReadEthBytes;
 
 namespace train_detail {
-// The offset of the word that ends in the PSN; its first byte is what BTH has of ours (bth_bit).
+// The offset of the word that ends in the PSN; its first byte is what BTH has of ours (bth_bit), of
+// which the policy and the flow tag's bit are alike in all packets of a train.
 inline constexpr size_t kPsnWord = kFlowBytes + bth_offset::kAckRequest;
-inline constexpr uint32_t kPolicyMask = 3u << bth_bit::kPolicyShift << 24;
+inline constexpr uint32_t kAlikeMask = (3u << bth_bit::kPolicyShift | bth_bit::kTagLowest) << 24;
 
 constexpr size_t reth_offset_of(Opcode opcode) {
   return kFlowBytes + kBthBytes + (opcode == Opcode::kWriteOnly ? 0 : kNethBytes);
@@ -174,7 +175,7 @@ class DeltaParser {
   if (train_detail::bth_difference(a, b) != 0) return false;
   const uint32_t psn_word = load_be32(a + train_detail::kPsnWord);
   uint64_t different = train_detail::flow_difference(a, b);
-  different |= (psn_word ^ psn_word_) & train_detail::kPolicyMask;
+  different |= (psn_word ^ psn_word_) & train_detail::kAlikeMask;
   const size_t reth = train_detail::reth_offset_of(packet_.opcode);
   different |= train_detail::difference<uint64_t>(a + reth + reth_offset::kKey,
                                                   b + reth + reth_offset::kKey);
@@ -202,9 +203,9 @@ class DeltaParser {
   const std::byte* const a = first_segment.data();
   const uint32_t psn_word = load_be32(a + train_detail::kPsnWord);
   const uint64_t different = train_detail::kind_difference(a, headers_.data()) |
-                             ((psn_word ^ psn_word_) & train_detail::kPolicyMask);
+                             ((psn_word ^ psn_word_) & train_detail::kAlikeMask);
   if (different != 0) return false;
-  packet_.src_port = load_be16(a + train_detail::kSrcPort);
+  read_flow_tag(load_be16(a + train_detail::kSrcPort), a + kFlowBytes, packet_);
   packet_.dest_qpn = train_detail::view_at<BthView>(a + kFlowBytes).dest_qpn();
   packet_.psn = Psn(psn_word);
   if ((psn_word ^ psn_word_) >> 24 != 0) read_place(psn_word);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -209,6 +210,10 @@ ibv_send_wr request(uint64_t wr_id, ibv_wr_opcode opcode, ibv_sge* sge, const Ho
   if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM)
     set_remote(wr, far.address(), far.mr->rkey);
   return wr;
+}
+
+bool on_virtual_wire() {
+  return std::system("hostnic ctl show nic | grep -qv 'port virtual wire'") != 0;
 }
 
 std::string name_of(ibv_wr_opcode opcode) {

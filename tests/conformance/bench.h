@@ -125,6 +125,8 @@ void connect_endpoints(Endpoint& a, Endpoint& b);
 ibv_send_wr request(uint64_t wr_id, ibv_wr_opcode opcode, ibv_sge* sge, const Host& far);
 void set_remote(ibv_send_wr& wr, uint64_t address, uint32_t rkey);
 bool is_atomic(ibv_wr_opcode opcode);
+// Whether all NICs are joined by the virtual wire, which knows who is on it and loses nothing.
+bool on_virtual_wire();
 std::string name_of(ibv_wr_opcode opcode);
 std::string name_of(ibv_qp_state state);
 

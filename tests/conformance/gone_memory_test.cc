@@ -141,6 +141,7 @@ class BusyMemory : public Conformance {
 // Of a stream of packets some are on the wire when the NICs stop, and lie in the sender's memory:
 // sooner or later, if the sender is the NIC that is served after the receiver.
 TEST_F(BusyMemory, DeregistrationFailsWhilePacketsReferToIt) {
+  if (!on_virtual_wire()) GTEST_SKIP() << "other ports have read the memory when a packet leaves";
   ibv_mr* mr = nullptr;
   int result = 0;
   for (int tries = 0; tries < 100 && result == 0; ++tries) {

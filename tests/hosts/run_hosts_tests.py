@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Two hosts: two network namespaces joined by a veth pair, a hostnicd in each on its end of the
-pair (net_af_packet, then net_af_xdp), stock programs and hostnic-verify between them. Needs root;
-without it, or where namespaces are not permitted, all cases are skipped."""
+pair (a UDP socket, net_af_packet, net_af_xdp, or a socket at one end and net_af_packet at the
+other), stock programs and hostnic-verify between them. Needs root; without it, or where namespaces
+are not permitted, all cases are skipped."""
 
 import atexit
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -21,11 +23,16 @@ from harness import (  # noqa: E402
 from unreliable_cases import MULTICAST_GID  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
+ICRC = Path(__file__).resolve().parent / "icrc.py"
 START_PATIENCE_S = 120
 AF_XDP_DRIVER = "net_af_xdp"
 AF_XDP = 44  # not in Python's socket module
-# Driver and MTU of the interface. A veth with an XDP program takes no jumbo frames.
-CABLES = (("net_af_packet", 1500), ("net_af_packet", 9000), (AF_XDP_DRIVER, 1500))
+UDP = "udp"
+# The drivers of both ends, and the MTU of the interface. A veth with an XDP program takes no jumbo
+# frames.
+CABLES = ((UDP, UDP, 1500), (UDP, UDP, 9000), (UDP, "net_af_packet", 1500),
+          ("net_af_packet", "net_af_packet", 1500), ("net_af_packet", "net_af_packet", 9000),
+          (AF_XDP_DRIVER, AF_XDP_DRIVER, 1500))
 # A second user of net_af_packet's rings needs little; both fit beside other tests.
 MEMORY_MIB = 256
 # Of all its threads; looking every millisecond would be a thousand.
@@ -49,7 +56,9 @@ class Host:
         self.build = build
         self.number = number
         self.driver = driver
-        self.namespace = f"hostnic-test-{os.getpid()}-{number}"
+        # Of this process, of this pair: benchmarks have two at a time.
+        self.name = f"hostnic-test-{os.getpid()}-{directory.name.rpartition('-')[2]}-{number}"
+        self.namespace = self.name
         self.interface = f"veth{number}"
         self.address = f"10.0.0.{number + 1}"
         # How perftest's own exchange, TCP through the kernel, gets here: on the same cable. With
@@ -78,11 +87,12 @@ class Host:
         ip("-n", self.namespace, "link", "set", self.interface, "up")
 
     def start_daemon(self):
-        nic = f"port={self.driver}0,iface={self.interface},ip={self.address}/24"
+        nic = (f"port=udp,ip={self.address}" if self.driver == UDP else
+               f"port={self.driver}0,iface={self.interface},ip={self.address}/24")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 self.inside(self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
-                            MEMORY_MIB, f"--file-prefix=hostnic-test-{os.getpid()}-{self.number}",
+                            MEMORY_MIB, f"--file-prefix={self.name}",
                             "--", "--nic", nic, "--socket", self.socket),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, process_group=0)
@@ -127,18 +137,20 @@ class Host:
 class Cable:
     """Both hosts and the veth pair of one driver and MTU. Always taken down, whatever happens."""
 
-    def __init__(self, build, mtu, driver):
-        self.mtu, self.driver = mtu, driver
-        self.name = f"{driver.removeprefix('net_')}, MTU {mtu}"
+    def __init__(self, build, mtu, *drivers):
+        self.mtu, self.drivers = mtu, drivers
+        names = dict.fromkeys(driver.removeprefix("net_") for driver in drivers)
+        self.name = f"{' and '.join(names)}, MTU {mtu}"
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hosts-"))
-        self.hosts = [Host(build, self.directory, number, driver) for number in (0, 1)]
+        self.hosts = [Host(build, self.directory, number, driver)
+                      for number, driver in enumerate(drivers)]
         self.made = []
 
     def set_up(self):
         for host in self.hosts:
             ip("netns", "add", host.namespace)
             self.made.append(host.namespace)
-        if self.driver == AF_XDP_DRIVER:
+        if AF_XDP_DRIVER in self.drivers:
             try:
                 socket.socket(AF_XDP, socket.SOCK_RAW).close()
             except OSError as error:
@@ -150,6 +162,10 @@ class Cable:
                ends[1], "netns", second.namespace)
         for host in self.hosts:
             host.set_up_interface(self.mtu)
+        if len(set(self.drivers)) > 1:
+            # A veth hands segmented sends over uncut, as no cable would: the other port sees frames.
+            for host in self.hosts:
+                ip("-n", host.namespace, "link", "set", host.interface, "gso_max_segs", 1)
 
     def start_daemons(self):
         for host in self.hosts:
@@ -166,7 +182,7 @@ class Cable:
 
     def restlessness(self):
         """Which hostnicd looks for packets without having been woken; net_af_xdp needs it."""
-        if self.driver == AF_XDP_DRIVER or any(host.process.poll() is not None
+        if AF_XDP_DRIVER in self.drivers or any(host.process.poll() is not None
                                                for host in self.hosts):
             return []
         before = [host.wakeups() for host in self.hosts]
@@ -231,6 +247,23 @@ def cases_over(cable, ports, seed):
             pair(0, server.run(*rounds), client.run("sh", "-c", line)), 60, True,
             lambda output: None if done in output else f"the output does not say {done!r}"))
 
+    def icrcs(program, arguments, sender, receiver, listener):
+        """What the socket's host sends has, on the cable, the ICRCs that another implementation
+        finds. (A packet socket does not see what net_af_packet sends.)"""
+        port = ports.next()
+        command = [program, "-F", *arguments, "-p", str(port)]
+        caller = sender if listener is receiver else receiver
+        runs = pair(port, listener.run(*command), caller.run(*command, listener.exchange_address))
+        capture = receiver.inside(sys.executable, ICRC, receiver.interface, 20, 3000)
+        line = f"{shlex.join(map(str, capture))} & {shlex.join(map(str, runs))} && wait $!"
+        cases.append(Case(f"ICRCs of {program} {name}", ["sh", "-c", line], 90, True,
+                          lambda output: None if "3000 packets are right" in output
+                          else "no 3,000 packets with right ICRCs"))
+
+    if len(set(cable.drivers)) > 1:  # segmented sends are cut there
+        icrcs("ib_write_bw", ["-s", "65536", "-n", "500"], server, client, client)
+        icrcs("ib_read_bw", ["-s", "65536", "-n", "500"], server, client, server)
+        icrcs("ib_send_bw", ["-s", "1021", "-n", "5000"], server, client, client)
     # The NICs' own addresses: connection managers meet over their cable, and nothing else.
     rdma_cm("rping", ["rping", "-c", "-a", server.address, "-C", "20", "-v"],
             ["rping", "-s", "-a", server.address, "-C", "20"], "rdma-ping-19: ")
@@ -274,8 +307,8 @@ def main():
     for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(which, lambda number, _: sys.exit(128 + number))
     ports, status = Ports(), 0
-    for driver, mtu in CABLES:
-        cable = Cable(options.build, mtu, driver)
+    for *drivers, mtu in CABLES:
+        cable = Cable(options.build, mtu, *drivers)
         atexit.register(cable.take_down)
         cable.verify = options.build / VERIFY
         cases = select(cases_over(cable, ports, options.seed), options)

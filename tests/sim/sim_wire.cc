@@ -23,6 +23,7 @@ class SimWire::SimPort final : public Port {
     return {.needs_icrc = !is_wire,
             .needs_arp = !is_wire,
             .allows_external_payload = is_wire,
+            .delivers_whole_bth = is_wire,
             .carries_bundles = is_wire && !wire_.judge_ && !wire_.tap_};
   }
   uint16_t receive(uint16_t, rte_mbuf** packets, uint16_t max) override {

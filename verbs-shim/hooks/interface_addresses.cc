@@ -71,7 +71,7 @@ ifaddrs* wire_addresses(const ifaddrs* real) {
   auto devices = runtime::list_devices();
   if (!devices) return nullptr;
   std::erase_if(*devices, [&](const DeviceInfo& info) {
-    return !info.on_wire || info.ip >> 24 != 127 || names(real, htonl(info.ip));
+    return info.ip >> 24 != 127 || names(real, htonl(info.ip));
   });
   if (devices->empty()) return nullptr;
   auto* entries = static_cast<Entry*>(calloc(devices->size(), sizeof(Entry)));

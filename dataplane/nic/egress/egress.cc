@@ -22,7 +22,8 @@ Egress::Egress(const NicSettings& settings, const MbufPools& pools, ImpairedPort
       references_(references),
       counters_(counters),
       now_(now),
-      adds_icrc_(port.capabilities().needs_icrc || settings.always_icrc),
+      adds_icrc_(port.capabilities().needs_icrc ||
+                 (settings.always_icrc && !port.capabilities().adds_icrc)),
       needs_arp_(port.capabilities().needs_arp),
       external_payload_(port.capabilities().allows_external_payload && !adds_icrc_) {}
 

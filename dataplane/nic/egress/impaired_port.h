@@ -74,6 +74,8 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   }
   int peer_of(uint32_t ip) const override { return port_.peer_of(ip); }
   int peers() const override { return port_.peers(); }
+  int join(uint32_t group) override { return port_.join(group); }
+  void leave(uint32_t group) override { port_.leave(group); }
   bool backlog() const override { return port_.backlog(); }
   std::string describe() const override { return port_.describe(); }
 

@@ -34,6 +34,8 @@ class LoopbackPort final : public Port {
     return ip == own_ip_ ? kLoopbackPeer : port_.peer_of(ip);
   }
   int peers() const override { return port_.peers(); }
+  int join(uint32_t group) override { return port_.join(group); }
+  void leave(uint32_t group) override { port_.leave(group); }
   bool backlog() const override { return port_.backlog(); }
   std::string describe() const override { return port_.describe(); }
 

@@ -2,7 +2,6 @@
 #include "dataplane/nic/management/management.h"
 
 #include "dataplane/nic/packet/packet.h"
-#include "dataplane/nic/qp/flow_tag.h"
 
 namespace hostnic {
 
@@ -48,7 +47,7 @@ void Management::send(Ipv4Address to, uint8_t traffic_class,
   constexpr uint8_t kHopLimit = 64;
   const wire::FlowTemplate flow = wire::make_flow_template(
       settings_.mac, mac, settings_.ip, to,
-      make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0), traffic_class, kHopLimit);
+      wire::make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0), traffic_class, kHopLimit);
   rte_mbuf* packet = known && egress_.has_room(path.peer)
                          ? egress_.build_small(flow, p, {}, bytes, egress_.pools().data)
                          : nullptr;

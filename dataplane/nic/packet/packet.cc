@@ -97,7 +97,11 @@ bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers) {
   auto* ip = rte_pktmbuf_mtod_offset(packet, std::byte*, wire::kEthernetBytes);
   const size_t covered = covered_bytes(headers);
   if (wire::kEthernetBytes + covered + wire::kIcrcBytes > packet->data_len) return false;
-  return wire::icrc_in_place(ip, covered, crc32) == wire::load_icrc(ip + covered);
+  return icrc_of(ip, covered) == wire::load_icrc(ip + covered);
+}
+
+uint32_t icrc_of(std::byte* ip, size_t covered_bytes) {
+  return wire::icrc_in_place(ip, covered_bytes, crc32);
 }
 
 void finish_icrc(std::byte* frame, const wire::Packet& headers) {
@@ -105,7 +109,7 @@ void finish_icrc(std::byte* frame, const wire::Packet& headers) {
   const size_t covered = covered_bytes(headers);
   const uint32_t pad = wire::pad_bytes(headers.payload_bytes);
   std::memset(ip + covered - pad, 0, pad);
-  wire::store_icrc(ip + covered, wire::icrc_in_place(ip, covered, crc32));
+  wire::store_icrc(ip + covered, icrc_of(ip, covered));
 }
 
 rte_mbuf* copy_front(rte_mbuf* bundle, rte_mempool* pool, PayloadReferences& references) {

@@ -225,7 +225,14 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nname = 'a b'", "test.toml:2:8: name is \"a b\" (use 1 to 15"},
         Malformed{"[[nic]]\nname = 'abcdefghijklmnop'", "test.toml:2:8: name is"},
         Malformed{"[[nic]]\nport = 'a b'", "test.toml:2:8: port is \"a b\" (use \"wire\""},
-        Malformed{"[[nic]]\nip = '10.0.0.1'", "test.toml:2:6: ip is \"10.0.0.1\" (use an address"},
+        Malformed{"[[nic]]\nip = '10.0.0.1'\nport = 'wire'",
+                  "test.toml:1:1: ip is \"10.0.0.1\" (use an address"},
+        Malformed{"[[nic]]\nip = '10.0.0.1'\nport = 'udp,iface=eth0'",
+                  "test.toml:1:1: port udp,iface=eth0 of hnic0 has arguments"},
+        Malformed{"[[nic]]\nip = '10.0.0.1/8'\ngateway = '10.0.0.2'\nport = 'udp'",
+                  "test.toml:1:1: hnic0 on port udp has a gateway (leave it out"},
+        Malformed{"[[nic]]\nip = '10.0.0.1'\nmac = '02:00:00:00:00:01'\nport = 'udp'",
+                  "test.toml:1:1: hnic0 on port udp has a mac (leave it out"},
         Malformed{"[[nic]]\nip = '10.0.0.1/33'", "test.toml:2:6: ip is"},
         Malformed{"[[nic]]\nip = '10.0.0.0/24'", "test.toml:2:6: ip is"},
         Malformed{"[[nic]]\nip = '10.0.0.255/24'", "test.toml:2:6: ip is"},
@@ -296,6 +303,19 @@ TEST(ConfigNicOption, PortMayComeLaterAndHaveFlagsAndLists) {
 TEST(ConfigNicOption, WireByDefault) {
   EXPECT_EQ(must_parse_option("port=wire", 4), default_nics(5)[4]);
   EXPECT_EQ(must_parse_option("mtu=auto").mtu_bytes, 4096u);
+}
+
+TEST(ConfigNicOption, UdpTakesAnAddressOfTheMachine) {
+  const NicConfig bare = must_parse_option("port=udp,ip=10.0.0.1");
+  EXPECT_EQ(bare.port, kUdpPort);
+  EXPECT_FALSE(bare.prefix_given);
+  EXPECT_FALSE(bare.port_by_address);
+  const NicConfig loopback = must_parse_option("port=udp,ip=127.0.0.1/8");
+  EXPECT_TRUE(loopback.prefix_given);
+  EXPECT_EQ(loopback.prefix_length, 8u);
+  const NicConfig any = must_parse_option("ip=10.0.0.1");
+  EXPECT_TRUE(any.port_by_address);
+  EXPECT_EQ(any.mtu_bytes, 0u) << "the port is not known yet";
 }
 
 TEST(ConfigNicOption, ImpairmentsKeepTheirCommas) {
@@ -378,6 +398,14 @@ TEST(ConfigExamples, AfPacket) {
   EXPECT_EQ(config.nics[0].mtu_bytes, 0u);
 }
 
+TEST(ConfigExamples, Udp) {
+  const Config config = example("udp.toml");
+  ASSERT_EQ(config.nics.size(), 1u);
+  EXPECT_EQ(config.nics[0].port, kUdpPort);
+  EXPECT_EQ(config.nics[0].ip, Ipv4Address{0x7f000001});
+  EXPECT_FALSE(config.nics[0].prefix_given);
+}
+
 TEST(ConfigExamples, PhysicalNic) {
   const Config config = example("physical-nic.toml");
   EXPECT_EQ(config.hostnicd.lcore_list, "2-3");
@@ -398,7 +426,7 @@ TEST(ConfigExamples, NoneIsUntested) {
        std::filesystem::directory_iterator(std::string(HOSTNIC_SOURCE_DIR) + "/config/examples")) {
     count += entry.path().extension() == ".toml";
   }
-  EXPECT_EQ(count, 5u) << "an example was added: parse it in a test of its own";
+  EXPECT_EQ(count, 6u) << "an example was added: parse it in a test of its own";
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ class PipePort final : public Port {
   PortCapabilities can{.needs_icrc = false,
                        .needs_arp = false,
                        .allows_external_payload = true,
+                       .delivers_whole_bth = true,
                        .carries_bundles = true};
 };
 

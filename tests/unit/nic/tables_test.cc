@@ -10,10 +10,10 @@
 #include "dataplane/nic/egress/neighbours.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/memory/window_table.h"
-#include "dataplane/nic/qp/flow_tag.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/transport/unreliable/multicast_groups.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/wire/flow_tag.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -123,7 +123,9 @@ TEST(MulticastGroups, MembersAreThereOnce) {
   EXPECT_FALSE(table.remove(group(5), one));
   EXPECT_FALSE(table.remove(group(4), one));
   EXPECT_EQ(table.members(group(5)).size(), 1u);
-  table.forget(two);
+  std::vector<Ipv4Address> left;
+  table.forget(two, [&](Ipv4Address group) { left.push_back(group); });
+  EXPECT_EQ(left, (std::vector{group(1), group(5), group(9)}));
   for (const uint32_t last : {1, 5, 9}) EXPECT_TRUE(table.members(group(last)).empty());
 }
 
@@ -137,7 +139,7 @@ TEST(MulticastGroups, Limits) {
   for (uint32_t i = 1; i < kMaxGroups; ++i) ASSERT_EQ(table.add(group(i), qps.back()), 0);
   EXPECT_EQ(table.add(group(kMaxGroups), qps[0]), ENOMEM);
   EXPECT_EQ(table.add(group(7), qps[0]), 0);
-  table.forget(qps.back());
+  table.forget(qps.back(), [](Ipv4Address) {});
   EXPECT_EQ(table.members(group(7)).size(), 1u);
   EXPECT_EQ(table.add(group(kMaxGroups), qps[0]), 0) << "groups without members are none";
 }
@@ -146,11 +148,11 @@ TEST(MulticastGroups, Limits) {
 
 TEST(FlowTag, LiesInTheDynamicPortRangeAndLeavesTheLowBits) {
   for (uint32_t i = 0; i < 10'000; ++i) {
-    const uint16_t tag = make_flow_tag(i * 7919, i * 104729, i * 1299709);
-    EXPECT_GE(tag, kFlowTagBase);
-    EXPECT_EQ(tag & ~kFlowTagMask & 0xffff, 0);
+    const uint16_t tag = wire::make_flow_tag(i * 7919, i * 104729, i * 1299709);
+    EXPECT_GE(tag, wire::kFlowTagBase);
+    EXPECT_EQ(tag & ~wire::kFlowTagMask & 0xffff, 0);
     for (const uint16_t spray : {0, 1, 15})
-      EXPECT_EQ(flow_tag(static_cast<uint16_t>(tag | spray)), tag);
+      EXPECT_EQ(wire::flow_tag(static_cast<uint16_t>(tag | spray)), tag);
   }
 }
 
@@ -160,11 +162,11 @@ TEST(FlowTag, DependsOnEachInput) {
   std::array<uint32_t, 4> same{};
   for (uint32_t i = 0; i < kTries; ++i) {
     const uint32_t a = i * 2654435761u >> 8, b = i * 40503u & 0xffffff, psn = i * 97u & 0xffffff;
-    const uint16_t tag = make_flow_tag(a, b, psn);
-    same[0] += make_flow_tag(a ^ 0x10000, b, psn) == tag;  // the generation of an index
-    same[1] += make_flow_tag(a, b ^ 0x10000, psn) == tag;
-    same[2] += make_flow_tag(a, b, psn ^ (1u << i % 24)) == tag;
-    same[3] += make_flow_tag(b, a, psn) == tag && a != b;
+    const uint16_t tag = wire::make_flow_tag(a, b, psn);
+    same[0] += wire::make_flow_tag(a ^ 0x10000, b, psn) == tag;  // the generation of an index
+    same[1] += wire::make_flow_tag(a, b ^ 0x10000, psn) == tag;
+    same[2] += wire::make_flow_tag(a, b, psn ^ (1u << i % 24)) == tag;
+    same[3] += wire::make_flow_tag(b, a, psn) == tag && a != b;
   }
   for (const uint32_t count : same) EXPECT_LT(count, kTries / 1024 * 3);
 }
@@ -172,7 +174,7 @@ TEST(FlowTag, DependsOnEachInput) {
 TEST(FlowTag, SpreadsOverAllValues) {
   std::map<uint16_t, uint32_t> counts;
   for (uint32_t qpn = 0; qpn < 64; ++qpn) {
-    for (uint32_t psn = 0; psn < 512; ++psn) ++counts[make_flow_tag(qpn + 2, 2, psn)];
+    for (uint32_t psn = 0; psn < 512; ++psn) ++counts[wire::make_flow_tag(qpn + 2, 2, psn)];
   }
   EXPECT_EQ(counts.size(), 1024u);
   for (const auto& [tag, count] : counts) EXPECT_LT(count, 100u) << "32 is the average";

@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <random>
+
+#include "protocol/wire/icrc_identification.h"
 #include "tests/unit/wire/samples.h"
 
 namespace hostnic::wire {
@@ -130,6 +134,35 @@ TEST(Icrc, FewerBytesThanAPacketAreNotReadBeyond) {
     mask_variant_fields(masked.data() + kIcrcPrefixBytes);
     masked.resize(kIcrcPrefixBytes + length);
     EXPECT_EQ(icrc_reference(copy.bytes()), crc32_by_bits(masked)) << length;
+  }
+}
+
+// Packets as Linux numbers those of one segmented send, whose receiver assumes another number.
+TEST(IcrcIdentification, IsFoundFromTheIcrc) {
+  IcrcIdentification finder;
+  std::mt19937 random(1);
+  for (const size_t covered : {size_t{40}, size_t{44}, size_t{104}, size_t{1104}, size_t{4176}}) {
+    std::vector<std::byte> packet(covered);
+    for (std::byte& byte : packet) byte = static_cast<std::byte>(random());
+    const auto icrc_as = [&](uint16_t number) {
+      store_be16(packet.data() + ipv4_offset::kIdentification, number);
+      return icrc_reference(packet);
+    };
+    for (const uint16_t number : {0, 1, 2, 63, 64, 127}) {
+      const uint32_t icrc = icrc_as(number);
+      for (const uint16_t assumed : {0, 5, 127})
+        EXPECT_EQ(finder.find(icrc_as(assumed) ^ icrc, assumed, covered), number) << covered;
+      // A damaged packet is right for no number.
+      for (int i = 0; i < 200; ++i) {
+        const size_t at = kIcrcMaskedBytes + random() % (covered - kIcrcMaskedBytes + 1);
+        if (at >= covered) continue;
+        packet[at] ^= static_cast<std::byte>(1 + random() % 255);
+        EXPECT_EQ(finder.find(icrc_as(0) ^ icrc, 0, covered), std::nullopt) << covered << " " << at;
+        icrc_as(number);
+        packet[at] = static_cast<std::byte>(random());  // another packet, whose ICRC differs
+      }
+    }
+    EXPECT_EQ(finder.find(icrc_as(0) ^ icrc_as(128), 0, covered), std::nullopt) << "too large";
   }
 }
 

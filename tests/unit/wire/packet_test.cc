@@ -192,6 +192,23 @@ std::string case_name(const testing::TestParamInfo<EveryPacket::ParamType>& info
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param)) +
          (std::get<2>(info.param) ? "_icrc" : "_plain");
 }
+// A sender with one socket for all sends from port 4791, and BTH has the tag's upper bits.
+TEST_P(EveryPacket, FlowTagIsFoundInBthWhereThePortIsNot) {
+  const Packet sent = sample();
+  for (const uint16_t tag : {0xc000, 0xc080, 0xd000, 0xfff0, 0xe7f0}) {
+    Bytes bytes = frame(sent, has_icrc());
+    store_be16(bytes.data() + kEthernetBytes + kIpv4Bytes + udp_offset::kSrcPort, kRoceUdpPort);
+    carry_flow_tag(tag, bytes.data() + kFlowBytes);
+    Packet got;
+    ASSERT_EQ(parse(bytes, bytes.size(), has_icrc(), got), ParseError::kNone);
+    expect_same(sent, got);
+    EXPECT_EQ(got.src_port, tag & kCarriedTagMask);
+    EXPECT_TRUE(has_flow_tag(got, tag));
+    EXPECT_TRUE(has_flow_tag(got, tag ^ 0x70)) << "three bits are not carried";
+    for (const uint16_t bit : {0x80, 0x100, 0x2000}) EXPECT_FALSE(has_flow_tag(got, tag ^ bit));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Wire, EveryPacket,
                          testing::Combine(testing::ValuesIn(kOpcodes),
                                           testing::Values(0, 1, 3, 4, 4096), testing::Bool()),

@@ -146,6 +146,8 @@ inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p
   clear(kUdp + udp_offset::kChecksum, 2);
   keep(kBth + bth_offset::kFlags, 0xff & ~bth_bit::kMigration);
   keep(kBth + bth_offset::kCongestion, bth_bit::kFecn | bth_bit::kBecn);
+  // The tag that BTH carried is as good as one in the port.
+  store_be16(bytes.data() + kUdp + udp_offset::kSrcPort, p.src_port);
   const bool native = opcode_info(p.opcode).service == Service::kReliable;
   keep(kBth + bth_offset::kAckRequest, native ? 0xfe : bth_bit::kAckRequest);
   if (opcode_info(p.opcode).has_deth) clear(kExtensions + deth_offset::kReserved, 1);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/hostnic/time_wait.h"
 
-#include "dataplane/nic/qp/flow_tag.h"
-
 namespace hostnic {
 
 void TimeWait::enter(QpContext& qp) {
@@ -31,7 +29,7 @@ bool TimeWait::answer(const wire::Packet& p) {
   if (broken(Fault::time_wait_forgotten)) return false;
   const wire::OpcodeInfo& info = wire::opcode_info(p.opcode);
   if (!info.is_request || info.has_read_eth) return false;
-  TimeWaitConnection* c = table_.find(raw(p.dest_qpn), raw(p.src_ip), flow_tag(p.src_port), now_);
+  TimeWaitConnection* c = table_.find(p, now_);
   if (c == nullptr || !before(p.psn, c->base)) return false;
   counters_.add(Counter::duplicate_request);
   if (c->answered_ns == now_) return true;

@@ -45,10 +45,11 @@ class TimeWaitTable {
 
   void add(const TimeWaitConnection& connection) { slot(connection.qpn) = connection; }
 
-  // The connection that a request with these addresses belongs to; null: none that is remembered.
-  TimeWaitConnection* find(uint32_t qpn, uint32_t src_ip, uint16_t tag, uint64_t now_ns) {
-    TimeWaitConnection& c = slot(qpn);
-    const bool same = c.qpn == qpn && c.dest_ip == src_ip && c.incoming_request_tag == tag;
+  // The connection that a request belongs to; null: none that is remembered.
+  TimeWaitConnection* find(const wire::Packet& request, uint64_t now_ns) {
+    TimeWaitConnection& c = slot(raw(request.dest_qpn));
+    const bool same = c.qpn == raw(request.dest_qpn) && c.dest_ip == raw(request.src_ip) &&
+                      wire::has_flow_tag(request, c.incoming_request_tag);
     return same && now_ns < c.until_ns ? &c : nullptr;
   }
 

@@ -41,9 +41,15 @@ class MulticastGroups {
     return true;
   }
 
-  void forget(QpContext& qp) {
+  // Removes the queue pair from all groups. Calls left(group) for each that has no members now.
+  template <class Left>
+  void forget(QpContext& qp, Left&& left) {
     for (Group& group : groups_) std::erase(group.members, &qp);
-    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
+    std::erase_if(groups_, [&](const Group& group) {
+      if (!group.members.empty()) return false;
+      left(group.ip);
+      return true;
+    });
   }
 
   // The members of a group; empty for an address that is no group, or one without members here.

@@ -6,7 +6,6 @@
 
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/packet.h"
-#include "dataplane/nic/qp/flow_tag.h"
 #include "dataplane/nic/transport/path_mtu.h"
 #include "protocol/message_limits.h"
 #include "protocol/wire/multicast.h"
@@ -278,9 +277,9 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
   const wire::MacAddress mac = qp.neighbour < 0 ? egress_.mac_without_arp(Ipv4Address{qp.dest_ip})
                                                 : egress_.neighbour(qp.neighbour).mac;
   const auto traffic_class = static_cast<uint8_t>(d.traffic_class & ~wire::kEcnMask);
-  qp.request_flow =
-      wire::make_flow_template(settings_.mac, mac, settings_.ip, Ipv4Address{qp.dest_ip},
-                               make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class, d.hop_limit);
+  qp.request_flow = wire::make_flow_template(
+      settings_.mac, mac, settings_.ip, Ipv4Address{qp.dest_ip},
+      wire::make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class, d.hop_limit);
   qp.flows_made_for = made_for;
   qp.flow_qpn = d.dest_qpn;
   qp.flow_traffic_class = d.traffic_class;

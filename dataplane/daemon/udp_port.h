@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A UDP socket as a NIC's port: RoCEv2 over whatever network the kernel has, without a privilege
+// and without DPDK's drivers. The kernel does what is before BTH: neighbours, routes, VLANs,
+// tunnels.
+//
+// Packets of a message leave many by one call and may arrive so (udp_sender.h, udp_receiver.h). All
+// leave from port 4791, so that firewalls which let answers in let peers in; the flow tag is in BTH
+// (wire/flow_tag.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "dataplane/daemon/network_port.h"
+#include "dataplane/daemon/udp_receiver.h"
+#include "dataplane/daemon/udp_sender.h"
+#include "dataplane/daemon/udp_socket.h"
+#include "protocol/expected.h"
+
+namespace hostnic {
+
+// The value of a NIC's `port` that stands for it.
+inline constexpr const char* kUdpPort = "udp";
+
+// What can be known before EAL starts. An error is one line.
+Expected<LocalAddress, std::string> check_udp_port(Ipv4Address ip);
+
+class UdpPort final : public NetworkPort {
+ public:
+  // EAL must be up. `name` names the NIC in errors and the packet pool; `mac` is only what captures
+  // show.
+  static Expected<std::unique_ptr<UdpPort>, std::string> open(const std::string& name,
+                                                              Ipv4Address ip,
+                                                              const wire::MacAddress& mac);
+  ~UdpPort() override;
+
+  wire::MacAddress mac() const override { return mac_; }
+  uint32_t ip_mtu_bytes() const override { return address_.mtu_bytes; }
+  bool link_up() const override { return interface_is_up(address_.interface); }
+  uint32_t speed_mbps() const override { return interface_speed_mbps(address_.interface); }
+  std::span<const UniqueFd> sockets() const override { return {&arrivals_, 1}; }
+  bool announces_packets() const override { return true; }
+
+  PortCapabilities capabilities() const override {
+    return {.needs_icrc = false,
+            .adds_icrc = true,
+            .needs_arp = false,
+            .allows_external_payload = true,
+            .delivers_whole_bth = true};
+  }
+  uint16_t receive(uint16_t /*queue*/, rte_mbuf** packets, uint16_t max) override {
+    return receiver_->receive(packets, max);
+  }
+  uint16_t transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t count) override {
+    return sender_->send(packets, count);
+  }
+  int peer_of(uint32_t ip) const override { return ip == raw(ip_) ? -1 : 0; }
+  int peers() const override { return 1; }
+  int join(uint32_t group) override;
+  void leave(uint32_t group) override;
+  bool backlog() const override { return receiver_->backlog(); }
+  std::string describe() const override;
+
+ private:
+  bool watch(int socket);
+
+  UdpPort(Ipv4Address ip, const wire::MacAddress& mac) : ip_(ip), mac_(mac) {}
+
+  const Ipv4Address ip_;
+  const wire::MacAddress mac_;
+  LocalAddress address_;
+  RoceSocket socket_;
+  std::map<uint32_t, UniqueFd> groups_;
+  UniqueFd arrivals_;  // an epoll set of all sockets
+  rte_mempool* pool_ = nullptr;
+  std::unique_ptr<UdpReceiver> receiver_;
+  std::unique_ptr<UdpSender> sender_;
+};
+
+}  // namespace hostnic

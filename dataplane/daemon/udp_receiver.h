@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Packets arrive at a UDP socket, perhaps many as one datagram (UDP_GRO). Each becomes a buffer as
+// other ports deliver them: the headers that a socket keeps to itself are made again. ICRCs are
+// checked here, because only the port knows that the identification they cover is a guess; a packet
+// with a right one goes on without, and one with a wrong one goes on with it, for the NIC to count.
+//
+// The kernel writes packets where they stay: a datagram is read into a list of buffers, each as
+// long as the packets that came last were. Where packets of another length come, they are moved.
+// The lcore of the NIC.
+#pragma once
+
+#include <netinet/in.h>
+#include <rte_mbuf.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "protocol/types.h"
+#include "protocol/wire/icrc_identification.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+class UdpReceiver {
+ public:
+  // `own` is the address that packets to the socket are for. Buffers come from `pool`, each with
+  // room for kBufferBytes. Sockets and pool must outlive the receiver.
+  UdpReceiver(int socket, Ipv4Address own, rte_mempool* pool);
+  ~UdpReceiver();
+  UdpReceiver(const UdpReceiver&) = delete;
+  UdpReceiver& operator=(const UdpReceiver&) = delete;
+
+  // The room of a buffer for the largest packet, behind DPDK's headroom.
+  static constexpr uint16_t kBufferBytes = 4096 + 512;
+  // Fills `packets` with up to `max` packets that have arrived, and returns how many. The caller
+  // owns them.
+  uint16_t receive(rte_mbuf** packets, uint16_t max);
+  // Adds the socket of a multicast group, whose packets from the own address are left out: the NIC
+  // has them already. Removes it.
+  void add_group(int socket, Ipv4Address group);
+  void remove_group(Ipv4Address group);
+  // Whether packets wait here for receive().
+  bool has_ready() const { return ready_begin_ != ready_end_; }
+  // Whether the socket has been full of packets at the last times that it was read.
+  bool backlog() const { return full_reads_ >= 4; }
+
+  // For people; any thread. Packets for which the socket had no room; datagrams that are no RoCEv2
+  // packets, or too long.
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t malformed() const { return malformed_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint32_t kMessages = 8;   // datagrams by one call, at most
+  static constexpr uint32_t kSegments = 64;  // packets of one datagram
+  static constexpr uint32_t kReady = kMessages * kSegments;
+
+  // Where one datagram is read into.
+  struct Message {
+    std::array<rte_mbuf*, kSegments> buffers;
+    std::array<iovec, kSegments> pieces;
+    uint32_t piece_bytes = 0;  // the length of the pieces; 0: none is there
+    sockaddr_in from;
+    alignas(16) std::array<std::byte, 128> control;
+  };
+  // A socket, and the address that packets to it are for.
+  struct Source {
+    int socket;
+    Ipv4Address to;
+  };
+  // What the kernel says of one datagram.
+  struct Datagram {
+    uint32_t bytes = 0, segment_bytes = 0;
+    uint16_t src_port = 0;
+    Ipv4Address from{}, to{};
+    uint8_t traffic_class = 0;
+  };
+
+  static void point_pieces(Message& message, uint32_t count);
+  bool prepare(Message& message, msghdr& header);
+  void read_socket(const Source& source);
+  Datagram describe(const Message& message, const msghdr& header, uint32_t bytes, Ipv4Address to);
+  void take(Message& message, const Datagram& datagram);
+  void take_one(rte_mbuf* packet, uint32_t bytes, const Datagram& datagram, uint16_t& number);
+  void spread(Message& message, const Datagram& datagram);
+  void use_headers_of(const Datagram& datagram);
+  void count(std::atomic<uint64_t>& counter, uint64_t by) {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+
+  std::vector<Source> sources_;  // the first is the NIC's own, the others are groups
+  size_t next_source_ = 0;
+  rte_mempool* const pool_;
+  uint32_t piece_bytes_ = 4096 + 128;  // the length of the packets that are expected
+  uint32_t wanted_ = 1;                // how many datagrams the next call asks for
+  uint32_t full_reads_ = 0;
+  uint32_t drops_seen_ = 0;
+  std::atomic<uint64_t> dropped_{0}, malformed_{0};
+  wire::FlowTemplate headers_;  // of the packets that came last
+  Datagram headers_for_;
+  wire::IcrcIdentification identification_;
+  uint32_t ready_begin_ = 0, ready_end_ = 0;
+  std::array<rte_mbuf*, kReady> ready_;
+  std::array<mmsghdr, kMessages> headers_of_messages_;
+  std::unique_ptr<Message[]> messages_;
+  std::unique_ptr<std::byte[]> spread_;  // a datagram of other packets than expected
+};
+
+}  // namespace hostnic

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/udp_sender.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "dataplane/nic/memory/copy.h"
+#include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/packet/packet_release.h"
+#include "protocol/wire/icrc.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
+constexpr size_t kUdpLength = wire::kIpv4Bytes + wire::udp_offset::kLength;
+constexpr size_t kSrcPort = wire::kIpv4Bytes + wire::udp_offset::kSrcPort;
+
+cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, const auto& value) {
+  at->cmsg_level = level;
+  at->cmsg_type = type;
+  at->cmsg_len = CMSG_LEN(sizeof value);
+  memcpy(CMSG_DATA(at), &value, sizeof value);
+  return CMSG_NXTHDR(&message, at);
+}
+
+// Gives a packet without ICRC its pad and its PadCnt. Returns the bytes from the IPv4 header to the
+// end of the pad.
+size_t add_pad(std::byte* ip, size_t bytes) {
+  // All headers are multiples of 4 bytes.
+  const size_t pad = (4 - (bytes & 3)) & 3;
+  memset(ip + bytes, 0, pad);
+  ip[kBytesBeforeBth + wire::bth_offset::kFlags] |=
+      static_cast<std::byte>(pad << wire::bth_bit::kPadShift);
+  return bytes + pad;
+}
+
+// Writes the addresses and lengths that the kernel will put before the packet.
+void set_headers(std::byte* ip, size_t covered_bytes) {
+  const auto total = static_cast<uint16_t>(covered_bytes + wire::kIcrcBytes);
+  wire::store_be16(ip + wire::ipv4_offset::kTotalLength, total);
+  wire::store_be16(ip + kUdpLength, static_cast<uint16_t>(total - wire::kIpv4Bytes));
+  // A tag is in the source port; this port has one source port for all, and BTH carries the tag.
+  std::byte* const bth = ip + kBytesBeforeBth;
+  const auto opcode = wire::load_u8(bth + wire::bth_offset::kOpcode);
+  if (wire::service_of(wire::Opcode{opcode}) != wire::Service::kDatagram)
+    wire::carry_flow_tag(wire::load_be16(ip + kSrcPort), bth);
+  wire::store_be16(ip + kSrcPort, wire::kRoceUdpPort);
+}
+
+}  // namespace
+
+UdpSender::UdpSender(int socket, bool segments)
+    : socket_(socket), segments_(segments), slots_(std::make_unique<Slot[]>(kPackets)) {
+  for (mmsghdr& message : messages_) message = {};
+}
+
+// Copies a packet into a slot, in the form in which it leaves but for its identification and ICRC.
+// Returns false if it is none that this port can send.
+bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
+  Staged& staged = staged_[index];
+  if (packet->data_len < wire::kFlowBytes + wire::kBthBytes ||
+      packet->pkt_len - wire::kEthernetBytes > kMostBytes)
+    return false;
+  const auto* frame = rte_pktmbuf_mtod(packet, const std::byte*);
+  if (wire::load_be16(frame + wire::ethernet_offset::kEtherType) != wire::kEtherTypeIpv4)
+    return false;
+  std::byte* const ip = ip_of(index);
+  size_t bytes = packet->data_len - wire::kEthernetBytes;
+  memcpy(ip, frame + wire::kEthernetBytes, bytes);
+  if (const ExternalPayload* payload = external_payload(packet); payload != nullptr) {
+    copy_from_memory(ip + bytes, payload->bytes, packet->pkt_len - packet->data_len);
+    bytes = packet->pkt_len - wire::kEthernetBytes;
+  }
+  staged.icrc_error = 0;
+  if ((packet->ol_flags & icrc_flag()) != 0) {
+    // The packet has an ICRC, perhaps one that is wrong on purpose: it stays as wrong as it is.
+    bytes -= wire::kIcrcBytes;
+    staged.icrc_error = icrc_of(ip, bytes) ^ wire::load_icrc(ip + bytes);
+  } else {
+    bytes = add_pad(ip, bytes);
+  }
+  staged.covered_bytes = static_cast<uint32_t>(bytes);
+  memcpy(&staged.destination, ip + wire::ipv4_offset::kDst, sizeof staged.destination);
+  staged.traffic_class = wire::load_u8(ip + wire::ipv4_offset::kTrafficClass);
+  staged.hop_limit = std::max<uint8_t>(1, wire::load_u8(ip + wire::ipv4_offset::kHopLimit));
+  set_headers(ip, bytes);
+  return true;
+}
+
+// Puts a staged packet behind the last row, or begins one, and gives it its ICRC.
+void UdpSender::append(uint32_t index) {
+  const Staged& staged = staged_[index];
+  const uint32_t bytes = staged.covered_bytes - kBytesBeforeBth + wire::kIcrcBytes;
+  Row* row = row_count_ == 0 ? nullptr : &rows_[row_count_ - 1];
+  const bool joins = segments_ && row != nullptr && !row->ended && row->packets < kMaxSegments &&
+                     bytes <= row->segment_bytes && row->bytes + bytes <= kMaxRowBytes &&
+                     row->destination == staged.destination &&
+                     row->traffic_class == staged.traffic_class &&
+                     row->hop_limit == staged.hop_limit;
+  if (!joins) {
+    row = &rows_[row_count_++];
+    *row = {.destination = staged.destination,
+            .traffic_class = staged.traffic_class,
+            .hop_limit = staged.hop_limit,
+            .first_packet = index,
+            .segment_bytes = bytes};
+  }
+  std::byte* const ip = ip_of(index);
+  wire::store_be16(ip + wire::ipv4_offset::kIdentification, static_cast<uint16_t>(row->packets));
+  wire::store_icrc(ip + staged.covered_bytes,
+                   icrc_of(ip, staged.covered_bytes) ^ staged.icrc_error);
+  pieces_[index] = {ip + kBytesBeforeBth, bytes};
+  ++row->packets;
+  row->bytes += bytes;
+  row->ended = bytes < row->segment_bytes;
+}
+
+void UdpSender::describe_row(uint32_t number) {
+  const Row& row = rows_[number];
+  sockaddr_in& name = names_[number];
+  name = {};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(wire::kRoceUdpPort);
+  name.sin_addr.s_addr = row.destination;
+  msghdr& message = messages_[number].msg_hdr;
+  message.msg_name = &name;
+  message.msg_namelen = sizeof name;
+  message.msg_iov = &pieces_[row.first_packet];
+  message.msg_iovlen = row.packets;
+  message.msg_control = controls_[number].bytes.data();
+  message.msg_controllen = controls_[number].bytes.size();
+  cmsghdr* at = CMSG_FIRSTHDR(&message);
+  at = put_control(message, at, IPPROTO_IP, IP_TOS, int{row.traffic_class});
+  at = put_control(message, at, IPPROTO_IP, IP_TTL, int{row.hop_limit});
+  size_t used = 2 * CMSG_SPACE(sizeof(int));
+  if (row.packets > 1) {
+    put_control(message, at, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(row.segment_bytes));
+    used += CMSG_SPACE(sizeof(uint16_t));
+  }
+  message.msg_controllen = used;
+}
+
+// Sends the rows. Returns how many packets are done with.
+uint32_t UdpSender::send_rows() {
+  uint32_t done = 0, packets = 0;
+  while (done < row_count_) {
+    const int sent = sendmmsg(socket_, &messages_[done], row_count_ - done, 0);
+    if (sent > 0) {
+      for (const uint32_t end = done + static_cast<uint32_t>(sent); done < end; ++done)
+        packets += rows_[done].packets;
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) break;
+    if (error == EIO && rows_[done].packets > 1) {
+      // The way there has no checksum offload, without which the kernel cuts no rows.
+      segments_ = false;
+      break;
+    }
+    // The error may be an earlier packet's, which the network answered; this one it refuses.
+    refused_.store(refused_.load(std::memory_order_relaxed) + rows_[done].packets,
+                   std::memory_order_relaxed);
+    last_error_.store(error, std::memory_order_relaxed);
+    packets += rows_[done++].packets;
+  }
+  return packets;
+}
+
+// Frees packets, whose references are mostly to one region and one queue pair.
+void UdpSender::release(rte_mbuf** packets, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) release_payload(packets[i], references_);
+  references_.flush();
+  rte_pktmbuf_free_bulk(packets, count);
+}
+
+uint16_t UdpSender::send(rte_mbuf** packets, uint16_t count) {
+  uint32_t done = 0;
+  while (done < count) {
+    const uint32_t part = std::min<uint32_t>(count - done, kPackets);
+    row_count_ = 0;
+    uint32_t staged = 0;
+    while (staged < part && stage(packets[done + staged], staged)) append(staged++);
+    for (uint32_t row = 0; row < row_count_; ++row) describe_row(row);
+    const uint32_t sent = send_rows();
+    release(packets + done, sent);
+    done += sent;
+    if (sent < staged) break;
+    if (staged < part) {  // the next packet is none that can be sent
+      refused_.store(refused_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      release(packets + done++, 1);
+    }
+  }
+  return static_cast<uint16_t>(done);
+}
+
+}  // namespace hostnic

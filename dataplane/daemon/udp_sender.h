@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Packets leave through a UDP socket. What the NIC built as a whole frame is sent from its BTH on;
+// the kernel makes the headers before that, and the ICRC is made for what it will make: Linux
+// numbers the packets of one segmented send 0, 1, 2, ... in their IP identification, which the ICRC
+// covers, and gives 0 to packets that are sent singly.
+//
+// Packets of one size to one destination leave by one call (UDP_SEGMENT), several such rows by one
+// sendmmsg. The lcore of the NIC.
+#pragma once
+
+#include <netinet/in.h>
+#include <rte_mbuf.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/packet/external_payload.h"
+#include "protocol/wire/packet.h"
+
+namespace hostnic {
+
+class UdpSender {
+ public:
+  // `segments`: the kernel knows UDP_SEGMENT. The socket must outlive the sender.
+  UdpSender(int socket, bool segments);
+  UdpSender(const UdpSender&) = delete;
+  UdpSender& operator=(const UdpSender&) = delete;
+
+  // Sends packets, in order, and returns how many are done with; these are freed. Fewer than
+  // `count`: the socket is full. Packets that the network can't take (too long for the path, no
+  // route, a firewall) are lost, as on any network, and counted.
+  uint16_t send(rte_mbuf** packets, uint16_t count);
+
+  // For people; any thread. Whether rows are sent by one call; packets that the kernel refused, and
+  // its last reason (errno).
+  bool segments() const { return segments_.load(std::memory_order_relaxed); }
+  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  int last_error() const { return last_error_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint32_t kMaxSegments = 64;      // UDP_MAX_SEGMENTS of older kernels
+  static constexpr uint32_t kMaxRowBytes = 65'507;  // of one datagram
+  static constexpr uint32_t kPackets = 2 * kBurst;  // of one call
+  // Slots are 71 cache lines long: their beginnings are spread over the cache's sets.
+  static constexpr size_t kSlotBytes = 71 * 64;
+  static constexpr size_t kIpOffset = 64 - wire::kIpv4Bytes - wire::kUdpBytes;
+  static constexpr size_t kMostBytes = kSlotBytes - kIpOffset - wire::kIcrcBytes - 3;
+  using Slot = std::array<std::byte, kSlotBytes>;
+
+  // What is known of the packet in a slot.
+  struct Staged {
+    uint32_t covered_bytes;  // from the IPv4 header to the end of the pad
+    uint32_t icrc_error;     // what its ICRC is to be wrong by
+    uint32_t destination;    // in network byte order
+    uint8_t traffic_class, hop_limit;
+  };
+  // Packets that leave by one message.
+  struct Row {
+    uint32_t destination = 0;
+    uint8_t traffic_class = 0, hop_limit = 0;
+    uint32_t first_packet = 0, packets = 0;
+    uint32_t segment_bytes = 0, bytes = 0;  // of the first packet; of all
+    bool ended = false;                     // by a packet shorter than the others
+  };
+  // The ancillary data of a message: TOS, TTL and segment size.
+  struct alignas(16) Control {
+    std::array<std::byte, 2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t))> bytes;
+  };
+
+  std::byte* ip_of(uint32_t index) { return slots_[index].data() + kIpOffset; }
+  bool stage(rte_mbuf* packet, uint32_t index);
+  void append(uint32_t index);
+  void describe_row(uint32_t number);
+  uint32_t send_rows();
+  void release(rte_mbuf** packets, uint32_t count);
+
+  const int socket_;
+  std::atomic<bool> segments_;
+  std::atomic<uint64_t> refused_{0};
+  std::atomic<int> last_error_{0};
+  PayloadReferences references_;
+  uint32_t row_count_ = 0;
+  std::array<Staged, kPackets> staged_;
+  std::array<iovec, kPackets> pieces_;
+  std::array<Row, kPackets> rows_;
+  std::array<mmsghdr, kPackets> messages_;
+  std::array<sockaddr_in, kPackets> names_;
+  std::array<Control, kPackets> controls_;
+  std::unique_ptr<Slot[]> slots_;
+};
+
+}  // namespace hostnic

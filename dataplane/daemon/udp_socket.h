@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the udp port asks of the kernel: the interface behind an address, and the socket that RoCEv2
+// packets of that address leave and arrive by. None of it needs a privilege.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "protocol/expected.h"
+#include "protocol/hostif/unique_fd.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// An interface of this machine, and one of its addresses.
+struct LocalAddress {
+  std::string interface;
+  uint32_t prefix_length = 32;
+  uint32_t mtu_bytes = 0;
+};
+// Finds the interface that has the address; 127.0.0.0/8 is lo's as a whole. An error is one line
+// that lists the addresses there are.
+Expected<LocalAddress, std::string> find_local_address(Ipv4Address address);
+// Whether an interface has exactly this address.
+bool is_local_address(Ipv4Address address);
+
+// Whether the interface is up and has a carrier; and its speed, 0: unknown.
+bool interface_is_up(const std::string& interface);
+uint32_t interface_speed_mbps(const std::string& interface);
+
+struct RoceSocket {
+  UniqueFd fd;
+  bool segments = false;   // one call may send many packets (UDP_SEGMENT)
+  bool coalesces = false;  // packets of one sender may arrive as one (UDP_GRO)
+  uint32_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
+};
+// Opens a socket on port 4791 of the address, which does not block, never fragments, and tells of
+// each packet's TOS byte and of packets that found no room. An error is one line.
+Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address);
+
+// Opens a socket at which packets to a multicast group arrive, on the interface of `own`. An error
+// is an errno value.
+Expected<UniqueFd, int> open_group_socket(Ipv4Address group, Ipv4Address own);
+
+}  // namespace hostnic
