@@ -5,10 +5,11 @@
 // with_strategy(); the driver asks for the traits and compares no policies.
 //
 // A policy is added in these places:
-//   protocol/wire/bth.h            wire::Policy, its number on the wire; print.cc and
-//   packet_parse.cc recovery/NAME.h                the strategy send_tracker.{h,cc}            the
-//   variant, and the line in reset() that chooses it config/nic_keys.cc             its name
-//   dataplane/nic/transport/hostnic/   what the receiver does differently (responder, acknowledge)
+//   protocol/wire/bth.h               its number on the wire (print.cc, packet_parse.cc)
+//   recovery/<name>.h                 the strategy
+//   send_tracker.h, send_tracker.cc   the variant, and the line in reset() that chooses it
+//   config/nic_keys.cc                its name
+//   dataplane/nic/transport/hostnic/  what the receiver does differently
 #pragma once
 
 #include <concepts>

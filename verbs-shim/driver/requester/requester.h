@@ -11,7 +11,7 @@
 // the driver lock held.
 //
 // A requester is added in these places, beside what transport.h lists for the NIC:
-//   requester/NAME.h, NAME*.cc      the requester, and a static_assert that it is one
+//   requester/<name>.h, <name>*.cc  the requester, and a static_assert that it is one
 //   requester/requester.h           RequesterKind, and which service has it
 //   requester/any_requester.h       the member, and its line in with()
 //   send_queue.cc                   describe(), if it says something new in descriptors
