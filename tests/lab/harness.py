@@ -130,6 +130,13 @@ def is_free(port):
     return True
 
 
+def udp_nics(lab=0):
+    """Options for two NICs over UDP sockets, at addresses of the loopback interface that other labs
+    of this process don't take, and those of others hardly."""
+    place = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 254}"
+    return [word for nic in (1, 2) for word in ("--nic", f"port=udp,ip={place}.{2 * lab + nic}")]
+
+
 def pair(port, server, client):
     return [sys.executable, str(PAIR), "--port", str(port), *map(str, server), "----",
             *map(str, client)]

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import (  # noqa: E402
     HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
-    run_cases, select, verify_is_ok)
+    run_cases, select, verify_is_ok, udp_nics)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
 from cm_cases import CM, connection_cases  # noqa: E402
@@ -244,6 +244,16 @@ class Maker:
                          self.verify_command(["--qps", "2", "--max-bytes", "256k"], "two NICs")),
                 180, policy == "go-back-n", verify_is_ok))
 
+    def add_udp(self):
+        networks = {**NETWORKS, "damage 1%": ["--impair", "corrupt 1%; duplicate 1%"],
+                    "damage before it leaves": ["--impair", "tx corrupt 1%; drop 1%"]}
+        for number, (name, network) in enumerate(networks.items()):
+            self.cases.append(Case(
+                f"hostnic-verify all operations, UDP sockets [two NICs, {name}]",
+                self.lab([*udp_nics(number), *network],
+                         self.verify_command(["--qps", "4", "--max-bytes", "2m"], "two NICs")),
+                180, name == "loss 1%", verify_is_ok))
+
     def add_commands(self):
         scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
@@ -316,6 +326,7 @@ def main():
     maker.add_operations()
     maker.add_error_checks()
     maker.add_policies()
+    maker.add_udp()
     maker.cases += stress_cases(maker)
     maker.cases += credit_cases(maker)
     maker.cases += collective_cases(maker)

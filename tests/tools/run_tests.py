@@ -21,8 +21,10 @@ import sys
 import time
 from pathlib import Path
 
-import huge_pages
-from results import Results, run_check, run_gtest, run_runner
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+import huge_pages  # noqa: E402
+from harness import udp_nics  # noqa: E402
+from results import Results, run_check, run_gtest, run_runner  # noqa: E402
 
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
@@ -163,14 +165,10 @@ class Runner:
         build = self.options.build
         left_out = [LAST_CONFORMANCE] + ([] if self.options.selection == "--full" else [LONG_CONFORMANCE])
 
-        # Addresses of the loopback interface that other runs of these tests hardly take.
-        place = f"127.{78 + os.getpid() % 100}.{os.getpid() // 100 % 254}"
-        over_udp = [word for last in (1, 2) for word in ("--nic", f"port=udp,ip={place}.{last}")]
-
         def run():
             for name, nics, tests in (
                     ("conformance", [], "-" + ":".join(left_out)),
-                    ("conformance over UDP sockets", over_udp,
+                    ("conformance over UDP sockets", udp_nics(),
                      "-" + ":".join({*left_out, LONG_CONFORMANCE})),
                     ("conformance: the end of the device", [], LAST_CONFORMANCE)):
                 run_gtest(self.results, name,

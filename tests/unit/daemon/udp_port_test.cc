@@ -9,6 +9,7 @@
 #include <netinet/udp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
@@ -26,7 +27,12 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr Ipv4Address kFirst{0x7f4e0001}, kSecond{0x7f4e0002};
+// Addresses of the loopback interface that other runs of this test hardly take.
+Ipv4Address own_address(uint32_t last) {
+  const auto pid = static_cast<uint32_t>(getpid());
+  return Ipv4Address{127u << 24 | (180 + pid % 70) << 16 | (pid / 70 % 254) << 8 | last};
+}
+const Ipv4Address kFirst = own_address(1), kSecond = own_address(2);
 constexpr uint16_t kTag = 0xd5a0;
 
 bool eal_runs() {
@@ -272,7 +278,7 @@ TEST_F(UdpPorts, StrangersDatagramsDoNoHarm) {
 TEST_F(UdpPorts, WhatNobodyTakesIsLost) {
   // Nobody has port 4791 of that address; the next packet leaves all the same.
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(send({packet(Bytes(100), 1, Ipv4Address{0x7f4e00fe})}), 1u);
+    EXPECT_EQ(send({packet(Bytes(100), 1, own_address(0xfe))}), 1u);
     exchange({100});
   }
   // The kernel has no way for the network's own address.
@@ -307,12 +313,12 @@ TEST(UdpPortCheck, SaysWhatIsWrong) {
             std::string::npos)
       << absent.error();
   EXPECT_NE(absent.error().find("127.0.0.1 (lo)"), std::string::npos) << absent.error();
-  auto held = open_roce_socket(Ipv4Address{0x7f4e0009});
+  auto held = open_roce_socket(own_address(9));
   ASSERT_TRUE(held) << held.error();
-  const auto taken = check_udp_port(Ipv4Address{0x7f4e0009});
+  const auto taken = check_udp_port(own_address(9));
   ASSERT_FALSE(taken);
   EXPECT_NE(taken.error().find("another hostnicd"), std::string::npos) << taken.error();
-  const auto free = check_udp_port(Ipv4Address{0x7f4e000a});
+  const auto free = check_udp_port(own_address(10));
   ASSERT_TRUE(free) << free.error();
   EXPECT_EQ(free->interface, "lo");
   EXPECT_EQ(free->prefix_length, 24u);
