@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "dataplane/daemon/cm_agent.h"
+#include "dataplane/daemon/udp_port.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -15,6 +16,13 @@ constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
 bool on_link(const NicSettings& settings, Ipv4Address destination) {
   return same_network(destination, settings.ip, settings.prefix_length);
+}
+
+// Whether a NIC has a way out of its network: a gateway, or the kernel's routes.
+bool leads_out(const CmNic& nic, Ipv4Address destination) {
+  const NicPlan& plan = nic.instance->plan;
+  return plan.port == kUdpPort ? kernel_routes(plan.settings.ip, destination)
+                               : raw(plan.settings.gateway) != 0;
 }
 
 }  // namespace
@@ -41,7 +49,7 @@ CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
   return nullptr;
 }
 
-// The NIC that leads to an address: the one that has it, one on its network, or one with a gateway.
+// The NIC that leads to an address: the one that has it, one on its network, or one with a way out.
 CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
   if (CmNic* own = nic_of(file, destination)) return own;
   if (names_this_host(destination)) return nullptr;
@@ -50,7 +58,7 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
     if (visible(file, nic) && (group || on_link(nic.instance->plan.settings, destination)))
       return &nic;
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && raw(nic.instance->plan.settings.gateway) != 0) return &nic;
+    if (visible(file, nic) && leads_out(nic, destination)) return &nic;
   return nullptr;
 }
 

@@ -127,10 +127,11 @@ void UdpReceiver::take_one(rte_mbuf* packet, uint32_t bytes, const Datagram& dat
                                   ? std::optional(number)
                                   : identification_.find(expected ^ found, number, covered);
   size_t ip_bytes = covered + wire::kIcrcBytes;
-  if (identification && covered % 4 == 0) {
+  std::byte& flags = ip[kBytesBeforeBth + wire::bth_offset::kFlags];
+  const size_t pad = std::to_integer<size_t>(flags) >> wire::bth_bit::kPadShift & 3;
+  if (identification && covered % 4 == 0 && covered - pad >= kBytesBeforeBth + wire::kBthBytes) {
     number = *identification;
-    std::byte& flags = ip[kBytesBeforeBth + wire::bth_offset::kFlags];
-    ip_bytes = covered - (std::to_integer<size_t>(flags) >> wire::bth_bit::kPadShift & 3);
+    ip_bytes = covered - pad;
     flags &= ~std::byte{3 << wire::bth_bit::kPadShift};
   } else {
     packet->ol_flags |= icrc_flag();
@@ -161,8 +162,9 @@ void UdpReceiver::spread(Message& message, const Datagram& datagram) {
 // Takes the packets of a datagram, and gives the message other buffers.
 void UdpReceiver::take(Message& message, const Datagram& datagram) {
   const uint32_t segment_bytes = datagram.segment_bytes;
-  const uint32_t packets =
-      std::min((datagram.bytes + segment_bytes - 1) / segment_bytes, kSegments);
+  const uint32_t arrived = (datagram.bytes + segment_bytes - 1) / segment_bytes;
+  const uint32_t packets = std::min(arrived, kSegments);
+  count(malformed_, arrived - packets);  // hostnic sends no more together
   const bool in_place =
       packets == 1 ? datagram.bytes <= message.piece_bytes : segment_bytes == message.piece_bytes;
   if (!in_place) spread(message, datagram);

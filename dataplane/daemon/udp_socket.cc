@@ -32,6 +32,14 @@ Ipv4Address address_of(const sockaddr* socket_address) {
   return Ipv4Address{ntohl(reinterpret_cast<const sockaddr_in*>(socket_address)->sin_addr.s_addr)};
 }
 
+sockaddr_in socket_name(Ipv4Address address, uint16_t port) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(port);
+  name.sin_addr.s_addr = htonl(raw(address));
+  return name;
+}
+
 // Calls visit(interface, address, prefix length) for each IPv4 address of the machine until it
 // returns true.
 template <class Visit>
@@ -112,14 +120,18 @@ uint32_t interface_speed_mbps(const std::string& interface) {
   return mbps <= 0 ? 0 : static_cast<uint32_t>(mbps);
 }
 
+bool kernel_routes(Ipv4Address own, Ipv4Address destination) {
+  const UniqueFd probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in from = socket_name(own, 0), to = socket_name(destination, wire::kRoceUdpPort);
+  return probe && bind(probe.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
+         connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+}
+
 Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address) {
   RoceSocket opened;
   opened.fd = UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = opened.fd.get();
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(wire::kRoceUdpPort);
-  name.sin_addr.s_addr = htonl(raw(address));
+  const sockaddr_in name = socket_name(address, wire::kRoceUdpPort);
   if (!opened.fd) return Unexpected(fmt::format("no UDP socket: {}", strerror(errno)));
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
     const int error = errno;
@@ -148,10 +160,7 @@ Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address) {
 Expected<UniqueFd, int> open_group_socket(Ipv4Address group, Ipv4Address own) {
   UniqueFd opened(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = opened.get();
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(wire::kRoceUdpPort);
-  name.sin_addr.s_addr = htonl(raw(group));
+  const sockaddr_in name = socket_name(group, wire::kRoceUdpPort);
   const ip_mreq membership{{htonl(raw(group))}, {htonl(raw(own))}};
   // Several NICs of a machine may be members; each gets the packets of its own interface alone.
   if (!opened || !set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1) ||

@@ -28,6 +28,9 @@ bool is_local_address(Ipv4Address address);
 bool interface_is_up(const std::string& interface);
 uint32_t interface_speed_mbps(const std::string& interface);
 
+// Whether the kernel has a route from an own address to a destination.
+bool kernel_routes(Ipv4Address own, Ipv4Address destination);
+
 struct RoceSocket {
   UniqueFd fd;
   bool segments = false;   // one call may send many packets (UDP_SEGMENT)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who receives RoCEv2 packets from a UDP socket does not see their IP identification, which the
-// ICRC covers. hostnic's own packets have 0 there, but Linux numbers those of one segmented send 0,
+// A UDP socket does not show its reader the IP identification of RoCEv2 packets, which the ICRC
+// covers. hostnic's own packets have 0 there, but Linux numbers those of one segmented send 0,
 // 1, 2, ... (RFC 6864 lets it: they have DF set). CRCs are linear, so the difference between the
 // ICRC that is right for an assumed identification and the one that the packet has tells the
 // identification: only small numbers are believed, so that of four thousand million wrong ICRCs 128

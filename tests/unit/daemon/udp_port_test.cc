@@ -324,6 +324,8 @@ TEST(UdpPortCheck, SaysWhatIsWrong) {
   EXPECT_EQ(free->interface, "lo");
   EXPECT_EQ(free->prefix_length, 24u);
   EXPECT_GE(free->mtu_bytes, 1500u);
+  EXPECT_TRUE(kernel_routes(own_address(9), own_address(10)));
+  EXPECT_FALSE(kernel_routes(own_address(9), Ipv4Address{0xc0000201})) << "nothing leaves lo";
 }
 
 }  // namespace

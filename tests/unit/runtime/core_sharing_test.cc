@@ -195,7 +195,7 @@ TEST_F(CoreSharingTest, WhileAPollerYieldsItIsKnownToComeBack) {
   EXPECT_GE(header_->polling_until_ns.load(), now_ns_ + kPollingNs);
 }
 
-// Of whom others would else believe that it yields.
+// A child that kept its parent's id would be taken by others for a poller that yields.
 TEST_F(CoreSharingTest, AThreadOfAForkedChildGoesByItsOwnId) {
   share(cores_);
   const pid_t child = fork();

@@ -36,7 +36,7 @@ void UnreliableRequester::take_acks(SendQueue& /*queue*/, const QpStatusSnapshot
   if (const Psn highest(snapshot.highest_acceptable_psn);
       snapshot.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
     highest_acceptable_ = highest;
-  // Of the status only what is possible is believed (rule 22, valid ACKs).
+  // The status is believed only in what is possible (rule 22, valid ACKs).
   const Psn left(snapshot.una_psn);
   if (distance(una_, left) >= 0 && distance(left, next_) >= 0) una_ = left;
 }
