@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/gid.h"
 #include "protocol/impair/spec.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
@@ -32,6 +33,11 @@ enum class Segmentation : uint8_t { kAuto, kOff };
 // address, for programs that know nothing else; paths without a GRH then lead to the NIC of that
 // LID in the own /16.
 enum class Lid : uint8_t { kNone, kFromAddress };
+
+// The GID table. auto: every address of the NIC, which on port udp are those of its interface, as
+// RoCEv2 GIDs. one: "ip" alone. mlx5: as that driver fills it, for scripts that say index 3: the
+// link-local address first, each as RoCEv1 and as RoCEv2.
+enum class Gids : uint8_t { kAuto, kOne, kMlx5 };
 
 inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
 inline constexpr size_t kMaxNameBytes = 15;         // name of a NIC, as long as the kernel's
@@ -68,7 +74,8 @@ struct NicConfig {
   std::string name;              // default hnicK, K its place among the NICs
   std::string port{kWirePort};   // kWirePort, kUdpPort, or a DPDK devargs string
   bool port_by_address = false;  // if ip is an address of the machine, the port is kUdpPort
-  Ipv4Address ip{};              // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
+  Gid ip{};                      // "ip", with the prefix: 127.77.0.(K+1)/24 on the wire
+  std::string zone;              // interface of a link-local address, "fe80::1%eth0"; may be empty
   uint32_t prefix_length = 24;   // bits of the prefix
   bool prefix_given = true;      // if false, the prefix is the interface's; kUdpPort alone has one
   std::optional<Ipv4Address> gateway;  // next hop for peers outside the prefix
@@ -83,6 +90,7 @@ struct NicConfig {
   Icrc icrc = Icrc::kAuto;
   Segmentation segmentation = Segmentation::kAuto;
   Lid lid = Lid::kNone;
+  Gids gids = Gids::kAuto;
   impair::Spec impair_rx, impair_tx;
 
   bool on_wire() const { return port == kWirePort; }

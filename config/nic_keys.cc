@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kWireNetwork = 0x7f4d0000;
 constexpr uint32_t kWireMtuBytes = 4096;
 constexpr const char* kIpRemedy =
-    "use an address of one host and its prefix length, such as 10.0.0.1/24";
+    "use an address of one host and its prefix length, such as 10.0.0.1/24 or fd00::1/64";
 
 // Whether a host can have the address: not 0.x, multicast or reserved.
 bool is_unicast(Ipv4Address address) {
@@ -59,16 +59,28 @@ ValueResult set_port(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+// Whether a host can have the address, in a network of this prefix length.
+bool is_host_address(const Gid& address, uint64_t prefix_length) {
+  const auto ip = ipv4_of(address);
+  if (!ip) return is_ipv6_host(address) && prefix_length >= 1 && prefix_length <= 128;
+  return prefix_length >= 1 && prefix_length <= 32 && is_unicast(*ip) &&
+         is_host_in(*ip, static_cast<uint32_t>(prefix_length));
+}
+
 ValueResult set_ip(NicDraft& draft, const Value& value) {
   const std::string& text = std::get<std::string>(value);
   const size_t slash = text.find('/');
-  const auto address = impair::parse_ipv4(std::string_view(text).substr(0, slash));
+  const std::string_view before = std::string_view(text).substr(0, slash);
+  const size_t percent = before.find('%');
+  const auto address = parse_gid(before.substr(0, percent));
+  const bool zoned = percent != std::string_view::npos;
+  draft.nic.zone = zoned ? before.substr(percent + 1) : "";
   draft.nic.prefix_given = slash != std::string::npos;
   const auto prefix = draft.nic.prefix_given
                           ? impair::parse_integer(std::string_view(text).substr(slash + 1))
                           : std::optional<uint64_t>(32);
-  const bool good = address && prefix && *prefix >= 1 && *prefix <= 32 && is_unicast(*address) &&
-                    is_host_in(*address, static_cast<uint32_t>(*prefix));
+  const bool good = address && prefix && is_host_address(*address, *prefix) &&
+                    (!zoned || (is_link_local(*address) && !draft.nic.zone.empty()));
   if (!good) return bad_value("ip", fmt::format("\"{}\"", text), kIpRemedy);
   draft.nic.ip = *address;
   draft.nic.prefix_length = static_cast<uint32_t>(*prefix);
@@ -151,7 +163,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 16> kNicKeys{{
+const std::array<Key<NicDraft>, 17> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -194,6 +206,11 @@ const std::array<Key<NicDraft>, 16> kNicKeys{{
        return set_choice(draft.nic.lid, "lid", value,
                          {{"none", Lid::kNone}, {"from-address", Lid::kFromAddress}});
      }},
+    {"gids", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.gids, "gids", value,
+                         {{"auto", Gids::kAuto}, {"one", Gids::kOne}, {"mlx5", Gids::kMlx5}});
+     }},
     {"impair_rx", kString,
      [](NicDraft& draft, const Value& value) {
        return set_impairment(draft.nic.impair_rx, impair::Direction::kRx, "impair_rx", value);
@@ -204,15 +221,11 @@ const std::array<Key<NicDraft>, 16> kNicKeys{{
      }},
 }};
 
-// Makes a MAC address that is locally administered, and as unique as the IP address.
-wire::MacAddress derived_mac(Ipv4Address ip) {
-  const uint32_t bytes = raw(ip);
-  return {0x02,
-          0x00,
-          static_cast<uint8_t>(bytes >> 24),
-          static_cast<uint8_t>(bytes >> 16),
-          static_cast<uint8_t>(bytes >> 8),
-          static_cast<uint8_t>(bytes)};
+// Makes a MAC address that is locally administered, and as unique as the IP address: of an IPv6
+// address its last four bytes are taken.
+wire::MacAddress derived_mac(const Gid& ip) {
+  const auto byte = [&](size_t i) { return std::to_integer<uint8_t>(ip[12 + i]); };
+  return {0x02, 0x00, byte(0), byte(1), byte(2), byte(3)};
 }
 
 }  // namespace
@@ -236,6 +249,33 @@ std::optional<std::string> check_udp_nic(const NicConfig& nic) {
   return std::nullopt;
 }
 
+// What is wrong with a NIC's address on the port that it is for.
+std::optional<std::string> check_address(const NicConfig& nic) {
+  const auto ip = ipv4_of(nic.ip);
+  const bool raw_port = !nic.on_wire() && nic.port != kUdpPort;
+  if (!ip && raw_port) {
+    return fmt::format("{} on port {} has the IPv6 address {} (use port udp, which carries IPv6)",
+                       nic.name, shown(nic.port), hostnic::to_string(nic.ip));
+  }
+  if (!ip && nic.lid == Lid::kFromAddress) {
+    return fmt::format(
+        "{} has lid \"from-address\" and the IPv6 address {} (leave lid out: it is "
+        "made of IPv4 addresses)",
+        nic.name, hostnic::to_string(nic.ip));
+  }
+  if (ip && is_loopback(*ip) && raw_port) {
+    return fmt::format("{} on port {} has the loopback address {} ({})", nic.name, shown(nic.port),
+                       hostnic::to_string(nic.ip),
+                       "use one of the port's network, such as 10.0.0.1/24");
+  }
+  if (nic.gateway && (!ip || !same_network(*nic.gateway, *ip, nic.prefix_length))) {
+    return fmt::format("gateway {} of {} is outside {}/{} (a gateway is a neighbour)",
+                       impair::format_ipv4(*nic.gateway), nic.name, hostnic::to_string(nic.ip),
+                       nic.prefix_length);
+  }
+  return std::nullopt;
+}
+
 Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   NicConfig& nic = draft.nic;
   nic.port_by_address = draft.has_ip && !draft.has_port;
@@ -246,23 +286,14 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   }
   if (auto error = check_udp_nic(nic)) return Unexpected(*error);
   if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
-    const std::string ip = fmt::format("\"{}\"", impair::format_ipv4(nic.ip));
+    const std::string ip = fmt::format("\"{}\"", hostnic::to_string(nic.ip));
     return Unexpected(bad_value("ip", ip, kIpRemedy).message);
   }
-  if (is_loopback(nic.ip) && !nic.on_wire() && nic.port != kUdpPort) {
-    return Unexpected(fmt::format("{} on port {} has the loopback address {} ({})", nic.name,
-                                  shown(nic.port), impair::format_ipv4(nic.ip),
-                                  "use one of the port's network, such as 10.0.0.1/24"));
-  }
   if (!draft.has_ip) {
-    nic.ip = Ipv4Address{kWireNetwork + static_cast<uint32_t>(index) + 1};
+    nic.ip = gid_of(Ipv4Address{kWireNetwork + static_cast<uint32_t>(index) + 1});
     nic.prefix_length = 24;
   }
-  if (nic.gateway && !same_network(*nic.gateway, nic.ip, nic.prefix_length)) {
-    return Unexpected(fmt::format("gateway {} of {} is outside {}/{} (a gateway is a neighbour)",
-                                  impair::format_ipv4(*nic.gateway), nic.name,
-                                  impair::format_ipv4(nic.ip), nic.prefix_length));
-  }
+  if (auto error = check_address(nic)) return Unexpected(*error);
   if (!nic.mac_given) nic.mac = derived_mac(nic.ip);
   if (nic.on_wire() && !nic.port_by_address && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
   return std::move(nic);
@@ -290,9 +321,9 @@ std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {
       if (a.name == b.name) {
         return fmt::format("two NICs are named {} (name them apart)", a.name);
       }
-      if (a.ip == b.ip) {
+      if (a.ip == b.ip && a.zone == b.zone) {
         return fmt::format("{} and {} both have ip {} (give each its own)", a.name, b.name,
-                           impair::format_ipv4(a.ip));
+                           hostnic::to_string(a.ip));
       }
       if (a.mac == b.mac) {
         return fmt::format("{} and {} both have mac {} (give each its own, or leave it out)",

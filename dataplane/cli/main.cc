@@ -88,9 +88,8 @@ int show_devices(const Arguments& arguments) {
   auto devices = list_devices(arguments.socket_path);
   if (!devices) return fail("devices", devices.error());
   for (const DeviceInfo& device : *devices)
-    fmt::print("{} {}.{}.{}.{}/{} mtu {} {} {}\n", device.name, device.ip >> 24,
-               device.ip >> 16 & 255, device.ip >> 8 & 255, device.ip & 255, device.prefix_length,
-               device.mtu_bytes, device.link_up ? "up" : "down", device.port);
+    fmt::print("{} {}/{} mtu {} {} {}\n", device.name, to_string(gid_in(device.address)),
+               device.prefix_length, device.mtu_bytes, device.link_up ? "up" : "down", device.port);
   return 0;
 }
 

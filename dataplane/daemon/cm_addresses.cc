@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rdma_cm's addresses: which NIC an id belongs to, and who has a port.
 #include <errno.h>
+#include <net/if.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -14,18 +15,44 @@ namespace {
 
 constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
-bool on_link(const NicSettings& settings, Ipv4Address destination) {
-  return same_network(destination, settings.ip, settings.prefix_length);
+}  // namespace
+
+// The number by which NICs name an address that a program names; it means nothing else while the id
+// is there. Nothing: there are too many.
+std::optional<Ipv4Address> CmAgent::number_for(CmId& id, const Gid& address) {
+  constexpr size_t kMostHeld = 16;
+  const auto number = daemon_.addresses().hold(address);
+  if (!number || !is_stand_in(*number)) return number;
+  const bool known = std::ranges::find(id.held, *number) != id.held.end();
+  if (known || id.held.size() == kMostHeld) daemon_.addresses().release(*number);
+  if (!known && id.held.size() == kMostHeld) return std::nullopt;
+  if (!known) id.held.push_back(*number);
+  return number;
+}
+
+bool CmAgent::on_link(const NicSettings& settings, Ipv4Address destination) const {
+  if (is_stand_in(destination) != is_stand_in(settings.ip)) {
+    // The NIC's other addresses are on the interface's network, whose prefix is not known here.
+    const Gid address = settings.address_of(destination);
+    return is_link_local(address) &&
+           is_link_local(settings.address_of(settings.own_for(destination)));
+  }
+  if (!is_stand_in(destination))
+    return same_network(destination, settings.ip, settings.prefix_length);
+  const Gid address = settings.address_of(destination);
+  return is_link_local(address) ||
+         same_network(address, settings.address_of(settings.ip), settings.prefix_length);
 }
 
 // Whether a NIC has a way out of its network: a gateway, or the kernel's routes.
-bool leads_out(const CmNic& nic, Ipv4Address destination) {
-  const NicPlan& plan = nic.instance->plan;
-  return plan.port == kUdpPort ? kernel_routes(plan.settings.ip, destination)
-                               : raw(plan.settings.gateway) != 0;
+bool CmAgent::leads_out(const CmNic& nic, Ipv4Address destination) const {
+  const NicSettings& settings = nic.settings();
+  const Ipv4Address own = settings.own_for(destination);
+  if (is_stand_in(own) != is_stand_in(destination)) return false;
+  if (nic.instance->plan.port != kUdpPort) return raw(settings.gateway) != 0;
+  return kernel_routes(settings.address_of(own), settings.address_of(destination),
+                       if_nametoindex(nic.instance->netdev.c_str()));
 }
-
-}  // namespace
 
 bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
   return nic.index < 64 && (file.visible_devices >> nic.index & 1) != 0;
@@ -36,7 +63,7 @@ bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
 bool CmAgent::names_this_host(Ipv4Address ip) const {
   if (raw(ip) == 0) return true;
   return is_loopback(ip) && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
-           return on_link(nic.instance->plan.settings, ip);
+           return on_link(nic.settings(), ip);
          });
 }
 
@@ -45,7 +72,7 @@ bool CmAgent::names_this_host(Ipv4Address ip) const {
 CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
   const bool any = names_this_host(ip);
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && (any || nic.ip() == ip)) return &nic;
+    if (visible(file, nic) && (any || nic.settings().is_own(ip))) return &nic;
   return nullptr;
 }
 
@@ -55,8 +82,7 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
   if (names_this_host(destination)) return nullptr;
   const bool group = wire::is_multicast(destination);
   for (CmNic& nic : nics_)
-    if (visible(file, nic) && (group || on_link(nic.instance->plan.settings, destination)))
-      return &nic;
+    if (visible(file, nic) && (group || on_link(nic.settings(), destination))) return &nic;
   for (CmNic& nic : nics_)
     if (visible(file, nic) && leads_out(nic, destination)) return &nic;
   return nullptr;
@@ -66,7 +92,7 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
 bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
   if (nic.instance->network != nullptr || wire::is_multicast(destination)) return true;
   return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
-    return other.instance->network == nullptr && other.ip() == destination;
+    return other.instance->network == nullptr && other.settings().is_own(destination);
   });
 }
 
@@ -75,9 +101,10 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
 // another is listened on, or will be: servers tell the port that they are bound to before they
 // listen.
 Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
-  if (listener(own, port_space, port) != nullptr) return own.ip();
+  if (listener(own, own.ip(), port_space, port) != nullptr) return own.ip();
   for (const CmNic& nic : nics_)
-    if (listener(nic, port_space, port) != nullptr && reachable(own, nic.ip())) return nic.ip();
+    if (listener(nic, nic.ip(), port_space, port) != nullptr && reachable(own, nic.ip()))
+      return nic.ip();
   if (is_served(own, port_space, port)) return own.ip();
   for (const CmNic& nic : nics_)
     if (is_served(nic, port_space, port) && reachable(own, nic.ip())) return nic.ip();
@@ -132,7 +159,7 @@ int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
   if (raw(ip) != 0) {
     id.nic = nic_of(*id.file, ip);
     if (id.nic == nullptr) return EADDRNOTAVAIL;
-    id.source = id.nic->ip();
+    id.source = names_this_host(ip) ? id.nic->ip() : ip;
   }
   if (const int error = take_port(id, port)) {
     id.nic = nullptr;
@@ -143,15 +170,17 @@ int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
   return 0;
 }
 
-// Finds the id that takes requests for a service.
-CmId* CmAgent::listener(const CmNic& nic, uint16_t port_space, uint16_t port) {
+// Finds the id that takes requests for a service at one of a NIC's addresses.
+CmId* CmAgent::listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port) {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return nullptr;
   for (const uint32_t handle : holders->second) {
     CmId& id = ids_.at(handle);
-    // An id for IPv6 alone is left out, because peers have IPv4 addresses.
-    if (!id.listening || (id.ipv6 && id.family_only)) continue;
-    if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic) return &id;
+    // An id for one family takes no requests of the other; one for IPv6 takes both unless
+    // IPV6_V6ONLY is set.
+    const bool takes = is_stand_in(own) ? id.ipv6 : !id.ipv6 || !id.family_only;
+    if (!id.listening || !takes) continue;
+    if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic && id.source == own) return &id;
   }
   return nullptr;
 }

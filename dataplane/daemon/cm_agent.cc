@@ -186,6 +186,7 @@ void CmAgent::destroy(CmId& id) {
   drop_events_of(*id.file, id);
   end_connection(id);
   release_port(id);
+  for (const Ipv4Address number : id.held) daemon_.addresses().release(number);
   ids_.erase(handle);
 }
 
@@ -197,7 +198,7 @@ void CmAgent::serve_queue(CmNic& nic) {
   while (nic.queue->pop(datagram)) {
     const auto mad = cm::parse(datagram.bytes);
     if (!mad) continue;
-    nic.endpoint->receive(datagram.from, *mad, monotonic_now_ns());
+    nic.endpoint->receive({datagram.to, datagram.from}, *mad, monotonic_now_ns());
     take_events(nic);
   }
 }
@@ -219,7 +220,7 @@ void CmAgent::flush() {
     if (outgoing.empty()) continue;
     nic.instance->lcore->run_on([&] {
       for (const cm::Outgoing& each : outgoing)
-        nic.instance->nic->send_management(each.peer, 0, cm::build(each.mad));
+        nic.instance->nic->send_management(each.ends.own, each.ends.peer, 0, cm::build(each.mad));
     });
   }
   for (auto& [fd, file] : files_) give_token(file);
@@ -241,13 +242,17 @@ std::string CmAgent::describe(const CmId& id) const {
     state = cm::name_of(id.nic->endpoint->state_of(id.connection));
   else if (raw(id.destination) != 0)
     state = "resolved";
+  const auto shown = [&](Ipv4Address ip) {
+    const std::string text = to_string(address_of(&daemon_.addresses(), ip));
+    return is_stand_in(ip) ? "[" + text + "]" : text;
+  };
   std::string peer;
   if (raw(id.destination) != 0)
-    peer = fmt::format(" to {}:{}", wire::to_string(id.destination), id.destination_port);
+    peer = fmt::format(" to {}:{}", shown(id.destination), id.destination_port);
   return fmt::format("id {} pid {} {} {} {}:{}{} {}", id.handle, id.file->pid,
                      id.nic != nullptr ? id.nic->instance->plan.settings.name : "-",
-                     id.datagram ? "datagrams" : "connection", wire::to_string(id.source),
-                     id.source_port, peer, state);
+                     id.datagram ? "datagrams" : "connection", shown(id.source), id.source_port,
+                     peer, state);
 }
 
 std::vector<std::string> CmAgent::describe() const {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -64,7 +65,9 @@ struct CmId {
   bool bound = false, listening = false, reuse_address = false;
   bool ipv6 = false, family_only = false;  // the family that the id is bound to, and whether to
                                            // that alone
+  // By the numbers that NICs name hosts by. The id holds those that stand for IPv6 addresses.
   Ipv4Address source{}, destination{};
+  std::vector<Ipv4Address> held;
   uint16_t source_port = 0, destination_port = 0;
   uint32_t backlog = 0;  // connection requests that may still come before one is taken
   uint8_t type_of_service = 0, ack_timeout = cm::Endpoint::kAckTimeout;
@@ -100,7 +103,8 @@ struct CmNic {
   std::unique_ptr<ManagementQueue> queue;
   std::unique_ptr<cm::Endpoint> endpoint;
   std::unordered_map<cm::ConnectionId, uint32_t> ids;  // the ids that the connections belong to
-  Ipv4Address ip() const { return instance->plan.settings.ip; }
+  const NicSettings& settings() const { return instance->plan.settings; }
+  Ipv4Address ip() const { return settings().ip; }
 };
 
 class CmAgent {
@@ -151,6 +155,11 @@ class CmAgent {
   // Functions in cm_addresses.cc.
   static bool visible(const CmFile& file, const CmNic& nic);
   bool names_this_host(Ipv4Address ip) const;
+  std::optional<Ipv4Address> number_for(CmId& id, const Gid& address);
+  bool on_link(const NicSettings& settings, Ipv4Address destination) const;
+  bool leads_out(const CmNic& nic, Ipv4Address destination) const;
+  template <typename To>
+  void put_address(To& to, const CmId& id, Ipv4Address ip, uint16_t port) const;
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   CmNic* route(const CmFile& file, Ipv4Address destination);
   bool reachable(const CmNic& nic, Ipv4Address destination) const;
@@ -159,7 +168,7 @@ class CmAgent {
   int take_port(CmId& id, uint16_t port);
   void release_port(CmId& id);
   bool port_free(const CmId& id, uint16_t port) const;
-  CmId* listener(const CmNic& nic, uint16_t port_space, uint16_t port);
+  CmId* listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port);
   bool is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const;
 
   // Functions in cm_commands.cc.
@@ -199,8 +208,8 @@ class CmAgent {
   void tell(CmId& id, CmEvent kind, int status);
   void tell(CmId& id, rdma_ucm_event_resp event, CmEvent kind, int status, uint32_t request = 0,
             uint32_t multicast = 0);
-  static ib_uverbs_ah_attr address_handle(const CmNic& nic, Ipv4Address destination,
-                                          uint8_t traffic_class);
+  // The path from an id's address to a host or a group.
+  ib_uverbs_ah_attr address_handle(const CmId& id, const Gid& destination) const;
 
   Daemon& daemon_;
   int epoll_fd_;

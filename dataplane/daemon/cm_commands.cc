@@ -2,6 +2,7 @@
 // The commands of rdma/rdma_user_cm.h but those about connections (cm_connections.cc). Their bytes
 // come from a program: each is copied, and all that it says is checked.
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "dataplane/daemon/cm_agent.h"
+#include "dataplane/daemon/socket_address.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -21,53 +23,42 @@ constexpr uint8_t kPortNumber = 1;
 constexpr uint8_t kQpTypeUd = 4;
 constexpr uint32_t kUnknownIndex = UINT32_MAX;
 
-struct SocketAddress {
+// An address that a program names.
+struct NamedAddress {
   bool given = false;  // a family was named
-  Ipv4Address ip{};
+  Gid address = gid_of(Ipv4Address{});
   uint16_t port = 0;
   bool ipv6 = false;
 };
 
-// Parses an IPv4 address, or an IPv6 address that means one. An error is an errno value.
-Expected<SocketAddress, int> parse_address(std::span<const std::byte> bytes) {
+// Parses an address of either family. An error is an errno value.
+Expected<NamedAddress, int> parse_address(std::span<const std::byte> bytes) {
   sa_family_t family = AF_UNSPEC;
   if (bytes.size() < sizeof(family)) return Unexpected(EINVAL);
   memcpy(&family, bytes.data(), sizeof(family));
-  if (family == AF_UNSPEC) return SocketAddress{};
-  SocketAddress address{.given = true};
+  if (family == AF_UNSPEC) return NamedAddress{};
+  NamedAddress named{.given = true, .ipv6 = family == AF_INET6};
   if (family == AF_INET && bytes.size() >= sizeof(sockaddr_in)) {
     sockaddr_in v4;
     memcpy(&v4, bytes.data(), sizeof(v4));
-    address.ip = Ipv4Address{ntohl(v4.sin_addr.s_addr)};
-    address.port = ntohs(v4.sin_port);
-    return address;
+    named.address = gid_of(Ipv4Address{ntohl(v4.sin_addr.s_addr)});
+    named.port = ntohs(v4.sin_port);
+  } else if (family == AF_INET6 && bytes.size() >= sizeof(sockaddr_in6)) {
+    sockaddr_in6 v6;
+    memcpy(&v6, bytes.data(), sizeof(v6));
+    named.port = ntohs(v6.sin6_port);
+    memcpy(named.address.data(), &v6.sin6_addr, named.address.size());
+    // :: and ::1 mean this host, as 0.0.0.0 and 127.0.0.1 do.
+    if (IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr)) named.address = gid_of(Ipv4Address{});
+    if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) named.address = gid_of(Ipv4Address{INADDR_LOOPBACK});
+  } else {
+    return Unexpected(EAFNOSUPPORT);
   }
-  if (family != AF_INET6 || bytes.size() < sizeof(sockaddr_in6)) return Unexpected(EAFNOSUPPORT);
-  sockaddr_in6 v6;
-  memcpy(&v6, bytes.data(), sizeof(v6));
-  address.port = ntohs(v6.sin6_port);
-  address.ipv6 = true;
-  uint32_t last = 0;
-  memcpy(&last, &v6.sin6_addr.s6_addr[12], sizeof(last));
-  if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
-    address.ip = Ipv4Address{INADDR_LOOPBACK};
-  } else if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    address.ip = Ipv4Address{ntohl(last)};
-  } else if (!IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr)) {
-    return Unexpected(EADDRNOTAVAIL);  // NICs have IPv4 addresses
-  }
-  return address;
-}
-
-template <typename To>
-void put_address(To& to, Ipv4Address ip, uint16_t port) {
-  static_assert(sizeof(To) >= sizeof(sockaddr_in));
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(raw(ip));
-  v4.sin_port = htons(port);
-  memset(&to, 0, sizeof(to));
-  memcpy(&to, &v4, sizeof(v4));
+  // Numbers that stand for IPv6 addresses are no addresses that a host can have.
+  const auto ip = ipv4_of(named.address);
+  if (ip ? is_stand_in(*ip) : !is_ipv6_host(named.address) && named.address[0] != std::byte{0xff})
+    return Unexpected(EADDRNOTAVAIL);
+  return named;
 }
 
 template <typename T>
@@ -174,6 +165,17 @@ CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
 }
 #undef HOSTNIC_CM
 
+// Writes an address as the program expects it.
+template <typename To>
+void CmAgent::put_address(To& to, const CmId& id, Ipv4Address ip, uint16_t port) const {
+  const uint32_t scope = id.nic == nullptr ? 0 : if_nametoindex(id.nic->instance->netdev.c_str());
+  const SocketAddress address =
+      socket_address(hostnic::address_of(&daemon_.addresses(), ip), port, scope);
+  static_assert(sizeof(To) >= sizeof(address.ipv6));
+  memset(&to, 0, sizeof(to));
+  memcpy(&to, &address, address.bytes());
+}
+
 CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& command) {
   switch (command.ps) {
     case RDMA_PS_TCP:
@@ -209,7 +211,9 @@ CmAgent::Result CmAgent::bind_address(CmFile& file, uint32_t handle,
   if (!address) return {address.error(), {}};
   if (!address->given) return {EAFNOSUPPORT, {}};
   if (!id->bound) id->ipv6 = address->ipv6;
-  return {bind(*id, address->ip, address->port), {}};
+  const auto number = number_for(*id, address->address);
+  if (!number) return {ENOMEM, {}};
+  return {bind(*id, *number, address->port), {}};
 }
 
 CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
@@ -222,17 +226,20 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
   if (!source) return {source.error(), {}};
   if (!destination) return {destination.error(), {}};
   if (!destination->given || id->listening || id->connection != 0) return {EINVAL, {}};
+  const auto from = number_for(*id, source->address), to = number_for(*id, destination->address);
+  if (!from || !to) return {ENOMEM, {}};
   if (!id->bound) {
-    if (const int error = bind(*id, source->ip, source->port)) return {error, {}};
+    if (const int error = bind(*id, *from, source->port)) return {error, {}};
   }
   if (id->nic == nullptr) {
-    id->nic = route(file, destination->ip);
+    id->nic = route(file, *to);
     if (id->nic == nullptr) return {ENETUNREACH, {}};
-    id->source = id->nic->ip();
+    id->source = names_this_host(*to) ? id->nic->ip() : id->nic->settings().own_for(*to);
   }
-  id->destination = destination->ip;
-  if (names_this_host(destination->ip))
-    id->destination = this_host(*id->nic, id->port_space, destination->port);
+  id->destination =
+      names_this_host(*to) ? this_host(*id->nic, id->port_space, destination->port) : *to;
+  if (is_stand_in(id->source) != is_stand_in(id->destination) && !wire::is_multicast(*to))
+    return {EAFNOSUPPORT, {}};
   id->destination_port = destination->port;
   if (reachable(*id->nic, id->destination))
     tell(*id, CmEvent::kAddrResolved, 0);
@@ -253,16 +260,16 @@ CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command
   const CmId* id = find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   rdma_ucm_query_route_resp response{};
-  put_address(response.src_addr, id->source, id->source_port);
+  put_address(response.src_addr, *id, id->source, id->source_port);
   if (raw(id->destination) != 0)
-    put_address(response.dst_addr, id->destination, id->destination_port);
+    put_address(response.dst_addr, *id, id->destination, id->destination_port);
   response.ibdev_index = kUnknownIndex;
   if (id->nic == nullptr) return respond(response);
   const NicSettings& settings = id->nic->instance->plan.settings;
   response.node_guid = daemon_.device_info(*id->nic->instance).node_guid;
   response.port_num = kPortNumber;
   ib_user_path_rec& path = response.ib_route[0];
-  const cm::Gid own = cm::gid_of(id->source), peer = cm::gid_of(id->destination);
+  const Gid own = settings.address_of(id->source), peer = settings.address_of(id->destination);
   memcpy(path.sgid, own.data(), own.size());
   if (raw(id->destination) != 0) {
     response.num_paths = 1;
@@ -283,11 +290,14 @@ CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
   if (id == nullptr) return {ENOENT, {}};
   if (command.option != RDMA_USER_CM_QUERY_ADDR) return {ENOSYS, {}};
   rdma_ucm_query_addr_resp response{};
-  put_address(response.src_addr, id->source, id->source_port);
-  response.src_size = sizeof(sockaddr_in);
+  put_address(response.src_addr, *id, id->source, id->source_port);
+  const auto size_of = [](Ipv4Address ip) {
+    return static_cast<uint16_t>(is_stand_in(ip) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  };
+  response.src_size = size_of(id->source);
   if (raw(id->destination) != 0) {
-    put_address(response.dst_addr, id->destination, id->destination_port);
-    response.dst_size = sizeof(sockaddr_in);
+    put_address(response.dst_addr, *id, id->destination, id->destination_port);
+    response.dst_size = size_of(id->destination);
   }
   response.pkey = 0xffff;
   response.ibdev_index = kUnknownIndex;
@@ -369,7 +379,10 @@ CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
   if (id == nullptr) return {ENOENT, {}};
   const auto address = parse_address(bytes);
   if (!address) return {address.error(), {}};
-  if (id->nic == nullptr || !wire::is_multicast(address->ip)) return {EINVAL, {}};
+  // Which IPv4 group stands for another group is what ibv_attach_mcast makes of the handle's GID.
+  const auto ip = ipv4_of(address->address);
+  const bool group = ip ? wire::is_multicast(*ip) : address->address[0] == std::byte{0xff};
+  if (id->nic == nullptr || !group) return {EINVAL, {}};
   if (id->multicasts.size() >= kMaxMulticasts) return {ENOMEM, {}};
   const uint32_t multicast = next_handle_++;
   id->multicasts.push_back({multicast, uid, 0});
@@ -378,7 +391,7 @@ CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
   event.id = multicast;
   event.param.ud.qp_num = raw(wire::kMulticastQpn);
   event.param.ud.qkey = id->qkey != 0 ? id->qkey : kDatagramQkey;
-  event.param.ud.ah_attr = address_handle(*id->nic, address->ip, id->type_of_service);
+  event.param.ud.ah_attr = address_handle(*id, address->address);
   tell(*id, event, CmEvent::kMulticastJoin, 0, 0, multicast);
   return respond(rdma_ucm_create_id_resp{multicast});
 }

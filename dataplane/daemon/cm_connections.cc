@@ -38,7 +38,9 @@ void get_private(Param& param, const cm::PrivateData<Bytes>& from, size_t offset
 
 template <size_t Bytes>
 void put_ip_header(cm::PrivateData<Bytes>& to, const CmId& id) {
-  emit(cm::make_ip_header(id.source, id.source_port, id.destination),
+  const NicSettings& settings = id.nic->settings();
+  emit(cm::make_ip_header(settings.address_of(id.source), id.source_port,
+                          settings.address_of(id.destination)),
        std::span(to).template first<cm::kIpHeaderBytes>());
 }
 
@@ -52,13 +54,16 @@ uint16_t port_of(uint64_t service_id) { return static_cast<uint16_t>(service_id)
 
 }  // namespace
 
-ib_uverbs_ah_attr CmAgent::address_handle(const CmNic&, Ipv4Address destination,
-                                          uint8_t traffic_class) {
+ib_uverbs_ah_attr CmAgent::address_handle(const CmId& id, const Gid& destination) const {
+  const Gid source = id.nic->settings().address_of(id.source);
+  const DeviceInfo device = daemon_.device_info(*id.nic->instance);
   ib_uverbs_ah_attr handle{};
-  const cm::Gid gid = cm::gid_of(destination);
-  memcpy(handle.grh.dgid, gid.data(), gid.size());
+  for (uint32_t i = 0; i < device.gid_count; ++i)
+    if (gid_in(device.gids[i].gid) == source && device.gids[i].type == GidType::kRoceV2)
+      handle.grh.sgid_index = static_cast<uint8_t>(i);
+  memcpy(handle.grh.dgid, destination.data(), destination.size());
   handle.grh.hop_limit = 64;
-  handle.grh.traffic_class = traffic_class;
+  handle.grh.traffic_class = id.type_of_service;
   handle.is_global = 1;
   handle.port_num = kPortNumber;
   return handle;
@@ -80,7 +85,7 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
     if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
                      param.private_data_len))
       return {EINVAL, {}};
-    id->connection = id->nic->endpoint->resolve(id->destination, req, now);
+    id->connection = id->nic->endpoint->resolve({id->source, id->destination}, req, now);
   } else {
     const NicSettings& settings = id->nic->instance->plan.settings;
     id->responder_resources = param.responder_resources;
@@ -102,15 +107,15 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
     req.path_mtu = static_cast<uint8_t>(id->path_mtu);
     req.max_cm_retries = cm::Endpoint::kMaxRetries;
     req.srq = param.srq != 0;
-    req.primary.local_gid = cm::gid_of(id->source);
-    req.primary.remote_gid = cm::gid_of(id->destination);
+    req.primary.local_gid = settings.address_of(id->source);
+    req.primary.remote_gid = settings.address_of(id->destination);
     req.primary.traffic_class = id->type_of_service;
     req.primary.local_ack_timeout = id->ack_timeout;
     put_ip_header(req.private_data, *id);
     if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
                      param.private_data_len))
       return {EINVAL, {}};
-    id->connection = id->nic->endpoint->connect(id->destination, req, now);
+    id->connection = id->nic->endpoint->connect({id->source, id->destination}, req, now);
   }
   if (id->connection == 0) return {ENOMEM, {}};
   id->nic->ids[id->connection] = id->handle;
@@ -220,7 +225,7 @@ CmAgent::Result CmAgent::init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr&
       if (id->connection == 0) return {EINVAL, {}};
       attr.qp_attr_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-      attr.ah_attr = address_handle(*id->nic, id->destination, id->type_of_service);
+      attr.ah_attr = address_handle(*id, id->nic->settings().address_of(id->destination));
       attr.path_mtu = id->path_mtu;
       attr.dest_qp_num = id->peer_qpn;
       attr.rq_psn = id->own_psn;
@@ -316,7 +321,7 @@ void CmAgent::take_event(CmNic& nic, const cm::Event& event) {
       id->qkey = rep.qkey;
       to.param.ud.qp_num = rep.qpn;
       to.param.ud.qkey = rep.qkey;
-      to.param.ud.ah_attr = address_handle(nic, id->destination, id->type_of_service);
+      to.param.ud.ah_attr = address_handle(*id, nic.settings().address_of(id->destination));
       tell(*id, to, CmEvent::kEstablished, 0);
       break;
     }
@@ -375,7 +380,8 @@ void CmAgent::look_at_kept() {
     const auto* req = std::get_if<cm::Req>(&kept.event.message);
     const uint64_t service =
         req != nullptr ? req->service_id : std::get<cm::SidrReq>(kept.event.message).service_id;
-    if (listener(*kept.nic, port_space_of(service), port_of(service)) != nullptr) {
+    if (listener(*kept.nic, kept.event.ends.own, port_space_of(service), port_of(service)) !=
+        nullptr) {
       take_request(*kept.nic, kept.event);
     } else if (now >= kept.refuse_ns) {
       refuse(*kept.nic, kept.event);
@@ -391,7 +397,7 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   const uint64_t service = req != nullptr ? req->service_id : sidr->service_id;
   const auto ip =
       req != nullptr ? ip_header_of(req->private_data) : ip_header_of(sidr->private_data);
-  CmId* listening = listener(nic, port_space_of(service), port_of(service));
+  CmId* listening = listener(nic, event.ends.own, port_space_of(service), port_of(service));
   if (!ip) return refuse(nic, event);
   if (listening == nullptr) return refuse_or_keep(nic, event);
   if (listening->datagram != (sidr != nullptr)) return refuse(nic, event);
@@ -407,9 +413,12 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   id->datagram = listening->datagram;
   id->nic = &nic;
   id->bound = true;
-  id->source = nic.ip();
+  id->source = event.ends.own;
   id->source_port = port_of(service);
-  id->destination = event.peer;
+  id->destination = event.ends.peer;
+  id->ipv6 = is_stand_in(id->source);
+  // The number has meant this host since the request came.
+  number_for(*id, nic.settings().address_of(id->destination));
   id->destination_port = ip->source_port;
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;

@@ -95,6 +95,14 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
     }
     case ControlKind::kRevokeMemory:
       return parse_revoke(payload);
+    case ControlKind::kNameHost: {
+      const auto request = take<NameHostRequest>(payload);
+      if (!request || !payload.empty()) return invalid("name host: wrong length");
+      NameHost call;
+      memcpy(call.address.data(), request->gid, call.address.size());
+      if (!is_ipv6_host(call.address)) return invalid("name host: no IPv6 address of a host");
+      return ControlCall(call);
+    }
     case ControlKind::kOpenCm: {
       const auto request = take<OpenCmRequest>(payload);
       if (!request || !payload.empty()) return invalid("open rdma_cm: wrong length");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/gid.h"
 #include "protocol/hostif/control_message.h"
 
 namespace hostnic {
@@ -33,12 +34,15 @@ struct DeregisterMr {
 struct RevokeMemory {
   uint64_t va = 0, length_bytes = 0;  // the range is not empty, and does not wrap around
 };
+struct NameHost {
+  Gid address{};  // an IPv6 address that a host can have
+};
 struct TextCommand {
   std::string text;
 };
 
 using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory,
-                                 TextCommand, OpenCmRequest>;
+                                 NameHost, TextCommand, OpenCmRequest>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "dataplane/daemon/gid_table.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/scheduling_group.h"
 #include "dataplane/daemon/udp_port.h"
@@ -44,19 +45,36 @@ void copy_text(char (&to)[N], std::string_view from) {
   to[bytes] = 0;
 }
 
-// Opens the port of a NIC that is not on the virtual wire.
-Expected<std::unique_ptr<NetworkPort>, std::string> open_network_port(const NicPlan& plan) {
+Expected<std::unique_ptr<NetworkPort>, std::string> open_ethernet_port(const NicPlan& plan) {
   const NicSettings& settings = plan.settings;
-  if (plan.port == kUdpPort) {
-    auto port = UdpPort::open(settings.name, settings.ip, settings.mac);
-    if (!port) return Unexpected(port.error());
-    return std::unique_ptr<NetworkPort>(std::move(*port));
-  }
   std::optional<wire::MacAddress> mac;
   if (plan.mac_given) mac = settings.mac;
   auto port = EthernetPort::open(settings.name, plan.port, settings.ip, mac);
   if (!port) return Unexpected(port.error());
   return std::unique_ptr<NetworkPort>(std::move(*port));
+}
+
+// The addresses of this machine that a NIC on the udp port has: its own first, and unless it is to
+// have one alone the others of the same interface. Those that other NICs are to have are theirs,
+// and the loopback interface's are everybody's.
+Expected<std::vector<LocalAddress>, std::string> addresses_for(const NicPlan& plan,
+                                                               const DaemonPlan& all) {
+  auto own = find_local_address(plan.address, plan.zone);
+  if (!own) return Unexpected(fmt::format("{}: port udp: {}", plan.settings.name, own.error()));
+  std::vector<LocalAddress> addresses = {*own};
+  if (plan.gids == config::Gids::kOne || own->interface == "lo") return addresses;
+  for (LocalAddress& other : addresses_of_interface(own->interface)) {
+    const bool taken = std::ranges::any_of(
+        all.nics, [&](const NicPlan& nic) { return nic.address == other.address; });
+    if (!taken && addresses.size() < kMaxGids) addresses.push_back(std::move(other));
+  }
+  return addresses;
+}
+
+// The interface that devargs such as "net_af_packet0,iface=eth0" name, or the loopback one, since a
+// port without any is none that programs could ask for.
+std::string netdev_of(const std::string& devargs) {
+  return devargs_value(devargs, "iface").value_or("lo");
 }
 
 }  // namespace
@@ -65,8 +83,8 @@ Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.max_mrs) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));
-  for (auto step : {&Daemon::make_lcores, &Daemon::open_network_ports, &Daemon::make_pools,
-                    &Daemon::make_wire, &Daemon::make_nics})
+  for (auto step : {&Daemon::make_lcores, &Daemon::name_addresses, &Daemon::open_network_ports,
+                    &Daemon::make_pools, &Daemon::make_wire, &Daemon::make_nics})
     if (auto done = (daemon.get()->*step)(); !done) return Unexpected(done.error());
   return daemon;
 }
@@ -105,13 +123,56 @@ Expected<void, std::string> Daemon::make_pools() {
   return {};
 }
 
+// Gives the NICs numbers for their addresses.
+Expected<void, std::string> Daemon::name_addresses() {
+  for (NicInstance& instance : nics_) {
+    NicPlan& plan = instance.plan;
+    instance.addresses = {plan.address};
+    // On the wire a NIC may have what it likes.
+    if (plan.port.empty() && plan.gids == config::Gids::kMlx5)
+      instance.addresses.push_back(link_local_of(plan.settings.mac));
+    const auto own = addresses_.hold(plan.address);
+    if (!own) return Unexpected("too many IPv6 addresses");
+    plan.settings.ip = *own;
+    plan.settings.address_book = &addresses_;
+    for (size_t i = 1; i < instance.addresses.size(); ++i)
+      if (const auto number = addresses_.hold(instance.addresses[i]))
+        plan.settings.more_addresses.push_back(*number);
+  }
+  return {};
+}
+
+Expected<void, std::string> Daemon::open_udp_port(NicInstance& instance) {
+  NicSettings& settings = instance.plan.settings;
+  auto locals = addresses_for(instance.plan, plan_);
+  if (!locals) return Unexpected(locals.error());
+  std::vector<OwnAddress> own;
+  for (const LocalAddress& local : *locals)
+    if (const auto number = addresses_.hold(local.address)) own.push_back({local, *number});
+  auto port = UdpPort::open(settings.name, std::move(own), settings.mac, addresses_);
+  if (!port) return Unexpected(port.error());
+  instance.addresses.clear();
+  for (const OwnAddress& each : (*port)->own()) {
+    instance.addresses.push_back(each.local.address);
+    if (each.number != settings.ip) settings.more_addresses.push_back(each.number);
+  }
+  instance.netdev = (*port)->own()[0].local.interface;
+  instance.network = std::move(*port);
+  return {};
+}
+
 Expected<void, std::string> Daemon::open_network_ports() {
   for (NicInstance& instance : nics_) {
     NicSettings& settings = instance.plan.settings;
     if (instance.plan.port.empty()) continue;
-    auto port = open_network_port(instance.plan);
-    if (!port) return Unexpected(port.error());
-    instance.network = std::move(*port);
+    if (instance.plan.port == kUdpPort) {
+      if (auto opened = open_udp_port(instance); !opened) return opened;
+    } else {
+      auto port = open_ethernet_port(instance.plan);
+      if (!port) return Unexpected(port.error());
+      instance.network = std::move(*port);
+      instance.netdev = netdev_of(instance.plan.port);
+    }
     instance.port = instance.network.get();
     for (const UniqueFd& socket : instance.network->sockets())
       if (const int error = instance.lcore->watch_arrivals(socket.get()))
@@ -129,7 +190,8 @@ Expected<void, std::string> Daemon::make_wire() {
   std::vector<WireMember> members;
   for (NicInstance& instance : nics_)
     if (instance.network == nullptr)
-      members.push_back({instance.plan.settings.name, instance.plan.settings.ip, instance.lcore});
+      members.push_back({instance.plan.settings.name, instance.plan.settings.ip, instance.lcore,
+                         instance.plan.settings.more_addresses});
   if (members.empty()) return {};
   auto wire = VirtualWire::create(std::move(members), pools_[0].data);
   if (!wire) return Unexpected(wire.error());
@@ -206,6 +268,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   copy_text(info.name, settings.name);
   info.index = settings.index;
   info.ip = raw(settings.ip);
+  memcpy(info.address, instance.plan.address.data(), sizeof(info.address));
   info.prefix_length = settings.prefix_length;
   info.mtu_bytes = settings.mtu_bytes;
   memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
@@ -222,6 +285,12 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.max_mrs = mrs_.capacity();
   info.atomic_on_host = 0;
   info.node_guid = guid_of(settings.mac);
+  copy_text(info.netdev, instance.netdev);
+  const std::vector<GidEntry> gids =
+      make_gid_table(instance.plan.gids, instance.addresses, settings.mac);
+  info.gid_count = static_cast<uint32_t>(gids.size());
+  info.gid_table_length = instance.plan.gids == config::Gids::kOne ? 1 : kMaxGids;
+  std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);
   return info;
 }

@@ -19,6 +19,7 @@
 #include "dataplane/daemon/plan.h"
 #include "dataplane/daemon/wire_port.h"
 #include "dataplane/memory/client_memory.h"
+#include "dataplane/nic/address_book.h"
 #include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/nic.h"
@@ -47,6 +48,8 @@ struct NicInstance {
   NicPlan plan;
   LcoreLoop* lcore = nullptr;
   uint32_t lcore_number = 0;
+  std::vector<Gid> addresses;            // of the NIC, its own first
+  std::string netdev = "lo";             // the interface that has them, or is its port
   std::unique_ptr<NetworkPort> network;  // null on the wire
   Port* port = nullptr;
   std::unique_ptr<Nic> nic;
@@ -91,6 +94,9 @@ class Daemon {
 
   // Starts the lcores' loops.
   Expected<void, std::string> launch();
+  // What the numbers stand for by which NICs name hosts. [any thread]
+  AddressBook& addresses() { return addresses_; }
+  const AddressBook& addresses() const { return addresses_; }
   // Does what `start` and `stop` at the prompt ask for.
   void set_handling(bool on);
   // The agent for rdma_cm; null while there is none. Called by the control thread.
@@ -143,6 +149,8 @@ class Daemon {
  private:
   explicit Daemon(const DaemonPlan& plan);
   Expected<void, std::string> make_lcores();
+  Expected<void, std::string> name_addresses();
+  Expected<void, std::string> open_udp_port(NicInstance& instance);
   Expected<void, std::string> open_network_ports();
   Expected<void, std::string> make_pools();
   Expected<void, std::string> make_wire();
@@ -150,6 +158,7 @@ class Daemon {
   void quiesce();
 
   DaemonPlan plan_;
+  AddressBook addresses_;  // before all that refers to it
   MrTable mrs_;
   std::vector<std::unique_ptr<LcoreLoop>> lcores_;
   std::vector<MbufPools> pools_;  // one per lcore

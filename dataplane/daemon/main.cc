@@ -82,10 +82,9 @@ void say_ready(Daemon& daemon) {
   std::string nics;
   for (const NicInstance& instance : daemon.nics()) {
     const NicSettings& settings = instance.plan.settings;
-    const uint32_t ip = raw(settings.ip);
-    nics += fmt::format("{}{} {}.{}.{}.{}/{} mtu {}", nics.empty() ? "" : ", ", settings.name,
-                        ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255, settings.prefix_length,
-                        settings.mtu_bytes);
+    nics +=
+        fmt::format("{}{} {}/{} mtu {}", nics.empty() ? "" : ", ", settings.name,
+                    to_string(instance.plan.address), settings.prefix_length, settings.mtu_bytes);
   }
   if (impaired(daemon.plan())) nics += fmt::format("; impairment seed {}", daemon.plan().seed);
   fmt::print("hostnicd {} ready on {}: {}\n", HOSTNIC_VERSION, daemon.plan().socket_path, nics);

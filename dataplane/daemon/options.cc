@@ -148,7 +148,9 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   NicSettings& settings = plan.settings;
   settings.name = nic.name;
   settings.index = static_cast<uint32_t>(index);
-  settings.ip = nic.ip;
+  plan.address = nic.ip;
+  plan.zone = nic.zone;
+  plan.gids = nic.gids;
   settings.prefix_length = nic.prefix_length;
   settings.gateway = nic.gateway.value_or(Ipv4Address{});
   settings.mac = nic.mac;
@@ -210,7 +212,7 @@ Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan&
 // is known only after EAL has started.
 Expected<uint32_t, std::string> check_network_port(NicPlan& nic) {
   if (nic.port == kUdpPort) {
-    auto address = check_udp_port(nic.settings.ip);
+    auto address = check_udp_port(nic.address, nic.zone);
     if (!address) return Error(address.error());
     if (!nic.prefix_given) nic.settings.prefix_length = address->prefix_length;
     return address->mtu_bytes;
@@ -229,7 +231,7 @@ Expected<void, std::string> check_ports(const RawOptions& raw, DaemonPlan& plan)
         return Error(fmt::format(
             "{}: ip {} has no prefix length, and is no address of this machine, for which port "
             "udp would need none (add one, such as {}/24)",
-            nic.settings.name, wire::to_string(nic.settings.ip), wire::to_string(nic.settings.ip)));
+            nic.settings.name, to_string(nic.address), to_string(nic.address)));
       ++on_wire;
       if (nic.settings.mtu_bytes == 0) nic.settings.mtu_bytes = 4096;
       continue;

@@ -16,7 +16,10 @@
 namespace hostnic {
 
 struct NicPlan {
-  NicSettings settings;      // mtu_bytes 0: the largest that the port carries
+  NicSettings settings;  // mtu_bytes 0: the largest that the port carries. ip: the daemon's
+  Gid address{};
+  std::string zone;  // interface of a link-local address; may be empty
+  config::Gids gids = config::Gids::kAuto;
   std::string port;          // "udp" or devargs; empty: the virtual wire
   bool prefix_given = true;  // else the prefix is the interface's
   bool mac_given = false;    // else an Ethernet port keeps its own

@@ -260,6 +260,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
   if (auto* deregistration = std::get_if<DeregisterMr>(&*call))
     return handle_deregister(*deregistration);
   if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
+  if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
   return refuse({EINVAL, "this connection is an open device already"});
 }
 
@@ -366,6 +367,16 @@ bool ClientSession::handle_revoke(const RevokeMemory& call) {
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 
+bool ClientSession::handle_name(const NameHost& call) {
+  if (named_hosts_.size() >= kMaxNamedHosts)
+    return refuse({ENOMEM, fmt::format("a program names {} hosts by IPv6 addresses at most",
+                                       kMaxNamedHosts)});
+  const auto number = daemon_.addresses().hold(call.address);
+  if (!number) return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd"});
+  named_hosts_.push_back(*number);
+  return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
+}
+
 // ---- the end
 
 void ClientSession::close_down(const char* why) {
@@ -385,6 +396,8 @@ void ClientSession::close_down(const char* why) {
     unit_->lcore->unwatch(doorbell_fd_.get());
     release_memory();
   }
+  for (const Ipv4Address number : named_hosts_) daemon_.addresses().release(number);
+  named_hosts_.clear();
   if (attached_) daemon_.remove_client(info_.client_id);
   shutdown(socket_.get(), SHUT_RDWR);
 }

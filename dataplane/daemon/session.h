@@ -60,6 +60,7 @@ class ClientSession {
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
   bool handle_revoke(const RevokeMemory& call);
+  bool handle_name(const NameHost& call);
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
   void unmap(const std::vector<MappedPiece>& pieces);
@@ -77,6 +78,8 @@ class ClientSession {
   std::unique_ptr<ClientMemory> memory_;
   // The keys that were deregistered while packets would not let go of their memory in time.
   std::vector<uint32_t> lingering_keys_;
+  // The numbers of hosts that the client has named by IPv6 addresses.
+  std::vector<Ipv4Address> named_hosts_;
   bool attached_ = false;
   std::mutex serving_mutex_;
   bool serving_ = false;  // channel_ stays while this is true; under serving_mutex_

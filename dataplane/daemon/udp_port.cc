@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/daemon/log.h"
 #include "dataplane/nic/packet/external_payload.h"
 
 namespace hostnic {
@@ -18,24 +22,20 @@ constexpr unsigned kCachedBuffers = 256;
 
 }  // namespace
 
-Expected<LocalAddress, std::string> check_udp_port(Ipv4Address ip) {
-  auto address = find_local_address(ip);
-  if (!address) return Unexpected("port udp: " + address.error());
+Expected<LocalAddress, std::string> check_udp_port(const Gid& address, const std::string& zone) {
+  auto local = find_local_address(address, zone);
+  if (!local) return Unexpected("port udp: " + local.error());
   // The socket is opened once more when the port is; until then nobody needs it.
-  if (auto socket = open_roce_socket(ip); !socket) return Unexpected("port udp: " + socket.error());
-  return address;
+  if (auto socket = open_roce_socket(*local); !socket)
+    return Unexpected("port udp: " + socket.error());
+  return local;
 }
 
 Expected<std::unique_ptr<UdpPort>, std::string> UdpPort::open(const std::string& name,
-                                                              Ipv4Address ip,
-                                                              const wire::MacAddress& mac) {
-  std::unique_ptr<UdpPort> port(new UdpPort(ip, mac));
-  auto address = find_local_address(ip);
-  if (!address) return Unexpected(fmt::format("{}: port udp: {}", name, address.error()));
-  auto socket = open_roce_socket(ip);
-  if (!socket) return Unexpected(fmt::format("{}: port udp: {}", name, socket.error()));
-  port->address_ = std::move(*address);
-  port->socket_ = std::move(*socket);
+                                                              std::vector<OwnAddress> own,
+                                                              const wire::MacAddress& mac,
+                                                              AddressBook& book) {
+  std::unique_ptr<UdpPort> port(new UdpPort(std::move(own), mac));
   if (!register_mbuf_flags())
     return Unexpected(fmt::format("{}: DPDK has no mbuf flags left", name));
   port->pool_ =
@@ -44,20 +44,50 @@ Expected<std::unique_ptr<UdpPort>, std::string> UdpPort::open(const std::string&
   if (port->pool_ == nullptr)
     return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name,
                                   rte_strerror(rte_errno)));
-  const int fd = port->socket_.fd.get();
-  port->arrivals_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  if (!port->arrivals_ || !port->watch(fd))
-    return Unexpected(fmt::format("{}: epoll_create1: {}", name, strerror(errno)));
-  port->receiver_ = std::make_unique<UdpReceiver>(fd, ip, port->pool_);
-  port->sender_ = std::make_unique<UdpSender>(fd, port->socket_.segments);
+  if (auto opened = port->open_sockets(name, book); !opened) return Unexpected(opened.error());
   return port;
 }
 
+// Opens a socket for each of the own addresses, and what sends and receives by them.
+Expected<void, std::string> UdpPort::open_sockets(const std::string& name, AddressBook& book) {
+  arrivals_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  std::vector<UdpOrigin> origins;
+  std::vector<UdpReceiver::Source> sources;
+  std::vector<OwnAddress> wanted = std::exchange(own_, {});
+  for (const OwnAddress& own : wanted) {
+    auto socket = open_roce_socket(own.local);
+    if (!socket && !own_.empty()) {
+      log_line("{}: port udp: no GID for {}: {}", name, to_string(own.local.address),
+               socket.error());
+      continue;
+    }
+    if (!socket) return Unexpected(fmt::format("{}: port udp: {}", name, socket.error()));
+    own_.push_back(own);
+    const int fd = socket->fd.get();
+    if (!arrivals_ || !watch(fd))
+      return Unexpected(fmt::format("{}: epoll: {}", name, strerror(errno)));
+    origins.push_back({own.local.address, own.number, fd, own.local.interface_index});
+    sources.push_back({fd, own.number, own.local.address, /*is_own=*/true});
+    sockets_.push_back(std::move(*socket));
+  }
+  receiver_ = std::make_unique<UdpReceiver>(std::move(sources), pool_, book);
+  sender_ = std::make_unique<UdpSender>(std::move(origins), sockets_[0].segments, book);
+  return {};
+}
+
+int UdpPort::peer_of(uint32_t ip) const {
+  const bool own =
+      std::ranges::any_of(own_, [&](const OwnAddress& each) { return raw(each.number) == ip; });
+  return own ? -1 : 0;
+}
+
 int UdpPort::join(uint32_t group) {
-  auto socket = open_group_socket(Ipv4Address{group}, ip_);
+  const Ipv4Address ip{group};
+  const Gid on_wire = ipv4_of(first().address) ? gid_of(ip) : ipv6_group_of(ip);
+  auto socket = open_group_socket(ip, first());
   if (!socket) return socket.error();
   if (!watch(socket->get())) return errno;
-  receiver_->add_group(socket->get(), Ipv4Address{group});
+  receiver_->add_group(socket->get(), ip, on_wire);
   groups_[group] = std::move(*socket);
   return 0;
 }
@@ -80,9 +110,9 @@ UdpPort::~UdpPort() {
 }
 
 std::string UdpPort::describe() const {
-  std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", address_.interface,
-                                 address_.mtu_bytes, sender_->segments() ? "segments" : "packets",
-                                 socket_.coalesces ? "coalesced" : "packets");
+  std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", first().interface,
+                                 first().mtu_bytes, sender_->segments() ? "segments" : "packets",
+                                 sockets_[0].coalesces ? "coalesced" : "packets");
   if (!link_up()) text += ", link down";
   if (const uint64_t dropped = receiver_->dropped())
     text += fmt::format(", {} packets found the socket full", dropped);

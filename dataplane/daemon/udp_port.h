@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dataplane/daemon/network_port.h"
 #include "dataplane/daemon/udp_receiver.h"
@@ -23,22 +24,30 @@ namespace hostnic {
 // The value of a NIC's `port` that stands for it.
 inline constexpr const char* kUdpPort = "udp";
 
-// What can be known before EAL starts. An error is one line.
-Expected<LocalAddress, std::string> check_udp_port(Ipv4Address ip);
+// What can be known before EAL starts: the address's interface. An error is one line.
+Expected<LocalAddress, std::string> check_udp_port(const Gid& address, const std::string& zone);
+
+// An address of the machine that is to be the NIC's, and the number that the NIC knows it by.
+struct OwnAddress {
+  LocalAddress local;
+  Ipv4Address number{};
+};
 
 class UdpPort final : public NetworkPort {
  public:
-  // EAL must be up. `name` names the NIC in errors and the packet pool; `mac` is only what captures
-  // show.
+  // EAL must be up. `name` names the NIC in errors and the packet pool; `own` are its addresses, at
+  // least one, all of the same interface; `mac` is only what captures show. The book must outlive
+  // the port.
   static Expected<std::unique_ptr<UdpPort>, std::string> open(const std::string& name,
-                                                              Ipv4Address ip,
-                                                              const wire::MacAddress& mac);
+                                                              std::vector<OwnAddress> own,
+                                                              const wire::MacAddress& mac,
+                                                              AddressBook& book);
   ~UdpPort() override;
 
   wire::MacAddress mac() const override { return mac_; }
-  uint32_t ip_mtu_bytes() const override { return address_.mtu_bytes; }
-  bool link_up() const override { return interface_is_up(address_.interface); }
-  uint32_t speed_mbps() const override { return interface_speed_mbps(address_.interface); }
+  uint32_t ip_mtu_bytes() const override { return first().mtu_bytes; }
+  bool link_up() const override { return interface_is_up(first().interface); }
+  uint32_t speed_mbps() const override { return interface_speed_mbps(first().interface); }
   std::span<const UniqueFd> sockets() const override { return {&arrivals_, 1}; }
   bool announces_packets() const override { return true; }
 
@@ -55,22 +64,28 @@ class UdpPort final : public NetworkPort {
   uint16_t transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t count) override {
     return sender_->send(packets, count);
   }
-  int peer_of(uint32_t ip) const override { return ip == raw(ip_) ? -1 : 0; }
+  int peer_of(uint32_t ip) const override;
   int peers() const override { return 1; }
   int join(uint32_t group) override;
   void leave(uint32_t group) override;
   bool backlog() const override { return receiver_->backlog(); }
   std::string describe() const override;
 
+  // The own addresses that there are sockets for: the first, and those of the others that nobody
+  // else has one for.
+  const std::vector<OwnAddress>& own() const { return own_; }
+
  private:
   bool watch(int socket);
 
-  UdpPort(Ipv4Address ip, const wire::MacAddress& mac) : ip_(ip), mac_(mac) {}
+  UdpPort(std::vector<OwnAddress> own, const wire::MacAddress& mac)
+      : own_(std::move(own)), mac_(mac) {}
+  const LocalAddress& first() const { return own_[0].local; }
+  Expected<void, std::string> open_sockets(const std::string& name, AddressBook& book);
 
-  const Ipv4Address ip_;
+  std::vector<OwnAddress> own_;
   const wire::MacAddress mac_;
-  LocalAddress address_;
-  RoceSocket socket_;
+  std::vector<RoceSocket> sockets_;  // one for each of own_
   std::map<uint32_t, UniqueFd> groups_;
   UniqueFd arrivals_;  // an epoll set of all sockets
   rte_mempool* pool_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include "dataplane/nic/packet/packet.h"
 #include "protocol/wire/icrc.h"
+#include "protocol/wire/ipv6.h"
 
 namespace hostnic {
 namespace {
@@ -22,12 +23,13 @@ constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(int socket, Ipv4Address own, rte_mempool* pool)
-    : pool_(pool),
+UdpReceiver::UdpReceiver(std::vector<Source> own, rte_mempool* pool, AddressBook& book)
+    : sources_(std::move(own)),
+      pool_(pool),
+      book_(book),
       messages_(std::make_unique<Message[]>(kMessages)),
       spread_(std::make_unique<std::byte[]>(kMaxDatagramBytes)) {
   for (mmsghdr& header : headers_of_messages_) header = {};
-  sources_.push_back({socket, own});
 }
 
 UdpReceiver::~UdpReceiver() {
@@ -37,10 +39,32 @@ UdpReceiver::~UdpReceiver() {
       for (rte_mbuf* buffer : messages_[i].buffers) rte_pktmbuf_free(buffer);
 }
 
-void UdpReceiver::add_group(int socket, Ipv4Address group) { sources_.push_back({socket, group}); }
+void UdpReceiver::add_group(int socket, Ipv4Address group, const Gid& on_wire) {
+  sources_.push_back({socket, group, on_wire, /*is_own=*/false});
+}
 
 void UdpReceiver::remove_group(Ipv4Address group) {
-  std::erase_if(sources_, [&](const Source& source) { return source.to == group; });
+  std::erase_if(sources_,
+                [&](const Source& source) { return !source.is_own && source.to == group; });
+}
+
+bool UdpReceiver::is_own(Ipv4Address address) const {
+  return std::ranges::any_of(
+      sources_, [&](const Source& source) { return source.is_own && source.to == address; });
+}
+
+// The number by which the NIC knows the sender of a packet; nothing: the book has no room for it.
+std::optional<Ipv4Address> UdpReceiver::number_of(const Gid& sender) {
+  // No host has an IPv4 address of those that stand for IPv6 addresses.
+  if (const auto ip = ipv4_of(sender)) return is_stand_in(*ip) ? std::nullopt : ip;
+  Sender& known =
+      senders_[(std::to_integer<uint32_t>(sender[15]) ^ std::to_integer<uint32_t>(sender[7])) %
+               kSenders];
+  // The entry of a host that nobody names may have been used anew.
+  if (known.address == sender && book_.address_of(known.number) == sender) return known.number;
+  const auto met = book_.meet(sender);
+  if (met) known = {sender, *met};
+  return met;
 }
 
 // Points the first `count` pieces at their buffers, behind the room for headers.
@@ -71,12 +95,15 @@ bool UdpReceiver::prepare(Message& message, msghdr& header) {
 }
 
 UdpReceiver::Datagram UdpReceiver::describe(const Message& message, const msghdr& header,
-                                            uint32_t bytes, Ipv4Address to) {
+                                            uint32_t bytes, const Source& source) {
+  // The port is at the same place in both families' addresses.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   Datagram datagram{.bytes = bytes,
                     .segment_bytes = bytes,
-                    .src_port = ntohs(message.from.sin_port),
-                    .from = Ipv4Address{ntohl(message.from.sin_addr.s_addr)},
-                    .to = to};
+                    .src_port = ntohs(message.from.ipv4.sin_port),
+                    .to = source.to,
+                    .source = &source,
+                    .from_on_wire = gid_of(message.from.any).value_or(Gid{})};
   auto* const mutable_header = const_cast<msghdr*>(&header);
   for (cmsghdr* at = CMSG_FIRSTHDR(mutable_header); at != nullptr;
        at = CMSG_NXTHDR(mutable_header, at)) {
@@ -86,6 +113,10 @@ UdpReceiver::Datagram UdpReceiver::describe(const Message& message, const msghdr
       if (segment_bytes > 0) datagram.segment_bytes = static_cast<uint32_t>(segment_bytes);
     } else if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_TOS) {
       memcpy(&datagram.traffic_class, CMSG_DATA(at), sizeof datagram.traffic_class);
+    } else if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      memcpy(&traffic_class, CMSG_DATA(at), sizeof traffic_class);
+      datagram.traffic_class = static_cast<uint8_t>(traffic_class);
     } else if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SO_RXQ_OVFL) {
       uint32_t drops = 0;
       memcpy(&drops, CMSG_DATA(at), sizeof drops);
@@ -107,6 +138,39 @@ void UdpReceiver::use_headers_of(const Datagram& datagram) {
   headers_for_ = datagram;
 }
 
+// Whether the ICRC that ends the `bytes` from BTH on is right. The bytes before BTH are written.
+// For IPv4 `number` is the identification that it is probably right for, and becomes the one that
+// it is.
+bool UdpReceiver::icrc_right(std::byte* bth, uint32_t bytes, const Datagram& datagram,
+                             uint16_t& number) {
+  const size_t covered_of_bth = bytes - wire::kIcrcBytes;
+  const uint32_t found = wire::load_icrc(bth + covered_of_bth);
+  if (is_stand_in(datagram.from)) {
+    std::byte* const ipv6 = bth - wire::kUdpBytes - wire::kIpv6Bytes;
+    static_assert(RTE_PKTMBUF_HEADROOM + wire::kFlowBytes >=
+                  wire::kIpv6Bytes + wire::kUdpBytes + wire::kIcrcPrefixBytes);
+    emit(wire::Ipv6{.payload_bytes = static_cast<uint16_t>(wire::kUdpBytes + bytes),
+                    .src = datagram.from_on_wire,
+                    .dst = datagram.source->to_on_wire},
+         std::span<std::byte, wire::kIpv6Bytes>(ipv6, wire::kIpv6Bytes));
+    emit(wire::Udp{.src_port = datagram.src_port,
+                   .dst_port = wire::kRoceUdpPort,
+                   .length_bytes = static_cast<uint16_t>(wire::kUdpBytes + bytes),
+                   .checksum = 0},
+         std::span<std::byte, wire::kUdpBytes>(bth - wire::kUdpBytes, wire::kUdpBytes));
+    return icrc_of_ipv6(ipv6, wire::kIpv6Bytes + wire::kUdpBytes + covered_of_bth) == found;
+  }
+  std::byte* const ip = bth - kBytesBeforeBth;
+  const size_t covered = kBytesBeforeBth + covered_of_bth;
+  wire::write_flow(headers_, covered + wire::kIcrcBytes, ip - wire::kEthernetBytes);
+  wire::store_be16(ip + wire::ipv4_offset::kIdentification, number);
+  const uint32_t expected = icrc_of(ip, covered);
+  if (expected == found) return true;
+  const auto identification = identification_.find(expected ^ found, number, covered);
+  if (identification) number = *identification;
+  return identification.has_value();
+}
+
 // Takes one packet, which begins with its BTH behind the room for its headers. `number` is the
 // identification that it probably has; then it is the one of the next.
 void UdpReceiver::take_one(rte_mbuf* packet, uint32_t bytes, const Datagram& datagram,
@@ -118,20 +182,14 @@ void UdpReceiver::take_one(rte_mbuf* packet, uint32_t bytes, const Datagram& dat
   }
   use_headers_of(datagram);
   auto* const frame = rte_pktmbuf_mtod(packet, std::byte*);
-  std::byte* const ip = frame + wire::kEthernetBytes;
-  const size_t covered = kBytesBeforeBth + bytes - wire::kIcrcBytes;
-  wire::write_flow(headers_, covered + wire::kIcrcBytes, frame);
-  wire::store_be16(ip + wire::ipv4_offset::kIdentification, number);
-  const uint32_t expected = icrc_of(ip, covered), found = wire::load_icrc(ip + covered);
-  const auto identification = expected == found
-                                  ? std::optional(number)
-                                  : identification_.find(expected ^ found, number, covered);
-  size_t ip_bytes = covered + wire::kIcrcBytes;
-  std::byte& flags = ip[kBytesBeforeBth + wire::bth_offset::kFlags];
+  std::byte* const bth = frame + wire::kFlowBytes;
+  const bool right = icrc_right(bth, bytes, datagram, number);
+  size_t ip_bytes = kBytesBeforeBth + bytes;
+  std::byte& flags = bth[wire::bth_offset::kFlags];
+  const size_t covered = bytes - wire::kIcrcBytes;  // from BTH on
   const size_t pad = std::to_integer<size_t>(flags) >> wire::bth_bit::kPadShift & 3;
-  if (identification && covered % 4 == 0 && covered - pad >= kBytesBeforeBth + wire::kBthBytes) {
-    number = *identification;
-    ip_bytes = covered - pad;
+  if (right && covered % 4 == 0 && covered - pad >= wire::kBthBytes) {
+    ip_bytes = kBytesBeforeBth + covered - pad;
     flags &= ~std::byte{3 << wire::bth_bit::kPadShift};
   } else {
     packet->ol_flags |= icrc_flag();
@@ -195,11 +253,16 @@ void UdpReceiver::read_socket(const Source& source) {
   const uint32_t datagrams = read > 0 ? static_cast<uint32_t>(read) : 0;
   for (uint32_t i = 0; i < datagrams; ++i) {
     const mmsghdr& header = headers_of_messages_[i];
-    const Datagram datagram = describe(messages_[i], header.msg_hdr, header.msg_len, source.to);
-    if (header.msg_len == 0 || (header.msg_hdr.msg_flags & MSG_TRUNC) != 0)
+    Datagram datagram = describe(messages_[i], header.msg_hdr, header.msg_len, source);
+    const auto from = number_of(datagram.from_on_wire);
+    if (header.msg_len == 0 || (header.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
       count(malformed_, 1);
-    else if (datagram.from != sources_[0].to)
+    } else if (!from) {
+      count(dropped_, 1);
+    } else if (!is_own(*from)) {
+      datagram.from = *from;
       take(messages_[i], datagram);
+    }
   }
   full_reads_ = datagrams == kMessages ? full_reads_ + 1 : 0;
   wanted_ = datagrams == prepared ? std::min(2 * wanted_, kMessages) : std::max(datagrams, 1u);

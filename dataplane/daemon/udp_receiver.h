@@ -18,8 +18,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "dataplane/daemon/socket_address.h"
+#include "dataplane/nic/address_book.h"
 #include "protocol/types.h"
 #include "protocol/wire/icrc_identification.h"
 #include "protocol/wire/packet.h"
@@ -28,9 +31,16 @@ namespace hostnic {
 
 class UdpReceiver {
  public:
-  // `own` is the address that packets to the socket are for. Buffers come from `pool`, each with
-  // room for kBufferBytes. Sockets and pool must outlive the receiver.
-  UdpReceiver(int socket, Ipv4Address own, rte_mempool* pool);
+  // A socket, and the address that packets to it are for.
+  struct Source {
+    int socket;
+    Ipv4Address to;  // by the number that the NIC knows it by
+    Gid to_on_wire;
+    bool is_own;  // else it is a group
+  };
+  // `own` are the NIC's addresses. Buffers come from `pool`, each with room for kBufferBytes.
+  // Sockets, pool and book must outlive the receiver.
+  UdpReceiver(std::vector<Source> own, rte_mempool* pool, AddressBook& book);
   ~UdpReceiver();
   UdpReceiver(const UdpReceiver&) = delete;
   UdpReceiver& operator=(const UdpReceiver&) = delete;
@@ -42,7 +52,7 @@ class UdpReceiver {
   uint16_t receive(rte_mbuf** packets, uint16_t max);
   // Adds the socket of a multicast group, whose packets from the own address are left out: the NIC
   // has them already. Removes it.
-  void add_group(int socket, Ipv4Address group);
+  void add_group(int socket, Ipv4Address group, const Gid& on_wire);
   void remove_group(Ipv4Address group);
   // Whether packets wait here for receive().
   bool has_ready() const { return ready_begin_ != ready_end_; }
@@ -58,19 +68,15 @@ class UdpReceiver {
   static constexpr uint32_t kMessages = 8;   // datagrams by one call, at most
   static constexpr uint32_t kSegments = 64;  // packets of one datagram
   static constexpr uint32_t kReady = kMessages * kSegments;
+  static constexpr uint32_t kSenders = 256;
 
   // Where one datagram is read into.
   struct Message {
     std::array<rte_mbuf*, kSegments> buffers;
     std::array<iovec, kSegments> pieces;
     uint32_t piece_bytes = 0;  // the length of the pieces; 0: none is there
-    sockaddr_in from;
+    SocketAddress from;
     alignas(16) std::array<std::byte, 128> control;
-  };
-  // A socket, and the address that packets to it are for.
-  struct Source {
-    int socket;
-    Ipv4Address to;
   };
   // What the kernel says of one datagram.
   struct Datagram {
@@ -78,23 +84,36 @@ class UdpReceiver {
     uint16_t src_port = 0;
     Ipv4Address from{}, to{};
     uint8_t traffic_class = 0;
+    const Source* source = nullptr;
+    Gid from_on_wire{};
+  };
+  // A host that IPv6 packets have come from lately.
+  struct Sender {
+    Gid address{};
+    Ipv4Address number{};
   };
 
   static void point_pieces(Message& message, uint32_t count);
   bool prepare(Message& message, msghdr& header);
   void read_socket(const Source& source);
-  Datagram describe(const Message& message, const msghdr& header, uint32_t bytes, Ipv4Address to);
+  Datagram describe(const Message& message, const msghdr& header, uint32_t bytes,
+                    const Source& source);
+  bool is_own(Ipv4Address address) const;
+  std::optional<Ipv4Address> number_of(const Gid& sender);
   void take(Message& message, const Datagram& datagram);
   void take_one(rte_mbuf* packet, uint32_t bytes, const Datagram& datagram, uint16_t& number);
   void spread(Message& message, const Datagram& datagram);
   void use_headers_of(const Datagram& datagram);
+  bool icrc_right(std::byte* bth, uint32_t bytes, const Datagram& datagram, uint16_t& number);
   void count(std::atomic<uint64_t>& counter, uint64_t by) {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 
-  std::vector<Source> sources_;  // the first is the NIC's own, the others are groups
+  std::vector<Source> sources_;  // the NIC's own, then groups
   size_t next_source_ = 0;
   rte_mempool* const pool_;
+  AddressBook& book_;
+  std::array<Sender, kSenders> senders_{};
   uint32_t piece_bytes_ = 4096 + 128;  // the length of the packets that are expected
   uint32_t wanted_ = 1;                // how many datagrams the next call asks for
   uint32_t full_reads_ = 0;

@@ -12,6 +12,7 @@
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "protocol/wire/icrc.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -54,9 +55,44 @@ void set_headers(std::byte* ip, size_t covered_bytes) {
 
 }  // namespace
 
-UdpSender::UdpSender(int socket, bool segments)
-    : socket_(socket), segments_(segments), slots_(std::make_unique<Slot[]>(kPackets)) {
+UdpSender::UdpSender(std::vector<UdpOrigin> origins, bool segments, const AddressBook& book)
+    : origins_(std::move(origins)),
+      book_(book),
+      segments_(segments),
+      slots_(std::make_unique<Slot[]>(kPackets)) {
   for (mmsghdr& message : messages_) message = {};
+}
+
+// Which own address packets with this source leave from: the first, for one that is no longer ours.
+uint32_t UdpSender::origin_of(Ipv4Address source) const {
+  for (uint32_t i = 1; i < origins_.size(); ++i)
+    if (origins_[i].number == source) return i;
+  return 0;
+}
+
+// The address that a destination has on the origin's network: groups have one of either family.
+Gid UdpSender::on_wire(const UdpOrigin& origin, Ipv4Address destination) const {
+  return origin.is_ipv6() && wire::is_multicast(destination) ? ipv6_group_of(destination)
+                                                             : book_.address_of(destination);
+}
+
+// The ICRC of a staged packet, for the headers that the kernel will make. `number` is what Linux
+// will put into its identification.
+uint32_t UdpSender::icrc_on_wire(uint32_t index, uint16_t number) {
+  const Staged& staged = staged_[index];
+  const UdpOrigin& origin = origins_[staged.origin];
+  std::byte* const ip = ip_of(index);
+  if (!origin.is_ipv6()) {
+    wire::store_be16(ip + wire::ipv4_offset::kIdentification, number);
+    return icrc_of(ip, staged.covered_bytes);
+  }
+  const size_t udp_bytes = staged.covered_bytes - wire::kIpv4Bytes;
+  std::byte* const ipv6 = slots_[index].data() + kIpv6Offset;
+  emit(wire::Ipv6{.payload_bytes = static_cast<uint16_t>(udp_bytes + wire::kIcrcBytes),
+                  .src = origin.address,
+                  .dst = on_wire(origin, staged.destination)},
+       std::span<std::byte, wire::kIpv6Bytes>(ipv6, wire::kIpv6Bytes));
+  return icrc_of_ipv6(ipv6, wire::kIpv6Bytes + udp_bytes);
 }
 
 // Copies a packet into a slot, in the form in which it leaves but for its identification and ICRC.
@@ -85,7 +121,8 @@ bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
     bytes = add_pad(ip, bytes);
   }
   staged.covered_bytes = static_cast<uint32_t>(bytes);
-  memcpy(&staged.destination, ip + wire::ipv4_offset::kDst, sizeof staged.destination);
+  staged.destination = Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kDst)};
+  staged.origin = origin_of(Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kSrc)});
   staged.traffic_class = wire::load_u8(ip + wire::ipv4_offset::kTrafficClass);
   staged.hop_limit = std::max<uint8_t>(1, wire::load_u8(ip + wire::ipv4_offset::kHopLimit));
   set_headers(ip, bytes);
@@ -99,21 +136,21 @@ void UdpSender::append(uint32_t index) {
   Row* row = row_count_ == 0 ? nullptr : &rows_[row_count_ - 1];
   const bool joins = segments_ && row != nullptr && !row->ended && row->packets < kMaxSegments &&
                      bytes <= row->segment_bytes && row->bytes + bytes <= kMaxRowBytes &&
-                     row->destination == staged.destination &&
+                     row->origin == staged.origin && row->destination == staged.destination &&
                      row->traffic_class == staged.traffic_class &&
                      row->hop_limit == staged.hop_limit;
   if (!joins) {
     row = &rows_[row_count_++];
-    *row = {.destination = staged.destination,
+    *row = {.origin = staged.origin,
+            .destination = staged.destination,
             .traffic_class = staged.traffic_class,
             .hop_limit = staged.hop_limit,
             .first_packet = index,
             .segment_bytes = bytes};
   }
   std::byte* const ip = ip_of(index);
-  wire::store_be16(ip + wire::ipv4_offset::kIdentification, static_cast<uint16_t>(row->packets));
   wire::store_icrc(ip + staged.covered_bytes,
-                   icrc_of(ip, staged.covered_bytes) ^ staged.icrc_error);
+                   icrc_on_wire(index, static_cast<uint16_t>(row->packets)) ^ staged.icrc_error);
   pieces_[index] = {ip + kBytesBeforeBth, bytes};
   ++row->packets;
   row->bytes += bytes;
@@ -122,21 +159,22 @@ void UdpSender::append(uint32_t index) {
 
 void UdpSender::describe_row(uint32_t number) {
   const Row& row = rows_[number];
-  sockaddr_in& name = names_[number];
-  name = {};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(wire::kRoceUdpPort);
-  name.sin_addr.s_addr = row.destination;
+  const UdpOrigin& origin = origins_[row.origin];
+  SocketAddress& name = names_[number];
+  name =
+      socket_address(on_wire(origin, row.destination), wire::kRoceUdpPort, origin.interface_index);
   msghdr& message = messages_[number].msg_hdr;
   message.msg_name = &name;
-  message.msg_namelen = sizeof name;
+  message.msg_namelen = name.bytes();
   message.msg_iov = &pieces_[row.first_packet];
   message.msg_iovlen = row.packets;
   message.msg_control = controls_[number].bytes.data();
   message.msg_controllen = controls_[number].bytes.size();
   cmsghdr* at = CMSG_FIRSTHDR(&message);
-  at = put_control(message, at, IPPROTO_IP, IP_TOS, int{row.traffic_class});
-  at = put_control(message, at, IPPROTO_IP, IP_TTL, int{row.hop_limit});
+  const bool ipv6 = origin.is_ipv6();
+  const int level = ipv6 ? int{IPPROTO_IPV6} : int{IPPROTO_IP};
+  at = put_control(message, at, level, ipv6 ? IPV6_TCLASS : IP_TOS, int{row.traffic_class});
+  at = put_control(message, at, level, ipv6 ? IPV6_HOPLIMIT : IP_TTL, int{row.hop_limit});
   size_t used = 2 * CMSG_SPACE(sizeof(int));
   if (row.packets > 1) {
     put_control(message, at, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(row.segment_bytes));
@@ -145,28 +183,35 @@ void UdpSender::describe_row(uint32_t number) {
   message.msg_controllen = used;
 }
 
-// Sends the rows. Returns how many packets are done with.
+// Takes note that the kernel refused a row. Returns false if the row is to be tried again.
+bool UdpSender::refuse_row(const Row& row, int error) {
+  if (error == EIO && row.packets > 1) {
+    // The way there has no checksum offload, without which the kernel cuts no rows.
+    segments_ = false;
+    return false;
+  }
+  // The error may be an earlier packet's, which the network answered; this one it refuses.
+  refused_.store(refused_.load(std::memory_order_relaxed) + row.packets, std::memory_order_relaxed);
+  last_error_.store(error, std::memory_order_relaxed);
+  return true;
+}
+
+// Sends the rows, those of one origin by one call. Returns how many packets are done with.
 uint32_t UdpSender::send_rows() {
   uint32_t done = 0, packets = 0;
   while (done < row_count_) {
-    const int sent = sendmmsg(socket_, &messages_[done], row_count_ - done, 0);
+    uint32_t end = done + 1;
+    while (end < row_count_ && rows_[end].origin == rows_[done].origin) ++end;
+    const int sent = sendmmsg(origins_[rows_[done].origin].socket, &messages_[done], end - done, 0);
     if (sent > 0) {
-      for (const uint32_t end = done + static_cast<uint32_t>(sent); done < end; ++done)
+      for (const uint32_t behind = done + static_cast<uint32_t>(sent); done < behind; ++done)
         packets += rows_[done].packets;
       continue;
     }
     const int error = errno;
     if (error == EINTR) continue;
     if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) break;
-    if (error == EIO && rows_[done].packets > 1) {
-      // The way there has no checksum offload, without which the kernel cuts no rows.
-      segments_ = false;
-      break;
-    }
-    // The error may be an earlier packet's, which the network answered; this one it refuses.
-    refused_.store(refused_.load(std::memory_order_relaxed) + rows_[done].packets,
-                   std::memory_order_relaxed);
-    last_error_.store(error, std::memory_order_relaxed);
+    if (!refuse_row(rows_[done], error)) break;
     packets += rows_[done++].packets;
   }
   return packets;

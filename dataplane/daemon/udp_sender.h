@@ -2,7 +2,7 @@
 // Packets leave through a UDP socket. What the NIC built as a whole frame is sent from its BTH on;
 // the kernel makes the headers before that, and the ICRC is made for what it will make: Linux
 // numbers the packets of one segmented send 0, 1, 2, ... in their IP identification, which the ICRC
-// covers, and gives 0 to packets that are sent singly.
+// covers, and gives 0 to packets that are sent singly. IPv6 has no such number.
 //
 // Packets of one size to one destination leave by one call (UDP_SEGMENT), several such rows by one
 // sendmmsg. The lcore of the NIC.
@@ -17,17 +17,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "dataplane/daemon/socket_address.h"
+#include "dataplane/nic/address_book.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/external_payload.h"
+#include "protocol/wire/ipv6.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
+// An own address that packets leave from, by a socket that is bound to it.
+struct UdpOrigin {
+  Gid address{};
+  Ipv4Address number{};  // by which the NIC names it
+  int socket = -1;
+  uint32_t interface_index = 0;
+  bool is_ipv6() const { return is_stand_in(number); }
+};
+
 class UdpSender {
  public:
-  // `segments`: the kernel knows UDP_SEGMENT. The socket must outlive the sender.
-  UdpSender(int socket, bool segments);
+  // `segments`: the kernel knows UDP_SEGMENT. The sockets and the book must outlive the sender.
+  UdpSender(std::vector<UdpOrigin> origins, bool segments, const AddressBook& book);
   UdpSender(const UdpSender&) = delete;
   UdpSender& operator=(const UdpSender&) = delete;
 
@@ -48,7 +61,9 @@ class UdpSender {
   static constexpr uint32_t kPackets = 2 * kBurst;  // of one call
   // Slots are 71 cache lines long: their beginnings are spread over the cache's sets.
   static constexpr size_t kSlotBytes = 71 * 64;
-  static constexpr size_t kIpOffset = 64 - wire::kIpv4Bytes - wire::kUdpBytes;
+  static constexpr size_t kBthOffset = 64;
+  static constexpr size_t kIpOffset = kBthOffset - wire::kIpv4Bytes - wire::kUdpBytes;
+  static constexpr size_t kIpv6Offset = kBthOffset - wire::kIpv6Bytes - wire::kUdpBytes;
   static constexpr size_t kMostBytes = kSlotBytes - kIpOffset - wire::kIcrcBytes - 3;
   using Slot = std::array<std::byte, kSlotBytes>;
 
@@ -56,12 +71,14 @@ class UdpSender {
   struct Staged {
     uint32_t covered_bytes;  // from the IPv4 header to the end of the pad
     uint32_t icrc_error;     // what its ICRC is to be wrong by
-    uint32_t destination;    // in network byte order
+    uint32_t origin;         // which of origins_ it leaves from
+    Ipv4Address destination;
     uint8_t traffic_class, hop_limit;
   };
   // Packets that leave by one message.
   struct Row {
-    uint32_t destination = 0;
+    uint32_t origin = 0;
+    Ipv4Address destination{};
     uint8_t traffic_class = 0, hop_limit = 0;
     uint32_t first_packet = 0, packets = 0;
     uint32_t segment_bytes = 0, bytes = 0;  // of the first packet; of all
@@ -73,13 +90,18 @@ class UdpSender {
   };
 
   std::byte* ip_of(uint32_t index) { return slots_[index].data() + kIpOffset; }
+  uint32_t origin_of(Ipv4Address source) const;
+  Gid on_wire(const UdpOrigin& origin, Ipv4Address destination) const;
+  uint32_t icrc_on_wire(uint32_t index, uint16_t number);
   bool stage(rte_mbuf* packet, uint32_t index);
   void append(uint32_t index);
   void describe_row(uint32_t number);
+  bool refuse_row(const Row& row, int error);
   uint32_t send_rows();
   void release(rte_mbuf** packets, uint32_t count);
 
-  const int socket_;
+  const std::vector<UdpOrigin> origins_;  // at least one
+  const AddressBook& book_;
   std::atomic<bool> segments_;
   std::atomic<uint64_t> refused_{0};
   std::atomic<int> last_error_{0};
@@ -89,7 +111,7 @@ class UdpSender {
   std::array<iovec, kPackets> pieces_;
   std::array<Row, kPackets> rows_;
   std::array<mmsghdr, kPackets> messages_;
-  std::array<sockaddr_in, kPackets> names_;
+  std::array<SocketAddress, kPackets> names_;
   std::array<Control, kPackets> controls_;
   std::unique_ptr<Slot[]> slots_;
 };

@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "dataplane/daemon/kernel_interface.h"
-#include "protocol/wire/ipv4.h"
+#include "dataplane/daemon/socket_address.h"
+#include "protocol/wire/bytes.h"
 #include "protocol/wire/udp.h"
 
 namespace hostnic {
@@ -26,33 +27,38 @@ namespace {
 
 constexpr int kBufferBytes = 16 << 20;
 constexpr uint32_t kLoopbackPrefix = 24;
-constexpr uint32_t kLoopbackNetwork = 127u << 24, kLoopbackMask = 0xff000000;
 
-Ipv4Address address_of(const sockaddr* socket_address) {
-  return Ipv4Address{ntohl(reinterpret_cast<const sockaddr_in*>(socket_address)->sin_addr.s_addr)};
+bool is_ipv4_loopback(const Gid& address) {
+  const auto ip = ipv4_of(address);
+  return ip && is_loopback(*ip);
 }
 
-sockaddr_in socket_name(Ipv4Address address, uint16_t port) {
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(port);
-  name.sin_addr.s_addr = htonl(raw(address));
-  return name;
+// The number of ones in a netmask of either family.
+uint32_t prefix_length_of(const sockaddr& netmask) {
+  const auto mask = gid_of(netmask);
+  if (!mask) return 0;
+  if (netmask.sa_family == AF_INET)
+    return static_cast<uint32_t>(std::popcount(wire::load_be32(&(*mask)[12])));
+  return static_cast<uint32_t>(std::popcount(wire::load_be64(mask->data())) +
+                               std::popcount(wire::load_be64(mask->data() + 8)));
 }
 
-// Calls visit(interface, address, prefix length) for each IPv4 address of the machine until it
-// returns true.
+// Calls visit(address) for each IPv4 and IPv6 address of the machine until it returns true. MTUs
+// are left out.
 template <class Visit>
 void for_each_address(Visit&& visit) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET ||
-        entry->ifa_netmask == nullptr)
-      continue;
-    const auto prefix = static_cast<uint32_t>(std::popcount(raw(address_of(entry->ifa_netmask))));
-    if (visit(std::string(entry->ifa_name), address_of(entry->ifa_addr), prefix)) return;
+    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
+    const auto address = gid_of(*entry->ifa_addr);
+    if (!address) continue;
+    if (visit(LocalAddress{.address = *address,
+                           .interface = entry->ifa_name,
+                           .interface_index = if_nametoindex(entry->ifa_name),
+                           .prefix_length = prefix_length_of(*entry->ifa_netmask)}))
+      return;
   }
 }
 
@@ -80,29 +86,45 @@ uint32_t enlarge_buffer(int fd, int option, int forced_option) {
 
 }  // namespace
 
-bool is_local_address(Ipv4Address address) {
+bool is_local_address(const Gid& address) {
   bool found = false;
-  for_each_address([&](const std::string&, Ipv4Address own, uint32_t) {
-    return found = found || own == address;
-  });
+  for_each_address(
+      [&](const LocalAddress& own) { return found = found || own.address == address; });
   return found;
 }
 
-Expected<LocalAddress, std::string> find_local_address(Ipv4Address address) {
+std::vector<LocalAddress> addresses_of_interface(const std::string& interface) {
+  std::vector<LocalAddress> addresses;
+  const auto mtu = interface_mtu(interface);
+  for_each_address([&](LocalAddress own) {
+    own.mtu_bytes = mtu ? *mtu : 0;
+    if (own.interface == interface) addresses.push_back(std::move(own));
+    return false;
+  });
+  return addresses;
+}
+
+Expected<LocalAddress, std::string> find_local_address(const Gid& address,
+                                                       const std::string& zone) {
   LocalAddress found;
   std::string all;
-  for_each_address([&](const std::string& interface, Ipv4Address own, uint32_t prefix) {
-    all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", wire::to_string(own), interface);
-    const bool loopback = (raw(address) & kLoopbackMask) == kLoopbackNetwork &&
-                          (raw(own) & kLoopbackMask) == kLoopbackNetwork;
-    if (own != address && !loopback) return false;
+  for_each_address([&](const LocalAddress& own) {
+    const bool zoned = is_link_local(own.address);
+    all += fmt::format("{}{}{} ({})", all.empty() ? "" : ", ", to_string(own.address),
+                       zoned ? "%" + own.interface : "", own.interface);
+    if (!zone.empty() && own.interface != zone) return false;
+    const bool loopback = is_ipv4_loopback(address) && is_ipv4_loopback(own.address);
+    if (own.address != address && !loopback) return false;
+    found = own;
     // All of 127.0.0.0/8 is lo's; a NIC among others there is one of a small network.
-    found = {.interface = interface, .prefix_length = own == address ? prefix : kLoopbackPrefix};
+    if (own.address != address) found.prefix_length = kLoopbackPrefix;
+    found.address = address;
     return true;
   });
   if (found.interface.empty())
-    return Unexpected(fmt::format("no interface of this machine has the address {}: it has {}",
-                                  wire::to_string(address), all.empty() ? "none" : all));
+    return Unexpected(fmt::format("no interface of this machine has the address {}{}: it has {}",
+                                  to_string(address), zone.empty() ? "" : "%" + zone,
+                                  all.empty() ? "none" : all));
   auto mtu = interface_mtu(found.interface);
   if (!mtu) return Unexpected(mtu.error());
   found.mtu_bytes = *mtu;
@@ -120,34 +142,73 @@ uint32_t interface_speed_mbps(const std::string& interface) {
   return mbps <= 0 ? 0 : static_cast<uint32_t>(mbps);
 }
 
-bool kernel_routes(Ipv4Address own, Ipv4Address destination) {
-  const UniqueFd probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in from = socket_name(own, 0), to = socket_name(destination, wire::kRoceUdpPort);
-  return probe && bind(probe.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
-         connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index) {
+  const SocketAddress from = socket_address(own, 0, interface_index);
+  const SocketAddress to = socket_address(destination, wire::kRoceUdpPort, interface_index);
+  if (from.any.sa_family != to.any.sa_family) return false;
+  const UniqueFd probe(socket(from.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return probe && bind(probe.get(), &from.any, from.bytes()) == 0 &&
+         connect(probe.get(), &to.any, to.bytes()) == 0;
 }
 
-Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address) {
+namespace {
+
+// Tells the socket what packets of its family are to be like. Packets are not cut in pieces on the
+// way: an ICRC, and DF, are for whole ones.
+bool set_family_options(int fd, const LocalAddress& own) {
+  if (const auto ip = ipv4_of(own.address)) {
+    const in_addr interface { htonl(raw(*ip)) };
+    setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface);
+    return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+           set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  }
+  set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(own.interface_index));
+  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
+// Has packets to a group arrive at a socket. Several NICs of a machine may be members; each gets
+// the packets of its own interface alone.
+bool join_group(int fd, Ipv4Address group, const LocalAddress& own) {
+  if (const auto ip = ipv4_of(own.address)) {
+    const ip_mreq membership{{htonl(raw(group))}, {htonl(raw(*ip))}};
+    return set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
+           setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) == 0 &&
+           set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  }
+  ipv6_mreq membership{};
+  const Gid ipv6_group = ipv6_group_of(group);
+  memcpy(&membership.ipv6mr_multiaddr, ipv6_group.data(), ipv6_group.size());
+  membership.ipv6mr_interface = own.interface_index;
+  return set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0) &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &membership, sizeof membership) == 0 &&
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
+}  // namespace
+
+Expected<RoceSocket, std::string> open_roce_socket(const LocalAddress& address) {
   RoceSocket opened;
-  opened.fd = UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const SocketAddress name =
+      socket_address(address.address, wire::kRoceUdpPort, address.interface_index);
+  opened.fd = UniqueFd(socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = opened.fd.get();
-  const sockaddr_in name = socket_name(address, wire::kRoceUdpPort);
   if (!opened.fd) return Unexpected(fmt::format("no UDP socket: {}", strerror(errno)));
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+  // IPV6_V6ONLY has to be said before bind().
+  if (!set_family_options(fd, address) || !set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1))
+    return Unexpected(fmt::format("UDP port {} of {}: setsockopt: {}", wire::kRoceUdpPort,
+                                  to_string(address.address), strerror(errno)));
+  if (bind(fd, &name.any, name.bytes()) != 0) {
     const int error = errno;
-    const char* remedy = error == EADDRINUSE      ? ": another hostnicd, rdma_rxe or program has it"
-                         : error == EADDRNOTAVAIL ? ": no interface of this machine has it"
+    const char* remedy = error == EADDRINUSE
+                             ? ": another hostnicd, rdma_rxe or program has it (a hostnicd takes "
+                               "all addresses of its NIC's interface unless gids = \"one\")"
+                         : error == EADDRNOTAVAIL ? ": no interface of this machine has it (yet)"
                                                   : "";
     return Unexpected(fmt::format("UDP port {} of {}: {}{}", wire::kRoceUdpPort,
-                                  wire::to_string(address), strerror(error), remedy));
+                                  to_string(address.address), strerror(error), remedy));
   }
-  // Packets are not cut in pieces on the way: an ICRC, and DF, are for whole ones.
-  if (!set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) ||
-      !set_option(fd, IPPROTO_IP, IP_RECVTOS, 1) || !set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1))
-    return Unexpected(fmt::format("UDP port {} of {}: setsockopt: {}", wire::kRoceUdpPort,
-                                  wire::to_string(address), strerror(errno)));
-  const in_addr own{htonl(raw(address))};
-  setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &own, sizeof own);
   opened.send_buffer_bytes = enlarge_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
   opened.receive_buffer_bytes = enlarge_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
   opened.coalesces = set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
@@ -157,18 +218,14 @@ Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address) {
   return opened;
 }
 
-Expected<UniqueFd, int> open_group_socket(Ipv4Address group, Ipv4Address own) {
-  UniqueFd opened(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Expected<UniqueFd, int> open_group_socket(Ipv4Address group, const LocalAddress& own) {
+  const Gid address = ipv4_of(own.address) ? gid_of(group) : ipv6_group_of(group);
+  const SocketAddress name = socket_address(address, wire::kRoceUdpPort, own.interface_index);
+  UniqueFd opened(socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = opened.get();
-  const sockaddr_in name = socket_name(group, wire::kRoceUdpPort);
-  const ip_mreq membership{{htonl(raw(group))}, {htonl(raw(own))}};
-  // Several NICs of a machine may be members; each gets the packets of its own interface alone.
   if (!opened || !set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1) ||
-      !set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) ||
-      bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
-      setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
+      bind(fd, &name.any, name.bytes()) != 0 || !join_group(fd, group, own))
     return Unexpected(errno);
-  set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
   set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
   enlarge_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
   return opened;

@@ -5,31 +5,37 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/gid.h"
 #include "protocol/hostif/unique_fd.h"
-#include "protocol/types.h"
 
 namespace hostnic {
 
-// An interface of this machine, and one of its addresses.
+// An address of this machine, and the interface that has it.
 struct LocalAddress {
+  Gid address{};
   std::string interface;
+  uint32_t interface_index = 0;
   uint32_t prefix_length = 32;
   uint32_t mtu_bytes = 0;
 };
-// Finds the interface that has the address; 127.0.0.0/8 is lo's as a whole. An error is one line
-// that lists the addresses there are.
-Expected<LocalAddress, std::string> find_local_address(Ipv4Address address);
+// Finds the interface that has the address; 127.0.0.0/8 is lo's as a whole. `zone` names the
+// interface of a link-local address, which several may have; empty: any. An error is one line that
+// lists the addresses there are.
+Expected<LocalAddress, std::string> find_local_address(const Gid& address, const std::string& zone);
+// The addresses that an interface has, in the kernel's order: IPv4, then IPv6.
+std::vector<LocalAddress> addresses_of_interface(const std::string& interface);
 // Whether an interface has exactly this address.
-bool is_local_address(Ipv4Address address);
+bool is_local_address(const Gid& address);
 
 // Whether the interface is up and has a carrier; and its speed, 0: unknown.
 bool interface_is_up(const std::string& interface);
 uint32_t interface_speed_mbps(const std::string& interface);
 
 // Whether the kernel has a route from an own address to a destination.
-bool kernel_routes(Ipv4Address own, Ipv4Address destination);
+bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index);
 
 struct RoceSocket {
   UniqueFd fd;
@@ -39,10 +45,10 @@ struct RoceSocket {
 };
 // Opens a socket on port 4791 of the address, which does not block, never fragments, and tells of
 // each packet's TOS byte and of packets that found no room. An error is one line.
-Expected<RoceSocket, std::string> open_roce_socket(Ipv4Address address);
+Expected<RoceSocket, std::string> open_roce_socket(const LocalAddress& address);
 
-// Opens a socket at which packets to a multicast group arrive, on the interface of `own`. An error
-// is an errno value.
-Expected<UniqueFd, int> open_group_socket(Ipv4Address group, Ipv4Address own);
+// Opens a socket at which packets to a multicast group arrive, on the interface of `own`: an IPv6
+// one for its counterpart of the IPv4 group. An error is an errno value.
+Expected<UniqueFd, int> open_group_socket(Ipv4Address group, const LocalAddress& own);
 
 }  // namespace hostnic

@@ -48,7 +48,7 @@ class WirePort : public Port {
 
   int peer_of(uint32_t ip) const override {
     for (size_t i = 0; i < wire_.members_.size(); ++i)
-      if (raw(wire_.members_[i].ip) == ip) return static_cast<int>(i);
+      if (wire_.members_[i].has(Ipv4Address{ip})) return static_cast<int>(i);
     return -1;
   }
   int peers() const override { return static_cast<int>(wire_.members_.size()); }

@@ -30,6 +30,10 @@ struct WireMember {
   Ipv4Address ip{};
   LcoreLoop* lcore = nullptr;  // the lcore that serves the NIC: rung when packets come while it
                                // sleeps
+  std::vector<Ipv4Address> more_addresses;  // beside `ip`
+  bool has(Ipv4Address address) const {
+    return address == ip || std::ranges::find(more_addresses, address) != more_addresses.end();
+  }
 };
 
 class WirePort;

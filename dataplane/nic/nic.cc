@@ -23,8 +23,10 @@ const char* type_name(QpType type) {
   return type == QpType::kRc ? "RC" : type == QpType::kUc ? "UC" : "UD";
 }
 
-std::string ip_text(uint32_t ip) {
-  return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+// An address before a port or number: IPv6 addresses are in brackets.
+std::string shown_address(const NicSettings& settings, uint32_t ip) {
+  const std::string text = settings.text_of(Ipv4Address{ip});
+  return is_stand_in(Ipv4Address{ip}) ? "[" + text + "]" : text;
 }
 
 impair::Direction direction(bool receive_side) {
@@ -33,10 +35,23 @@ impair::Direction direction(bool receive_side) {
 
 }  // namespace
 
+Ipv4Address NicSettings::own_for(Ipv4Address destination) const {
+  const bool link_local = is_link_local(address_of(destination));
+  Ipv4Address found = ip;
+  int best = -1;
+  for (uint32_t i = 0; i <= more_addresses.size(); ++i) {
+    const Ipv4Address own = own_address(i);
+    if (is_stand_in(own) != is_stand_in(destination)) continue;
+    const int fits = is_link_local(address_of(own)) == link_local ? 1 : 0;
+    if (fits > best) found = own, best = fits;
+  }
+  return found;
+}
+
 NicShard::NicShard(NicShared& nic, Port& nic_port)
     : shared(nic),
       own_ip(nic.settings.ip),
-      loopback(nic_port, nic.settings.ip, nic.counters),
+      loopback(nic_port, nic.settings, nic.counters),
       port(loopback, nic.pools, references, nic.counters),
       qps(nic.settings.max_qps),
       clients(nic.counters, now),
@@ -131,9 +146,9 @@ std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) cons
 
 void Nic::set_management(ManagementQueue* queue) { core_->shard.management.set_queue(queue); }
 
-void Nic::send_management(Ipv4Address to, uint8_t traffic_class,
+void Nic::send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                           std::span<const std::byte, cm::kMadBytes> bytes) {
-  core_->shard.management.send(to, traffic_class, bytes);
+  core_->shard.management.send(from, to, traffic_class, bytes);
 }
 
 void Nic::clear_counters() {
@@ -150,7 +165,7 @@ std::string Nic::describe() const {
   const std::string bundles = no_bundles == nullptr ? "on" : fmt::format("off ({})", no_bundles);
   return fmt::format(
       "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
-      settings.name, ip_text(raw(settings.ip)), settings.prefix_length, settings.mtu_bytes,
+      settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
       settings.window, wire::to_string(settings.policy),
       nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
       nic.clients.size(), qps, nic.port.describe());
@@ -158,16 +173,17 @@ std::string Nic::describe() const {
 
 std::vector<std::string> Nic::describe_qps() const {
   std::vector<std::string> lines;
-  const std::string& name = core_->shared.settings.name;
+  const NicSettings& settings = core_->shared.settings;
   core_->shard.qps.for_each([&](const QpContext& qp) {
     lines.push_back(fmt::format(
         "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
         "{} "
         "recv-sn {} epoch {}{}",
-        name, qp.qpn, type_name(qp.type), state_name(qp.state), qp.client_id, ip_text(qp.dest_ip),
-        qp.dest_qpn, qp.mtu_bytes, qp.requests.window.expected().value(),
-        qp.requests.window.received_ahead(), qp.transmitted.value(), qp.una.value(),
-        qp.recv_next_sn, qp.epoch, qp.fatal ? " refused its peer" : ""));
+        settings.name, qp.qpn, type_name(qp.type), state_name(qp.state), qp.client_id,
+        shown_address(settings, qp.dest_ip), qp.dest_qpn, qp.mtu_bytes,
+        qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
+        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
+        qp.fatal ? " refused its peer" : ""));
   });
   return lines;
 }

@@ -82,7 +82,7 @@ class Nic {
   void set_management(ManagementQueue* queue);
   // Sends a management datagram from QP 1, unless there is no way or no room: its sender repeats
   // it.
-  void send_management(Ipv4Address to, uint8_t traffic_class,
+  void send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                        std::span<const std::byte, cm::kMadBytes> bytes);
 
   void clear_counters();

@@ -78,6 +78,9 @@ struct NicShard {
     return transport_of(qp.type) == TransportKind::kHostnic ? visit(hostnic) : visit(unreliable);
   }
   uint32_t turn(TimeNs now_ns);
+  bool is_own(Ipv4Address address) const {
+    return address == own_ip || shared.settings.is_own(address);
+  }
 
   // Functions in receive.cc.
   uint32_t receive_turn();

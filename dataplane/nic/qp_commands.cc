@@ -160,6 +160,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   clear_status(*qp.status);
   qp.dest_qpn = command.dest_qpn & 0xffffff;
   qp.dest_ip = has_path ? command.dest_ip : 0;
+  qp.source_ip = raw(shared.settings.own_address(command.source_index));
   qp.rq_psn = command.rq_psn & Psn::kMask;
   qp.mtu_bytes =
       static_cast<uint16_t>(has_path ? command.path_mtu_bytes : shared.settings.mtu_bytes);

@@ -82,7 +82,10 @@ uint32_t NicShard::receive_turn() {
 [[gnu::always_inline]] inline bool NicShard::begin_train(rte_mbuf* packet, bool has_icrc) {
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     case wire::ParseError::kNone:
-      return true;
+      // On a network of IPv4 no host has an address of those that stand for IPv6 addresses.
+      if (likely(!egress.needs_arp() || !is_stand_in(received.packet().src_ip))) return true;
+      shared.counters.add(Counter::rx_not_ours);
+      return false;
     case wire::ParseError::kNotIpv4:
     case wire::ParseError::kNotRoce:
       egress.receive_arp(first_segment_of(packet));
@@ -131,7 +134,7 @@ uint32_t NicShard::receive_turn() {
     train_qp = nullptr;
     if (!begin_train(packet, has_icrc)) return;
   }
-  if (train_qp == nullptr && p.dst_ip != own_ip) {
+  if (train_qp == nullptr && unlikely(!is_own(p.dst_ip))) {
     const std::span<QpContext* const> members = unreliable.groups().members(p.dst_ip);
     if (members.empty()) {
       shared.counters.add(Counter::rx_not_ours);
@@ -161,7 +164,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
                ? receive_requests(bundle, bundled_in<BundledReads>(bundle))
                : receive_requests(bundle, bundled_requests(bundle));
   }
-  QpContext* qp = first.dst_ip == own_ip ? qps.find(raw(first.dest_qpn)) : nullptr;
+  QpContext* qp = is_own(first.dst_ip) ? qps.find(raw(first.dest_qpn)) : nullptr;
   const bool answer = first.opcode == wire::Opcode::kReadResponse;
   if (qp == nullptr || !accepts_from(*qp, first, answer)) return false;
   ClientList::state_of(*qp->client).data_arrived = true;
@@ -191,7 +194,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
 // happened.
 template <class Bundled>
 bool NicShard::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
-  if (received.packet().dst_ip != own_ip) return false;
+  if (!is_own(received.packet().dst_ip)) return false;
   wire::Packet p = received.packet();
   const auto ahead = [&](uint32_t i) {
     if (i < bundled.count) qps.prefetch(raw(bundled.all[i].dest_qpn), QpPart::kReceives);
@@ -221,7 +224,7 @@ bool NicShard::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
 // Takes all ACKs of a bundle, the first of which is in `received`. Returns false if the bundle is
 // not for this NIC, and nothing has happened.
 bool NicShard::receive_acks(rte_mbuf* bundle) {
-  if (received.packet().dst_ip != own_ip) return false;
+  if (!is_own(received.packet().dst_ip)) return false;
   wire::Packet ack = received.packet();
   const BundledAcks& bundled = bundled_acks(bundle);
   const auto ahead = [&](uint32_t i) {

@@ -2,9 +2,12 @@
 // What a NIC is told when it is made.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "dataplane/nic/address_book.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
 
@@ -20,9 +23,13 @@ enum class Ordering : uint8_t {
 struct NicSettings {
   std::string name = "hnic0";
   uint32_t index = 0;
+  // The NIC's addresses by number (protocol/gid.h), the first of them being `ip`; and, unless it is
+  // null, the book that says what they stand for.
   Ipv4Address ip{};
-  uint32_t prefix_length = 24;
-  Ipv4Address gateway{};  // 0: there is none
+  std::vector<Ipv4Address> more_addresses;
+  const AddressBook* address_book = nullptr;
+  uint32_t prefix_length = 24;  // of `ip`'s network: 32 bits at most, or 128
+  Ipv4Address gateway{};        // 0: there is none
   wire::MacAddress mac{};
   uint32_t mtu_bytes = 4096;  // IB MTU
   uint32_t window = 1024;     // PSNs, power of two, 32..4096
@@ -35,6 +42,19 @@ struct NicSettings {
   bool always_icrc = false;  // also on the in-process wire
   // Segmentation offload (bundle.h) where nobody needs packets one by one.
   bool segmentation = true;
+
+  Gid address_of(Ipv4Address number) const { return hostnic::address_of(address_book, number); }
+  std::string text_of(Ipv4Address number) const { return to_string(address_of(number)); }
+  // Whether a number is one of the NIC's addresses; and the address of that index, 0 being `ip`.
+  bool is_own(Ipv4Address number) const {
+    return number == ip || std::ranges::find(more_addresses, number) != more_addresses.end();
+  }
+  // The own address that packets to a host leave from, where nobody says which: of the same family,
+  // and to a link-local one from a link-local one, if there is one.
+  Ipv4Address own_for(Ipv4Address destination) const;
+  Ipv4Address own_address(uint32_t index) const {
+    return index == 0 || index > more_addresses.size() ? ip : more_addresses[index - 1];
+  }
 };
 
 }  // namespace hostnic

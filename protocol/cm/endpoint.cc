@@ -57,9 +57,9 @@ Endpoint::Connection* Endpoint::find(ConnectionId id) {
 }
 
 // Finds a connection of this peer: others have no say in it.
-Endpoint::Connection* Endpoint::find_of(Ipv4Address peer, ConnectionId id) {
+Endpoint::Connection* Endpoint::find_of(const Ends& ends, ConnectionId id) {
   Connection* connection = find(id);
-  return connection != nullptr && connection->peer == peer ? connection : nullptr;
+  return connection != nullptr && connection->ends == ends ? connection : nullptr;
 }
 
 State Endpoint::state_of(ConnectionId id) const {
@@ -67,13 +67,13 @@ State Endpoint::state_of(ConnectionId id) const {
   return found == connections_.end() ? State::kDone : found->second.state;
 }
 
-std::pair<ConnectionId, Endpoint::Connection*> Endpoint::add(Ipv4Address peer, State state) {
+std::pair<ConnectionId, Endpoint::Connection*> Endpoint::add(const Ends& ends, State state) {
   if (connections_.size() >= max_connections_) return {0, nullptr};
   while (next_id_ == 0 || connections_.contains(next_id_)) ++next_id_;
   const ConnectionId id = next_id_++;
   Connection& connection = connections_[id];
   connection.state = state;
-  connection.peer = peer;
+  connection.ends = ends;
   connection.transaction_id = id;
   return {id, &connection};
 }
@@ -83,7 +83,7 @@ void Endpoint::erase(ConnectionId id) {
   if (connection == nullptr) return;
   set_deadline(id, *connection, UINT64_MAX);
   for (auto* table : {&requests_, &sidr_requests_}) {
-    const auto found = table->find({connection->peer, connection->remote_id});
+    const auto found = table->find({connection->ends, connection->remote_id});
     if (found != table->end() && found->second == id) table->erase(found);
   }
   connections_.erase(id);
@@ -97,7 +97,7 @@ void Endpoint::set_deadline(ConnectionId id, Connection& connection, TimeNs dead
 
 void Endpoint::send(Connection& connection, const Message& message) {
   connection.last = message;
-  outgoing_.push_back({connection.peer, {connection.transaction_id, connection.last}});
+  outgoing_.push_back({connection.ends, {connection.transaction_id, connection.last}});
 }
 
 void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
@@ -109,13 +109,13 @@ void Endpoint::send_and_repeat(ConnectionId id, Connection& connection, const Me
   set_deadline(id, connection, now + connection.interval_ns);
 }
 
-void Endpoint::send_unconnected(Ipv4Address peer, uint64_t transaction_id, const Message& message) {
-  outgoing_.push_back({peer, {transaction_id, message}});
+void Endpoint::send_unconnected(const Ends& ends, uint64_t transaction_id, const Message& message) {
+  outgoing_.push_back({ends, {transaction_id, message}});
 }
 
 void Endpoint::notify(ConnectionId id, const Connection& connection, Event::Kind kind,
                       const Message& message) {
-  if (!connection.abandoned) events_.push_back({kind, id, connection.peer, message});
+  if (!connection.abandoned) events_.push_back({kind, id, connection.ends, message});
 }
 
 void Endpoint::enter_time_wait(ConnectionId id, Connection& connection, TimeNs now) {
@@ -146,8 +146,8 @@ void Endpoint::refuse_and_wait(ConnectionId id, Connection& connection, Rej rej,
 
 // ---- the host
 
-ConnectionId Endpoint::connect(Ipv4Address peer, Req req, TimeNs now) {
-  const auto [id, connection] = add(peer, State::kReqSent);
+ConnectionId Endpoint::connect(const Ends& ends, Req req, TimeNs now) {
+  const auto [id, connection] = add(ends, State::kReqSent);
   if (connection == nullptr) return 0;
   connection->active = true;
   req.local_id = id;
@@ -213,8 +213,8 @@ bool Endpoint::established(ConnectionId id) {
   return true;
 }
 
-ConnectionId Endpoint::resolve(Ipv4Address peer, SidrReq req, TimeNs now) {
-  const auto [id, connection] = add(peer, State::kSidrSent);
+ConnectionId Endpoint::resolve(const Ends& ends, SidrReq req, TimeNs now) {
+  const auto [id, connection] = add(ends, State::kSidrSent);
   if (connection == nullptr) return 0;
   connection->active = true;
   req.request_id = id;
@@ -269,17 +269,17 @@ void Endpoint::destroy(ConnectionId id, TimeNs now) {
 
 // ---- the network
 
-void Endpoint::receive(Ipv4Address from, const Mad& mad, TimeNs now) {
-  std::visit([&](const auto& message) { take(from, mad.transaction_id, message, now); },
+void Endpoint::receive(const Ends& ends, const Mad& mad, TimeNs now) {
+  std::visit([&](const auto& message) { take(ends, mad.transaction_id, message, now); },
              mad.message);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Req& req, TimeNs) {
-  if (const auto known = requests_.find({from, req.local_id}); known != requests_.end()) {
+void Endpoint::take(const Ends& ends, uint64_t transaction_id, const Req& req, TimeNs) {
+  if (const auto known = requests_.find({ends, req.local_id}); known != requests_.end()) {
     Connection& connection = connections_.at(known->second);
     if (connection.transaction_id == transaction_id && connection.remote_qpn == req.qpn) {
       if (connection.state == State::kReqReceived) {
-        send_unconnected(from, transaction_id,
+        send_unconnected(ends, transaction_id,
                          Mra{.local_id = known->second,
                              .remote_id = req.local_id,
                              .concerned = Concerned::kReq,
@@ -292,19 +292,19 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Req& req, T
     }
     requests_.erase(known);  // the peer has begun anew
   }
-  const auto [id, connection] = add(from, State::kReqReceived);
+  const auto [id, connection] = add(ends, State::kReqReceived);
   if (connection == nullptr) return;  // the peer will ask again
   connection->remote_id = req.local_id;
   connection->remote_qpn = req.qpn;
   connection->transaction_id = transaction_id;
-  requests_[{from, req.local_id}] = id;
+  requests_[{ends, req.local_id}] = id;
   notify(id, *connection, Event::kRequest, req);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, TimeNs) {
-  Connection* connection = find_of(from, rep.remote_id);
+void Endpoint::take(const Ends& ends, uint64_t transaction_id, const Rep& rep, TimeNs) {
+  Connection* connection = find_of(ends, rep.remote_id);
   if (connection == nullptr) {
-    send_unconnected(from, transaction_id,
+    send_unconnected(ends, transaction_id,
                      Rej{.remote_id = rep.local_id,
                          .concerned = Concerned::kRep,
                          .reason = static_cast<uint16_t>(RejectReason::kInvalidCommunicationId)});
@@ -320,7 +320,7 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, T
       notify(rep.remote_id, *connection, Event::kReply, rep);
       break;
     case State::kRepReceived:
-      send_unconnected(from, connection->transaction_id,
+      send_unconnected(ends, connection->transaction_id,
                        Mra{.local_id = rep.remote_id,
                            .remote_id = rep.local_id,
                            .concerned = Concerned::kRep,
@@ -341,19 +341,19 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, T
   }
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t, const Rtu& rtu, TimeNs) {
-  Connection* connection = find_of(from, rtu.remote_id);
+void Endpoint::take(const Ends& ends, uint64_t, const Rtu& rtu, TimeNs) {
+  Connection* connection = find_of(ends, rtu.remote_id);
   if (connection != nullptr && connection->remote_id == rtu.local_id) established(rtu.remote_id);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
+void Endpoint::take(const Ends& ends, uint64_t, const Rej& rej, TimeNs now) {
   ConnectionId id = rej.remote_id;
   if (id == 0 && rej.reason == static_cast<uint16_t>(RejectReason::kTimeout)) {
     // The peer has given up waiting, and never learnt this side's id.
-    const auto known = requests_.find({from, rej.local_id});
+    const auto known = requests_.find({ends, rej.local_id});
     if (known != requests_.end()) id = known->second;
   }
-  Connection* connection = find_of(from, id);
+  Connection* connection = find_of(ends, id);
   if (connection == nullptr) return;
   switch (connection->state) {
     case State::kReqSent:
@@ -376,8 +376,8 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Rej& rej, TimeNs now) {
 
 // Waits longer, because the peer's program takes its time. What the peer asks to be repeated is
 // repeated all the same, rarely: its answer may get lost.
-void Endpoint::take(Ipv4Address from, uint64_t, const Mra& mra, TimeNs now) {
-  Connection* connection = find_of(from, mra.remote_id);
+void Endpoint::take(const Ends& ends, uint64_t, const Mra& mra, TimeNs now) {
+  Connection* connection = find_of(ends, mra.remote_id);
   if (connection == nullptr || mra.concerned != concerned(*connection)) return;
   if (connection->state != State::kReqSent && connection->state != State::kRepSent) return;
   connection->interval_ns = connection->longest_interval_ns;
@@ -386,11 +386,11 @@ void Endpoint::take(Ipv4Address from, uint64_t, const Mra& mra, TimeNs now) {
   set_deadline(mra.remote_id, *connection, now + connection->interval_ns);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Dreq& dreq, TimeNs now) {
+void Endpoint::take(const Ends& ends, uint64_t transaction_id, const Dreq& dreq, TimeNs now) {
   const ConnectionId id = dreq.remote_id;
-  Connection* connection = find_of(from, id);
+  Connection* connection = find_of(ends, id);
   if (connection == nullptr || connection->remote_id != dreq.local_id) {
-    send_unconnected(from, transaction_id, Drep{.local_id = id, .remote_id = dreq.local_id});
+    send_unconnected(ends, transaction_id, Drep{.local_id = id, .remote_id = dreq.local_id});
     return;
   }
   const Drep drep{.local_id = id, .remote_id = connection->remote_id};
@@ -410,22 +410,22 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const Dreq& dreq,
       break;
     case State::kTimeWait:
     case State::kDone:
-      send_unconnected(from, transaction_id, drep);
+      send_unconnected(ends, transaction_id, drep);
       break;
     default:
       break;
   }
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t, const Drep& drep, TimeNs now) {
-  Connection* connection = find_of(from, drep.remote_id);
+void Endpoint::take(const Ends& ends, uint64_t, const Drep& drep, TimeNs now) {
+  Connection* connection = find_of(ends, drep.remote_id);
   if (connection == nullptr || connection->state != State::kDreqSent) return;
   notify(drep.remote_id, *connection, Event::kDisconnected);
   enter_time_wait(drep.remote_id, *connection, now);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const SidrReq& req, TimeNs) {
-  const Remote remote{from, req.request_id};
+void Endpoint::take(const Ends& ends, uint64_t transaction_id, const SidrReq& req, TimeNs) {
+  const Remote remote{ends, req.request_id};
   if (const auto known = sidr_requests_.find(remote); known != sidr_requests_.end()) {
     Connection& connection = connections_.at(known->second);
     if (connection.transaction_id == transaction_id) {
@@ -434,7 +434,7 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const SidrReq& re
     }
     sidr_requests_.erase(known);
   }
-  const auto [id, connection] = add(from, State::kSidrReceived);
+  const auto [id, connection] = add(ends, State::kSidrReceived);
   if (connection == nullptr) return;
   connection->remote_id = req.request_id;
   connection->transaction_id = transaction_id;
@@ -442,8 +442,8 @@ void Endpoint::take(Ipv4Address from, uint64_t transaction_id, const SidrReq& re
   notify(id, *connection, Event::kSidrRequest, req);
 }
 
-void Endpoint::take(Ipv4Address from, uint64_t, const SidrRep& rep, TimeNs) {
-  Connection* connection = find_of(from, rep.request_id);
+void Endpoint::take(const Ends& ends, uint64_t, const SidrRep& rep, TimeNs) {
+  Connection* connection = find_of(ends, rep.request_id);
   if (connection == nullptr || connection->state != State::kSidrSent) return;
   connection->state = State::kDone;
   set_deadline(rep.request_id, *connection, UINT64_MAX);

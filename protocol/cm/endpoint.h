@@ -44,6 +44,12 @@ enum class State : uint8_t {
 // The state as people are shown it: "req-sent".
 const char* name_of(State state);
 
+// The two ends of a connection, by address.
+struct Ends {
+  Ipv4Address own{}, peer{};
+  auto operator<=>(const Ends&) const = default;
+};
+
 struct Event {
   enum Kind : uint8_t {
     kRequest,      // Req: a new connection
@@ -58,12 +64,12 @@ struct Event {
   };
   Kind kind{};
   ConnectionId connection = 0;
-  Ipv4Address peer{};
+  Ends ends;
   Message message;  // of the kind above
 };
 
 struct Outgoing {
-  Ipv4Address peer{};
+  Ends ends;
   Mad mad;
 };
 
@@ -85,21 +91,21 @@ class Endpoint {
       : next_id_(first_id), guid_(guid), max_connections_(max_connections) {}
 
   // -- The host. Ids in messages are filled in here. False: not in this state.
-  ConnectionId connect(Ipv4Address peer, Req req, TimeNs now);  // 0: too many connections
+  ConnectionId connect(const Ends& ends, Req req, TimeNs now);  // 0: too many connections
   bool accept(ConnectionId id, Rep rep, TimeNs now);
   bool ready(ConnectionId id, Rtu rtu);
   bool reject(ConnectionId id, Rej rej, TimeNs now);
   bool disconnect(ConnectionId id, TimeNs now);
   // Takes note that the queue pair has received, which is as good as an RTU.
   bool established(ConnectionId id);
-  ConnectionId resolve(Ipv4Address peer, SidrReq req, TimeNs now);  // 0: too many connections
+  ConnectionId resolve(const Ends& ends, SidrReq req, TimeNs now);  // 0: too many connections
   bool answer(ConnectionId id, SidrRep rep, TimeNs now);
   // Ends a connection, of which there are no events from now on. Tells the peer what it has to
   // know.
   void destroy(ConnectionId id, TimeNs now);
 
   // -- The network and the clock.
-  void receive(Ipv4Address from, const Mad& mad, TimeNs now);
+  void receive(const Ends& ends, const Mad& mad, TimeNs now);
   // Repeats, or gives up, the messages that are due.
   void advance(TimeNs now);
   TimeNs next_deadline_ns() const;  // UINT64_MAX: none
@@ -115,7 +121,7 @@ class Endpoint {
  private:
   struct Connection {
     State state{};
-    Ipv4Address peer{};
+    Ends ends;
     bool active = false, abandoned = false, was_established = false;
     uint32_t remote_id = 0, remote_qpn = 0;
     uint64_t transaction_id = 0;
@@ -123,17 +129,17 @@ class Endpoint {
     TimeNs deadline_ns = UINT64_MAX, interval_ns = 0, longest_interval_ns = 0;
     TimeNs abandon_ns = 0;
   };
-  using Remote = std::pair<Ipv4Address, uint32_t>;  // the peer, and its communication id
+  using Remote = std::pair<Ends, uint32_t>;  // the ends, and the peer's communication id
 
   Connection* find(ConnectionId id);
-  Connection* find_of(Ipv4Address peer, ConnectionId id);
-  std::pair<ConnectionId, Connection*> add(Ipv4Address peer, State state);
+  Connection* find_of(const Ends& ends, ConnectionId id);
+  std::pair<ConnectionId, Connection*> add(const Ends& ends, State state);
   void erase(ConnectionId id);
   void set_deadline(ConnectionId id, Connection& connection, TimeNs deadline_ns);
   void send(Connection& connection, const Message& message);
   void send_and_repeat(ConnectionId id, Connection& connection, const Message& message,
                        TimeNs interval_ns, TimeNs abandon_ns, TimeNs now);
-  void send_unconnected(Ipv4Address peer, uint64_t transaction_id, const Message& message);
+  void send_unconnected(const Ends& ends, uint64_t transaction_id, const Message& message);
   void notify(ConnectionId id, const Connection& connection, Event::Kind kind,
               const Message& message = Rtu{});
   void enter_time_wait(ConnectionId id, Connection& connection, TimeNs now);
@@ -141,15 +147,15 @@ class Endpoint {
   void abandon(ConnectionId id, Connection& connection, TimeNs now);
   Concerned concerned(const Connection& connection) const;
 
-  void take(Ipv4Address from, uint64_t transaction_id, const Req& req, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Rep& rep, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Rtu& rtu, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Rej& rej, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Mra& mra, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Dreq& dreq, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const Drep& drep, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const SidrReq& req, TimeNs now);
-  void take(Ipv4Address from, uint64_t transaction_id, const SidrRep& rep, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Req& req, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Rep& rep, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Rtu& rtu, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Rej& rej, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Mra& mra, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Dreq& dreq, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const Drep& drep, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const SidrReq& req, TimeNs now);
+  void take(const Ends& ends, uint64_t transaction_id, const SidrRep& rep, TimeNs now);
 
   uint32_t next_id_;
   uint64_t guid_;

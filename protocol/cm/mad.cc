@@ -302,25 +302,15 @@ MadBytes build(const Mad& mad) {
   return out;
 }
 
-Gid gid_of(Ipv4Address ip) {
-  Gid gid{};
-  gid[10] = gid[11] = std::byte{0xff};
-  store_be32(&gid[12], raw(ip));
-  return gid;
-}
-
-std::optional<Ipv4Address> ip_of(const Gid& gid) {
-  const Ipv4Address ip{load_be32(&gid[12])};
-  if (gid != gid_of(ip)) return std::nullopt;
-  return ip;
-}
-
 // Makes the header: byte 0 is version 0 of the format. Byte 1 is the IP version, and 4 reserved
 // bits.
-IpHeader make_ip_header(Ipv4Address source, uint16_t source_port, Ipv4Address destination) {
+IpHeader make_ip_header(const Gid& source, uint16_t source_port, const Gid& destination) {
+  if (!ipv4_of(source) || !ipv4_of(destination))
+    return {
+        .ip_version = 6, .source_port = source_port, .source = source, .destination = destination};
   IpHeader header{.ip_version = 4, .source_port = source_port};
-  store_be32(&header.source[12], raw(source));
-  store_be32(&header.destination[12], raw(destination));
+  store_be32(&header.source[12], raw(*ipv4_of(source)));
+  store_be32(&header.destination[12], raw(*ipv4_of(destination)));
   return header;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <variant>
 
+#include "protocol/gid.h"
 #include "protocol/types.h"
 
 namespace hostnic::cm {
@@ -22,7 +23,6 @@ inline constexpr uint32_t kManagementQpn = 1;
 inline constexpr uint32_t kManagementQkey = 0x80010000;
 
 using MadBytes = std::array<std::byte, kMadBytes>;
-using Gid = std::array<std::byte, 16>;
 template <size_t Bytes>
 using PrivateData = std::array<std::byte, Bytes>;
 
@@ -37,11 +37,6 @@ inline constexpr size_t kDrepPrivateBytes = 224;
 inline constexpr size_t kSidrReqPrivateBytes = 216;
 inline constexpr size_t kSidrRepPrivateBytes = 136;
 inline constexpr size_t kSidrRepInfoBytes = 72;
-
-// The IPv4-mapped GID, by which RoCEv2 names its ends.
-Gid gid_of(Ipv4Address ip);
-// The address of a GID; nothing if it is no IPv4 address.
-std::optional<Ipv4Address> ip_of(const Gid& gid);
 
 // The protocol's times: 4.096 us * 2^exponent, exponent of 5 bits.
 constexpr TimeNs time_ns(uint32_t exponent) { return TimeNs{4096} << (exponent & 31); }
@@ -205,7 +200,7 @@ struct IpHeader {
   bool operator==(const IpHeader&) const = default;
 };
 
-IpHeader make_ip_header(Ipv4Address source, uint16_t source_port, Ipv4Address destination);
+IpHeader make_ip_header(const Gid& source, uint16_t source_port, const Gid& destination);
 // Parses the header; nothing for a version that is not known.
 std::optional<IpHeader> parse_ip_header(std::span<const std::byte, kIpHeaderBytes> bytes);
 void emit(const IpHeader& header, std::span<std::byte, kIpHeaderBytes> out);

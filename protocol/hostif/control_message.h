@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
+#include "protocol/gid.h"
 #include "protocol/hostif/cm_message.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
@@ -31,6 +33,7 @@ enum class ControlKind : uint32_t {
   kText,          // a command as at the prompt -> ControlReply, text
   kRevokeMemory,  // RevokeMemoryRequest -> ControlReply, sent when the NIC can no longer reach the
                   // memory through the mem fd
+  kNameHost,      // NameHostRequest -> NameHostReply
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
 };
 
@@ -51,10 +54,25 @@ struct ControlReply {
   char message[128] = {};  // one line when error != 0
 };
 
+// The GIDs of a device, at most; and the number of entries that its table has room for.
+inline constexpr uint32_t kMaxGids = 16;
+
+enum class GidType : uint8_t { kRoceV1 = 1, kRoceV2 = 2 };  // with ibv_gid_type's values
+
+// An entry of a GID table.
+struct GidEntry {
+  uint8_t gid[16];
+  GidType type;          // what it is called; packets are RoCEv2 all the same
+  uint8_t usable;        // 0: no packets can leave from the address
+  uint8_t source_index;  // which of the NIC's addresses it is
+  uint8_t reserved;
+};
+
 struct DeviceInfo {
   char name[16];
   uint32_t index;
-  uint32_t ip;  // host order
+  uint32_t ip;  // as NICs name hosts (protocol/gid.h): an IPv4 address, or what stands for IPv6
+  uint8_t address[16];  // what that is as a GID
   uint32_t prefix_length;
   uint32_t mtu_bytes;  // IB MTU: 256 .. 4096
   uint8_t mac[6];
@@ -68,9 +86,13 @@ struct DeviceInfo {
   uint32_t lid;               // LID of the port; 0: none, as RoCE ports have it
   uint32_t max_qps;
   uint32_t max_mrs;
-  uint32_t atomic_on_host;  // 1: every MR is mapped, atomics are coherent with the CPU's
-  uint64_t node_guid;       // big-endian bytes as verbs wants them
-  char port[96];            // devargs, for people
+  uint32_t atomic_on_host;    // 1: every MR is mapped, atomics are coherent with the CPU's
+  uint64_t node_guid;         // big-endian bytes as verbs wants them
+  char netdev[16];            // the interface that has the NIC's addresses, or is its port
+  uint32_t gid_count;         // entries of `gids` that are there
+  uint32_t gid_table_length;  // what the device says that it has
+  GidEntry gids[kMaxGids];
+  char port[96];  // devargs, for people
 };
 
 struct OpenRequest {
@@ -108,6 +130,24 @@ struct RegisterMrReply {
 struct DeregisterMrRequest {
   uint32_t lkey;
 };
+
+// The address of a device, and of an entry of its table, as a GID.
+inline Gid gid_in(const uint8_t (&bytes)[16]) {
+  Gid gid;
+  std::memcpy(gid.data(), bytes, gid.size());
+  return gid;
+}
+
+// Asks for the number by which the NIC knows a host of this IPv6 address (network order), for
+// descriptors and commands; it keeps it while the client is there. Refused with ENOMEM: a client
+// has named kMaxNamedHosts, or all clients together too many.
+struct NameHostRequest {
+  uint8_t gid[16];
+};
+struct NameHostReply {
+  uint32_t number;
+};
+inline constexpr uint32_t kMaxNamedHosts = 1024;
 
 // Says that what the client had mapped at [va, va + length) is gone. Its regions keep their keys;
 // what they reached there through the mem fd counts from now on as memory that is no longer there.

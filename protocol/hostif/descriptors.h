@@ -75,7 +75,7 @@ struct SendDescriptor {
   };
   uint8_t sge_count;
   uint8_t traffic_class;  // UD
-  uint8_t reserved;
+  uint8_t source_index;   // UD: which of the NIC's addresses it leaves from
   union {
     Sge sge0;
     struct {
@@ -147,7 +147,7 @@ struct ModifyQpCommand {
   uint32_t qpn;
   QpState state;
   uint32_t dest_qpn;
-  uint32_t dest_ip;
+  uint32_t dest_ip;  // as NICs name hosts (protocol/gid.h)
   uint32_t sq_psn;
   uint32_t rq_psn;
   uint32_t access;  // AccessFlag
@@ -157,8 +157,8 @@ struct ModifyQpCommand {
   uint8_t traffic_class;
   uint8_t hop_limit;
   uint8_t restart_sends;  // 1: UC, UD from SQE to RTS; sends go on at sq_psn
-  uint8_t reserved;
-  uint32_t qkey;  // UD
+  uint8_t source_index;   // which of the NIC's addresses packets leave from
+  uint32_t qkey;          // UD
 };
 
 struct DestroyQpCommand {

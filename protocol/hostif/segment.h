@@ -38,7 +38,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 15;
+inline constexpr uint32_t kHostAbiVersion = 16;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -217,6 +217,7 @@ enum RecvFlag : uint32_t {
   kRecvIsWriteImm = 4,
   kRecvHasInv = 16,  // `imm_data` is the key of the window that the SEND invalidated
   kRecvHasGrh = 8,   // UD: 40 bytes of the receive are the network header's place
+  kRecvIpv6 = 32,    // UD: that is an IPv6 header
 };
 
 // A receive completion, valid once QpStatus::recv_completed passed SN: at index SN % entries; with

@@ -3,8 +3,8 @@
 // over
 //   64 one bits, standing for the LRH that RoCEv2 does not have,
 //   the packet from the IPv4 header to the end of the pad, in which everything a router or switch
-//   may change counts as ones: IPv4 TOS, TTL and checksum, UDP checksum, and BTH's byte 4 (FECN,
-//   BECN, reserved).
+//   may change counts as ones: IPv4 TOS, TTL and checksum, or IPv6 traffic class, flow label and
+//   hop limit, UDP checksum, and BTH's byte 4 (FECN, BECN, reserved).
 // The four bytes follow the pad in little-endian order: the CRC's least significant byte first.
 // Pure functions, any thread.
 #pragma once
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "protocol/wire/ipv6.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::wire {
@@ -55,6 +56,31 @@ inline void mask_variant_fields(std::byte* ip_header) {
   store_u8(ip_header + kBth + bth_offset::kCongestion, 0xff);
 }
 
+namespace icrc_detail {
+template <size_t MaskedBytes, typename Mask, typename Crc>
+uint32_t in_place(std::byte* ip_header, size_t bytes, const Mask& mask, Crc& crc) {
+  assert(bytes >= MaskedBytes);
+  std::byte* const start = ip_header - kIcrcPrefixBytes;
+  std::array<std::byte, kIcrcPrefixBytes + MaskedBytes> saved;
+  std::memcpy(saved.data(), start, saved.size());
+  std::memset(start, 0xff, kIcrcPrefixBytes);
+  mask(ip_header);
+  const uint32_t icrc = crc(static_cast<const std::byte*>(start), bytes + kIcrcPrefixBytes);
+  std::memcpy(start, saved.data(), saved.size());
+  return icrc;
+}
+}  // namespace icrc_detail
+
+// The bytes that are masked of a packet with an IPv6 header.
+inline constexpr size_t kIcrcMaskedIpv6Bytes = kIpv6Bytes + kUdpBytes + kBthBytes;
+// As mask_variant_fields(), of a packet with an IPv6 header: `ip_header` is kIcrcMaskedIpv6Bytes.
+inline void mask_variant_fields_ipv6(std::byte* ip_header) {
+  store_be32(ip_header + ipv6_offset::kVersion, kIpv6MaskedFirstWord);
+  store_u8(ip_header + ipv6_offset::kHopLimit, 0xff);
+  store_be16(ip_header + kIpv6Bytes + udp_offset::kChecksum, 0xffff);
+  store_u8(ip_header + kIpv6Bytes + kUdpBytes + bth_offset::kCongestion, 0xff);
+}
+
 // The ICRC by a caller's one-shot CRC function over one contiguous range, for instance DPDK's
 // vectorised one: `uint32_t crc(const std::byte* data, size_t bytes)`, equal to crc32_eth().
 // `ip_header`: `bytes` (>= kIcrcMaskedBytes, which any packet that parse() accepts has) up to the
@@ -62,15 +88,13 @@ inline void mask_variant_fields(std::byte* ip_header) {
 // changed while crc runs and restored before the return, so nobody else may look meanwhile.
 template <typename Crc>
 uint32_t icrc_in_place(std::byte* ip_header, size_t bytes, Crc&& crc) {
-  assert(bytes >= kIcrcMaskedBytes);
-  std::byte* const start = ip_header - kIcrcPrefixBytes;
-  std::array<std::byte, kIcrcPrefixBytes + kIcrcMaskedBytes> saved;
-  std::memcpy(saved.data(), start, saved.size());
-  std::memset(start, 0xff, kIcrcPrefixBytes);
-  mask_variant_fields(ip_header);
-  const uint32_t icrc = crc(static_cast<const std::byte*>(start), bytes + kIcrcPrefixBytes);
-  std::memcpy(start, saved.data(), saved.size());
-  return icrc;
+  return icrc_detail::in_place<kIcrcMaskedBytes>(ip_header, bytes, mask_variant_fields, crc);
+}
+// As icrc_in_place(), of a packet with an IPv6 header; `bytes` >= kIcrcMaskedIpv6Bytes.
+template <typename Crc>
+uint32_t icrc_ipv6_in_place(std::byte* ip_header, size_t bytes, Crc&& crc) {
+  return icrc_detail::in_place<kIcrcMaskedIpv6Bytes>(ip_header, bytes, mask_variant_fields_ipv6,
+                                                     crc);
 }
 
 }  // namespace hostnic::wire

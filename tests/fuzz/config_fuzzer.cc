@@ -24,7 +24,7 @@ void check(const ConfigError& error) {
 
 void check(const NicConfig& nic) {
   require(!nic.name.empty() && nic.name.size() <= kMaxNameBytes && !nic.port.empty());
-  require(nic.prefix_length >= 1 && nic.prefix_length <= 32 && raw(nic.ip) != 0);
+  require(nic.prefix_length >= 1 && nic.prefix_length <= 128 && nic.ip != Gid{});
   require((nic.mac[0] & 1) == 0);
   require(nic.mtu_bytes <= 4096 && (nic.mtu_bytes >= 256 || !nic.on_wire()));
   require(nic.window >= 32 && nic.window <= 4096 && (nic.window & (nic.window - 1)) == 0);

@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&header, datagram.data(), sizeof(header));
     header.magic = kControlMagic;
     header.abi_version = kHostAbiVersion;
-    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 8);
+    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 9);
     header.payload_bytes = static_cast<uint32_t>(datagram.size() - sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
   }
@@ -64,6 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto* registration = std::get_if<RegisterMr>(&*call)) check(*registration, fds);
   if (const auto* revoked = std::get_if<RevokeMemory>(&*call))
     require(revoked->length_bytes != 0 && revoked->va + revoked->length_bytes > revoked->va);
+  if (const auto* named = std::get_if<NameHost>(&*call)) require(is_ipv6_host(named->address));
   if (const auto* open = std::get_if<OpenDevice>(&*call)) require_printable(open->program);
   if (const auto* text = std::get_if<TextCommand>(&*call)) {
     require_printable(text->text);

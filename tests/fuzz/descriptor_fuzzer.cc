@@ -262,7 +262,9 @@ class Hostile {
                          .min_rnr_timer = input_.take<uint8_t>(),
                          .traffic_class = 0,
                          .hop_limit = 64,
-                         .reserved = {}};
+                         .restart_sends = 0,
+                         .source_index = static_cast<uint8_t>(input_.below(4)),
+                         .qkey = 0};
     map_.commands.enqueue_bulk(&command, 1);
   }
 

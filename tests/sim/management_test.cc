@@ -35,7 +35,7 @@ class Management : public testing::Test {
     return count;
   }
   void send(uint32_t to) {
-    world->host(0).nic().send_management(ip(to), 0, bytes);
+    world->host(0).nic().send_management(ip(0), ip(to), 0, bytes);
     world->run_for(kMillisecond);
   }
 

@@ -14,7 +14,7 @@ NIC = ["", "memory", "packet", "client", "qp", "egress", "transport", "managemen
 # Beside each other: neither knows the other.
 APART = [{"transport", "management"}, {"transport/hostnic", "transport/unreliable"},
          {"management", "transport/hostnic"}, {"management", "transport/unreliable"}]
-FOR_ALL = {"counters.h", "limits.h", "port.h", "settings.h"}
+FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 # The library's folders, from below, and what each may include besides itself.
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Address handles: where UD sends go. The path is resolved once, here.
+#include "verbs-shim/abi/context_numbers.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
@@ -17,13 +18,19 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   ah->pd = pd;
   ah->protection = pd->handle;
   ah->handle = static_cast<uint32_t>(ah->id);
+  {
+    // hostnicd may be asked for the host, and nobody may wait for that.
+    ContextObject& owner = *object_of(pd->context);
+    if (is_unusable(owner)) return fail_null(EIO);
+    ContextNumbers numbers(*owner.driver);
+    if (int error = to_ud_address(attr, owner.driver->device(), numbers, ah->path))
+      return fail_null(error);
+  }
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);
   ah->owner = object_of(pd)->owner;
   if (is_unusable(*ah->owner)) return fail_null(EIO);
   if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
-  if (int error = to_ud_address(attr, ah->owner->driver->device(), ah->path))
-    return fail_null(error);
   ++ah->owner->ahs;
   ++object_of(pd)->users;
   add_object(Kind::kAh, ah.get(), *ah);
@@ -55,7 +62,7 @@ HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc*
   static constinit RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
       "ibv_init_ah_from_wc", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, wc, grh, attr);
-  if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device().ip, *attr)) {
+  if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device(), *attr)) {
     errno = error;
     return -1;
   }

@@ -3,10 +3,14 @@
 
 #include <endian.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "protocol/store_forwarding.h"
+#include "protocol/wire/ipv4.h"
+#include "protocol/wire/ipv6.h"
 #include "protocol/wire/multicast.h"
 #include "verbs-shim/abi/limits.h"
 
@@ -147,11 +151,14 @@ bool is_migration_state(ibv_mig_state state) {
 
 constexpr uint8_t kHopLimit = 64;
 
-int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& out) {
+int to_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
+               driver::QpAttr& out) {
   driver::UdAddress path;
-  if (int error = to_ud_address(av, device, path)) return error;
+  if (int error = to_ud_address(av, device, numbers, path)) return error;
   if (wire::is_multicast(path.ip)) return EINVAL;  // nobody is connected to a group
   out.dest_ip = path.ip;
+  out.dest_gid = *destination_of(av, device);
+  out.source_index = path.source_index;
   out.is_global = av.is_global != 0;
   out.service_level = av.sl;
   out.dlid = av.dlid;
@@ -169,27 +176,23 @@ int to_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::QpAttr& 
 
 }  // namespace
 
-ibv_gid gid_from_ip(uint32_t ip) {
-  ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xff;
-  const uint32_t network_order = htobe32(ip);
-  memcpy(&gid.raw[12], &network_order, sizeof network_order);
-  return gid;
+Gid to_gid(const ibv_gid& gid) {
+  Gid converted;
+  memcpy(converted.data(), gid.raw, converted.size());
+  return converted;
 }
 
-std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid) {
-  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  if (memcmp(gid.raw, kMapped, sizeof kMapped) != 0) return std::nullopt;
-  uint32_t network_order;
-  memcpy(&network_order, &gid.raw[12], sizeof network_order);
-  return Ipv4Address{be32toh(network_order)};
+ibv_gid from_gid(const Gid& gid) {
+  ibv_gid converted;
+  memcpy(converted.raw, gid.data(), gid.size());
+  return converted;
 }
 
 std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
   constexpr uint8_t kEncoded[12] = {0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   ibv_gid mapped = gid;
   if (memcmp(gid.raw, kEncoded, sizeof kEncoded) == 0) mapped.raw[0] = mapped.raw[1] = 0;
-  if (const auto ip = ip_from_gid(mapped); ip && wire::is_multicast(*ip)) return ip;
+  if (const auto ip = ipv4_of(to_gid(mapped)); ip && wire::is_multicast(*ip)) return ip;
   if (gid.raw[0] != 0xff) return std::nullopt;
   // The hash is FNV-1a, folded to 24 bits.
   uint32_t hash = 0x811c9dc5;
@@ -198,10 +201,20 @@ std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
   return Ipv4Address{kOrganizationLocal | ((hash >> 24 ^ hash) & 0xffffff)};
 }
 
-std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, const DeviceInfo& device) {
-  if (av.is_global) return ip_from_gid(av.grh.dgid);
+const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index) {
+  return index < std::min(device.gid_count, kMaxGids) ? &device.gids[index] : nullptr;
+}
+
+std::optional<Gid> destination_of(const ibv_ah_attr& av, const DeviceInfo& device) {
+  if (av.is_global) {
+    const Gid gid = to_gid(av.grh.dgid);
+    // Numbers that stand for IPv6 addresses are no IPv4 addresses that a host can have.
+    const auto ip = ipv4_of(gid);
+    const bool is_host = ip ? !is_stand_in(*ip) : is_ipv6_host(gid);
+    return is_host ? std::optional(gid) : std::nullopt;
+  }
   if (device.lid == 0 || av.dlid == 0) return std::nullopt;
-  return Ipv4Address{(device.ip & 0xffff0000u) | av.dlid};
+  return gid_of(Ipv4Address{(device.ip & 0xffff0000u) | av.dlid});
 }
 
 std::optional<QpType> qp_type(ibv_qp_type type) {
@@ -209,14 +222,25 @@ std::optional<QpType> qp_type(ibv_qp_type type) {
   return static_cast<QpType>(type);
 }
 
-int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAddress& out) {
+int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
+                  driver::UdAddress& out) {
   if (av.port_num != kPortNumber) return EINVAL;
-  if (av.is_global && av.grh.sgid_index >= kGidTableLength) return EINVAL;
-  std::optional<Ipv4Address> ip = destination_ip(av, device);
-  if (!ip && av.is_global) ip = group_from_gid(av.grh.dgid);
-  if (!ip || raw(*ip) == 0) return EINVAL;
-  out.ip = *ip;
+  const GidEntry* source = gid_entry_at(device, av.is_global ? av.grh.sgid_index : 0);
+  if (source == nullptr || (av.is_global && source->usable == 0)) return EINVAL;
+  if (const auto group = av.is_global ? group_from_gid(av.grh.dgid) : std::nullopt) {
+    out.ip = *group;  // which has an address of either family
+  } else {
+    const std::optional<Gid> host = destination_of(av, device);
+    if (!host) return EINVAL;
+    const bool same_family = ipv4_of(*host).has_value() == ipv4_of(gid_in(source->gid)).has_value();
+    if (av.is_global && !same_family) return EINVAL;
+    const auto number = numbers.number_of(*host);
+    if (!number) return number.error();
+    out.ip = *number;
+  }
+  if (raw(out.ip) == 0) return EINVAL;
   if (!av.is_global) return 0;
+  out.source_index = source->source_index;
   out.traffic_class = av.grh.traffic_class;
   // Hop limits 0 and 1 are what programs leave there when they never route; a router would drop
   // both.
@@ -224,26 +248,65 @@ int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAdd
   return 0;
 }
 
-int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
+namespace {
+
+// What counts of the network header before a datagram.
+struct NetworkHeader {
+  Gid source{}, destination{};
+  uint8_t traffic_class = 0;
+};
+
+// Parses the 40 bytes before a datagram: an IPv6 header, or an IPv4 header as their last part.
+std::optional<NetworkHeader> parse_network_header(const ibv_grh& grh) {
+  std::array<std::byte, kGrhBytes> bytes;
+  memcpy(bytes.data(), &grh, bytes.size());
+  const std::byte* const ipv4 = bytes.data() + kGrhBytes - wire::kIpv4Bytes;
+  if (wire::load_u8(ipv4) == wire::kIpv4VersionIhl && wire::load_be32(bytes.data()) == 0) {
+    const wire::Ipv4View view(std::span<const std::byte, wire::kIpv4Bytes>(ipv4, wire::kIpv4Bytes));
+    return NetworkHeader{gid_of(view.src()), gid_of(view.dst()), view.traffic_class()};
+  }
+  const uint32_t first_word = wire::load_be32(bytes.data());
+  if (first_word >> 28 != 6) return std::nullopt;
+  NetworkHeader header{.traffic_class = static_cast<uint8_t>(first_word >> 20)};
+  std::copy_n(bytes.begin() + wire::ipv6_offset::kSrc, header.source.size(), header.source.begin());
+  std::copy_n(bytes.begin() + wire::ipv6_offset::kDst, header.destination.size(),
+              header.destination.begin());
+  return header;
+}
+
+// The index of the GID that answers to a datagram leave from: the one that it was for, or for one
+// to a group the first of the sender's family.
+std::optional<uint8_t> answering_gid(const DeviceInfo& device, const NetworkHeader& header) {
+  const bool to_group = group_from_gid(from_gid(header.destination)).has_value();
+  const bool ipv4 = ipv4_of(header.source).has_value();
+  std::optional<uint8_t> found;
+  for (uint32_t i = 0; const GidEntry* entry = gid_entry_at(device, i); ++i) {
+    const Gid gid = gid_in(entry->gid);
+    const bool fits = to_group ? ipv4_of(gid).has_value() == ipv4 : gid == header.destination;
+    if (!fits || entry->usable == 0) continue;
+    if (!found || entry->type == GidType::kRoceV2) found = static_cast<uint8_t>(i);
+    if (entry->type == GidType::kRoceV2) break;
+  }
+  return found;
+}
+
+}  // namespace
+
+int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, const DeviceInfo& device,
                    ibv_ah_attr& out) {
   if (port != kPortNumber || (wc.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
-  // The IPv4 header is the space's last part.
-  uint8_t ip[20];
-  memcpy(ip, reinterpret_cast<const uint8_t*>(&grh) + sizeof grh - sizeof ip, sizeof ip);
-  constexpr uint8_t kVersion4FiveWords = 0x45;
-  uint32_t source, destination;
-  memcpy(&source, ip + 12, sizeof source);
-  memcpy(&destination, ip + 16, sizeof destination);
-  const Ipv4Address to{be32toh(destination)};
-  if (ip[0] != kVersion4FiveWords || (raw(to) != own_ip && !wire::is_multicast(to))) return EINVAL;
+  const auto header = parse_network_header(grh);
+  if (!header) return EINVAL;
+  const auto index = answering_gid(device, *header);
+  if (!index) return EINVAL;
   out = {};
   out.port_num = port;
   out.dlid = wc.slid;
   out.sl = wc.sl;
   out.is_global = 1;
-  out.grh.dgid = gid_from_ip(be32toh(source));
-  out.grh.sgid_index = 0;
-  out.grh.traffic_class = ip[1];
+  out.grh.dgid = from_gid(header->source);
+  out.grh.sgid_index = *index;
+  out.grh.traffic_class = header->traffic_class;
   out.grh.hop_limit = kHopLimit;
   return 0;
 }
@@ -312,7 +375,7 @@ void to_wc(const driver::Completion& completion, ibv_wc& wc) {
   wc.imm_data = completion.imm_data;
   wc.qp_num = completion.qpn;
   wc.src_qp = completion.src_qpn;
-  wc.wc_flags = completion.flags;
+  wc.wc_flags = completion.flags & ~driver::kWcIpv6;
   wc.pkey_index = 0;
   wc.slid = 0;
   wc.sl = service_level_of(completion);
@@ -336,7 +399,7 @@ ibv_qp_cap from_qp_caps(const driver::QpCaps& caps) {
 }
 
 int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
-               driver::QpAttr& out) {
+               HostNumbers& numbers, driver::QpAttr& out) {
   if (mask & IBV_QP_STATE) {
     if (!is_state(attr.qp_state)) return EINVAL;
     out.state = static_cast<QpState>(attr.qp_state);
@@ -352,7 +415,7 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
     if (out.path_mtu_bytes == 0 || out.path_mtu_bytes > device.mtu_bytes) return EINVAL;
   }
   if (mask & IBV_QP_AV) {
-    if (int error = to_address(attr.ah_attr, device, out)) return error;
+    if (int error = to_address(attr.ah_attr, device, numbers, out)) return error;
   }
   if (mask & IBV_QP_ACCESS_FLAGS) {
     if (int error = to_access(attr.qp_access_flags, out.access)) return error;
@@ -408,7 +471,7 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out.ah_attr.src_path_bits = attr.src_path_bits;
   out.ah_attr.static_rate = attr.static_rate;
   if (!attr.is_global) return;
-  out.ah_attr.grh.dgid = gid_from_ip(raw(attr.dest_ip));
+  out.ah_attr.grh.dgid = from_gid(attr.dest_gid);
   out.ah_attr.grh.sgid_index = attr.sgid_index;
   out.ah_attr.grh.flow_label = attr.flow_label;
   out.ah_attr.grh.traffic_class = attr.traffic_class;

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "protocol/expected.h"
+#include "protocol/gid.h"
 #include "protocol/hostif/control_message.h"
 #include "verbs-shim/driver/types.h"
 
@@ -16,10 +18,8 @@ namespace hostnic::abi {
 
 // ---- addresses
 
-// The RoCEv2 GID of an IPv4 address (host order): ::ffff:a.b.c.d.
-ibv_gid gid_from_ip(uint32_t ip);
-// The IPv4 address in an IPv4-mapped GID; nothing for any other GID.
-std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
+Gid to_gid(const ibv_gid& gid);
+ibv_gid from_gid(const Gid& gid);
 // The group that a GID names, as an IPv4 address; nothing if it names none. IPv4-mapped GIDs of
 // 224.0.0.0/4 (RoCEv2's way) and ff0e::ffff:a.b.c.d (RoCEv1's) are that address. All others that
 // start with ff get one in 239.0.0.0/8, made of a hash of the GID: the same everywhere, and
@@ -27,18 +27,31 @@ std::optional<Ipv4Address> ip_from_gid(const ibv_gid& gid);
 std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid);
 // The service of a queue pair type; nothing for types that there are none of here.
 std::optional<QpType> qp_type(ibv_qp_type type);
-// The address to which an address vector leads, seen from a NIC; nothing when it names nothing
-// reachable (a GID that is not IPv4-mapped; no GRH, as RoCE demands one). A NIC that has a LID,
-// made of its address, takes a LID for the address in its own /16 network.
-std::optional<Ipv4Address> destination_ip(const ibv_ah_attr& av, const DeviceInfo& device);
+// Who knows by which numbers a NIC names hosts (protocol/gid.h): an open device.
+class HostNumbers {
+ public:
+  virtual ~HostNumbers() = default;
+  // An error is an errno value.
+  virtual Expected<Ipv4Address, int> number_of(const Gid& host) = 0;
+};
+
+// The entry of a device's GID table; null where there is none.
+const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index);
+
+// The host to which an address vector leads, seen from a NIC; nothing when it names none that is
+// reachable (no GRH, as RoCE demands one). A NIC that has a LID, made of its address, takes a LID
+// for the address in its own /16 network.
+std::optional<Gid> destination_of(const ibv_ah_attr& av, const DeviceInfo& device);
 
 // Converts the path of an address handle, to a host or a group; QPN and Q_Key come with each work
-// request. Returns EINVAL for a port or GID index that does not exist, or an unreachable address.
-int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, driver::UdAddress& out);
+// request. Returns EINVAL for a port or GID index that does not exist, a host that is unreachable,
+// or reachable from no address of that index (IPv4 from IPv6, or a GID that nothing can leave
+// from).
+int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
+                  driver::UdAddress& out);
 // Finds the way back to where a datagram came from, its sender also if it came through a group:
-// `grh` is the receive's first 40 bytes. Returns EINVAL if there is none, or it is not IPv4, or not
-// for us.
-int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, uint32_t own_ip,
+// `grh` is the receive's first 40 bytes. Returns EINVAL if there is none, or it was not for us.
+int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, const DeviceInfo& device,
                    ibv_ah_attr& out);
 
 // ---- port numbers and speeds
@@ -67,11 +80,12 @@ using SgeBuffer = std::array<Sge, kMaxSge>;
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request);
 int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request);
 // A RoCEv2 datagram's completion says in its service level which network header came with it
-// (Annex A17.4.5.1), as mlx5 fills it: UDP is bit 3, IPv4 is 2 in the low bits. Only datagrams have
-// a GRH.
-inline constexpr uint8_t kServiceLevelUdpIpv4 = 8 | 2;
+// (Annex A17.4.5.1), as mlx5 fills it: UDP is bit 3, IPv4 is 2 in the low bits, IPv6 is 1. Only
+// datagrams have a GRH.
+inline constexpr uint8_t kServiceLevelUdpIpv4 = 8 | 2, kServiceLevelUdpIpv6 = 8 | 1;
 inline uint8_t service_level_of(const driver::Completion& completion) {
-  return (completion.flags & driver::kWcGrh) != 0 ? kServiceLevelUdpIpv4 : uint8_t{0};
+  if ((completion.flags & driver::kWcGrh) == 0) return 0;
+  return (completion.flags & driver::kWcIpv6) != 0 ? kServiceLevelUdpIpv6 : kServiceLevelUdpIpv4;
 }
 void to_wc(const driver::Completion& completion, ibv_wc& wc);
 
@@ -82,7 +96,7 @@ ibv_qp_cap from_qp_caps(const driver::QpCaps& caps);
 // Converts attributes; returns EINVAL for an enum out of range, a port or GID index that does not
 // exist, an unreachable address, a path MTU above the device's.
 int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
-               driver::QpAttr& out);
+               HostNumbers& numbers, driver::QpAttr& out);
 void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp_attr& out);
 
 // ---- memory

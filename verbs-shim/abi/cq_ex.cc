@@ -60,7 +60,9 @@ __be32 read_imm_data(ibv_cq_ex* cq) { return object_of(cq)->current.imm_data; }
 uint32_t read_qp_num(ibv_cq_ex* cq) { return object_of(cq)->current.qpn; }
 uint8_t read_sl(ibv_cq_ex* cq) { return service_level_of(object_of(cq)->current); }
 uint32_t read_src_qp(ibv_cq_ex* cq) { return object_of(cq)->current.src_qpn; }
-unsigned int read_wc_flags(ibv_cq_ex* cq) { return object_of(cq)->current.flags; }
+unsigned int read_wc_flags(ibv_cq_ex* cq) {
+  return object_of(cq)->current.flags & ~driver::kWcIpv6;
+}
 uint64_t read_time(ibv_cq_ex* cq) { return object_of(cq)->current_time_ns; }
 uint64_t read_wallclock(ibv_cq_ex* cq) { return object_of(cq)->current_wallclock_ns; }
 

@@ -95,7 +95,7 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
   full.state = info.link_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   full.max_mtu = IBV_MTU_4096;
   full.active_mtu = mtu_enum_from_bytes(info.mtu_bytes);
-  full.gid_tbl_len = kGidTableLength;
+  full.gid_tbl_len = static_cast<int>(info.gid_table_length);
   full.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   full.max_msg_sz = kMaxMessageBytes;
   full.pkey_tbl_len = 1;
@@ -112,12 +112,7 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
 }
 
 std::string netdev_name(const DeviceInfo& info) {
-  const std::string_view devargs(info.port, strnlen(info.port, sizeof info.port));
-  constexpr std::string_view kKey = "iface=";
-  const size_t at = devargs.find(kKey);
-  if (at == std::string_view::npos) return "lo";
-  const std::string_view rest = devargs.substr(at + kKey.size());
-  return std::string(rest.substr(0, rest.find(',')));
+  return {info.netdev, strnlen(info.netdev, sizeof info.netdev)};
 }
 
 uint32_t netdev_index(const DeviceInfo& info) { return if_nametoindex(netdev_name(info).c_str()); }

@@ -23,7 +23,6 @@ inline constexpr uint64_t kMaxMrBytes = uint64_t{1} << 47;  // the user half of 
 // The number of completion vectors, over which programs spread their queues. One thread serves all
 // queues of an open device, whatever their vector.
 inline constexpr int kCompletionVectors = 8;
-inline constexpr int kGidTableLength = 1;
 inline constexpr uint8_t kPortNumber = 1;
 // A vendor id that nobody can be assigned (locally administered OUI).
 inline constexpr uint32_t kVendorId = 0x02484e;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "verbs-shim/abi/async_event.h"
+#include "verbs-shim/abi/context_numbers.h"
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/exports.h"
@@ -198,7 +199,8 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   driver::QpAttr wanted;
   runtime::Context& context = *object->owner->driver;
   const auto bits = static_cast<uint32_t>(mask);
-  if (int error = to_qp_attr(*attr, bits, context.device(), wanted)) {
+  ContextNumbers numbers(context);
+  if (int error = to_qp_attr(*attr, bits, context.device(), numbers, wanted)) {
     log_info("ibv_modify_qp: QP %u: attributes of mask 0x%x refused: error %d", qp->qp_num, bits,
              error);
     return fail(error);

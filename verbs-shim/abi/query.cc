@@ -30,19 +30,22 @@ bool is_dead(ibv_context* context) {
   return !object.abandoned && !object.driver->alive();
 }
 
-bool gid_exists(uint32_t port, uint32_t index) {
-  return port == kPortNumber && index < static_cast<uint32_t>(kGidTableLength);
+// Whether the table has room for such an entry; there need be none.
+bool gid_index_exists(const DeviceInfo& info, uint32_t port, uint32_t index) {
+  return port == kPortNumber && index < info.gid_table_length;
 }
 
-ibv_gid_entry gid_entry(const DeviceInfo& info) {
+ibv_gid_entry to_entry(const DeviceInfo& info, const GidEntry& from, uint32_t index) {
   ibv_gid_entry entry{};
-  entry.gid = gid_from_ip(info.ip);
-  entry.gid_index = 0;
+  entry.gid = from_gid(gid_in(from.gid));
+  entry.gid_index = index;
   entry.port_num = kPortNumber;
-  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.gid_type = static_cast<uint32_t>(from.type);
   entry.ndev_ifindex = netdev_index(info);
   return entry;
 }
+static_assert(static_cast<uint32_t>(GidType::kRoceV1) == IBV_GID_TYPE_ROCE_V1 &&
+              static_cast<uint32_t>(GidType::kRoceV2) == IBV_GID_TYPE_ROCE_V2);
 
 }  // namespace
 
@@ -106,11 +109,14 @@ HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ib
   static constinit RealVerb<int(ibv_context*, uint8_t, int, ibv_gid*)> real("ibv_query_gid",
                                                                             "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, gid) ? -1 : 0;
-  if (index < 0 || !gid_exists(port, static_cast<uint32_t>(index))) {
+  const DeviceInfo& info = opened_info(context);
+  if (index < 0 || !gid_index_exists(info, port, static_cast<uint32_t>(index))) {
     errno = EINVAL;
     return -1;
   }
-  *gid = gid_from_ip(opened_info(context).ip);
+  // An entry that is not there is answered by zeros, as libibverbs does.
+  const GidEntry* entry = gid_entry_at(info, static_cast<uint32_t>(index));
+  *gid = entry == nullptr ? ibv_gid{} : from_gid(gid_in(entry->gid));
   return 0;
 }
 
@@ -122,8 +128,11 @@ HOSTNIC_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t
   if (!is_ours(Kind::kContext, context)) {
     return real.foreign(context, port, index, entry, flags, entry_bytes);
   }
-  if (flags != 0 || !gid_exists(port, index)) return fail(EINVAL);
-  const ibv_gid_entry full = gid_entry(opened_info(context));
+  const DeviceInfo& info = opened_info(context);
+  if (flags != 0 || !gid_index_exists(info, port, index)) return fail(EINVAL);
+  const GidEntry* found = gid_entry_at(info, index);
+  if (found == nullptr) return fail(ENODATA);
+  const ibv_gid_entry full = to_entry(info, *found, index);
   memset(entry, 0, entry_bytes);
   memcpy(entry, &full, std::min(entry_bytes, sizeof full));
   return 0;
@@ -139,8 +148,15 @@ HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
     return real.call(context, entries, max_entries, flags, entry_bytes);
   }
   if (flags != 0) return -fail(EOPNOTSUPP);
-  if (max_entries == 0) return -fail(EINVAL);
-  return _ibv_query_gid_ex(context, kPortNumber, 0, entries, 0, entry_bytes) == 0 ? 1 : -EINVAL;
+  const DeviceInfo& info = opened_info(context);
+  if (max_entries < info.gid_count) return -fail(EINVAL);
+  for (uint32_t i = 0; const GidEntry* found = gid_entry_at(info, i); ++i) {
+    const ibv_gid_entry full = to_entry(info, *found, i);
+    std::byte* const to = reinterpret_cast<std::byte*>(entries) + i * entry_bytes;
+    memset(to, 0, entry_bytes);
+    memcpy(to, &full, std::min(entry_bytes, sizeof full));
+  }
+  return info.gid_count;
 }
 
 // The type is of libibverbs' private enumeration (0: IB or RoCEv1, 1: RoCEv2), unlike the public
@@ -149,13 +165,14 @@ HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
 HOSTNIC_VERB int hostnic_query_gid_type(ibv_context* context, uint8_t port, unsigned int index,
                                         uint32_t* type) {
   const CancellationOff cancellation_off;
-  constexpr uint32_t kRoceV2 = 1;
+  constexpr uint32_t kIbOrRoceV1 = 0, kRoceV2 = 1;
   if (!is_ours(Kind::kContext, context)) return real_query_gid_type(context, port, index, type);
-  if (!gid_exists(port, index)) {
+  const GidEntry* entry = port == kPortNumber ? gid_entry_at(opened_info(context), index) : nullptr;
+  if (entry == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  *type = kRoceV2;
+  *type = entry->type == GidType::kRoceV2 ? kRoceV2 : kIbOrRoceV1;
   return 0;
 }
 

@@ -93,7 +93,7 @@ ModifyQpCommand DriverCore::command_for(const Qp& qp, QpState state) const {
           .traffic_class = attr.traffic_class,
           .hop_limit = attr.hop_limit,
           .restart_sends = 0,
-          .reserved = 0,
+          .source_index = attr.source_index,
           .qkey = attr.qkey};
 }
 

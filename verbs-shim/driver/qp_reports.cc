@@ -68,6 +68,7 @@ void Qp::take_receives(uint32_t completed) {
       completion.flags |= kWcWithInv;
     }
     if ((received.flags & kRecvHasGrh) != 0) completion.flags |= kWcGrh;
+    if ((received.flags & kRecvIpv6) != 0) completion.flags |= kWcIpv6;
     completion.qpn = qpn;
     completion.src_qpn = init.type == QpType::kUd ? received.src_qpn : attr.dest_qpn;
     if (completion.status != WcStatus::kSuccess) {

@@ -138,6 +138,8 @@ void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {
   if (has(kQpRateLimit)) into.rate_limit = attr.rate_limit;
   if (has(kQpAv)) {
     into.dest_ip = attr.dest_ip;
+    into.dest_gid = attr.dest_gid;
+    into.source_index = attr.source_index;
     into.sgid_index = attr.sgid_index;
     into.traffic_class = attr.traffic_class;
     into.hop_limit = attr.hop_limit;

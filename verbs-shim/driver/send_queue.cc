@@ -72,7 +72,7 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   d.first_response_psn = datagram ? raw(w.ud.ip) : 0;
   d.hop_limit = datagram ? w.ud.hop_limit : 0;
   d.traffic_class = datagram ? w.ud.traffic_class : 0;
-  d.reserved = 0;
+  d.source_index = datagram ? w.ud.source_index : 0;
 }
 
 void SendQueue::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count,
@@ -152,7 +152,6 @@ bool SendQueue::fail(uint32_t index, WcStatus status, VendorError vendor) {
 }
 
 void SendQueue::log_failure(const Wqe& w) const {
-  const uint32_t ip = raw(attr.dest_ip);
   const char* reason = "";
   switch (failed_vendor_) {
     case VendorError::kLocalKey:
@@ -195,11 +194,11 @@ void SendQueue::log_failure(const Wqe& w) const {
       break;
   }
   log_debug(
-      "QP 0x%x: work request 0x%llx to QP 0x%x at %u.%u.%u.%u failed with status %u: %s (retry_cnt "
+      "QP 0x%x: work request 0x%llx to QP 0x%x at %s failed with status %u: %s (retry_cnt "
       "%u, timeout %u, rnr_retry %u)",
-      qpn, static_cast<unsigned long long>(w.wr_id), attr.dest_qpn, ip >> 24, ip >> 16 & 255,
-      ip >> 8 & 255, ip & 255, static_cast<unsigned>(failed_status_), reason, attr.retry_cnt,
-      attr.timeout, attr.rnr_retry);
+      qpn, static_cast<unsigned long long>(w.wr_id), attr.dest_qpn,
+      to_string(attr.dest_gid).c_str(), static_cast<unsigned>(failed_status_), reason,
+      attr.retry_cnt, attr.timeout, attr.rnr_retry);
 }
 
 }  // namespace hostnic::driver

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "protocol/gid.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/types.h"
 
@@ -40,7 +41,12 @@ enum class WcOpcode : uint32_t {  // ibv_wc_opcode
   kRecv = 128,
   kRecvRdmaWithImm = 129,
 };
-enum WcFlag : uint32_t { kWcGrh = 1, kWcWithImm = 2, kWcWithInv = 8 };  // ibv_wc_flags
+enum WcFlag : uint32_t {  // ibv_wc_flags
+  kWcGrh = 1,
+  kWcWithImm = 2,
+  kWcWithInv = 8,
+  kWcIpv6 = 1u << 31,  // ours: the GRH is an IPv6 header
+};
 
 // The reason of a failure, beyond the status: goes to vendor_err and into the debug log.
 enum class VendorError : uint32_t {
@@ -73,7 +79,8 @@ struct Completion {
 
 // Where a datagram goes: an address handle's path, and the work request's QPN and Q_Key.
 struct UdAddress {
-  Ipv4Address ip{};
+  Ipv4Address ip{};          // as NICs name hosts (protocol/gid.h)
+  uint8_t source_index = 0;  // which of the NIC's addresses it leaves from
   uint8_t traffic_class = 0, hop_limit = 64;
   // The address handle belongs to another protection domain: the request fails in its turn.
   bool other_domain = false;
@@ -156,7 +163,9 @@ struct QpAttr {
   uint8_t min_rnr_timer = 0, timeout = 0, retry_cnt = 0, rnr_retry = 0;
   uint8_t port = 1;
   uint16_t pkey_index = 0;
-  Ipv4Address dest_ip{};  // from the GRH's IPv4-mapped destination GID
+  Ipv4Address dest_ip{};     // as NICs name hosts (protocol/gid.h)
+  Gid dest_gid{};            // what that stands for
+  uint8_t source_index = 0;  // which of the NIC's addresses packets leave from
   uint8_t sgid_index = 0, traffic_class = 0, hop_limit = 64, service_level = 0;
   bool is_global = false;
   // These are kept for whoever asks what was set; they have no effect here.

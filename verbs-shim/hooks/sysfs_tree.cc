@@ -154,7 +154,6 @@ constexpr PortCounter kPortCounters[] = {
 };
 
 void write_port_files(const std::string& port, const DeviceInfo& info) {
-  const ibv_gid gid = abi::gid_from_ip(info.ip);
   char lid[16];
   snprintf(lid, sizeof lid, "0x%x", info.lid);
   write_file(port + "/state", info.link_up ? "4: ACTIVE" : "1: DOWN");
@@ -168,9 +167,17 @@ void write_port_files(const std::string& port, const DeviceInfo& info) {
   write_file(port + "/sm_sl", "0");
   write_file(port + "/cap_mask", capabilities(info));
   write_file(port + "/has_smi", "0");
-  write_file(port + "/gids/0", colon_words(gid.raw, sizeof gid.raw));
-  write_file(port + "/gid_attrs/types/0", "RoCE v2");
-  write_file(port + "/gid_attrs/ndevs/0", abi::netdev_name(info));
+  for (uint32_t i = 0; const GidEntry* entry = abi::gid_entry_at(info, i); ++i) {
+    const std::string index = std::to_string(i);
+    const bool v2 = entry->type == GidType::kRoceV2;
+    write_file(port + "/gids/" + index, colon_words(entry->gid, sizeof entry->gid));
+    write_file(port + "/gid_attrs/types/" + index, v2 ? "RoCE v2" : "IB/RoCE v1");
+    write_file(port + "/gid_attrs/ndevs/" + index, abi::netdev_name(info));
+  }
+  // Entries that are not there are zeros, and have no type.
+  constexpr uint8_t kNone[16] = {};
+  for (uint32_t i = info.gid_count; i < info.gid_table_length; ++i)
+    write_file(port + "/gids/" + std::to_string(i), colon_words(kNone, sizeof kNone));
   write_file(port + "/pkeys/0", "0xffff");
 }
 

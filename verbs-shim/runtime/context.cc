@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -62,6 +63,7 @@ struct Context::Parts {
   bool lcore_fences = false;  // the lcore fences our threads before it sleeps
   SegmentHeader* header = nullptr;
   RegisteredRanges registered;
+  std::map<Gid, Ipv4Address> named_hosts;  // under control_mutex
   std::optional<CoreSharing> cores;
   std::optional<ServiceThread> service;
 
@@ -306,6 +308,25 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
   }
   MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
   return 0;
+}
+
+Expected<Ipv4Address, int> Context::number_of(const Gid& host) {
+  if (const auto ip = ipv4_of(host)) return *ip;
+  if (!alive()) return Unexpected(EIO);
+  std::lock_guard lock(parts_->control_mutex);
+  const auto known = parts_->named_hosts.find(host);
+  if (known != parts_->named_hosts.end()) return known->second;
+  NameHostRequest request{};
+  std::memcpy(request.gid, host.data(), host.size());
+  auto answer = parts_->control.call(ControlKind::kNameHost, bytes_of(request), {});
+  if (!answer) {
+    log_info("%s: no number for %s: %s", device_.name, to_string(host).c_str(),
+             answer.error().message.c_str());
+    return Unexpected(answer.error().error);
+  }
+  const Ipv4Address number{answer->as<NameHostReply>().number};
+  parts_->named_hosts.emplace(host, number);
+  return number;
 }
 
 int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {

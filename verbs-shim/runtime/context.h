@@ -52,6 +52,11 @@ class Context final : private driver::NicLink {
   // mapped, or not for such an access.
   int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing);
 
+  // Gives the number by which the NIC knows a host (protocol/gid.h), for queue pairs and datagrams:
+  // IPv4 addresses are their own; others hostnicd is asked for once. An error is an errno value:
+  // ENOMEM (kMaxNamedHosts), EIO (hostnicd gone). Any thread.
+  Expected<Ipv4Address, int> number_of(const Gid& host);
+
   // May be called by any thread. Returns 0, EINVAL when more completions are queued than fit, or
   // ENOMEM.
   int resize_cq(driver::Cq& cq, uint32_t entries);

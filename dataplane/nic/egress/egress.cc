@@ -100,10 +100,12 @@ void Egress::make_flows(QpContext& qp, const wire::MacAddress& destination) {
   // senders of UC never hear of marks. ACKs ride in the same flow and are marked in vain.
   const uint8_t ecn = qp.type == QpType::kRc ? wire::kEcnCapable : uint8_t{0};
   const auto traffic_class = static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | ecn);
-  qp.request_flow = wire::make_flow_template(settings_.mac, destination, settings_.ip, peer,
-                                             qp.incoming_response_tag, traffic_class, qp.hop_limit);
-  qp.response_flow = wire::make_flow_template(settings_.mac, destination, settings_.ip, peer,
-                                              qp.incoming_request_tag, traffic_class, qp.hop_limit);
+  qp.request_flow =
+      wire::make_flow_template(settings_.mac, destination, Ipv4Address{qp.source_ip}, peer,
+                               qp.incoming_response_tag, traffic_class, qp.hop_limit);
+  qp.response_flow =
+      wire::make_flow_template(settings_.mac, destination, Ipv4Address{qp.source_ip}, peer,
+                               qp.incoming_request_tag, traffic_class, qp.hop_limit);
 }
 
 // Sends `count` packets, at least one and at most train_room(), like `p`, which is the first of
@@ -182,7 +184,7 @@ int Egress::find_path(Ipv4Address ip, Path& path) {
 
 wire::MacAddress Egress::mac_without_arp(Ipv4Address ip) const {
   if (wire::is_multicast(ip)) return wire::multicast_mac(ip);
-  if (ip == settings_.ip) return settings_.mac;
+  if (settings_.is_own(ip)) return settings_.mac;
   return {0x02,
           0x00,
           static_cast<uint8_t>(raw(ip) >> 24),

@@ -11,6 +11,7 @@
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/packet_queue.h"
 #include "dataplane/nic/port.h"
+#include "dataplane/nic/settings.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -19,8 +20,8 @@ class LoopbackPort final : public Port {
  public:
   static constexpr uint32_t kCapacity = 512;
 
-  LoopbackPort(Port& port, Ipv4Address own_ip, Counters& counters)
-      : port_(port), own_ip_(raw(own_ip)), counters_(counters) {}
+  LoopbackPort(Port& port, const NicSettings& settings, Counters& counters)
+      : port_(port), settings_(settings), counters_(counters) {}
   ~LoopbackPort() override;
   LoopbackPort(const LoopbackPort&) = delete;
   LoopbackPort& operator=(const LoopbackPort&) = delete;
@@ -31,7 +32,7 @@ class LoopbackPort final : public Port {
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
   uint16_t transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) override;
   int peer_of(uint32_t ip) const override {
-    return ip == own_ip_ ? kLoopbackPeer : port_.peer_of(ip);
+    return settings_.is_own(Ipv4Address{ip}) ? kLoopbackPeer : port_.peer_of(ip);
   }
   int peers() const override { return port_.peers(); }
   int join(uint32_t group) override { return port_.join(group); }
@@ -40,13 +41,13 @@ class LoopbackPort final : public Port {
   std::string describe() const override { return port_.describe(); }
 
   // The number that this NIC has among the peers; -1: this NIC is none of them.
-  int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(own_ip_); }
+  int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(raw(settings_.ip)); }
   // The number of packets to this NIC itself that have not been received yet.
   uint32_t waiting() const { return own_.size(); }
 
  private:
   Port& port_;
-  const uint32_t own_ip_;
+  const NicSettings& settings_;
   Counters& counters_;
   PacketQueue own_{kCapacity};
   bool own_first_ = false;  // a busy port must not keep own packets waiting for good

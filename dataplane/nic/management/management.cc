@@ -20,7 +20,7 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
     return true;
   }
   counters_.add(Counter::management_received);
-  if (!queue_->push(p.src_ip, payload.first<cm::kMadBytes>()))
+  if (!queue_->push(p.src_ip, p.dst_ip, payload.first<cm::kMadBytes>()))
     counters_.add(Counter::management_dropped);
   // The path back is asked for now, because the answer will need it.
   Path way_back;
@@ -28,7 +28,7 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
   return true;
 }
 
-void Management::send(Ipv4Address to, uint8_t traffic_class,
+void Management::send(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                       std::span<const std::byte, cm::kMadBytes> bytes) {
   Path path;
   bool known = egress_.find_path(to, path) == 0;
@@ -46,8 +46,8 @@ void Management::send(Ipv4Address to, uint8_t traffic_class,
   p.payload_bytes = cm::kMadBytes;
   constexpr uint8_t kHopLimit = 64;
   const wire::FlowTemplate flow = wire::make_flow_template(
-      settings_.mac, mac, settings_.ip, to,
-      wire::make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0), traffic_class, kHopLimit);
+      settings_.mac, mac, from, to, wire::make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0),
+      traffic_class, kHopLimit);
   rte_mbuf* packet = known && egress_.has_room(path.peer)
                          ? egress_.build_small(flow, p, {}, bytes, egress_.pools().data)
                          : nullptr;

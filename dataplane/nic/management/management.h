@@ -28,8 +28,10 @@ class Management {
   void set_queue(ManagementQueue* queue) { queue_ = queue; }
   // Returns false if the packet is no management datagram.
   bool receive(const wire::Packet& p, rte_mbuf* packet);
-  // Sends a datagram, unless there is no way or no room: whoever sends it repeats it.
-  void send(Ipv4Address to, uint8_t traffic_class, std::span<const std::byte, cm::kMadBytes> bytes);
+  // Sends a datagram from one of the NIC's addresses, unless there is no way or no room: whoever
+  // sends it repeats it.
+  void send(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
+            std::span<const std::byte, cm::kMadBytes> bytes);
 
  private:
   const NicSettings& settings_;

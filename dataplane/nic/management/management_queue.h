@@ -18,7 +18,7 @@
 namespace hostnic {
 
 struct ManagementDatagram {
-  Ipv4Address from{};
+  Ipv4Address from{}, to{};
   cm::MadBytes bytes{};
 };
 
@@ -29,11 +29,12 @@ class ManagementQueue {
   ManagementQueue() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   // Called by the lcore. Returns false if there is no room.
-  bool push(Ipv4Address from, std::span<const std::byte, cm::kMadBytes> bytes) {
+  bool push(Ipv4Address from, Ipv4Address to, std::span<const std::byte, cm::kMadBytes> bytes) {
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == kCapacity) return false;
     ManagementDatagram& slot = slots_[tail % kCapacity];
     slot.from = from;
+    slot.to = to;
     std::copy(bytes.begin(), bytes.end(), slot.bytes.begin());
     tail_.store(tail + 1, std::memory_order_seq_cst);
     // The consumer is woken by one system call for all that comes before it looks.

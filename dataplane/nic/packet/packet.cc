@@ -104,6 +104,10 @@ uint32_t icrc_of(std::byte* ip, size_t covered_bytes) {
   return wire::icrc_in_place(ip, covered_bytes, crc32);
 }
 
+uint32_t icrc_of_ipv6(std::byte* ip, size_t covered_bytes) {
+  return wire::icrc_ipv6_in_place(ip, covered_bytes, crc32);
+}
+
 void finish_icrc(std::byte* frame, const wire::Packet& headers) {
   std::byte* ip = frame + wire::kEthernetBytes;
   const size_t covered = covered_bytes(headers);

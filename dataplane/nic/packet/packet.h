@@ -38,6 +38,8 @@ bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
 // The ICRC of `covered_bytes` from the IPv4 header on, by the fastest code of this processor; they
 // and the 8 bytes before them are changed meanwhile (wire::icrc_in_place()).
 uint32_t icrc_of(std::byte* ip, size_t covered_bytes);
+// As icrc_of(), of a packet with an IPv6 header.
+uint32_t icrc_of_ipv6(std::byte* ip, size_t covered_bytes);
 // Appends pad and ICRC behind the payload of a frame whose headers were built for them.
 void finish_icrc(std::byte* frame, const wire::Packet& headers);
 // Copies the first packet of a bundle into a buffer of its own, with its own reference to external

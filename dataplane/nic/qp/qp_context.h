@@ -156,12 +156,13 @@ struct alignas(kCacheLineBytes) QpContext {
   uint32_t sq_psn = 0, rq_psn = 0;
   uint8_t max_dest_rd_atomic = 0;
   uint8_t min_rnr_timer = 0;
+  uint32_t source_ip = 0;  // the own address that it sends from
   uint8_t traffic_class = 0, hop_limit = 64;
   uint32_t qkey = 0;  // UD
   // The datagram destination that request_flow leads to (UD): several datagrams to one peer in a
   // row need it made once.
   uint32_t flow_qpn = 0;
-  uint8_t flow_traffic_class = 0, flow_hop_limit = 0;
+  uint8_t flow_traffic_class = 0, flow_hop_limit = 0, flow_source_index = 0;
   Psn send_failed_psn;
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
   Psn fatal_psn;  // the PSN that was refused: the expected one, or a READ before it whose key was

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <initializer_list>
 
+#include "tests/unit/abi/gids.h"
 #include "verbs-shim/abi/device_attr.h"
 #include "verbs-shim/abi/limits.h"
 
@@ -16,9 +17,12 @@ namespace {
 
 constexpr uint32_t kOwnIp = 0x0a000001;  // 10.0.0.1
 
+LastByteNumbers numbers;
+
 DeviceInfo device(uint32_t mtu_bytes = 4096) {
   DeviceInfo info{};
   info.ip = kOwnIp;
+  set_gids(info, {hostnic::gid_of(Ipv4Address{kOwnIp})});
   info.mtu_bytes = mtu_bytes;
   info.speed_mbps = 100'000;
   info.link_up = 1;
@@ -87,10 +91,11 @@ TEST(AbiGroup, OnlyDatagramsGoThere) {
   for (const ibv_gid& gid : {gid_from_ip(0xef010203), gid_of({0xff, 0x12}, {7})}) {
     attr.ah_attr.grh.dgid = gid;
     driver::UdAddress path;
-    ASSERT_EQ(to_ud_address(attr.ah_attr, device(), path), 0);
+    ASSERT_EQ(to_ud_address(attr.ah_attr, device(), numbers, path), 0);
     EXPECT_EQ(path.ip, group_from_gid(gid));
     driver::QpAttr out;
-    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL) << "no peer of a connection";
+    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), EINVAL)
+        << "no peer of a connection";
   }
 }
 
@@ -99,7 +104,7 @@ TEST(AbiAddress, GidWinsOverLid) {
   av.is_global = 1;
   av.dlid = 9;
   av.grh.dgid = gid_from_ip(0xc0a80102);
-  EXPECT_EQ(destination_ip(av, device()), Ipv4Address{0xc0a80102});
+  EXPECT_EQ(destination_of(av, device()), hostnic::gid_of(Ipv4Address{0xc0a80102}));
 }
 
 // As kernels say for RoCE ports, whatever the LID.
@@ -109,9 +114,9 @@ TEST(AbiAddress, WithoutAGrhLeadsNowhere) {
   for (const uint16_t lid : {uint16_t{0}, uint16_t{0x105}}) {
     attr.ah_attr.dlid = lid;
     driver::QpAttr out;
-    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
+    EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), EINVAL);
     driver::UdAddress path;
-    EXPECT_EQ(to_ud_address(attr.ah_attr, device(), path), EINVAL);
+    EXPECT_EQ(to_ud_address(attr.ah_attr, device(), numbers, path), EINVAL);
   }
 }
 
@@ -121,9 +126,9 @@ TEST(AbiAddress, WhereThereAreLidsOneMeansTheSameNetwork) {
   info.lid = 7;
   ibv_ah_attr av{};
   av.dlid = 0x0105;
-  EXPECT_EQ(destination_ip(av, info), Ipv4Address{0x0a000105});
+  EXPECT_EQ(destination_of(av, info), hostnic::gid_of(Ipv4Address{0x0a000105}));
   av.dlid = 0;
-  EXPECT_FALSE(destination_ip(av, info));
+  EXPECT_FALSE(destination_of(av, info));
 }
 
 TEST(AbiMtu, EnumAndBytes) {
@@ -240,13 +245,13 @@ TEST(AbiQpAttr, ChecksWhatTheMaskNames) {
   attr.pkey_index = 1;
   attr.path_mtu = IBV_MTU_4096;
   attr.qp_state = IBV_QPS_UNKNOWN;
-  EXPECT_EQ(to_qp_attr(attr, 0, device(1024), out), 0) << "nothing named, nothing checked";
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PORT, device(), out), EINVAL);
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PKEY_INDEX, device(), out), EINVAL);
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PATH_MTU, device(1024), out), EINVAL);
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PATH_MTU, device(4096), out), 0);
+  EXPECT_EQ(to_qp_attr(attr, 0, device(1024), numbers, out), 0) << "nothing named, nothing checked";
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PORT, device(), numbers, out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PKEY_INDEX, device(), numbers, out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PATH_MTU, device(1024), numbers, out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_PATH_MTU, device(4096), numbers, out), 0);
   EXPECT_EQ(out.path_mtu_bytes, 4096u);
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE, device(), out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE, device(), numbers, out), EINVAL);
 }
 
 TEST(AbiQpAttr, AddressVector) {
@@ -257,19 +262,19 @@ TEST(AbiQpAttr, AddressVector) {
   attr.ah_attr.grh.dgid = gid_from_ip(0x0a000002);
   attr.ah_attr.grh.hop_limit = 1;
   attr.ah_attr.grh.traffic_class = 0x68;
-  ASSERT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), 0);
+  ASSERT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), 0);
   EXPECT_EQ(out.dest_ip, Ipv4Address{0x0a000002});
   EXPECT_EQ(out.hop_limit, 64);
   EXPECT_EQ(out.traffic_class, 0x68);
   attr.ah_attr.grh.sgid_index = 1;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), EINVAL);
   attr.ah_attr.grh.sgid_index = 0;
   attr.ah_attr.grh.dgid.raw[0] = 0xfe;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), EINVAL);
   attr.ah_attr.grh.dgid.raw[0] = 0;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), 0);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), 0);
   attr.ah_attr.port_num = 2;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_AV, device(), numbers, out), EINVAL);
 }
 
 TEST(AbiQpAttr, ComesBackAsItWent) {
@@ -303,7 +308,7 @@ TEST(AbiQpAttr, ComesBackAsItWent) {
   driver::QpAttr inside;
   const uint32_t mask = 0x1ffffff & ~uint32_t{IBV_QP_ALT_PATH | IBV_QP_CAP};
   attr.port_num = 1;
-  ASSERT_EQ(to_qp_attr(attr, mask, device(), inside), 0);
+  ASSERT_EQ(to_qp_attr(attr, mask, device(), numbers, inside), 0);
   ibv_qp_attr back;
   from_qp_attr(inside, {.max_send_wr = 8, .max_inline_bytes = 64}, back);
   EXPECT_EQ(back.qp_state, IBV_QPS_RTS);
@@ -346,10 +351,10 @@ TEST(AbiQpAttr, LooksAtNothingThatTheMaskDoesNotName) {
   memset(&attr, 0xff, sizeof attr);
   attr.qp_state = IBV_QPS_ERR;
   driver::QpAttr out;
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE, device(), out), 0);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE, device(), numbers, out), 0);
   EXPECT_EQ(out.state, QpState::kErr);
   attr.path_mig_state = static_cast<ibv_mig_state>(3);
-  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE | IBV_QP_PATH_MIG_STATE, device(), out), EINVAL);
+  EXPECT_EQ(to_qp_attr(attr, IBV_QP_STATE | IBV_QP_PATH_MIG_STATE, device(), numbers, out), EINVAL);
 }
 
 TEST(AbiAccess, KeepsRightsDropsHintsRefusesTheRest) {
@@ -435,12 +440,111 @@ TEST(AbiPortAttr, ServesTheLegacyStructure) {
   EXPECT_EQ(fill_port_attr(device(), 2, &attr, sizeof attr), EINVAL);
 }
 
-TEST(AbiNetdev, IsThePortsInterface) {
+// ---- IPv6 and tables of several GIDs
+
+Gid gid_text(const char* text) { return parse_gid(text).value(); }
+
+DeviceInfo dual_stack_device() {
   DeviceInfo info = device();
-  EXPECT_EQ(netdev_name(info), "lo");
-  snprintf(info.port, sizeof info.port, "net_af_packet0,iface=veth0,framesz=8192");
-  EXPECT_EQ(netdev_name(info), "veth0");
-  snprintf(info.port, sizeof info.port, "net_af_packet0,iface=eth1");
+  set_gids(info, {gid_text("10.0.0.1"), gid_text("fd00::1"), gid_text("fe80::1")});
+  return info;
+}
+
+ibv_ah_attr path_to(const char* host, uint8_t sgid_index) {
+  ibv_ah_attr av{};
+  av.port_num = 1;
+  av.is_global = 1;
+  av.grh.dgid = from_gid(gid_text(host));
+  av.grh.sgid_index = sgid_index;
+  return av;
+}
+
+TEST(AbiAddress, Ipv6HostsGoByTheNumberThatTheNicGives) {
+  driver::UdAddress path;
+  ASSERT_EQ(to_ud_address(path_to("fd00::7", 1), dual_stack_device(), numbers, path), 0);
+  EXPECT_EQ(path.ip, Ipv4Address{0xf0000007});
+  EXPECT_EQ(path.source_index, 1);
+  ASSERT_EQ(to_ud_address(path_to("fe80::9", 2), dual_stack_device(), numbers, path), 0);
+  EXPECT_EQ(path.source_index, 2);
+}
+
+TEST(AbiAddress, BothEndsAreOfOneFamily) {
+  driver::UdAddress path;
+  EXPECT_EQ(to_ud_address(path_to("fd00::7", 0), dual_stack_device(), numbers, path), EINVAL);
+  EXPECT_EQ(to_ud_address(path_to("10.0.0.2", 1), dual_stack_device(), numbers, path), EINVAL);
+  EXPECT_EQ(to_ud_address(path_to("10.0.0.2", 3), dual_stack_device(), numbers, path), EINVAL)
+      << "no such GID";
+  EXPECT_EQ(to_ud_address(path_to("::ffff:240.0.0.1", 0), dual_stack_device(), numbers, path),
+            EINVAL)
+      << "a number that stands for an IPv6 address is no address";
+}
+
+TEST(AbiAddress, UnusableGidsAreRefused) {
+  DeviceInfo info = dual_stack_device();
+  info.gids[2].usable = 0;
+  driver::UdAddress path;
+  EXPECT_EQ(to_ud_address(path_to("fe80::9", 2), info, numbers, path), EINVAL);
+}
+
+TEST(AbiAddress, TheNicsErrorIsTheCallers) {
+  LastByteNumbers full;
+  full.error = ENOMEM;
+  driver::UdAddress path;
+  EXPECT_EQ(to_ud_address(path_to("fd00::7", 1), dual_stack_device(), full, path), ENOMEM);
+}
+
+TEST(AbiQpAttr, Ipv6ComesBackAsItWent) {
+  ibv_qp_attr attr{};
+  attr.ah_attr = path_to("fd00::7", 1);
+  attr.port_num = 1;
+  driver::QpAttr inside;
+  ASSERT_EQ(to_qp_attr(attr, IBV_QP_AV, dual_stack_device(), numbers, inside), 0);
+  EXPECT_EQ(inside.dest_ip, Ipv4Address{0xf0000007});
+  ibv_qp_attr back;
+  from_qp_attr(inside, {}, back);
+  EXPECT_EQ(to_gid(back.ah_attr.grh.dgid), gid_text("fd00::7"));
+  EXPECT_EQ(back.ah_attr.grh.sgid_index, 1);
+}
+
+// A receive's first 40 bytes, as of a datagram over IPv6.
+ibv_grh ipv6_header(const char* from, const char* to) {
+  ibv_grh grh{};
+  grh.version_tclass_flow = htonl(6u << 28 | 0x2au << 20);
+  grh.sgid = from_gid(gid_text(from));
+  grh.dgid = from_gid(gid_text(to));
+  return grh;
+}
+
+TEST(AbiReturnPath, LeadsBackOverIpv6) {
+  ibv_wc wc{};
+  wc.wc_flags = IBV_WC_GRH;
+  ibv_ah_attr back{};
+  const DeviceInfo info = dual_stack_device();
+  ASSERT_EQ(to_return_path(wc, ipv6_header("fd00::7", "fd00::1"), 1, info, back), 0);
+  EXPECT_EQ(to_gid(back.grh.dgid), gid_text("fd00::7"));
+  EXPECT_EQ(back.grh.sgid_index, 1);
+  EXPECT_EQ(back.grh.traffic_class, 0x2a);
+  ASSERT_EQ(to_return_path(wc, ipv6_header("fe80::7", "ff0e::ffff:239.1.2.3"), 1, info, back), 0);
+  EXPECT_NE(back.grh.sgid_index, 0) << "IPv6 from a group";
+  EXPECT_EQ(to_return_path(wc, ipv6_header("fd00::7", "fd00::2"), 1, info, back), EINVAL)
+      << "not for us";
+}
+
+TEST(AbiWc, SaysWhichNetworkHeaderCame) {
+  driver::Completion completion;
+  completion.flags = driver::kWcGrh | driver::kWcIpv6;
+  ibv_wc wc;
+  to_wc(completion, wc);
+  EXPECT_EQ(wc.sl, 8 | 1);
+  EXPECT_EQ(wc.wc_flags, static_cast<unsigned>(IBV_WC_GRH));
+  completion.flags = driver::kWcGrh;
+  to_wc(completion, wc);
+  EXPECT_EQ(wc.sl, 8 | 2);
+}
+
+TEST(AbiNetdev, IsWhatHostnicdSays) {
+  DeviceInfo info = device();
+  snprintf(info.netdev, sizeof info.netdev, "eth1");
   EXPECT_EQ(netdev_name(info), "eth1");
 }
 

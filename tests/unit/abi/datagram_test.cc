@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "tests/unit/abi/gids.h"
 #include "tests/unit/abi/testing.h"
 
 namespace hostnic {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 
+#include "tests/unit/abi/gids.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/runtime/context.h"
 #include "verbs-shim/runtime/discovery.h"
@@ -286,6 +287,8 @@ Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
     snprintf(info.name, sizeof info.name, "hnic%u", i);
     info.index = i;
     info.ip = 0x0a000001 + i;
+    abi::set_gids(info, {gid_of(Ipv4Address{info.ip})});
+    info.gid_table_length = 1;
     info.prefix_length = 24;
     info.mtu_bytes = 4096;
     info.link_up = 1;
@@ -309,6 +312,10 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t index) {
       std::make_unique<Driver>(*context->parts_, context->parts_->segment, DriverSettings{});
   context->alive_ = true;
   return context;
+}
+
+Expected<Ipv4Address, int> Context::number_of(const Gid& host) {
+  return abi::LastByteNumbers().number_of(host);
 }
 
 Expected<MemoryRegistration, ContextError> Context::register_memory(

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/unit/abi/gids.h"
 #include "tests/unit/abi/testing.h"
 
 namespace hostnic {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr TimeNs kMillisecond = 1'000'000, kSecond = 1'000'000'000;
 constexpr Ipv4Address kAddress[2] = {Ipv4Address{0x0a4d0001}, Ipv4Address{0x0a4d0002}};
+// The ends as each side sees them.
+constexpr Ends kEnds[2] = {{kAddress[0], kAddress[1]}, {kAddress[1], kAddress[0]}};
 
 struct Network {
   double loss = 0, duplication = 0;
@@ -50,7 +52,7 @@ class Pair {
         flying_.erase(flying_.begin());
         const auto mad = parse(bytes);
         ASSERT_TRUE(mad);
-        at(to).receive(kAddress[1 - to], *mad, now_);
+        at(to).receive(kEnds[to], *mad, now_);
         collect();
       }
       for (int side : {0, 1}) at(side).advance(now_);
@@ -82,8 +84,8 @@ class Pair {
           for (int i = 0; i < copies; ++i) {
             if (chance(network_.loss)) continue;
             const TimeNs extra = network_.jitter == 0 ? 0 : random_() % network_.jitter;
-            flying_.insert(
-                {now_ + network_.delay + extra, {out.peer == kAddress[0] ? 0 : 1, build(out.mad)}});
+            flying_.insert({now_ + network_.delay + extra,
+                            {out.ends.peer == kAddress[0] ? 0 : 1, build(out.mad)}});
           }
         }
         for (const Event& event : at(side).take_events()) {
@@ -125,7 +127,7 @@ void accept_all(Pair& pair) {
 TEST(CmEndpoint, ConnectsAndDisconnectsInFiveMessages) {
   Pair pair;
   accept_all(pair);
-  const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
+  const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
   pair.run_for(kSecond);
   ASSERT_EQ(pair.seen(1, Event::kRequest).size(), 1u);
   EXPECT_EQ(std::get<Req>(pair.seen(1, Event::kRequest)[0].message).qpn, 0x11u);
@@ -159,7 +161,7 @@ TEST(CmEndpoint, RejectionsCarryReasonAndData) {
     EXPECT_TRUE(pair.at(side).reject(event.connection, rej, pair.now()));
     pair.at(side).destroy(event.connection, pair.now());
   };
-  pair.at(0).connect(kAddress[1], req(), pair.now());
+  pair.at(0).connect(kEnds[0], req(), pair.now());
   pair.run_for(kSecond);
   ASSERT_EQ(pair.seen(0, Event::kRejected).size(), 1u);
   const Rej rej = std::get<Rej>(pair.seen(0, Event::kRejected)[0].message);
@@ -170,7 +172,7 @@ TEST(CmEndpoint, RejectionsCarryReasonAndData) {
 
 TEST(CmEndpoint, SlowProgramsAreWaitedFor) {
   Pair pair;
-  pair.at(0).connect(kAddress[1], req(), pair.now());
+  pair.at(0).connect(kEnds[0], req(), pair.now());
   pair.run_for(60 * kSecond);
   ASSERT_EQ(pair.seen(1, Event::kRequest).size(), 1u) << "asked once";
   EXPECT_TRUE(pair.seen(0, Event::kUnreachable).empty());
@@ -187,8 +189,8 @@ TEST(CmEndpoint, SlowProgramsAreWaitedFor) {
 
 TEST(CmEndpoint, NobodyAnswers) {
   Pair pair({.loss = 1});
-  const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
-  const ConnectionId datagram = pair.at(0).resolve(kAddress[1], SidrReq{}, pair.now());
+  const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
+  const ConnectionId datagram = pair.at(0).resolve(kEnds[0], SidrReq{}, pair.now());
   pair.run_for(Endpoint::kGiveUpNs - kSecond);
   EXPECT_TRUE(pair.events[0].empty()) << "not before the time that a peer has";
   pair.run_for(2 * kSecond);
@@ -204,7 +206,7 @@ TEST(CmEndpoint, NobodyAnswers) {
 TEST(CmEndpoint, DatagramRequests) {
   Pair pair({.loss = 0.4, .duplication = 0.3}, 7);
   accept_all(pair);
-  for (int i = 0; i < 50; ++i) pair.at(0).resolve(kAddress[1], SidrReq{}, pair.now());
+  for (int i = 0; i < 50; ++i) pair.at(0).resolve(kEnds[0], SidrReq{}, pair.now());
   pair.run_for(Endpoint::kGiveUpNs);
   EXPECT_EQ(pair.seen(1, Event::kSidrRequest).size(), 50u);
   ASSERT_EQ(pair.seen(0, Event::kSidrReply).size(), 50u);
@@ -214,7 +216,7 @@ TEST(CmEndpoint, DatagramRequests) {
 TEST(CmEndpoint, BothDisconnectAtOnce) {
   Pair pair;
   accept_all(pair);
-  const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
+  const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
   pair.run_for(kSecond);
   pair.program = nullptr;
   pair.at(0).disconnect(id, pair.now());
@@ -233,7 +235,7 @@ TEST(CmEndpoint, EveryConnectionComesAboutOnceWhateverTheNetworkDoes) {
     accept_all(pair);
     std::vector<ConnectionId> ids;
     for (uint32_t i = 0; i < 30; ++i) {
-      ids.push_back(pair.at(0).connect(kAddress[1], req(0x100 + i), pair.now()));
+      ids.push_back(pair.at(0).connect(kEnds[0], req(0x100 + i), pair.now()));
       pair.run_for(3 * kMillisecond);
     }
     pair.run_for(40 * kSecond);
@@ -263,7 +265,7 @@ TEST(CmEndpoint, APeerThatVanishesIsNoticed) {
       Pair pair;
       accept_all(pair);
       const int survivor = 1 - victim;
-      const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
+      const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
       pair.run_for(moment);
       pair.restart(victim);
       pair.network().loss = 1;  // its host is gone, too
@@ -294,7 +296,7 @@ TEST(CmEndpoint, AProgramThatDiesLeavesNothing) {
         SCOPED_TRACE(testing::Message() << "side " << victim << " after " << moment << " ns");
         Pair pair({.loss = loss}, static_cast<uint32_t>(moment + 3));
         accept_all(pair);
-        const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
+        const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
         pair.run_for(moment);
         const int survivor = 1 - victim;
         pair.program = [&](int side, const Event& event) {
@@ -330,22 +332,22 @@ TEST(CmEndpoint, AProgramThatDiesLeavesNothing) {
 TEST(CmEndpoint, StrangersMeanNothing) {
   Pair pair;
   accept_all(pair);
-  const ConnectionId id = pair.at(0).connect(kAddress[1], req(), pair.now());
+  const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
   pair.run_for(kSecond);
   const ConnectionId other = pair.seen(1, Event::kEstablished)[0].connection;
-  const Ipv4Address stranger{0x0a4d0009};
+  const Ends stranger{kAddress[0], Ipv4Address{0x0a4d0009}};
   pair.at(0).receive(stranger, {1, Dreq{.local_id = other, .remote_id = id}}, pair.now());
   pair.at(0).receive(stranger, {1, Rej{.local_id = other, .remote_id = id}}, pair.now());
-  pair.at(0).receive(kAddress[1], {1, Dreq{.local_id = other + 1, .remote_id = id}}, pair.now());
+  pair.at(0).receive(kEnds[0], {1, Dreq{.local_id = other + 1, .remote_id = id}}, pair.now());
   EXPECT_EQ(pair.at(0).state_of(id), State::kEstablished);
 }
 
 TEST(CmEndpoint, ThereIsABound) {
   Endpoint end(1, 2, 10);
   for (uint32_t i = 0; i < 20; ++i)
-    end.receive(kAddress[1], {i, Req{.local_id = 100 + i, .qpn = i}}, 0);
+    end.receive(kEnds[0], {i, Req{.local_id = 100 + i, .qpn = i}}, 0);
   EXPECT_EQ(end.connections(), 10u);
-  EXPECT_EQ(end.connect(kAddress[1], req(), 0), 0u);
+  EXPECT_EQ(end.connect(kEnds[0], req(), 0), 0u);
 }
 
 }  // namespace

@@ -80,14 +80,15 @@ TEST(CmMad, KernelReq) {
   EXPECT_EQ(req.path_mtu, 3);
   EXPECT_EQ(req.max_cm_retries, 15);
   EXPECT_FALSE(req.srq);
-  EXPECT_EQ(ip_of(req.primary.local_gid), Ipv4Address{0x0a070001});
-  EXPECT_EQ(ip_of(req.primary.remote_gid), Ipv4Address{0x0a070002});
+  EXPECT_EQ(ipv4_of(req.primary.local_gid), Ipv4Address{0x0a070001});
+  EXPECT_EQ(ipv4_of(req.primary.remote_gid), Ipv4Address{0x0a070002});
   EXPECT_EQ(req.primary.flow_label, 0x5d6f3u);
   EXPECT_EQ(req.primary.hop_limit, 64);
   EXPECT_EQ(req.primary.local_ack_timeout, 19);
   const auto ip = parse_ip_header(std::span(req.private_data).first<kIpHeaderBytes>());
   ASSERT_TRUE(ip);
-  EXPECT_EQ(*ip, make_ip_header(Ipv4Address{0x0a070001}, 0xb373, Ipv4Address{0x0a070002}));
+  EXPECT_EQ(*ip, make_ip_header(gid_of(Ipv4Address{0x0a070001}), 0xb373,
+                                gid_of(Ipv4Address{0x0a070002})));
   std::array<std::byte, kIpHeaderBytes> again;
   emit(*ip, again);
   EXPECT_EQ(std::memcmp(again.data(), req.private_data.data(), again.size()), 0);
@@ -147,7 +148,7 @@ TEST(CmMad, OtherClassesAreNoMessages) {
 
 TEST(CmMad, IpHeadersOfOtherVersionsAreRefused) {
   std::array<std::byte, kIpHeaderBytes> bytes;
-  emit(make_ip_header(Ipv4Address{1}, 2, Ipv4Address{3}), bytes);
+  emit(make_ip_header(gid_of(Ipv4Address{1}), 2, gid_of(Ipv4Address{3})), bytes);
   EXPECT_TRUE(parse_ip_header(bytes));
   bytes[1] = std::byte{0x50};
   EXPECT_FALSE(parse_ip_header(bytes));

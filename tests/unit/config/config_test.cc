@@ -60,7 +60,7 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   const NicConfig& nic = config.nics[1];
   EXPECT_EQ(nic.name, "hnic1");
   EXPECT_TRUE(nic.on_wire());
-  EXPECT_EQ(nic.ip, Ipv4Address{0x7f4d0002});
+  EXPECT_EQ(nic.ip, gid_of(Ipv4Address{0x7f4d0002}));
   EXPECT_EQ(nic.prefix_length, 24u);
   EXPECT_EQ(to_string(nic.mac), "02:00:7f:4d:00:02");
   EXPECT_EQ(nic.mtu_bytes, 4096u);
@@ -79,7 +79,7 @@ TEST(Config, TheLargestDefaultNetworkIsConsistent) {
   const auto nics = default_nics(kMaxNics);
   ASSERT_EQ(nics.size(), kMaxNics);
   EXPECT_EQ(check_nics(nics), std::nullopt);
-  EXPECT_EQ(nics.back().ip, Ipv4Address{0x7f4d0000 + 250});
+  EXPECT_EQ(nics.back().ip, gid_of(Ipv4Address{0x7f4d0000 + 250}));
 }
 
 TEST(Config, EmptyFileIsAllDefaultsWithoutNics) {
@@ -139,7 +139,7 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.name, "left");
   EXPECT_EQ(nic.port, "net_af_packet0,iface=veth0");
   EXPECT_FALSE(nic.on_wire());
-  EXPECT_EQ(nic.ip, Ipv4Address{0xc0a80709});
+  EXPECT_EQ(nic.ip, gid_of(Ipv4Address{0xc0a80709}));
   EXPECT_EQ(nic.prefix_length, 16u);
   EXPECT_EQ(nic.gateway, Ipv4Address{0xc0a80101});
   EXPECT_EQ(to_string(nic.mac), "02:ab:00:00:00:01");
@@ -164,8 +164,25 @@ TEST(Config, MtuDefaultsByPort) {
             256u);
 }
 
+TEST(Config, Ipv6Addresses) {
+  const NicConfig nic = must_parse("[[nic]]\nip = 'fd00::1/64'").nics[0];
+  EXPECT_EQ(nic.ip, parse_gid("fd00::1"));
+  EXPECT_EQ(nic.prefix_length, 64u);
+  EXPECT_EQ(nic.mac, (wire::MacAddress{2, 0, 0, 0, 0, 1}));
+  const NicConfig zoned = must_parse_option("port=udp,ip=fe80::1%eth0");
+  EXPECT_EQ(zoned.ip, parse_gid("fe80::1"));
+  EXPECT_EQ(zoned.zone, "eth0");
+  EXPECT_FALSE(zoned.prefix_given);
+}
+
+TEST(Config, GidTables) {
+  EXPECT_EQ(must_parse("[[nic]]").nics[0].gids, Gids::kAuto);
+  EXPECT_EQ(must_parse_option("gids=one").gids, Gids::kOne);
+  EXPECT_EQ(must_parse_option("gids=mlx5").gids, Gids::kMlx5);
+}
+
 TEST(Config, PointToPointPrefixesHaveNoBroadcast) {
-  EXPECT_EQ(must_parse("[[nic]]\nip = '10.0.0.0/31'").nics[0].ip, Ipv4Address{0x0a000000});
+  EXPECT_EQ(must_parse("[[nic]]\nip = '10.0.0.0/31'").nics[0].ip, gid_of(Ipv4Address{0x0a000000}));
   EXPECT_EQ(must_parse("[[nic]]\nip = '10.0.0.255/32'").nics[0].prefix_length, 32u);
 }
 
@@ -186,6 +203,17 @@ TEST_P(ConfigMalformed, OneLineSaysWhereWhatAndTheRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     All, ConfigMalformed,
     testing::Values(
+        Malformed{"[[nic]]\nip = 'fd00::1/129'", "test.toml:2:6: ip is \"fd00::1/129\" (use"},
+        Malformed{"[[nic]]\nip = 'ff02::1/64'", "test.toml:2:6: ip is \"ff02::1/64\" (use"},
+        Malformed{"[[nic]]\nip = 'fd00::1%eth0/64'", "test.toml:2:6: ip is \"fd00::1%eth0/64\""},
+        Malformed{"[[nic]]\nip = 'fe80::1%/64'", "test.toml:2:6: ip is \"fe80::1%/64\" (use"},
+        Malformed{"[[nic]]\ngids = 'all'", "test.toml:2:8: gids is \"all\" (use"},
+        Malformed{"[[nic]]\nport = 'net_af_packet0,iface=eth0'\nip = 'fd00::1/64'",
+                  "test.toml:1:1: hnic0 on port net_af_packet0,iface=eth0 has the IPv6 address"},
+        Malformed{"[[nic]]\nlid = 'from-address'\nip = 'fd00::1/64'",
+                  "test.toml:1:1: hnic0 has lid \"from-address\" and the IPv6 address fd00::1"},
+        Malformed{"[[nic]]\ngateway = '10.0.0.2'\nip = 'fd00::1/64'",
+                  "test.toml:1:1: gateway 10.0.0.2 of hnic0 is outside fd00::1/64"},
         Malformed{"[hostnicd\n", "test.toml:1:"}, Malformed{"a = \n", "test.toml:1:5: "},
         Malformed{"[hostnicd]\nidle = 'poll'\nidle = 'poll'\n", "test.toml:3:"},
         Malformed{"[nics]", "test.toml:1:2: unknown key \"nics\" (a file has [hostnicd]"},
@@ -287,7 +315,7 @@ TEST(ConfigNicOption, OurKeysAndThePorts) {
   const NicConfig nic = must_parse_option(
       "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024,qdisc_bypass=0,icrc=always");
   EXPECT_EQ(nic.port, "net_af_packet0,iface=veth0,qdisc_bypass=0");
-  EXPECT_EQ(nic.ip, Ipv4Address{0x0a000001});
+  EXPECT_EQ(nic.ip, gid_of(Ipv4Address{0x0a000001}));
   EXPECT_EQ(nic.mtu_bytes, 1024u);
   EXPECT_EQ(nic.icrc, Icrc::kAlways);
   EXPECT_EQ(nic.name, "hnic0");
@@ -402,7 +430,7 @@ TEST(ConfigExamples, Udp) {
   const Config config = example("udp.toml");
   ASSERT_EQ(config.nics.size(), 1u);
   EXPECT_EQ(config.nics[0].port, kUdpPort);
-  EXPECT_EQ(config.nics[0].ip, Ipv4Address{0x7f000001});
+  EXPECT_EQ(config.nics[0].ip, gid_of(Ipv4Address{0x7f000001}));
   EXPECT_FALSE(config.nics[0].prefix_given);
 }
 
@@ -416,7 +444,7 @@ TEST(ConfigExamples, PhysicalNic) {
 TEST(ConfigExamples, ManyNics) {
   const Config config = example("many-nics.toml");
   ASSERT_EQ(config.nics.size(), 8u);
-  EXPECT_EQ(config.nics[7].ip, Ipv4Address{0x7f4d0008});
+  EXPECT_EQ(config.nics[7].ip, gid_of(Ipv4Address{0x7f4d0008}));
   EXPECT_EQ(config.nics[7].window, 128u);
 }
 

@@ -142,6 +142,21 @@ TEST(ControlRequest, RevokedMemoryIsARange) {
             "descriptors came along with a request that takes none");
 }
 
+TEST(ControlRequest, OnlyHostsOfIpv6AddressesAreNamed) {
+  const auto naming = [](const char* text) {
+    NameHostRequest request{};
+    const Gid gid = parse_gid(text).value();
+    std::memcpy(request.gid, gid.data(), gid.size());
+    return Request(ControlKind::kNameHost).add(request);
+  };
+  auto call = parse_control_request(naming("fd00::1").bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<NameHost>(*call).address, parse_gid("fd00::1").value());
+  for (const char* text : {"::", "10.0.0.1", "ff02::1"})
+    EXPECT_EQ(refusal(naming(text)), "name host: no IPv6 address of a host") << text;
+  EXPECT_EQ(refusal(naming("fd00::1").text("x")), "name host: wrong length");
+}
+
 TEST(ControlRequest, IovaMustNotWrap) {
   RegisterMrRequest fixed{};
   fixed.length_bytes = 4096;

@@ -35,6 +35,17 @@ Ipv4Address own_address(uint32_t last) {
 const Ipv4Address kFirst = own_address(1), kSecond = own_address(2);
 constexpr uint16_t kTag = 0xd5a0;
 
+LocalAddress local(Ipv4Address ip) {
+  auto found = find_local_address(gid_of(ip), "");
+  if (!found) ADD_FAILURE() << found.error();
+  return found ? *found : LocalAddress{};
+}
+
+AddressBook& book() {
+  static AddressBook all;
+  return all;
+}
+
 bool eal_runs() {
   static const TestEal eal("unit-daemon-udp");
   return static_cast<bool>(eal) && register_mbuf_flags();
@@ -68,7 +79,7 @@ class UdpPorts : public testing::Test {
     rte_mempool_free(pool_);
   }
   static std::unique_ptr<UdpPort> open(const std::string& name, Ipv4Address ip) {
-    auto port = UdpPort::open(name, ip, {});
+    auto port = UdpPort::open(name, {{local(ip), ip}}, {}, book());
     if (!port) ADD_FAILURE() << port.error();
     return port ? std::move(*port) : nullptr;
   }
@@ -308,24 +319,27 @@ TEST_F(UdpPorts, GroupsAreJoinedAndLeft) {
 }
 
 TEST(UdpPortCheck, SaysWhatIsWrong) {
-  const auto absent = check_udp_port(Ipv4Address{0xc0000201});
+  const auto absent = check_udp_port(gid_of(Ipv4Address{0xc0000201}), "");
   ASSERT_FALSE(absent);
   EXPECT_NE(absent.error().find("no interface of this machine has the address 192.0.2.1"),
             std::string::npos)
       << absent.error();
   EXPECT_NE(absent.error().find("127.0.0.1 (lo)"), std::string::npos) << absent.error();
-  auto held = open_roce_socket(own_address(9));
+  auto held = open_roce_socket(local(own_address(9)));
   ASSERT_TRUE(held) << held.error();
-  const auto taken = check_udp_port(own_address(9));
+  const auto taken = check_udp_port(gid_of(own_address(9)), "");
   ASSERT_FALSE(taken);
   EXPECT_NE(taken.error().find("another hostnicd"), std::string::npos) << taken.error();
-  const auto free = check_udp_port(own_address(10));
+  const auto free = check_udp_port(gid_of(own_address(10)), "");
   ASSERT_TRUE(free) << free.error();
   EXPECT_EQ(free->interface, "lo");
   EXPECT_EQ(free->prefix_length, 24u);
   EXPECT_GE(free->mtu_bytes, 1500u);
-  EXPECT_TRUE(kernel_routes(own_address(9), own_address(10)));
-  EXPECT_FALSE(kernel_routes(own_address(9), Ipv4Address{0xc0000201})) << "nothing leaves lo";
+  const Gid own = gid_of(own_address(9));
+  EXPECT_TRUE(kernel_routes(own, gid_of(own_address(10)), 0));
+  EXPECT_FALSE(kernel_routes(own, gid_of(Ipv4Address{0xc0000201}), 0)) << "nothing leaves lo";
+  EXPECT_FALSE(kernel_routes(own, parse_gid("::1").value(), 0)) << "of another family";
+  EXPECT_FALSE(check_udp_port(gid_of(own_address(10)), "eth99")) << "not of that interface";
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/unit/abi/gids.h"
 #include "verbs-shim/hooks/path_map.h"
 #include "verbs-shim/hooks/sysfs_tree.h"
 
@@ -29,6 +30,9 @@ DeviceInfo device(const char* name) {
   DeviceInfo info{};
   snprintf(info.name, sizeof info.name, "%s", name);
   info.ip = 0x0a000001;
+  abi::set_gids(info, {gid_of(Ipv4Address{info.ip})});
+  info.gid_table_length = 1;
+  snprintf(info.netdev, sizeof info.netdev, "lo");
   info.mtu_bytes = 4096;
   info.link_up = 1;
   info.speed_mbps = 100'000;

@@ -131,7 +131,8 @@ class Ports : public testing::Test {
   PayloadReferences references_;
   Counters counters_;
   PipePort pipe_;
-  LoopbackPort loopback_{pipe_, kOwn, counters_};
+  NicSettings settings_{.ip = kOwn};
+  LoopbackPort loopback_{pipe_, settings_, counters_};
   ImpairedPort port_{loopback_, pools_, references_, counters_};
 };
 

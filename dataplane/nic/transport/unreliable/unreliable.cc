@@ -8,6 +8,7 @@
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/transport/path_mtu.h"
 #include "protocol/message_limits.h"
+#include "protocol/wire/ipv6.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -189,6 +190,29 @@ bool UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
   return false;
 }
 
+// The network header that datagrams' receives begin with: IPv6's 40 bytes, or as many of which the
+// last are IPv4's. Of IPv6 there are only the values that count.
+std::array<std::byte, kGrhBytes> UnreliableTransport::network_header(const wire::Packet& p,
+                                                                     rte_mbuf* packet) const {
+  static_assert(kGrhBytes == wire::kIpv6Bytes);
+  std::array<std::byte, kGrhBytes> header{};
+  const auto* ip = rte_pktmbuf_mtod_offset(packet, const std::byte*, wire::kEthernetBytes);
+  if (!is_stand_in(p.src_ip)) {
+    std::memcpy(header.data() + kGrhBytes - wire::kIpv4Bytes, ip, wire::kIpv4Bytes);
+    return header;
+  }
+  const Gid destination =
+      wire::is_multicast(p.dst_ip) ? ipv6_group_of(p.dst_ip) : settings_.address_of(p.dst_ip);
+  emit(wire::Ipv6{.traffic_class = p.traffic_class,
+                  .payload_bytes = static_cast<uint16_t>(
+                      wire::load_be16(ip + wire::ipv4_offset::kTotalLength) - wire::kIpv4Bytes),
+                  .hop_limit = wire::load_u8(ip + wire::ipv4_offset::kHopLimit),
+                  .src = settings_.address_of(p.src_ip),
+                  .dst = destination},
+       header);
+  return header;
+}
+
 void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.fatal) return;
   if (p.qkey != qp.qkey) {
@@ -209,10 +233,7 @@ void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p,
     counters_.add(Counter::rx_too_long);
     return;
   }
-  std::array<std::byte, kGrhBytes> grh{};
-  std::memcpy(grh.data() + kGrhBytes - wire::kIpv4Bytes,
-              rte_pktmbuf_mtod_offset(packet, const std::byte*, wire::kEthernetBytes),
-              wire::kIpv4Bytes);
+  const std::array<std::byte, kGrhBytes> grh = network_header(p, packet);
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
                              /*tail=*/false};
@@ -227,7 +248,7 @@ void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p,
     return;
   }
   ReceiveEnd end = end_of_message(p, kGrhBytes + p.payload_bytes);
-  end.flags |= kRecvHasGrh;
+  end.flags |= kRecvHasGrh | (is_stand_in(p.src_ip) ? kRecvIpv6 : 0u);
   end.src_qpn = raw(p.src_qpn);
   receives_.complete(qp, sn, end, RecvStatus::kSuccess);
 }
@@ -271,19 +292,21 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
   const uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.neighbour(qp.neighbour).generation;
   if (made_for == 0) return false;
   if (made_for == qp.flows_made_for && d.dest_qpn == qp.flow_qpn &&
-      d.traffic_class == qp.flow_traffic_class && d.hop_limit == qp.flow_hop_limit) {
+      d.traffic_class == qp.flow_traffic_class && d.hop_limit == qp.flow_hop_limit &&
+      d.source_index == qp.flow_source_index) {
     return true;
   }
   const wire::MacAddress mac = qp.neighbour < 0 ? egress_.mac_without_arp(Ipv4Address{qp.dest_ip})
                                                 : egress_.neighbour(qp.neighbour).mac;
   const auto traffic_class = static_cast<uint8_t>(d.traffic_class & ~wire::kEcnMask);
   qp.request_flow = wire::make_flow_template(
-      settings_.mac, mac, settings_.ip, Ipv4Address{qp.dest_ip},
+      settings_.mac, mac, settings_.own_address(d.source_index), Ipv4Address{qp.dest_ip},
       wire::make_flow_tag(qp.qpn, d.dest_qpn, 0), traffic_class, d.hop_limit);
   qp.flows_made_for = made_for;
   qp.flow_qpn = d.dest_qpn;
   qp.flow_traffic_class = d.traffic_class;
   qp.flow_hop_limit = d.hop_limit;
+  qp.flow_source_index = d.source_index;
   return true;
 }
 

@@ -54,6 +54,7 @@ class UnreliableTransport {
       receive_in_order(qp, p, packet);
   }
   void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  std::array<std::byte, kGrhBytes> network_header(const wire::Packet& p, rte_mbuf* packet) const;
   void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
                           rte_mbuf* packet);
 
