@@ -38,6 +38,26 @@ Host::~Host() {
   if (memory != nullptr) munmap(memory, kBytes);
 }
 
+bool is_ipv4(const ibv_gid& gid) {
+  in6_addr address;
+  memcpy(&address, gid.raw, sizeof(address));
+  return IN6_IS_ADDR_V4MAPPED(&address);
+}
+
+SocketAddress socket_address(const ibv_gid& gid, uint16_t port) {
+  SocketAddress address{};
+  if (is_ipv4(gid)) {
+    address.ipv4.sin_family = AF_INET;
+    address.ipv4.sin_port = htons(port);
+    memcpy(&address.ipv4.sin_addr, gid.raw + 12, sizeof(address.ipv4.sin_addr));
+  } else {
+    address.ipv6.sin6_family = AF_INET6;
+    address.ipv6.sin6_port = htons(port);
+    memcpy(&address.ipv6.sin6_addr, gid.raw, sizeof(address.ipv6.sin6_addr));
+  }
+  return address;
+}
+
 ibv_gid Host::gid() const {
   ibv_gid gid{};
   EXPECT_EQ(ibv_query_gid(context, 1, 0, &gid), 0);

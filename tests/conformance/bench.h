@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 
 #include <chrono>
 #include <cstddef>
@@ -30,6 +31,16 @@ inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 inline constexpr uint32_t kBadKey = 0x7fbadbad;
 inline constexpr uint32_t kQkey = 0x11111111;  // of every datagram Endpoint
 inline constexpr uint32_t kGrhBytes = 40;      // before a datagram, in its receive
+
+// A GID's address as programs bind and resolve it, IPv4 or IPv6.
+union SocketAddress {
+  sockaddr any;
+  sockaddr_in ipv4;
+  sockaddr_in6 ipv6;
+};
+SocketAddress socket_address(const ibv_gid& gid, uint16_t port);
+// Whether a GID is an IPv4 address.
+bool is_ipv4(const ibv_gid& gid);
 
 // How two queue pairs are made and connected.
 struct ConnectOptions : verbs::ConnectOptions {

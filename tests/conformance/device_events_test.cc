@@ -77,20 +77,18 @@ CmIds::CmIds() {
   for (rdma_cm_id** id : {&listener, &client, &unbound})
     EXPECT_EQ(rdma_create_id(channel, id, nullptr, RDMA_PS_TCP), 0) << strerror(errno);
   ibv_context* context = nullptr;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   context = ibv_open_device(list[0]);
   ibv_gid gid{};
   EXPECT_EQ(ibv_query_gid(context, 1, 0, &gid), 0);
-  memcpy(&address.sin_addr, &gid.raw[12], sizeof(address.sin_addr));
+  SocketAddress address = socket_address(gid, 0);
   ibv_close_device(context);
   ibv_free_device_list(list);
-  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  auto* const at = &address.any;
   EXPECT_EQ(rdma_bind_addr(listener, at), 0) << strerror(errno);
   EXPECT_EQ(rdma_listen(listener, 1), 0) << strerror(errno);
-  address.sin_port = rdma_get_src_port(listener);
+  address = socket_address(gid, ntohs(rdma_get_src_port(listener)));
   EXPECT_EQ(rdma_resolve_addr(client, nullptr, at, 2000), 0) << strerror(errno);
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(channel, &event), 0) << strerror(errno);

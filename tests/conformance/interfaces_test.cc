@@ -22,6 +22,8 @@ class Interfaces : public Conformance {
   void SetUp() override {
     Conformance::SetUp();
     ASSERT_EQ(getifaddrs(&list_), 0);
+    if (!is_ipv4(near_host->gid()))
+      GTEST_SKIP() << "IPv6 NICs have addresses of the machine, or none";
   }
   void TearDown() override {
     freeifaddrs(list_);

@@ -24,28 +24,26 @@
 namespace hostnic::conformance {
 namespace {
 
-// The address of a device, by its place in the list.
-in_addr device_address(int index = 0) {
+// The address of a device, by its place in the list; no device's: zeros.
+ibv_gid device_address(int index = 0) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
-  in_addr address{};
+  ibv_gid gid{};
   if (count > index) {
     ibv_context* context = ibv_open_device(list[index]);
-    ibv_gid gid{};
-    if (context != nullptr && ibv_query_gid(context, 1, 0, &gid) == 0)
-      memcpy(&address, &gid.raw[12], sizeof(address));
+    if (context != nullptr) ibv_query_gid(context, 1, 0, &gid);
     if (context != nullptr) ibv_close_device(context);
   }
   ibv_free_device_list(list);
-  return address;
+  return gid;
 }
 
-sockaddr_in address_of(in_addr ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr = ip;
-  address.sin_port = htons(port);
-  return address;
+ibv_gid ipv4_gid(uint32_t ip) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  ip = htonl(ip);
+  memcpy(gid.raw + 12, &ip, sizeof(ip));
+  return gid;
 }
 
 struct Channel {
@@ -70,13 +68,13 @@ struct Id {
     if (id->qp != nullptr) rdma_destroy_qp(id);
     rdma_destroy_id(id);
   }
-  int bind(in_addr ip, uint16_t port) {
-    sockaddr_in address = address_of(ip, port);
-    return rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address));
+  int bind(const ibv_gid& ip, uint16_t port) {
+    SocketAddress address = socket_address(ip, port);
+    return rdma_bind_addr(id, &address.any);
   }
-  int resolve(in_addr ip, uint16_t port) {
-    sockaddr_in address = address_of(ip, port);
-    return rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&address), 2000);
+  int resolve(const ibv_gid& ip, uint16_t port) {
+    SocketAddress address = socket_address(ip, port);
+    return rdma_resolve_addr(id, nullptr, &address.any, 2000);
   }
   void make_qp() {
     ibv_qp_init_attr attr{};
@@ -121,7 +119,7 @@ rdma_conn_param with_data(const char* text) {
   return param;
 }
 
-void resolve_all(Channel& channel, Id& id, in_addr ip, uint16_t port) {
+void resolve_all(Channel& channel, Id& id, const ibv_gid& ip, uint16_t port) {
   ASSERT_EQ(id.resolve(ip, port), 0) << strerror(errno);
   ASSERT_EQ(Taken(channel).type(), RDMA_CM_EVENT_ADDR_RESOLVED);
   ASSERT_EQ(rdma_resolve_route(id.id, 2000), 0) << strerror(errno);
@@ -130,7 +128,7 @@ void resolve_all(Channel& channel, Id& id, in_addr ip, uint16_t port) {
 
 class RdmaCm : public testing::Test {
  protected:
-  const in_addr ip = device_address(), any{};
+  const ibv_gid ip = device_address(), any = is_ipv4(ip) ? ipv4_gid(0) : ibv_gid{};
 };
 
 TEST_F(RdmaCm, PortsAreGivenOutOnce) {
@@ -146,7 +144,7 @@ TEST_F(RdmaCm, PortsAreGivenOutOnce) {
   Id datagram(channel, RDMA_PS_UDP);
   EXPECT_EQ(datagram.bind(ip, port), 0) << strerror(errno);
   EXPECT_NE(datagram.id->verbs, nullptr);
-  const in_addr foreign{htonl(0xc0000201)};
+  const ibv_gid foreign = ipv4_gid(0xc0000201);
   EXPECT_EQ(third.bind(foreign, 0), -1);
   EXPECT_EQ(errno, EADDRNOTAVAIL);
 }
@@ -177,7 +175,7 @@ TEST_F(RdmaCm, AListenerHasItsPortAlone) {
 TEST_F(RdmaCm, IPv6AloneLeavesThePortToIPv4) {
   Channel channel;
   Id four(channel), six(channel), both(channel);
-  ASSERT_EQ(four.bind(any, 0), 0) << strerror(errno);
+  ASSERT_EQ(four.bind(ipv4_gid(0), 0), 0) << strerror(errno);
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = rdma_get_src_port(four.id);
@@ -198,20 +196,22 @@ TEST_F(RdmaCm, IPv6AloneLeavesThePortToIPv4) {
   ASSERT_EQ(rdma_connect(client.id, &param), 0) << strerror(errno);
   Taken request(channel);
   ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
-  EXPECT_EQ(request.event->listen_id, four.id);
+  EXPECT_EQ(request.event->listen_id, is_ipv4(ip) ? four.id : six.id);
   const Id made(request.event->id);
 }
 
 // As qperf's server does: it tells its port before it listens.
 TEST_F(RdmaCm, LoopbackLeadsToWhereAPortIsBound) {
-  const in_addr second = device_address(1);
-  if (second.s_addr == 0) GTEST_SKIP() << "there is one device";
+  const ibv_gid second = device_address(1);
+  if (!is_ipv4(second) && second.global.interface_id == 0) GTEST_SKIP() << "there is one device";
   Channel channel;
   Id server(channel), client(channel);
   ASSERT_EQ(server.bind(second, 0), 0) << strerror(errno);
-  resolve_all(channel, client, {htonl(INADDR_LOOPBACK)}, ntohs(rdma_get_src_port(server.id)));
-  const auto* peer = reinterpret_cast<const sockaddr_in*>(rdma_get_peer_addr(client.id));
-  EXPECT_EQ(peer->sin_addr.s_addr, second.s_addr);
+  resolve_all(channel, client, ipv4_gid(INADDR_LOOPBACK), ntohs(rdma_get_src_port(server.id)));
+  const uint16_t port = ntohs(rdma_get_src_port(server.id));
+  const SocketAddress expected = socket_address(second, port);
+  const size_t bytes = is_ipv4(second) ? sizeof(expected.ipv4) : sizeof(expected.ipv6);
+  EXPECT_EQ(memcmp(rdma_get_peer_addr(client.id), &expected, bytes), 0);
 }
 
 TEST_F(RdmaCm, OptionsAreCheckedAndIbAddressesRefused) {
@@ -404,13 +404,13 @@ TEST_F(RdmaCm, NobodyListensAndNobodyIsThere) {
     EXPECT_EQ(rejected.type(), RDMA_CM_EVENT_REJECTED);
     EXPECT_EQ(rejected.event->status, 8) << "no such service";
   }
-  in_addr absent = ip;
-  absent.s_addr = htonl((ntohl(ip.s_addr) & ~255u) | 250);
+  ibv_gid absent = ip;
+  absent.raw[15] = 250;
   ASSERT_EQ(far.resolve(absent, 1), 0);
   // On a network of the kernel's only a connection request tells.
   EXPECT_EQ(Taken(channel).type(),
             on_virtual_wire() ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED);
-  EXPECT_EQ(lost.resolve({htonl(0xc0000201)}, 1), -1);
+  EXPECT_EQ(lost.resolve(ipv4_gid(0xc0000201), 1), -1);
   EXPECT_EQ(errno, ENETUNREACH);
 }
 

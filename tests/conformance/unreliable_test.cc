@@ -71,13 +71,25 @@ TEST_F(Datagrams, ArriveBehindFortyBytes) {
 
 // RoCEv2 (Annex A17.4.5.1): which network header is in the receive; verbs carry it where a service
 // level would be.
-TEST_F(Datagrams, TheCompletionSaysThatTheHeaderIsIpv4) {
-  constexpr uint8_t kUdp = 8, kIpv4 = 2;
+TEST_F(Datagrams, TheCompletionSaysWhichHeaderItIs) {
+  constexpr uint8_t kUdp = 8, kIpv4 = 2, kIpv6 = 1;
+  const bool ipv4 = is_ipv4(near_host->gid());
   ASSERT_EQ(far->post_receive(1, 200), 0);
   ibv_sge sge = near_host->sge(100);
   ASSERT_EQ(near->post(datagram(2, &sge)), 0);
   EXPECT_EQ(near->expect(2).sl, 0) << "a send has no header";
-  EXPECT_EQ(far->expect(1).sl, kUdp | kIpv4);
+  EXPECT_EQ(far->expect(1).sl, kUdp | (ipv4 ? kIpv4 : kIpv6));
+  const ibv_gid source = near_host->gid(), destination = far_host->gid();
+  const std::byte* header = far_host->bytes().data();
+  if (ipv4) {
+    EXPECT_EQ(header[20], std::byte{0x45}) << "IPv4's is the last part";
+    EXPECT_EQ(std::memcmp(header + 32, source.raw + 12, 4), 0);
+    EXPECT_EQ(std::memcmp(header + 36, destination.raw + 12, 4), 0);
+  } else {
+    EXPECT_EQ(header[0] >> 4, std::byte{6});
+    EXPECT_EQ(std::memcmp(header + 8, source.raw, 16), 0);
+    EXPECT_EQ(std::memcmp(header + 24, destination.raw, 16), 0);
+  }
 }
 
 TEST_F(Datagrams, TheWayBackFromACompletion) {

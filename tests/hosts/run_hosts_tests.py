@@ -28,9 +28,11 @@ START_PATIENCE_S = 120
 AF_XDP_DRIVER = "net_af_xdp"
 AF_XDP = 44  # not in Python's socket module
 UDP = "udp"
+UDP6 = "udp over IPv6"
 # The drivers of both ends, and the MTU of the interface. A veth with an XDP program takes no jumbo
 # frames.
-CABLES = ((UDP, UDP, 1500), (UDP, UDP, 9000), (UDP, "net_af_packet", 1500),
+CABLES = ((UDP, UDP, 1500), (UDP, UDP, 9000), (UDP6, UDP6, 1500), (UDP6, UDP6, 9000),
+          (UDP, "net_af_packet", 1500),
           ("net_af_packet", "net_af_packet", 1500), ("net_af_packet", "net_af_packet", 9000),
           (AF_XDP_DRIVER, AF_XDP_DRIVER, 1500))
 # A second user of net_af_packet's rings needs little; both fit beside other tests.
@@ -60,12 +62,12 @@ class Host:
         self.name = f"hostnic-test-{os.getpid()}-{directory.name.rpartition('-')[2]}-{number}"
         self.namespace = self.name
         self.interface = f"veth{number}"
-        self.address = f"10.0.0.{number + 1}"
+        self.address = f"fd77::{number + 1}" if driver == UDP6 else f"10.0.0.{number + 1}"
         # How perftest's own exchange, TCP through the kernel, gets here: on the same cable. With
         # net_af_xdp the kernel gets nothing of what arrives there, so it needs another.
         shared = driver != AF_XDP_DRIVER
         self.exchange_interface = self.interface if shared else f"exchange{number}"
-        self.exchange_address = self.address if shared else f"10.1.0.{number + 1}"
+        self.exchange_address = f"10.0.0.{number + 1}" if shared else f"10.1.0.{number + 1}"
         self.socket = directory / f"hostnicd{number}.sock"
         self.log = directory / f"hostnicd{number}.log"
         self.runtime = directory / f"run{number}"
@@ -82,12 +84,15 @@ class Host:
         ip("-n", self.namespace, "link", "set", "lo", "up")
         ip("-n", self.namespace, "addr", "add", f"{self.exchange_address}/24", "dev",
            self.exchange_interface)
+        if self.driver == UDP6:  # without looking for duplicates, which takes a second or two
+            ip("-n", self.namespace, "addr", "add", f"{self.address}/64", "dev", self.interface,
+               "nodad")
         ip("-n", self.namespace, "link", "set", self.exchange_interface, "up")
         ip("-n", self.namespace, "link", "set", self.interface, "mtu", mtu)
         ip("-n", self.namespace, "link", "set", self.interface, "up")
 
     def start_daemon(self):
-        nic = (f"port=udp,ip={self.address}" if self.driver == UDP else
+        nic = (f"port=udp,ip={self.address}" if self.driver in (UDP, UDP6) else
                f"port={self.driver}0,iface={self.interface},ip={self.address}/24")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -162,10 +167,14 @@ class Cable:
                ends[1], "netns", second.namespace)
         for host in self.hosts:
             host.set_up_interface(self.mtu)
-        if len(set(self.drivers)) > 1:
+        if self.shows_frames():
             # A veth hands segmented sends over uncut, as no cable would: the other port sees frames.
             for host in self.hosts:
                 ip("-n", host.namespace, "link", "set", host.interface, "gso_max_segs", 1)
+
+    def shows_frames(self):
+        """Whether segmented sends are cut before the veth."""
+        return len(set(self.drivers)) > 1 or (UDP6 in self.drivers and self.mtu == 1500)
 
     def start_daemons(self):
         for host in self.hosts:
@@ -210,11 +219,12 @@ class Cable:
 def cases_over(cable, ports, seed):
     server, client = cable.hosts
     name = f"[veth, {cable.name}]"
+    family = ["--ipv6"] if UDP6 in cable.drivers else []
     cases = []
 
     def perftest(program, title, arguments, rows, quick, slow=False):
         port = ports.next()
-        command = [program, "-F", *arguments, "-p", str(port)]
+        command = [program, "-F", *family, *arguments, "-p", str(port)]
         cases.append(Case(
             f"{title} {name}",
             pair(port, server.run(*command), client.run(*command, server.exchange_address)), 180, quick,
@@ -236,8 +246,11 @@ def cases_over(cable, ports, seed):
     perftest("ib_read_bw", "ib_read_bw", ["-n", "200"], 1, True)
     perftest("ib_read_bw", "ib_read_bw all sizes", ["-a", "-n", "20"], 23, False,
              slow=cable.mtu != 1500)
-    perftest("ib_send_bw", "ib_send_bw UD multicast",
-             ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1, True)
+    if not family:  # perftest multicasts from IPv4 addresses alone
+        perftest("ib_send_bw", "ib_send_bw UD multicast",
+                 ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1,
+                 True)
+
     def rdma_cm(title, arguments, rounds, done):
         """The client asks until somebody listens."""
         ask = " ".join(arguments)
@@ -251,7 +264,7 @@ def cases_over(cable, ports, seed):
         """What the socket's host sends has, on the cable, the ICRCs that another implementation
         finds. (A packet socket does not see what net_af_packet sends.)"""
         port = ports.next()
-        command = [program, "-F", *arguments, "-p", str(port)]
+        command = [program, "-F", *family, *arguments, "-p", str(port)]
         caller = sender if listener is receiver else receiver
         runs = pair(port, listener.run(*command), caller.run(*command, listener.exchange_address))
         capture = receiver.inside(sys.executable, ICRC, receiver.interface, 20, 3000)
@@ -260,7 +273,7 @@ def cases_over(cable, ports, seed):
                           lambda output: None if "3000 packets are right" in output
                           else "no 3,000 packets with right ICRCs"))
 
-    if len(set(cable.drivers)) > 1:  # segmented sends are cut there
+    if cable.shows_frames():
         icrcs("ib_write_bw", ["-s", "65536", "-n", "500"], server, client, client)
         icrcs("ib_read_bw", ["-s", "65536", "-n", "500"], server, client, server)
         icrcs("ib_send_bw", ["-s", "1021", "-n", "5000"], server, client, client)
@@ -269,6 +282,14 @@ def cases_over(cable, ports, seed):
             ["rping", "-s", "-a", server.address, "-C", "20"], "rdma-ping-19: ")
     rdma_cm("udaddy", ["udaddy", "-s", server.address], ["udaddy", "-b", server.address],
             "return status 0")
+    if family:
+        group = "ff0e::ffff:239.7.8.9"
+        cases.append(Case(
+            f"mckey {name}",
+            pair(0, server.run("mckey", "-m", group, "-b", server.address, "-C", "20"),
+                 client.run("sh", "-c",
+                            f"sleep 1; mckey -m {group} -b {client.address} -s -C 20")),
+            60, True, lambda output: None if "return status 0" in output else "no status 0"))
     verify("all operations", ["--qps", 2, "--max-bytes", "2m"], True)
     verify("small messages, events", ["--qps", 4, "--max-bytes", "8k", "--ops", 100, "--events"],
            False)

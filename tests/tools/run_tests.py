@@ -170,6 +170,9 @@ class Runner:
                     ("conformance", [], "-" + ":".join(left_out)),
                     ("conformance over UDP sockets", udp_nics(),
                      "-" + ":".join({*left_out, LONG_CONFORMANCE})),
+                    ("conformance over IPv6",
+                     ["--nic", "ip=fd77::1/64,gids=mlx5", "--nic", "ip=fd77::2/64,gids=mlx5"],
+                     "-" + ":".join({*left_out, LONG_CONFORMANCE})),
                     ("conformance: the end of the device", [], LAST_CONFORMANCE)):
                 run_gtest(self.results, name,
                           [build / "hostnic", "lab", *nics, "--",
