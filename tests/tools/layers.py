@@ -22,9 +22,6 @@ SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base
         "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks"}}
 # Headers of abi/ that folders below it may include, and why.
 SHIM_UPWARDS = {
-    # What the sysfs files say is what the verbs say. These are pure functions and numbers.
-    "verbs-shim/abi/convert.h": {"hooks"}, "verbs-shim/abi/device_attr.h": {"hooks"},
-    "verbs-shim/abi/limits.h": {"hooks"},
     # The first look at one of our files is a program's first call, and asking for devices makes the verbs' objects.
     "verbs-shim/abi/devices.h": {"hooks", "cm"}}
 # Who may include what, of the folders at the top.

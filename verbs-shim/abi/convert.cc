@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/hostif/device_facts.h"
 #include "protocol/store_forwarding.h"
 #include "protocol/wire/ipv4.h"
 #include "protocol/wire/ipv6.h"
@@ -94,19 +95,6 @@ static_assert(same(AsyncEvent::kPortActive, IBV_EVENT_PORT_ACTIVE));
 static_assert(same(AsyncEvent::kPortErr, IBV_EVENT_PORT_ERR));
 static_assert(same(AsyncEvent::kSrqLimitReached, IBV_EVENT_SRQ_LIMIT_REACHED));
 static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED));
-
-constexpr uint8_t kWidth1x = 1, kWidth4x = 2;
-constexpr uint8_t kSpeedSdr = 1, kSpeedQdr = 4, kSpeedEdr = 32, kSpeedHdr = 64, kSpeedNdr = 128;
-constexpr LinkRate kLinkRates[] = {
-    {kWidth1x, kSpeedSdr, "2.5 Gb/sec (1X SDR)", 2'500},
-    {kWidth4x, kSpeedSdr, "10 Gb/sec (4X SDR)", 10'000},
-    {kWidth1x, kSpeedEdr, "25 Gb/sec (1X EDR)", 25'000},
-    {kWidth4x, kSpeedQdr, "40 Gb/sec (4X QDR)", 40'000},
-    {kWidth1x, kSpeedHdr, "50 Gb/sec (1X HDR)", 50'000},
-    {kWidth4x, kSpeedEdr, "100 Gb/sec (4X EDR)", 100'000},
-    {kWidth4x, kSpeedHdr, "200 Gb/sec (4X HDR)", 200'000},
-    {kWidth4x, kSpeedNdr, "400 Gb/sec (4X NDR)", 400'000},
-};
 
 int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
   if (count < 0 || static_cast<uint32_t>(count) > kMaxSge) return EINVAL;
@@ -199,10 +187,6 @@ std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid) {
   for (const uint8_t byte : gid.raw) hash = (hash ^ byte) * 0x01000193;
   constexpr uint32_t kOrganizationLocal = 239u << 24;  // RFC 2365
   return Ipv4Address{kOrganizationLocal | ((hash >> 24 ^ hash) & 0xffffff)};
-}
-
-const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index) {
-  return index < std::min(device.gid_count, kMaxGids) ? &device.gids[index] : nullptr;
 }
 
 std::optional<Gid> destination_of(const ibv_ah_attr& av, const DeviceInfo& device) {
@@ -319,14 +303,6 @@ ibv_mtu mtu_enum_from_bytes(uint32_t bytes) {
   ibv_mtu mtu = IBV_MTU_4096;
   while (mtu > IBV_MTU_256 && mtu_bytes_from_enum(mtu) > bytes) mtu = static_cast<ibv_mtu>(mtu - 1);
   return mtu;
-}
-
-const LinkRate& link_rate(uint32_t speed_mbps) {
-  const LinkRate* best = &kLinkRates[0];
-  for (const LinkRate& rate : kLinkRates) {
-    if (rate.rate_mbps <= speed_mbps) best = &rate;
-  }
-  return *best;
 }
 
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request) {

@@ -35,9 +35,6 @@ class HostNumbers {
   virtual Expected<Ipv4Address, int> number_of(const Gid& host) = 0;
 };
 
-// The entry of a device's GID table; null where there is none.
-const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index);
-
 // The host to which an address vector leads, seen from a NIC; nothing when it names none that is
 // reachable (no GRH, as RoCE demands one). A NIC that has a LID, made of its address, takes a LID
 // for the address in its own /16 network.
@@ -54,21 +51,12 @@ int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& 
 int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, const DeviceInfo& device,
                    ibv_ah_attr& out);
 
-// ---- port numbers and speeds
+// ---- MTUs
 
 // The bytes of an MTU; 0 for a value outside the enum.
 uint32_t mtu_bytes_from_enum(ibv_mtu mtu);
 // The largest MTU that is not above `bytes`.
 ibv_mtu mtu_enum_from_bytes(uint32_t bytes);
-
-struct LinkRate {
-  uint8_t width;       // ibv_port_attr::active_width
-  uint8_t speed;       // ibv_port_attr::active_speed
-  const char* sysfs;   // "100 Gb/sec (4X EDR)"
-  uint32_t rate_mbps;  // rate that width and speed amount to
-};
-// The fastest InfiniBand rate that is not above `speed_mbps` (the slowest there is, below it).
-const LinkRate& link_rate(uint32_t speed_mbps);
 
 // ---- work requests and completions
 

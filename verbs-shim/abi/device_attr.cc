@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
 
+#include "protocol/hostif/device_facts.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/limits.h"
 
@@ -96,7 +96,8 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
   full.max_mtu = IBV_MTU_4096;
   full.active_mtu = mtu_enum_from_bytes(info.mtu_bytes);
   full.gid_tbl_len = static_cast<int>(info.gid_table_length);
-  full.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  static_assert(kPortCapabilities == (IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS));
+  full.port_cap_flags = kPortCapabilities;
   full.max_msg_sz = kMaxMessageBytes;
   full.pkey_tbl_len = 1;
   full.lid = static_cast<uint16_t>(info.lid);
@@ -109,10 +110,6 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
   memset(attr, 0, size_bytes);
   memcpy(attr, &full, std::min(size_bytes, sizeof full));
   return 0;
-}
-
-std::string netdev_name(const DeviceInfo& info) {
-  return {info.netdev, strnlen(info.netdev, sizeof info.netdev)};
 }
 
 uint32_t netdev_index(const DeviceInfo& info) { return if_nametoindex(netdev_name(info).c_str()); }

@@ -6,7 +6,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstddef>
-#include <string>
 
 #include "protocol/hostif/control_message.h"
 
@@ -22,10 +21,7 @@ int fill_port_attr(const DeviceInfo& info, uint32_t port, void* attr, size_t siz
 // The size of the structure behind ibv_query_port@IBVERBS_1.1: all fields before port_cap_flags2.
 inline constexpr size_t kLegacyPortAttrBytes = offsetof(ibv_port_attr, port_cap_flags2);
 
-// The netdev that belongs to the NIC: the one that has its address, or that its port sits on, else
-// "lo", since a software port has none and some programs insist on a name.
-std::string netdev_name(const DeviceInfo& info);
-// The interface index of that netdev here and now; 0 when it does not exist.
+// The interface index here and now of the netdev that belongs to the NIC; 0 when it does not exist.
 uint32_t netdev_index(const DeviceInfo& info);
 
 }  // namespace hostnic::abi

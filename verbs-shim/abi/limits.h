@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "protocol/hostif/device_facts.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/message_limits.h"
 
@@ -23,7 +24,7 @@ inline constexpr uint64_t kMaxMrBytes = uint64_t{1} << 47;  // the user half of 
 // The number of completion vectors, over which programs spread their queues. One thread serves all
 // queues of an open device, whatever their vector.
 inline constexpr int kCompletionVectors = 8;
-inline constexpr uint8_t kPortNumber = 1;
+inline constexpr uint8_t kPortNumber = kDevicePort;
 // A vendor id that nobody can be assigned (locally administered OUI).
 inline constexpr uint32_t kVendorId = 0x02484e;
 // Debian's perftest looks at this number alone, whoever the vendor, and ignores -I where it does

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocol/hostif/device_facts.h"
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/device_attr.h"

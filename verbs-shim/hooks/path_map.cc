@@ -53,15 +53,20 @@ Shown& shown() {
   return instance;
 }
 
-// Links what is there beside our devices, so that it stays to be seen.
-void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string& to) {
+// Links what is there beside our devices, so that it stays to be seen. In a host of a lab (`hostnic
+// lab --hosts`) our devices are there as well, in files that are not this process's to write.
+void link_what_is_real(SysfsTree& tree, std::string_view from, const std::string& to,
+                       const std::vector<DeviceInfo>& ours) {
   // The function is libc's own, since our hook leads back here.
   using Opendir = DIR* (*)(const char*);
   const auto libc_opendir = reinterpret_cast<Opendir>(elf::libc_symbol("opendir"));
   DIR* directory = libc_opendir != nullptr ? libc_opendir(std::string(from).c_str()) : nullptr;
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory)) {
-    if (entry->d_name[0] != '.')
+    const bool is_ours = std::any_of(ours.begin(), ours.end(), [&](const DeviceInfo& info) {
+      return strncmp(entry->d_name, info.name, sizeof info.name) == 0;
+    });
+    if (entry->d_name[0] != '.' && !is_ours)
       tree.link(to, entry->d_name, std::string(from) + "/" + entry->d_name);
   }
   closedir(directory);
@@ -135,9 +140,9 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices) {
     tree = SysfsTree::create(sysfs_tree_base());
     if (tree.root().empty())
       log_debug("no directory for sysfs files in %s", sysfs_tree_base().c_str());
-    link_what_is_real(tree, kClass, tree.class_directory());
-    link_what_is_real(tree, kVerbsClass, tree.verbs_class_directory());
-    link_what_is_real(tree, kDev, tree.dev_directory());
+    link_what_is_real(tree, kClass, tree.class_directory(), devices);
+    link_what_is_real(tree, kVerbsClass, tree.verbs_class_directory(), devices);
+    link_what_is_real(tree, kDev, tree.dev_directory(), devices);
   }
   for (const DeviceInfo& info : devices) show_device(info);
   return tree;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "protocol/hostif/device_facts.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hostnic {
+namespace {
+
+constexpr uint8_t kWidth1x = 1, kWidth4x = 2;
+constexpr uint8_t kSpeedSdr = 1, kSpeedQdr = 4, kSpeedEdr = 32, kSpeedHdr = 64, kSpeedNdr = 128;
+constexpr LinkRate kLinkRates[] = {
+    {kWidth1x, kSpeedSdr, "2.5 Gb/sec (1X SDR)", 2'500},
+    {kWidth4x, kSpeedSdr, "10 Gb/sec (4X SDR)", 10'000},
+    {kWidth1x, kSpeedEdr, "25 Gb/sec (1X EDR)", 25'000},
+    {kWidth4x, kSpeedQdr, "40 Gb/sec (4X QDR)", 40'000},
+    {kWidth1x, kSpeedHdr, "50 Gb/sec (1X HDR)", 50'000},
+    {kWidth4x, kSpeedEdr, "100 Gb/sec (4X EDR)", 100'000},
+    {kWidth4x, kSpeedHdr, "200 Gb/sec (4X HDR)", 200'000},
+    {kWidth4x, kSpeedNdr, "400 Gb/sec (4X NDR)", 400'000},
+};
+
+}  // namespace
+
+const LinkRate& link_rate(uint32_t speed_mbps) {
+  const LinkRate* best = &kLinkRates[0];
+  for (const LinkRate& rate : kLinkRates) {
+    if (rate.rate_mbps <= speed_mbps) best = &rate;
+  }
+  return *best;
+}
+
+std::string netdev_name(const DeviceInfo& info) {
+  return {info.netdev, strnlen(info.netdev, sizeof info.netdev)};
+}
+
+const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index) {
+  return index < std::min(device.gid_count, kMaxGids) ? &device.gids[index] : nullptr;
+}
+
+}  // namespace hostnic
