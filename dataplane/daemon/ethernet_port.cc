@@ -8,6 +8,7 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ constexpr uint16_t kRxDescriptors = 1024;
 constexpr uint16_t kTxDescriptors = 1024;
 constexpr unsigned kRxBuffers = 8192 - 1;
 // The geometry of net_af_packet, which wants a receive buffer as large as its frames.
-constexpr const char* kAfPacketGeometry = "framesz=8192,blocksz=65536,framecnt=2048";
+constexpr size_t kAfPacketFrameBytes = 8192, kAfPacketFrames = 2048, kLeastAfPacketFrames = 64;
 constexpr uint16_t kBufferRoomBytes = 9216;
 // Without this, net_af_xdp makes a system call whenever nothing has arrived, which for a sender is
 // most of its turns. The kernel receives on its own as well.
@@ -46,10 +47,26 @@ std::optional<std::string> interface_of(const std::string& devargs) {
   return std::nullopt;
 }
 
+// The frames of net_af_packet's two rings, which lie in locked memory: as many as RLIMIT_MEMLOCK
+// leaves to who may not lock more.
+size_t lockable_frames() {
+  size_t frames = kAfPacketFrames;
+  for (; frames > kLeastAfPacketFrames; frames /= 2) {
+    const size_t bytes = 2 * frames * kAfPacketFrameBytes;
+    void* const tried = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
+    if (tried == MAP_FAILED) continue;
+    munmap(tried, bytes);
+    break;
+  }
+  return frames;
+}
+
 // The devargs with defaults for what the user says nothing of.
 std::string with_defaults(const std::string& devargs) {
   if (is_af_packet(devargs) && !devargs_value(devargs, "framesz"))
-    return devargs + "," + kAfPacketGeometry;
+    return fmt::format("{},framesz={},blocksz={},framecnt={}", devargs, kAfPacketFrameBytes,
+                       8 * kAfPacketFrameBytes, lockable_frames());
   if (is_af_xdp(devargs) && !devargs_value(devargs, "busy_budget"))
     return devargs + "," + kAfXdpPolling;
   return devargs;
