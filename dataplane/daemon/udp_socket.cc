@@ -6,14 +6,16 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/errqueue.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <bit>
-#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -62,11 +64,11 @@ void for_each_address(Visit&& visit) {
   }
 }
 
-std::string read_line(const std::string& path) {
-  std::string line;
-  std::ifstream file(path);
-  std::getline(file, line);
-  return line;
+// Asks the kernel about an interface of this network namespace: /sys may be another one's.
+bool ask_interface(const std::string& interface, unsigned long question, ifreq& request) {
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  return socket_fd && ioctl(socket_fd.get(), question, &request) == 0;
 }
 
 bool set_option(int fd, int level, int option, int value) {
@@ -132,14 +134,19 @@ Expected<LocalAddress, std::string> find_local_address(const Gid& address,
 }
 
 bool interface_is_up(const std::string& interface) {
-  const std::string state = read_line("/sys/class/net/" + interface + "/operstate");
-  return state == "up" || state == "unknown";  // lo and tunnels say unknown
+  ifreq request{};
+  constexpr int kWorks = IFF_UP | IFF_RUNNING;
+  return ask_interface(interface, SIOCGIFFLAGS, request) && (request.ifr_flags & kWorks) == kWorks;
 }
 
 uint32_t interface_speed_mbps(const std::string& interface) {
-  const std::string speed = read_line("/sys/class/net/" + interface + "/speed");
-  const long mbps = strtol(speed.c_str(), nullptr, 10);
-  return mbps <= 0 ? 0 : static_cast<uint32_t>(mbps);
+  ifreq request{};
+  ethtool_cmd settings{};
+  settings.cmd = ETHTOOL_GSET;
+  request.ifr_data = reinterpret_cast<char*>(&settings);
+  if (!ask_interface(interface, SIOCETHTOOL, request)) return 0;
+  const uint32_t mbps = ethtool_cmd_speed(&settings);
+  return mbps == static_cast<uint32_t>(SPEED_UNKNOWN) ? 0 : mbps;
 }
 
 bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index) {
