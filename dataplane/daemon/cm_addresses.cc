@@ -119,6 +119,8 @@ bool CmAgent::port_free(const CmId& id, uint16_t port) const {
   return std::none_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
     const CmId& other = ids_.at(handle);
     if (other.handle == id.handle) return false;
+    // Programs that see no NIC in common are on different hosts.
+    if ((other.file->visible_devices & id.file->visible_devices) == 0) return false;
     // A port taken for IPv4 does not cover IPv6; one for IPv6 covers IPv4 unless IPV6_V6ONLY is
     // set.
     const auto alone = [](const CmId& each) { return !each.ipv6 || each.family_only; };

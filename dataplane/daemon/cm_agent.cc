@@ -66,7 +66,7 @@ CmAgent::~CmAgent() {
 
 // ---- files
 
-void CmAgent::open(UniqueFd socket, const OpenCmRequest& request) {
+void CmAgent::open(UniqueFd socket, const OpenCmRequest& request, bool alone) {
   if (files_.size() >= kMaxFiles) {
     ControlReply reply;
     reply.error = EMFILE;
@@ -80,6 +80,7 @@ void CmAgent::open(UniqueFd socket, const OpenCmRequest& request) {
   socklen_t length = sizeof(peer);
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) file.pid = peer.pid;
   file.visible_devices = request.visible_devices;
+  file.alone = alone;
   const OpenCmReply open_reply{file.name};
   if (!send_reply(socket.get(), MSG_DONTWAIT, ControlReply{},
                   std::as_bytes(std::span(&open_reply, 1))))

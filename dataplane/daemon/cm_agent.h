@@ -93,6 +93,7 @@ struct CmFile {
   uint64_t name = 0;
   pid_t pid = 0;  // process that opened the file
   uint64_t visible_devices = 0;
+  bool alone = false;  // other hostnicd's NICs are other hosts
   std::deque<Waiting> events;
   bool token_out = false;
 };
@@ -116,7 +117,8 @@ class CmAgent {
   CmAgent& operator=(const CmAgent&) = delete;
 
   // A program has opened the device: answers it and serves its socket from now on.
-  void open(UniqueFd socket, const OpenCmRequest& request);
+  // `alone`: this host is the program's NICs, not all of hostnicd's.
+  void open(UniqueFd socket, const OpenCmRequest& request, bool alone);
   // Serves a descriptor; returns false if it is not one of the agent's.
   bool handle(int fd);
   // Does what is due; called after each wait.

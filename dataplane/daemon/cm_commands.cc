@@ -236,8 +236,10 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
     if (id->nic == nullptr) return {ENETUNREACH, {}};
     id->source = names_this_host(*to) ? id->nic->ip() : id->nic->settings().own_for(*to);
   }
-  id->destination =
-      names_this_host(*to) ? this_host(*id->nic, id->port_space, destination->port) : *to;
+  id->destination = *to;
+  if (names_this_host(*to))
+    id->destination =
+        file.alone ? id->nic->ip() : this_host(*id->nic, id->port_space, destination->port);
   if (is_stand_in(id->source) != is_stand_in(id->destination) && !wire::is_multicast(*to))
     return {EAFNOSUPPORT, {}};
   id->destination_port = destination->port;

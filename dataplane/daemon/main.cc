@@ -96,18 +96,18 @@ void say_ready(Daemon& daemon) {
 }
 
 // Serves clients, with EAL up. Everything made here is gone when it returns.
-int serve(const DaemonPlan& plan, ControlListener listener, int signal_fd,
+int serve(const DaemonPlan& plan, std::vector<ControlListener> listeners, int signal_fd,
           const std::vector<std::string>& commands) {
   auto daemon = Daemon::create(plan);
   if (!daemon) return fail(daemon.error());
   if (auto launched = (*daemon)->launch(); !launched) return fail(launched.error());
   if (auto done = run_commands(**daemon, commands); !done) return fail(done.error());
   register_telemetry(**daemon);
-  say_ready(**daemon);
   int exit_code = 0;
   {
     const std::unique_ptr<Prompt> prompt = plan.prompt ? Prompt::create(**daemon) : nullptr;
-    ControlServer server(**daemon, std::move(listener), signal_fd, prompt.get());
+    ControlServer server(**daemon, std::move(listeners), signal_fd, prompt.get());
+    say_ready(**daemon);
     exit_code = server.run();
   }
   unregister_telemetry();
@@ -129,12 +129,18 @@ int run(const std::vector<std::string>& arguments) {
   const UniqueFd signal_fd(block_signals());
   if (!install_sigbus_guard()) return fail(fmt::format("sigaction: {}", strerror(errno)));
   // The socket is ours before EAL starts: a second hostnicd on it ends here, in milliseconds.
-  auto listener = ControlListener::create(plan->socket_path,
-                                          {.mode = plan->socket_mode, .group = plan->socket_group});
-  if (!listener) return fail(listener.error());
+  std::vector<std::string> paths = {plan->socket_path};
+  for (const View& view : plan->views) paths.push_back(view.socket_path);
+  std::vector<ControlListener> listeners;
+  for (const std::string& path : paths) {
+    auto listener =
+        ControlListener::create(path, {.mode = plan->socket_mode, .group = plan->socket_group});
+    if (!listener) return fail(listener.error());
+    listeners.push_back(std::move(*listener));
+  }
   Eal eal;
   if (auto started = eal.start(*plan); !started) return fail(started.error());
-  return serve(*plan, std::move(*listener), signal_fd.get(), *commands);
+  return serve(*plan, std::move(listeners), signal_fd.get(), *commands);
 }
 
 }  // namespace

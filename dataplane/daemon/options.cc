@@ -9,6 +9,7 @@
 #include <random>
 
 #include "config/config.h"
+#include "config/network.h"
 #include "dataplane/daemon/ethernet_port.h"
 #include "dataplane/daemon/udp_port.h"
 #include "dataplane/daemon/wire_port.h"
@@ -34,6 +35,8 @@ struct RawOptions {
   uint64_t idle_us = 0;
   std::string lcores;
   std::string commands_file;
+  std::string addresses, sysfs_directory;
+  std::vector<std::string> views;
   int ready_fd = -1;
   bool no_prompt = false;
 };
@@ -48,8 +51,10 @@ void declare_options(CLI::App& app, RawOptions& raw) {
   // The option may be given as often as wanted, each time with one value: commas and spaces inside
   // belong to it.
   nic->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
-  config->excludes(count)->excludes(nic);
-  count->excludes(nic);
+  auto* addresses = app.add_option("--addresses", raw.addresses,
+                                   "network of the NICs' addresses (default 127.77.0.0/24)");
+  config->excludes(count)->excludes(addresses);
+  nic->excludes(count)->excludes(addresses);
   app.add_option("--socket", raw.socket_path, "where clients find us");
   app.add_option("--socket-mode", raw.socket_mode,
                  "who may use the NICs: 0660, ... (default 0600)");
@@ -74,6 +79,14 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--lcores", raw.lcores,
                  "how many lcores serve NICs (default 1), or CPUs to pin them to: 2,4-5");
+  app.add_option("--sysfs", raw.sysfs_directory,
+                 "keep files of the NICs there, in infiniband/, as in /sys/class/infiniband");
+  app.add_option("--view", raw.views,
+                 "a further socket that shows one NIC alone, as hnic0: nic=NAME,socket=PATH"
+                 "[,netdev=INTERFACE]; repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   app.add_option("--commands", raw.commands_file, "run these commands at start, one a line");
   app.add_option("--ready-fd", raw.ready_fd, "write one byte to this descriptor when ready");
   app.add_flag("--no-prompt", raw.no_prompt, "no prompt, even on a terminal");
@@ -125,17 +138,40 @@ Expected<void, std::string> apply_lcores(const std::string& count_text, const st
   return {};
 }
 
+// The --nic options of NICs on the wire with addresses of a network.
+Expected<std::vector<std::string>, std::string> nics_in_network(const std::string& text,
+                                                                size_t count) {
+  auto network = config::parse_network(text, count);
+  if (!network) return Error(network.error());
+  std::vector<std::string> nics;
+  for (uint32_t i = 1; i <= count; ++i)
+    nics.push_back(fmt::format("port=wire,ip={}/{}", wire::to_string(network->address(i)),
+                               network->prefix_length));
+  return nics;
+}
+
 Expected<config::Config, std::string> read_config(const RawOptions& raw) {
+  config::Config config;
   if (!raw.config_file.empty()) {
     auto loaded = config::load_config_file(raw.config_file);
     if (!loaded) return Error(loaded.error().text());
-    if (loaded->nics.empty()) loaded->nics = config::default_nics(2);
-    return std::move(*loaded);
+    if (!loaded->nics.empty() && !raw.nics.empty())
+      return Error(
+          fmt::format("{} has NICs, and --nic gives others: use one of both", raw.config_file));
+    config = std::move(*loaded);
+    if (config.nics.empty() && raw.nics.empty()) config.nics = config::default_nics(2);
   }
-  if (raw.nics.empty()) return config::default_config(raw.nic_count == 0 ? 2 : raw.nic_count);
-  config::Config config;
-  for (size_t i = 0; i < raw.nics.size(); ++i) {
-    auto nic = config::parse_nic_option(raw.nics[i], i);
+  if (!config.nics.empty()) return config;
+  const size_t count = raw.nic_count == 0 ? 2 : raw.nic_count;
+  std::vector<std::string> nics = raw.nics;
+  if (!raw.addresses.empty()) {
+    auto made = nics_in_network(raw.addresses, count);
+    if (!made) return Error(made.error());
+    nics = std::move(*made);
+  }
+  if (nics.empty()) return config::default_config(count);
+  for (size_t i = 0; i < nics.size(); ++i) {
+    auto nic = config::parse_nic_option(nics[i], i);
     if (!nic) return Error(nic.error().text());
     config.nics.push_back(std::move(*nic));
   }
@@ -251,6 +287,32 @@ Expected<void, std::string> check_ports(const RawOptions& raw, DaemonPlan& plan)
   return {};
 }
 
+// Parses --view: nic=NAME,socket=PATH,netdev=INTERFACE.
+Expected<View, std::string> parse_view(const std::string& text, const DaemonPlan& plan) {
+  View view;
+  for (const std::string& item : CLI::detail::split(text, ',')) {
+    const size_t equals = item.find('=');
+    const std::string key = item.substr(0, equals);
+    std::string* const value = key == "nic"      ? &view.nic_name
+                               : key == "socket" ? &view.socket_path
+                               : key == "netdev" ? &view.netdev
+                                                 : nullptr;
+    if (value == nullptr || equals == std::string::npos)
+      return Error(fmt::format("--view {}: \"{}\" is none of nic=, socket=, netdev=", text, item));
+    *value = item.substr(equals + 1);
+  }
+  const auto nic = std::find_if(plan.nics.begin(), plan.nics.end(), [&](const NicPlan& each) {
+    return each.settings.name == view.nic_name;
+  });
+  if (nic == plan.nics.end())
+    return Error(fmt::format("--view {}: no NIC is named \"{}\"", text, view.nic_name));
+  if (view.socket_path.empty() || view.socket_path.size() > config::kMaxSocketPathBytes)
+    return Error(fmt::format("--view {}: socket=PATH with 1 to {} bytes is needed", text,
+                             config::kMaxSocketPathBytes));
+  view.nic = static_cast<size_t>(nic - plan.nics.begin());
+  return view;
+}
+
 Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   auto config = read_config(raw);
   if (!config) return Error(config.error());
@@ -276,6 +338,12 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   plan.lend_userfaultfd = common.lend_userfaultfd;
   plan.huge = common.huge;
   plan.prompt = !raw.no_prompt;
+  plan.sysfs_directory = raw.sysfs_directory;
+  for (const std::string& text : raw.views) {
+    auto view = parse_view(text, plan);
+    if (!view) return Error(view.error());
+    plan.views.push_back(std::move(*view));
+  }
   plan.commands_file = raw.commands_file;
   plan.ready_fd = raw.ready_fd;
   plan.socket_path = !raw.socket_path.empty()      ? raw.socket_path

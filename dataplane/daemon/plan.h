@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "dataplane/daemon/lcore_loop.h"
+#include "dataplane/daemon/view.h"
 #include "dataplane/nic/nic.h"
 #include "protocol/impair/spec.h"
 
@@ -39,6 +40,8 @@ struct DaemonPlan {
   uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;
+  std::string sysfs_directory;  // where files of the NICs are kept; empty: nowhere
+  std::vector<View> views;
   bool prompt = true;                 // when stdin is a terminal
   std::string commands_file;          // run at start; empty: none
   int ready_fd = -1;                  // one byte is written here when the socket listens

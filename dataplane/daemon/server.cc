@@ -39,15 +39,16 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 }  // namespace
 
-ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signal_fd,
+ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listeners, int signal_fd,
                              Prompt* prompt)
     : daemon_(daemon),
-      listener_(std::move(listener)),
+      listeners_(std::move(listeners)),
       signal_fd_(signal_fd),
       prompt_(prompt),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
       finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      cm_(daemon, epoll_fd_.get()) {
+      cm_(daemon, epoll_fd_.get()),
+      sysfs_(daemon, daemon.plan().sysfs_directory) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const uint64_t allowed = (std::max<uint64_t>(limit.rlim_cur, kOwnDescriptors) - kOwnDescriptors) /
@@ -58,10 +59,11 @@ ControlServer::ControlServer(Daemon& daemon, ControlListener listener, int signa
         "{} devices can be open at a time, not {} (limits.max_clients): each takes {} "
         "descriptors, and RLIMIT_NOFILE is {}",
         max_sessions_, daemon_.plan().max_clients, ClientSession::kDescriptors, limit.rlim_cur);
-  watch(epoll_fd_.get(), listener_.fd());
+  for (const ControlListener& listener : listeners_) watch(epoll_fd_.get(), listener.fd());
   watch(epoll_fd_.get(), signal_fd_);
   watch(epoll_fd_.get(), finished_fd_.get());
   if (prompt_ != nullptr) watch(epoll_fd_.get(), STDIN_FILENO);
+  sysfs_.refresh(true);
 }
 
 ControlServer::~ControlServer() {
@@ -72,7 +74,10 @@ ControlServer::~ControlServer() {
 
 int ControlServer::wait_ms() {
   const int cm_ms = cm_.wait_ms();
-  const int own_ms = !sessions_.empty() ? kLookIntervalMs : retired_left_ ? kReapIntervalMs : -1;
+  const int own_ms = !sessions_.empty() ? kLookIntervalMs
+                     : retired_left_    ? kReapIntervalMs
+                     : sysfs_.wanted()  ? SysfsExport::kIntervalMs
+                                        : -1;
   if (cm_ms < 0 || own_ms < 0) return std::max(cm_ms, own_ms);
   return std::min(cm_ms, own_ms);
 }
@@ -95,13 +100,15 @@ int ControlServer::run() {
     for (int i = 0; i < count && !daemon_.quitting(); ++i) handle(events[i].data.fd);
     cm_.advance();
     look_at_sessions();
+    sysfs_.refresh();
     if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
   }
   return 0;
 }
 
 void ControlServer::handle(int fd) {
-  if (fd == listener_.fd()) return accept_connections();
+  for (size_t i = 0; i < listeners_.size(); ++i)
+    if (fd == listeners_[i].fd()) return accept_connections(i);
   if (fd == finished_fd_.get()) return reap_sessions();
   if (fd == signal_fd_) {
     signalfd_siginfo info{};
@@ -120,13 +127,14 @@ void ControlServer::handle(int fd) {
     connections_.erase(connection);
 }
 
-void ControlServer::accept_connections() {
+void ControlServer::accept_connections(size_t listener) {
+  const View* view = listener == 0 ? nullptr : &daemon_.plan().views[listener - 1];
   for (;;) {
-    UniqueFd fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd fd(accept4(listeners_[listener].fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) return;
     // The oldest connection that has not opened a device makes room.
     if (connections_.size() >= kMaxIdleConnections) connections_.pop_front();
-    if (watch(epoll_fd_.get(), fd.get()) == 0) connections_.push_back({std::move(fd)});
+    if (watch(epoll_fd_.get(), fd.get()) == 0) connections_.push_back({std::move(fd), view});
   }
 }
 
@@ -147,10 +155,11 @@ bool ControlServer::serve_connection(Connection& connection) {
   if (datagram.cut) return refuse({EMSGSIZE, "request too long, or with too many descriptors"});
   auto call = parse_control_request(datagram.bytes, datagram.fds.size());
   if (!call) return refuse(call.error());
-  if (std::holds_alternative<ListDevices>(*call)) return answer_list(fd);
-  if (const auto* text = std::get_if<TextCommand>(&*call)) return answer_text(fd, text->text);
+  if (std::holds_alternative<ListDevices>(*call)) return answer_list(connection);
+  if (const auto* text = std::get_if<TextCommand>(&*call))
+    return answer_text(connection, text->text);
   if (const auto* cm = std::get_if<OpenCmRequest>(&*call)) {
-    cm_.open(std::move(connection.socket), *cm);
+    open_cm(connection, *cm);
     return false;
   }
   const auto* open = std::get_if<OpenDevice>(&*call);
@@ -164,17 +173,26 @@ bool ControlServer::serve_connection(Connection& connection) {
   return false;
 }
 
-bool ControlServer::answer_list(int fd) {
+bool ControlServer::answer_list(const Connection& connection) {
   std::vector<DeviceInfo> devices;
-  for (const NicInstance& instance : daemon_.nics())
-    devices.push_back(daemon_.device_info(instance));
+  if (connection.view != nullptr)
+    devices.push_back(
+        connection.view->shown(daemon_.device_info(daemon_.nics()[connection.view->nic])));
+  else
+    for (const NicInstance& instance : daemon_.nics())
+      devices.push_back(daemon_.device_info(instance));
   ControlReply reply;
   reply.count = static_cast<uint32_t>(devices.size());
-  return send_reply(fd, MSG_DONTWAIT, reply, std::as_bytes(std::span(devices)));
+  return send_reply(connection.socket.get(), MSG_DONTWAIT, reply,
+                    std::as_bytes(std::span(devices)));
 }
 
-bool ControlServer::answer_text(int fd, const std::string& text) {
-  CommandResult result = run_command(daemon_, text);
+bool ControlServer::answer_text(const Connection& connection, const std::string& text) {
+  const int fd = connection.socket.get();
+  const View* const view = connection.view;
+  CommandResult result = run_command(daemon_, view != nullptr ? view->command(text) : text);
+  if (view != nullptr) result.text = view->answer(result.text);
+  if (result.error == 0 && text.starts_with("st")) sysfs_.refresh(true);  // start, stop
   if (result.error != 0)
     return send_reply(fd, MSG_DONTWAIT, error_reply({result.error, result.text}),
                       bytes_of(result.text));
@@ -187,11 +205,22 @@ bool ControlServer::answer_text(int fd, const std::string& text) {
   return send_reply(fd, MSG_DONTWAIT, ControlReply{}, bytes_of(result.text));
 }
 
-void ControlServer::open_session(Connection& connection, const OpenDevice& request,
+void ControlServer::open_cm(Connection& connection, OpenCmRequest request) {
+  const bool alone = connection.view != nullptr;
+  if (alone) request.visible_devices = (request.visible_devices & 1) << connection.view->nic;
+  cm_.open(std::move(connection.socket), request, alone);
+}
+
+void ControlServer::open_session(Connection& connection, OpenDevice request,
                                  std::vector<UniqueFd> fds) {
+  // Only one device can be named there.
+  if (connection.view != nullptr && request.device_index == 0)
+    request.device_index = static_cast<uint32_t>(connection.view->nic);
+  else if (connection.view != nullptr)
+    request.device_index = UINT32_MAX;
   epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
   sessions_.emplace_back(daemon_, std::move(connection.socket), request, std::move(fds),
-                         finished_fd_.get());
+                         finished_fd_.get(), connection.view);
 }
 
 void ControlServer::reap_sessions() {

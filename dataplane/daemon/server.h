@@ -9,11 +9,13 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dataplane/daemon/cm_agent.h"
 #include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/session.h"
+#include "dataplane/daemon/sysfs_export.h"
 
 namespace hostnic {
 
@@ -21,8 +23,10 @@ class Prompt;
 
 class ControlServer {
  public:
-  // `signal_fd` is a signalfd of the signals that end hostnicd. `prompt` may be null.
-  ControlServer(Daemon& daemon, ControlListener listener, int signal_fd, Prompt* prompt);
+  // `listeners` are hostnicd's own, then one for each view of the plan. `signal_fd` is a signalfd
+  // of the signals that end hostnicd. `prompt` may be null.
+  ControlServer(Daemon& daemon, std::vector<ControlListener> listeners, int signal_fd,
+                Prompt* prompt);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
@@ -33,25 +37,28 @@ class ControlServer {
  private:
   struct Connection {
     UniqueFd socket;
+    const View* view = nullptr;  // null: all NICs are seen
   };
 
-  void accept_connections();
+  void accept_connections(size_t listener);
   // Serves a request; returns false if the connection is to be closed (or was handed over).
   bool serve_connection(Connection& connection);
-  bool answer_list(int fd);
-  bool answer_text(int fd, const std::string& text);
-  void open_session(Connection& connection, const OpenDevice& request, std::vector<UniqueFd> fds);
+  bool answer_list(const Connection& connection);
+  bool answer_text(const Connection& connection, const std::string& text);
+  void open_cm(Connection& connection, OpenCmRequest request);
+  void open_session(Connection& connection, OpenDevice request, std::vector<UniqueFd> fds);
   void reap_sessions();
   void handle(int fd);
   int wait_ms();
   void look_at_sessions();
 
   Daemon& daemon_;
-  ControlListener listener_;
+  std::vector<ControlListener> listeners_;
   int signal_fd_;
   Prompt* prompt_;
   UniqueFd epoll_fd_, finished_fd_;
   CmAgent cm_;
+  SysfsExport sysfs_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;

@@ -50,8 +50,8 @@ std::span<const std::byte> bytes_of(const auto& value) {
 }  // namespace
 
 ClientSession::ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request,
-                             std::vector<UniqueFd> fds, int finished_fd)
-    : daemon_(daemon), socket_(std::move(socket)), finished_fd_(finished_fd) {
+                             std::vector<UniqueFd> fds, int finished_fd, const View* view)
+    : daemon_(daemon), socket_(std::move(socket)), finished_fd_(finished_fd), view_(view) {
   thread_ = std::thread([this, request = std::move(request), fds = std::move(fds)]() mutable {
     run(request, std::move(fds));
   });
@@ -169,6 +169,7 @@ Expected<void, ControlError> ClientSession::attach() {
 bool ClientSession::send_open_reply() {
   OpenReply open_reply{};
   open_reply.device = daemon_.device_info(*unit_);
+  if (view_ != nullptr) open_reply.device = view_->shown(open_reply.device);
   open_reply.segment_bytes = channel_->memory().segment_bytes();
   open_reply.arena_bytes = channel_->memory().arena_bytes();
   open_reply.client_id = info_.client_id;

@@ -26,8 +26,9 @@ class ClientSession {
  public:
   // Starts the thread, which answers the open request first. `finished_fd` is an eventfd of the
   // control thread, written when finished() has become true.
+  // `view` is null unless the client is one of a view's.
   ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request, std::vector<UniqueFd> fds,
-                int finished_fd);
+                int finished_fd, const View* view);
   // Waits for the thread.
   ~ClientSession();
   ClientSession(const ClientSession&) = delete;
@@ -72,6 +73,7 @@ class ClientSession {
   Daemon& daemon_;
   UniqueFd socket_, mem_fd_, pid_fd_, mirror_fd_, doorbell_fd_, userfaultfd_;
   int finished_fd_;
+  const View* view_;
   NicInstance* unit_ = nullptr;
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;

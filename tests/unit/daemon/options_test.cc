@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -84,6 +85,61 @@ TEST(Options, BadOnesGetOneLineThatNamesThem) {
   expect_refusal({"--socket", std::string(200, 'x')}, "too long");
   expect_refusal({"--nic", "port=net_af_packet0,ip=10.0.0.1/24"}, "iface=NAME");
   expect_refusal({"--nic", "port=net_af_packet0,iface=nope9,ip=10.0.0.1/24"}, "nope9");
+}
+
+TEST(Options, AddressesAreANetworksFirst) {
+  const DaemonPlan plan = plan_of({"--nics", "3", "--addresses", "10.9.8.0/22"});
+  ASSERT_EQ(plan.nics.size(), 3u);
+  EXPECT_EQ(plan.nics[2].settings.ip, Ipv4Address{0x0a090803});
+  EXPECT_EQ(plan.nics[2].settings.prefix_length, 22u);
+  EXPECT_TRUE(plan.nics[2].port.empty());
+  expect_refusal({"--addresses", "10.9.8.0"}, "--addresses 10.9.8.0: not a network such as");
+  expect_refusal({"--addresses", "10.9.8.7/24"}, "the network is 10.9.8.0/24");
+  expect_refusal({"--addresses", "239.0.0.0/24"}, "no addresses of hosts");
+  expect_refusal({"--nics", "3", "--addresses", "10.9.8.0/30"}, "there is room for 2, not for 3");
+  expect_refusal({"--addresses", "10.9.8.0/24", "--nic", "ip=10.9.8.1/24"}, "excludes");
+}
+
+// A file may say what concerns all of hostnicd, and options which NICs there are.
+TEST(Options, AFileWithoutNicsTakesThoseOfOptions) {
+  char path[] = "/tmp/hostnic-options-test.XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  const std::string text = "[hostnicd.limits]\nmax_qps = 77\n";
+  ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  const DaemonPlan plan = plan_of({"--config", path, "--nic", "ip=10.1.1.1/24"});
+  ASSERT_EQ(plan.nics.size(), 1u);
+  EXPECT_EQ(plan.nics[0].settings.ip, Ipv4Address{0x0a010101});
+  EXPECT_EQ(plan.nics[0].settings.max_qps, 77u);
+  const std::string more = "[[nic]]\nip = \"10.1.1.2/24\"\n";
+  ASSERT_EQ(write(fd, more.data(), more.size()), static_cast<ssize_t>(more.size()));
+  expect_refusal({"--config", path, "--nic", "ip=10.1.1.1/24"}, "has NICs, and --nic gives others");
+  close(fd);
+  unlink(path);
+}
+
+TEST(Options, AViewShowsANicByAnotherName) {
+  const DaemonPlan plan =
+      plan_of({"--nic", "name=host1,ip=10.1.1.1/24", "--nic", "name=host2,ip=10.1.1.2/24", "--view",
+               "nic=host2,socket=/tmp/s,netdev=eth0"});
+  ASSERT_EQ(plan.views.size(), 1u);
+  const View& view = plan.views[0];
+  EXPECT_EQ(view.nic, 1u);
+  EXPECT_EQ(view.socket_path, "/tmp/s");
+  DeviceInfo info{};
+  snprintf(info.name, sizeof info.name, "host2");
+  snprintf(info.port, sizeof info.port, "virtual wire");
+  info.index = 1;
+  info = view.shown(info);
+  EXPECT_STREQ(info.name, "hnic0");
+  EXPECT_EQ(info.index, 0u);
+  EXPECT_STREQ(info.port, "virtual wire,iface=eth0");
+  EXPECT_EQ(view.command("show counters hnic0 all"), "show counters host2 all");
+  EXPECT_EQ(view.answer("host1 a 1\nhost2 a 2\nhost20 a 3\nhost2"),
+            "host1 a 1\nhnic0 a 2\nhost20 a 3\nhnic0");
+  expect_refusal({"--view", "nic=hnic5,socket=/tmp/s"}, "no NIC is named \"hnic5\"");
+  expect_refusal({"--view", "nic=hnic0"}, "socket=PATH");
+  expect_refusal({"--view", "hnic0"}, "is none of nic=, socket=, netdev=");
 }
 
 TEST(Options, LcoresAreACountOrCpus) {
