@@ -72,21 +72,25 @@ bool descends(const Processes& processes, pid_t below, pid_t above) {
   return false;
 }
 
-// Whether a process is in this lab; labs differ in their sockets.
-bool in_this_lab(pid_t pid, const char* socket) {
+// Whether a process is in this lab, of which an entry of the environment is known.
+bool in_this_lab(pid_t pid, const std::string& known) {
   const std::string environment =
       '\0' + content("/proc/" + std::to_string(pid) + "/environ") + '\0';
   const auto has = [&](const std::string& entry) {
     return environment.find('\0' + entry) != std::string::npos;
   };
-  return has("HOSTNIC_LAB=") && has(std::string("HOSTNIC_SOCKET=") + socket + '\0');
+  return has("HOSTNIC_LAB=") && has(known + '\0');
 }
 
 }  // namespace
 
 std::vector<LabProgram> other_lab_programs(uint64_t max_age_ms) {
+  // Labs differ in their sockets. Where each host has its own they differ in their directories.
+  const char* directory = getenv("HOSTNIC_LAB_DIR");
   const char* socket = getenv("HOSTNIC_SOCKET");
-  if (socket == nullptr) return {};
+  if (directory == nullptr && socket == nullptr) return {};
+  const std::string known = directory != nullptr ? std::string("HOSTNIC_LAB_DIR=") + directory
+                                                 : std::string("HOSTNIC_SOCKET=") + socket;
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   const auto now_ms =
@@ -99,7 +103,7 @@ std::vector<LabProgram> other_lab_programs(uint64_t max_age_ms) {
     const uint64_t age_ms = now_ms > started_ms ? now_ms - started_ms : 0;
     if (age_ms > max_age_ms || process.state == 'Z' || process.state == 'X') continue;
     if (descends(processes, pid, getpid()) || descends(processes, getpid(), pid)) continue;
-    if (!in_this_lab(pid, socket)) continue;
+    if (!in_this_lab(pid, known)) continue;
     found.push_back(
         {age_ms, process.cpu_ticks * tick_ms, process.state == 'R' || process.state == 'D'});
   }
