@@ -8,10 +8,15 @@
 namespace hostnic::cli {
 
 struct LabOptions {
+  std::string hosts;                          // how many; empty: a plain lab
+  std::string port;                           // of the hosts' NICs
   std::vector<std::string> daemon_arguments;  // passed to hostnicd as they are: it checks them
   bool keep_log = false;
   bool verbose = false;  // hostnicd's log goes to our stderr
 };
+
+// Whether other users may open the sockets; they must then reach them.
+bool opened_to_others(const LabOptions& options);
 
 // Returns the exit code: the command's, or 128 + signal, or hostnicd's when that doesn't start.
 int run_lab(const LabOptions& options, const std::vector<std::string>& command);

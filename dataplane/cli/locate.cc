@@ -29,6 +29,13 @@ std::string own_directory() {
   return fs::read_symlink("/proc/self/exe", error).parent_path().string();
 }
 
+std::string path_with_us(const char* current) {
+  const std::string before = current == nullptr ? "/usr/bin:/bin" : current;
+  const std::string own = own_directory();
+  return (":" + before + ":").find(":" + own + ":") != std::string::npos ? before
+                                                                         : before + ":" + own;
+}
+
 Expected<std::string, std::string> find_hostnicd() {
   const fs::path beside = fs::path(own_directory()) / "hostnicd";
   if (executable(beside)) return beside.string();

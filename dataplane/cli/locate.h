@@ -12,6 +12,8 @@ namespace hostnic::cli {
 
 // The directory of this program.
 std::string own_directory();
+// PATH for commands of a lab: they may say `hostnic run` where hostnic is not installed.
+std::string path_with_us(const char* current);
 // These find hostnicd and the shim; an error is one line.
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "dataplane/cli/control_client.h"
+#include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/run.h"
@@ -20,6 +21,8 @@ Examples:
   hostnic lab --loss 1% -- sh -c 'ib_write_bw -d hnic0 & sleep 1; ib_write_bw -d hnic1 127.0.0.1'
   hostnic lab -- sh -c 'hostnic run --device hnic0 -- ib_write_bw &
                         hostnic run --device hnic1 -- ib_write_bw 127.0.0.1'
+  hostnic lab --hosts 2 -- sh -c 'hostnic on 1 -- ib_write_bw & sleep 1
+                                  hostnic on 2 -- ib_write_bw host1'
   hostnic ctl 'show counters')";
 
 struct Arguments {
@@ -27,6 +30,7 @@ struct Arguments {
   std::string socket_path = default_socket_path();
   std::string devices;
   std::vector<std::string> words;
+  std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
 
@@ -50,12 +54,22 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
       "lab", "start private NICs hnic0, hnic1, ... run COMMAND on them, stop them");
   lab->footer("Usage: hostnic lab [OPTIONS] -- COMMAND [ARGUMENTS]");
   pass_on(lab, arguments, "--nics", "how many NICs (default 2)");
-  pass_on(lab, arguments, "--mtu", "IB MTU: 256, 512, 1024, 2048 or 4096 (default)");
+  lab->add_option("--hosts", arguments.lab.hosts,
+                  "so many hosts, each with one NIC, hnic0, and its address; COMMAND runs outside "
+                  "of them, `hostnic on K -- ...` inside");
+  lab->add_option("--port", arguments.lab.port,
+                  "how the NICs of hosts are joined: udp (default), af_packet, wire");
+  pass_on(lab, arguments, "--addresses",
+          "network of the NICs' addresses (default 127.77.0.0/24; of hosts 10.77.0.0/24)");
+  pass_on(lab, arguments, "--mtu",
+          "IB MTU: 256, 512, 1024, 2048 or 4096 (default); with --hosts the MTU of their "
+          "interfaces (default 1500), from which the IB MTU follows");
   pass_on(lab, arguments, "--loss", "drop so many of the packets, e.g. 1%");
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
   pass_on(lab, arguments, "--config", "TOML file with NICs and ports");
-  pass_on(lab, arguments, "--nic", "one NIC as for hostnicd; repeatable");
+  pass_on(lab, arguments, "--nic",
+          "one NIC as for hostnicd; repeatable. With --hosts: keys of every host's NIC");
   pass_on(lab, arguments, "--idle", "adaptive (default) or poll");
   pass_on(lab, arguments, "--segmentation", "auto (default) or off: every packet is one buffer");
   pass_on(lab, arguments, "--lid", "none (default), or from-address for programs without GIDs");
@@ -77,6 +91,14 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
   add_socket(run, arguments);
   run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
+  CLI::App* on = app.add_subcommand("on", "run COMMAND in a host of a lab with --hosts");
+  on->footer(
+      "Usage: hostnic on [--lab DIRECTORY] HOST -- COMMAND [ARGUMENTS]\n"
+      "       hostnic on HOST WORDS...    the words are a line for /bin/sh, as ssh has it, for\n"
+      "                                   mpirun --mca plm_rsh_agent 'hostnic on'\n"
+      "       hostnic on HOST             a shell");
+  on->add_option("--lab", arguments.lab_directory, "the lab (default: $HOSTNIC_LAB_DIR)");
+  on->add_option("HOST", arguments.host, "host2, or 2")->required();
   CLI::App* ctl = app.add_subcommand("ctl", "run one of hostnicd's commands; try help");
   add_socket(ctl, arguments);
   ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
@@ -107,21 +129,49 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (name == "devices") return show_devices(arguments);
   if (name == "ctl") return control(arguments);
   if (arguments.command.empty())
-    return fail(name, fmt::format("no command (usage: hostnic {} [OPTIONS] -- COMMAND "
-                                  "[ARGUMENTS])",
-                                  name));
-  return name == "lab"
-             ? run_lab(arguments.lab, arguments.command)
-             : run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
+    return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
+                                  name == "on" ? "on HOST" : name + " [OPTIONS]"));
+  if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
+  if (name == "run")
+    return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
+  if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, arguments.command);
+  if (!arguments.lab.port.empty()) return fail("lab", "--port: only with --hosts (see --nic)");
+  return run_lab(arguments.lab, arguments.command);
+}
+
+// Takes the command from the words of `on`, where it begins behind the host, with or without `--`.
+std::vector<std::string> take_command_on(std::vector<std::string>& words) {
+  size_t host = 1;
+  while (host < words.size() && words[host].starts_with("-") && words[host] != "--")
+    host += words[host] == "--lab" ? 2 : 1;
+  if (host >= words.size()) return {};
+  const auto behind = words.begin() + static_cast<std::ptrdiff_t>(host) + 1;
+  std::vector<std::string> command(behind, words.end());
+  words.erase(behind, words.end());
+  const char* shell = getenv("SHELL");
+  if (command.empty()) return {shell != nullptr && *shell != 0 ? shell : "/bin/sh"};
+  if (command[0] == "--") {
+    command.erase(command.begin());
+    return command;
+  }
+  std::string line;
+  for (const std::string& word : command) line += (line.empty() ? "" : " ") + word;
+  return {"/bin/sh", "-c", line};
+}
+
+std::vector<std::string> take_command(std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "on") return take_command_on(words);
+  const auto divider = std::find(words.begin(), words.end(), "--");
+  if (divider == words.end()) return {};
+  std::vector<std::string> command(divider + 1, words.end());
+  words.erase(divider, words.end());
+  return command;
 }
 
 int run(std::vector<std::string> words) {
   Arguments arguments;
-  const auto divider = std::find(words.begin(), words.end(), "--");
-  if (divider != words.end()) {
-    arguments.command.assign(divider + 1, words.end());
-    words.erase(divider, words.end());
-  }
+  if (const char* lab = getenv("HOSTNIC_LAB_DIR")) arguments.lab_directory = lab;
+  arguments.command = take_command(words);
   CLI::App app("Software RDMA NICs for unmodified verbs programs", "hostnic");
   app.set_version_flag("--version", std::string("hostnic ") + HOSTNIC_VERSION);
   app.footer(kExamples);

@@ -40,6 +40,7 @@ bool signals_blocked = false;
   for (const int fd : options.keep_fds) fcntl(fd, F_SETFD, 0);
   for (const std::string& name : options.unset) unsetenv(name.c_str());
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
+  if (options.before_exec && !options.before_exec()) _exit(1);
   if (signals_blocked) sigprocmask(SIG_SETMASK, &original_mask, nullptr);
   _exit(exec_command(command));
 }

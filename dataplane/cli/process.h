@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@ struct ChildOptions {
   bool stdin_null = false;
   int output_fd = -1;         // stdout and stderr go there; -1: to ours
   std::vector<int> keep_fds;  // descriptors that lose their close-on-exec flag
+  // The last thing that the child does before it executes the command; false: it ends with 1.
+  std::function<bool()> before_exec;
 };
 
 // Starts a child: returns its pid, or -1 with errno when there is no process to be had. A command

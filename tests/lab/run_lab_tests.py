@@ -20,6 +20,7 @@ from cm_cases import CM, connection_cases  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
+from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
 from loading_cases import loading_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
@@ -93,10 +94,13 @@ class Maker:
         self.cases = []
 
     def lab(self, arguments, command):
+        return self.lab_of(self.build, arguments, command)
+
+    def lab_of(self, build, arguments, command):
         # Leaks of hostnicd and hostnic are ours; verbs programs leave without freeing what they have.
         sanitized = os.environ.get("ASAN_OPTIONS")
         prefix = ["env", f"ASAN_OPTIONS={sanitized}:detect_leaks=0"] if sanitized else []
-        return [self.build / "hostnic", "lab", "--seed", self.seed, *arguments, "--",
+        return [build / "hostnic", "lab", "--seed", self.seed, *arguments, "--",
                 *prefix, *command]
 
     def next_port(self):
@@ -333,6 +337,7 @@ def main():
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()
+        maker.cases += hosts_cases(maker)
     cases = select(maker.cases, options)
     if options.list:
         print("\n".join(case.name for case in cases))

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/cli/lab_record.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace hostnic::cli {
+namespace {
+
+std::string record_path(const std::string& directory) { return directory + "/lab"; }
+
+}  // namespace
+
+bool write_record(const std::string& directory, const LabRecord& record) {
+  std::ofstream file(record_path(directory));
+  file << record.guardian << ' ' << record.user_fd << '\n';
+  for (const HostRecord& host : record.hosts)
+    file << host.name << ' ' << host.address << ' ' << host.network_fd << ' ' << host.mounts_fd
+         << ' ' << host.names_fd << ' ' << host.network_id << '\n';
+  return static_cast<bool>(file.flush());
+}
+
+Expected<LabRecord, std::string> read_record(const std::string& directory) {
+  std::ifstream file(record_path(directory));
+  LabRecord record;
+  if (!(file >> record.guardian >> record.user_fd))
+    return Unexpected(fmt::format("no lab with hosts runs in {}: it has ended", directory));
+  for (HostRecord host; file >> host.name >> host.address >> host.network_fd >> host.mounts_fd >>
+                        host.names_fd >> host.network_id;)
+    record.hosts.push_back(host);
+  return record;
+}
+
+void remove_record(const std::string& directory) { unlink(record_path(directory).c_str()); }
+
+std::string host_directory(const std::string& directory, const std::string& host) {
+  return directory + "/" + host;
+}
+
+}  // namespace hostnic::cli
