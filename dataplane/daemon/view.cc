@@ -18,10 +18,7 @@ bool in_word(std::string_view text, size_t at) {
 DeviceInfo View::shown(DeviceInfo info) const {
   snprintf(info.name, sizeof info.name, "%s", std::string(kShownName).c_str());
   info.index = 0;
-  if (!netdev.empty()) {
-    const std::string port = std::string(info.port) + ",iface=" + netdev;
-    snprintf(info.port, sizeof info.port, "%s", port.c_str());
-  }
+  if (!netdev.empty()) snprintf(info.netdev, sizeof info.netdev, "%s", netdev.c_str());
   return info;
 }
 
