@@ -194,7 +194,7 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
   Pair pair;
   ASSERT_EQ(pair.world.modify_state(*pair.far, QpState::kErr), 0);
   pair.post(SendOp::kWrite, 1, pair.at(0, 64));
-  EXPECT_EQ(pair.status_of_one(), WcStatus::kRetryExcErr);
+  EXPECT_EQ(pair.status_of_one(5 * kSecond), WcStatus::kRetryExcErr);
 }
 
 TEST(Errors, Rule16_TheKeyIsCheckedWithEachPull) {

@@ -135,7 +135,7 @@ void run(uint64_t seed) {
   }
   // Rule 26 with its floor of 64 ms; at most one probe or timeout more.
   const uint64_t promised_ns =
-      std::max<uint64_t>(64 * kMillisecond, (uint64_t{qp.retry_cnt} + 1) * 4096 << qp.timeout);
+      std::max<uint64_t>(64 * kMillisecond, (uint64_t{qp.retry_cnt} + 1) * 4 * 4096 << qp.timeout);
   for (const auto& victim : victims) {
     if (world.failed()) break;
     const uint64_t took_ns = victim->failed_ns() - std::max(victim->progress_ns(), died_ns);

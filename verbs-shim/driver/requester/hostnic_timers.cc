@@ -21,6 +21,10 @@ constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 // The shortest time without progress that counts as failure: below it, scheduling of ordinary
 // processes would end connections.
 constexpr uint64_t kMinSilenceNs = 64'000'000;
+// A timeout may be detected up to four times as late as its code says (InfiniBand 9.7.6.1.3).
+// Adapters use that, and programs that choose their attributes rely on it: with timeout 14 and
+// retry_cnt 7, as many do, a link that was down for a second costs no connection.
+constexpr uint64_t kTimeoutStretch = 4;
 
 }  // namespace
 
@@ -46,7 +50,8 @@ uint64_t HostnicRequester::silence_limit_ns(const SendQueue& queue) const {
   const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
   return timeout == 0 || broken(Fault::retries_never_end)
              ? UINT64_MAX
-             : std::max(kMinSilenceNs, (uint64_t{queue.attr.retry_cnt} + 1) * timeout);
+             : std::max(kMinSilenceNs,
+                        kTimeoutStretch * (uint64_t{queue.attr.retry_cnt} + 1) * timeout);
 }
 
 TimeNs HostnicRequester::quiet_since_ns() const {
