@@ -182,6 +182,7 @@ Expected<void, std::string> Daemon::open_network_ports() {
                              instance.network->ip_mtu_bytes());
     if (!mtu) return Unexpected(mtu.error());
     settings.mtu_bytes = *mtu;
+    instance.network->set_ib_mtu_bytes(*mtu);
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <rte_branch_prediction.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 
 #include "dataplane/daemon/kernel_interface.h"
+#include "dataplane/daemon/lcore_loop.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/nic/packet/external_payload.h"
 
@@ -131,49 +133,93 @@ Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
     const std::string& name, const std::string& devargs, Ipv4Address ip,
     const std::optional<wire::MacAddress>& mac) {
   std::unique_ptr<EthernetPort> port(new EthernetPort);
-  const std::vector<int> sockets_before = packet_sockets();
-  if (auto probed = port->probe(name, devargs); !probed) return Unexpected(probed.error());
-  if (auto configured = port->configure(name); !configured) return Unexpected(configured.error());
-  port->find_sockets(sockets_before);
-  port->take_groups(name);
-  port->silence_kernel(name, ip);
-  rte_ether_addr own{};
-  rte_eth_macaddr_get(port->port_id_, &own);
-  memcpy(port->mac_.data(), own.addr_bytes, port->mac_.size());
-  if (mac && *mac != port->mac_) {
-    port->mac_ = *mac;
-    if (const int error = rte_eth_promiscuous_enable(port->port_id_))
-      return Unexpected(fmt::format(
-          "{}: port {} can't take another MAC address than its own (promiscuous mode: {})", name,
-          devargs, rte_strerror(-error)));
-  }
+  port->name_ = name;
+  port->devargs_ = devargs;
+  port->device_ = devargs.substr(0, devargs.find(','));
+  port->ip_ = ip;
+  port->interface_ = interface_of(devargs);
+  if (auto opened = port->open_device(mac); !opened) return Unexpected(opened.error());
+  port->attached_ = true;
   return port;
 }
 
-Expected<void, std::string> EthernetPort::probe(const std::string& name,
-                                                const std::string& devargs) {
-  devargs_ = devargs;
-  device_ = devargs.substr(0, devargs.find(','));
-  if (const int error = rte_dev_probe(with_defaults(devargs).c_str()))
-    return Unexpected(
-        fmt::format("{}: DPDK can't open port {}: {}", name, devargs, rte_strerror(-error)));
-  if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
-    port_id_ = UINT16_MAX;
-    return Unexpected(fmt::format("{}: {} is no Ethernet port that DPDK drives", name, devargs));
+Expected<void, std::string> EthernetPort::open_device(const std::optional<wire::MacAddress>& mac) {
+  const std::vector<int> sockets_before = packet_sockets();
+  if (auto probed = probe(); !probed) return Unexpected(probed.error());
+  if (auto configured = configure(); !configured) return Unexpected(configured.error());
+  find_sockets(sockets_before);
+  take_groups();
+  silence_kernel();
+  rte_ether_addr own{};
+  rte_eth_macaddr_get(port_id_, &own);
+  memcpy(mac_.data(), own.addr_bytes, mac_.size());
+  if (mac && *mac != mac_) {
+    mac_ = *mac;
+    if (const int error = rte_eth_promiscuous_enable(port_id_))
+      return Unexpected(fmt::format(
+          "{}: port {} can't take another MAC address than its own (promiscuous mode: {})", name_,
+          devargs_, rte_strerror(-error)));
   }
   return {};
 }
 
-Expected<void, std::string> EthernetPort::configure(const std::string& name) {
+void EthernetPort::close_device() {
+  sockets_.clear();  // the driver's sockets are then the last ones
+  group_membership_.reset();
+  kernel_silence_.reset();
+  if (port_id_ == UINT16_MAX) return;
+  rte_eth_dev_info info{};
+  const int known = rte_eth_dev_info_get(port_id_, &info);
+  rte_eth_dev_stop(port_id_);
+  rte_eth_dev_close(port_id_);
+  if (known == 0) rte_dev_remove(info.device);
+  port_id_ = UINT16_MAX;
+}
+
+void EthernetPort::tell(bool carries, const KernelNetwork::Interface* interface) {
+  NetworkPort::tell(carries, interface);
+  if (interface != nullptr) mtu_bytes_ = interface->mtu_bytes;
+}
+
+Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore) {
+  lcore.run_on([&] {
+    attached_ = false;
+    for (const UniqueFd& socket : sockets_) lcore.unwatch_arrivals(socket.get());
+  });
+  close_device();
+  if (auto opened = open_device(mac_); !opened) {
+    close_device();
+    return opened;
+  }
+  lcore.run_on([&] {
+    for (const UniqueFd& socket : sockets_) lcore.watch_arrivals(socket.get());
+    attached_ = true;
+  });
+  return {};
+}
+
+Expected<void, std::string> EthernetPort::probe() {
+  if (const int error = rte_dev_probe(with_defaults(devargs_).c_str()))
+    return Unexpected(
+        fmt::format("{}: DPDK can't open port {}: {}", name_, devargs_, rte_strerror(-error)));
+  if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
+    port_id_ = UINT16_MAX;
+    return Unexpected(fmt::format("{}: {} is no Ethernet port that DPDK drives", name_, devargs_));
+  }
+  return {};
+}
+
+Expected<void, std::string> EthernetPort::configure() {
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(port_id_, &info))
-    return Unexpected(fmt::format("{}: port {}: {}", name, devargs_, rte_strerror(-error)));
+    return Unexpected(fmt::format("{}: port {}: {}", name_, devargs_, rte_strerror(-error)));
   rte_eth_conf conf{};
-  rx_pool_ = rte_pktmbuf_pool_create((name + "_rx").c_str(), kRxBuffers, 256, 0,
-                                     buffer_room_bytes(devargs_) + RTE_PKTMBUF_HEADROOM,
-                                     rte_eth_dev_socket_id(port_id_));
   if (rx_pool_ == nullptr)
-    return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name,
+    rx_pool_ = rte_pktmbuf_pool_create((name_ + "_rx").c_str(), kRxBuffers, 256, 0,
+                                       buffer_room_bytes(devargs_) + RTE_PKTMBUF_HEADROOM,
+                                       rte_eth_dev_socket_id(port_id_));
+  if (rx_pool_ == nullptr)
+    return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name_,
                                   rte_strerror(rte_errno)));
   uint16_t rx_descriptors = kRxDescriptors, tx_descriptors = kTxDescriptors;
   int error = rte_eth_dev_configure(port_id_, 1, 1, &conf);
@@ -181,7 +227,7 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
     error = rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
   // af_packet believes in 1518 bytes whatever the interface says: its MTU is left alone. A real
   // adapter is set to what the largest packet needs.
-  if (error == 0 && !interface_of(devargs_))
+  if (error == 0 && !interface_)
     rte_eth_dev_set_mtu(port_id_, std::min<uint16_t>(4096 + kPacketOverheadBytes, info.max_mtu));
   if (error == 0)
     error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors, SOCKET_ID_ANY, nullptr, rx_pool_);
@@ -190,10 +236,10 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
   if (error == 0) error = rte_eth_dev_start(port_id_);
   if (error != 0)
     return Unexpected(
-        fmt::format("{}: port {} doesn't start: {}", name, devargs_, rte_strerror(-error)));
-  if (const auto interface = interface_of(devargs_)) {
-    auto mtu = interface_mtu(*interface);
-    if (!mtu) return Unexpected(fmt::format("{}: {}", name, mtu.error()));
+        fmt::format("{}: port {} doesn't start: {}", name_, devargs_, rte_strerror(-error)));
+  if (interface_) {
+    auto mtu = interface_mtu(*interface_);
+    if (!mtu) return Unexpected(fmt::format("{}: {}", name_, mtu.error()));
     mtu_bytes_ = *mtu;
   } else {
     uint16_t mtu = 0;
@@ -206,7 +252,7 @@ Expected<void, std::string> EthernetPort::configure(const std::string& name) {
 // Finds the driver's sockets, at which the kernel's interfaces announce packets: the driver keeps
 // them to itself, so they are those that this process has now and had not before.
 void EthernetPort::find_sockets(const std::vector<int>& sockets_before) {
-  if (!interface_of(devargs_)) return;
+  if (!interface_) return;
   for (const int fd : packet_sockets())
     if (std::find(sockets_before.begin(), sockets_before.end(), fd) == sockets_before.end())
       sockets_.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -216,41 +262,36 @@ bool EthernetPort::announces_packets() const { return is_af_packet(devargs_) && 
 
 // Has the interface take multicast, which DPDK's drivers for interfaces can't ask for. Without it
 // everything else works.
-void EthernetPort::take_groups(const std::string& name) {
+void EthernetPort::take_groups() {
   int error = 0;
-  if (const auto interface = interface_of(devargs_)) {
-    group_membership_ = take_groups_from(*interface);
+  if (interface_) {
+    group_membership_ = take_groups_from(*interface_);
     error = group_membership_ ? 0 : errno;
   } else {
     error = -rte_eth_allmulticast_enable(port_id_);
   }
   if (error != 0)
-    log_line("{}: multicast may not arrive: port {} can't be told to take it: {}", name, devargs_,
+    log_line("{}: multicast may not arrive: port {} can't be told to take it: {}", name_, devargs_,
              strerror(error));
 }
 
 // Keeps the kernel from answering packets: net_af_packet leaves it a copy of each; net_af_xdp
 // doesn't.
-void EthernetPort::silence_kernel(const std::string& name, Ipv4Address ip) {
-  const auto interface = interface_of(devargs_);
-  if (!interface || is_af_xdp(devargs_)) return;
-  kernel_silence_ = end_roce_before_ip(*interface, ip);
-  if (!kernel_silence_) kernel_silence_ = silence_roce_of(*interface);
+void EthernetPort::silence_kernel() {
+  if (!interface_ || is_af_xdp(devargs_)) return;
+  kernel_silence_ = end_roce_before_ip(*interface_, ip_);
+  if (!kernel_silence_) kernel_silence_ = silence_roce_of(*interface_);
   if (!kernel_silence_)
-    log_line("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}", name,
-             *interface, strerror(errno));
+    log_line("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}", name_,
+             *interface_, strerror(errno));
 }
 
 EthernetPort::~EthernetPort() {
-  sockets_.clear();  // the driver's sockets are then the last ones
-  if (port_id_ != UINT16_MAX) {
-    rte_eth_dev_stop(port_id_);
-    rte_eth_dev_close(port_id_);
-  }
+  close_device();
   rte_mempool_free(rx_pool_);
 }
 
-bool EthernetPort::link_up() const {
+bool EthernetPort::read_link() const {
   rte_eth_link link{};
   return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
@@ -263,18 +304,30 @@ uint32_t EthernetPort::speed_mbps() const {
 }
 
 uint16_t EthernetPort::receive(uint16_t queue, rte_mbuf** packets, uint16_t max) {
+  if (unlikely(!attached_)) return 0;
   const uint16_t received = rte_eth_rx_burst(port_id_, queue, packets, max);
   for (uint16_t i = 0; i < received; ++i) packets[i]->ol_flags |= icrc_flag();
   full_bursts_ = received == max ? full_bursts_ + 1 : 0;
   return received;
 }
 
+// Without a link packets are lost, as an adapter loses them. The driver would keep them, and its
+// ring be full of what is old when the link comes back.
+uint16_t EthernetPort::drop(rte_mbuf** packets, uint16_t count) {
+  dropped_.store(dropped_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+  rte_pktmbuf_free_bulk(packets, count);
+  return count;
+}
+
 uint16_t EthernetPort::transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t count) {
+  if (unlikely(told_down() || !attached_)) return drop(packets, count);
   return rte_eth_tx_burst(port_id_, 0, packets, count);
 }
 
 std::string EthernetPort::describe() const {
-  return fmt::format("{} (MTU {}{})", devargs_, mtu_bytes_, link_up() ? "" : ", link down");
+  const uint64_t dropped = dropped_.load(std::memory_order_relaxed);
+  return fmt::format("{} (MTU {}{}{})", devargs_, mtu_bytes_.load(), link_up() ? "" : ", link down",
+                     dropped == 0 ? "" : fmt::format(", {} packets lost without a link", dropped));
 }
 
 }  // namespace hostnic

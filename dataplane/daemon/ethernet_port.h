@@ -3,6 +3,7 @@
 // adapter by its PCI address.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,11 +52,18 @@ class EthernetPort : public NetworkPort {
 
   wire::MacAddress mac() const override { return mac_; }
   uint32_t ip_mtu_bytes() const override { return mtu_bytes_; }
-  bool link_up() const override;
   uint32_t speed_mbps() const override;
   std::span<const UniqueFd> sockets() const override { return sockets_; }
   // net_af_xdp's sockets may not become readable where interrupts are deferred.
   bool announces_packets() const override;
+
+  bool is_kernels() const override { return interface_.has_value(); }
+  const KernelNetwork::Interface* find_in(const KernelNetwork& network) const override {
+    return network.named(*interface_);
+  }
+  void tell(bool carries, const KernelNetwork::Interface* interface) override;
+  // Opens the interface that has the name now. The NIC keeps its MAC address, which peers know.
+  Expected<void, std::string> come_back(LcoreLoop& lcore) override;
 
   PortCapabilities capabilities() const override { return {}; }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
@@ -67,20 +75,28 @@ class EthernetPort : public NetworkPort {
 
  private:
   EthernetPort() = default;
-  Expected<void, std::string> probe(const std::string& name, const std::string& devargs);
-  Expected<void, std::string> configure(const std::string& name);
+  bool read_link() const override;
+  uint16_t drop(rte_mbuf** packets, uint16_t count);
+  Expected<void, std::string> open_device(const std::optional<wire::MacAddress>& mac);
+  void close_device();
+  Expected<void, std::string> probe();
+  Expected<void, std::string> configure();
   void find_sockets(const std::vector<int>& sockets_before);
-  void take_groups(const std::string& name);
-  void silence_kernel(const std::string& name, Ipv4Address ip);
+  void take_groups();
+  void silence_kernel();
 
-  std::string devargs_, device_;
+  std::string name_, devargs_, device_;
+  Ipv4Address ip_{};
+  std::optional<std::string> interface_;  // the kernel's, if there is one behind the port
   UniqueFd group_membership_;  // has the interface take multicast
   UniqueFd kernel_silence_;    // keeps the kernel from answering our packets
   std::vector<UniqueFd> sockets_;
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
   wire::MacAddress mac_{};
-  uint32_t mtu_bytes_ = 0;
+  std::atomic<uint32_t> mtu_bytes_{0};
+  std::atomic<uint64_t> dropped_{0};  // packets, for want of a link
+  bool attached_ = false;             // the device is the lcore's
   // Receive bursts in a row that came back full, which stands for a queue length: ethdev has no
   // cheap one for all drivers.
   uint32_t full_bursts_ = 0;

@@ -77,7 +77,12 @@ void LcoreLoop::unwatch(int event_fd) {
 
 int LcoreLoop::watch_arrivals(int socket) {
   arrival_sockets_.push_back(socket);
-  return watch(socket);
+  return hears_arrivals_ ? watch(socket) : 0;
+}
+
+void LcoreLoop::unwatch_arrivals(int socket) {
+  std::erase(arrival_sockets_, socket);
+  unwatch(socket);
 }
 
 // Turns the announcements of arrivals on or off; returns false if the kernel has no memory for

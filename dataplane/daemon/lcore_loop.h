@@ -75,9 +75,11 @@ class LcoreLoop {
   // edge-triggered). For any thread. Returns 0 or an errno value.
   int watch(int event_fd);
   void unwatch(int event_fd);
-  // Has the lcore wake when packets arrive at a socket; called before run(). Each such packet costs
-  // whoever sends it some 5 % more while somebody listens: a busy lcore does not.
+  // Has the lcore wake when packets arrive at a socket, or no more; called before run(), or from a
+  // task. Each such packet costs whoever sends it some 5 % more while somebody listens: a busy lcore
+  // does not.
   int watch_arrivals(int socket);
+  void unwatch_arrivals(int socket);
 
   // A descriptor of the doorbell page for clients: its memory can't be written through it.
   int doorbell_fd() const { return doorbell_fd_.get(); }

@@ -48,7 +48,8 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
       finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       cm_(daemon, epoll_fd_.get()),
-      sysfs_(daemon, daemon.plan().sysfs_directory) {
+      sysfs_(daemon, daemon.plan().sysfs_directory),
+      network_(daemon, [this] { tell_sessions(); }) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const uint64_t allowed = (std::max<uint64_t>(limit.rlim_cur, kOwnDescriptors) - kOwnDescriptors) /
@@ -62,6 +63,7 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
   for (const ControlListener& listener : listeners_) watch(epoll_fd_.get(), listener.fd());
   watch(epoll_fd_.get(), signal_fd_);
   watch(epoll_fd_.get(), finished_fd_.get());
+  if (network_.fd() >= 0) watch(epoll_fd_.get(), network_.fd());
   if (prompt_ != nullptr) watch(epoll_fd_.get(), STDIN_FILENO);
   sysfs_.refresh(true);
 }
@@ -86,6 +88,11 @@ void ControlServer::look_at_sessions() {
   const auto now = std::chrono::steady_clock::now();
   if (now < look_at_sessions_) return;
   look_at_sessions_ = now + std::chrono::milliseconds(kLookIntervalMs);
+  tell_sessions();
+  network_.look();
+}
+
+void ControlServer::tell_sessions() {
   for (ClientSession& session : sessions_) session.look();
 }
 
@@ -115,6 +122,7 @@ void ControlServer::handle(int fd) {
     if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) daemon_.quit();
     return;
   }
+  if (fd == network_.fd()) return network_.handle();
   if (cm_.handle(fd)) return;
   if (prompt_ != nullptr && fd == STDIN_FILENO) {
     if (!prompt_->handle_input()) daemon_.quit();

@@ -14,6 +14,7 @@
 #include "dataplane/daemon/cm_agent.h"
 #include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/network_watch.h"
 #include "dataplane/daemon/session.h"
 #include "dataplane/daemon/sysfs_export.h"
 
@@ -51,6 +52,7 @@ class ControlServer {
   void handle(int fd);
   int wait_ms();
   void look_at_sessions();
+  void tell_sessions();
 
   Daemon& daemon_;
   std::vector<ControlListener> listeners_;
@@ -59,6 +61,7 @@ class ControlServer {
   UniqueFd epoll_fd_, finished_fd_;
   CmAgent cm_;
   SysfsExport sysfs_;
+  NetworkWatch network_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;

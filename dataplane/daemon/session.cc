@@ -153,7 +153,7 @@ Expected<void, ControlError> ClientSession::attach() {
   if (!channel) return fail(ENOMEM, channel.error());
   channel_ = std::move(*channel);
   info_.huge_pages = channel_->in_huge_pages();
-  channel_->header().port_down.store(daemon_.port_up(*unit_) ? 0 : 1, std::memory_order_relaxed);
+  tell_port_state();
   memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return fail(error, fmt::format("watching the doorbell: {}", strerror(error)));
@@ -237,15 +237,23 @@ void ClientSession::look() {
   tell_port_state();
 }
 
-// Tells the client whether the port is up; the driver makes IBV_EVENT_PORT_ERR and PORT_ACTIVE of
-// it.
+// Tells the client what the port is like; the driver makes IBV_EVENT_PORT_ERR, PORT_ACTIVE and
+// GID_CHANGE of it.
 void ClientSession::tell_port_state() {
-  auto& port_down = channel_->header().port_down;
-  const uint32_t down = daemon_.port_up(*unit_) ? 0 : 1;
+  SegmentHeader& header = channel_->header();
+  bool news = false;
   // The comparison is with what the client can write; whatever it wrote concerns itself only.
-  if (port_down.load(std::memory_order_relaxed) == down) return;
-  port_down.store(down, std::memory_order_release);
-  channel_->wake_driver();
+  const auto tell = [&](std::atomic<uint32_t>& word, uint32_t value) {
+    if (word.load(std::memory_order_relaxed) == value) return;
+    word.store(value, std::memory_order_release);
+    news = true;
+  };
+  if (unit_->network != nullptr) {
+    tell(header.mtu_bytes, unit_->network->ib_mtu_bytes());
+    tell(header.address_changes, unit_->network->address_changes());
+  }
+  tell(header.port_down, daemon_.port_up(*unit_) ? 0 : 1);
+  if (news) channel_->wake_driver();
 }
 
 bool ClientSession::refuse(const ControlError& error) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/daemon/lcore_loop.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/nic/packet/external_payload.h"
 
@@ -97,6 +98,38 @@ void UdpPort::leave(uint32_t group) {
   groups_.erase(group);
 }
 
+void UdpPort::tell(bool carries, const KernelNetwork::Interface* interface) {
+  NetworkPort::tell(carries, interface);
+  if (interface == nullptr) return;
+  std::lock_guard lock(own_mutex_);
+  own_[0].local.interface = interface->name;
+  own_[0].local.interface_index = interface->index;
+  own_[0].local.mtu_bytes = interface->mtu_bytes;
+}
+
+// Memberships end with their interface. Returns 0 or an errno value; what could not be joined is
+// tried again the next time.
+int UdpPort::renew_groups() {
+  const LocalAddress own = first();
+  sender_->set_interface(own.interface_index);
+  send_groups_from(sockets_[0].fd.get(), own);
+  int error = 0;
+  for (auto& [group, socket] : groups_) {
+    receiver_->remove_group(Ipv4Address{group});
+    socket.reset();
+    if (const int failed = join(group)) error = failed;
+  }
+  return error;
+}
+
+Expected<void, std::string> UdpPort::come_back(LcoreLoop& lcore) {
+  int error = 0;
+  lcore.run_on([&] { error = renew_groups(); });
+  if (error == 0) return {};
+  return Unexpected(fmt::format("{}: multicast groups can't be joined again: {}",
+                                to_string(first().address), strerror(error)));
+}
+
 // Adds a socket to the set that wakes the lcore.
 bool UdpPort::watch(int socket) {
   epoll_event event{};
@@ -110,8 +143,9 @@ UdpPort::~UdpPort() {
 }
 
 std::string UdpPort::describe() const {
-  std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", first().interface,
-                                 first().mtu_bytes, sender_->segments() ? "segments" : "packets",
+  const LocalAddress on = first();
+  std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", on.interface,
+                                 on.mtu_bytes, sender_->segments() ? "segments" : "packets",
                                  sockets_[0].coalesces ? "coalesced" : "packets");
   if (!link_up()) text += ", link down";
   if (const uint64_t dropped = receiver_->dropped())

@@ -10,6 +10,8 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,10 +48,21 @@ class UdpPort final : public NetworkPort {
 
   wire::MacAddress mac() const override { return mac_; }
   uint32_t ip_mtu_bytes() const override { return first().mtu_bytes; }
-  bool link_up() const override { return interface_is_up(first().interface); }
   uint32_t speed_mbps() const override { return interface_speed_mbps(first().interface); }
   std::span<const UniqueFd> sockets() const override { return {&arrivals_, 1}; }
   bool announces_packets() const override { return true; }
+
+  bool is_kernels() const override { return true; }
+  bool has_kernels_address() const override { return true; }
+  const KernelNetwork::Interface* find_in(const KernelNetwork& network) const override {
+    const LocalAddress own = first();
+    return network.with(own.address, own.interface);
+  }
+  void tell(bool carries, const KernelNetwork::Interface* interface) override;
+  // The socket stays: one whose address goes from an interface works again when the address is
+  // back, on whatever interface. Groups are joined anew.
+  Expected<void, std::string> come_back(LcoreLoop& lcore) override;
+  std::optional<Ipv4Address> take_too_long() override { return sender_->take_too_long(); }
 
   PortCapabilities capabilities() const override {
     return {.needs_icrc = false,
@@ -76,15 +89,22 @@ class UdpPort final : public NetworkPort {
   const std::vector<OwnAddress>& own() const { return own_; }
 
  private:
+  bool read_link() const override { return interface_is_up(first().interface); }
   bool watch(int socket);
+  int renew_groups();
 
   UdpPort(std::vector<OwnAddress> own, const wire::MacAddress& mac)
       : own_(std::move(own)), mac_(mac) {}
-  const LocalAddress& first() const { return own_[0].local; }
+  // The first address, and what is known of its interface.
+  LocalAddress first() const {
+    std::lock_guard lock(own_mutex_);
+    return own_[0].local;
+  }
   Expected<void, std::string> open_sockets(const std::string& name, AddressBook& book);
 
   std::vector<OwnAddress> own_;
   const wire::MacAddress mac_;
+  mutable std::mutex own_mutex_;     // of own_[0]'s interface; never taken on the hot path
   std::vector<RoceSocket> sockets_;  // one for each of own_
   std::map<uint32_t, UniqueFd> groups_;
   UniqueFd arrivals_;  // an epoll set of all sockets

@@ -193,6 +193,9 @@ bool UdpSender::refuse_row(const Row& row, int error) {
   // The error may be an earlier packet's, which the network answered; this one it refuses.
   refused_.store(refused_.load(std::memory_order_relaxed) + row.packets, std::memory_order_relaxed);
   last_error_.store(error, std::memory_order_relaxed);
+  // Kernels before 6.9 call a row of packets that are too long invalid.
+  if (error == EMSGSIZE || (error == EINVAL && row.packets > 1))
+    too_long_to_.store(raw(row.destination), std::memory_order_relaxed);
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dataplane/daemon/socket_address.h"
@@ -49,11 +50,21 @@ class UdpSender {
   // route, a firewall) are lost, as on any network, and counted.
   uint16_t send(rte_mbuf** packets, uint16_t count);
 
+  // Says that the addresses are another interface's now. The lcore of the NIC.
+  void set_interface(uint32_t index) {
+    for (UdpOrigin& origin : origins_) origin.interface_index = index;
+  }
+
   // For people; any thread. Whether rows are sent by one call; packets that the kernel refused, and
   // its last reason (errno).
   bool segments() const { return segments_.load(std::memory_order_relaxed); }
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   int last_error() const { return last_error_.load(std::memory_order_relaxed); }
+  // The destination of the last packet that was too long for the way there, once. Any thread.
+  std::optional<Ipv4Address> take_too_long() {
+    const uint32_t to = too_long_to_.exchange(0, std::memory_order_relaxed);
+    return to == 0 ? std::nullopt : std::optional(Ipv4Address{to});
+  }
 
  private:
   static constexpr uint32_t kMaxSegments = 64;      // UDP_MAX_SEGMENTS of older kernels
@@ -100,11 +111,12 @@ class UdpSender {
   uint32_t send_rows();
   void release(rte_mbuf** packets, uint32_t count);
 
-  const std::vector<UdpOrigin> origins_;  // at least one
+  std::vector<UdpOrigin> origins_;  // at least one
   const AddressBook& book_;
   std::atomic<bool> segments_;
   std::atomic<uint64_t> refused_{0};
   std::atomic<int> last_error_{0};
+  std::atomic<uint32_t> too_long_to_{0};
   PayloadReferences references_;
   uint32_t row_count_ = 0;
   std::array<Staged, kPackets> staged_;

@@ -149,13 +149,44 @@ uint32_t interface_speed_mbps(const std::string& interface) {
   return mbps == static_cast<uint32_t>(SPEED_UNKNOWN) ? 0 : mbps;
 }
 
-bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index) {
+namespace {
+
+// Opens a socket towards a destination; none, if there is no way.
+UniqueFd open_way(const Gid& own, const Gid& destination, uint32_t interface_index) {
   const SocketAddress from = socket_address(own, 0, interface_index);
   const SocketAddress to = socket_address(destination, wire::kRoceUdpPort, interface_index);
-  if (from.any.sa_family != to.any.sa_family) return false;
-  const UniqueFd probe(socket(from.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return probe && bind(probe.get(), &from.any, from.bytes()) == 0 &&
-         connect(probe.get(), &to.any, to.bytes()) == 0;
+  if (from.any.sa_family != to.any.sa_family) return {};
+  UniqueFd probe(socket(from.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || bind(probe.get(), &from.any, from.bytes()) != 0 ||
+      connect(probe.get(), &to.any, to.bytes()) != 0)
+    return {};
+  return probe;
+}
+
+}  // namespace
+
+bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index) {
+  return static_cast<bool>(open_way(own, destination, interface_index));
+}
+
+uint32_t path_mtu(const Gid& own, const Gid& destination, uint32_t interface_index) {
+  const UniqueFd probe = open_way(own, destination, interface_index);
+  const bool ipv4 = ipv4_of(own).has_value();
+  int bytes = 0;
+  socklen_t size = sizeof bytes;
+  if (!probe || getsockopt(probe.get(), ipv4 ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+                           ipv4 ? IP_MTU : IPV6_MTU, &bytes, &size) != 0)
+    return 0;
+  return static_cast<uint32_t>(bytes);
+}
+
+void send_groups_from(int socket, const LocalAddress& own) {
+  if (const auto ip = ipv4_of(own.address)) {
+    const in_addr address{htonl(raw(*ip))};
+    setsockopt(socket, IPPROTO_IP, IP_MULTICAST_IF, &address, sizeof address);
+  } else {
+    set_option(socket, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(own.interface_index));
+  }
 }
 
 namespace {
@@ -163,13 +194,11 @@ namespace {
 // Tells the socket what packets of its family are to be like. Packets are not cut in pieces on the
 // way: an ICRC, and DF, are for whole ones.
 bool set_family_options(int fd, const LocalAddress& own) {
-  if (const auto ip = ipv4_of(own.address)) {
-    const in_addr interface { htonl(raw(*ip)) };
-    setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface);
+  send_groups_from(fd, own);
+  if (ipv4_of(own.address)) {
     return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
            set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
   }
-  set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(own.interface_index));
   return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
          set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
          set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);

@@ -34,6 +34,9 @@ bool is_local_address(const Gid& address);
 bool interface_is_up(const std::string& interface);
 uint32_t interface_speed_mbps(const std::string& interface);
 
+// The largest packet that leaves for a destination in one piece, in bytes; 0: unknown.
+uint32_t path_mtu(const Gid& own, const Gid& destination, uint32_t interface_index);
+
 // Whether the kernel has a route from an own address to a destination.
 bool kernel_routes(const Gid& own, const Gid& destination, uint32_t interface_index);
 
@@ -47,6 +50,8 @@ struct RoceSocket {
 // each packet's TOS byte and of packets that found no room. An error is one line.
 Expected<RoceSocket, std::string> open_roce_socket(const LocalAddress& address);
 
+// Has packets to multicast groups leave by the interface that has the address now.
+void send_groups_from(int socket, const LocalAddress& own);
 // Opens a socket at which packets to a multicast group arrive, on the interface of `own`: an IPv6
 // one for its counterpart of the IPv4 group. An error is an errno value.
 Expected<UniqueFd, int> open_group_socket(Ipv4Address group, const LocalAddress& own);

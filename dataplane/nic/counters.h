@@ -63,7 +63,11 @@ namespace hostnic {
   X(descriptors_discarded, "send descriptors of QPs that may not send")            \
   X(meta_reports, "reports given to drivers")                                      \
   X(driver_wakeups, "times a sleeping driver was woken")                           \
-  X(clients_dropped, "clients dropped for impossible ring contents")
+  X(clients_dropped, "clients dropped for impossible ring contents")               \
+  X(link_downed, "times the port's link went down")                                \
+  X(address_lost, "times the NIC's address went from the machine's interfaces")    \
+  X(interface_lost, "times the port's interface was removed")                      \
+  X(mtu_changed, "times the MTU of the port's interface changed")
 
 enum class Counter : uint32_t {
 #define HOSTNIC_COUNTER_ENUM(name, help) name,

@@ -156,6 +156,8 @@ void Nic::clear_counters() {
   core_->shard.port.clear_counters();
 }
 
+void Nic::count(Counter counter) { core_->shared.counters.add(counter); }
+
 std::string Nic::describe() const {
   const NicShard& nic = core_->shard;
   const NicSettings& settings = nic.shared.settings;

@@ -86,6 +86,8 @@ class Nic {
                        std::span<const std::byte, cm::kMadBytes> bytes);
 
   void clear_counters();
+  // Counts what happened to the port.
+  void count(Counter counter);
 
   // Text for people, one line for each object: `show qp`, `show nic`.
   std::string describe() const;

@@ -113,6 +113,8 @@ struct SegmentHeader {
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
   std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason
   std::atomic<uint32_t> port_down;                // no link, or the NICs were stopped at the prompt
+  std::atomic<uint32_t> mtu_bytes;  // the IB MTU whose packets fit the port now; 0: the device's
+  std::atomic<uint32_t> address_changes;  // how often the NIC's address went or came back
   std::atomic<uint64_t> nic_turn_ns;  // when the NIC last served this client: a NIC that gets no
                                       // CPU time is no lost packet
 

@@ -197,6 +197,22 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
   EXPECT_EQ(pair.status_of_one(5 * kSecond), WcStatus::kRetryExcErr);
 }
 
+// The port's MTU was lowered under the connection: what fails because its packets are too long says
+// so, and what fits fails as ever.
+TEST(Errors, ASilenceOfPacketsThatNoLongerFitSaysWhy) {
+  for (const uint32_t bytes : {kMtu / 4, kMtu / 4 + 1}) {
+    Pair pair({.timeout = 10});
+    pair.near->host->channel().header().mtu_bytes.store(kMtu / 4);
+    pair.world.cut(1, true);
+    pair.post(SendOp::kWrite, 1, pair.at(0, bytes));
+    const auto done = pair.sent(1);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, WcStatus::kRetryExcErr);
+    EXPECT_EQ(done[0].vendor, bytes > kMtu / 4 ? driver::VendorError::kPathMtu
+                                               : driver::VendorError::kNoAnswer);
+  }
+}
+
 TEST(Errors, Rule16_TheKeyIsCheckedWithEachPull) {
   Pair pair;
   pair.world.impair(0, "rx drop from 0s to 3ms kind read-response");

@@ -95,6 +95,7 @@ static_assert(same(AsyncEvent::kPortActive, IBV_EVENT_PORT_ACTIVE));
 static_assert(same(AsyncEvent::kPortErr, IBV_EVENT_PORT_ERR));
 static_assert(same(AsyncEvent::kSrqLimitReached, IBV_EVENT_SRQ_LIMIT_REACHED));
 static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED));
+static_assert(same(AsyncEvent::kGidChange, IBV_EVENT_GID_CHANGE));
 
 int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
   if (count < 0 || static_cast<uint32_t>(count) > kMaxSge) return EINVAL;

@@ -55,6 +55,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
   if (is_dead(context)) return fail(EIO);
   DeviceInfo info = opened_info(context);
   info.link_up = object_of(context)->driver->port_up() ? 1 : 0;
+  info.mtu_bytes = object_of(context)->driver->port_mtu_bytes();
   const int error = fill_port_attr(info, port, attr, size_bytes);
   return error == 0 ? 0 : fail(error);
 }

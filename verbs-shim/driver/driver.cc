@@ -402,6 +402,11 @@ void Driver::port_changed(bool up) {
   core_->raise(up ? AsyncEvent::kPortActive : AsyncEvent::kPortErr, nullptr, nullptr);
 }
 
+void Driver::gid_changed() {
+  std::lock_guard lock(mutex_);
+  core_->raise(AsyncEvent::kGidChange, nullptr, nullptr);
+}
+
 DriverCounters Driver::counters() {
   std::lock_guard lock(mutex_);
   return core_->totals;

@@ -167,6 +167,8 @@ class Driver {
 
   // Raises PORT_ACTIVE or PORT_ERR. [locks]
   void port_changed(bool up);
+  // [locks] Raises IBV_EVENT_GID_CHANGE.
+  void gid_changed();
   // The NIC is gone: everything outstanding is flushed, DEVICE_FATAL raised once. [locks]
   void device_fatal();
 

@@ -63,6 +63,7 @@ enum class VendorError : uint32_t {
   kBadResponse = 10,
   kQpModifiedToError = 11,
   kAddressDomain = 12,
+  kPathMtu = 13,
 };
 
 struct Completion {
@@ -191,6 +192,7 @@ enum class AsyncEvent : uint32_t {  // ibv_event_type
   kPortErr = 10,
   kSrqLimitReached = 15,
   kQpLastWqeReached = 16,
+  kGidChange = 18,
 };
 
 }  // namespace hostnic::driver

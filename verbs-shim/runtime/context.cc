@@ -234,6 +234,11 @@ void Context::wait_for_response() {
   pause_for(20'000);
 }
 
+uint32_t Context::port_mtu_bytes() const {
+  const uint32_t fits = alive() ? parts_->header->mtu_bytes.load(std::memory_order_relaxed) : 0;
+  return fits == 0 ? device_.mtu_bytes : std::min(fits, device_.mtu_bytes);
+}
+
 bool Context::port_up() const {
   if (!alive()) return device_.link_up != 0;
   return parts_->header->port_down.load(std::memory_order_acquire) == 0;

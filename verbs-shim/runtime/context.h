@@ -73,6 +73,8 @@ class Context final : private driver::NicLink {
   bool alive() const { return alive_.load(std::memory_order_acquire); }
   // Whether the device's port carries packets. A dead device says what was so when it was opened.
   bool port_up() const;
+  // The largest IB MTU whose packets fit the port now.
+  uint32_t port_mtu_bytes() const;
   // Called in a forked child: forgets descriptors and threads without touching the parent's
   // session.
   void abandon_after_fork();

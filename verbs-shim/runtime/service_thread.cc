@@ -72,6 +72,7 @@ void ServiceThread::wake_for_timer() {
 void ServiceThread::run() {
   SegmentHeader& header = served_.header;
   port_was_up_ = served_.device.link_up != 0;
+  address_changes_ = header.address_changes.load(std::memory_order_acquire);
   while (!stop_.load(std::memory_order_acquire)) {
     const uint32_t seen = service_wakes(header);
     sleep(seen);
@@ -83,6 +84,7 @@ void ServiceThread::run() {
       served_.driver.device_fatal();
       return;
     }
+    tell_address_changes();
     tell_port_changes();
     // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep that thread from its core. While the program polls it does this thread's work anyway; to
@@ -118,6 +120,15 @@ bool ServiceThread::hostnicd_is_gone(TimeNs now_ns) {
   if (now_ns < look_at_socket_ns_ && !fatal) return false;
   look_at_socket_ns_ = now_ns + look_interval_ns();
   return fatal || served_.control.closed();
+}
+
+void ServiceThread::tell_address_changes() {
+  const uint32_t changes = served_.header.address_changes.load(std::memory_order_acquire);
+  if (changes == address_changes_) return;
+  address_changes_ = changes;
+  log_info("%s: its address went from the machine's interfaces, or came back",
+           served_.device.name);
+  served_.driver.gid_changed();
 }
 
 void ServiceThread::tell_port_changes() {

@@ -58,6 +58,7 @@ class ServiceThread {
   void sleep(uint32_t seen);
   bool hostnicd_is_gone(TimeNs now_ns);
   void tell_port_changes();
+  void tell_address_changes();
   void wake_for_timer();
 
   const Served served_;
@@ -70,6 +71,7 @@ class ServiceThread {
   // The members from here on are the thread's own.
   TimeNs look_at_socket_ns_ = 0;
   bool port_was_up_ = false;
+  uint32_t address_changes_ = 0;
 };
 
 }  // namespace hostnic::runtime

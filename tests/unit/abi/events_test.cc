@@ -157,6 +157,26 @@ TEST_F(AbiAsyncEvents, AboutThePort) {
   }
 }
 
+TEST_F(AbiAsyncEvents, AboutTheGid) {
+  fake::raise(driver(), driver::AsyncEvent::kGidChange, nullptr, nullptr);
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_GID_CHANGE);
+  EXPECT_EQ(event.element.port_num, 1);
+  ibv_ack_async_event(&event);
+}
+
+TEST_F(AbiAsyncEvents, TheActiveMtuIsWhatFitsThePortNow) {
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  const ibv_mtu whole = port.active_mtu;
+  fake::behaviour().port_mtu_bytes = 512;
+  ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  EXPECT_EQ(port.active_mtu, IBV_MTU_512);
+  EXPECT_NE(port.active_mtu, whole);
+  EXPECT_EQ(port.max_mtu, IBV_MTU_4096);
+}
+
 TEST_F(AbiAsyncEvents, AnOverflowIsAboutTheQueueAndNotTheQueuePairThatMetIt) {
   ibv_qp* qp = create_qp();
   fake::raise(driver(), driver::AsyncEvent::kCqErr, abi::object_of(qp)->qp,

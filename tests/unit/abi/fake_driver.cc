@@ -358,6 +358,10 @@ int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
   return driver_->post_srq_recv(&srq, request);
 }
 bool Context::port_up() const { return !fake::behaviour().port_down; }
+uint32_t Context::port_mtu_bytes() const {
+  const uint32_t lowered = fake::behaviour().port_mtu_bytes;
+  return lowered == 0 ? device_.mtu_bytes : lowered;
+}
 void Context::abandon_after_fork() {
   fake::seen().abandoned = true;
   alive_ = false;

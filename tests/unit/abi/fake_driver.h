@@ -14,6 +14,7 @@ namespace hostnic::fake {
 struct Behaviour {
   bool no_hostnicd = false;  // list_devices() fails
   bool port_down = false;
+  uint32_t port_mtu_bytes = 0;   // 0: the device's
   int register_error = 0;        // of register_memory()
   int deregister_error = 0;      // of deregister_memory()
   int prefetch_error = 0;        // of prefetch()

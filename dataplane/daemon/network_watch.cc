@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/network_watch.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/daemon/ethernet_port.h"
+#include "dataplane/daemon/log.h"
+#include "dataplane/daemon/udp_socket.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kDatagramBytes = 65'536;
+// The most narrow ways of a NIC that are remembered, and so told once.
+constexpr size_t kNarrowWays = 64;
+
+// Opens a socket that hears of links and addresses.
+UniqueFd open_news(uint32_t groups, int flags) {
+  UniqueFd opened(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | flags, NETLINK_ROUTE));
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = groups;
+  if (!opened || bind(opened.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
+    return {};
+  return opened;
+}
+
+bool ask_for_all(int fd, uint16_t type) {
+  struct {
+    nlmsghdr header;
+    rtgenmsg body;
+  } request{};
+  request.header.nlmsg_len = NLMSG_LENGTH(sizeof request.body);
+  request.header.nlmsg_type = type;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.body.rtgen_family = AF_UNSPEC;
+  return send(fd, &request, request.header.nlmsg_len, 0) == request.header.nlmsg_len;
+}
+
+}  // namespace
+
+NetworkWatch::NetworkWatch(Daemon& daemon, std::function<void()> changed)
+    : daemon_(daemon), changed_(std::move(changed)) {
+  for (NicInstance& nic : daemon_.nics())
+    if (nic.network != nullptr && nic.network->is_kernels())
+      watched_.push_back({.nic = &nic, .port = nic.network.get(), .name = {}});
+  if (watched_.empty()) return;
+  // News come from before the table is read: what happens meanwhile is applied once more.
+  socket_ = open_news(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR, SOCK_NONBLOCK);
+  if (!socket_ || !read_all()) {
+    log_line("links and addresses are not watched (rtnetlink: {}): programs get no events of them",
+             strerror(errno));
+    socket_.reset();
+    return;
+  }
+  for (Watched& watched : watched_) {
+    const KernelNetwork::Interface* interface = watched.port->find_in(network_);
+    watched.mtu_bytes = watched.port->ip_mtu_bytes();
+    watched.up = true;
+    if (interface != nullptr) {
+      watched.interface = interface->index;
+      watched.name = interface->name;
+    }
+  }
+  compare();
+}
+
+// Reads the table anew: at first, and when the kernel had more to say than it could keep for us.
+bool NetworkWatch::read_all() {
+  const UniqueFd asking = open_news(0, 0);
+  if (!asking) return false;
+  KernelNetwork read;
+  std::vector<std::byte> datagram(kDatagramBytes);
+  for (const uint16_t what : {RTM_GETLINK, RTM_GETADDR}) {
+    if (!ask_for_all(asking.get(), what)) return false;
+    for (bool ended = false; !ended;) {
+      const ssize_t bytes = recv(asking.get(), datagram.data(), datagram.size(), 0);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0) return false;
+      const auto outcome =
+          read.apply(std::span(datagram).first(static_cast<size_t>(bytes)), [] {});
+      if (outcome.error != 0) {
+        errno = outcome.error;
+        return false;
+      }
+      ended = outcome.dump_ended;
+    }
+  }
+  network_ = std::move(read);
+  return true;
+}
+
+void NetworkWatch::handle() {
+  // The kernel's own messages only: anybody may send to a netlink socket.
+  std::vector<std::byte> datagram(kDatagramBytes);
+  for (;;) {
+    sockaddr_nl from{};
+    socklen_t bytes_of_name = sizeof from;
+    const ssize_t bytes = recvfrom(socket_.get(), datagram.data(), datagram.size(), 0,
+                                   reinterpret_cast<sockaddr*>(&from), &bytes_of_name);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno == ENOBUFS) {
+      if (read_all()) compare();
+      continue;
+    }
+    if (bytes < 0) return;
+    if (from.nl_pid != 0) continue;
+    network_.apply(std::span(datagram).first(static_cast<size_t>(bytes)), [this] { compare(); });
+  }
+}
+
+void NetworkWatch::compare() {
+  for (Watched& watched : watched_) compare(watched);
+  if (std::exchange(news_, false)) changed_();
+}
+
+void NetworkWatch::compare(Watched& watched) {
+  const KernelNetwork::Interface* interface = watched.port->find_in(network_);
+  if (watched.interface != 0 && (interface == nullptr || interface->index != watched.interface))
+    lost(watched);
+  if (interface != nullptr) {
+    if (watched.interface == 0) found(watched, *interface);
+    watched.name = interface->name;
+    if (interface->mtu_bytes != watched.mtu_bytes) mtu_changed(watched, interface->mtu_bytes);
+    if (interface->up != watched.up) link_changed(watched, interface->up);
+    if (interface->up && !watched.opened) reopen(watched);
+  }
+  const bool carries = interface != nullptr && watched.up && watched.opened;
+  news_ = news_ || carries != watched.port->link_up();
+  watched.port->tell(carries, interface);
+}
+
+void NetworkWatch::lost(Watched& watched) {
+  const NicSettings& settings = watched.nic->plan.settings;
+  if (watched.port->has_kernels_address()) {
+    log_line("{}: {} is no address of {} any more: nothing is sent or received until an interface "
+             "has it (`ip addr add {}/{} dev NAME`)",
+             settings.name, settings.text_of(settings.ip), watched.name,
+             settings.text_of(settings.ip), settings.prefix_length);
+    count(watched, Counter::address_lost);
+    watched.port->note_address_change();
+  } else {
+    log_line("{}: interface {} is gone: nothing is sent or received until there is one of that "
+             "name",
+             settings.name, watched.name);
+    count(watched, Counter::interface_lost);
+  }
+  watched.interface = 0;
+  watched.opened = false;
+  news_ = true;
+}
+
+void NetworkWatch::found(Watched& watched, const KernelNetwork::Interface& interface) {
+  const NicSettings& settings = watched.nic->plan.settings;
+  watched.interface = interface.index;
+  if (watched.port->has_kernels_address()) {
+    log_line("{}: {} is an address of {} now", settings.name, settings.text_of(settings.ip),
+             interface.name);
+    watched.port->note_address_change();
+  } else {
+    log_line("{}: there is an interface {} again", settings.name, interface.name);
+  }
+  news_ = true;
+}
+
+void NetworkWatch::link_changed(Watched& watched, bool up) {
+  const std::string& name = watched.nic->plan.settings.name;
+  watched.up = up;
+  news_ = true;
+  if (!up) {
+    log_line("{}: {} is down, or has no carrier", name, watched.name);
+    count(watched, Counter::link_downed);
+    watched.down_since = Clock::now();
+    return;
+  }
+  const std::chrono::duration<double> down = Clock::now() - watched.down_since;
+  log_line("{}: {} is up again, after {:.1f} s", name, watched.name, down.count());
+}
+
+// The IB MTU that new connections should have follows; those that have a larger one can send
+// nothing that is longer.
+void NetworkWatch::mtu_changed(Watched& watched, uint32_t mtu_bytes) {
+  const NicSettings& settings = watched.nic->plan.settings;
+  const uint32_t before = watched.mtu_bytes;
+  watched.mtu_bytes = mtu_bytes;
+  constexpr uint32_t kLeastIbMtu = 256;
+  const uint32_t fits =
+      std::clamp(largest_ib_mtu(mtu_bytes), kLeastIbMtu, std::max(kLeastIbMtu, settings.mtu_bytes));
+  watched.port->set_ib_mtu_bytes(fits);
+  count(watched, Counter::mtu_changed);
+  news_ = true;
+  if (fits >= settings.mtu_bytes && mtu_bytes >= settings.mtu_bytes + kPacketOverheadBytes) {
+    log_line("{}: the MTU of {} is {} now, it was {}: packets of the NIC's MTU, {}, fit",
+             settings.name, watched.name, mtu_bytes, before, settings.mtu_bytes);
+    return;
+  }
+  log_line("{}: the MTU of {} is {} now, it was {}: connections with a path MTU above {} lose all "
+           "longer packets. `ip link set dev {} mtu {}` mends that, or let both ends connect anew",
+           settings.name, watched.name, mtu_bytes, before, fits, watched.name,
+           settings.mtu_bytes + kPacketOverheadBytes);
+}
+
+void NetworkWatch::reopen(Watched& watched) {
+  if (auto back = watched.port->come_back(*watched.nic->lcore); !back)
+    return log_line("{}; tried again when something changes there", back.error());
+  watched.opened = true;
+  news_ = true;
+}
+
+void NetworkWatch::count(const Watched& watched, Counter counter) {
+  watched.nic->lcore->run_on([&] { watched.nic->nic->count(counter); });
+}
+
+void NetworkWatch::look() {
+  for (Watched& watched : watched_) {
+    const auto to = watched.port->take_too_long();
+    // Shorter than the NIC's packets by the interface's MTU: that was told when it changed.
+    if (!to || watched.port->ib_mtu_bytes() < watched.nic->plan.settings.mtu_bytes) continue;
+    const NicSettings& settings = watched.nic->plan.settings;
+    const uint32_t mtu_bytes = path_mtu(settings.address_of(settings.own_for(*to)), settings.address_of(*to),
+                                        watched.interface);
+    auto& told = watched.narrow_ways;
+    if (told.size() == kNarrowWays && !told.contains(raw(*to))) told.clear();
+    if (mtu_bytes == 0 || mtu_bytes >= settings.mtu_bytes + kPacketOverheadBytes) continue;
+    if (std::exchange(told[raw(*to)], mtu_bytes) == mtu_bytes) continue;
+    log_line("{}: the way to {} takes packets of at most {} bytes, and {} has an MTU of {}: give "
+             "the NIC mtu={} at both ends",
+             settings.name, settings.text_of(*to), mtu_bytes, watched.name, watched.mtu_bytes,
+             largest_ib_mtu(mtu_bytes));
+  }
+}
+
+}  // namespace hostnic
