@@ -101,6 +101,10 @@ class Egress {
     return true;
   }
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
+  // Says that a packet to this peer is repeated.
+  void doubt_neighbour(const QpContext& qp) {
+    if (qp.neighbour >= 0) neighbours_.doubt(qp.neighbour, now_);
+  }
   void receive_arp(std::span<const std::byte> frame);
   // Sends the ARP requests that are due. Returns how many.
   uint32_t ask_neighbours();

@@ -19,9 +19,17 @@ void Neighbours::learn(Ipv4Address ip, const wire::MacAddress& mac, uint64_t now
     if (entry.ip != ip) continue;
     if (entry.generation == 0 || entry.mac != mac) ++entry.generation;
     entry.mac = mac;
+    entry.learned_ns = now_ns;
     entry.next_request_ns = now_ns + kRefreshNs;
     entry.retry_ns = kFirstRetryNs;
   }
+}
+
+void Neighbours::doubt(int index, uint64_t now_ns) {
+  Entry& entry = entries_[static_cast<size_t>(index)];
+  // Unless it is being asked for already.
+  if (entry.generation == 0 || entry.next_request_ns != entry.learned_ns + kRefreshNs) return;
+  entry.next_request_ns = std::max(now_ns, entry.learned_ns + kDoubtNs);
 }
 
 int Neighbours::due(uint64_t now_ns) {

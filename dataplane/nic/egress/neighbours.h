@@ -17,11 +17,14 @@ class Neighbours {
   static constexpr uint64_t kFirstRetryNs = 10'000'000;
   static constexpr uint64_t kMaxRetryNs = 1'000'000'000;
   static constexpr uint64_t kRefreshNs = 60'000'000'000;
+  // Who stops answering is asked for again, but not sooner after what was last heard.
+  static constexpr uint64_t kDoubtNs = 1'000'000'000;
 
   struct Entry {
     Ipv4Address ip{};
     wire::MacAddress mac{};
     uint32_t generation = 0;  // 0: unresolved; raised when the MAC changes
+    uint64_t learned_ns = 0;
     uint64_t next_request_ns = 0;
     uint64_t retry_ns = kFirstRetryNs;
   };
@@ -31,6 +34,8 @@ class Neighbours {
   const Entry& entry(int index) const { return entries_[static_cast<size_t>(index)]; }
   // Takes in what an ARP packet said. Only addresses that we asked for are kept.
   void learn(Ipv4Address ip, const wire::MacAddress& mac, uint64_t now_ns);
+  // Says that a packet had to be repeated: the address may have moved, or somebody may have lied.
+  void doubt(int index, uint64_t now_ns);
   // The next address to ask for at `now_ns`, or -1. Schedules its next request.
   int due(uint64_t now_ns);
   uint64_t next_deadline_ns() const;

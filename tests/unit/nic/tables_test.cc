@@ -64,6 +64,34 @@ TEST(Neighbours, AsksWithBackOffUntilAnswered) {
   EXPECT_EQ(table.next_deadline_ns(), now + Neighbours::kFirstRetryNs) << "asking starts quickly";
 }
 
+// Somebody has answered in its place, or it has another MAC address now: a minute would be long.
+TEST(Neighbours, WhoStopsAnsweringIsAskedForAgainSoon) {
+  Neighbours table;
+  const int index = table.find_or_add(ip(1)), other = table.find_or_add(ip(2));
+  table.learn(ip(1), kMac, 0);
+  table.learn(ip(2), kMac, 0);
+  table.doubt(index, 1000);
+  EXPECT_EQ(table.next_deadline_ns(), Neighbours::kDoubtNs) << "it has just been heard of";
+  EXPECT_EQ(table.due(Neighbours::kDoubtNs), index);
+  EXPECT_EQ(table.due(Neighbours::kDoubtNs), -1) << "only the one that is in doubt";
+  const uint64_t asked = table.next_deadline_ns();
+  table.doubt(index, Neighbours::kDoubtNs + 1);
+  EXPECT_EQ(table.next_deadline_ns(), asked) << "as often as packets are repeated";
+  table.learn(ip(1), kOtherMac, 2 * Neighbours::kDoubtNs);
+  EXPECT_EQ(table.entry(index).mac, kOtherMac);
+  table.doubt(other, 2 * Neighbours::kDoubtNs);
+  EXPECT_EQ(table.due(2 * Neighbours::kDoubtNs), other);
+}
+
+TEST(Neighbours, AnAddressThatNeverAnsweredIsInNoDoubt) {
+  Neighbours table;
+  const int index = table.find_or_add(ip(1));
+  ASSERT_EQ(table.due(0), index);
+  const uint64_t asked = table.next_deadline_ns();
+  table.doubt(index, 1);
+  EXPECT_EQ(table.next_deadline_ns(), asked);
+}
+
 TEST(Neighbours, GenerationTellsThatTheMacChanged) {
   Neighbours table;
   const int index = table.find_or_add(ip(1));
