@@ -36,7 +36,8 @@ class NicPollable : public Pollable {
   uint32_t poll(TimeNs now_ns) override { return nic_.poll(now_ns); }
   TimeNs next_deadline_ns() const override { return nic_.next_deadline_ns(); }
   bool work_waiting() override { return nic_.work_waiting(); }
-  bool needs_tick() const override { return !wire_; }
+  // A full port wakes the lcore, but not for what is in front of the port or goes elsewhere.
+  bool needs_tick() const override { return !wire_ || nic_.waits_for_port(); }
   bool delivered_to(uint32_t cpu) override { return nic_.delivered_to(cpu); }
 
  private:

@@ -137,6 +137,16 @@ bool UdpPort::watch(int socket) {
   return epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, socket, &event) == 0;
 }
 
+// Each packet that leaves would wake the lcore, so it hears of room only while it waits for some.
+void UdpPort::watch_room(bool on) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET | (on ? uint32_t{EPOLLOUT} : 0);
+  bool watched = true;
+  for (const RoceSocket& socket : sockets_)
+    watched = epoll_ctl(arrivals_.get(), EPOLL_CTL_MOD, socket.fd.get(), &event) == 0 && watched;
+  watches_room_ = watched && on;
+}
+
 UdpPort::~UdpPort() {
   receiver_.reset();
   rte_mempool_free(pool_);
@@ -152,6 +162,8 @@ std::string UdpPort::describe() const {
     text += fmt::format(", {} packets found the socket full", dropped);
   if (const uint64_t malformed = receiver_->malformed())
     text += fmt::format(", {} datagrams were no packets", malformed);
+  if (const uint64_t full = sender_->times_full())
+    text += fmt::format(", waited {} times for room to send", full);
   if (const uint64_t refused = sender_->refused())
     text += fmt::format(", the kernel refused {} packets: {}", refused,
                         strerror(sender_->last_error()));

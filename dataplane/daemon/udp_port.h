@@ -75,8 +75,11 @@ class UdpPort final : public NetworkPort {
     return receiver_->receive(packets, max);
   }
   uint16_t transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t count) override {
-    return sender_->send(packets, count);
+    const uint16_t sent = sender_->send(packets, count);
+    if (sender_->full() != watches_room_) watch_room(sender_->full());
+    return sent;
   }
+  bool announces_room() const override { return watches_room_; }
   int peer_of(uint32_t ip) const override;
   int peers() const override { return 1; }
   int join(uint32_t group) override;
@@ -91,6 +94,7 @@ class UdpPort final : public NetworkPort {
  private:
   bool read_link() const override { return interface_is_up(first().interface); }
   bool watch(int socket);
+  void watch_room(bool on);
   int renew_groups();
 
   UdpPort(std::vector<OwnAddress> own, const wire::MacAddress& mac)
@@ -108,6 +112,7 @@ class UdpPort final : public NetworkPort {
   std::vector<RoceSocket> sockets_;  // one for each of own_
   std::map<uint32_t, UniqueFd> groups_;
   UniqueFd arrivals_;  // an epoll set of all sockets
+  bool watches_room_ = false;  // the socket was full: the lcore is also to wake when it is not
   rte_mempool* pool_ = nullptr;
   std::unique_ptr<UdpReceiver> receiver_;
   std::unique_ptr<UdpSender> sender_;

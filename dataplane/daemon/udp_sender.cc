@@ -202,6 +202,7 @@ bool UdpSender::refuse_row(const Row& row, int error) {
 // Sends the rows, those of one origin by one call. Returns how many packets are done with.
 uint32_t UdpSender::send_rows() {
   uint32_t done = 0, packets = 0;
+  full_ = false;
   while (done < row_count_) {
     uint32_t end = done + 1;
     while (end < row_count_ && rows_[end].origin == rows_[done].origin) ++end;
@@ -213,7 +214,11 @@ uint32_t UdpSender::send_rows() {
     }
     const int error = errno;
     if (error == EINTR) continue;
-    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) break;
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) {
+      full_ = true;
+      times_full_.store(times_full_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      break;
+    }
     if (!refuse_row(rows_[done], error)) break;
     packets += rows_[done++].packets;
   }

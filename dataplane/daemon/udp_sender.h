@@ -50,6 +50,8 @@ class UdpSender {
   // route, a firewall) are lost, as on any network, and counted.
   uint16_t send(rte_mbuf** packets, uint16_t count);
 
+  // Whether a socket had no room when packets were last sent.
+  bool full() const { return full_; }
   // Says that the addresses are another interface's now. The lcore of the NIC.
   void set_interface(uint32_t index) {
     for (UdpOrigin& origin : origins_) origin.interface_index = index;
@@ -60,6 +62,8 @@ class UdpSender {
   bool segments() const { return segments_.load(std::memory_order_relaxed); }
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   int last_error() const { return last_error_.load(std::memory_order_relaxed); }
+  // How often the socket was full.
+  uint64_t times_full() const { return times_full_.load(std::memory_order_relaxed); }
   // The destination of the last packet that was too long for the way there, once. Any thread.
   std::optional<Ipv4Address> take_too_long() {
     const uint32_t to = too_long_to_.exchange(0, std::memory_order_relaxed);
@@ -114,10 +118,11 @@ class UdpSender {
   std::vector<UdpOrigin> origins_;  // at least one
   const AddressBook& book_;
   std::atomic<bool> segments_;
-  std::atomic<uint64_t> refused_{0};
+  std::atomic<uint64_t> refused_{0}, times_full_{0};
   std::atomic<int> last_error_{0};
   std::atomic<uint32_t> too_long_to_{0};
   PayloadReferences references_;
+  bool full_ = false;
   uint32_t row_count_ = 0;
   std::array<Staged, kPackets> staged_;
   std::array<iovec, kPackets> pieces_;

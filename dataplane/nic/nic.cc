@@ -111,9 +111,15 @@ TimeNs Nic::next_deadline_ns() const {
 
 bool Nic::work_waiting() {
   NicShard& nic = core_->shard;
-  return nic.loopback.waiting() != 0 || nic.port.has_ready() || nic.hostnic.any_work() ||
-         nic.reports.waiting() != 0 || nic.egress.anything_queued() || nic.clients.any_has_work();
+  if (nic.loopback.waiting() != 0 || nic.port.has_ready() || nic.reports.waiting() != 0 ||
+      !nic.hostnic.advance_list.empty())
+    return true;
+  // What else there is ends at the port.
+  if (waits_for_port()) return false;
+  return nic.hostnic.any_work() || nic.egress.anything_queued() || nic.clients.any_has_work();
 }
+
+bool Nic::waits_for_port() const { return core_->shard.port.announces_room(); }
 
 bool Nic::delivered_to(uint32_t cpu) {
   bool delivered = false;

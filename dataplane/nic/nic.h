@@ -60,6 +60,8 @@ class Nic {
   // Whether any client ring has work, asked before the loop sleeps. (The sleep flag is set and
   // fenced before this is called.)
   bool work_waiting();
+  // Whether the port is full, and wakes the lcore when it is no longer.
+  bool waits_for_port() const;
 
   // Whether data has arrived, since the last such question, for a program that handed us work on
   // that processor.

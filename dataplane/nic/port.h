@@ -61,6 +61,9 @@ class Port {
   // Whether the receive side is more than half full: ACKs then carry a congestion mark. The call is
   // cheap.
   virtual bool backlog() const = 0;
+  // Whether the port is full, and wakes the lcore when it is no longer: until then there is nothing
+  // to do for what waits for it.
+  virtual bool announces_room() const { return false; }
   virtual std::string describe() const = 0;
 };
 

@@ -90,7 +90,11 @@ uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, 
       if (!transport.send_one(*qp, progress, blocked) && !blocked) progress.active = false;
       return !blocked;
     });
-    if (!goes_on) break;
+    if (!goes_on) {
+      // Asking a full port once more is no work: it says when it has room.
+      if (port.announces_room()) --done;
+      break;
+    }
   }
   return done;
 }

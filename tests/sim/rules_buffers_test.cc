@@ -321,6 +321,31 @@ TEST(Rules, Rule33_LoopbackGoesThroughAQueue) {
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
 }
 
+// A port that says when it has room is waited for asleep: no turn is worth anything meanwhile.
+TEST(Rules, Rule33_AFullPortThatAnnouncesRoomIsNoWork) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kRead}) {
+    WorldSettings settings;
+    settings.link.gigabits = 0.05;
+    settings.link.queue_packets = 8;
+    settings.link.announces_room = true;
+    Pair pair({}, settings);
+    pair.post(op, 1, pair.at(0, 64 * kMtu));
+    pair.world.run_for(5 * kMillisecond);
+    Nic& sender = (op == SendOp::kWrite ? pair.near : pair.far)->host->nic();
+    ASSERT_NE(sender.gauges().output_packets, 0u) << "the port is not full: no test";
+    EXPECT_TRUE(sender.waits_for_port());
+    // What the driver has handed over, up to what finds no room.
+    for (int turns = 0; turns < 10; ++turns) sender.poll(pair.world.now());
+    EXPECT_EQ(sender.poll(pair.world.now()), 0u);
+    EXPECT_FALSE(sender.work_waiting());
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    pair.world.run_for(200 * kMillisecond);
+    EXPECT_FALSE(sender.waits_for_port());
+    EXPECT_TRUE(op == SendOp::kWrite ? equal(pair.local, 0, pair.remote, 0, 64 * kMtu)
+                                     : equal(pair.remote, 0, pair.local, 0, 64 * kMtu));
+  }
+}
+
 TEST(Rules, Rule33_AcksThatFindNoBufferAreNotSent) {
   Pair pair;
   std::vector<rte_mbuf*> taken;

@@ -47,8 +47,10 @@ class SimWire::SimPort final : public Port {
       }
       ++sent;
     }
+    full_ = sent < count;
     return sent;
   }
+  bool announces_room() const override { return full_ && wire_.settings_.announces_room; }
 
   int peer_of(uint32_t ip) const override {
     if (!wire_.settings_.is_wire) return 0;
@@ -85,6 +87,7 @@ class SimWire::SimPort final : public Port {
 
   SimWire& wire_;
   uint32_t self_;
+  bool full_ = false;
 };
 
 SimWire::SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace)

@@ -21,6 +21,8 @@ struct LinkSettings {
   uint32_t queue_packets = 4096;
   // False: an Ethernet segment. Packets carry an ICRC, addresses are resolved by ARP.
   bool is_wire = true;
+  // A port whose queue is full says so, as one does that will wake its lcore.
+  bool announces_room = false;
 };
 
 inline Ipv4Address address_of(uint32_t host) { return Ipv4Address{0x0a000001u + host}; }

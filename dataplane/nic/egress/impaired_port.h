@@ -77,6 +77,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   int join(uint32_t group) override { return port_.join(group); }
   void leave(uint32_t group) override { port_.leave(group); }
   bool backlog() const override { return port_.backlog(); }
+  bool announces_room() const override { return port_.announces_room(); }
   std::string describe() const override { return port_.describe(); }
 
  private:

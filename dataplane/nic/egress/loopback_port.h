@@ -38,6 +38,7 @@ class LoopbackPort final : public Port {
   int join(uint32_t group) override { return port_.join(group); }
   void leave(uint32_t group) override { port_.leave(group); }
   bool backlog() const override { return port_.backlog(); }
+  bool announces_room() const override { return port_.announces_room(); }
   std::string describe() const override { return port_.describe(); }
 
   // The number that this NIC has among the peers; -1: this NIC is none of them.
