@@ -81,12 +81,6 @@ int run_command(const HostsPlan& plan, const std::string& directory, int orders,
   return exit_code_of(status);
 }
 
-// Does what the guardian would have done, of which its end has left something to do.
-void clean_up_after(LabDirectory& directory) {
-  if (const auto record = read_record(directory.path())) end_programs(*record);
-  directory.remove();
-}
-
 }  // namespace
 
 int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& command) {
@@ -127,18 +121,23 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
   char byte = 0;
   int code = 1;
   const bool hosts_are_there = read(ready.read_end.get(), &byte, 1) == 1;
+  const auto record = read_record(directory->path());
   if (hosts_are_there)
     code = run_command(*plan, directory->path(), orders.write_end.get(), command);
   orders.write_end.reset();
+  bool all_is_done = false;
   if (running_guardian > 0) {
     const auto status = wait_child(guardian, kGuardianEndsMs);
+    all_is_done = status && exit_code_of(*status) == 0;
     if (!hosts_are_there) code = status ? std::max(exit_code_of(*status), 1) : 1;
     // Otherwise it has said itself what was wrong.
     if (!hosts_are_there && code > 128)
       fail("lab", fmt::format("the process that was to make the hosts was killed (signal {})",
                               code - 128));
   }
-  clean_up_after(*directory);
+  // A guardian that was killed has left its work to us.
+  if (!all_is_done && record) end_programs(*record);
+  directory->remove();
   return code;
 }
 

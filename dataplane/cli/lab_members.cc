@@ -2,18 +2,19 @@
 #include "dataplane/cli/lab_members.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "dataplane/cli/namespaces.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
 namespace {
@@ -33,8 +34,11 @@ std::set<pid_t> all_processes() {
 
 // The parent of a process that lives; 0: it does not.
 pid_t parent_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // Not by a stream, which throws where the process ends before it is read.
+  const UniqueFd fd(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  char bytes[1024];
+  const ssize_t got = fd ? read(fd.get(), bytes, sizeof bytes - 1) : -1;
+  const std::string stat(bytes, got > 0 ? static_cast<size_t>(got) : 0);
   // The name in parentheses may contain anything.
   const size_t name_end = stat.rfind(')');
   char state = 'X';

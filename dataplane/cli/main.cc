@@ -21,7 +21,7 @@ Examples:
   hostnic lab --loss 1% -- sh -c 'ib_write_bw -d hnic0 & sleep 1; ib_write_bw -d hnic1 127.0.0.1'
   hostnic lab -- sh -c 'hostnic run --device hnic0 -- ib_write_bw &
                         hostnic run --device hnic1 -- ib_write_bw 127.0.0.1'
-  hostnic lab --hosts 2 -- sh -c 'hostnic on 1 -- ib_write_bw & sleep 1
+  hostnic lab --hosts 2 -- sh -c 'hostnic on 1 -- ib_write_bw &
                                   hostnic on 2 -- ib_write_bw host1'
   hostnic ctl 'show counters')";
 

@@ -55,7 +55,8 @@ STATUSES = (("exit 3", 3), ("kill -9 $$", 137), ("hostnic on 1 -- sh -c 'exit 9'
             ("echo word | hostnic on 2 -- grep -q word", 0), ("hostnic on 2 -- hostnic on 1 -- sh -c 'exit 4'", 4))
 
 ENVIRONMENT = ("echo $HOSTNIC_HOSTS $HOSTNIC_ADDRESSES; for host in $(echo $HOSTNIC_HOSTS | tr , ' '); do "
-               "hostnic on $host -- sh -c 'echo in $(hostname) $(ibv_devices | grep -c hnic) $(ls /sys/class/infiniband) "
+               "hostnic on $host -- sh -c 'echo in $(hostname) $(ibv_devices | grep -c hnic) "
+               "$(ls /sys/class/infiniband) "
                "$(ls /sys/class/net | tr \"\\n\" \" \") $(getent hosts host3) $(cat /sys/class/net/eth0/mtu)'; done; "
                # As ssh has it: words are a line for a shell.
                "hostnic on 2 A=b\\; export A\\; echo '$A'  '\"c  d\"'")

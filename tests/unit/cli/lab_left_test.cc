@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "dataplane/cli/lab_directory.h"
 #include "dataplane/cli/lab_members.h"
@@ -105,6 +107,24 @@ TEST(LabMembers, AFamilyIsFoundAndEnded) {
     EXPECT_EQ(WTERMSIG(status), ignores ? SIGKILL : SIGTERM);
     EXPECT_TRUE(known.empty());
   }
+}
+
+// Processes that end while they are looked at.
+TEST(LabMembers, OthersMayComeAndGo) {
+  const pid_t busy = fork();
+  if (busy == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+      const pid_t brief = fork();
+      if (brief == 0) _exit(0);
+      waitpid(brief, nullptr, 0);
+    }
+  }
+  const std::unique_ptr<const pid_t, void (*)(const pid_t*)> end(&busy, [](const pid_t* pid) {
+    kill(*pid, SIGKILL);
+    waitpid(*pid, nullptr, 0);
+  });
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(with_descendants({busy}).contains(busy));
 }
 
 }  // namespace
