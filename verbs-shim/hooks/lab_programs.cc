@@ -2,6 +2,7 @@
 #include "verbs-shim/hooks/lab_programs.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -9,10 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <unordered_map>
+
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::hooks {
 namespace {
@@ -23,9 +24,14 @@ struct Process {
   uint64_t cpu_ticks = 0, started_ticks = 0;
 };
 
+// Not by a stream, which throws where the process ends before it is read.
 std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char bytes[4096];
+  for (ssize_t got = 0; fd && (got = read(fd.get(), bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<size_t>(got));
+  return text;
 }
 
 bool read_process(pid_t pid, Process& process) {

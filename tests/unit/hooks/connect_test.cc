@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Refused connects inside a lab: who is waited for, and for how long in all.
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "verbs-shim/hooks/lab_programs.h"
@@ -97,6 +99,52 @@ TEST(AbiConnect, FindsTheOtherProgramsOfTheLab) {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
+}
+
+// Where each host of a lab has a socket of its own, its directory makes programs known.
+TEST(AbiConnect, FindsProgramsOfOtherHostsOfTheLab) {
+  setenv("HOSTNIC_LAB_DIR", "/tmp/abi-connect-test/lab", 1);
+  const pid_t other = start("1", "/tmp/abi-connect-test/lab/host2/socket");
+  setenv("HOSTNIC_LAB_DIR", "/tmp/abi-connect-test/lab2", 1);
+  const pid_t stranger = start("1", "/tmp/abi-connect-test/lab2/host1/socket");
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("HOSTNIC_LAB_DIR", "/tmp/abi-connect-test/lab", 1);
+    setenv("HOSTNIC_SOCKET", "/tmp/abi-connect-test/lab/host1/socket", 1);
+    for (int i = 0; i < 1000; ++i) {
+      if (other_lab_programs(600'000).size() == 1) _exit(0);
+      usleep(10'000);  // not executed yet
+    }
+    _exit(3);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  unsetenv("HOSTNIC_LAB_DIR");
+  for (const pid_t pid : {other, stranger}) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+}
+
+// Processes that end while they are looked at.
+TEST(AbiConnect, OthersMayComeAndGo) {
+  const pid_t busy = fork();
+  if (busy == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+      const pid_t brief = fork();
+      if (brief == 0) _exit(0);
+      waitpid(brief, nullptr, 0);
+    }
+  }
+  const std::unique_ptr<const pid_t, void (*)(const pid_t*)> end(&busy, [](const pid_t* pid) {
+    kill(*pid, SIGKILL);
+    waitpid(*pid, nullptr, 0);
+  });
+  setenv("HOSTNIC_SOCKET", "/tmp/abi-connect-test/socket", 1);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(other_lab_programs(600'000).empty());
+  unsetenv("HOSTNIC_SOCKET");
 }
 
 }  // namespace
