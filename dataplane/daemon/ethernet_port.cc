@@ -138,12 +138,13 @@ Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
   port->device_ = devargs.substr(0, devargs.find(','));
   port->ip_ = ip;
   port->interface_ = interface_of(devargs);
-  if (auto opened = port->open_device(mac); !opened) return Unexpected(opened.error());
+  port->wanted_mac_ = mac;
+  if (auto opened = port->open_device(); !opened) return Unexpected(opened.error());
   port->attached_ = true;
   return port;
 }
 
-Expected<void, std::string> EthernetPort::open_device(const std::optional<wire::MacAddress>& mac) {
+Expected<void, std::string> EthernetPort::open_device() {
   const std::vector<int> sockets_before = packet_sockets();
   if (auto probed = probe(); !probed) return Unexpected(probed.error());
   if (auto configured = configure(); !configured) return Unexpected(configured.error());
@@ -153,8 +154,8 @@ Expected<void, std::string> EthernetPort::open_device(const std::optional<wire::
   rte_ether_addr own{};
   rte_eth_macaddr_get(port_id_, &own);
   memcpy(mac_.data(), own.addr_bytes, mac_.size());
-  if (mac && *mac != mac_) {
-    mac_ = *mac;
+  if (wanted_mac_ && *wanted_mac_ != mac_) {
+    mac_ = *wanted_mac_;
     if (const int error = rte_eth_promiscuous_enable(port_id_))
       return Unexpected(fmt::format(
           "{}: port {} can't take another MAC address than its own (promiscuous mode: {})", name_,
@@ -187,7 +188,7 @@ Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore) {
     for (const UniqueFd& socket : sockets_) lcore.unwatch_arrivals(socket.get());
   });
   close_device();
-  if (auto opened = open_device(mac_); !opened) {
+  if (auto opened = open_device(); !opened) {
     close_device();
     return opened;
   }

@@ -62,7 +62,7 @@ class EthernetPort : public NetworkPort {
     return network.named(*interface_);
   }
   void tell(bool carries, const KernelNetwork::Interface* interface) override;
-  // Opens the interface that has the name now. The NIC keeps its MAC address, which peers know.
+  // Opens the interface that has the name now; its MAC address may be another.
   Expected<void, std::string> come_back(LcoreLoop& lcore) override;
 
   PortCapabilities capabilities() const override { return {}; }
@@ -77,7 +77,7 @@ class EthernetPort : public NetworkPort {
   EthernetPort() = default;
   bool read_link() const override;
   uint16_t drop(rte_mbuf** packets, uint16_t count);
-  Expected<void, std::string> open_device(const std::optional<wire::MacAddress>& mac);
+  Expected<void, std::string> open_device();
   void close_device();
   Expected<void, std::string> probe();
   Expected<void, std::string> configure();
@@ -88,11 +88,12 @@ class EthernetPort : public NetworkPort {
   std::string name_, devargs_, device_;
   Ipv4Address ip_{};
   std::optional<std::string> interface_;  // the kernel's, if there is one behind the port
-  UniqueFd group_membership_;  // has the interface take multicast
-  UniqueFd kernel_silence_;    // keeps the kernel from answering our packets
+  UniqueFd group_membership_;             // has the interface take multicast
+  UniqueFd kernel_silence_;               // keeps the kernel from answering our packets
   std::vector<UniqueFd> sockets_;
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
+  std::optional<wire::MacAddress> wanted_mac_;
   wire::MacAddress mac_{};
   std::atomic<uint32_t> mtu_bytes_{0};
   std::atomic<uint64_t> dropped_{0};  // packets, for want of a link

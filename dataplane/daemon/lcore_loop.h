@@ -76,8 +76,8 @@ class LcoreLoop {
   int watch(int event_fd);
   void unwatch(int event_fd);
   // Has the lcore wake when packets arrive at a socket, or no more; called before run(), or from a
-  // task. Each such packet costs whoever sends it some 5 % more while somebody listens: a busy lcore
-  // does not.
+  // task. Each such packet costs whoever sends it some 5 % more while somebody listens: a busy
+  // lcore does not.
   int watch_arrivals(int socket);
   void unwatch_arrivals(int socket);
 

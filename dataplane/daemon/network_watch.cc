@@ -85,8 +85,7 @@ bool NetworkWatch::read_all() {
       const ssize_t bytes = recv(asking.get(), datagram.data(), datagram.size(), 0);
       if (bytes < 0 && errno == EINTR) continue;
       if (bytes < 0) return false;
-      const auto outcome =
-          read.apply(std::span(datagram).first(static_cast<size_t>(bytes)), [] {});
+      const auto outcome = read.apply(std::span(datagram).first(static_cast<size_t>(bytes)), [] {});
       if (outcome.error != 0) {
         errno = outcome.error;
         return false;
@@ -148,9 +147,10 @@ void NetworkWatch::lost(Watched& watched) {
     count(watched, Counter::address_lost);
     watched.port->note_address_change();
   } else {
-    log_line("{}: interface {} is gone: nothing is sent or received until there is one of that "
-             "name",
-             settings.name, watched.name);
+    log_line(
+        "{}: interface {} is gone: nothing is sent or received until there is one of that "
+        "name",
+        settings.name, watched.name);
     count(watched, Counter::interface_lost);
   }
   watched.interface = 0;
@@ -202,15 +202,17 @@ void NetworkWatch::mtu_changed(Watched& watched, uint32_t mtu_bytes) {
              settings.name, watched.name, mtu_bytes, before, settings.mtu_bytes);
     return;
   }
-  log_line("{}: the MTU of {} is {} now, it was {}: connections with a path MTU above {} lose all "
-           "longer packets. `ip link set dev {} mtu {}` mends that, or let both ends connect anew",
-           settings.name, watched.name, mtu_bytes, before, fits, watched.name,
-           settings.mtu_bytes + kPacketOverheadBytes);
+  log_line(
+      "{}: the MTU of {} is {} now, it was {}: connections with a path MTU above {} lose all "
+      "longer packets. `ip link set dev {} mtu {}` mends that, or let both ends connect anew",
+      settings.name, watched.name, mtu_bytes, before, fits, watched.name,
+      settings.mtu_bytes + kPacketOverheadBytes);
 }
 
 void NetworkWatch::reopen(Watched& watched) {
   if (auto back = watched.port->come_back(*watched.nic->lcore); !back)
     return log_line("{}; tried again when something changes there", back.error());
+  watched.nic->lcore->run_on([&] { watched.nic->nic->set_mac(watched.port->mac()); });
   watched.opened = true;
   news_ = true;
 }

@@ -111,7 +111,7 @@ class UdpPort final : public NetworkPort {
   mutable std::mutex own_mutex_;     // of own_[0]'s interface; never taken on the hot path
   std::vector<RoceSocket> sockets_;  // one for each of own_
   std::map<uint32_t, UniqueFd> groups_;
-  UniqueFd arrivals_;  // an epoll set of all sockets
+  UniqueFd arrivals_;          // an epoll set of all sockets
   bool watches_room_ = false;  // the socket was full: the lcore is also to wake when it is not
   rte_mempool* pool_ = nullptr;
   std::unique_ptr<UdpReceiver> receiver_;

@@ -162,6 +162,11 @@ void Nic::clear_counters() {
   core_->shard.port.clear_counters();
 }
 
+void Nic::set_mac(const wire::MacAddress& mac) {
+  core_->shared.settings.mac = mac;
+  core_->shard.egress.own_mac_changed();
+}
+
 void Nic::count(Counter counter) { core_->shared.counters.add(counter); }
 
 std::string Nic::describe() const {

@@ -73,6 +73,7 @@ class Host:
         self.runtime = directory / f"run{number}"
         self.runtime.mkdir()
         self.process = None
+        self.daemon_prefix = []  # words before hostnicd's own
 
     def inside(self, *command):
         return ["ip", "netns", "exec", self.namespace, *map(str, command)]
@@ -96,17 +97,17 @@ class Host:
                f"port={self.driver}0,iface={self.interface},ip={self.address}/24")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                self.inside(self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
+                self.inside(*self.daemon_prefix, self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
                             MEMORY_MIB, f"--file-prefix={self.name}",
                             "--", "--nic", nic, "--socket", self.socket),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, process_group=0)
         give_up = time.monotonic() + START_PATIENCE_S
-        while not self.socket.exists():
+        while b" ready on " not in self.log.read_bytes():
             if self.process.poll() is not None:
                 raise RuntimeError(f"hostnicd ended with status {self.process.returncode}")
             if time.monotonic() > give_up:
-                raise RuntimeError(f"hostnicd made no socket within {START_PATIENCE_S} s")
+                raise RuntimeError(f"hostnicd was not ready within {START_PATIENCE_S} s")
             time.sleep(0.05)
 
     def unreachables_sent(self):
@@ -137,6 +138,12 @@ class Host:
         if process.returncode not in (0, -signal.SIGTERM):
             return f"hostnicd {self.number} stopped with status {process.returncode}"
         return None
+
+
+    def kill_daemon(self):
+        process, self.process = self.process, None
+        process.kill()
+        process.wait()
 
 
 class Cable:

@@ -208,8 +208,8 @@ TEST(Errors, ASilenceOfPacketsThatNoLongerFitSaysWhy) {
     const auto done = pair.sent(1);
     ASSERT_EQ(done.size(), 1u);
     EXPECT_EQ(done[0].status, WcStatus::kRetryExcErr);
-    EXPECT_EQ(done[0].vendor, bytes > kMtu / 4 ? driver::VendorError::kPathMtu
-                                               : driver::VendorError::kNoAnswer);
+    EXPECT_EQ(done[0].vendor,
+              bytes > kMtu / 4 ? driver::VendorError::kPathMtu : driver::VendorError::kNoAnswer);
   }
 }
 

@@ -195,6 +195,9 @@ class Runner:
         self.part("Two hosts over a veth pair", lambda: self.runner(
             "hosts", "hosts/run_hosts_tests.py", self.options.build, self.options.selection,
             LIMIT_S["hosts"]))
+        self.part("Two hosts that lose their network", lambda: self.runner(
+            "hosts: loss", "hosts/run_loss_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["hosts"]))
 
     def configure(self, name, directory, *options, environment=None):
         return (directory / "build.ninja").exists() or run_check(

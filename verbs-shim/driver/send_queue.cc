@@ -193,8 +193,10 @@ void SendQueue::log_failure(const Wqe& w) const {
     case VendorError::kPathMtu:
       reason = "its packets are longer than the port's MTU allows now";
       log_warn(
-          "QP 0x%x ends: packets of its path MTU, %u, no longer fit the port, whose MTU was lowered "
-          "and allows %u. Raise the interface's MTU again (hostnicd's log says how), or connect anew",
+          "QP 0x%x ends: packets of its path MTU, %u, no longer fit the port, whose MTU was "
+          "lowered "
+          "and allows %u. Raise the interface's MTU again (hostnicd's log says how), or connect "
+          "anew",
           qpn, attr.path_mtu_bytes, host.map.header().mtu_bytes.load(std::memory_order_relaxed));
       break;
     default:

@@ -126,8 +126,7 @@ void ServiceThread::tell_address_changes() {
   const uint32_t changes = served_.header.address_changes.load(std::memory_order_acquire);
   if (changes == address_changes_) return;
   address_changes_ = changes;
-  log_info("%s: its address went from the machine's interfaces, or came back",
-           served_.device.name);
+  log_info("%s: its address went from the machine's interfaces, or came back", served_.device.name);
   served_.driver.gid_changed();
 }
 

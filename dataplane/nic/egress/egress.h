@@ -101,6 +101,8 @@ class Egress {
     return true;
   }
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
+  // Says that settings.mac has changed.
+  void own_mac_changed() { neighbours_.own_mac_changed(now_); }
   // Says that a packet to this peer is repeated.
   void doubt_neighbour(const QpContext& qp) {
     if (qp.neighbour >= 0) neighbours_.doubt(qp.neighbour, now_);

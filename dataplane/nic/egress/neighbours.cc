@@ -32,6 +32,15 @@ void Neighbours::doubt(int index, uint64_t now_ns) {
   entry.next_request_ns = std::max(now_ns, entry.learned_ns + kDoubtNs);
 }
 
+void Neighbours::own_mac_changed(uint64_t now_ns) {
+  for (Entry& entry : entries_) {
+    if (entry.generation == 0) continue;
+    ++entry.generation;
+    entry.next_request_ns = now_ns;
+    entry.retry_ns = kFirstRetryNs;
+  }
+}
+
 int Neighbours::due(uint64_t now_ns) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hostnic-witness: a verbs program that says what it sees of its network, one line each: the
 // asynchronous events, what the port is like then, and how its connection fares. The side that
-// connects writes blocks into the other's memory, reads them back and compares, over and over, until
-// its standard input ends or a work request fails.
+// connects writes blocks into the other's memory, reads them back and compares, over and over,
+// until its standard input ends or a work request fails.
 //
 //   hostnic-witness --listen PORT | --connect HOST:PORT [--timeout T] [--retry-cnt R] [--bytes N]
 #include <fmt/format.h>
@@ -70,14 +70,14 @@ bool input_ended() {
 
 class Witness {
  public:
-  explicit Witness(const Options& options)
-      : options_(options), memory_(2 * size_t{options.bytes}) {
+  explicit Witness(const Options& options) : options_(options), memory_(2 * size_t{options.bytes}) {
     context_ = must(verbs::open_device(size_t{0}), "ibv_open_device");
     pd_ = must(ibv_alloc_pd(context_), "ibv_alloc_pd");
     cq_ = must(ibv_create_cq(context_, 16, nullptr, nullptr, 0), "ibv_create_cq");
-    mr_ = must(ibv_reg_mr(pd_, memory_.data(), memory_.size(),
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ),
-               "ibv_reg_mr");
+    mr_ =
+        must(ibv_reg_mr(pd_, memory_.data(), memory_.size(),
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ),
+             "ibv_reg_mr");
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq_;
     init.qp_type = IBV_QPT_RC;
@@ -145,9 +145,9 @@ class Witness {
       ibv_port_attr attr{};
       const bool asked = ibv_query_port(context_, 1, &attr) == 0;
       say("event {}, port {}, mtu {}", ibv_event_type_str(event.event_type),
-          !asked                             ? "dead"
+          !asked                          ? "dead"
           : attr.state == IBV_PORT_ACTIVE ? "active"
-                                             : "down",
+                                          : "down",
           asked ? 128u << attr.active_mtu : 0);
       ibv_ack_async_event(&event);
     }

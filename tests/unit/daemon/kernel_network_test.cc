@@ -194,9 +194,8 @@ TEST_F(KernelNetworkTest, EndsAndErrors) {
 // Lengths that reach beyond the end, or nowhere: nothing is read there (the sanitizers look), and
 // nothing goes on for ever.
 TEST_F(KernelNetworkTest, WhatIsCutIsSkipped) {
-  for (const Message& message :
-       {new_link(3, "veth0", 1500), address(RTM_NEWADDR, 3, kIp),
-        Message(NLMSG_ERROR, nlmsgerr{})}) {
+  for (const Message& message : {new_link(3, "veth0", 1500), address(RTM_NEWADDR, 3, kIp),
+                                 Message(NLMSG_ERROR, nlmsgerr{})}) {
     const Bytes whole = message.bytes();
     for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
       // Exactly as long, so that a read behind the end is one behind the allocation.

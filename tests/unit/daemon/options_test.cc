@@ -90,7 +90,7 @@ TEST(Options, BadOnesGetOneLineThatNamesThem) {
 TEST(Options, AddressesAreANetworksFirst) {
   const DaemonPlan plan = plan_of({"--nics", "3", "--addresses", "10.9.8.0/22"});
   ASSERT_EQ(plan.nics.size(), 3u);
-  EXPECT_EQ(plan.nics[2].settings.ip, Ipv4Address{0x0a090803});
+  EXPECT_EQ(plan.nics[2].address, gid_of(Ipv4Address{0x0a090803}));
   EXPECT_EQ(plan.nics[2].settings.prefix_length, 22u);
   EXPECT_TRUE(plan.nics[2].port.empty());
   expect_refusal({"--addresses", "10.9.8.0"}, "--addresses 10.9.8.0: not a network such as");
@@ -109,7 +109,7 @@ TEST(Options, AFileWithoutNicsTakesThoseOfOptions) {
   ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   const DaemonPlan plan = plan_of({"--config", path, "--nic", "ip=10.1.1.1/24"});
   ASSERT_EQ(plan.nics.size(), 1u);
-  EXPECT_EQ(plan.nics[0].settings.ip, Ipv4Address{0x0a010101});
+  EXPECT_EQ(plan.nics[0].address, gid_of(Ipv4Address{0x0a010101}));
   EXPECT_EQ(plan.nics[0].settings.max_qps, 77u);
   const std::string more = "[[nic]]\nip = \"10.1.1.2/24\"\n";
   ASSERT_EQ(write(fd, more.data(), more.size()), static_cast<ssize_t>(more.size()));
@@ -128,12 +128,11 @@ TEST(Options, AViewShowsANicByAnotherName) {
   EXPECT_EQ(view.socket_path, "/tmp/s");
   DeviceInfo info{};
   snprintf(info.name, sizeof info.name, "host2");
-  snprintf(info.port, sizeof info.port, "virtual wire");
   info.index = 1;
   info = view.shown(info);
   EXPECT_STREQ(info.name, "hnic0");
   EXPECT_EQ(info.index, 0u);
-  EXPECT_STREQ(info.port, "virtual wire,iface=eth0");
+  EXPECT_STREQ(info.netdev, "eth0");
   EXPECT_EQ(view.command("show counters hnic0 all"), "show counters host2 all");
   EXPECT_EQ(view.answer("host1 a 1\nhost2 a 2\nhost20 a 3\nhost2"),
             "host1 a 1\nhnic0 a 2\nhost20 a 3\nhnic0");

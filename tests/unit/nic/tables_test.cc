@@ -83,6 +83,18 @@ TEST(Neighbours, WhoStopsAnsweringIsAskedForAgainSoon) {
   EXPECT_EQ(table.due(2 * Neighbours::kDoubtNs), other);
 }
 
+TEST(Neighbours, WhoHasAnotherMacAsksAll) {
+  Neighbours table;
+  const int index = table.find_or_add(ip(1)), unknown = table.find_or_add(ip(2));
+  table.learn(ip(1), kMac, 0);
+  const uint32_t before = table.entry(index).generation;
+  table.own_mac_changed(100);
+  EXPECT_NE(table.entry(index).generation, before) << "flows are made anew";
+  EXPECT_EQ(table.entry(index).mac, kMac);
+  EXPECT_EQ(table.entry(unknown).generation, 0u);
+  EXPECT_EQ(table.due(100), index);
+}
+
 TEST(Neighbours, AnAddressThatNeverAnsweredIsInNoDoubt) {
   Neighbours table;
   const int index = table.find_or_add(ip(1));

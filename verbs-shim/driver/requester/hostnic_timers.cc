@@ -78,7 +78,8 @@ bool HostnicRequester::front_refused(const SendQueue& queue) const {
          queue.failed_at_or_before(queue.find_by_psn(requests_.una()));
 }
 
-// Whether packets of the oldest request are longer than the port can carry since its MTU was lowered.
+// Whether packets of the oldest request are longer than the port can carry since its MTU was
+// lowered.
 bool HostnicRequester::front_is_too_long(const SendQueue& queue) const {
   const uint32_t fits = queue.host.map.header().mtu_bytes.load(std::memory_order_relaxed);
   return fits != 0 && queue.attr.path_mtu_bytes > fits &&

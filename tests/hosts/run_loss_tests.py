@@ -1,0 +1,511 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Losing the network: the two hosts of run_hosts_tests.py, whose link goes down and comes back, whose
+address, interface or MTU changes, or of which one hostnicd is started anew, while hostnic-witness
+moves data between them and says what it sees. Needs root, as the others do."""
+
+import atexit
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from harness import Ports, parse, require_programs  # noqa: E402
+from run_hosts_tests import AF_XDP_DRIVER, UDP, Cable, CannotRun, ip  # noqa: E402
+
+WITNESS = Path("tests/apps/hostnic-witness")
+# Nothing that should happen takes longer, on any machine.
+PATIENCE_S = 60
+CABLES = ((UDP, 1500), (UDP, 9000), ("net_af_packet", 9000), (AF_XDP_DRIVER, 1500))
+RETRY_EXC, NO_ANSWER, PATH_MTU = 12, 7, 13
+
+
+class Wrong(Exception):
+    """A case fails."""
+
+
+def wait_for(what, condition, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise Wrong(f"{what}: not within {patience_s} s")
+        time.sleep(0.02)
+
+
+class Witness:
+    """hostnic-witness at one host, and what it has said."""
+
+    def __init__(self, cable, host, title, *arguments):
+        self.title = title
+        self.path = cable.directory / f"witness-{title}-{time.monotonic_ns()}.log"
+        with open(self.path, "wb") as log:
+            self.process = subprocess.Popen(
+                host.run(cable.witness, *arguments), stdin=subprocess.PIPE, stdout=log,
+                stderr=subprocess.STDOUT, process_group=0)
+
+    def lines(self):
+        return self.path.read_text(errors="replace").splitlines()
+
+    def seen(self, pattern, since=0):
+        for line in self.lines()[since:]:
+            found = re.search(pattern, line)
+            if found:
+                return found
+        return None
+
+    def expect(self, pattern, since=0):
+        def look():
+            if not self.seen(pattern, since) and self.process.poll() is not None:
+                raise Wrong(f"{self.title} ended with {self.process.returncode} without '{pattern}'")
+            return self.seen(pattern, since)
+        return wait_for(f"{self.title} says '{pattern}'", look)
+
+    def round(self):
+        rounds = [int(line.split()[1]) for line in self.lines() if re.fullmatch(r"round \d+", line)]
+        return rounds[-1] if rounds else 0
+
+    def goes_on(self):
+        """Data moves from now on."""
+        before = self.round()
+        self.expect_running()
+        wait_for(f"{self.title}: another round after {before}", lambda: self.failed() or
+                 self.round() > before + 1)
+        if self.failed():
+            raise Wrong(f"{self.title}: {self.failed().group(0)}")
+
+    def failed(self):
+        return self.seen(r"(failed with status|wrong byte|post refused).*")
+
+    def expect_running(self):
+        if self.failed() or self.process.poll() is not None:
+            raise Wrong(f"{self.title} did not survive: {self.lines()[-1:]}")
+
+    def fails(self, status, vendor):
+        self.expect(rf"failed with status {status} .* vendor {vendor},")
+        wait_for(f"{self.title} ends", lambda: self.process.poll() is not None)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        return self.process.returncode
+
+
+class Scene:
+    """The cable, the witnesses of one case, and what the hostnicds say meanwhile."""
+
+    def __init__(self, cable, ports):
+        self.cable, self.ports = cable, ports
+        self.near, self.far = cable.hosts
+        self.witnesses = []
+        self.log_starts = {host: len(host.log.read_text(errors="replace")) for host in cable.hosts}
+
+    def pair(self, title="", *arguments):
+        """(The side that sends, at the near host; the other.)"""
+        port = self.ports.next()
+        passive = Witness(self.cable, self.far, f"{title}far", "--listen", port, *arguments)
+        self.witnesses.append(passive)
+        active = Witness(self.cable, self.near, f"{title}near", "--connect",
+                         f"{self.far.exchange_address}:{port}", *arguments)
+        self.witnesses.append(active)
+        active.expect("connected")
+        active.goes_on()
+        return active, passive
+
+    def link(self, host, *change):
+        ip("-n", host.namespace, "link", "set", host.interface, *change)
+
+    def mtu(self, bytes_):
+        for host in self.cable.hosts:
+            self.link(host, "mtu", bytes_)
+
+    def address(self, host, what):
+        ip("-n", host.namespace, "addr", what, f"{host.address}/24", "dev", host.interface)
+
+    def logged(self, host, pattern):
+        wait_for(f"hostnicd {host.number} logs '{pattern}'", lambda: re.search(
+            pattern, host.log.read_text(errors="replace")[self.log_starts[host]:]))
+
+    def counter(self, host, name):
+        text = subprocess.run([self.cable.build / "hostnic", "ctl", "--socket", host.socket,
+                               "show counters all"], capture_output=True, text=True,
+                              check=True).stdout
+        return int(re.search(rf"^hnic0 {name} (\d+)$", text, re.M).group(1))
+
+    def counts(self, host, name, action):
+        before = self.counter(host, name)
+        action()
+        wait_for(f"{name} rises", lambda: self.counter(host, name) > before)
+
+    def show_nic(self, host):
+        return subprocess.run([self.cable.build / "hostnic", "ctl", "--socket", host.socket,
+                               "show nic"], capture_output=True, text=True, check=True).stdout
+
+    def stop(self):
+        for witness in reversed(self.witnesses):  # who sends, before whom it sends to
+            witness.stop()
+
+    def logs(self):
+        lines = []
+        for witness in self.witnesses:
+            lines.append(f"--- {witness.title}")
+            lines += witness.lines()[-15:]
+        return "\n".join(f"     | {line}" for line in lines)
+
+
+def cpu_seconds(process):
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def stays_quiet(host):
+    """No spinning while there is nothing to do."""
+    before = cpu_seconds(host.process)
+    time.sleep(1)
+    used = cpu_seconds(host.process) - before
+    if used > 0.5:
+        raise Wrong(f"hostnicd {host.number} had nothing to do and used {used:.2f} s of CPU in a second")
+
+
+def link_down_for_a_second(scene):
+    """Of timeout 14 and retry_cnt 7, as most programs have them. Where the machine is so busy that
+    it was down for longer than it should, it was another case."""
+    before = scene.counter(scene.near, "link_downed")
+    for _ in range(5):
+        active, passive = scene.pair()
+        start = time.monotonic()
+        scene.link(scene.near, "down")
+        time.sleep(1)
+        scene.link(scene.near, "up")
+        if time.monotonic() - start < 1.5:
+            break
+    for witness in (active, passive):  # the peer's end has no carrier
+        witness.expect("event port error, port down")
+        witness.expect("event port active, port active")
+    active.goes_on()
+    if scene.counter(scene.near, "link_downed") == before:
+        raise Wrong("link_downed has not risen")
+    scene.logged(scene.near, f"hnic0: {scene.near.interface} is down, or has no carrier")
+    scene.logged(scene.near, f"hnic0: {scene.near.interface} is up again, after")
+
+
+def link_down_for_twenty_seconds(scene):
+    active, _ = scene.pair("", "--timeout", 14)
+    patient, _ = scene.pair("patient-", "--timeout", 18)
+    scene.link(scene.near, "down")
+    active.fails(RETRY_EXC, NO_ANSWER)
+    for host in scene.cable.hosts:
+        stays_quiet(host)
+    time.sleep(17)
+    patient.expect_running()
+    scene.link(scene.near, "up")
+    patient.goes_on()
+    scene.pair("new-")
+
+
+def address_removed_and_added(scene):
+    active, passive = scene.pair("", "--timeout", 16)
+    scene.address(scene.near, "del")
+    if scene.near.driver != UDP:  # the NIC's address is its own
+        time.sleep(0.5)
+        active.goes_on()
+        scene.address(scene.near, "add")
+        if active.seen("event"):
+            raise Wrong("an event although nothing has changed for the NIC")
+        return
+    active.expect("event GID table change")
+    active.expect("event port error, port down")
+    since = len(active.lines())
+    scene.address(scene.near, "add")
+    active.expect("event GID table change", since)
+    active.expect("event port active, port active", since)
+    active.goes_on()
+    if passive.seen("event"):
+        raise Wrong("the peer's port has not changed, but there was an event")
+    scene.logged(scene.near, "10.0.0.1 is no address of veth0 any more")
+    scene.logged(scene.near, "10.0.0.1 is an address of veth0 now")
+    if scene.counter(scene.near, "address_lost") == 0:
+        raise Wrong("address_lost is 0")
+
+
+def interface_deleted_and_made_again(scene):
+    active, passive = scene.pair("", "--timeout", 17)
+    ip("-n", scene.near.namespace, "link", "del", scene.near.interface)
+    for witness in (active, passive):
+        witness.expect("event port error, port down")
+    stays_quiet(scene.near)
+    since = len(active.lines())
+    scene.cable.make_veth(scene.near.interface, scene.far.interface)
+    for host in scene.cable.hosts:
+        scene.cable.set_up_again(host)
+    active.expect("event port active, port active", since)
+    active.goes_on()
+    scene.logged(scene.near, "is no address of veth0 any more" if scene.near.driver == UDP else
+                 "interface veth0 is gone")
+    if scene.near.driver != UDP and scene.counter(scene.near, "interface_lost") == 0:
+        raise Wrong("interface_lost is 0")
+    scene.pair("new-")
+
+
+def mtu_lowered_and_raised(scene):
+    whole = scene.cable.mtu
+    lowered, fits = (1500, 1024) if whole > 1500 else (700, 512)
+    active, _ = scene.pair("", "--timeout", 16)
+    scene.counts(scene.near, "mtu_changed", lambda: scene.mtu(lowered))
+    scene.logged(scene.near, f"the MTU of veth0 is {lowered} now.*path MTU above {fits}")
+    time.sleep(0.3)
+    active.expect_running()
+    scene.mtu(whole)
+    active.goes_on()
+    scene.logged(scene.near, f"the MTU of veth0 is {whole} now")
+
+
+def mtu_lowered_for_good(scene):
+    whole = scene.cable.mtu
+    lowered, fits = (1500, 1024) if whole > 1500 else (700, 512)
+    active, _ = scene.pair()
+    scene.mtu(lowered)
+    active.fails(RETRY_EXC, PATH_MTU)
+    active.expect(f"allows {fits}. Raise the interface's MTU")
+    narrow, _ = scene.pair("new-")
+    narrow.expect(f"connected, path mtu {fits}")
+    scene.mtu(whole)
+    narrow.goes_on()
+
+
+def narrow_way(scene):
+    """The interface is as wide as ever; what is behind it is not."""
+    active, _ = scene.pair()
+    ip("-n", scene.near.namespace, "route", "add", f"{scene.far.address}/32", "dev",
+       scene.near.interface, "src", scene.near.address, "mtu", "lock", "1500")
+    scene.logged(scene.near, f"the way to {scene.far.address} takes packets of at most 1500 bytes.*"
+                 "mtu=1024")
+    active.fails(RETRY_EXC, NO_ANSWER)
+    ip("-n", scene.near.namespace, "route", "del", f"{scene.far.address}/32")
+    scene.pair("new-")
+
+
+def peer_restarted(scene):
+    active, passive = scene.pair()
+    problem = scene.far.stop_daemon()
+    if problem:
+        raise Wrong(problem)
+    passive.expect("event local catastrophic error, port dead")
+    scene.far.start_daemon()
+    active.fails(RETRY_EXC, NO_ANSWER)
+    again, _ = scene.pair("new-")
+    again.goes_on()
+
+
+def peer_killed(scene):
+    active, passive = scene.pair()
+    scene.far.kill_daemon()
+    passive.expect("event local catastrophic error, port dead")
+    active.fails(RETRY_EXC, NO_ANSWER)
+    scene.far.start_daemon()
+    scene.pair("new-")
+
+
+# One answer in its name, again and again for half a second: the near host believes the last one.
+SPOOF = """
+import socket, sys, time
+interface, ip = sys.argv[1:]
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind((interface, 0))
+liar = bytes.fromhex("02bad0bad001")
+arp = (b"\\x00\\x01\\x08\\x00\\x06\\x04\\x00\\x02" + liar + socket.inet_aton(ip) +
+       b"\\xff" * 6 + socket.inet_aton("10.0.0.1"))
+for _ in range(50):
+    raw.send(b"\\xff" * 6 + liar + b"\\x08\\x06" + arp)
+    time.sleep(0.01)
+"""
+
+
+def somebody_answers_for_the_peer(scene):
+    active, _ = scene.pair("", "--timeout", 17)
+    done = subprocess.run(scene.far.inside(sys.executable, "-c", SPOOF, scene.far.interface,
+                                           scene.far.address), capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise Wrong(done.stderr)
+    active.goes_on()
+
+
+def slow_down(host):
+    shaper = ["root", "tbf", "rate", "20mbit", "burst", "20kb", "limit", "200mb"]
+    return subprocess.run(["tc", "-n", host.namespace, "qdisc", "add", "dev", host.interface,
+                           *shaper], check=False, capture_output=True).returncode == 0
+
+
+def full_socket_is_waited_for_asleep(scene):
+    """Datagrams, which no window holds back, on a slow interface; as an ordinary user has it: with
+    CAP_NET_ADMIN the socket is larger."""
+    port = str(scene.ports.next())
+    flood = ["ib_send_bw", "-F", "-c", "UD", "-s", "1024", "-D", "20", "-p", port]
+    programs = []
+    scene.near.daemon_prefix = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps",
+                                "-net_admin"]
+    try:
+        scene.near.stop_daemon()
+        scene.near.start_daemon()
+        for command in (scene.far.run(*flood), scene.near.run(*flood, scene.far.exchange_address)):
+            programs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0,
+                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            time.sleep(0.5)
+        if not slow_down(scene.near):
+            return  # no shaper in this kernel
+        wait_for("hostnicd waits for room", lambda: "times for room" in scene.show_nic(scene.near))
+        used = cpu_seconds(scene.near.process)
+        time.sleep(2)
+        used = cpu_seconds(scene.near.process) - used
+        if used > 0.25:
+            raise Wrong(f"hostnicd waited for room in its socket and used {used:.2f} s of CPU in 2 s")
+    finally:
+        scene.near.daemon_prefix = []
+        subprocess.run(["tc", "-n", scene.near.namespace, "qdisc", "del", "dev",
+                        scene.near.interface, "root"], check=False, capture_output=True)
+        for program in programs:
+            program.kill()
+            program.wait()
+        scene.near.stop_daemon()
+        scene.near.start_daemon()
+
+
+SCENARIOS = (link_down_for_a_second, address_removed_and_added, interface_deleted_and_made_again,
+             mtu_lowered_and_raised, mtu_lowered_for_good, narrow_way, peer_restarted, peer_killed,
+             somebody_answers_for_the_peer, full_socket_is_waited_for_asleep,
+             link_down_for_twenty_seconds)
+
+
+def cases_of(driver, mtu):
+    """What can be told apart there."""
+    for scenario in SCENARIOS:
+        once = (link_down_for_twenty_seconds, full_socket_is_waited_for_asleep)
+        if scenario in once and (driver, mtu) != (UDP, 1500):
+            continue
+        if scenario is somebody_answers_for_the_peer and driver == UDP:
+            continue  # neighbours are the kernel's
+        about_mtu = (mtu_lowered_and_raised, mtu_lowered_for_good, narrow_way)
+        if driver == UDP and mtu == 9000 and scenario not in about_mtu:
+            continue
+        if scenario is narrow_way and (driver, mtu) != (UDP, 9000):
+            continue
+        if driver == AF_XDP_DRIVER and scenario is address_removed_and_added:
+            continue  # the kernel gets nothing there
+        yield scenario
+
+
+class LossCable(Cable):
+    def make_veth(self, first, second):
+        ip("link", "add", first, "netns", self.hosts[0].namespace, "type", "veth", "peer", "name",
+           second, "netns", self.hosts[1].namespace)
+
+    def set_up_again(self, host):
+        if host.exchange_interface == host.interface:
+            host.set_up_interface(self.mtu)
+        else:
+            ip("-n", host.namespace, "link", "set", host.interface, "mtu", self.mtu)
+            ip("-n", host.namespace, "link", "set", host.interface, "up")
+
+
+def run_scenario(cable, scenario, title, ports):
+    """Whether it passes."""
+    start = time.monotonic()
+    scene = Scene(cable, ports)
+    try:
+        scenario(scene)
+        reason = None
+        for host in cable.hosts:
+            if host.process is None or host.process.poll() is not None:
+                reason = f"hostnicd {host.number} has ended"
+    except Wrong as error:
+        reason = str(error)
+    except CannotRun as error:
+        reason = str(error)
+    finally:
+        scene.stop()
+    seconds = time.monotonic() - start
+    if reason is None:
+        print(f"ok   {title} ({seconds:.1f})", flush=True)
+        return True
+    print(f"FAIL {title} ({seconds:.1f}): {reason}\n{scene.logs()}\n{cable.logs()}", flush=True)
+    return False
+
+
+def run_cable(build, driver, mtu, cases, ports):
+    """(passed, failed, skipped). A case that fails has the others begin on a new cable."""
+    passed = failed = 0
+    waiting = list(cases)
+    while waiting:
+        cable = LossCable(build, mtu, driver, driver)
+        atexit.register(cable.take_down)
+        cable.build, cable.witness = build, build / WITNESS
+        try:
+            try:
+                cable.set_up()
+            except CannotRun as error:
+                for _, title in waiting:
+                    print(f"skip {title}: {error}")
+                return passed, failed, len(waiting)
+            cable.start_daemons()
+            while waiting:
+                scenario, title = waiting.pop(0)
+                if not run_scenario(cable, scenario, title, ports):
+                    failed += 1
+                    break
+                passed += 1
+            for problem in cable.stop_daemons():
+                print(f"FAIL {problem}\n{cable.logs()}")
+                failed += 1
+        finally:
+            cable.take_down()
+    return passed, failed, 0
+
+
+def main():
+    options = parse(__doc__)
+    for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(which, lambda number, _: sys.exit(128 + number))
+    ports = Ports()
+    totals = [0, 0, 0]
+    for driver, mtu in CABLES:
+        name = f"{driver.removeprefix('net_')}, MTU {mtu}"
+        cases = [(scenario, f"{scenario.__name__.replace('_', ' ')} [veth, {name}]")
+                 for scenario in cases_of(driver, mtu)]
+        cases = [case for case in cases if re.search(options.filter, case[1]) and
+                 (not options.quick or (driver, mtu) == (UDP, 1500) and "twenty" not in case[1])]
+        if options.list:
+            print("\n".join(title for _, title in cases))
+            continue
+        if not cases:
+            continue
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            reason = "needs root" if os.geteuid() != 0 else "needs ip (iproute2)"
+            for _, title in cases:
+                print(f"skip {title}: {reason}")
+            totals[2] += len(cases)
+            continue
+        require_programs(options.build, ["hostnic", "hostnicd", WITNESS])
+        for i, count in enumerate(run_cable(options.build, driver, mtu, cases, ports)):
+            totals[i] += count
+    if options.list:
+        return 0
+    print(f"{totals[0]} passed, {totals[1]} failed" +
+          (f", {totals[2]} skipped" if totals[2] else ""))
+    return 1 if totals[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
