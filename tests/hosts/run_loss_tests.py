@@ -318,31 +318,6 @@ def peer_killed(scene):
     scene.pair("new-")
 
 
-# One answer in its name, again and again for half a second: the near host believes the last one.
-SPOOF = """
-import socket, sys, time
-interface, ip = sys.argv[1:]
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-raw.bind((interface, 0))
-liar = bytes.fromhex("02bad0bad001")
-arp = (b"\\x00\\x01\\x08\\x00\\x06\\x04\\x00\\x02" + liar + socket.inet_aton(ip) +
-       b"\\xff" * 6 + socket.inet_aton("10.0.0.1"))
-for _ in range(50):
-    raw.send(b"\\xff" * 6 + liar + b"\\x08\\x06" + arp)
-    time.sleep(0.01)
-"""
-
-
-def somebody_answers_for_the_peer(scene):
-    active, _ = scene.pair("", "--timeout", 17)
-    done = subprocess.run(scene.far.inside(sys.executable, "-c", SPOOF, scene.far.interface,
-                                           scene.far.address), capture_output=True, text=True,
-                          check=False)
-    if done.returncode != 0:
-        raise Wrong(done.stderr)
-    active.goes_on()
-
-
 def slow_down(host):
     shaper = ["root", "tbf", "rate", "20mbit", "burst", "20kb", "limit", "200mb"]
     return subprocess.run(["tc", "-n", host.namespace, "qdisc", "add", "dev", host.interface,
@@ -385,8 +360,7 @@ def full_socket_is_waited_for_asleep(scene):
 
 SCENARIOS = (link_down_for_a_second, address_removed_and_added, interface_deleted_and_made_again,
              mtu_lowered_and_raised, mtu_lowered_for_good, narrow_way, peer_restarted, peer_killed,
-             somebody_answers_for_the_peer, full_socket_is_waited_for_asleep,
-             link_down_for_twenty_seconds)
+             full_socket_is_waited_for_asleep, link_down_for_twenty_seconds)
 
 
 def cases_of(driver, mtu):
@@ -395,8 +369,6 @@ def cases_of(driver, mtu):
         once = (link_down_for_twenty_seconds, full_socket_is_waited_for_asleep)
         if scenario in once and (driver, mtu) != (UDP, 1500):
             continue
-        if scenario is somebody_answers_for_the_peer and driver == UDP:
-            continue  # neighbours are the kernel's
         about_mtu = (mtu_lowered_and_raised, mtu_lowered_for_good, narrow_way)
         if driver == UDP and mtu == 9000 and scenario not in about_mtu:
             continue

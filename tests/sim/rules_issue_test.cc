@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "protocol/wire/arp.h"
 #include "tests/sim/pair.h"
 #include "tests/sim/recorder.h"
 
@@ -119,6 +120,31 @@ TEST(Rules, Rule2_TheNicNeverWaitsForAQp) {
   pair.post(SendOp::kWrite, 2, pair.at(0, 100));
   EXPECT_EQ(pair.sent(1, 20 * kMillisecond).size(), 1u);
   EXPECT_GE(pair.near_counter(Counter::tx_unresolved), 1u);
+}
+
+// Somebody answers in a peer's name, once: what is repeated makes the NIC ask again, long before the
+// minute after which it would anyway. The connection is still there.
+TEST(Rules, Rule2_AFalseAddressIsFoundOutWithinASecond) {
+  WorldSettings settings;
+  settings.link.is_wire = false;
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  constexpr wire::MacAddress kNobody = {0x02, 0, 0, 0, 0, 77};
+  const wire::Arp question = wire::make_arp_request({}, address_of(0), address_of(1));
+  rte_mbuf* lie = rte_pktmbuf_alloc(pair.world.pools().data);
+  ASSERT_NE(lie, nullptr);
+  auto* frame = rte_pktmbuf_mtod(lie, std::byte*);
+  lie->data_len = static_cast<uint16_t>(
+      wire::build_arp(wire::make_arp_reply(kNobody, question), {frame, wire::kArpFrameBytes}));
+  lie->pkt_len = lie->data_len;
+  pair.world.wire().inject(0, lie);
+  pair.world.run_for(10 * kMicrosecond);
+  const TimeNs start = pair.world.now();
+  pair.post(SendOp::kWrite, 2, pair.at(0, 100));
+  EXPECT_EQ(pair.status_of_one(5 * kSecond), WcStatus::kSuccess);
+  EXPECT_GE(pair.world.now() - start, kMillisecond) << "nobody believed it: no test";
+  EXPECT_LE(pair.world.now() - start, 1'200 * kMillisecond);
 }
 
 // The first packets of a message are lost while ARP asks, the others go: with their own payload.
