@@ -19,6 +19,7 @@
 #include "dataplane/daemon/options.h"
 #include "dataplane/daemon/prompt.h"
 #include "dataplane/daemon/server.h"
+#include "dataplane/daemon/service_manager.h"
 #include "dataplane/daemon/telemetry.h"
 #include "dataplane/memory/sigbus.h"
 
@@ -89,6 +90,7 @@ void say_ready(Daemon& daemon) {
   if (impaired(daemon.plan())) nics += fmt::format("; impairment seed {}", daemon.plan().seed);
   fmt::print("hostnicd {} ready on {}: {}\n", HOSTNIC_VERSION, daemon.plan().socket_path, nics);
   fflush(stdout);
+  tell_service_manager_ready();
   if (daemon.plan().ready_fd >= 0) {
     [[maybe_unused]] const ssize_t written = write(daemon.plan().ready_fd, "R", 1);
     close(daemon.plan().ready_fd);
