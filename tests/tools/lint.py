@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks the format of all sources, the syntax of Python files, what sources and documents refer to,
-which folder includes which, that each file names its license, and runs clang-tidy on the sources that
-have not passed it yet as they are. --fix-format reformats instead."""
+which folder includes which, that each file names its license, that manuals and completion agree with
+the programs, and runs clang-tidy on the sources that have not passed it yet as they are. --fix-format
+reformats instead."""
 
 import argparse
 import ast
@@ -20,15 +21,16 @@ import time
 from pathlib import Path
 
 from layers import check_layers
+from packaging import check_packaging
 from references import check_references
 from rules import check_index
 
 TOP = Path(__file__).resolve().parents[2]
-FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "tests", "bench"]
+FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "packaging", "debian", "tests", "bench"]
 SUFFIXES = {".c", ".cc", ".h"}
 # The first line of each file that can have comments; the second one of a script.
 LICENSE_LINE = re.compile(r"(//|#) SPDX-License-Identifier: BSD-3-Clause")
-SCRIPT_SUFFIXES = {".py", ".sh"}
+SCRIPT_SUFFIXES = {".py", ".sh", ".bash"}
 MESON_FILES = {"meson.build", "meson_options.txt"}
 # Other versions format and warn differently.
 CLANG_FORMAT = "clang-format-14"
@@ -286,6 +288,7 @@ def main():
     good = check_index() and good
     good = check_licenses() and good
     good = check_layers() and good
+    good = check_packaging(options.build.resolve()) and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders) and good
     return 0 if good else 1

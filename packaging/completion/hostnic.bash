@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Completion of hostnic and hostnicd for bash. Options and commands are compared with the programs'
+# own by tests/tools/manuals.py.
+
+# The NICs of the hostnicd that hostnic would speak to.
+_hostnic_devices() {
+  "${1:-hostnic}" devices 2>/dev/null | cut -d' ' -f1
+}
+
+# Completes the values of options that both programs have; fails where the option takes none.
+_hostnic_value() {
+  case $prev in
+    --nics) COMPREPLY=($(compgen -W "{1..16}" -- "$cur")) ;;
+    --mtu) COMPREPLY=($(compgen -W "256 512 1024 2048 4096" -- "$cur")) ;;
+    --idle) COMPREPLY=($(compgen -W "adaptive poll" -- "$cur")) ;;
+    --segmentation) COMPREPLY=($(compgen -W "auto off" -- "$cur")) ;;
+    --lid) COMPREPLY=($(compgen -W "none from-address" -- "$cur")) ;;
+    --seed) COMPREPLY=($(compgen -W "random" -- "$cur")) ;;
+    --socket-mode) COMPREPLY=($(compgen -W "0600 0660 0666" -- "$cur")) ;;
+    --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
+    --config) _filedir toml ;;
+    --commands | --socket) _filedir ;;
+    --nic)
+      compopt -o nospace
+      COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
+      ;;
+    --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
+    --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    *) return 1 ;;
+  esac
+  return 0
+}
+
+# Completes a command of hostnicd, whose words begin at $1.
+_hostnic_command() {
+  local given=("${words[@]:$1:cword-$1}") device
+  device=$(_hostnic_devices "${words[0]}")
+  local choices=""
+  case "${given[*]}" in
+    "") choices="show set clear start stop help quit" ;;
+    show) choices="nic qp client cm counters impair" ;;
+    "show nic" | "show qp" | "show impair" | "clear counters") choices=$device ;;
+    "show counters"*) choices="$device all" ;;
+    set) choices="impair" ;;
+    "set impair") choices="$device all" ;;
+    "set impair "*)
+      case ${#given[@]} in
+        3) choices="rx tx" ;;
+        4) choices="none drop duplicate corrupt reorder delay rate blackhole" ;;
+      esac
+      ;;
+    clear) choices="counters" ;;
+  esac
+  COMPREPLY=($(compgen -W "$choices" -- "$cur"))
+}
+
+_hostnic() {
+  local cur prev words cword split
+  _init_completion -n = || return
+  local i subcommand="" subcommand_at=0
+  for ((i = 1; i < cword; i++)); do
+    case ${words[i]} in
+      lab | run | ctl | devices)
+        subcommand=${words[i]}
+        subcommand_at=$i
+        break
+        ;;
+    esac
+  done
+  for ((i = subcommand_at + 1; i < cword; i++)); do
+    if [[ -n $subcommand && ${words[i]} == -- ]]; then
+      _command_offset $((i + 1))
+      return
+    fi
+  done
+  _hostnic_value && return
+  local options="-h --help"
+  case $subcommand in
+    "")
+      COMPREPLY=($(compgen -W "lab run ctl devices -h --help --version" -- "$cur"))
+      return
+      ;;
+    lab)
+      options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
+      options+=" --lcores --socket-mode --socket-group --commands --keep-log -v --verbose --"
+      ;;
+    run) options+=" --socket --device --" ;;
+    ctl | devices) options+=" --socket" ;;
+  esac
+  if [[ $subcommand == ctl && $cur != -* ]]; then
+    local first=$((subcommand_at + 1))
+    [[ ${words[first]} == --socket ]] && ((first += 2))
+    _hostnic_command "$first"
+    return
+  fi
+  COMPREPLY=($(compgen -W "$options" -- "$cur"))
+} && complete -F _hostnic hostnic
+
+_hostnicd() {
+  local cur prev words cword split
+  _init_completion -n = || return
+  _hostnic_value && return
+  local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
+  options+=" --mtu --impair --loss --seed --idle --segmentation --lid --idle-us --lcores"
+  options+=" --commands --ready-fd --no-prompt --"
+  COMPREPLY=($(compgen -W "$options" -- "$cur"))
+} && complete -F _hostnicd hostnicd
