@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <rte_branch_prediction.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -74,7 +77,25 @@ std::string with_defaults(const std::string& devargs) {
   return devargs;
 }
 
+uint64_t effective_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct halves[_LINUX_CAPABILITY_U32S_3] = {};
+  // Where nobody says, the driver finds out.
+  if (syscall(SYS_capget, &header, halves) != 0) return UINT64_MAX;
+  return halves[0].effective | static_cast<uint64_t>(halves[1].effective) << 32;
+}
+
 }  // namespace
+
+std::string missing_for_af_packet(uint64_t capabilities) {
+  std::string names;
+  const auto want = [&](unsigned number, const char* name) {
+    if ((capabilities >> number & 1) == 0) names += (names.empty() ? "" : ",") + std::string(name);
+  };
+  want(CAP_NET_RAW, "cap_net_raw");
+  want(CAP_NET_ADMIN, "cap_net_admin");
+  return names;
+}
 
 uint32_t largest_ib_mtu(uint32_t ethernet_mtu_bytes) {
   for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2)
@@ -102,12 +123,17 @@ Expected<PortFacts, std::string> check_ethernet_port(const std::string& devargs)
   auto mtu = interface_mtu(*interface);
   if (!mtu) return Unexpected(fmt::format("port {}: {}", devargs, mtu.error()));
   facts.ethernet_mtu_bytes = *mtu;
-  const UniqueFd packet_socket(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-  if (!packet_socket)
+  std::string missing;
+  if (is_af_packet(devargs))
+    missing = missing_for_af_packet(effective_capabilities());
+  // Capabilities of a user namespace that does not own the network don't count.
+  if (missing.empty() && !UniqueFd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)))
+    missing = "cap_net_raw";
+  if (!missing.empty())
     return Unexpected(
-        fmt::format("port {}: opening interface {} needs CAP_NET_RAW: run as root, or once "
-                    "`sudo setcap cap_net_raw+ep $(readlink -f hostnicd)`",
-                    devargs, *interface));
+        fmt::format("port {}: opening interface {} needs {}: run as root, or once `sudo setcap "
+                    "cap_net_raw,cap_net_admin+ep $(readlink -f hostnicd)`",
+                    devargs, *interface, missing));
   return facts;
 }
 

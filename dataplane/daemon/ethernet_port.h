@@ -27,6 +27,11 @@ uint32_t largest_ib_mtu(uint32_t ethernet_mtu_bytes);
 // The value of `key` in devargs such as "net_af_packet0,iface=veth0".
 std::optional<std::string> devargs_value(const std::string& devargs, const std::string& key);
 
+// What net_af_packet needs and a process with these effective capabilities (bits by number) has
+// not, as `setcap` takes it: "cap_net_raw,cap_net_admin"; empty if nothing is missing. The driver
+// sets the interface's MAC address and flags to what they are.
+std::string missing_for_af_packet(uint64_t capabilities);
+
 // What can be known of a port before EAL starts, so that bad configuration ends early.
 struct PortFacts {
   uint32_t ethernet_mtu_bytes = 0;  // 0: known only after EAL has started

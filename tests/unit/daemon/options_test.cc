@@ -195,6 +195,15 @@ TEST(IbMtu, IsTheLargestThatFitsThePort) {
   EXPECT_EQ(largest_ib_mtu(300), 0u);
 }
 
+TEST(EthernetPort, SaysWhatAfPacketLacks) {
+  constexpr uint64_t kRaw = 1u << 13, kAdmin = 1u << 12, kOther = 1u << 14;
+  EXPECT_EQ(missing_for_af_packet(0), "cap_net_raw,cap_net_admin");
+  EXPECT_EQ(missing_for_af_packet(kRaw), "cap_net_admin");
+  EXPECT_EQ(missing_for_af_packet(kAdmin | kOther), "cap_net_raw");
+  EXPECT_EQ(missing_for_af_packet(kRaw | kAdmin), "");
+  EXPECT_EQ(missing_for_af_packet(kRaw | kAdmin | kOther), "");
+}
+
 TEST(IbMtu, AnErrorNamesBothNumbers) {
   EXPECT_EQ(*choose_ib_mtu("hnic0", "net_af_packet0,iface=veth0", 0, 1500), 1024u);
   EXPECT_EQ(*choose_ib_mtu("hnic0", "net_af_packet0,iface=veth0", 512, 1500), 512u);
