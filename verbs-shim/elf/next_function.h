@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "verbs-shim/elf/stat_calls.h"
 #include "verbs-shim/elf/symbols.h"
 
 namespace hostnic::elf {
@@ -22,6 +23,7 @@ Function* next_function(std::atomic<Function*>& known, const char* name) {
   const auto real_dlsym = reinterpret_cast<Dlsym>(libc_symbol("dlsym"));
   next = reinterpret_cast<Function*>(real_dlsym(RTLD_NEXT, name));
   if (next == nullptr) next = reinterpret_cast<Function*>(libc_symbol(name));
+  if (next == nullptr) next = reinterpret_cast<Function*>(stat_call(name));
   known.store(next, std::memory_order_relaxed);
   errno = saved_errno;
   return next;

@@ -10,7 +10,8 @@
 namespace hostnic::elf {
 namespace {
 
-constexpr char kLibc[] = "libc.so.6";
+// libc, and what was beside it before glibc 2.34. There the first one has no dlsym, for example.
+constexpr const char* kLibcParts[] = {"libc.so.6", "libdl.so.2", "libpthread.so.0"};
 constexpr uint16_t kHiddenVersion = 0x8000;  // bit of a DT_VERSYM entry: not the default version
 
 const char* base_name(const char* path) {
@@ -21,9 +22,9 @@ const char* base_name(const char* path) {
   return name;
 }
 
-const link_map* find_libc() {
+const link_map* find_library(const char* name) {
   for (const link_map* map = _r_debug.r_map; map != nullptr; map = map->l_next) {
-    if (map->l_name != nullptr && same_text(base_name(map->l_name), kLibc)) return map;
+    if (map->l_name != nullptr && same_text(base_name(map->l_name), name)) return map;
   }
   return nullptr;
 }
@@ -91,21 +92,28 @@ const ElfW(Sym) * find(const SymbolTable& table, const char* name) {
   }
 }
 
-}  // namespace
-
-void* libc_symbol(const char* name) {
-  const link_map* libc = find_libc();
-  if (libc == nullptr) return nullptr;
-  const SymbolTable table(*libc);
+void* symbol_of(const link_map& library, const char* name) {
+  const SymbolTable table(library);
   if (!table.complete()) return nullptr;
   const ElfW(Sym)* symbol = find(table, name);
   if (symbol == nullptr) return nullptr;
-  void* address = reinterpret_cast<void*>(libc->l_addr + symbol->st_value);
+  void* address = reinterpret_cast<void*>(library.l_addr + symbol->st_value);
   // An indirect function (memcpy and friends) names a resolver instead.
   if (ELF64_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC) {
     return reinterpret_cast<void* (*)()>(address)();
   }
   return address;
+}
+
+}  // namespace
+
+void* libc_symbol(const char* name) {
+  for (const char* part : kLibcParts) {
+    const link_map* library = find_library(part);
+    void* symbol = library != nullptr ? symbol_of(*library, name) : nullptr;
+    if (symbol != nullptr) return symbol;
+  }
+  return nullptr;
 }
 
 const char* library_name(const void* address) {

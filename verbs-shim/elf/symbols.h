@@ -21,7 +21,8 @@ inline bool same_text(const char* a, const char* b) {
   return *a == *b;
 }
 
-// The address of the default version of `name` in the loaded libc.so.6, null when there is none.
+// The address of the default version of `name` in the loaded libc.so.6, or in libdl and libpthread
+// where those are libraries of their own; null when there is none.
 // For any thread, also before constructors ran; takes no lock of the dynamic linker, allocates
 // nothing.
 void* libc_symbol(const char* name);
