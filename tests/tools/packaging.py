@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks that manuals, completion and packages agree with the programs: options with `--help`, keys of
-the configuration and commands with the sources. A part of lint; by itself it
+the configuration and commands with the sources, versions with meson.build. A part of lint; by itself it
 checks nothing else."""
 
 import argparse
@@ -172,9 +172,17 @@ def check_manuals():
             raise Mismatch(done.stdout.strip() or done.stderr.strip())
 
 
+def check_versions():
+    version = re.search(r"version: '([\d.]+)'", (TOP / "meson.build").read_text()).group(1)
+    package = re.match(r"hostnic \(([^)]+)\)", (TOP / "debian/changelog").read_text()).group(1)
+    if package != version:
+        raise Mismatch(f"debian/changelog is of {package}, meson.build of {version}")
+
+
 def check_packaging(build):
     checks = {"options": lambda: check_options(build), "keys": check_keys, "commands": check_commands,
-              "completion": lambda: check_completion(build), "manuals": check_manuals}
+              "completion": lambda: check_completion(build), "manuals": check_manuals,
+              "versions": check_versions}
     good = True
     for name, check in checks.items():
         try:
