@@ -86,6 +86,7 @@ cp "$top/LICENSE" "$licenses/hostnic"
 for package in libdpdk-dev libnuma-dev libbsd-dev libmd-dev libfmt-dev libtomlplusplus-dev libcli11-dev libstdc++-12-dev; do
   cp -L "/usr/share/doc/$package/copyright" "$licenses/$package"
 done
+cp -L /usr/share/common-licenses/{LGPL-2.1,GPL-3} "$licenses"
 cp "$top/README.md" "$result/$name/share/doc/hostnic"
 tar -C "$result" --sort=name --owner=0 --group=0 --numeric-owner -czf "$result/$name.tar.gz" "$name"
 rm -r "${result:?}/$name"
