@@ -2,6 +2,7 @@
 // Commands of drivers, taken and answered. Not the hot path: allocation is allowed here.
 #include <cerrno>
 
+#include "dataplane/nic/command_checks.h"
 #include "dataplane/nic/nic_core.h"
 #include "protocol/wire/multicast.h"
 
@@ -32,7 +33,7 @@ void defer_answer(ClientState& client, TimeNs now, const CommandResponse& respon
 
 int create_window(NicShard& nic, const ClientState& client, const CreateWindowCommand& command,
                   uint32_t& key) {
-  if (command.type != WindowType::k1 && command.type != WindowType::k2) return EINVAL;
+  if (const int error = check_command(command)) return error;
   key = nic.shared.windows.add(client.channel->settings().client_id, command.pd, command.type);
   return key == 0 ? ENOMEM : 0;
 }

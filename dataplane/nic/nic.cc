@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "dataplane/nic/nic_core.h"
@@ -16,7 +17,8 @@ namespace {
 
 const char* state_name(QpState state) {
   static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  return kNames[static_cast<size_t>(state)];
+  const auto index = static_cast<size_t>(state);
+  return index < std::size(kNames) ? kNames[index] : "?";
 }
 
 const char* type_name(QpType type) {

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs come, change state, go. Not the hot path: allocation is allowed here.
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cerrno>
 
 #include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/command_checks.h"
 #include "dataplane/nic/nic_core.h"
 
 namespace hostnic {
 namespace {
-
-constexpr uint32_t kMaxRecvEntries = 32768;
-constexpr uint32_t kMaxReadDestinationEntries = 256;
 
 // Clears the NIC's part, except the sequence and the dirty flag, which the driver clears when it
 // takes the report.
@@ -32,7 +29,7 @@ void clear_status(QpStatus& status) {
 
 // Returns false if the shared receive queue can't be where the command says.
 bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
-  if (command.srq_offset % alignof(SrqHeader) != 0 || command.recv_entries == 0) return false;
+  if (command.srq_offset % alignof(SrqHeader) != 0) return false;
   std::byte* at = channel.arena_at(command.srq_offset, srq_bytes(command.recv_entries));
   if (at == nullptr) return false;
   qp.srq = reinterpret_cast<SrqHeader*>(at);
@@ -44,23 +41,12 @@ bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpComma
   return qp.recv_names != nullptr;
 }
 
-bool valid_mtu(uint32_t bytes) {
-  return bytes >= 256 && bytes <= 4096 && std::has_single_bit(bytes);
-}
-
 }  // namespace
 
 int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
   ClientChannel& channel = *client.channel;
   const uint32_t entries = command.recv_entries;
-  if (command.status_index >= channel.settings().max_qps) return EINVAL;
-  if (entries > kMaxRecvEntries || (entries != 0 && !std::has_single_bit(entries))) return EINVAL;
-  if (command.recv_max_sge > kMaxSge ||
-      command.read_destination_entries > kMaxReadDestinationEntries ||
-      !std::has_single_bit(uint32_t{command.read_destination_entries})) {
-    return EINVAL;
-  }
-  if (!is_qp_type(command.type)) return EINVAL;
+  if (const int error = check_command(command, channel.settings().max_qps)) return error;
   auto qp = std::make_unique<QpContext>();
   qp->type = command.type;
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
@@ -95,6 +81,7 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
 
 int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   const QpState from = qp.state;
+  if (const int error = check_command(command, qp.type, from)) return error;
   switch (command.state) {
     case QpState::kReset:
       quiesce_qp(qp);
@@ -104,9 +91,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
       quiesce_qp(qp);
       break;
     case QpState::kRtr:
-      if (from < QpState::kRtr) {
-        if (const int error = connect_qp(qp, command); error != 0) return error;
-      }
+      if (const int error = connect_qp(qp, command); error != 0) return error;
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) {
@@ -121,12 +106,8 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.access = command.access;
   qp.qkey = command.qkey;
   qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
-  qp.min_rnr_timer = command.min_rnr_timer & 31;
-  if (command.state == QpState::kErr) {
-    qp.state = QpState::kErr;  // a fatal NAK stays known and is repeated until RESET (rule 28)
-  } else {
-    qp.state = command.state;
-  }
+  qp.min_rnr_timer = command.min_rnr_timer;
+  qp.state = command.state;  // in ERR a fatal NAK stays known and is repeated until RESET (rule 28)
   return 0;
 }
 
@@ -153,12 +134,10 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
 int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   // A datagram queue pair has no path: every descriptor brings its own.
   const bool has_path = qp.type != QpType::kUd;
-  if (has_path &&
-      (!valid_mtu(command.path_mtu_bytes) || command.path_mtu_bytes > shared.settings.mtu_bytes))
-    return EINVAL;
+  if (has_path && command.path_mtu_bytes > shared.settings.mtu_bytes) return EINVAL;
   quiesce_qp(qp);
   clear_status(*qp.status);
-  qp.dest_qpn = command.dest_qpn & 0xffffff;
+  qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;
   qp.source_ip = raw(shared.settings.own_address(command.source_index));
   qp.rq_psn = command.rq_psn & Psn::kMask;
