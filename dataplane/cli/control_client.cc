@@ -13,11 +13,14 @@
 namespace hostnic::cli {
 namespace {
 
+constexpr uint32_t kAnswerLimitS = 60;
+
 Expected<UniqueFd, std::string> connect_to(const std::string& path) {
   const auto address = socket_address(path);
   if (!address) return Unexpected(fmt::format("socket path {} is too long", path));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) return Unexpected(fmt::format("socket: {}", strerror(errno)));
+  limit_waiting(fd.get(), kAnswerLimitS);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
     return Unexpected(fmt::format(
         "no hostnicd listens on {}: {} (start `hostnicd`, or use `hostnic lab`, or name another "
@@ -26,14 +29,23 @@ Expected<UniqueFd, std::string> connect_to(const std::string& path) {
   return fd;
 }
 
+std::string closed(const std::string& path) {
+  return fmt::format(
+      "hostnicd on {} closed the connection (its log says so, if it has no descriptor left)", path);
+}
+
 Expected<ReceivedReply, std::string> request(const std::string& path, ControlKind kind,
                                              std::span<const char> payload) {
   auto fd = connect_to(path);
   if (!fd) return Unexpected(fd.error());
   if (!send_request(fd->get(), kind, std::as_bytes(payload)))
-    return Unexpected(fmt::format("socket {}: {}", path, strerror(errno)));
+    return Unexpected(errno == EPIPE ? closed(path)
+                                     : fmt::format("socket {}: {}", path, strerror(errno)));
   auto reply = receive_reply(fd->get());
-  if (!reply) return Unexpected(fmt::format("hostnicd on {} closed the connection", path));
+  if (!reply && errno == ETIMEDOUT)
+    return Unexpected(
+        fmt::format("hostnicd on {} does not answer (for {} s)", path, kAnswerLimitS));
+  if (!reply) return Unexpected(closed(path));
   return std::move(*reply);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -64,16 +65,17 @@ std::optional<sockaddr_un> socket_address(const std::string& path) {
   return address;
 }
 
-ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out) {
+namespace {
+
+ReceiveResult receive(int fd, int flags, std::span<char> control, ControlDatagram& out) {
   out.bytes.resize(kMaxControlBytes);
   out.fds.clear();
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxControlFds * sizeof(int))];
   iovec part{out.bytes.data(), out.bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
   const ssize_t received = recvmsg(fd, &message, flags | MSG_CMSG_CLOEXEC);
   if (received < 0)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? ReceiveResult::kAgain
@@ -82,8 +84,21 @@ ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out) {
   // An empty datagram looks like the end; no message is empty.
   if (received == 0) return ReceiveResult::kClosed;
   out.bytes.resize(static_cast<size_t>(received));
-  out.cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  const bool descriptors_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  out.had_descriptors = !out.fds.empty() || descriptors_cut;
+  out.cut = (message.msg_flags & MSG_TRUNC) != 0 || (descriptors_cut && !control.empty());
   return ReceiveResult::kOk;
+}
+
+}  // namespace
+
+ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxControlFds * sizeof(int))];
+  return receive(fd, flags, control, out);
+}
+
+ReceiveResult receive_bytes(int fd, int flags, ControlDatagram& out) {
+  return receive(fd, flags, {}, out);
 }
 
 bool send_reply(int fd, int flags, ControlReply reply, std::span<const std::byte> payload,
@@ -100,10 +115,24 @@ bool send_request(int fd, ControlKind kind, std::span<const std::byte> payload,
   return send_datagram(fd, 0, std::as_bytes(std::span(&request, 1)), payload, fds);
 }
 
+void limit_waiting(int fd, uint32_t seconds) {
+  const timeval limit{static_cast<time_t>(seconds), 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
 std::optional<ReceivedReply> receive_reply(int fd) {
   ControlDatagram datagram;
   ReceiveResult result = ReceiveResult::kAgain;
-  while (result == ReceiveResult::kAgain) result = receive_datagram(fd, 0, datagram);
+  do {
+    errno = 0;
+    result = receive_datagram(fd, 0, datagram);
+    if (result == ReceiveResult::kAgain && errno != EINTR) {
+      errno = ETIMEDOUT;
+      return std::nullopt;
+    }
+  } while (result == ReceiveResult::kAgain);
+  errno = 0;
   ReceivedReply reply;
   if (result != ReceiveResult::kOk || datagram.bytes.size() < sizeof(reply.header))
     return std::nullopt;

@@ -29,11 +29,15 @@ struct ControlDatagram {
   std::vector<std::byte> bytes;
   std::vector<UniqueFd> fds;
   bool cut = false;  // longer, or with more descriptors, than allowed
+  bool had_descriptors = false;
 };
 
 enum class ReceiveResult { kOk, kAgain, kClosed };
 // Receives one datagram; `flags` is MSG_DONTWAIT or 0.
 ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out);
+// The same, but what descriptors come along are dropped, or with MSG_PEEK left where they are. Who
+// takes a stranger's descriptor has to close it, which takes as long as the file's owner likes.
+ReceiveResult receive_bytes(int fd, int flags, ControlDatagram& out);
 // Sends an answer; returns false when the peer is gone, or (MSG_DONTWAIT) doesn't read. It may have
 // at most kMaxControlFds descriptors.
 bool send_reply(int fd, int flags, ControlReply reply, std::span<const std::byte> payload = {},
@@ -51,7 +55,10 @@ struct ReceivedReply {
 // kMaxControlFds descriptors.
 bool send_request(int fd, ControlKind kind, std::span<const std::byte> payload,
                   std::span<const int> fds = {});
-// Waits for a reply. Returns nullopt if hostnicd has closed the connection.
+// Lets connecting, sending and receiving wait so long and no longer; 0: without limit.
+void limit_waiting(int fd, uint32_t seconds);
+// Waits for a reply. Returns nullopt if hostnicd has closed the connection (errno 0), or where
+// there is a limit, does not answer within it (errno ETIMEDOUT).
 std::optional<ReceivedReply> receive_reply(int fd);
 
 }  // namespace hostnic

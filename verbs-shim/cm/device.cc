@@ -24,6 +24,7 @@ namespace {
 
 // The error that the kernel gives when the module goes away under a program.
 constexpr int kGone = ENODEV;
+constexpr uint32_t kAnswerLimitS = 60;
 
 int fail(int error) {
   errno = error;
@@ -33,6 +34,7 @@ int fail(int error) {
 UniqueFd connect_to_hostnicd() {
   const auto address = socket_address(default_socket_path());
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  limit_waiting(fd.get(), kAnswerLimitS);
   if (!address || !fd ||
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
     return {};
@@ -46,6 +48,7 @@ int open_file(uint64_t visible_devices, int flags) {
   if (!send_request(fd.get(), ControlKind::kOpenCm, std::as_bytes(std::span(&request, 1))))
     return fail(kGone);
   const auto reply = receive_reply(fd.get());
+  limit_waiting(fd.get(), 0);
   OpenCmReply opened{};
   if (!reply || (reply->header.error == 0 && reply->payload.size() != sizeof(opened)))
     return fail(kGone);

@@ -146,6 +146,7 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   if (request.has_mirror != 0) fds.push_back(registrar.mirror_fd());
   auto answer = control->call(ControlKind::kOpen, bytes_of(request), fds);
   if (!answer) return Unexpected(answer.error());
+  control->wait_without_limit();
   if (answer->fds.size() < 5) return failure(EPROTO, "hostnicd's answer lacks descriptors");
   const auto reply = answer->as<OpenReply>();
 

@@ -9,7 +9,13 @@
 namespace hostnic::runtime {
 namespace {
 
+// A hostnicd that lives answers within milliseconds.
+constexpr uint32_t kAnswerLimitS = 60;
+
 Unexpected<ContextError> gone() {
+  if (errno == ETIMEDOUT || errno == EAGAIN)
+    return failure(ETIMEDOUT, "hostnicd has not answered for " + std::to_string(kAnswerLimitS) +
+                                  " s: see its log, or whether it is stopped");
   return failure(EIO, "hostnicd closed the connection: see its log");
 }
 
@@ -24,6 +30,7 @@ Expected<ControlClient, ContextError> ControlClient::connect() {
   }
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return failure(errno, std::string("socket: ") + strerror(errno));
+  limit_waiting(socket.get(), kAnswerLimitS);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) !=
       0) {
     const int error = errno;
@@ -32,6 +39,8 @@ Expected<ControlClient, ContextError> ControlClient::connect() {
   }
   return ControlClient(std::move(socket));
 }
+
+void ControlClient::wait_without_limit() { limit_waiting(socket_.get(), 0); }
 
 Expected<ControlAnswer, ContextError> ControlClient::call(ControlKind kind,
                                                           std::span<const std::byte> payload,

@@ -44,6 +44,8 @@ class ControlClient {
   // Makes a call that is answered by success or an error only: returns 0 or an errno value. This
   // allocates nothing.
   int tell(ControlKind kind, std::span<const std::byte> payload);
+  // From now on an answer may take as long as it takes; until then 60 s (ETIMEDOUT).
+  void wait_without_limit();
   // Whether hostnicd has closed the connection.
   bool closed() const;
   void close() { socket_.reset(); }
