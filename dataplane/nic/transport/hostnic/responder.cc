@@ -221,9 +221,13 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
     if (outcome.kind != RequestResult::kDone) {
       if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) reorder_.release_slot(qp.requests, p.psn);
-      return false;
+      // A wrong key ends the connection, when its turn comes: whoever guesses has one guess.
+      const bool is_wrong_key = outcome.kind == RequestResult::kFatal &&
+                                outcome.code == wire::NakCode::kRemoteAccess;
+      if (!is_wrong_key || !reorder_.enter(qp.requests, p.psn, packet)) return false;
+    } else if (ends_send) {
+      ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
     }
-    if (ends_send) ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
   }
   if (!broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   return true;
