@@ -106,7 +106,7 @@ const std::array<Key<HostnicdConfig>, 8> kHostnicdKeys{{
      }},
 }};
 
-const std::array<Key<Limits>, 3> kLimitsKeys{{
+const std::array<Key<Limits>, 9> kLimitsKeys{{
     {"max_qps", kInteger,
      [](Limits& limits, const Value& value) {
        // The limit is 65520 because a QPN has 16 bits for the index, and the first 16 stay free.
@@ -119,6 +119,31 @@ const std::array<Key<Limits>, 3> kLimitsKeys{{
     {"max_clients", kInteger,
      [](Limits& limits, const Value& value) {
        return set_integer(limits.max_clients, "max_clients", value, 1, 4096);
+     }},
+    {"nic_qps", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.nic_qps, "nic_qps", value, 16, 65520);
+     }},
+    {"all_mrs", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.all_mrs, "all_mrs", value, 16, 524286);
+     }},
+    {"user_clients", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.user_clients, "user_clients", value, 1, 4096);
+     }},
+    {"user_qps", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.user_qps, "user_qps", value, 1, 65520);
+     }},
+    {"user_mrs", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.user_mrs, "user_mrs", value, 1, 524286);
+     }},
+    {"user_registered_mb", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.user_registered_mb, "user_registered_mb", value, 1,
+                          std::numeric_limits<int32_t>::max());
      }},
 }};
 

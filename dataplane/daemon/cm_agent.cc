@@ -6,12 +6,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "dataplane/daemon/clock.h"
+#include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/log.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/wire/ipv4.h"
@@ -40,6 +42,10 @@ bool watch(int epoll_fd, int fd) {
 
 CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
     : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
+  // Open devices need descriptors as well.
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  max_files_ = std::min<size_t>(kMaxFiles, std::max<size_t>(limit.rlim_cur / 4, 2));
   uint32_t index = 0;
   for (NicInstance& instance : daemon_.nics()) {
     CmNic nic;
@@ -67,18 +73,26 @@ CmAgent::~CmAgent() {
 // ---- files
 
 void CmAgent::open(UniqueFd socket, const OpenCmRequest& request, bool alone) {
-  if (files_.size() >= kMaxFiles) {
-    ControlReply reply;
-    reply.error = EMFILE;
-    snprintf(reply.message, sizeof(reply.message), "%zu rdma_cm files are open already", kMaxFiles);
-    send_reply(socket.get(), MSG_DONTWAIT, reply);
-    return;
-  }
   CmFile file;
   file.name = next_file_++;
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) file.pid = peer.pid;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
+    file.pid = peer.pid;
+    file.uid = peer.uid;
+  }
+  const auto of_user =
+      std::ranges::count_if(files_, [&](const auto& each) { return each.second.uid == file.uid; });
+  if (files_.size() >= max_files_ ||
+      (!is_owner(file.uid) && static_cast<size_t>(of_user) >= max_files_ / 2)) {
+    ControlReply reply;
+    reply.error = EMFILE;
+    snprintf(reply.message, sizeof(reply.message),
+             "%zu rdma_cm files are open already, %zd of them of user %u", files_.size(), of_user,
+             file.uid);
+    send_reply(socket.get(), MSG_DONTWAIT, reply);
+    return;
+  }
   file.visible_devices = request.visible_devices;
   file.alone = alone;
   const OpenCmReply open_reply{file.name};
@@ -125,7 +139,10 @@ void CmAgent::serve(CmFile& file) {
       break;
   }
   CmCommand command;
-  if (datagram.cut || datagram.fds.size() != 1 || datagram.bytes.size() < sizeof(command)) {
+  const bool good = !datagram.cut && datagram.fds.size() == 1 && is_socket(datagram.fds[0].get()) &&
+                    datagram.bytes.size() >= sizeof(command);
+  if (!good) {
+    close_apart(std::move(datagram.fds));
     close(file);  // that file is not our library's
     return;
   }
@@ -256,12 +273,13 @@ std::string CmAgent::describe(const CmId& id) const {
                      peer, state);
 }
 
-std::vector<std::string> CmAgent::describe() const {
+std::vector<std::string> CmAgent::describe(const Asker& asker) const {
   std::vector<std::string> lines;
-  for (const auto& [handle, id] : ids_) lines.push_back(describe(id));
+  for (const auto& [handle, id] : ids_)
+    if (asker.sees(id.file->uid)) lines.push_back(describe(id));
   size_t ended = 0;
   for (const CmNic& nic : nics_) ended += nic.endpoint->connections() - nic.ids.size();
-  if (ended > 0)
+  if (ended > 0 && asker.is_owner)
     lines.push_back(fmt::format(
         "{} connections have no id any more, and answer repeated messages for a while", ended));
   return lines;

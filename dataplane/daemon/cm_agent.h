@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/nic/management/management_queue.h"
 #include "protocol/cm/endpoint.h"
@@ -92,6 +93,7 @@ struct CmFile {
   UniqueFd socket;
   uint64_t name = 0;
   pid_t pid = 0;  // process that opened the file
+  uint32_t uid = 0;
   uint64_t visible_devices = 0;
   bool alone = false;  // other hostnicd's NICs are other hosts
   std::deque<Waiting> events;
@@ -127,7 +129,7 @@ class CmAgent {
   int wait_ms() const;
 
   // Text for people: a line for each id, and one for connections that no id has any more.
-  std::vector<std::string> describe() const;
+  std::vector<std::string> describe(const Asker& asker) const;
 
  private:
   // An answer to a command: an errno value, and bytes for the program.
@@ -225,6 +227,7 @@ class CmAgent {
     TimeNs refuse_ns;
   };
   std::deque<Kept> kept_;
+  size_t max_files_ = 0;
   bool in_lab_;
   // The ids that have a port, by port space and port.
   std::map<std::pair<uint16_t, uint16_t>, std::vector<uint32_t>> ports_;

@@ -79,7 +79,9 @@ std::string netdev_of(const std::string& devargs) {
 
 }  // namespace
 
-Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.max_mrs) {}
+bool is_owner(uint32_t uid) { return uid == 0 || uid == geteuid(); }
+
+Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.all_mrs, /*seed=*/0) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));
@@ -283,7 +285,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   constexpr uint32_t kLidMask = 0xffff;
   info.lid = instance.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
   info.max_qps = settings.max_qps;
-  info.max_mrs = mrs_.capacity();
+  info.max_mrs = plan_.max_mrs;
   info.atomic_on_host = 0;
   info.node_guid = guid_of(settings.mac);
   copy_text(info.netdev, instance.netdev);
@@ -447,6 +449,49 @@ void Daemon::add_client(const ClientInfo& info) {
 void Daemon::remove_client(uint32_t client_id) {
   std::lock_guard lock(clients_mutex_);
   std::erase_if(clients_, [&](const ClientInfo& info) { return info.client_id == client_id; });
+}
+
+Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
+  std::lock_guard lock(clients_mutex_);
+  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
+  if (client == clients_.end()) return {};
+  std::string met;
+  if (client->regions >= plan_.max_mrs)
+    met = fmt::format("the {} memory regions that a program may have (limits.max_mrs)",
+                      plan_.max_mrs);
+  if (met.empty() && !is_owner(client->uid)) {
+    uint64_t regions = 0, bytes = 0;
+    for (const ClientInfo& each : clients_) {
+      if (each.uid != client->uid) continue;
+      regions += each.regions;
+      bytes += each.bytes_mapped;
+    }
+    if (regions >= plan_.user_mrs)
+      met = fmt::format("the {} memory regions that a user may have (limits.user_mrs)",
+                        plan_.user_mrs);
+    else if (bytes >= plan_.user_registered_bytes)
+      met = fmt::format("the {} MB that a user may register (limits.user_registered_mb)",
+                        plan_.user_registered_bytes >> 20);
+  }
+  if (met.empty()) {
+    ++client->regions;
+    return {};
+  }
+  note_limit(*client, met);
+  return Unexpected("all in use: " + met);
+}
+
+void Daemon::note_qp_limit(uint32_t client_id) {
+  std::lock_guard lock(clients_mutex_);
+  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
+  if (client != clients_.end())
+    note_limit(*client, "the queue pairs that it may have (limits.max_qps, user_qps, nic_qps)");
+}
+
+void Daemon::note_limit(ClientInfo& client, const std::string& met) {
+  if (std::exchange(client.limit_noted, true)) return;
+  log_line("client {} ({}, pid {}, uid {}) has met a limit: {}", client.client_id, client.program,
+           client.pid, client.uid, met);
 }
 
 void Daemon::note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd) {

@@ -62,7 +62,10 @@ struct ClientInfo {
   uint32_t client_id = 0;
   uint32_t nic = 0;
   uint32_t pid = 0;
+  uint32_t uid = 0;
   std::string program;
+  std::shared_ptr<const std::atomic<uint32_t>> queue_pairs;
+  bool limit_noted = false;  // the log says that it met a limit
   uint32_t regions = 0;
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
@@ -75,6 +78,9 @@ struct RetiredMemory {
   std::unique_ptr<ClientMemory> memory;
   std::unique_ptr<ClientChannel> channel;  // memory's client_gone lives here
 };
+
+// Whether a user may do all: the one who runs hostnicd, and root.
+bool is_owner(uint32_t uid);
 
 class Daemon {
  public:
@@ -141,7 +147,11 @@ class Daemon {
   uint32_t next_client_id() { return next_client_id_.fetch_add(1); }
   void add_client(const ClientInfo& info);
   void remove_client(uint32_t client_id);
+  // Counts a region that is to be registered, unless a limit has been met. An error is one line.
+  Expected<void, std::string> admit_registration(uint32_t client_id);
   void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
+  // Says once in the log that a client was refused a queue pair.
+  void note_qp_limit(uint32_t client_id);
   std::vector<ClientInfo> clients();
 
   // Replaces a NIC's impairments. Called by the control thread.
@@ -157,6 +167,7 @@ class Daemon {
   Expected<void, std::string> make_wire();
   Expected<void, std::string> make_nics();
   void quiesce();
+  void note_limit(ClientInfo& client, const std::string& met);  // under clients_mutex_
 
   DaemonPlan plan_;
   AddressBook addresses_;  // before all that refers to it

@@ -65,7 +65,7 @@ Expected<std::vector<std::string>, std::string> read_commands(const std::string&
 
 Expected<void, std::string> run_commands(Daemon& daemon, const std::vector<std::string>& lines) {
   for (size_t i = 0; i < lines.size(); ++i) {
-    const CommandResult result = run_command(daemon, lines[i]);
+    const CommandResult result = run_command(daemon, Asker{}, lines[i]);
     if (result.error != 0)
       return Unexpected(fmt::format("{}:{}: {}", daemon.plan().commands_file, i + 1, result.text));
     fputs(result.text.c_str(), stdout);

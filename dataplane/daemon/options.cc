@@ -179,6 +179,26 @@ Expected<config::Config, std::string> read_config(const RawOptions& raw) {
   return config;
 }
 
+constexpr uint32_t kMostQps = 65520, kMostMrs = 524286;
+
+// How many of something there are in all: as given, or room for two clients that have all they may.
+uint32_t total(uint32_t given, uint32_t of_one_client, uint32_t most) {
+  return given != 0 ? given : std::min(2 * of_one_client, most);
+}
+
+// Half, if nothing is given: whatever a user takes, as much is left for others.
+uint32_t part_of(uint32_t given, uint32_t all) { return given != 0 ? given : (all + 1) / 2; }
+
+void set_limits(const config::Limits& limits, DaemonPlan& plan) {
+  plan.max_mrs = limits.max_mrs;
+  plan.max_clients = limits.max_clients;
+  plan.all_mrs = total(limits.all_mrs, limits.max_mrs, kMostMrs);
+  plan.user_clients = part_of(limits.user_clients, limits.max_clients);
+  plan.user_qps = part_of(limits.user_qps, total(limits.nic_qps, limits.max_qps, kMostQps));
+  plan.user_mrs = part_of(limits.user_mrs, plan.all_mrs);
+  if (limits.user_registered_mb != 0) plan.user_registered_bytes = limits.user_registered_mb << 20;
+}
+
 NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::HostnicdConfig& common) {
   NicPlan plan;
   NicSettings& settings = plan.settings;
@@ -196,6 +216,8 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.congestion_allowance_us = nic.congestion_allowance_us;
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
+  settings.nic_qps = total(common.limits.nic_qps, settings.max_qps, kMostQps);
+  settings.random_seed = 0;
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;
   settings.segmentation = nic.segmentation == config::Segmentation::kAuto;
   plan.port = nic.on_wire() ? std::string() : nic.port;
@@ -333,8 +355,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
   plan.seed = common.seed;
-  plan.max_mrs = common.limits.max_mrs;
-  plan.max_clients = common.limits.max_clients;
+  set_limits(common.limits, plan);
   plan.lend_userfaultfd = common.lend_userfaultfd;
   plan.huge = common.huge;
   plan.prompt = !raw.no_prompt;

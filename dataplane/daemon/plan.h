@@ -35,8 +35,12 @@ struct DaemonPlan {
   uint64_t seed = 1;
   std::string socket_path;
   uint32_t socket_mode = 0600;
-  std::string socket_group;     // empty: our own
-  uint32_t max_mrs = 65536;     // limit of all clients together
+  std::string socket_group;   // empty: our own
+  uint32_t max_mrs = 65536;   // of one client
+  uint32_t all_mrs = 131072;  // of all clients together
+  // Of all clients of a user who is neither the one that runs hostnicd nor root.
+  uint32_t user_clients = 512, user_qps = 16384, user_mrs = 65536;
+  uint64_t user_registered_bytes = UINT64_MAX;
   uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;

@@ -35,7 +35,7 @@ void execute(void* parsed, cmdline* terminal, void* data) {
   const auto& instance = *static_cast<const Instance*>(data);
   std::string line = instance.command->words;
   if (instance.with_rest) line += std::string(" ") + static_cast<ParsedTokens*>(parsed)->rest;
-  const CommandResult result = run_command(*instance.daemon, line);
+  const CommandResult result = run_command(*instance.daemon, Asker{}, line);
   cmdline_printf(terminal, "%s%s", result.text.c_str(), result.error != 0 ? "\n" : "");
 }
 

@@ -4,10 +4,13 @@
 // whole happens here, so commands need no locks among themselves.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +41,7 @@ class ControlServer {
  private:
   struct Connection {
     UniqueFd socket;
+    ucred peer{};
     const View* view = nullptr;  // null: all NICs are seen
   };
 
@@ -47,7 +51,9 @@ class ControlServer {
   bool answer_list(const Connection& connection);
   bool answer_text(const Connection& connection, const std::string& text);
   void open_cm(Connection& connection, OpenCmRequest request);
-  void open_session(Connection& connection, OpenDevice request, std::vector<UniqueFd> fds);
+  bool open_session(Connection& connection);
+  std::string why_no_session(uint32_t uid) const;
+  void accept_one_without_descriptor(size_t listener);
   void reap_sessions();
   void handle(int fd);
   int wait_ms();
@@ -59,6 +65,8 @@ class ControlServer {
   int signal_fd_;
   Prompt* prompt_;
   UniqueFd epoll_fd_, finished_fd_;
+  UniqueFd spare_fd_;  // given up for a moment when descriptors are used up
+  bool out_of_descriptors_ = false;
   CmAgent cm_;
   SysfsExport sysfs_;
   NetworkWatch network_;
@@ -66,6 +74,7 @@ class ControlServer {
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;
   bool retired_left_ = false;
+  std::set<uint32_t> limit_noted_;  // users of whose limit the log says something
   std::chrono::steady_clock::time_point look_at_sessions_{};
 };
 

@@ -16,8 +16,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/huge_pages.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/memory/blocking_memory.h"
 #include "dataplane/memory/mirror.h"
 
 namespace hostnic {
@@ -49,12 +51,15 @@ std::span<const std::byte> bytes_of(const auto& value) {
 
 }  // namespace
 
-ClientSession::ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request,
-                             std::vector<UniqueFd> fds, int finished_fd, const View* view)
-    : daemon_(daemon), socket_(std::move(socket)), finished_fd_(finished_fd), view_(view) {
-  thread_ = std::thread([this, request = std::move(request), fds = std::move(fds)]() mutable {
-    run(request, std::move(fds));
-  });
+ClientSession::ClientSession(Daemon& daemon, UniqueFd socket, const ucred& peer, int finished_fd,
+                             const View* view)
+    : daemon_(daemon),
+      socket_(std::move(socket)),
+      finished_fd_(finished_fd),
+      view_(view),
+      pid_(peer.pid) {
+  info_.uid = peer.uid;
+  thread_ = std::thread([this] { run(); });
 }
 
 ClientSession::~ClientSession() {
@@ -82,32 +87,71 @@ UniqueFd pid_fd_of_peer(int socket) {
 
 }  // namespace
 
-void ClientSession::request_stop() { shutdown(socket_.get(), SHUT_RDWR); }
+void ClientSession::request_stop() {
+  std::lock_guard lock(socket_mutex_);
+  shutdown(socket_.get(), SHUT_RDWR);
+}
 
-void ClientSession::run(const OpenDevice& request, std::vector<UniqueFd> fds) {
-  if (auto opened = open(request, fds); !opened) {
-    refuse(opened.error());
-    log_line("{} (pid {}) was refused: {}", request.program, request.pid, opened.error().message);
-    close_down(nullptr);
-  } else {
-    serve();
+void ClientSession::run() {
+  {
+    std::vector<UniqueFd> fds;
+    auto request = take_request(fds);
+    auto opened = request ? open(*request, fds) : Unexpected(request.error());
+    if (!opened) {
+      refuse(opened.error());
+      log_line("{} (pid {}) was refused: {}", info_.program, info_.pid, opened.error().message);
+      close_down(nullptr);
+    } else {
+      fds.clear();
+      serve();
+    }
   }
+  close_descriptors();
   finished_.store(true, std::memory_order_release);
   eventfd_write(finished_fd_, 1);
 }
 
+// Here and not when the object goes: closing a stranger's file may take for ever.
+void ClientSession::close_descriptors() {
+  UniqueFd socket;
+  {
+    std::lock_guard lock(socket_mutex_);
+    socket = std::move(socket_);
+  }
+  for (UniqueFd* fd : {&mem_fd_, &pid_fd_, &mirror_fd_, &userfaultfd_}) fd->reset();
+}
+
 // ---- opening
+
+Expected<OpenDevice, ControlError> ClientSession::take_request(std::vector<UniqueFd>& fds) {
+  info_.pid = static_cast<uint32_t>(pid_);
+  ControlDatagram datagram;
+  if (receive_datagram(socket_.get(), MSG_DONTWAIT, datagram) != ReceiveResult::kOk)
+    return Unexpected(ControlError{EPIPE, "the client did not wait for the answer"});
+  fds = std::move(datagram.fds);
+  if (datagram.cut)
+    return Unexpected(ControlError{EMSGSIZE, "request too long, or with too many descriptors"});
+  auto call = parse_control_request(datagram.bytes, fds.size());
+  if (!call) return Unexpected(call.error());
+  auto* open = std::get_if<OpenDevice>(&*call);
+  if (open == nullptr) return Unexpected(ControlError{EINVAL, "open a device first"});
+  // A view has one device.
+  if (view_ != nullptr)
+    open->device_index =
+        open->device_index == 0 ? static_cast<uint32_t>(view_->nic) : UINT32_MAX;
+  return std::move(*open);
+}
 
 Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
                                                  std::vector<UniqueFd>& fds) {
+  info_.pid = request.pid;
+  info_.program = request.program;
   if (request.device_index >= daemon_.nics().size())
     return fail(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
                                     daemon_.nics().size()));
   unit_ = &daemon_.nics()[request.device_index];
   info_.client_id = daemon_.next_client_id();
   info_.nic = request.device_index;
-  info_.pid = request.pid;
-  info_.program = request.program;
   if (auto taken = take_descriptors(request, fds); !taken) return taken;
   if (auto done = attach(); !done) return done;
   if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
@@ -144,6 +188,8 @@ Expected<void, ControlError> ClientSession::attach() {
   settings.max_qps = unit_->plan.settings.max_qps;
   settings.program = info_.program;
   settings.pid = info_.pid;
+  settings.uid = info_.uid;
+  if (!is_owner(info_.uid)) settings.user_qps = daemon_.plan().user_qps;
   settings.pages = daemon_.segment_pages();
   auto channel = ClientChannel::create(settings);
   if (!channel && settings.pages == SegmentPages::kHuge)
@@ -153,6 +199,7 @@ Expected<void, ControlError> ClientSession::attach() {
   if (!channel) return fail(ENOMEM, channel.error());
   channel_ = std::move(*channel);
   info_.huge_pages = channel_->in_huge_pages();
+  info_.queue_pairs = channel_->queue_pairs;
   tell_port_state();
   memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
@@ -233,6 +280,8 @@ void ClientSession::set_serving(bool on) {
 void ClientSession::look() {
   std::lock_guard lock(serving_mutex_);
   if (!serving_) return;
+  if (channel_->qp_limit_met.load(std::memory_order_relaxed))
+    daemon_.note_qp_limit(info_.client_id);
   if (why_over() != nullptr) return request_stop();  // its thread wakes and looks as well
   tell_port_state();
 }
@@ -278,12 +327,23 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   std::vector<int> raw_fds;
   raw_fds.reserve(fds.size());
   for (const UniqueFd& fd : fds) raw_fds.push_back(fd.get());
+  // Nobody else waits while a stranger's files are looked at, and pages are brought.
+  if (auto good = check_files_are_memory(fds); !good) return refuse({EINVAL, good.error()});
   Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
   if (!call.regions.empty()) {
     std::lock_guard lock(daemon_.mapping_mutex());
     pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
   }
   if (!pieces) return refuse({EINVAL, pieces.error()});
+  if (auto populated = ClientMemory::populate(*pieces); !populated) {
+    unmap(*pieces);
+    return refuse({EINVAL, populated.error()});
+  }
+  const auto helper = helper_for(*pieces);
+  if (!helper) {
+    unmap(*pieces);
+    return refuse(helper.error());
+  }
   RegisterMrReply answer{};
   for (const MappedPiece& piece : *pieces)
     (piece.host != nullptr ? answer.bytes_mapped : answer.bytes_mem_fd) += piece.length_bytes;
@@ -297,6 +357,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.mem_fd = mem_fd_.get();
   init.client_gone = &channel_->memory_gone;
   init.gate = &channel_->header().memory_gate;
+  init.helper = *helper;
   init.pieces = *pieces;
   const uint32_t replaced = call.fixed.replaced_key;
   const auto key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
@@ -305,16 +366,36 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
     return refuse(key.error());
   }
   answer.lkey = answer.rkey = *key;
-  daemon_.note_registration(info_.client_id, 1, static_cast<int64_t>(answer.bytes_mapped),
+  daemon_.note_registration(info_.client_id, 0, static_cast<int64_t>(answer.bytes_mapped),
                             static_cast<int64_t>(answer.bytes_mem_fd));
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(answer));
 }
 
 Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
+  if (auto admitted = daemon_.admit_registration(info_.client_id); !admitted)
+    return fail(ENOMEM, admitted.error());
   const uint32_t key = daemon_.add_region(std::move(init));
   if (key != 0) return key;
+  daemon_.note_registration(info_.client_id, -1, 0, 0);
   return fail(ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
-                                  daemon_.plan().max_mrs));
+                                  daemon_.plan().all_mrs));
+}
+
+// Who makes the transfers through the mem fd: null, the lcore itself, if memory that the owner's
+// programs registered can't keep it waiting, as far as can be seen now. Other users' programs could
+// put anything in its place at any moment.
+Expected<MemFdHelper*, ControlError> ClientSession::helper_for(
+    const std::vector<MappedPiece>& pieces) {
+  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.host == nullptr; };
+  if (std::ranges::none_of(pieces, by_mem_fd)) return nullptr;
+  if (is_owner(info_.uid) && !may_block(pid_, pieces)) return nullptr;
+  if (helper_ == nullptr) {
+    helper_ = MemFdHelper::create(mem_fd_.get());
+    if (helper_ == nullptr)
+      return fail(EMFILE, "hostnicd has no thread or descriptor left for this memory");
+    channel_->mem_fd_helper.store(helper_.get(), std::memory_order_release);
+  }
+  return helper_.get();
 }
 
 // Replaces the region of this key by another one. Who uses the key meanwhile finds none.
@@ -334,6 +415,7 @@ Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::I
   const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
   unmap(pieces);
   note_deregistration(pieces);
+  daemon_.note_registration(info_.client_id, 1, 0, 0);
   return key;
 }
 
@@ -403,6 +485,7 @@ void ClientSession::close_down(const char* why) {
       if (attached_) unit_->nic->detach(channel_.get());
     });
     unit_->lcore->unwatch(doorbell_fd_.get());
+    channel_->mem_fd_helper.store(nullptr, std::memory_order_relaxed);
     release_memory();
   }
   for (const Ipv4Address number : named_hosts_) daemon_.addresses().release(number);
@@ -414,6 +497,7 @@ void ClientSession::close_down(const char* why) {
 void ClientSession::release_memory() {
   std::vector<uint32_t> keys = daemon_.regions_of(info_.client_id);
   daemon_.invalidate_regions(keys, info_.client_id);
+  helper_.reset();  // no lcore knows it any more; what it has begun keeps its region
   keys.insert(keys.end(), lingering_keys_.begin(), lingering_keys_.end());
   const bool free =
       daemon_.wait_unreferenced(keys, daemon_.quitting() ? kReferenceLimitAtExit : kReferenceLimit);

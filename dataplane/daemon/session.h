@@ -8,6 +8,8 @@
 // goes away, or hostnicd stops.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -17,6 +19,7 @@
 
 #include "dataplane/daemon/control_request.h"
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/memory/mem_fd_helper.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/unique_fd.h"
 
@@ -24,17 +27,19 @@ namespace hostnic {
 
 class ClientSession {
  public:
-  // Starts the thread, which answers the open request first. `finished_fd` is an eventfd of the
-  // control thread, written when finished() has become true.
-  // `view` is null unless the client is one of a view's.
-  ClientSession(Daemon& daemon, UniqueFd socket, OpenDevice request, std::vector<UniqueFd> fds,
-                int finished_fd, const View* view);
+  // Starts the thread, which takes the open request from the socket first, and answers it: the
+  // descriptors that come along are its own to close. `finished_fd` is an eventfd of the control
+  // thread, written when finished() has become true. `view` is null unless the client is one of a
+  // view's.
+  ClientSession(Daemon& daemon, UniqueFd socket, const ucred& peer, int finished_fd,
+                const View* view);
   // Waits for the thread.
   ~ClientSession();
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
+  uint32_t uid() const { return info_.uid; }
   // Ends the session as if the client had closed the socket; called by the control thread.
   void request_stop();
   // Looks whether the NIC has given the client up, and whether the port is up; called by the
@@ -46,7 +51,8 @@ class ClientSession {
   static constexpr uint32_t kDescriptors = 10;
 
  private:
-  void run(const OpenDevice& request, std::vector<UniqueFd> fds);
+  void run();
+  Expected<OpenDevice, ControlError> take_request(std::vector<UniqueFd>& fds);
   Expected<void, ControlError> open(const OpenDevice& request, std::vector<UniqueFd>& fds);
   Expected<void, ControlError> take_descriptors(const OpenDevice& request,
                                                 std::vector<UniqueFd>& fds);
@@ -67,10 +73,13 @@ class ClientSession {
   void unmap(const std::vector<MappedPiece>& pieces);
   void note_deregistration(const std::vector<MappedPiece>& pieces);
   bool refuse(const ControlError& error);
+  Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
+  void close_descriptors();
   void close_down(const char* why);
   void release_memory();
 
   Daemon& daemon_;
+  std::mutex socket_mutex_;  // the socket is not closed while it is held
   UniqueFd socket_, mem_fd_, pid_fd_, mirror_fd_, doorbell_fd_, userfaultfd_;
   int finished_fd_;
   const View* view_;
@@ -78,6 +87,8 @@ class ClientSession {
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;
   std::unique_ptr<ClientMemory> memory_;
+  std::unique_ptr<MemFdHelper> helper_;  // once a region needs it
+  pid_t pid_ = 0;                        // as the kernel says; 0: in another PID namespace
   // The keys that were deregistered while packets would not let go of their memory in time.
   std::vector<uint32_t> lingering_keys_;
   // The numbers of hosts that the client has named by IPv6 addresses.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -25,6 +26,8 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 // Files are mapped in pieces that begin at multiples of this: few areas, and one page of a client
 // has one host address whatever registrations it belongs to.
 constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
+// Most mappings of one client: enough for two terabytes, and a part of what all clients share.
+constexpr size_t kMaxMappings = kSigbusRanges / 8;
 
 constexpr uint64_t align_down(uint64_t v, uint64_t to) { return v & ~(to - 1); }
 constexpr uint64_t align_up(uint64_t v, uint64_t to) { return align_down(v + to - 1, to); }
@@ -148,6 +151,9 @@ Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
                       last.va + last.length_bytes - regions.front().va))
     return Error("regions overlap, have gaps, or wrap around");
   if (last.va + last.length_bytes > kMirrorBytes) return refuse(last, "beyond user addresses");
+  // A packet of a page's length then touches two or three of them, however many there are.
+  for (const MemoryRegion& region : regions.subspan(1))
+    if (region.va % kPageBytes != 0) return refuse(region, "begins inside a page");
   std::vector<MappedPiece> pieces;
   for (const MemoryRegion& region : regions) {
     if (auto mapped = map_region(region, fds, need_write, pieces); !mapped) {
@@ -163,6 +169,10 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
                                                      std::vector<MappedPiece>& pieces) {
   switch (region.kind) {
     case RegionKind::kMemFd:
+      if (!pieces.empty() && pieces.back().host == nullptr) {
+        pieces.back().length_bytes += region.length_bytes;
+        return {};
+      }
       pieces.push_back({region.va, region.length_bytes, nullptr, mirror_space_, region.va, true});
       return {};
     case RegionKind::kMirror: {
@@ -228,14 +238,22 @@ Expected<void, std::string> ClientMemory::map_source(const Source& source,
     auto mapping = acquire(source, offset, end);
     if (!mapping) return refuse(region, mapping.error());
     std::byte* host = (*mapping)->host + (offset - (*mapping)->offset);
-    pieces.push_back(
-        {region.va + done, end - offset, host, source.space_id, offset, source.writable});
-    const uint64_t lead = offset % source.page_bytes;
-    if (madvise(host - lead, align_up(lead + end - offset, source.page_bytes),
-                source.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
-      return refuse(region,
-                    std::string("cannot populate hostnicd's mapping: ") + std::strerror(errno));
+    pieces.push_back({region.va + done, end - offset, host, source.space_id, offset,
+                      source.writable,
+                      /*gone=*/false, static_cast<uint8_t>(std::countr_zero(source.page_bytes))});
     done += end - offset;
+  }
+  return {};
+}
+
+Expected<void, std::string> ClientMemory::populate(std::span<const MappedPiece> pieces) {
+  for (const MappedPiece& piece : pieces) {
+    if (piece.host == nullptr) continue;
+    const uint64_t page_bytes = uint64_t{1} << piece.page_shift;
+    const uint64_t lead = piece.space_offset % page_bytes;
+    if (madvise(piece.host - lead, align_up(lead + piece.length_bytes, page_bytes),
+                piece.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+      return Error(std::string("cannot populate hostnicd's mapping: ") + std::strerror(errno));
   }
   return {};
 }
@@ -254,6 +272,8 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
 
 Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source& source,
                                                                    uint64_t offset, uint64_t end) {
+  if (by_host_.size() >= kMaxMappings)
+    return Error("hostnicd maps as many files for this program as it may");
   const uint64_t page_bytes = source.page_bytes;
   const uint64_t begin = align_down(offset, kChunkBytes);
   // The mapping does not go beyond the file's end: a writable mapping there would make a hugetlbfs

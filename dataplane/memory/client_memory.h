@@ -28,8 +28,9 @@ struct MappedPiece {
   std::byte* host = nullptr;  // null: reached only through the client's mem fd, at offset va
   uint32_t space_id = 0;
   uint64_t space_offset = 0;
-  bool writable = true;  // false: host is mapped PROT_READ
-  bool gone = false;     // the client said that this memory is no longer there; host is null
+  bool writable = true;     // false: host is mapped PROT_READ
+  bool gone = false;        // the client said that this memory is no longer there; host is null
+  uint8_t page_shift = 12;  // of the file's pages
 };
 
 // Names files (device, inode) by small numbers. It is shared by all clients of a hostnicd, so that
@@ -61,6 +62,10 @@ class ClientMemory {
   Expected<std::vector<MappedPiece>, std::string> map(std::span<const MemoryRegion> regions,
                                                       std::span<const int> fds,
                                                       bool need_write = true);
+
+  // Brings the pages of what map() returned: an lcore must not take page faults. No lock is needed.
+  // An error is one line; the pieces stay mapped.
+  static Expected<void, std::string> populate(std::span<const MappedPiece> pieces);
 
   // Gives back what map() returned, after no lcore or mbuf refers to it any more.
   void unmap(std::span<const MappedPiece> pieces);

@@ -2,6 +2,7 @@
 // Commands of drivers, taken and answered. Not the hot path: allocation is allowed here.
 #include <cerrno>
 
+#include "dataplane/memory/mem_fd_helper.h"
 #include "dataplane/nic/command_checks.h"
 #include "dataplane/nic/nic_core.h"
 #include "protocol/wire/multicast.h"
@@ -21,12 +22,14 @@ bool may_send(const QpContext& qp) {
 // Defers the answer of a QP that sends nothing any more: what is left of the QP lies in the rings
 // before their present ends, in the port, and with its peer (rule 32).
 void defer_answer(ClientState& client, TimeNs now, const CommandResponse& response,
-                  const QpPackets& packets) {
+                  const QpPackets& packets, const QpContext* context) {
   client.deferred.push_back({.response = response,
                              .packets = packets,
                              .sends_until = client.channel->sends.produced(),
                              .urgent_until = client.channel->urgent.produced(),
-                             .answer_by_ns = now + kAnswerLimitNs});
+                             .answer_by_ns = now + kAnswerLimitNs,
+                             .context_begin = context,
+                             .context_end = context + 1});
 }
 
 // ---- memory windows
@@ -115,7 +118,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       } else {
         response.error = modify_qp(*qp, command.modify_qp);
         if (qp->state == QpState::kErr || qp->state == QpState::kReset) {
-          defer_answer(client, now, response, qp->packets);
+          defer_answer(client, now, response, qp->packets, qp);
           return;
         }
       }
@@ -127,7 +130,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       } else {
         const QpPackets packets = qp->packets;
         destroy_qp(client, *qp);
-        defer_answer(client, now, response, packets);
+        defer_answer(client, now, response, packets, qp);
         return;
       }
       break;
@@ -160,10 +163,12 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
 
 uint32_t NicShard::answer_deferred(ClientState& client) {
   ClientChannel& channel = *client.channel;
+  const MemFdHelper* const helper = channel.mem_fd_helper.load(std::memory_order_relaxed);
   uint32_t answered = 0, kept = 0;
   for (const DeferredAnswer& answer : client.deferred) {
     const bool referenced =
         answer.packets.any_out() ||
+        (helper != nullptr && helper->busy_for(answer.context_begin, answer.context_end)) ||
         !channel.sends.taken_until(answer.sends_until, client.sends.waiting()) ||
         !channel.urgent.taken_until(answer.urgent_until, client.urgents.waiting());
     if (referenced && now < answer.answer_by_ns) {

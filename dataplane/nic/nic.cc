@@ -55,9 +55,9 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       own_ip(nic.settings.ip),
       loopback(nic_port, nic.settings, nic.counters),
       port(loopback, nic.pools, references, nic.counters),
-      qps(nic.settings.max_qps),
+      qps(nic.settings.nic_qps, nic.settings.random_seed),
       clients(nic.counters, now),
-      reports(clients, port, nic.counters, now, nic.settings.max_qps),
+      reports(clients, port, nic.counters, now, nic.settings.nic_qps),
       receives(reports),
       reorder(nic.settings.window, nic.pools.copies, nic.counters),
       placement(nic.mrs, nic.windows, nic.counters),
@@ -138,9 +138,9 @@ void Nic::detach(ClientChannel* channel) {
   NicShard& nic = core_->shard;
   ClientState* client = nic.clients.find(channel);
   if (client == nullptr) return;
-  const std::vector<uint32_t> qpns = client->qpns;
-  for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));
   core_->shared.windows.drop_all_of(channel->settings().client_id);
+  const std::vector<uint32_t> qpns = std::exchange(client->qpns, {});
+  for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));
   nic.clients.detach(*client);
 }
 
@@ -186,10 +186,17 @@ std::string Nic::describe() const {
       nic.clients.size(), qps, nic.port.describe());
 }
 
-std::vector<std::string> Nic::describe_qps() const {
+std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_t> user) const {
+  constexpr size_t kAtATime = 64;
+  constexpr uint32_t kLookedAt = 4096;
   std::vector<std::string> lines;
   const NicSettings& settings = core_->shared.settings;
-  core_->shard.qps.for_each([&](const QpContext& qp) {
+  const QpDirectory& qps = core_->shard.qps;
+  const uint32_t end = std::min(from + kLookedAt, qps.end_position());
+  for (; from != end && lines.size() < kAtATime; ++from) {
+    const QpContext* const at = qps.at_position(from);
+    if (at == nullptr || (user && at->client->settings().uid != *user)) continue;
+    const QpContext& qp = *at;
     lines.push_back(fmt::format(
         "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
         "{} "
@@ -199,7 +206,8 @@ std::vector<std::string> Nic::describe_qps() const {
         qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
         qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
         qp.fatal ? " refused its peer" : ""));
-  });
+  }
+  if (from == qps.end_position()) from = kNoMoreQps;
   return lines;
 }
 

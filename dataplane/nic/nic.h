@@ -95,7 +95,11 @@ class Nic {
 
   // Text for people, one line for each object: `show qp`, `show nic`.
   std::string describe() const;
-  std::vector<std::string> describe_qps() const;
+  // A part of the queue pairs, beginning at position `from` (first 0), which becomes where the next
+  // part begins, or kNoMoreQps. With a user: those of its programs.
+  static constexpr uint32_t kNoMoreQps = UINT32_MAX;
+  std::vector<std::string> describe_qps(uint32_t& from,
+                                        std::optional<uint32_t> user = std::nullopt) const;
   NicGauges gauges() const;
 
   // -- Any thread.

@@ -7,6 +7,7 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
+#include <map>
 #include <span>
 
 #include "dataplane/nic/client/client_list.h"
@@ -38,7 +39,7 @@ struct NicShared {
   MrTable& mrs;
   MbufPools pools;
   Counters counters;
-  WindowTable windows{mrs};
+  WindowTable windows{mrs, settings.random_seed};
 };
 
 // What one lcore has for itself.
@@ -54,6 +55,7 @@ struct NicShard {
   LoopbackPort loopback;
   ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
   QpDirectory qps;
+  std::map<uint32_t, uint32_t> qps_of_user;  // how many, by user id
   ClientList clients;
   Reports reports;
   ReceiveQueues receives;

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "dataplane/memory/mem_fd_helper.h"
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/command_checks.h"
 #include "dataplane/nic/nic_core.h"
@@ -71,8 +72,17 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
   qp->recv_entries = entries;
   qp->recv_max_sge = command.recv_max_sge;
   qp->read_destination_entries = command.read_destination_entries;
-  QpContext* const added = qps.add(std::move(qp));
-  if (added == nullptr) return ENOMEM;
+  uint32_t& of_user = qps_of_user[channel.settings().uid];
+  QpContext* const added =
+      client.qpns.size() < channel.settings().max_qps && of_user < channel.settings().user_qps
+          ? qps.add(std::move(qp))
+          : nullptr;
+  if (added == nullptr) {
+    channel.qp_limit_met.store(true, std::memory_order_relaxed);
+    return ENOMEM;
+  }
+  ++of_user;
+  channel.queue_pairs->fetch_add(1, std::memory_order_relaxed);
   clear_status(*added->status);  // the last owner's values
   qpn = added->qpn;
   client.qpns.push_back(qpn);
@@ -171,6 +181,8 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
   shared.windows.unbind_all_of(qp.scope());
   unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
   std::erase(client.qpns, qp.qpn);
+  --qps_of_user[client.channel->settings().uid];
+  client.channel->queue_pairs->fetch_sub(1, std::memory_order_relaxed);
   qps.remove(qp);
 }
 
@@ -180,6 +192,8 @@ void NicShard::quiesce_qp(QpContext& qp) {
   with_transport(qp, [&](auto& transport) { transport.quiesce(qp); });
   train_qp = nullptr;
   reports.forget(qp);
+  if (MemFdHelper* const helper = qp.client->mem_fd_helper.load(std::memory_order_relaxed))
+    helper->forget(&qp, &qp + 1);
   for (ClientState* client : clients.served()) {
     for (SendProgress* progress : {&client->urgent, &client->normal}) {
       if (progress->active && progress->descriptor.qpn == qp.qpn) progress->active = false;

@@ -38,7 +38,11 @@ struct NicSettings {
   // are told.
   uint32_t congestion_allowance_us = 250;
   Ordering ordering = Ordering::kTail;
-  uint32_t max_qps = 16384;
+  uint32_t max_qps = 16384;  // of one client
+  uint32_t nic_qps = 32768;  // of all clients
+  // What numbers of queue pairs begin with, and keys of windows are made of; 0: what nobody can
+  // guess.
+  uint64_t random_seed = 1;
   bool always_icrc = false;  // also on the in-process wire
   // Segmentation offload (bundle.h) where nobody needs packets one by one.
   bool segmentation = true;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A client that writes whatever it likes into its segment: send and urgent descriptors, commands,
-// receive slots, read destinations, ring positions. The NIC must not read or write outside, not
-// change memory of others, not disturb another client's connection, and keep nothing afterwards.
+// A client that writes whatever it likes into its segment: send and urgent descriptors, all
+// commands, receive slots, read destinations, ring positions; it comes and goes, and somebody asks
+// what the NIC has (`show qp`) at any moment. The NIC must not read or write outside, not change
+// memory of others, not disturb another client's connection, and keep nothing afterwards.
 //
 // An input is a program: operations with their arguments, see step().
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/nic/limits.h"
 #include "tests/fuzz/input.h"
 #include "tests/sim/world.h"
 #include "tests/support/test_eal.h"
@@ -109,7 +111,7 @@ class Hostile {
     segment_ = memory_.base();
     require(map_.use(memory_) == 0);
     arena_ = map_.header().arena_offset;
-    require(nic().attach(channel_.get()) == 0);
+    attach();
   }
   ~Hostile() { nic().detach(channel_.get()); }
 
@@ -123,7 +125,7 @@ class Hostile {
   Nic& nic() { return honest_.world.host(0).nic(); }
 
   void step() {
-    switch (input_.below(10)) {
+    switch (input_.below(14)) {
       case 0:
         return send(map_.sends);
       case 1:
@@ -141,6 +143,16 @@ class Hostile {
       case 7:
         map_.qp_status(input_.below(kStatuses)).recv_posted.store(input_.number());
         return;
+      case 10:
+        return window();
+      case 11:
+        return group();
+      case 12:
+        return prompt();
+      case 13:
+        // The session ends and the same rings come back: what they hold is still there.
+        nic().detach(channel_.get());
+        return attach();
       default:
         turn(1 + input_.below(4));
         read_responses();
@@ -154,10 +166,36 @@ class Hostile {
     }
   }
 
+  void attach() {
+    require(nic().attach(channel_.get()) == 0);
+    qpns_.clear();
+    windows_.clear();
+  }
+
+  // What commands at hostnicd's prompt do to a NIC, but for its impairments.
+  void prompt() {
+    switch (input_.below(4)) {
+      case 0:
+        require(!nic().describe().empty());
+        return;
+      case 1:
+        for (uint32_t from = 0; from != Nic::kNoMoreQps;)
+          for (const std::string& line : nic().describe_qps(from)) require(!line.empty());
+        return;
+      case 2:
+        require(nic().gauges().early_writes <= kEarlyWriteCapacity);
+        return;
+      default:
+        return nic().clear_counters();
+    }
+  }
+
   void read_responses() {
     CommandResponse response;
-    while (map_.responses.dequeue_burst(&response, 1) == 1)
+    while (map_.responses.dequeue_burst(&response, 1) == 1) {
       if (response.qpn != 0) qpns_.push_back(response.qpn);
+      if (response.window_key != 0) windows_.push_back(response.window_key);
+    }
     MetaReport metas[16];
     while (map_.metas.dequeue_burst(metas, 16) > 0) {
     }
@@ -175,6 +213,13 @@ class Hostile {
         honest_.target_key};
     const uint32_t choice = input_.below(8);
     return choice < 6 ? keys[choice] : input_.take<uint32_t>();
+  }
+  uint32_t some_window() {
+    const uint32_t choice = input_.below(8);
+    if (choice == 0) return input_.take<uint32_t>();
+    if (choice == 1) return some_key();
+    const uint32_t key = windows_.empty() ? kWindowKeyBit : windows_[choice % windows_.size()];
+    return choice == 2 ? key ^ input_.take<uint8_t>() : key;
   }
   uint64_t some_address() {
     const uint32_t choice = input_.below(8);
@@ -220,10 +265,54 @@ class Hostile {
     ring.enqueue_bulk(elements, 1 + extra);
   }
 
+  QpType some_type(uint8_t choice) {
+    if (choice < 128) return QpType::kRc;
+    if (choice < 136) return static_cast<QpType>(input_.take<uint32_t>());
+    return choice < 200 ? QpType::kUd : QpType::kUc;
+  }
+
+  void window() {
+    Command command{};
+    switch (input_.below(4)) {
+      case 0:
+        command.kind = CommandKind::kCreateWindow;
+        command.create_window = {kHostilePd, static_cast<WindowType>(input_.below(4))};
+        break;
+      case 1:
+        command.kind = CommandKind::kDestroyWindow;
+        command.destroy_window.key = some_window();
+        break;
+      case 2:
+        command.kind = CommandKind::kBindWindow;
+        command.bind_window = {
+            .qpn = some_qpn(),
+            .key = some_window(),
+            .mr_key = some_key(),
+            .access = input_.below(4) == 0 ? input_.take<uint32_t>() : input_.below(64),
+            .va = some_address(),
+            .length_bytes =
+                input_.below(8) == 0 ? input_.take<uint64_t>() : input_.take<uint16_t>()};
+        break;
+      default:
+        command.kind = CommandKind::kInvalidateWindow;
+        command.invalidate_window = {some_qpn(), some_window()};
+    }
+    map_.commands.enqueue_bulk(&command, 1);
+  }
+
+  void group() {
+    Command command{};
+    command.kind = input_.below(3) == 0 ? CommandKind::kDetachGroup : CommandKind::kAttachGroup;
+    command.group = {
+        some_qpn(), input_.below(8) == 0 ? input_.take<uint32_t>() : 0xef000000u + input_.below(4)};
+    map_.commands.enqueue_bulk(&command, 1);
+  }
+
   void create() {
     Command command{};
     command.kind = CommandKind::kCreateQp;
-    command.create_qp = {.status_index = input_.below(kStatuses + 1),
+    const auto choice = input_.take<uint8_t>();
+    command.create_qp = {.status_index = choice % (kStatuses + 1),
                          .pd = kHostilePd,
                          .recv_queue_offset = some_offset(),
                          .recv_completion_offset = some_offset(),
@@ -231,13 +320,18 @@ class Hostile {
                          .recv_entries = 1u << input_.below(8),
                          .recv_max_sge = static_cast<uint16_t>(input_.below(18)),
                          .read_destination_entries = static_cast<uint16_t>(1u << input_.below(5)),
-                         .type = QpType::kRc,
+                         .type = some_type(choice),
                          .recv_pd = kHostilePd};
     // A shared queue, whose words any other block of the arena may be, scribbles included.
     if (input_.below(4) == 0) command.create_qp.srq_offset = some_offset();
     if (input_.below(16) == 0) command.create_qp.recv_entries = input_.take<uint32_t>();
     if (input_.below(16) == 0) command.create_qp.read_destination_entries = input_.take<uint16_t>();
     map_.commands.enqueue_bulk(&command, 1);
+  }
+
+  QpState some_state() {
+    const uint32_t choice = input_.below(9);
+    return static_cast<QpState>(choice < 8 ? choice : input_.take<uint32_t>());
   }
 
   void modify() {
@@ -251,7 +345,7 @@ class Hostile {
     command.kind = CommandKind::kModifyQp;
     const uint32_t psn = input_.number();
     command.modify_qp = {.qpn = some_qpn(),
-                         .state = static_cast<QpState>(input_.below(8)),
+                         .state = some_state(),
                          .dest_qpn = some_qpn(),
                          .dest_ip = raw(sim::address_of(input_.below(3))),
                          .sq_psn = psn,
@@ -262,9 +356,9 @@ class Hostile {
                          .min_rnr_timer = input_.take<uint8_t>(),
                          .traffic_class = 0,
                          .hop_limit = 64,
-                         .restart_sends = 0,
+                         .restart_sends = static_cast<uint8_t>(psn % 16 == 7),
                          .source_index = static_cast<uint8_t>(input_.below(4)),
-                         .qkey = 0};
+                         .qkey = psn};
     map_.commands.enqueue_bulk(&command, 1);
   }
 
@@ -326,7 +420,7 @@ class Hostile {
   std::byte* segment_ = nullptr;
   driver::SegmentMap map_;
   uint64_t arena_ = 0;
-  std::vector<uint32_t> qpns_;
+  std::vector<uint32_t> qpns_, windows_;
 };
 
 void nothing_left(Honest& honest) {

@@ -439,7 +439,8 @@ std::string World::report() const {
   std::string text =
       fmt::format("{} (at {:.3f} ms)\n", failure_, static_cast<double>(now_ - kSecond) / 1e6);
   for (const auto& host : hosts_) {
-    for (const std::string& line : host->nic().describe_qps()) text += line + "\n";
+    for (uint32_t from = 0; from != Nic::kNoMoreQps;)
+      for (const std::string& line : host->nic().describe_qps(from)) text += line + "\n";
     text += fmt::format("hnic{}:", host->index());
     for (size_t i = 0; i < kCounterCount; ++i) {
       const auto counter = static_cast<Counter>(i);

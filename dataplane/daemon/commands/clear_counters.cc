@@ -7,7 +7,7 @@
 namespace hostnic {
 namespace {
 
-CommandResult clear_counters(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult clear_counters(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kClearCounters);
   if (!instances) return {EINVAL, instances.error()};
   // This runs on the lcore, which alone writes the counters.
@@ -19,6 +19,6 @@ CommandResult clear_counters(Daemon& daemon, std::span<const std::string_view> a
 }  // namespace
 
 const PromptCommand kClearCounters = {"clear counters", "[hnicK]", "set counters to 0",
-                                      clear_counters};
+                                      clear_counters, /*is_owners=*/true};
 
 }  // namespace hostnic

@@ -13,6 +13,14 @@ namespace hostnic {
 
 class Daemon;
 
+// Who gives a command.
+struct Asker {
+  uint32_t uid = 0;
+  bool is_owner = true;  // the user who runs hostnicd, or root
+  // Whether it may see what belongs to this user.
+  bool sees(uint32_t other_uid) const { return is_owner || uid == other_uid; }
+};
+
 struct CommandResult {
   int error = 0;     // errno value
   std::string text;  // what to show, lines ending in '\n'; on error one line without it
@@ -23,7 +31,8 @@ struct PromptCommand {
   const char* usage;  // what may follow: "[hnicK]"
   const char* help;   // one line
   // Runs the command; `args` are the words behind the name. Called by the control thread.
-  CommandResult (*run)(Daemon& daemon, std::span<const std::string_view> args);
+  CommandResult (*run)(Daemon& daemon, const Asker& asker, std::span<const std::string_view> args);
+  bool is_owners = false;  // it changes something: nobody but the owner gives it
 };
 
 std::span<const PromptCommand* const> all_commands();
@@ -37,8 +46,8 @@ struct ParsedLine {
 // Parses a line; the command whose words are the longest match is taken. This has no side effects.
 ParsedLine parse_command_line(std::string_view line);
 
-// Parses a line and runs the command.
-CommandResult run_command(Daemon& daemon, std::string_view line);
+// Parses a line and runs the command, if the asker may give it.
+CommandResult run_command(Daemon& daemon, const Asker& asker, std::string_view line);
 
 // The error that says how to use a command: "error: usage: show nic [hnicK]"
 CommandResult usage_error(const PromptCommand& command);

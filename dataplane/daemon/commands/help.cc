@@ -7,11 +7,11 @@
 namespace hostnic {
 namespace {
 
-CommandResult help(Daemon&, std::span<const std::string_view>) {
+CommandResult help(Daemon&, const Asker&, std::span<const std::string_view>) {
   std::string text;
   for (const PromptCommand* command : all_commands())
-    text += fmt::format("{:<40} {}\n", fmt::format("{} {}", command->words, command->usage),
-                        command->help);
+    text += fmt::format("{:<40} {}{}\n", fmt::format("{} {}", command->words, command->usage),
+                        command->help, command->is_owners ? " (owner)" : "");
   text += "SPEC:\n";
   text += impair::spec_help();
   if (!text.ends_with('\n')) text += '\n';

@@ -5,7 +5,7 @@
 namespace hostnic {
 namespace {
 
-CommandResult quit(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult quit(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kQuit);
   daemon.quit();
   return {};
@@ -13,6 +13,7 @@ CommandResult quit(Daemon& daemon, std::span<const std::string_view> args) {
 
 }  // namespace
 
-const PromptCommand kQuit = {"quit", "", "end hostnicd; open devices become fatal", quit};
+const PromptCommand kQuit = {"quit", "", "end hostnicd; open devices become fatal", quit,
+                             /*is_owners=*/true};
 
 }  // namespace hostnic

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -60,11 +61,16 @@ ParsedLine parse_command_line(std::string_view line) {
   return parsed;
 }
 
-CommandResult run_command(Daemon& daemon, std::string_view line) {
+CommandResult run_command(Daemon& daemon, const Asker& asker, std::string_view line) {
   const ParsedLine parsed = parse_command_line(line);
   if (!parsed.error.empty()) return {EINVAL, parsed.error};
   if (parsed.command == nullptr) return {};
-  return parsed.command->run(daemon, parsed.args);
+  if (parsed.command->is_owners && !asker.is_owner)
+    return {EPERM,
+            fmt::format("`{}` is for the user who runs hostnicd (uid {}) and for root, not for uid "
+                        "{} (`help` lists what is for everybody)",
+                        parsed.command->words, geteuid(), asker.uid)};
+  return parsed.command->run(daemon, asker, parsed.args);
 }
 
 CommandResult usage_error(const PromptCommand& command) {

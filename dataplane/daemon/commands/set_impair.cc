@@ -9,7 +9,7 @@
 namespace hostnic {
 namespace {
 
-CommandResult set_impair(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult set_impair(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   if (args.size() < 3 || (args[1] != "rx" && args[1] != "tx")) return usage_error(kSetImpair);
   std::vector<NicInstance*> instances;
   if (args[0] == "all") {
@@ -31,6 +31,7 @@ CommandResult set_impair(Daemon& daemon, std::span<const std::string_view> args)
 
 const PromptCommand kSetImpair = {
     "set impair", "hnicK|all rx|tx SPEC",
-    "drop, duplicate, reorder, delay, corrupt or limit packets; none ends it", set_impair};
+    "drop, duplicate, reorder, delay, corrupt or limit packets; none ends it", set_impair,
+    /*is_owners=*/true};
 
 }  // namespace hostnic

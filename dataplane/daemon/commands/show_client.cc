@@ -7,17 +7,20 @@
 namespace hostnic {
 namespace {
 
-CommandResult show_client(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult show_client(Daemon& daemon, const Asker& asker,
+                          std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kShowClient);
   std::string text;
-  for (const ClientInfo& client : daemon.clients())
+  for (const ClientInfo& client : daemon.clients()) {
+    if (!asker.sees(client.uid)) continue;
     text += fmt::format(
-        "client {} {} program {} pid {} memory-regions {} bytes-mapped {} bytes-by-mem-fd {} "
-        "rings-in "
-        "{}\n",
+        "client {} {} program {} pid {} uid {} queue-pairs {} memory-regions {} bytes-mapped {} "
+        "bytes-by-mem-fd {} rings-in {}\n",
         client.client_id, daemon.nics()[client.nic].plan.settings.name, client.program, client.pid,
-        client.regions, client.bytes_mapped, client.bytes_mem_fd,
+        client.uid, client.queue_pairs->load(std::memory_order_relaxed), client.regions,
+        client.bytes_mapped, client.bytes_mem_fd,
         client.huge_pages ? "huge-pages" : "ordinary-pages");
+  }
   return {0, text.empty() ? "no clients\n" : text};
 }
 

@@ -6,11 +6,11 @@
 namespace hostnic {
 namespace {
 
-CommandResult show_cm(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult show_cm(Daemon& daemon, const Asker& asker, std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kShowCm);
   std::string text;
   if (daemon.cm() != nullptr)
-    for (const std::string& line : daemon.cm()->describe()) text += line + '\n';
+    for (const std::string& line : daemon.cm()->describe(asker)) text += line + '\n';
   return {0, text.empty() ? "no rdma_cm ids\n" : text};
 }
 

@@ -9,7 +9,7 @@ namespace hostnic {
 namespace {
 
 // Shows counters; `all` also shows those that are 0.
-CommandResult show_counters(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult show_counters(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   const bool all = !args.empty() && args.back() == "all";
   if (all) args = args.first(args.size() - 1);
   auto instances = nics_named(daemon, args, kShowCounters);

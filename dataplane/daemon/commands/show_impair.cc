@@ -8,7 +8,7 @@
 namespace hostnic {
 namespace {
 
-CommandResult show_impair(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult show_impair(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kShowImpair);
   if (!instances) return {EINVAL, instances.error()};
   std::string text;

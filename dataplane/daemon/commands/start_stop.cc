@@ -5,13 +5,13 @@
 namespace hostnic {
 namespace {
 
-CommandResult start(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult start(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kStart);
   daemon.set_handling(true);
   return {};
 }
 
-CommandResult stop(Daemon& daemon, std::span<const std::string_view> args) {
+CommandResult stop(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kStop);
   daemon.set_handling(false);
   return {};
@@ -19,8 +19,9 @@ CommandResult stop(Daemon& daemon, std::span<const std::string_view> args) {
 
 }  // namespace
 
-const PromptCommand kStart = {"start", "", "let the NICs handle packets again", start};
-const PromptCommand kStop = {"stop", "", "stop the NICs: packets and work wait until `start`",
-                             stop};
+const PromptCommand kStart = {"start", "", "let the NICs handle packets again", start,
+                              /*is_owners=*/true};
+const PromptCommand kStop = {"stop", "", "stop the NICs: packets and work wait until `start`", stop,
+                             /*is_owners=*/true};
 
 }  // namespace hostnic

@@ -19,6 +19,8 @@
 
 namespace hostnic {
 
+class MemFdHelper;
+
 enum class DropReason : uint32_t { kNone, kRingPosition, kBadDescriptor, kBadCommand, kMemoryGone };
 const char* to_string(DropReason reason);
 
@@ -34,6 +36,8 @@ class ClientChannel {
     SegmentPages pages = SegmentPages::kOrdinary;
     std::string program;  // name for logs and `show client`
     uint32_t pid = 0;
+    uint32_t uid = 0;
+    uint32_t user_qps = UINT32_MAX;  // most queue pairs of all clients of that user in a NIC
   };
   // The bytes of huge pages that a segment for `max_qps` queue pairs takes.
   static uint64_t huge_bytes_for(uint32_t max_qps);
@@ -64,8 +68,15 @@ class ClientChannel {
   // with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};
   std::atomic<bool> memory_gone{false};
+  // Queue pairs that the client has, and whether it was refused one because of a limit: written by
+  // the lcore.
+  std::shared_ptr<std::atomic<uint32_t>> queue_pairs = std::make_shared<std::atomic<uint32_t>>(0);
+  std::atomic<bool> qp_limit_met{false};
   // The NIC's own record of this client, between attach and detach.
   void* nic_state = nullptr;
+  // Makes the client's transfers through its mem fd that may block; null: it has had none. Set by
+  // the session before a region names it, used by the lcore between attach and detach.
+  std::atomic<MemFdHelper*> mem_fd_helper{nullptr};
 
  private:
   ClientChannel() = default;

@@ -39,6 +39,9 @@ struct DeferredAnswer {
   QpPackets packets;
   uint32_t sends_until = 0, urgent_until = 0;  // ring positions when the command was taken
   TimeNs answer_by_ns = 0;
+  // The queue pair's context, which may be gone: for whom the mem fd's helper works.
+  const void* context_begin = nullptr;
+  const void* context_end = nullptr;
 };
 
 // Limits how often a poller is brought to a free core. Each migration takes somebody off a core for

@@ -1,56 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/memory/atomics.h"
 
-#include <rte_pause.h>
-
 #include <array>
-#include <atomic>
 #include <cstring>
 
 #include "dataplane/nic/memory/region_access.h"
 
 namespace hostnic {
 namespace {
-
-uint64_t result_of(const AtomicOperation& operation, uint64_t before) {
-  if (!operation.compare_swap) return before + operation.swap_or_add;
-  return before == operation.compare ? operation.swap_or_add : before;
-}
-
-// Words that are read and then written are locked by their address, and not by their region: one
-// word may lie in several. The client is no part of the hash: a collision costs time only.
-class WordLock {
- public:
-  explicit WordLock(VirtualAddress word) : flag_(flags()[word / 8 % kStripes].flag) {
-    // The lock's holder makes two system calls. An lcore that was put to sleep in between must not
-    // delay the others: these drop the packet, and it comes again (rule 33, nobody waits for
-    // another).
-    for (uint32_t tries = 0; flag_.test_and_set(std::memory_order_acquire); ++tries) {
-      if (tries == kPatience) return;
-      rte_pause();
-    }
-    held_ = true;
-  }
-  ~WordLock() {
-    if (held_) flag_.clear(std::memory_order_release);
-  }
-  WordLock(const WordLock&) = delete;
-  WordLock& operator=(const WordLock&) = delete;
-  bool held() const { return held_; }
-
- private:
-  static constexpr size_t kStripes = 64;
-  static constexpr uint32_t kPatience = 2000;
-  struct alignas(64) Stripe {
-    std::atomic_flag flag;
-  };
-  static std::array<Stripe, kStripes>& flags() {
-    static std::array<Stripe, kStripes> stripes;
-    return stripes;
-  }
-  std::atomic_flag& flag_;
-  bool held_ = false;
-};
 
 uint64_t execute_on_word(uint64_t* word, const AtomicOperation& operation) {
   if (!operation.compare_swap)
@@ -64,7 +21,8 @@ uint64_t execute_on_word(uint64_t* word, const AtomicOperation& operation) {
 }  // namespace
 
 AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
-                               const AtomicOperation& operation, uint64_t& before) {
+                               const AtomicOperation& operation, const TransferUser& user,
+                               uint64_t& before) {
   std::byte* mapped = mapped_address(region, iova, 8);
   if (mapped != nullptr && reinterpret_cast<uintptr_t>(mapped) % 8 == 0) {
     // Mapped memory takes the CPU's own instruction, which is coherent with the program's.
@@ -73,6 +31,12 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
   }
   // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).
   const VirtualAddress addr = iova + region.va_delta;
+  if (region.helper != nullptr) {
+    const auto result =
+        region.helper->change_word(helper_target(region, user, addr), operation, before);
+    if (!result) return AtomicResult::kBusy;
+    return good_transfer(region, *result) ? AtomicResult::kDone : AtomicResult::kMemoryGone;
+  }
   const WordLock lock(addr);
   if (!lock.held()) return AtomicResult::kBusy;
   std::array<std::byte, 8> bytes;
@@ -84,8 +48,9 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
           const VirtualAddress va = piece.va + offset;
           std::byte* mine = bytes.data() + (va - addr);
           if (piece.host == nullptr)
-            return write ? write_through(region, piece, offset, {mine, part})
-                         : read_through(region, piece, offset, {mine, part});
+            return (write ? write_through(region, piece, offset, {mine, part}, user)
+                          : read_through(region, piece, offset, {mine, part}, user)) ==
+                   MemoryAccess::kDone;
           std::memcpy(write ? piece.host + offset : mine, write ? mine : piece.host + offset, part);
           return true;
         });

@@ -4,25 +4,22 @@
 
 #include <cstdint>
 
+#include "dataplane/memory/mem_fd_helper.h"
+#include "dataplane/memory/word_lock.h"
 #include "dataplane/nic/memory/mr_table.h"
 
 namespace hostnic {
 
-struct AtomicOperation {
-  bool compare_swap = false;  // else fetch and add
-  uint64_t swap_or_add = 0;
-  uint64_t compare = 0;
-};
-
 enum class AtomicResult : uint8_t {
   kDone,
-  kBusy,  // another lcore is executing one; nothing was changed
+  kBusy,  // another lcore is executing one, or a helper this one: ask again
   kMemoryGone,
 };
 
 // Executes an atomic at `iova`, which is a multiple of 8 and has 8 bytes of the region behind it.
 // May be called on any lcore. Sets `before` to what memory contained.
 AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
-                               const AtomicOperation& operation, uint64_t& before);
+                               const AtomicOperation& operation, const TransferUser& user,
+                               uint64_t& before);
 
 }  // namespace hostnic

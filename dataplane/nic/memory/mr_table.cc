@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/memory/mr_table.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "protocol/hostif/descriptors.h"
 
 namespace hostnic {
 
-MrTable::MrTable(uint32_t capacity)
+MrTable::MrTable(uint32_t capacity, uint64_t seed)
     : capacity_(std::min(capacity, (1u << (31 - kTagBits)) - 2) + 1),
-      entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)) {
-  for (uint32_t i = 1; i < capacity_; ++i) free_.push_back(i);  // index 0 would make key 0 possible
-  if (getrandom(&random_state_, sizeof(random_state_), 0) != sizeof(random_state_)) {
-    random_state_ = reinterpret_cast<uintptr_t>(this);
-  }
+      entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)),
+      random_(seed) {
+  // Index 0 would make key 0 possible. The order is random, so that an index says nothing of
+  // others.
+  std::vector<uint32_t> order;
+  for (uint32_t i = 1; i < capacity_; ++i) order.push_back(i);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.next() % i]);
+  free_.assign(order.begin(), order.end());
 }
 
 void MrTable::fill(MemoryRegionEntry& entry, Init init) {
@@ -27,6 +29,7 @@ void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.va_delta = init.va - init.iova;
   entry.mem_fd = init.mem_fd;
   entry.client_gone = init.client_gone;
+  entry.helper = init.helper;
   entry.pieces = std::move(init.pieces);
   entry.partly_gone = false;
   // Regions on demand need no gate: for them, what is mapped at the moment is what is meant.
@@ -43,8 +46,7 @@ uint32_t MrTable::add(Init init) {
   free_.pop_front();
   // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
   // counting.
-  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
-  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & ((1u << kTagBits) - 1);
+  const uint32_t tag = random_.next() & ((1u << kTagBits) - 1);
   MemoryRegionEntry& entry = entries_[index];
   fill(entry, std::move(init));
   entry.windows_bound.store(0, std::memory_order_relaxed);

@@ -17,11 +17,14 @@
 #include <vector>
 
 #include "dataplane/memory/client_memory.h"
+#include "dataplane/nic/memory/random_source.h"
 #include "protocol/faults.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/types.h"
 
 namespace hostnic {
+
+class MemFdHelper;
 
 struct MemoryRegionEntry {
   std::atomic<uint32_t> key{0};
@@ -38,8 +41,9 @@ struct MemoryRegionEntry {
   // The client's gate, if a piece is reached through the mem fd and the region is not on demand;
   // else null.
   MemoryGate* gate = nullptr;
-  bool partly_gone = false;                // some pieces have been unmapped
-  std::vector<MappedPiece> pieces;         // sorted by va
+  MemFdHelper* helper = nullptr;    // makes the transfers through the mem fd, where they may block
+  bool partly_gone = false;         // some pieces have been unmapped
+  std::vector<MappedPiece> pieces;  // sorted by va
   std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
   std::atomic<uint32_t> windows_bound{0};  // the client may not deregister the region while this is
                                            // not 0
@@ -49,7 +53,8 @@ class MrTable {
  public:
   // Makes a table for `capacity` regions at most, up to 2^19 - 2: the keys with the top bit set are
   // windows' (descriptors.h).
-  explicit MrTable(uint32_t capacity);
+  // With a seed the keys are the same ones each time; 0: nobody can guess them.
+  explicit MrTable(uint32_t capacity, uint64_t seed = 1);
 
   struct Init {
     uint32_t client_id = 0;
@@ -59,6 +64,7 @@ class MrTable {
     int mem_fd = -1;
     std::atomic<bool>* client_gone = nullptr;
     MemoryGate* gate = nullptr;
+    MemFdHelper* helper = nullptr;  // null: transfers through the mem fd don't block
     std::vector<MappedPiece> pieces;
   };
   // Called by the control thread. Returns the key (lkey == rkey), or 0 when the table is full.
@@ -128,7 +134,7 @@ class MrTable {
   std::unique_ptr<MemoryRegionEntry[]> entries_;
   std::deque<uint32_t> free_;  // reused oldest first
   std::atomic<uint32_t> used_{0};
-  uint64_t random_state_;
+  RandomSource random_;
 };
 
 }  // namespace hostnic

@@ -4,6 +4,11 @@
 #include <algorithm>
 
 namespace hostnic {
+namespace {
+
+MemoryAccess worse(MemoryAccess one, MemoryAccess other) { return std::max(one, other); }
+
+}  // namespace
 
 PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                              std::span<const std::byte> bytes) {
@@ -18,12 +23,13 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
   if (request.ahead && early_writes_.available() < region.pieces.size())
     return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
-  bool memory_gone = false;
+  MemoryAccess access = MemoryAccess::kDone;
+  const TransferUser user{&request.early_writes, request.psn.value()};
   const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
                          uint64_t part, bool tail) {
     if (piece.host == nullptr) {
       counters_.add(Counter::bytes_copied_mem_fd, part);
-      memory_gone |= !write_through(region, piece, offset, {source, part});
+      access = worse(access, write_through(region, piece, offset, {source, part}, user));
     } else {
       counters_.add(Counter::bytes_copied_mapped, part);
       put_bytes(request, piece.host + offset, {source, part}, tail);
@@ -48,18 +54,22 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
                          });
                      counters_.add(Counter::late_bytes_skipped, skipped);
                    }
-                   if (request.ahead)
+                   if (request.ahead && access == MemoryAccess::kDone)
                      request.early_writes.add(early_writes_, request.psn, piece.space_id,
                                               piece.space_offset + offset, part);
                    from += part;
-                   return !memory_gone;
+                   return access != MemoryAccess::kGone;
                  });
-  return memory_gone ? PlaceResult::kMemoryGone : PlaceResult::kDone;
+  if (access == MemoryAccess::kNotNow) counters_.add(Counter::mem_fd_put_off);
+  return access == MemoryAccess::kDone     ? PlaceResult::kDone
+         : access == MemoryAccess::kNotNow ? PlaceResult::kNotNow
+                                           : PlaceResult::kMemoryGone;
 }
 
 PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& request,
                                std::span<const Sge> sges, uint64_t offset,
                                std::span<const std::byte> bytes, LocalError& error) {
+  bool not_now = false;
   for (const Sge& sge : sges) {
     if (bytes.empty()) break;
     if (offset >= sge.length_bytes) {
@@ -78,34 +88,37 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
     PlaceRequest part_request = request;
     part_request.tail = request.tail && part == bytes.size();
     const PlaceResult result = place(part_request, *region, sge.addr + offset, bytes.first(part));
-    if (result != PlaceResult::kDone) return result;
+    // A helper gets all parts to do before the packet comes again.
+    if (result == PlaceResult::kMemoryGone) return result;
+    not_now |= result == PlaceResult::kNotNow;
     bytes = bytes.subspan(part);
     offset = 0;
   }
   if (!bytes.empty()) error = LocalError::kLength;
-  return PlaceResult::kDone;
+  return not_now && error == LocalError::kNone ? PlaceResult::kNotNow : PlaceResult::kDone;
 }
 
 MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
-                              uint32_t length_bytes) {
+                              uint32_t length_bytes, const TransferUser& user) {
   const MemFdPass pass(region);
   if (!pass.granted()) {
     counters_.add(Counter::mem_fd_put_off);
     return MemoryAccess::kNotNow;
   }
-  const bool good = for_each_piece(region, iova + region.va_delta, length_bytes,
-                                   [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                                     bool there = true;
-                                     if (piece.host != nullptr) {
-                                       copy_from_memory(out, piece.host + offset, part);
-                                     } else {
-                                       counters_.add(Counter::bytes_copied_mem_fd, part);
-                                       there = read_through(region, piece, offset, {out, part});
-                                     }
-                                     out += part;
-                                     return there;
-                                   });
-  return good ? MemoryAccess::kDone : MemoryAccess::kGone;
+  MemoryAccess access = MemoryAccess::kDone;
+  for_each_piece(region, iova + region.va_delta, length_bytes,
+                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                   if (piece.host != nullptr) {
+                     copy_from_memory(out, piece.host + offset, part);
+                   } else {
+                     counters_.add(Counter::bytes_copied_mem_fd, part);
+                     access = worse(access, read_through(region, piece, offset, {out, part}, user));
+                   }
+                   out += part;
+                   return access != MemoryAccess::kGone;
+                 });
+  if (access == MemoryAccess::kNotNow) counters_.add(Counter::mem_fd_put_off);
+  return access;
 }
 
 RemoteRange Placement::windows_range(AccessScope scope, uint32_t key, uint64_t va,

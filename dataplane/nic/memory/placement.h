@@ -60,7 +60,7 @@ class Placement {
                       std::span<const Sge> sges, uint64_t offset, std::span<const std::byte> bytes,
                       LocalError& error);
   MemoryAccess fetch(MemoryRegionEntry& region, uint64_t iova, std::byte* out,
-                     uint32_t length_bytes);
+                     uint32_t length_bytes, const TransferUser& user);
 
   // The pool of the early writes of all queue pairs.
   EarlyWritePool& early_writes() { return early_writes_; }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "dataplane/memory/mem_fd.h"
+#include "dataplane/memory/mem_fd_helper.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "protocol/hostif/descriptors.h"
 
@@ -18,9 +20,16 @@ namespace hostnic {
 template <class Visit>
 bool for_each_piece(const MemoryRegionEntry& region, uint64_t addr, uint64_t length_bytes,
                     Visit&& visit) {
-  for (const MappedPiece& piece : region.pieces) {
-    if (length_bytes == 0) break;
-    if (addr - piece.va >= piece.length_bytes) continue;
+  const auto end = region.pieces.end();
+  for (auto at = region.pieces.begin(); at != end && length_bytes != 0; ++at) {
+    if (addr - at->va >= at->length_bytes) {
+      // Few regions have more than three pieces; some have thousands.
+      constexpr size_t kFew = 8;
+      if (region.pieces.size() <= kFew || addr < at->va) continue;
+      at = std::ranges::upper_bound(at, end, addr, {}, &MappedPiece::va) - 1;
+      if (addr - at->va >= at->length_bytes) continue;
+    }
+    const MappedPiece& piece = *at;
     const uint64_t offset = addr - piece.va;
     const uint64_t part = std::min(length_bytes, piece.length_bytes - offset);
     if (!visit(piece, offset, part)) return false;
@@ -33,19 +42,18 @@ bool for_each_piece(const MemoryRegionEntry& region, uint64_t addr, uint64_t len
 // A MemFdPass is leave to use a client's mem fd for some transfers in a row. It is not granted
 // while the client's mappings are just changing, because what is at an address now may not be what
 // was registered. Then nothing may be transferred now, but later. Regions that don't need a pass
-// get one for nothing: mapped ones, and those on demand.
+// get one for nothing: mapped ones, those on demand, and those whose helper takes its own.
 class MemFdPass {
  public:
-  explicit MemFdPass(const MemoryRegionEntry& region) : gate_(region.gate) {
+  explicit MemFdPass(const MemoryRegionEntry& region)
+      : gate_(region.helper == nullptr ? region.gate : nullptr) {
     if (gate_ == nullptr) return;
-    gate_->in_transfer.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    gate_->in_transfer.fetch_add(1, std::memory_order_seq_cst);
     if (gate_->closed.load(std::memory_order_acquire) == 0) return;
     granted_ = false;
-    gate_->in_transfer.store(0, std::memory_order_release);
   }
   ~MemFdPass() {
-    if (gate_ != nullptr) gate_->in_transfer.store(0, std::memory_order_release);
+    if (gate_ != nullptr) gate_->in_transfer.fetch_sub(1, std::memory_order_release);
   }
   MemFdPass(const MemFdPass&) = delete;
   MemFdPass& operator=(const MemFdPass&) = delete;
@@ -57,9 +65,9 @@ class MemFdPass {
 };
 
 // What became of an access to a region's memory.
-enum class MemoryAccess : uint8_t {
+enum class MemoryAccess : uint8_t {  // the worse, the later
   kDone,
-  kNotNow,  // no MemFdPass was granted: try again
+  kNotNow,  // no MemFdPass was granted, or the helper is not done: try again
   kGone,    // the client unmapped the memory
 };
 
@@ -72,39 +80,73 @@ inline bool good_transfer(MemoryRegionEntry& region, MemFdResult result) {
   return result == MemFdResult::kOk;
 }
 
-// Reads at `offset` of a piece that is not mapped; the caller has a MemFdPass.
-inline bool read_through(MemoryRegionEntry& region, const MappedPiece& piece, uint64_t offset,
-                         std::span<std::byte> bytes) {
-  return !piece.gone && good_transfer(region, read_client(region.mem_fd, piece.va + offset, bytes));
+inline MemFdHelper::Target helper_target(MemoryRegionEntry& region, const TransferUser& user,
+                                         VirtualAddress va) {
+  return {user, va, &region.mbufs_out, region.gate};
 }
-inline bool write_through(MemoryRegionEntry& region, const MappedPiece& piece, uint64_t offset,
-                          std::span<const std::byte> bytes) {
-  return !piece.gone &&
-         good_transfer(region, write_client(region.mem_fd, piece.va + offset, bytes));
+inline MemoryAccess access_of(MemoryRegionEntry& region, std::optional<MemFdResult> result) {
+  if (!result) return MemoryAccess::kNotNow;
+  return good_transfer(region, *result) ? MemoryAccess::kDone : MemoryAccess::kGone;
+}
+
+// Reads at `offset` of a piece that is not mapped; the caller has a MemFdPass. A region with a
+// helper knows by the user that it is asked again.
+inline MemoryAccess read_through(MemoryRegionEntry& region, const MappedPiece& piece,
+                                 uint64_t offset, std::span<std::byte> bytes,
+                                 const TransferUser& user) {
+  if (piece.gone) return MemoryAccess::kGone;
+  const VirtualAddress va = piece.va + offset;
+  if (region.helper != nullptr)
+    return access_of(region, region.helper->read(helper_target(region, user, va), bytes));
+  return access_of(region, read_client(region.mem_fd, va, bytes));
+}
+inline MemoryAccess write_through(MemoryRegionEntry& region, const MappedPiece& piece,
+                                  uint64_t offset, std::span<const std::byte> bytes,
+                                  const TransferUser& user) {
+  if (piece.gone) return MemoryAccess::kGone;
+  const VirtualAddress va = piece.va + offset;
+  if (region.helper != nullptr)
+    return access_of(region, region.helper->write(helper_target(region, user, va), bytes));
+  return access_of(region, write_client(region.mem_fd, va, bytes));
+}
+// Looks at each page of a range.
+inline MemoryAccess probe_through(MemoryRegionEntry& region, const MappedPiece& piece,
+                                  uint64_t offset, uint64_t length_bytes,
+                                  const TransferUser& user) {
+  constexpr uint64_t kPageBytes = 4096;
+  if (piece.gone) return MemoryAccess::kGone;
+  const VirtualAddress va = piece.va + offset, end = va + length_bytes;
+  if (region.helper != nullptr)
+    return access_of(region, region.helper->probe(helper_target(region, user, va), length_bytes));
+  std::byte byte{};
+  for (VirtualAddress at = va; at < end; at = (at | (kPageBytes - 1)) + 1)
+    if (!good_transfer(region, read_client(region.mem_fd, at, {&byte, 1})))
+      return MemoryAccess::kGone;
+  return MemoryAccess::kDone;
 }
 
 // Whether there is memory at the addresses of a range. For an on-demand region that takes one
 // system call per page, so the end of a long range is not looked at: who misses that part asks
 // again for the rest. The memory of other regions was there when they were registered, and is
 // unless the client said otherwise.
-inline bool has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_t length_bytes) {
-  constexpr uint64_t kPageBytes = 4096, kMostPages = 64;
-  const bool on_demand = (region.access & kAccessOnDemand) != 0;
-  if (!on_demand) {
-    return !region.partly_gone ||
-           for_each_piece(region, iova + region.va_delta, length_bytes,
-                          [](const MappedPiece& piece, uint64_t, uint64_t) { return !piece.gone; });
+inline MemoryAccess has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_t length_bytes,
+                               const TransferUser& user) {
+  constexpr uint64_t kMostBytes = uint64_t{64} * 4096;
+  const uint64_t addr = iova + region.va_delta;
+  if ((region.access & kAccessOnDemand) == 0) {
+    const bool there = !region.partly_gone || for_each_piece(region, addr, length_bytes,
+                                                             [](const MappedPiece& piece, uint64_t,
+                                                                uint64_t) { return !piece.gone; });
+    return there ? MemoryAccess::kDone : MemoryAccess::kGone;
   }
-  return for_each_piece(
-      region, iova + region.va_delta, std::min(length_bytes, kMostPages * kPageBytes),
-      [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-        if (piece.host != nullptr) return true;
-        const VirtualAddress end = piece.va + offset + part;
-        std::byte byte{};
-        for (VirtualAddress at = piece.va + offset; at < end; at = (at | (kPageBytes - 1)) + 1)
-          if (!read_through(region, piece, at - piece.va, {&byte, 1})) return false;
-        return true;
-      });
+  MemoryAccess access = MemoryAccess::kDone;
+  for_each_piece(region, addr, std::min(length_bytes, kMostBytes),
+                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                   if (piece.host == nullptr)
+                     access = probe_through(region, piece, offset, part, user);
+                   return access == MemoryAccess::kDone;
+                 });
+  return access;
 }
 
 // The address of a range, or null where the range is not mapped in one piece.

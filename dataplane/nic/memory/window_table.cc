@@ -2,8 +2,6 @@
 // Memory windows: made, bound, invalidated, looked at (docs/verbs.md, "Memory windows").
 #include "dataplane/nic/memory/window_table.h"
 
-#include <sys/random.h>
-
 #include <cerrno>
 
 namespace hostnic {
@@ -14,10 +12,7 @@ constexpr uint32_t kWindowRights = kStores | kAccessRemoteRead | kAccessZeroBase
 
 }  // namespace
 
-WindowTable::WindowTable(MrTable& mrs) : mrs_(mrs) {
-  if (getrandom(&random_state_, sizeof(random_state_), 0) != sizeof(random_state_))
-    random_state_ = reinterpret_cast<uintptr_t>(this);
-}
+WindowTable::WindowTable(MrTable& mrs, uint64_t seed) : mrs_(mrs), random_(seed) {}
 
 uint32_t WindowTable::add(uint32_t client_id, uint32_t pd, WindowType type) {
   uint32_t index;
@@ -32,9 +27,8 @@ uint32_t WindowTable::add(uint32_t client_id, uint32_t pd, WindowType type) {
   }
   // The tag is random, as in the keys of memory regions: neither an older key of this index nor a
   // neighbour's is guessed by counting.
-  random_state_ = random_state_ * 6364136223846793005u + 1442695040888963407u;
   // The low byte is the program's to choose: until then 0, as adapters have it.
-  const auto tag = static_cast<uint32_t>(random_state_ >> 40) & kWindowTagMask & ~kWindowUserMask;
+  const uint32_t tag = random_.next() & kWindowTagMask & ~kWindowUserMask;
   const uint32_t key = kWindowKeyBit | index << kWindowTagBits | tag;
   windows_[index] = {.key = key, .client_id = client_id, .pd = pd, .type = type};
   return key;

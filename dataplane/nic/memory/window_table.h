@@ -29,7 +29,8 @@ struct MemoryWindow {
 
 class WindowTable {
  public:
-  explicit WindowTable(MrTable& mrs);
+  // `seed` as a MrTable has it.
+  explicit WindowTable(MrTable& mrs, uint64_t seed = 1);
 
   // Returns the new window's key; 0: all are in use.
   uint32_t add(uint32_t client_id, uint32_t pd, WindowType type);
@@ -69,7 +70,7 @@ class WindowTable {
   MrTable& mrs_;
   std::vector<MemoryWindow> windows_;  // grows up to kMaxWindows
   std::deque<uint32_t> free_;          // reused oldest first
-  uint64_t random_state_ = 0;
+  RandomSource random_;
 };
 
 }  // namespace hostnic

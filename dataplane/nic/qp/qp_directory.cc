@@ -4,21 +4,22 @@
 #include <cassert>
 #include <utility>
 
+#include "dataplane/nic/memory/random_source.h"
+
 namespace hostnic {
 
-QpDirectory::QpDirectory(uint32_t max_qps) : max_qps_(max_qps) {
-  qps_.reserve(kFirstIndex + max_qps);
-  generations_.reserve(kFirstIndex + max_qps);
-  qps_.resize(kFirstIndex);
-  generations_.resize(kFirstIndex, 1);
+QpDirectory::QpDirectory(uint32_t max_qps, uint64_t seed) : max_qps_(max_qps) {
+  qps_.resize(kFirstIndex + max_qps);
+  generations_.resize(kFirstIndex + max_qps);
+  RandomSource random(seed);
+  first_ = random.next() % max_qps;
+  for (uint8_t& generation : generations_) generation = 1 + random.next() % 254;
 }
 
 QpContext* QpDirectory::add(std::unique_ptr<QpContext> qp) {
   uint32_t index = 0;
-  if (qps_.size() < kFirstIndex + max_qps_) {
-    index = static_cast<uint32_t>(qps_.size());
-    qps_.emplace_back();
-    generations_.push_back(1);
+  if (given_ < max_qps_) {
+    index = kFirstIndex + (first_ + given_++) % max_qps_;
   } else if (!free_indices_.empty()) {
     index = free_indices_.front();
     free_indices_.pop_front();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The queue pairs of a NIC by number. A QPN is generation << 16 | index; an index is given out
-// again only when all others have been, with another generation. The NIC's lcore.
+// again only when all others have been, with another generation. Where both begin is not to be
+// guessed: a number of this start should be none of the one before. The NIC's lcore.
 //
 // With thousands of queue pairs each packet finds another one's context, which is in no cache near:
 // a dozen lines, one miss behind the other. So it is asked for (prefetch...) while the packets
@@ -21,7 +22,8 @@ class QpDirectory {
  public:
   static constexpr uint32_t kFirstIndex = 16;  // keeps QPNs clear of the special QPs 0 and 1
 
-  explicit QpDirectory(uint32_t max_qps);
+  // `seed` decides at which index and generations numbers begin; 0: at what nobody can guess.
+  explicit QpDirectory(uint32_t max_qps, uint64_t seed = 1);
 
   // The queue pair with this very number; null: none has it.
   QpContext* find(uint32_t qpn) const {
@@ -34,6 +36,9 @@ class QpDirectory {
   QpContext* add(std::unique_ptr<QpContext> qp);
   void remove(const QpContext& qp);
 
+  // All queue pairs by position, for those who look at a few at a time; null: there is none.
+  uint32_t end_position() const { return static_cast<uint32_t>(qps_.size()); }
+  const QpContext* at_position(uint32_t position) const { return qps_[position].get(); }
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const auto& qp : qps_)
@@ -64,6 +69,8 @@ class QpDirectory {
 
  private:
   uint32_t max_qps_;
+  uint32_t first_ = 0, given_ = 0;  // the first index is first_ behind kFirstIndex; how many of the
+                                    // indices have been somebody's
   std::vector<std::unique_ptr<QpContext>> qps_;  // indexed by the QPN's index
   std::vector<uint8_t> generations_;
   std::deque<uint32_t> free_indices_;  // oldest first

@@ -160,6 +160,7 @@ rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, cons
   std::byte* out = frame + header_bytes;
   uint32_t index = progress.sge_index, offset = progress.sge_offset;
   LocalError error = LocalError::kNone;
+  bool not_now = false;
   while (part != 0 && error == LocalError::kNone) {
     if (index == progress.sge_count) {
       error = LocalError::kLength;
@@ -174,13 +175,11 @@ rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, cons
     }
     MemoryRegionEntry* region =
         placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
-    const MemoryAccess fetched = region == nullptr
-                                     ? MemoryAccess::kGone
-                                     : placement_.fetch(*region, sge.addr + offset, out, bytes);
-    if (fetched == MemoryAccess::kNotNow) {
-      rte_pktmbuf_free(packet);
-      return nullptr;
-    }
+    const MemoryAccess fetched =
+        region == nullptr
+            ? MemoryAccess::kGone
+            : placement_.fetch(*region, sge.addr + offset, out, bytes, {&qp, p.psn.value()});
+    not_now |= fetched == MemoryAccess::kNotNow;  // the other parts are asked for as well
     if (fetched == MemoryAccess::kGone) error = LocalError::kProtection;
     out += bytes;
     part -= bytes;
@@ -189,6 +188,10 @@ rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, cons
   if (error != LocalError::kNone) {
     rte_pktmbuf_free(packet);
     progress.error = error;
+    return nullptr;
+  }
+  if (not_now) {
+    rte_pktmbuf_free(packet);
     return nullptr;
   }
   progress.sge_index = index;

@@ -100,7 +100,7 @@ lcores = "2,4-5"
 huge = "require"
 lend_userfaultfd = true
 seed = 9223372036854775807
-limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096 }
+limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all_mrs = 18, user_clients = 3, user_qps = 4, user_mrs = 5, user_registered_mb = 6 }
 )");
   EXPECT_EQ(config.hostnicd.socket_path, "/tmp/h.sock");
   EXPECT_EQ(config.hostnicd.idle, Idle::kPoll);
@@ -109,7 +109,7 @@ limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096 }
   EXPECT_EQ(config.hostnicd.huge, HugePages::kRequire);
   EXPECT_TRUE(config.hostnicd.lend_userfaultfd);
   EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
-  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096}));
+  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096, 17, 18, 3, 4, 5, 6}));
   EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
   EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
 }

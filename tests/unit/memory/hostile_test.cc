@@ -57,8 +57,8 @@ TEST_F(ClientMemoryTest, AcceptsWhatIsRight) {
   EXPECT_TRUE(accepted({{kVa + 5, kMiB, RegionKind::kMirror, 0, 0}}, {}));
   EXPECT_TRUE(accepted({{kVa, 4 * kMiB, RegionKind::kFile, 0, 0}}, {file_}));
   EXPECT_TRUE(accepted({{kVa + 9, kMiB, RegionKind::kFile, 1, kPage + 9}}, {-1, file_}));
-  EXPECT_TRUE(
-      accepted({{kVa, 1, RegionKind::kMemFd, 0, 0}, {kVa + 1, 9, RegionKind::kMemFd, 0, 0}}, {}));
+  EXPECT_TRUE(accepted(
+      {{kVa, kPage, RegionKind::kMemFd, 0, 0}, {kVa + kPage, 9, RegionKind::kMemFd, 0, 0}}, {}));
 }
 
 TEST_F(ClientMemoryTest, RefusesRegionsThatDoNotFit) {
@@ -74,6 +74,26 @@ TEST_F(ClientMemoryTest, RefusesRegionsThatDoNotFit) {
   EXPECT_NE("", refused({{kVa, kPage, RegionKind::kMirror, 0, 0},
                          {kVa + kPage, kPage, static_cast<RegionKind>(17), 0, 0}},
                         {}));
+}
+
+// A packet would take a system call for each.
+TEST_F(ClientMemoryTest, RefusesPiecesOfPages) {
+  std::vector<MemoryRegion> regions;
+  for (uint64_t i = 0; i < 2048; ++i) regions.push_back({kVa + i, 1, RegionKind::kMemFd, 0, 0});
+  EXPECT_NE("", refused(regions, {}));
+  EXPECT_NE("", refused({{kVa, kPage + 1, RegionKind::kMirror, 0, 0},
+                         {kVa + kPage + 1, kPage, RegionKind::kMemFd, 0, 0}},
+                        {}));
+}
+
+TEST_F(ClientMemoryTest, MemFdRegionsInARowAreOnePiece) {
+  std::vector<MemoryRegion> regions;
+  for (uint64_t i = 0; i < 2048; ++i)
+    regions.push_back({kVa + i * kPage, kPage, RegionKind::kMemFd, 0, 0});
+  auto pieces = memory_->map(regions, {});
+  ASSERT_TRUE(pieces) << pieces.error();
+  ASSERT_EQ(1u, pieces->size());
+  EXPECT_EQ(2048 * kPage, pieces->front().length_bytes);
 }
 
 TEST_F(ClientMemoryTest, RefusesMirrorPagesThatNobodyPaidFor) {

@@ -46,7 +46,7 @@ class AtomicsTest : public testing::TestWithParam<Kind> {
   uint64_t address() const { return reinterpret_cast<uint64_t>(words_); }
   uint64_t add(uint64_t index, uint64_t value) {
     uint64_t before = 0;
-    EXPECT_EQ(execute_atomic_on(region_, region_.iova + index * 8, {false, value, 0}, before),
+    EXPECT_EQ(execute_atomic_on(region_, region_.iova + index * 8, {false, value, 0}, {}, before),
               AtomicResult::kDone);
     return before;
   }
@@ -61,10 +61,12 @@ TEST_P(AtomicsTest, AddsAndSwaps) {
   EXPECT_EQ(add(0, 3), ~uint64_t{0});
   EXPECT_EQ(words_[0], 2u) << "wraps";
   uint64_t before = 0;
-  EXPECT_EQ(execute_atomic_on(region_, region_.iova, {true, 77, 3}, before), AtomicResult::kDone);
+  EXPECT_EQ(execute_atomic_on(region_, region_.iova, {true, 77, 3}, {}, before),
+            AtomicResult::kDone);
   EXPECT_EQ(before, 2u);
   EXPECT_EQ(words_[0], 2u) << "compared unequal";
-  EXPECT_EQ(execute_atomic_on(region_, region_.iova, {true, 77, 2}, before), AtomicResult::kDone);
+  EXPECT_EQ(execute_atomic_on(region_, region_.iova, {true, 77, 2}, {}, before),
+            AtomicResult::kDone);
   EXPECT_EQ(before, 2u);
   EXPECT_EQ(words_[0], 77u);
   EXPECT_EQ(words_[1], 0u);
@@ -88,7 +90,7 @@ TEST_P(AtomicsTest, Rule19_TwoLcoresNeverInterleaveOnOneWord) {
       uint64_t before = 0;
       const AtomicOperation operation =
           swap ? AtomicOperation{true, seen + 1, seen} : AtomicOperation{false, 1, 0};
-      const AtomicResult result = execute_atomic_on(region, region.iova, operation, before);
+      const AtomicResult result = execute_atomic_on(region, region.iova, operation, {}, before);
       if (result == AtomicResult::kBusy) {
         ++busy;  // as the NIC does: the packet is dropped and comes again
         std::this_thread::yield();
@@ -127,8 +129,8 @@ TEST(Atomics, UnmappedMemoryIsGone) {
   region.pieces = {
       {.va = 4096, .length_bytes = 4096, .host = nullptr, .space_id = 1, .space_offset = 0}};
   uint64_t before = 0;
-  EXPECT_EQ(execute_atomic_on(region, 4096, {false, 1, 0}, before), AtomicResult::kMemoryGone);
-  EXPECT_EQ(execute_atomic_on(region, 4096, {false, 1, 0}, before), AtomicResult::kMemoryGone)
+  EXPECT_EQ(execute_atomic_on(region, 4096, {false, 1, 0}, {}, before), AtomicResult::kMemoryGone);
+  EXPECT_EQ(execute_atomic_on(region, 4096, {false, 1, 0}, {}, before), AtomicResult::kMemoryGone)
       << "and not locked for ever";
   close(mem_fd);
 }

@@ -54,6 +54,23 @@ TEST(QpDirectory, AnyNumberMayBeAskedFor) {
   }
 }
 
+// Numbers of one start of hostnicd should be none of the one before.
+TEST(QpDirectory, NobodyKnowsTheFirstNumber) {
+  std::set<uint32_t> first, indices;
+  for (int i = 0; i < 32; ++i) {
+    QpDirectory qps(16384, /*seed=*/0);
+    const uint32_t qpn = qps.add(std::make_unique<QpContext>())->qpn;
+    first.insert(qpn);
+    indices.insert(qpn & 0xffff);
+  }
+  EXPECT_GT(first.size(), 30u);
+  EXPECT_GT(indices.size(), 25u);
+  QpDirectory one(64, 7), same(64, 7);
+  EXPECT_EQ(one.add(std::make_unique<QpContext>())->qpn,
+            same.add(std::make_unique<QpContext>())->qpn)
+      << "with a seed they are the same each time";
+}
+
 TEST(QpDirectory, GenerationsNeverReachTheMulticastNumber) {
   QpDirectory qps(1);
   for (int i = 0; i < 600; ++i) {

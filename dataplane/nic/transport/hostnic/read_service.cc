@@ -141,8 +141,8 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
-  const MemoryAccess fetched =
-      placement_.fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes);
+  const MemoryAccess fetched = placement_.fetch(*range.region, range.iova, frame + header_bytes,
+                                                p.payload_bytes, {&qp.responses, p.psn.value()});
   if (fetched != MemoryAccess::kDone) {
     rte_pktmbuf_free(packet);
     lost = fetched == MemoryAccess::kGone;

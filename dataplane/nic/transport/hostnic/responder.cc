@@ -222,8 +222,8 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
       if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) reorder_.release_slot(qp.requests, p.psn);
       // A wrong key ends the connection, when its turn comes: whoever guesses has one guess.
-      const bool is_wrong_key = outcome.kind == RequestResult::kFatal &&
-                                outcome.code == wire::NakCode::kRemoteAccess;
+      const bool is_wrong_key =
+          outcome.kind == RequestResult::kFatal && outcome.code == wire::NakCode::kRemoteAccess;
       if (!is_wrong_key || !reorder_.enter(qp.requests, p.psn, packet)) return false;
     } else if (ends_send) {
       ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
@@ -343,10 +343,13 @@ RequestResult Responder::execute_read(QpContext& qp, const wire::Packet& p) {
                                                       p.reth.length_bytes, kAccessRemoteRead);
     // The memory is looked at now, because the answers can't say any more that it is missing.
     // Memory that is pulled later is looked at then.
-    if (range.region == nullptr ||
-        !has_memory(*range.region, range.iova + p.read.offset_bytes, p.read.length_bytes)) {
+    const MemoryAccess access = range.region == nullptr
+                                    ? MemoryAccess::kGone
+                                    : has_memory(*range.region, range.iova + p.read.offset_bytes,
+                                                 p.read.length_bytes, {&qp, p.psn.value()});
+    if (access == MemoryAccess::kNotNow) return {.kind = RequestResult::kRetry};
+    if (access == MemoryAccess::kGone)
       return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-    }
     // A pull that finds no room is not answered: the requester pulls again.
     if (p.read.length_bytes != 0) reads_.queue(qp, p);
   }
@@ -371,7 +374,7 @@ RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
                                   p.atomic.compare};
   uint64_t before = 0;
-  switch (execute_atomic_on(*range.region, range.iova, operation, before)) {
+  switch (execute_atomic_on(*range.region, range.iova, operation, {&qp, p.psn.value()}, before)) {
     case AtomicResult::kDone:
       break;
     case AtomicResult::kBusy:
