@@ -5,7 +5,8 @@
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
 (rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; a
-third of them with --all), hosts (two network namespaces; as root only), sanitize (a
+third of them with --all), hosts (two network namespaces; as root only), hostile (programs that attack
+hostnicd beside honest ones), sanitize (a
 build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
 driver half with ThreadSanitizer)."""
@@ -29,11 +30,11 @@ from results import Results, run_check, run_gtest, run_runner  # noqa: E402
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "sanitize", "clang", "fuzz", "faults",
-         "lint"]
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "hostile", "sanitize", "clang",
+         "fuzz", "faults", "lint"]
 # Only when asked for: too long for CI.
 MORE_PARTS = ["tsan"]
-DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts"]
+DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "hostile"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
@@ -56,7 +57,7 @@ SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
 LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "pyverbs": 900, "programs": 7200, "hosts": 1800,
-           "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
+           "hostile": 1800, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
@@ -199,6 +200,11 @@ class Runner:
             "hosts: loss", "hosts/run_loss_tests.py", self.options.build, self.options.selection,
             LIMIT_S["hosts"]))
 
+    def hostile(self):
+        self.part("Hostile programs beside honest ones", lambda: self.runner(
+            "hostile", "hostile/run_hostile_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["hostile"]))
+
     def configure(self, name, directory, *options, environment=None):
         return (directory / "build.ninja").exists() or run_check(
             self.results, f"{name}: configuration", ["meson", "setup", directory, *options],
@@ -239,6 +245,10 @@ class Runner:
         self.part("Verbs programs in a lab with sanitizers", lambda: self.runner(
             "sanitize lab", "lab/run_lab_tests.py", SANITIZE_BUILD, "--quick",
             LIMIT_S["lab"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT,
+            ["--apps", self.options.build]))
+        self.part("Hostile programs with sanitizers", lambda: self.runner(
+            "sanitize hostile", "hostile/run_hostile_tests.py", SANITIZE_BUILD, "--quick",
+            LIMIT_S["hostile"] * SANITIZER_SLOWDOWN, SANITIZER_ENVIRONMENT,
             ["--apps", self.options.build]))
 
     def tsan(self):

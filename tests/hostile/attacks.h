@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a program with the right to open the socket can try.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace hostnic::hostile {
+
+struct Target {
+  std::string socket;
+  uint32_t device = 0;
+  unsigned seconds = 3;            // how long an attack goes on that has no end of its own
+  std::string directory = "/tmp";  // for files that it makes
+  std::function<void()> become;    // becomes the user that attacks; called once
+};
+
+// Commands with words that mean nothing.
+void impossible_commands(const Target& target);
+void impossible_state(const Target& target);
+void never_connected(const Target& target);
+
+// Memory that takes the NIC long, or for ever.
+void many_pieces(const Target& target);
+void memory_that_never_comes(const Target& target);
+void files_that_never_close(const Target& target);
+
+// All of something.
+void take_all_queue_pairs(const Target& target);
+void take_all_regions(const Target& target);
+void take_all_devices(const Target& target);
+void connect_for_ever(const Target& target);
+
+// The control socket's commands.
+void ask_for_ever(const Target& target);
+void commands_of_others(const Target& target);
+
+}  // namespace hostnic::hostile

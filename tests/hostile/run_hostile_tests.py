@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that attack hostnicd, each beside two honest ones that verify every byte.
+
+Each case has a hostnicd of its own. What counts: hostnicd lives and answers, the honest programs
+finish while the attack goes on, and hostnicd has said what it refused. As root the attacks are
+another user's programs; else they are ours, and what only another user is denied is left out."""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from harness import remove_left_directories  # noqa: E402
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+# What an idle machine takes is a tenth of it.
+START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
+HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    attack: str
+    # What the attack must print, and hostnicd's log have.
+    says: str = ""
+    logged: str = ""
+    seconds: int = 3
+    config: str = ""
+    needs_root: bool = False
+    quick: bool = True
+    # The attack goes on until the honest programs are done.
+    holds: bool = False
+    # What else than an attack beside honest programs.
+    runs: Optional[Callable] = None
+
+
+CASES = [
+    Case("a queue pair's state that is none", "impossible-state", "^0 impossible states"),
+    Case("commands with impossible words", "impossible-commands", "^0 of [1-9]"),
+    Case("RTS without RTR", "never-connected", "was refused"),
+    Case("2,048 regions of a byte", "many-pieces", "begins inside a page"),
+    Case("memory that never comes", "memory-that-never-comes", "^[1-9].* wait", seconds=ATTACK_S,
+         holds=True, needs_root=True),
+    Case("files that never close", "files-that-never-close", "^[1-9].* wait", seconds=ATTACK_S,
+         holds=True, needs_root=True),
+    Case("all queue pairs", "takes-all-queue-pairs", "^took 300 of 400", "has met a limit",
+         config="limits = { max_qps = 400, user_qps = 300 }", needs_root=True),
+    Case("all memory regions", "takes-all-regions", "^took 300 of 400 .*ENOMEM|Cannot allocate",
+         "has met a limit", config="limits = { max_mrs = 400, user_mrs = 300 }", needs_root=True),
+    Case("all devices", "takes-all-devices", "^opened 8 devices: user 65534 .*Cannot allocate",
+         "has met a limit", config="limits = { max_clients = 16 }", needs_root=True),
+    Case("show qp without end", "asks-for-ever", "^asks for [1-9]"),
+    Case("commands that are the owner's", "commands-of-others",
+         r"^stop: refused(.|\n)*^quit: refused(.|\n)*^show nic:\nhnic0", needs_root=True),
+]
+
+
+class Failed(Exception):
+    pass
+
+
+class Daemon:
+    """A hostnicd with two NICs on the virtual wire, whose socket everybody may open."""
+
+    def __init__(self, options, case):
+        self.apps = options.apps
+        self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hostile-"))
+        self.directory.chmod(0o711)
+        self.socket = self.directory / "hostnicd.sock"
+        self.log_path = self.directory / "log"
+        config = self.directory / "config.toml"
+        config.write_text(f"[hostnicd]\nsocket_mode = '0666'\n{case.config}\n" + "[[nic]]\n" * 2)
+        command = [options.build / "hostnicd", "--config", config, "--socket", self.socket, "--no-prompt"]
+        ready, told = os.pipe()
+        with open(self.log_path, "wb") as log, open(ready, "rb") as ready_file:
+            self.process = subprocess.Popen(
+                [str(word) for word in [*command, "--ready-fd", told]], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, pass_fds=[told], start_new_session=True,
+                env={**os.environ, "XDG_RUNTIME_DIR": str(self.directory), "HOSTNIC_LAB": "1"})
+            os.close(told)
+            if ready_file.read(1) == b"":
+                raise Failed("hostnicd did not start")
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def environment(self):
+        return {**os.environ, "HOSTNIC_SOCKET": str(self.socket)}
+
+    def ask(self, command):
+        try:
+            return subprocess.run([self.apps / "hostnic", "ctl", command], env=self.environment(),
+                                  capture_output=True, text=True, timeout=ANSWER_S)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"hostnicd does not answer '{command}'") from error
+
+    def check_alive(self):
+        if (status := self.process.poll()) is not None:
+            raise Failed(f"hostnicd ended with status {status}")
+        answer = self.ask("show nic")
+        if answer.returncode != 0 or "hnic1" not in answer.stdout:
+            raise Failed(f"hostnicd's answer to 'show nic': {answer.stdout}{answer.stderr}")
+
+    def stop(self):
+        """Whether it ended by itself when it was asked to."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            status = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return "hostnicd does not end"
+        return None if status == 0 else f"hostnicd ended with status {status}"
+
+
+@contextlib.contextmanager
+def running(command, **more):
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True, **more)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def output_of(process, limit_s, what, good=(0,)):
+    try:
+        output, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{what} is not done after {limit_s} s") from error
+    if process.returncode not in good:
+        raise Failed(f"{what}: status {process.returncode}: {output}")
+    return output
+
+
+def another_users(options, daemon, more):
+    """An honest program of another user's, whose memory is reached through the mem fd."""
+    setpriv = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]
+    return running([*setpriv, options.apps / "hostnic", "run", "--",
+                    options.apps / "tests/apps/hostnic-verify", "--both", "--device", "hnic0",
+                    "--peer-device", "hnic1", *more],
+                   env={**daemon.environment(), "HOSTNIC_MEMORY": "memfd", "HOME": str(daemon.directory)})
+
+
+def first_line(process):
+    if not select.select([process.stdout], [], [], ATTACK_S)[0]:
+        raise Failed("the attack does not begin")
+    # Byte by byte: what a buffer holds, communicate() does not find.
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
+def honest(options, daemon, seed):
+    return running([options.apps / "hostnic", "run", "--", options.apps / "tests/apps/hostnic-verify",
+                    "--both", "--device", "hnic0", "--peer-device", "hnic1", "--seed", seed, *HONEST],
+                   env=daemon.environment())
+
+
+def attack(options, daemon, case):
+    more = ["--uid", NOBODY] if os.geteuid() == 0 else []
+    return running([options.apps / "tests/hostile/hostnic-hostile", case.attack, "--socket",
+                    daemon.socket, "--seconds", case.seconds, "--directory", daemon.directory, *more])
+
+
+def run_case(options, case, daemon):
+    with attack(options, daemon, case) as attacker:
+        # The first line says that the attack has effect, and goes on for a while.
+        said = first_line(attacker)
+        with honest(options, daemon, 1) as first, honest(options, daemon, 2) as second:
+            for process, name in ((first, "an honest program"), (second, "another honest program")):
+                output = output_of(process, HONEST_S, name)
+                if "hostnic-verify: ok:" not in output:
+                    raise Failed(f"{name}: {output}")
+        daemon.check_alive()
+        if case.holds:
+            attacker.terminate()
+        said += output_of(attacker, ATTACK_S, "the attack", [0, -signal.SIGTERM])
+    daemon.check_alive()
+    if said.startswith("skipped"):
+        return said.strip()
+    if not re.search(case.says, said, re.MULTILINE):
+        raise Failed(f"the attack says: {said}")
+    return None
+
+
+def run_without_descriptors(options, _case, daemon):
+    """hostnicd may open no further file: who asks hears so soon, and it goes on afterwards."""
+    pid = daemon.process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+    for _ in range(3):
+        answer = daemon.ask("show nic")
+        if answer.returncode == 0 or "closed the connection" not in answer.stderr:
+            raise Failed(f"the answer without descriptors: {answer.stdout}{answer.stderr}")
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    daemon.check_alive()
+    if daemon.log().count("no descriptor is left") != 1:
+        raise Failed("the log does not say it once")
+    with honest(options, daemon, 1) as program:
+        output_of(program, HONEST_S, "an honest program afterwards")
+
+
+def run(options, case):
+    """("ok", "FAIL" or "skip", what to say)."""
+    if case.needs_root and os.geteuid() != 0:
+        return "skip", "only root has another user's programs"
+    daemon = None
+    try:
+        daemon = Daemon(options, case)
+        skipped = (case.runs or run_case)(options, case, daemon)
+        if (trouble := daemon.stop()) is not None:
+            raise Failed(trouble)
+        if not re.search(case.logged, daemon.log()):
+            raise Failed(f"the log does not match {case.logged!r}")
+        if re.search(r"Sanitizer|runtime error", daemon.log()):
+            raise Failed("a sanitizer found something")
+        return ("skip", skipped) if skipped else ("ok", "")
+    except Failed as failure:
+        return "FAIL", f"{failure}\n{daemon.log() if daemon else ''}"
+    finally:
+        if daemon is not None:
+            daemon.stop()
+            shutil.rmtree(daemon.directory, ignore_errors=True)
+
+
+def run_another_users(options, _case, daemon):
+    with another_users(options, daemon, HONEST) as program, honest(options, daemon, 1) as other:
+        for each in (program, other):
+            if "hostnic-verify: ok:" not in (output := output_of(each, HONEST_S, "an honest program")):
+                raise Failed(output)
+    counters = daemon.ask("show counters").stdout
+    if not re.search("bytes_copied_mem_fd [1-9]", counters):
+        raise Failed(f"nothing went through the mem fd: {counters}")
+
+
+CASES.append(Case("another user's memory", "", needs_root=True, runs=run_another_users))
+CASES.append(Case("no descriptor left", "", runs=run_without_descriptors))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=REPOSITORY / "build", type=Path)
+    parser.add_argument("--apps", type=Path, metavar="DIR",
+                        help="build directory of all but hostnicd, if another")
+    parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
+    parser.add_argument("--list", action="store_true", help="print the names and leave")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="without the long ones")
+    size.add_argument("--ci", action="store_true", help="everything")
+    size.add_argument("--full", action="store_true", help="everything (default)")
+    options = parser.parse_args()
+    options.apps = options.apps or options.build
+    cases = [case for case in CASES if re.search(options.filter, case.name) and
+             (case.quick or not options.quick)]
+    if options.list:
+        print("\n".join(case.name for case in cases))
+        return 0
+    counts = {"ok": 0, "FAIL": 0, "skip": 0}
+    for case in cases:
+        start = time.monotonic()
+        outcome, why = run(options, case)
+        counts[outcome] += 1
+        print(f"{outcome:4} {case.name} ({time.monotonic() - start:.1f} s)" +
+              (f"\n     {why}" if why else ""), flush=True)
+    remove_left_directories()
+    print(f"{counts['ok']} passed, {counts['FAIL']} failed" +
+          (f", {counts['skip']} skipped" if counts["skip"] else ""))
+    return 1 if counts["FAIL"] or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
