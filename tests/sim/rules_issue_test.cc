@@ -122,8 +122,8 @@ TEST(Rules, Rule2_TheNicNeverWaitsForAQp) {
   EXPECT_GE(pair.near_counter(Counter::tx_unresolved), 1u);
 }
 
-// Somebody answers in a peer's name, once: what is repeated makes the NIC ask again, long before the
-// minute after which it would anyway. The connection is still there.
+// Somebody answers in a peer's name, once: what is repeated makes the NIC ask again, long before
+// the minute after which it would anyway. The connection is still there.
 TEST(Rules, Rule2_AFalseAddressIsFoundOutWithinASecond) {
   WorldSettings settings;
   settings.link.is_wire = false;
