@@ -20,6 +20,7 @@
 #include "dataplane/daemon/kernel_interface.h"
 #include "dataplane/daemon/lcore_loop.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/nic/nic.h"
 #include "dataplane/nic/packet/external_payload.h"
 
 namespace hostnic {
@@ -208,14 +209,30 @@ void EthernetPort::tell(bool carries, const KernelNetwork::Interface* interface)
   if (interface != nullptr) mtu_bytes_ = interface->mtu_bytes;
 }
 
-Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore) {
+// Gives up the buffers that a closed XDP socket had in its rings, which don't come back: with the
+// whole pool, unless the NIC has some of it, too.
+void EthernetPort::retire_buffers(bool in_use) {
+  if (!is_af_xdp(devargs_)) return;
+  if (in_use) {
+    old_pools_.push_back(rx_pool_);
+  } else {
+    rte_mempool_free(rx_pool_);
+  }
+  rx_pool_ = nullptr;
+}
+
+Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore, Nic& nic) {
+  bool in_use = false;
   lcore.run_on([&] {
     attached_ = false;
+    in_use = nic.holds_arrivals();
     for (const UniqueFd& socket : sockets_) lcore.unwatch_arrivals(socket.get());
   });
   close_device();
+  retire_buffers(in_use);
   if (auto opened = open_device(); !opened) {
     close_device();
+    retire_buffers(false);
     return opened;
   }
   lcore.run_on([&] {
@@ -242,9 +259,9 @@ Expected<void, std::string> EthernetPort::configure() {
     return Unexpected(fmt::format("{}: port {}: {}", name_, devargs_, rte_strerror(-error)));
   rte_eth_conf conf{};
   if (rx_pool_ == nullptr)
-    rx_pool_ = rte_pktmbuf_pool_create((name_ + "_rx").c_str(), kRxBuffers, 256, 0,
-                                       buffer_room_bytes(devargs_) + RTE_PKTMBUF_HEADROOM,
-                                       rte_eth_dev_socket_id(port_id_));
+    rx_pool_ = rte_pktmbuf_pool_create(
+        fmt::format("{}_rx{}", name_, pools_made_++).c_str(), kRxBuffers, 256, 0,
+        buffer_room_bytes(devargs_) + RTE_PKTMBUF_HEADROOM, rte_eth_dev_socket_id(port_id_));
   if (rx_pool_ == nullptr)
     return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name_,
                                   rte_strerror(rte_errno)));
@@ -316,6 +333,7 @@ void EthernetPort::silence_kernel() {
 EthernetPort::~EthernetPort() {
   close_device();
   rte_mempool_free(rx_pool_);
+  for (rte_mempool* pool : old_pools_) rte_mempool_free(pool);
 }
 
 bool EthernetPort::read_link() const {

@@ -68,7 +68,7 @@ class EthernetPort : public NetworkPort {
   }
   void tell(bool carries, const KernelNetwork::Interface* interface) override;
   // Opens the interface that has the name now; its MAC address may be another.
-  Expected<void, std::string> come_back(LcoreLoop& lcore) override;
+  Expected<void, std::string> come_back(LcoreLoop& lcore, Nic& nic) override;
 
   PortCapabilities capabilities() const override { return {}; }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
@@ -84,6 +84,7 @@ class EthernetPort : public NetworkPort {
   uint16_t drop(rte_mbuf** packets, uint16_t count);
   Expected<void, std::string> open_device();
   void close_device();
+  void retire_buffers(bool in_use);
   Expected<void, std::string> probe();
   Expected<void, std::string> configure();
   void find_sockets(const std::vector<int>& sockets_before);
@@ -98,6 +99,8 @@ class EthernetPort : public NetworkPort {
   std::vector<UniqueFd> sockets_;
   uint16_t port_id_ = UINT16_MAX;
   rte_mempool* rx_pool_ = nullptr;
+  std::vector<rte_mempool*> old_pools_;  // packets of which the NIC may still have
+  uint32_t pools_made_ = 0;
   std::optional<wire::MacAddress> wanted_mac_;
   wire::MacAddress mac_{};
   std::atomic<uint32_t> mtu_bytes_{0};

@@ -18,6 +18,7 @@
 namespace hostnic {
 
 class LcoreLoop;
+class Nic;
 
 class NetworkPort : public Port {
  public:
@@ -56,8 +57,8 @@ class NetworkPort : public Port {
   }
   void note_address_change() { address_changes_.fetch_add(1, std::memory_order_relaxed); }
   // Says that the interface, or the address, has come back, perhaps as another one of the same
-  // name. The lcore is told by tasks. An error is one line.
-  virtual Expected<void, std::string> come_back(LcoreLoop&) { return {}; }
+  // name, under this NIC. The lcore is told by tasks. An error is one line.
+  virtual Expected<void, std::string> come_back(LcoreLoop&, Nic&) { return {}; }
   // The destination of a packet that was longer than the way there allows, if there was one since
   // this was last asked.
   virtual std::optional<Ipv4Address> take_too_long() { return std::nullopt; }

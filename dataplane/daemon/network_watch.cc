@@ -210,7 +210,7 @@ void NetworkWatch::mtu_changed(Watched& watched, uint32_t mtu_bytes) {
 }
 
 void NetworkWatch::reopen(Watched& watched) {
-  if (auto back = watched.port->come_back(*watched.nic->lcore); !back)
+  if (auto back = watched.port->come_back(*watched.nic->lcore, *watched.nic->nic); !back)
     return log_line("{}; tried again when something changes there", back.error());
   watched.nic->lcore->run_on([&] { watched.nic->nic->set_mac(watched.port->mac()); });
   watched.opened = true;

@@ -122,7 +122,7 @@ int UdpPort::renew_groups() {
   return error;
 }
 
-Expected<void, std::string> UdpPort::come_back(LcoreLoop& lcore) {
+Expected<void, std::string> UdpPort::come_back(LcoreLoop& lcore, Nic& /*nic*/) {
   int error = 0;
   lcore.run_on([&] { error = renew_groups(); });
   if (error == 0) return {};

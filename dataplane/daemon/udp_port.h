@@ -61,7 +61,7 @@ class UdpPort final : public NetworkPort {
   void tell(bool carries, const KernelNetwork::Interface* interface) override;
   // The socket stays: one whose address goes from an interface works again when the address is
   // back, on whatever interface. Groups are joined anew.
-  Expected<void, std::string> come_back(LcoreLoop& lcore) override;
+  Expected<void, std::string> come_back(LcoreLoop& lcore, Nic& nic) override;
   std::optional<Ipv4Address> take_too_long() override { return sender_->take_too_long(); }
 
   PortCapabilities capabilities() const override {

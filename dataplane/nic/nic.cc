@@ -164,6 +164,11 @@ void Nic::clear_counters() {
   core_->shard.port.clear_counters();
 }
 
+bool Nic::holds_arrivals() const {
+  const ImpairedPort& port = core_->shard.port;
+  return port.held() != 0 || port.has_ready();
+}
+
 void Nic::set_mac(const wire::MacAddress& mac) {
   core_->shared.settings.mac = mac;
   core_->shard.egress.own_mac_changed();

@@ -88,6 +88,8 @@ class Nic {
                        std::span<const std::byte, cm::kMadBytes> bytes);
 
   void clear_counters();
+  // Whether packets that have arrived are kept between turns: by impairments.
+  bool holds_arrivals() const;
   // Gives the NIC another MAC address, as its port has.
   void set_mac(const wire::MacAddress& mac);
   // Counts what happened to the port.

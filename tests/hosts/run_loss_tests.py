@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
-from harness import Ports, parse, require_programs  # noqa: E402
+from harness import Ports, pair, parse, require_programs  # noqa: E402
+from unreliable_cases import MULTICAST_GID  # noqa: E402
 from run_hosts_tests import AF_XDP_DRIVER, UDP, Cable, CannotRun, ip  # noqa: E402
 
 WITNESS = Path("tests/apps/hostnic-witness")
@@ -149,6 +150,17 @@ class Scene:
         action()
         wait_for(f"{name} rises", lambda: self.counter(host, name) > before)
 
+    def multicast(self):
+        """Datagrams to a group leave by the interface that is there now."""
+        port = self.ports.next()
+        command = ["ib_send_bw", "-F", "-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512",
+                   "-s", "1024", "-p", str(port)]
+        done = subprocess.run(pair(port, self.far.run(*command), self.near.run(
+            *command, self.far.exchange_address)), capture_output=True, text=True, check=False,
+            timeout=PATIENCE_S)
+        if done.returncode != 0:
+            raise Wrong(f"multicast: {done.stdout[-500:]}")
+
     def show_nic(self, host):
         return subprocess.run([self.cable.build / "hostnic", "ctl", "--socket", host.socket,
                                "show nic"], capture_output=True, text=True, check=True).stdout
@@ -257,6 +269,7 @@ def interface_deleted_and_made_again(scene):
     if scene.near.driver != UDP and scene.counter(scene.near, "interface_lost") == 0:
         raise Wrong("interface_lost is 0")
     scene.pair("new-")
+    scene.multicast()
 
 
 def mtu_lowered_and_raised(scene):

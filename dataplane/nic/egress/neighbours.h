@@ -36,8 +36,8 @@ class Neighbours {
   void learn(Ipv4Address ip, const wire::MacAddress& mac, uint64_t now_ns);
   // Says that a packet had to be repeated: the address may have moved, or somebody may have lied.
   void doubt(int index, uint64_t now_ns);
-  // Says that the own MAC address has changed: flows are made anew, and all are asked, who learn the
-  // new one by that.
+  // Says that the own MAC address has changed: flows are made anew, and all are asked, who learn
+  // the new one by that.
   void own_mac_changed(uint64_t now_ns);
   // The next address to ask for at `now_ns`, or -1. Schedules its next request.
   int due(uint64_t now_ns);
