@@ -31,7 +31,7 @@ void SysfsExport::refresh(Exported& nic) {
   // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   if (memcmp(&info, &nic.info, sizeof info) != 0) write_device_files(nic.directory, info);
   nic.info = info;
-  std::string counters = run_command(daemon_, "show counters " + name + " all").text;
+  std::string counters = run_command(daemon_, Asker{}, "show counters " + name + " all").text;
   if (counters == nic.counters) return;
   write_counter_files(nic.directory, name, counters);
   nic.counters = std::move(counters);
