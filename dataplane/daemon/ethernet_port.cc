@@ -125,8 +125,7 @@ Expected<PortFacts, std::string> check_ethernet_port(const std::string& devargs)
   if (!mtu) return Unexpected(fmt::format("port {}: {}", devargs, mtu.error()));
   facts.ethernet_mtu_bytes = *mtu;
   std::string missing;
-  if (is_af_packet(devargs))
-    missing = missing_for_af_packet(effective_capabilities());
+  if (is_af_packet(devargs)) missing = missing_for_af_packet(effective_capabilities());
   // Capabilities of a user namespace that does not own the network don't count.
   if (missing.empty() && !UniqueFd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)))
     missing = "cap_net_raw";

@@ -91,8 +91,8 @@ bool KernelNetwork::apply_address(std::span<const std::byte> body, bool gone) {
   if (!own) return false;
   auto& addresses = interface->second.addresses;
   // One that is tried for duplicates can't be used yet, and one that is a duplicate never.
-  const bool unusable = (flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0 &&
-                        (flags & IFA_F_OPTIMISTIC) == 0;
+  const bool unusable =
+      (flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0 && (flags & IFA_F_OPTIMISTIC) == 0;
   if (gone || unusable) return std::erase(addresses, *own) != 0;
   if (std::ranges::find(addresses, *own) != addresses.end()) return false;
   addresses.push_back(*own);

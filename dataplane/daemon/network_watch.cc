@@ -140,10 +140,11 @@ void NetworkWatch::compare(Watched& watched) {
 void NetworkWatch::lost(Watched& watched) {
   const NicSettings& settings = watched.nic->plan.settings;
   if (watched.port->has_kernels_address()) {
-    log_line("{}: {} is no address of {} any more: nothing is sent or received until an interface "
-             "has it (`ip addr add {}/{} dev NAME`)",
-             settings.name, settings.text_of(settings.ip), watched.name,
-             settings.text_of(settings.ip), settings.prefix_length);
+    log_line(
+        "{}: {} is no address of {} any more: nothing is sent or received until an interface "
+        "has it (`ip addr add {}/{} dev NAME`)",
+        settings.name, settings.text_of(settings.ip), watched.name, settings.text_of(settings.ip),
+        settings.prefix_length);
     count(watched, Counter::address_lost);
     watched.port->note_address_change();
   } else {
@@ -227,16 +228,17 @@ void NetworkWatch::look() {
     // Shorter than the NIC's packets by the interface's MTU: that was told when it changed.
     if (!to || watched.port->ib_mtu_bytes() < watched.nic->plan.settings.mtu_bytes) continue;
     const NicSettings& settings = watched.nic->plan.settings;
-    const uint32_t mtu_bytes = path_mtu(settings.address_of(settings.own_for(*to)), settings.address_of(*to),
-                                        watched.interface);
+    const uint32_t mtu_bytes = path_mtu(settings.address_of(settings.own_for(*to)),
+                                        settings.address_of(*to), watched.interface);
     auto& told = watched.narrow_ways;
     if (told.size() == kNarrowWays && !told.contains(raw(*to))) told.clear();
     if (mtu_bytes == 0 || mtu_bytes >= settings.mtu_bytes + kPacketOverheadBytes) continue;
     if (std::exchange(told[raw(*to)], mtu_bytes) == mtu_bytes) continue;
-    log_line("{}: the way to {} takes packets of at most {} bytes, and {} has an MTU of {}: give "
-             "the NIC mtu={} at both ends",
-             settings.name, settings.text_of(*to), mtu_bytes, watched.name, watched.mtu_bytes,
-             largest_ib_mtu(mtu_bytes));
+    log_line(
+        "{}: the way to {} takes packets of at most {} bytes, and {} has an MTU of {}: give "
+        "the NIC mtu={} at both ends",
+        settings.name, settings.text_of(*to), mtu_bytes, watched.name, watched.mtu_bytes,
+        largest_ib_mtu(mtu_bytes));
   }
 }
 

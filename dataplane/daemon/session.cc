@@ -137,8 +137,7 @@ Expected<OpenDevice, ControlError> ClientSession::take_request(std::vector<Uniqu
   if (open == nullptr) return Unexpected(ControlError{EINVAL, "open a device first"});
   // A view has one device.
   if (view_ != nullptr)
-    open->device_index =
-        open->device_index == 0 ? static_cast<uint32_t>(view_->nic) : UINT32_MAX;
+    open->device_index = open->device_index == 0 ? static_cast<uint32_t>(view_->nic) : UINT32_MAX;
   return std::move(*open);
 }
 

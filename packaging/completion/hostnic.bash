@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Completion of hostnic and hostnicd for bash. Options and commands are compared with the programs'
-# own by tests/tools/manuals.py.
+# own by tests/tools/packaging.py.
 
 # The NICs of the hostnicd that hostnic would speak to.
 _hostnic_devices() {
@@ -14,18 +14,20 @@ _hostnic_value() {
     --mtu) COMPREPLY=($(compgen -W "256 512 1024 2048 4096" -- "$cur")) ;;
     --idle) COMPREPLY=($(compgen -W "adaptive poll" -- "$cur")) ;;
     --segmentation) COMPREPLY=($(compgen -W "auto off" -- "$cur")) ;;
+    --port) COMPREPLY=($(compgen -W "udp af_packet wire" -- "$cur")) ;;
     --lid) COMPREPLY=($(compgen -W "none from-address" -- "$cur")) ;;
     --seed) COMPREPLY=($(compgen -W "random" -- "$cur")) ;;
     --socket-mode) COMPREPLY=($(compgen -W "0600 0660 0666" -- "$cur")) ;;
     --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
     --config) _filedir toml ;;
     --commands | --socket) _filedir ;;
+    --lab | --sysfs) _filedir -d ;;
     --nic)
       compopt -o nospace
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
     *) return 1 ;;
   esac
   return 0
@@ -60,7 +62,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | ctl | devices)
+      lab | run | on | ctl | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -77,14 +79,18 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run ctl devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
-      options+=" --lcores --socket-mode --socket-group --commands --keep-log -v --verbose --"
+      options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -v --verbose --"
       ;;
     run) options+=" --socket --device --" ;;
+    on)
+      options+=" --lab --"
+      [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return
+      ;;
     ctl | devices) options+=" --socket" ;;
   esac
   if [[ $subcommand == ctl && $cur != -* ]]; then
@@ -102,6 +108,6 @@ _hostnicd() {
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
   options+=" --mtu --impair --loss --seed --idle --segmentation --lid --idle-us --lcores"
-  options+=" --commands --ready-fd --no-prompt --"
+  options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd
