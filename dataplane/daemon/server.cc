@@ -27,6 +27,7 @@ namespace {
 constexpr size_t kMaxIdleConnections = 128;
 // Sessions end in that time, or wait for what will not come.
 constexpr std::chrono::seconds kSessionsEnd{20};
+constexpr std::chrono::seconds kDescriptorLines{60};
 constexpr int kReapIntervalMs = 1000, kLookIntervalMs = 100;
 // The most descriptors that hostnicd keeps open beside its sessions' ones.
 constexpr uint32_t kOwnDescriptors = kMaxIdleConnections + 96;
@@ -173,7 +174,6 @@ void ControlServer::accept_connections(size_t listener) {
       return;  // there may be more, and then epoll says so again
     }
     if (!fd) return;
-    out_of_descriptors_ = false;
     // The oldest connection that has not opened a device makes room.
     if (connections_.size() >= kMaxIdleConnections) connections_.pop_front();
     Connection connection{.socket = std::move(fd), .view = view};
@@ -188,11 +188,15 @@ void ControlServer::accept_connections(size_t listener) {
 // Closes the connection that waits first, so that its program learns it, by the descriptor that is
 // kept for this.
 void ControlServer::accept_one_without_descriptor(size_t listener) {
-  if (!std::exchange(out_of_descriptors_, true))
+  // Descriptors come and go while they are few: a line a minute says enough.
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= say_descriptors_from_) {
+    say_descriptors_from_ = now + kDescriptorLines;
     log_line(
         "no descriptor is left, connections are closed: {} devices are open, {} other "
         "connections, and RLIMIT_NOFILE is {}",
         sessions_.size(), connections_.size(), descriptor_limit());
+  }
   if (!connections_.empty()) connections_.pop_front();
   spare_fd_.reset();
   UniqueFd(accept4(listeners_[listener].fd(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -66,7 +66,7 @@ class ControlServer {
   Prompt* prompt_;
   UniqueFd epoll_fd_, finished_fd_;
   UniqueFd spare_fd_;  // given up for a moment when descriptors are used up
-  bool out_of_descriptors_ = false;
+  std::chrono::steady_clock::time_point say_descriptors_from_{};  // the next line about that
   CmAgent cm_;
   SysfsExport sysfs_;
   NetworkWatch network_;

@@ -73,7 +73,8 @@ TEST_F(Devices, TheGid) {
   ASSERT_EQ(ibv_query_gid_ex(near_host->context, 1, 0, &entry, 0), 0);
   const ibv_gid plain = near_host->gid();
   EXPECT_EQ(std::memcmp(&entry.gid, &plain, sizeof plain), 0);
-  EXPECT_EQ(entry.gid_type, static_cast<uint32_t>(IBV_GID_TYPE_ROCE_V2));
+  // Where the table is as mlx5 fills it, each address is there by both names.
+  EXPECT_TRUE(entry.gid_type == IBV_GID_TYPE_ROCE_V2 || entry.gid_type == IBV_GID_TYPE_ROCE_V1);
   EXPECT_EQ(entry.port_num, 1u);
   EXPECT_EQ(entry.gid_index, 0u);
   EXPECT_NE(entry.ndev_ifindex, 0u);
