@@ -100,14 +100,14 @@ bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
 // lab's server and client in one command line find each other. It is the NIC's own unless only
 // another is listened on, or will be: servers tell the port that they are bound to before they
 // listen.
-Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) {
-  if (listener(own, own.ip(), port_space, port) != nullptr) return own.ip();
-  for (const CmNic& nic : nics_)
-    if (listener(nic, nic.ip(), port_space, port) != nullptr && reachable(own, nic.ip()))
-      return nic.ip();
-  if (is_served(own, port_space, port)) return own.ip();
-  for (const CmNic& nic : nics_)
-    if (is_served(nic, port_space, port) && reachable(own, nic.ip())) return nic.ip();
+Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) const {
+  for (const bool listening : {true, false}) {
+    if (const auto at = served_at(own, port_space, port, listening)) return *at;
+    for (const CmNic& nic : nics_) {
+      const auto at = served_at(nic, port_space, port, listening);
+      if (at && reachable(own, *at)) return *at;
+    }
+  }
   return own.ip();
 }
 
@@ -172,30 +172,45 @@ int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
   return 0;
 }
 
+namespace {
+
+// Whether an id takes requests to an address: one for one family takes none of the other, and one
+// for IPv6 takes both unless IPV6_V6ONLY is set.
+bool takes(const CmId& id, Ipv4Address own) {
+  return is_stand_in(own) ? id.ipv6 : !id.ipv6 || !id.family_only;
+}
+
+}  // namespace
+
 // Finds the id that takes requests for a service at one of a NIC's addresses.
 CmId* CmAgent::listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port) {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return nullptr;
   for (const uint32_t handle : holders->second) {
     CmId& id = ids_.at(handle);
-    // An id for one family takes no requests of the other; one for IPv6 takes both unless
-    // IPV6_V6ONLY is set.
-    const bool takes = is_stand_in(own) ? id.ipv6 : !id.ipv6 || !id.family_only;
-    if (!id.listening || !takes) continue;
-    if (id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic && id.source == own) return &id;
+    if (!id.listening) continue;
+    if (id.nic == nullptr ? visible(*id.file, nic) && takes(id, own)
+                          : id.nic == &nic && id.source == own)
+      return &id;
   }
   return nullptr;
 }
 
-// Whether some id has the port and has not connected from it.
-bool CmAgent::is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const {
+// The address of a NIC at which some id has the port, and has not connected from it, or listens.
+std::optional<Ipv4Address> CmAgent::served_at(const CmNic& nic, uint16_t port_space, uint16_t port,
+                                              bool listening) const {
   const auto holders = ports_.find({port_space, port});
-  if (holders == ports_.end()) return false;
-  return std::any_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
+  if (holders == ports_.end()) return std::nullopt;
+  const NicSettings& settings = nic.settings();
+  for (const uint32_t handle : holders->second) {
     const CmId& id = ids_.at(handle);
-    if (raw(id.destination) != 0) return false;
-    return id.nic == nullptr ? visible(*id.file, nic) : id.nic == &nic;
-  });
+    if (raw(id.destination) != 0 || (listening && !id.listening)) continue;
+    if (id.nic == &nic) return id.source;
+    if (id.nic != nullptr || !visible(*id.file, nic)) continue;
+    for (uint32_t i = 0; i <= settings.more_addresses.size(); ++i)
+      if (takes(id, settings.own_address(i))) return settings.own_address(i);
+  }
+  return std::nullopt;
 }
 
 }  // namespace hostnic

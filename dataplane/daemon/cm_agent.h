@@ -167,13 +167,14 @@ class CmAgent {
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   CmNic* route(const CmFile& file, Ipv4Address destination);
   bool reachable(const CmNic& nic, Ipv4Address destination) const;
-  Ipv4Address this_host(const CmNic& own, uint16_t port_space, uint16_t port);
+  Ipv4Address this_host(const CmNic& own, uint16_t port_space, uint16_t port) const;
   int bind(CmId& id, Ipv4Address ip, uint16_t port);
   int take_port(CmId& id, uint16_t port);
   void release_port(CmId& id);
   bool port_free(const CmId& id, uint16_t port) const;
   CmId* listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port);
-  bool is_served(const CmNic& nic, uint16_t port_space, uint16_t port) const;
+  std::optional<Ipv4Address> served_at(const CmNic& nic, uint16_t port_space, uint16_t port,
+                                       bool listening) const;
 
   // Functions in cm_commands.cc.
   Result run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes);

@@ -231,15 +231,14 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
   if (!id->bound) {
     if (const int error = bind(*id, *from, source->port)) return {error, {}};
   }
-  if (id->nic == nullptr) {
-    id->nic = route(file, *to);
-    if (id->nic == nullptr) return {ENETUNREACH, {}};
-    id->source = names_this_host(*to) ? id->nic->ip() : id->nic->settings().own_for(*to);
-  }
+  const bool has_source = id->nic != nullptr;
+  if (!has_source) id->nic = route(file, *to);
+  if (id->nic == nullptr) return {ENETUNREACH, {}};
   id->destination = *to;
   if (names_this_host(*to))
     id->destination =
         file.alone ? id->nic->ip() : this_host(*id->nic, id->port_space, destination->port);
+  if (!has_source) id->source = id->nic->settings().own_for(id->destination);
   if (is_stand_in(id->source) != is_stand_in(id->destination) && !wire::is_multicast(*to))
     return {EAFNOSUPPORT, {}};
   id->destination_port = destination->port;
