@@ -69,13 +69,13 @@ class ControlServer {
   std::chrono::steady_clock::time_point say_descriptors_from_{};  // the next line about that
   CmAgent cm_;
   SysfsExport sysfs_;
-  NetworkWatch network_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;
   bool retired_left_ = false;
   std::set<uint32_t> limit_noted_;  // users of whose limit the log says something
   std::chrono::steady_clock::time_point look_at_sessions_{};
+  NetworkWatch network_;  // tells the sessions, from its beginning on
 };
 
 }  // namespace hostnic

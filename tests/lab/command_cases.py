@@ -53,7 +53,7 @@ DEVICE = [
     r"node_guid:\s+(?!0000:0000:0000:0000)[0-9a-f:]{19}", r"phys_port_cnt:\s+1\b", r"max_qp:\s+16384",
     r"max_mr:\s+65536", r"max_srq:\s+[1-9]", r"max_mw:\s+[1-9]", r"atomic_cap:\s+ATOMIC_HCA",
     r"completion.timestamp_mask:\s+0xf+", r"hca_core_clock:\s+1000000kHZ", r"state:\s+PORT_ACTIVE",
-    r"active_mtu:\s+4096", r"link_layer:\s+Ethernet", r"active_width:\s+4X", r"gid_tbl_len:\s+1\b",
+    r"active_mtu:\s+4096", r"link_layer:\s+Ethernet", r"active_width:\s+4X", r"gid_tbl_len:\s+16\b",
     r"GID\[\s*0\]:\s+::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2", r"phys_state:\s+LINK_UP"]
 STRANGE = r"[Uu]nknown|invalid|\(null\)"
 
