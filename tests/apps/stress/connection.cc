@@ -71,8 +71,8 @@ int End::modify_to(ibv_qp_state state) const {
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-// Half a second each, and up to thirty-two of them: only what is really dead is given up, however busy
-// the machine.
+// Half a second each, and up to thirty-two of them: only what is really dead is given up, however
+// busy the machine.
 verbs::ConnectOptions End::connect_options() const {
   return {.access = kAllAccess, .timeout = 17, .rd_atomic = 16};
 }
