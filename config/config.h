@@ -47,14 +47,14 @@ inline constexpr std::string_view kWirePort = "wire";
 inline constexpr std::string_view kUdpPort = "udp";
 
 struct Limits {
-  // Of one client, and so what a device promises.
+  // These two are limits of one client, and so what a device promises.
   uint32_t max_qps = 16384;  // queue pairs; 16 to 65520
   uint32_t max_mrs = 65536;  // memory regions; 16 to 524286
-  // Of all clients.
+  // These are limits of all clients together.
   uint32_t max_clients = 1024;  // open devices; 1 to 4096
   uint32_t nic_qps = 0;         // queue pairs per NIC; 0: twice max_qps, or as many as there can be
   uint32_t all_mrs = 0;         // memory regions; 0: twice max_mrs, or as many as there can be
-  // Of all clients of one user, unless that is the one who runs hostnicd, or root.
+  // These are limits of all clients of one user, unless that is the one who runs hostnicd, or root.
   uint32_t user_clients = 0;        // open devices; 0: half of max_clients
   uint32_t user_qps = 0;            // queue pairs per NIC; 0: half of nic_qps
   uint32_t user_mrs = 0;            // memory regions; 0: half of all_mrs

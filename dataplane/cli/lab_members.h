@@ -11,7 +11,7 @@ namespace hostnic::cli {
 
 // The processes in these network namespaces, without `except`.
 std::set<pid_t> processes_in(const std::set<ino_t>& network_ids, const std::set<pid_t>& except);
-// Those of these processes that live, and all that descend from them.
+// Returns those of these processes that live, and all that descend from them.
 std::set<pid_t> with_descendants(const std::set<pid_t>& pids);
 
 // Asks all that `find` finds to end, again and again, for new ones may have come; who does not

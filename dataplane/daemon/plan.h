@@ -38,7 +38,7 @@ struct DaemonPlan {
   std::string socket_group;   // empty: our own
   uint32_t max_mrs = 65536;   // of one client
   uint32_t all_mrs = 131072;  // of all clients together
-  // Of all clients of a user who is neither the one that runs hostnicd nor root.
+  // These are limits of all clients of a user who is neither the one that runs hostnicd nor root.
   uint32_t user_clients = 512, user_qps = 16384, user_mrs = 65536;
   uint64_t user_registered_bytes = UINT64_MAX;
   uint32_t max_clients = 1024;  // open devices

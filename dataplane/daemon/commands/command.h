@@ -13,7 +13,7 @@ namespace hostnic {
 
 class Daemon;
 
-// Who gives a command.
+// An asker is who gives a command.
 struct Asker {
   uint32_t uid = 0;
   bool is_owner = true;  // the user who runs hostnicd, or root

@@ -17,7 +17,7 @@ class Neighbours {
   static constexpr uint64_t kFirstRetryNs = 10'000'000;
   static constexpr uint64_t kMaxRetryNs = 1'000'000'000;
   static constexpr uint64_t kRefreshNs = 60'000'000'000;
-  // Who stops answering is asked for again, but not sooner after what was last heard.
+  // A neighbour that stops answering is asked for again, but not sooner after it was last heard.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
 
   struct Entry {
