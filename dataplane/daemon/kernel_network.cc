@@ -53,7 +53,8 @@ bool KernelNetwork::apply_link(std::span<const std::byte> body, bool gone) {
   Interface& known = interfaces_[index];
   const Interface before = known;
   known.index = index;
-  known.up = (link->ifi_flags & IFF_UP) != 0 && (link->ifi_flags & IFF_RUNNING) != 0;
+  known.enabled = (link->ifi_flags & IFF_UP) != 0;
+  known.up = known.enabled && (link->ifi_flags & IFF_RUNNING) != 0;
   // Some messages, as of wireless drivers, have few attributes: what they don't say stays.
   for_each_attribute(without_front(body, sizeof(ifinfomsg)), [&](uint16_t type, auto value) {
     if (type == IFLA_IFNAME) known.name = text_of(value);

@@ -22,7 +22,8 @@ class KernelNetwork {
   struct Interface {
     uint32_t index = 0;
     std::string name;
-    bool up = false;  // it is up and has a carrier
+    bool enabled = false;  // its owner wants it up
+    bool up = false;       // it is up and has a carrier
     uint32_t mtu_bytes = 0;
     std::vector<Gid> addresses;  // that may be used: not while they are tried for duplicates
   };

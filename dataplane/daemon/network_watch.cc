@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "dataplane/daemon/ethernet_port.h"
@@ -21,6 +24,8 @@ namespace {
 constexpr size_t kDatagramBytes = 65'536;
 // The most narrow ways of a NIC that are remembered, and so told once.
 constexpr size_t kNarrowWays = 64;
+// How long an interface may take that has just been made, or been given an XDP program.
+constexpr std::chrono::seconds kCarrierPatience{1};
 
 // Opens a socket that hears of links and addresses.
 UniqueFd open_news(uint32_t groups, int flags) {
@@ -31,6 +36,20 @@ UniqueFd open_news(uint32_t groups, int flags) {
   if (!opened || bind(opened.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
     return {};
   return opened;
+}
+
+// Receives the next datagram of the kernel's own: anybody may send to a netlink socket. Without a
+// value errno says why, ENOBUFS that the kernel had more to say than it could keep.
+std::optional<size_t> receive_news(int fd, std::span<std::byte> datagram) {
+  for (;;) {
+    sockaddr_nl from{};
+    socklen_t bytes_of_name = sizeof from;
+    const ssize_t bytes = recvfrom(fd, datagram.data(), datagram.size(), 0,
+                                   reinterpret_cast<sockaddr*>(&from), &bytes_of_name);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return std::nullopt;
+    if (from.nl_pid == 0) return static_cast<size_t>(bytes);
+  }
 }
 
 bool ask_for_all(int fd, uint16_t type) {
@@ -61,6 +80,7 @@ NetworkWatch::NetworkWatch(Daemon& daemon, std::function<void()> changed)
     socket_.reset();
     return;
   }
+  await_carriers();
   for (Watched& watched : watched_) {
     const KernelNetwork::Interface* interface = watched.port->find_in(network_);
     watched.mtu_bytes = watched.port->ip_mtu_bytes();
@@ -97,22 +117,35 @@ bool NetworkWatch::read_all() {
   return true;
 }
 
+// Gives interfaces that were made, or whose driver was attached to, a moment ago the time to come
+// up: programs that start as soon as hostnicd is ready should not find a port that is down.
+void NetworkWatch::await_carriers() {
+  const auto comes_up = [this](const Watched& watched) {
+    const KernelNetwork::Interface* interface = watched.port->find_in(network_);
+    return interface != nullptr && interface->enabled && !interface->up;
+  };
+  std::vector<std::byte> datagram(kDatagramBytes);
+  const Clock::time_point give_up = Clock::now() + kCarrierPatience;
+  while (std::ranges::any_of(watched_, comes_up)) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(give_up - Clock::now());
+    pollfd news{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || poll(&news, 1, static_cast<int>(left.count())) <= 0) return;
+    const std::optional<size_t> bytes = receive_news(socket_.get(), datagram);
+    if (bytes) network_.apply(std::span(datagram).first(*bytes), [] {});
+  }
+}
+
 void NetworkWatch::handle() {
-  // The kernel's own messages only: anybody may send to a netlink socket.
   std::vector<std::byte> datagram(kDatagramBytes);
   for (;;) {
-    sockaddr_nl from{};
-    socklen_t bytes_of_name = sizeof from;
-    const ssize_t bytes = recvfrom(socket_.get(), datagram.data(), datagram.size(), 0,
-                                   reinterpret_cast<sockaddr*>(&from), &bytes_of_name);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0 && errno == ENOBUFS) {
-      if (read_all()) compare();
-      continue;
+    const std::optional<size_t> bytes = receive_news(socket_.get(), datagram);
+    if (bytes) {
+      network_.apply(std::span(datagram).first(*bytes), [this] { compare(); });
+    } else if (errno != ENOBUFS) {
+      return;
+    } else if (read_all()) {
+      compare();
     }
-    if (bytes < 0) return;
-    if (from.nl_pid != 0) continue;
-    network_.apply(std::span(datagram).first(static_cast<size_t>(bytes)), [this] { compare(); });
   }
 }
 

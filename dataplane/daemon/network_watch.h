@@ -21,7 +21,8 @@ namespace hostnic {
 
 class NetworkWatch {
  public:
-  // `changed` is called when something has changed that programs are to be told.
+  // `changed` is called when something has changed that programs are to be told. Waits up to a
+  // second for interfaces that are coming up.
   NetworkWatch(Daemon& daemon, std::function<void()> changed);
   NetworkWatch(const NetworkWatch&) = delete;
   NetworkWatch& operator=(const NetworkWatch&) = delete;
@@ -51,6 +52,7 @@ class NetworkWatch {
   };
 
   bool read_all();
+  void await_carriers();
   void compare();
   void compare(Watched& watched);
   void lost(Watched& watched);

@@ -110,6 +110,15 @@ class Host:
                 raise RuntimeError(f"hostnicd was not ready within {START_PATIENCE_S} s")
             time.sleep(0.05)
 
+    def await_carrier(self):
+        """The other end's XDP program, as it is attached, takes this link down for a moment."""
+        give_up = time.monotonic() + START_PATIENCE_S
+        while "PORT_ACTIVE" not in subprocess.run(
+                self.run("ibv_devinfo"), capture_output=True, text=True, check=False).stdout:
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"the link of hostnicd {self.number} did not come up")
+            time.sleep(0.1)
+
     def unreachables_sent(self):
         snmp = subprocess.run(self.inside("cat", "/proc/net/snmp"), capture_output=True, text=True,
                               check=True).stdout
@@ -186,6 +195,8 @@ class Cable:
     def start_daemons(self):
         for host in self.hosts:
             host.start_daemon()
+        for host in self.hosts:
+            host.await_carrier()
 
     def stop_daemons(self):
         return [problem for host in self.hosts if (problem := host.stop_daemon()) is not None]
