@@ -29,7 +29,7 @@
 #include "dataplane/nic/transport/hostnic/hostnic.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/unreliable/unreliable.h"
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
 
@@ -89,6 +89,7 @@ struct NicShard {
   void receive_packet(rte_mbuf* packet);  // takes the packet
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
+  wire::Dialect dialect_for(const wire::Packet& p);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
   bool receive_bundle(rte_mbuf* bundle);
   bool receive_acks(rte_mbuf* bundle);

@@ -77,10 +77,18 @@ uint32_t NicShard::receive_turn() {
   return done;
 }
 
+// The dialect of the queue pair that a packet is for. What is for none is read in the dialect that
+// its opcode is of: connection management, multicast, connections that are no more.
+[[gnu::always_inline]] inline wire::Dialect NicShard::dialect_for(const wire::Packet& p) {
+  const QpContext* const qp = qps.find(raw(p.dest_qpn));
+  return qp != nullptr ? dialect_of(qp->type) : wire::dialect_of(p.opcode);
+}
+
 // Parses the packet into `received`. Returns false if this NIC does not know such packets; then it
 // has been counted.
 [[gnu::always_inline]] inline bool NicShard::begin_train(rte_mbuf* packet, bool has_icrc) {
-  switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc)) {
+  const auto dialect = [this](const wire::Packet& p) { return dialect_for(p); };
+  switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc, dialect)) {
     case wire::ParseError::kNone:
       // On a network of IPv4 no host has an address of those that stand for IPv6 addresses.
       if (likely(!egress.needs_arp() || !is_stand_in(received.packet().src_ip))) return true;
@@ -90,6 +98,11 @@ uint32_t NicShard::receive_turn() {
     case wire::ParseError::kNotRoce:
       egress.receive_arp(first_segment_of(packet));
       shared.counters.add(Counter::rx_not_ours);
+      return false;
+    case wire::ParseError::kUnknownOpcode:
+      shared.counters.add(wire::find_opcode(received.packet().opcode) != nullptr
+                              ? Counter::rx_wrong_service
+                              : Counter::rx_parse_error);
       return false;
     default:
       shared.counters.add(Counter::rx_parse_error);
@@ -155,7 +168,9 @@ uint32_t NicShard::receive_turn() {
 // if nothing has happened.
 bool NicShard::receive_bundle(rte_mbuf* bundle) {
   train_qp = nullptr;
-  if (received.parse(first_segment_of(bundle), bundle->pkt_len, false) != wire::ParseError::kNone)
+  const auto dialect = [this](const wire::Packet& p) { return dialect_for(p); };
+  if (received.parse(first_segment_of(bundle), bundle->pkt_len, false, dialect) !=
+      wire::ParseError::kNone)
     return false;
   const wire::Packet& first = received.packet();
   if (has_bundled_packets(bundle)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One RoCEv2 packet's headers, as values in host byte order, and the two functions that convert
-// them from and to bytes. The hot path of both halves uses these; the header files beside this one
+// One RoCEv2 packet's headers, as values in host byte order, and the functions that convert them
+// from and to bytes. The hot path of both halves uses these; the header files beside this one
 // hold each header's layout. Pure functions, any thread.
 //
 // Layout on the wire: Ethernet / IPv4 / UDP 4791 / BTH / extension headers by opcode / payload /
@@ -34,11 +34,10 @@
 #include "protocol/psn.h"
 #include "protocol/types.h"
 #include "protocol/wire/bth.h"
+#include "protocol/wire/dialect.h"
 #include "protocol/wire/ethernet.h"
 #include "protocol/wire/flow_tag.h"
 #include "protocol/wire/ipv4.h"
-#include "protocol/wire/native.h"
-#include "protocol/wire/opcode.h"
 #include "protocol/wire/udp.h"
 
 namespace hostnic::wire {
@@ -131,23 +130,35 @@ enum class ParseError : uint8_t {
 // Says in a few words what was wrong: "IPv4 header checksum is wrong".
 const char* to_string(ParseError error);
 
-// Parses the headers of one packet. `first_segment` is the packet's first contiguous bytes, with at
-// least all headers (the payload may lie in a second segment). `packet_bytes` is the length of the
-// whole packet including Ethernet. `has_icrc` says whether pad and a 4-byte ICRC end the packet
-// (real ports); the in-process wire omits both. This does not verify the ICRC, and ignores the UDP
-// checksum. Trailing Ethernet padding behind the IP length is tolerated when has_icrc. It never
-// reads outside first_segment. On error `out` is unspecified. It allocates nothing.
+// Parses the headers of one packet up to BTH, which are alike in all dialects. `first_segment` is
+// the packet's first contiguous bytes, with at least all headers (the payload may lie in a second
+// segment). `packet_bytes` is the length of the whole packet including Ethernet. `has_icrc` says
+// whether pad and a 4-byte ICRC end the packet (real ports); the in-process wire omits both. This
+// does not verify the ICRC, and ignores the UDP checksum. Trailing Ethernet padding behind the IP
+// length is tolerated when has_icrc. It never reads outside first_segment. On error `out` is
+// unspecified. It allocates nothing. On success out.opcode may be none of the enumerators,
+// header_bytes ends with BTH, and payload_bytes is all that UDP carries behind it.
+ParseError parse_bth(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                     Packet& out);
+
+// Parses the rest of a packet that parse_bth() has accepted, from the same bytes into the same
+// `out`, in the dialect of the queue pair that BTH names.
 //
 // What it accepts is consistent: payload and RETH length agree as the table above says; a SEND's
 // offset + payload does not exceed its message length, and equals it unless `more`; a UC WRITE's
 // first packet has fewer bytes than its message, an only one as many; a READ's range lies in its
 // RETH length; word_count <= kMaxSackWords; packets that carry no payload have none. Addresses,
 // keys, QPNs and sequence numbers are for the transport to check.
+ParseError parse_extensions(Dialect dialect, std::span<const std::byte> first_segment,
+                            bool has_icrc, Packet& out);
+
+// Both in one, in the dialect that has the opcode: for those who do not know the queue pair
+// (impairments, captures) or need not ask (packets that wait, and have been accepted).
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
 // Whether the payload of a SEND can be where the packet says that it belongs in its message. This
-// is part of parse()'s check.
+// is part of the parser's check.
 inline bool send_lengths_agree(const Packet& packet) {
   const uint64_t message_bytes = packet.reth.length_bytes;
   const uint64_t offset_bytes = packet.reth.va;

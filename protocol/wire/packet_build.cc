@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "protocol/wire/cursor.h"
+#include "protocol/wire/hostnic/extensions.h"
 #include "protocol/wire/packet.h"
+#include "protocol/wire/rocev2/extensions.h"
 
 namespace hostnic::wire {
 namespace {
@@ -7,25 +10,6 @@ namespace {
 constexpr size_t kIpTotalLengthOffset = kEthernetBytes + ipv4_offset::kTotalLength;
 constexpr size_t kIpChecksumOffset = kEthernetBytes + ipv4_offset::kChecksum;
 constexpr size_t kUdpLengthOffset = kEthernetBytes + kIpv4Bytes + udp_offset::kLength;
-
-// Appends one header after the other. Its owner has checked that they all fit.
-class Appender {
- public:
-  explicit Appender(std::byte* at) : at_(at) {}
-  template <size_t Bytes, typename Header>
-  void put(const Header& header) {
-    emit(header, std::span<std::byte, Bytes>(at_, Bytes));
-    at_ += Bytes;
-  }
-  void put_word(uint64_t word) {
-    store_be64(at_, word);
-    at_ += kSackWordBytes;
-  }
-  const std::byte* at() const { return at_; }
-
- private:
-  std::byte* at_;
-};
 
 [[gnu::always_inline]] inline void put_flow(const FlowTemplate& flow, size_t ip_bytes,
                                             std::byte* out) {
@@ -41,8 +25,8 @@ class Appender {
 // These functions are told the packet's opcode: of a call whose opcode is known at compile time
 // nothing is left but what its headers need.
 [[gnu::always_inline]] inline Bth bth_of(Opcode opcode, const Packet& packet, bool has_icrc) {
-  // On the standard's services the bits that hostnic uses are reserved and 0.
-  const bool native = service_of(opcode) == Service::kReliable;
+  // In the standard's packets the bits that hostnic uses are reserved and 0.
+  const bool native = dialect_of(opcode) == Dialect::kHostnic;
   return {.opcode = static_cast<uint8_t>(opcode),
           .solicited = packet.solicited,
           .migration = false,
@@ -60,59 +44,13 @@ class Appender {
           .psn = packet.psn};
 }
 
-// Writes everything between BTH and payload.
 [[gnu::always_inline]] inline void put_extensions(Opcode opcode, const Packet& packet,
                                                   std::span<const uint64_t> sack_words,
                                                   Appender& out) {
-  const OpcodeInfo& info = opcode_info(opcode);
-  if (info.service != Service::kReliable) {
-    if (info.has_deth) out.put<kDethBytes>(Deth{packet.qkey, packet.src_qpn});
-    if (info.has_reth) out.put<kRethBytes>(packet.reth);
-    if (info.has_imm) out.put<kImmDtBytes>(ImmDt{packet.imm_data});
-    return;
-  }
-  if (info.has_neth) {
-    out.put<kNethBytes>(Neth{.version = kNativeVersion, .src_qpn = packet.src_qpn});
-  }
-  switch (opcode) {
-    case Opcode::kWriteOnly:
-    case Opcode::kSend:
-      out.put<kRethBytes>(packet.reth);
-      break;
-    case Opcode::kWriteImm:
-      out.put<kRethBytes>(packet.reth);
-      out.put<kImmDtBytes>(ImmDt{packet.imm_data});
-      out.put<kRecvEthBytes>(RecvEth{packet.recv_sn, packet.message_bytes});
-      break;
-    case Opcode::kSendImm:
-      out.put<kRethBytes>(packet.reth);
-      out.put<kImmDtBytes>(ImmDt{packet.imm_data});
-      break;
-    case Opcode::kSendInv:
-      out.put<kRethBytes>(packet.reth);
-      out.put<kIethBytes>(Ieth{packet.invalidate_rkey});
-      break;
-    case Opcode::kReadRequest:
-      out.put<kRethBytes>(packet.reth);
-      out.put<kReadEthBytes>(packet.read);
-      break;
-    case Opcode::kReadResponse:
-    case Opcode::kAtomicResponse:
-      out.put<kRethBytes>(packet.reth);
-      out.put<kRespEthBytes>(RespEth{packet.response_epoch});
-      break;
-    case Opcode::kCompareSwap:
-    case Opcode::kFetchAdd:
-      out.put<kAtomicEthBytes>(packet.atomic);
-      out.put<kReadEthBytes>(packet.read);
-      break;
-    case Opcode::kAck:
-      out.put<kAethBytes>(packet.aeth);
-      out.put<kSackEthBytes>(packet.sack);
-      for (size_t i = 0; i < packet.sack.word_count; ++i) out.put_word(sack_words[i]);
-      break;
-    default:
-      break;
+  if (dialect_of(opcode) == Dialect::kHostnic) {
+    hostnic_dialect::put(opcode, packet, sack_words, out);
+  } else {
+    rocev2_dialect::put(opcode_info(opcode), packet, out);
   }
 }
 

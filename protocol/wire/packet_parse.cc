@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 
+#include "protocol/wire/hostnic/extensions.h"
 #include "protocol/wire/packet.h"
+#include "protocol/wire/rocev2/extensions.h"
 
 namespace hostnic::wire {
 namespace {
@@ -10,25 +12,10 @@ constexpr size_t kUdpOffset = kEthernetBytes + kIpv4Bytes;
 constexpr size_t kExtensionOffset = kFlowBytes + kBthBytes;
 constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's membership (10.9.1.1)
 
-// Hands out one header after the other. Its owner has checked that they all fit.
-class Cursor {
- public:
-  explicit Cursor(const std::byte* at) : at_(at) {}
-  template <typename View>
-  View take() {
-    const View view(std::span<const std::byte, View::kBytes>(at_, View::kBytes));
-    at_ += View::kBytes;
-    return view;
-  }
-  const std::byte* at() const { return at_; }
-
- private:
-  const std::byte* at_;
-};
-
 // Parses Ethernet, IPv4 and UDP. Sets out's addresses and the bytes behind the UDP header.
-ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, bool has_icrc,
-                         Packet& out, size_t& udp_payload_bytes) {
+[[gnu::always_inline]] inline ParseError parse_network(std::span<const std::byte> bytes,
+                                                       size_t packet_bytes, bool has_icrc,
+                                                       Packet& out, size_t& udp_payload_bytes) {
   if (bytes.size() < kEthernetBytes) return ParseError::kTruncated;
   const EthernetView ethernet(bytes.first<kEthernetBytes>());
   if (ethernet.ether_type() != kEtherTypeIpv4) return ParseError::kNotIpv4;
@@ -58,11 +45,22 @@ ParseError parse_network(std::span<const std::byte> bytes, size_t packet_bytes, 
   return ParseError::kNone;
 }
 
-// Parses BTH; `info` is null for an opcode that this NIC does not speak: other errors come first.
-ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
+// The functions of packet.h are made of the next two. `packet_end`: where pad and ICRC end.
+[[gnu::always_inline]] inline ParseError read_to_bth(std::span<const std::byte> first_segment,
+                                                     size_t packet_bytes, bool has_icrc,
+                                                     Packet& out, size_t& packet_end) {
+  const auto bytes = first_segment.first(std::min(first_segment.size(), packet_bytes));
+  size_t udp_payload_bytes = 0;
+  const ParseError error = parse_network(bytes, packet_bytes, has_icrc, out, udp_payload_bytes);
+  if (error != ParseError::kNone) return error;
+  if (udp_payload_bytes < kBthBytes || bytes.size() < kExtensionOffset)
+    return ParseError::kTruncated;
+
+  const BthView bth(bytes.subspan<kFlowBytes, kBthBytes>());
   if (bth.version() != 0) return ParseError::kBadVersion;
   out.pkey = bth.pkey();
   if ((out.pkey & kPkeyValueMask) != (kDefaultPkey & kPkeyValueMask)) return ParseError::kBadPkey;
+  read_flow_tag(out.src_port, bytes.data() + kFlowBytes, out);
   out.opcode = Opcode{bth.opcode()};
   out.solicited = bth.solicited();
   out.ack_request = bth.ack_request();
@@ -70,170 +68,66 @@ ParseError parse_bth(const BthView& bth, const OpcodeInfo* info, Packet& out) {
   out.fecn = bth.fecn();
   out.dest_qpn = bth.dest_qpn();
   out.psn = bth.psn();
-  if (info != nullptr && info->service != Service::kReliable) {
-    // The bits that native opcodes use are reserved here, and ignored.
-    out.cont = info->cont;
-    out.more = info->more;
-    out.attempt = 0;
-    out.policy = Policy::kSelective;
-    return ParseError::kNone;
-  }
-  out.cont = bth.cont();
-  out.more = bth.more();
-  out.attempt = bth.attempt();
-  out.policy = bth.policy();
-  if (out.policy > Policy::kWholeMessage) return ParseError::kBadField;
-  return info != nullptr ? ParseError::kNone : ParseError::kUnknownOpcode;
+  packet_end = kFlowBytes + udp_payload_bytes;
+  return ParseError::kNone;
 }
 
-// Reads the extension headers of UC and UD: any of the three, in this order.
-void read_standard_extensions(Cursor cursor, Packet& out) {
-  const OpcodeInfo& info = opcode_info(out.opcode);
-  if (info.has_deth) {
-    const auto deth = cursor.take<DethView>();
-    out.qkey = deth.qkey();
-    out.src_qpn = deth.src_qpn();
-  }
-  if (info.has_reth) out.reth = cursor.take<RethView>().read();
-  if (info.has_imm) out.imm_data = cursor.take<ImmDtView>().imm_data();
-}
-
-// Reads the extension headers that out.opcode announces, all of them inside the checked bytes
-// except an ACK's bitmap, whose length is among what is read.
-void read_extensions(Cursor cursor, Packet& out) {
-  switch (out.opcode) {
-    case Opcode::kWriteOnly:
-      out.reth = cursor.take<RethView>().read();
-      break;
-    case Opcode::kWriteImm:
-      out.reth = cursor.take<RethView>().read();
-      out.imm_data = cursor.take<ImmDtView>().imm_data();
-      {
-        const auto recv = cursor.take<RecvEthView>();
-        out.recv_sn = recv.recv_sn();
-        out.message_bytes = recv.message_bytes();
-      }
-      break;
-    case Opcode::kSend:
-      out.reth = cursor.take<RethView>().read();
-      break;
-    case Opcode::kSendImm:
-      out.reth = cursor.take<RethView>().read();
-      out.imm_data = cursor.take<ImmDtView>().imm_data();
-      break;
-    case Opcode::kSendInv:
-      out.reth = cursor.take<RethView>().read();
-      out.invalidate_rkey = cursor.take<IethView>().rkey();
-      break;
-    case Opcode::kReadRequest:
-      out.reth = cursor.take<RethView>().read();
-      out.read = cursor.take<ReadEthView>().read();
-      break;
-    case Opcode::kReadResponse:
-    case Opcode::kAtomicResponse:
-      out.reth = cursor.take<RethView>().read();
-      out.response_epoch = cursor.take<RespEthView>().epoch();
-      break;
-    case Opcode::kCompareSwap:
-    case Opcode::kFetchAdd:
-      out.atomic = cursor.take<AtomicEthView>().read();
-      out.read = cursor.take<ReadEthView>().read();
-      break;
-    case Opcode::kAck:
-      out.aeth = cursor.take<AethView>().read();
-      out.sack = cursor.take<SackEthView>().read();
-      out.sack_words = cursor.at();
-      break;
-    default:
-      read_standard_extensions(cursor, out);
-      break;
-  }
-}
-
-// Checks the header values against each other and against the payload.
-ParseError check_agreement(const Packet& packet) {
-  switch (packet.opcode) {
-    case Opcode::kUcWriteFirst:
-      return packet.payload_bytes < packet.reth.length_bytes ? ParseError::kNone
-                                                             : ParseError::kBadLength;
-    case Opcode::kWriteImm:
-      if (packet.more) return ParseError::kBadField;
-      [[fallthrough]];
-    case Opcode::kWriteOnly:
-    case Opcode::kUcWriteOnly:
-    case Opcode::kUcWriteOnlyImm:
-    case Opcode::kReadResponse:
-      return packet.reth.length_bytes == packet.payload_bytes ? ParseError::kNone
-                                                              : ParseError::kBadLength;
-    case Opcode::kSendImm:
-    case Opcode::kSendInv:
-      if (packet.more) return ParseError::kBadField;
-      [[fallthrough]];
-    case Opcode::kSend:
-      return send_lengths_agree(packet) ? ParseError::kNone : ParseError::kBadLength;
-    case Opcode::kReadRequest:
-      return read_range_agrees(packet) ? ParseError::kNone : ParseError::kBadLength;
-    case Opcode::kCompareSwap:
-    case Opcode::kFetchAdd:
-      return ParseError::kNone;
-    case Opcode::kAtomicResponse:
-      return packet.payload_bytes == kAtomicOperandBytes &&
-                     packet.reth.length_bytes == kAtomicOperandBytes
-                 ? ParseError::kNone
-                 : ParseError::kBadLength;
-    case Opcode::kAck:
-      return packet.aeth.kind == AckKind{2} ? ParseError::kBadField : ParseError::kNone;
-    default:
-      return ParseError::kNone;  // there is no length but the packet's own
-  }
-}
-
-}  // namespace
-
-ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
-                 Packet& out) {
-  const auto bytes = first_segment.first(std::min(first_segment.size(), packet_bytes));
-  size_t udp_payload_bytes = 0;
-  ParseError error = parse_network(bytes, packet_bytes, has_icrc, out, udp_payload_bytes);
-  if (error != ParseError::kNone) return error;
-
-  if (udp_payload_bytes < kBthBytes || bytes.size() < kExtensionOffset) {
-    return ParseError::kTruncated;
-  }
-  const BthView bth(bytes.subspan<kFlowBytes, kBthBytes>());
-  read_flow_tag(out.src_port, bytes.data() + kFlowBytes, out);
-  const OpcodeInfo* info = find_opcode(bth.opcode());
-  error = parse_bth(bth, info, out);
-  if (error != ParseError::kNone) return error;
-
-  const size_t trailer_bytes = has_icrc ? bth.pad_count() + kIcrcBytes : 0;
-  const size_t packet_end = kFlowBytes + udp_payload_bytes;
+[[gnu::always_inline]] inline ParseError read_extensions(const OpcodeInfo* info, Dialect dialect,
+                                                         std::span<const std::byte> first_segment,
+                                                         size_t packet_end, bool has_icrc,
+                                                         Packet& out) {
+  if (info == nullptr) return ParseError::kUnknownOpcode;
+  const std::byte* const bth = first_segment.data() + kFlowBytes;
+  const size_t readable_bytes = std::min(first_segment.size(), packet_end);
   size_t headers_end = kExtensionOffset + extension_bytes(*info);
-  if (headers_end > bytes.size()) return ParseError::kTruncated;
+  if (headers_end > readable_bytes) return ParseError::kTruncated;
 
-  Cursor cursor(bytes.data() + kExtensionOffset);
   out.src_qpn = Qpn{};
   out.sack_words = nullptr;
-  if (info->has_neth) {
-    const auto neth = cursor.take<NethView>();
-    if (neth.version() != kNativeVersion) return ParseError::kBadVersion;
-    out.src_qpn = neth.src_qpn();
-  }
-  read_extensions(cursor, out);
-  if (info->has_ack) {
-    if (out.sack.word_count > kMaxSackWords) return ParseError::kBadLength;
-    headers_end += out.sack.word_count * kSackWordBytes;
-    if (headers_end > bytes.size()) return ParseError::kTruncated;
-  }
+  const Cursor extensions(first_segment.data() + kExtensionOffset);
+  const bool native = dialect == Dialect::kHostnic;
+  const ParseError error = native ? hostnic_dialect::read(*info, bth, extensions, out)
+                                  : rocev2_dialect::read(*info, extensions, out);
+  if (error != ParseError::kNone) return error;
+  if (info->has_ack) headers_end += out.sack.word_count * kSackWordBytes;
+  if (headers_end > readable_bytes) return ParseError::kTruncated;
+
+  const uint8_t pad_count =
+      BthView(std::span<const std::byte, kBthBytes>(bth, kBthBytes)).pad_count();
+  const size_t trailer_bytes = has_icrc ? pad_count + kIcrcBytes : 0;
   // Behind the IP length there is only padding, whatever it looks like.
   if (headers_end + trailer_bytes > packet_end) return ParseError::kTruncated;
   out.header_bytes = static_cast<uint16_t>(headers_end);
   out.payload_bytes = static_cast<uint16_t>(packet_end - headers_end - trailer_bytes);
-  if (bth.pad_count() != (has_icrc ? pad_bytes(out.payload_bytes) : 0)) {
-    return ParseError::kBadLength;
-  }
+  if (pad_count != (has_icrc ? pad_bytes(out.payload_bytes) : 0)) return ParseError::kBadLength;
   if (out.payload_bytes != 0 && !info->has_payload) return ParseError::kBadLength;
-  return check_agreement(out);
+  return native ? hostnic_dialect::check_agreement(out) : rocev2_dialect::check_agreement(out);
+}
+
+}  // namespace
+
+ParseError parse_bth(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                     Packet& out) {
+  size_t packet_end = 0;
+  const ParseError error = read_to_bth(first_segment, packet_bytes, has_icrc, out, packet_end);
+  out.header_bytes = kExtensionOffset;
+  out.payload_bytes = static_cast<uint16_t>(packet_end - kExtensionOffset);
+  return error;
+}
+
+ParseError parse_extensions(Dialect dialect, std::span<const std::byte> first_segment,
+                            bool has_icrc, Packet& out) {
+  return read_extensions(find_opcode(dialect, out.opcode), dialect, first_segment,
+                         size_t{out.header_bytes} + out.payload_bytes, has_icrc, out);
+}
+
+ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                 Packet& out) {
+  size_t packet_end = 0;
+  const ParseError error = read_to_bth(first_segment, packet_bytes, has_icrc, out, packet_end);
+  if (error != ParseError::kNone) return error;
+  return read_extensions(find_opcode(out.opcode), dialect_of(out.opcode), first_segment, packet_end,
+                         has_icrc, out);
 }
 
 const char* to_string(ParseError error) {
@@ -263,7 +157,7 @@ const char* to_string(ParseError error) {
 }
 
 const char* to_string(Opcode opcode) {
-  const OpcodeInfo* info = find_opcode(static_cast<uint8_t>(opcode));
+  const OpcodeInfo* info = find_opcode(opcode);
   return info != nullptr ? info->name : "unknown opcode";
 }
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 #include "tests/unit/wire/samples.h"
 
 namespace hostnic::wire {
@@ -42,12 +42,26 @@ void check_deltas(std::span<const std::byte> first, std::span<const std::byte> s
   for (const auto bytes : {first, second, first, second}) {
     Packet packet;
     const ParseError error = parse(bytes, packet_bytes, has_icrc, packet);
-    require(parser.parse(bytes, packet_bytes, has_icrc) == error);
+    require(parser.parse(bytes, packet_bytes, has_icrc, samples::by_opcode) == error);
     if (error != ParseError::kNone) continue;
     require(samples::rebuild(parser.packet(), has_icrc) == samples::rebuild(packet, has_icrc));
     require(parser.packet().psn == packet.psn &&
             parser.packet().payload_bytes == packet.payload_bytes &&
             parser.packet().sack_words == packet.sack_words);
+  }
+}
+
+// A queue pair may be of another dialect than the opcode: then the opcode is unknown, whatever
+// else.
+void check_dialects(std::span<const std::byte> bytes, size_t packet_bytes, bool has_icrc,
+                    ParseError error) {
+  Packet packet;
+  if (parse_bth(bytes, packet_bytes, has_icrc, packet) != ParseError::kNone) return;
+  const Opcode opcode = packet.opcode;
+  for (const Dialect dialect : {Dialect::kHostnic, Dialect::kRocev2}) {
+    Packet whole = packet;
+    require(parse_extensions(dialect, bytes, has_icrc, whole) ==
+            (find_opcode(dialect, opcode) != nullptr ? error : ParseError::kUnknownOpcode));
   }
 }
 
@@ -64,6 +78,7 @@ void fuzz_one(std::span<const std::byte> data) {
   Packet packet;
   const ParseError error = parse(copy.bytes(), packet_bytes, has_icrc, packet);
   if (error == ParseError::kNone && (choice & 4) == 0) check_accepted(input, packet, has_icrc);
+  check_dialects(copy.bytes(), packet_bytes, has_icrc, error);
 
   if (input.empty()) return;
   samples::Bytes changed = input;

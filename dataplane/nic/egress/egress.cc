@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "dataplane/nic/packet/packet_release.h"
+#include "protocol/wire/hostnic/segment_train.h"
 #include "protocol/wire/multicast.h"
-#include "protocol/wire/segment_train.h"
 
 namespace hostnic {
 

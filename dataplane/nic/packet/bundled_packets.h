@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "dataplane/nic/packet/external_payload.h"
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
 

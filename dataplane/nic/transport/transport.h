@@ -42,6 +42,12 @@ constexpr bool is_qp_type(QpType type) {
   return type == QpType::kRc || type == QpType::kUc || type == QpType::kUd;
 }
 
+// The dialect that a queue pair's packets are in.
+constexpr wire::Dialect dialect_of(QpType type) {
+  return transport_of(type) == TransportKind::kHostnic ? wire::Dialect::kHostnic
+                                                       : wire::Dialect::kRocev2;
+}
+
 // The service that the opcodes of a queue pair's packets must belong to.
 constexpr wire::Service service_of(QpType type) {
   switch (type) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 
 #include <algorithm>
 
@@ -16,12 +16,17 @@ void DeltaParser::read_place(uint32_t psn_word) {
 }
 
 // Parses a packet that is not like the last one.
-ParseError DeltaParser::begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
-                                   bool has_icrc) {
+ParseError DeltaParser::begin_bth(std::span<const std::byte> first_segment, size_t packet_bytes,
+                                  bool has_icrc) {
   train_bytes_ = kind_bytes_ = kNoTrain;
-  const ParseError error = wire::parse(first_segment, packet_bytes, has_icrc, packet_);
+  return parse_bth(first_segment, packet_bytes, has_icrc, packet_);
+}
+
+ParseError DeltaParser::begin_extensions(Dialect dialect, std::span<const std::byte> first_segment,
+                                         size_t packet_bytes, bool has_icrc) {
+  const ParseError error = parse_extensions(dialect, first_segment, has_icrc, packet_);
   if (error != ParseError::kNone) return error;
-  if (may_resemble(packet_.opcode)) {
+  if (dialect == Dialect::kHostnic && may_resemble(packet_.opcode)) {
     header_bytes_ = packet_.header_bytes;
     kind_bytes_ = packet_bytes;
     if (comes_in_trains(packet_.opcode)) train_bytes_ = packet_bytes;

@@ -129,12 +129,15 @@ inline void restep(const Packet& packet, std::span<std::byte> headers) {
 // Parses a packet by how it differs from the one before: for trains of packets.
 class DeltaParser {
  public:
-  // As wire::parse() into the packet before: the same answer, and on kNone the same packet(), for
-  // any bytes.
-  ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc) {
+  // As parse_bth() and parse_extensions() into the packet before: the same answer, and on kNone the
+  // same packet(), for any bytes. `dialect_of` is asked for the dialect of a packet of which no
+  // more than BTH is known yet; packets that are like the one before are in its dialect.
+  template <class DialectOf>
+  ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                   const DialectOf& dialect_of) {
     return follow(first_segment, packet_bytes, has_icrc)
                ? ParseError::kNone
-               : begin(first_segment, packet_bytes, has_icrc);
+               : begin(first_segment, packet_bytes, has_icrc, dialect_of);
   }
   // Whether the packet differs from the one that was parsed last, or followed that one, in nothing
   // but PSN, RETH address and what BTH says of its place in the message: cont, more, A and attempt.
@@ -142,7 +145,9 @@ class DeltaParser {
   // rest of parse(): quickly, if the packet comes from the same host as the last one, is of the
   // same kind and as long, as those of many queue pairs are.
   bool follow(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
-  ParseError begin(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
+  template <class DialectOf>
+  ParseError begin(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+                   const DialectOf& dialect_of);
   const Packet& packet() const { return packet_; }
 
  private:
@@ -151,8 +156,10 @@ class DeltaParser {
   bool resemble(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc);
   bool resemble_ack(const std::byte* headers);
   bool resemble_data(const std::byte* headers);
-  ParseError begin_anew(std::span<const std::byte> first_segment, size_t packet_bytes,
-                        bool has_icrc);
+  ParseError begin_bth(std::span<const std::byte> first_segment, size_t packet_bytes,
+                       bool has_icrc);
+  ParseError begin_extensions(Dialect dialect, std::span<const std::byte> first_segment,
+                              size_t packet_bytes, bool has_icrc);
   void read_place(uint32_t psn_word);
 
   Packet packet_;
@@ -253,11 +260,14 @@ inline bool DeltaParser::resemble_data(const std::byte* headers) {
   }
 }
 
+template <class DialectOf>
 [[gnu::always_inline]] inline ParseError DeltaParser::begin(
-    std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc) {
-  return resemble(first_segment, packet_bytes, has_icrc)
-             ? ParseError::kNone
-             : begin_anew(first_segment, packet_bytes, has_icrc);
+    std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
+    const DialectOf& dialect_of) {
+  if (resemble(first_segment, packet_bytes, has_icrc)) return ParseError::kNone;
+  const ParseError error = begin_bth(first_segment, packet_bytes, has_icrc);
+  if (error != ParseError::kNone) return error;
+  return begin_extensions(dialect_of(packet_), first_segment, packet_bytes, has_icrc);
 }
 
 }  // namespace hostnic::wire

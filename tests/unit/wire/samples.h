@@ -24,6 +24,9 @@ inline constexpr Ipv4Address kDstIp{0x0a000002};
 inline constexpr uint16_t kSrcPort = 0xd00d;
 inline constexpr uint8_t kTrafficClass = 0x6a;
 
+// The dialect in which parse() reads a packet.
+inline constexpr auto by_opcode = [](const Packet& packet) { return dialect_of(packet.opcode); };
+
 inline FlowTemplate flow() {
   return make_flow_template(kSrcMac, kDstMac, kSrcIp, kDstIp, kSrcPort, kTrafficClass);
 }

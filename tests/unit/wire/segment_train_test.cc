@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Segment trains: whatever bytes come, DeltaParser says what parse() says, and step() makes what
 // build() makes.
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ void expect_same_answers(std::initializer_list<std::reference_wrapper<const Byte
   DeltaParser parser;
   for (const Bytes& bytes : packets) {
     const samples::ExactCopy copy(bytes);
-    const ParseError answer = parser.parse(copy.bytes(), bytes.size(), has_icrc);
+    const ParseError answer =
+        parser.parse(copy.bytes(), bytes.size(), has_icrc, samples::by_opcode);
     Packet packet;
     ASSERT_EQ(answer, parse(copy.bytes(), bytes.size(), has_icrc, packet));
     if (answer != ParseError::kNone) continue;
@@ -116,12 +117,12 @@ TEST(SegmentTrain, ATrainMayBeginBehindAnotherQueuePairs) {
     DeltaParser parser;
     const Bytes before = samples::frame(first, false);
     Bytes bytes = with_another_port(samples::frame(other, false));
-    ASSERT_EQ(parser.parse(before, before.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.parse(before, before.size(), false, samples::by_opcode), ParseError::kNone);
     EXPECT_FALSE(parser.follow(bytes, bytes.size(), false));
-    ASSERT_EQ(parser.begin(bytes, bytes.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.begin(bytes, bytes.size(), false, samples::by_opcode), ParseError::kNone);
     EXPECT_FALSE(parser.follow(before, before.size(), false));
-    ASSERT_EQ(parser.begin(before, before.size(), false), ParseError::kNone);
-    ASSERT_EQ(parser.begin(bytes, bytes.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.begin(before, before.size(), false, samples::by_opcode), ParseError::kNone);
+    ASSERT_EQ(parser.begin(bytes, bytes.size(), false, samples::by_opcode), ParseError::kNone);
     other.psn += 1;
     bytes = with_another_port(samples::frame(other, false));
     EXPECT_TRUE(parser.follow(bytes, bytes.size(), false));
@@ -135,7 +136,7 @@ TEST(SegmentTrain, AcksAndReadRequestsDoNotFollow) {
   for (const Opcode opcode : {Opcode::kAck, Opcode::kReadRequest}) {
     const Bytes packet = samples::frame(samples::packet(opcode, 0), false);
     DeltaParser parser;
-    ASSERT_EQ(parser.parse(packet, packet.size(), false), ParseError::kNone);
+    ASSERT_EQ(parser.parse(packet, packet.size(), false, samples::by_opcode), ParseError::kNone);
     EXPECT_FALSE(parser.follow(packet, packet.size(), false)) << to_string(opcode);
   }
 }
@@ -147,9 +148,9 @@ TEST(SegmentTrain, ARangeOfAReadMayBeWrong) {
   beyond.read.length_bytes = 1;
   const Bytes right = samples::frame(first, false), wrong = samples::frame(beyond, false);
   DeltaParser parser;
-  ASSERT_EQ(parser.parse(right, right.size(), false), ParseError::kNone);
-  EXPECT_EQ(parser.parse(wrong, wrong.size(), false), ParseError::kBadLength);
-  ASSERT_EQ(parser.parse(right, right.size(), false), ParseError::kNone);
+  ASSERT_EQ(parser.parse(right, right.size(), false, samples::by_opcode), ParseError::kNone);
+  EXPECT_EQ(parser.parse(wrong, wrong.size(), false, samples::by_opcode), ParseError::kBadLength);
+  ASSERT_EQ(parser.parse(right, right.size(), false, samples::by_opcode), ParseError::kNone);
   EXPECT_EQ(parser.packet().read, first.read);
 }
 
@@ -200,7 +201,7 @@ TEST(SegmentTrain, ATrainGoesOnBehindAPacketThatWasRefused) {
   DeltaParser parser;
   const auto parse = [&](const Packet& packet) {
     const Bytes bytes = samples::frame(packet, false);
-    return parser.parse(bytes, bytes.size(), false);
+    return parser.parse(bytes, bytes.size(), false, samples::by_opcode);
   };
   EXPECT_EQ(parse(first), ParseError::kNone);
   EXPECT_EQ(parse(beyond), ParseError::kBadLength);
@@ -217,11 +218,13 @@ TEST(SegmentTrain, TheSegmentMayEndBehindTheHeaders) {
     DeltaParser parser;
     for (int i = 0; i < 2; ++i) {
       const samples::ExactCopy exact(std::span<const std::byte>(whole).first(headers));
-      EXPECT_EQ(parser.parse(exact.bytes(), whole.size(), false), ParseError::kNone);
+      EXPECT_EQ(parser.parse(exact.bytes(), whole.size(), false, samples::by_opcode),
+                ParseError::kNone);
       EXPECT_EQ(parser.packet().payload_bytes, packet.payload_bytes);
       const samples::ExactCopy cut(std::span<const std::byte>(whole).first(headers - 1));
       DeltaParser after = parser;
-      EXPECT_EQ(after.parse(cut.bytes(), whole.size(), false), ParseError::kTruncated);
+      EXPECT_EQ(after.parse(cut.bytes(), whole.size(), false, samples::by_opcode),
+                ParseError::kTruncated);
     }
   }
 }

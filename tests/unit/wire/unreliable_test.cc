@@ -55,7 +55,7 @@ TEST(UnreliablePackets, OpcodesSayWhereInTheMessageAPacketBelongs) {
       {0x24, 0x2a, false, false, false, true}, {0x25, 0x2b, false, false, true, true}};
   for (const Position& position : kPositions) {
     for (const uint8_t number : {position.send, position.write}) {
-      const OpcodeInfo* info = find_opcode(number);
+      const OpcodeInfo* info = find_opcode(Opcode{number});
       ASSERT_NE(info, nullptr);
       EXPECT_EQ(info->service, Service::kUnreliable);
       EXPECT_EQ(info->cont, position.cont) << info->name;

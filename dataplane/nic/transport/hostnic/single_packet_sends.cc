@@ -7,7 +7,7 @@
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/transport/hostnic/request_sender.h"
-#include "protocol/wire/segment_train.h"
+#include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
 namespace {
