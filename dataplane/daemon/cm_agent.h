@@ -206,7 +206,8 @@ class CmAgent {
   void take_events(CmNic& nic);
   void take_event(CmNic& nic, const cm::Event& event);
   void take_request(CmNic& nic, const cm::Event& event);
-  void refuse(CmNic& nic, const cm::Event& event);
+  static void refuse(CmNic& nic, const cm::Event& event,
+                     cm::RejectReason reason = cm::RejectReason::kInvalidServiceId);
   void refuse_or_keep(CmNic& nic, const cm::Event& event);
   void look_at_kept();
   // Tells the program an event, unless the id has no file, or the program does not know it yet.

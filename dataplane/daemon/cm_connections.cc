@@ -343,12 +343,10 @@ void CmAgent::take_event(CmNic& nic, const cm::Event& event) {
 }
 
 // Refuses a request for a service that does not exist.
-void CmAgent::refuse(CmNic& nic, const cm::Event& event) {
+void CmAgent::refuse(CmNic& nic, const cm::Event& event, cm::RejectReason reason) {
   const TimeNs now = monotonic_now_ns();
   if (event.kind == cm::Event::kRequest) {
-    nic.endpoint->reject(
-        event.connection,
-        cm::Rej{.reason = static_cast<uint16_t>(cm::RejectReason::kInvalidServiceId)}, now);
+    nic.endpoint->reject(event.connection, cm::Rej{.reason = static_cast<uint16_t>(reason)}, now);
   } else {
     nic.endpoint->answer(event.connection,
                          cm::SidrRep{.status = static_cast<uint8_t>(cm::SidrStatus::kUnsupported)},
@@ -407,6 +405,11 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
     nic.endpoint->destroy(event.connection, monotonic_now_ns());
     return;
   }
+  // The number means another host by now where the book was full of others, or nothing.
+  if (number_for(*id, nic.settings().address_of(event.ends.peer)) != event.ends.peer) {
+    destroy(*id);
+    return refuse(nic, event, cm::RejectReason::kNoResources);
+  }
   listening = find(listener_handle);  // the table may have grown
   --listening->backlog;
   id->port_space = listening->port_space;
@@ -417,8 +420,6 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   id->source_port = port_of(service);
   id->destination = event.ends.peer;
   id->ipv6 = is_stand_in(id->source);
-  // The number has meant this host since the request came.
-  number_for(*id, nic.settings().address_of(id->destination));
   id->destination_port = ip->source_port;
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;

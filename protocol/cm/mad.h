@@ -43,6 +43,7 @@ constexpr TimeNs time_ns(uint32_t exponent) { return TimeNs{4096} << (exponent &
 
 enum class RejectReason : uint16_t {
   kNoQp = 1,
+  kNoResources = 3,
   kTimeout = 4,
   kInvalidCommunicationId = 6,
   kInvalidServiceId = 8,
