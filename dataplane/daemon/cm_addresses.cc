@@ -208,7 +208,8 @@ std::optional<Ipv4Address> CmAgent::served_at(const CmNic& nic, uint16_t port_sp
     if (id.nic == &nic) return id.source;
     if (id.nic != nullptr || !visible(*id.file, nic)) continue;
     for (uint32_t i = 0; i <= settings.more_addresses.size(); ++i)
-      if (takes(id, settings.own_address(i))) return settings.own_address(i);
+      if (const Ipv4Address own = settings.own_address(i); raw(own) != 0 && takes(id, own))
+        return own;
   }
   return std::nullopt;
 }

@@ -13,7 +13,6 @@
 #include <thread>
 #include <utility>
 
-#include "dataplane/daemon/gid_table.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/scheduling_group.h"
 #include "dataplane/daemon/udp_port.h"
@@ -52,23 +51,6 @@ Expected<std::unique_ptr<NetworkPort>, std::string> open_ethernet_port(const Nic
   auto port = EthernetPort::open(settings.name, plan.port, settings.ip, mac);
   if (!port) return Unexpected(port.error());
   return std::unique_ptr<NetworkPort>(std::move(*port));
-}
-
-// The addresses of this machine that a NIC on the udp port has: its own first, and unless it is to
-// have one alone the others of the same interface. Those that other NICs are to have are theirs,
-// and the loopback interface's are everybody's.
-Expected<std::vector<LocalAddress>, std::string> addresses_for(const NicPlan& plan,
-                                                               const DaemonPlan& all) {
-  auto own = find_local_address(plan.address, plan.zone);
-  if (!own) return Unexpected(fmt::format("{}: port udp: {}", plan.settings.name, own.error()));
-  std::vector<LocalAddress> addresses = {*own};
-  if (plan.gids == config::Gids::kOne || own->interface == "lo") return addresses;
-  for (LocalAddress& other : addresses_of_interface(own->interface)) {
-    const bool taken = std::ranges::any_of(
-        all.nics, [&](const NicPlan& nic) { return nic.address == other.address; });
-    if (!taken && addresses.size() < kMaxGids) addresses.push_back(std::move(other));
-  }
-  return addresses;
 }
 
 // The interface that devargs such as "net_af_packet0,iface=eth0" name, or the loopback one, since a
@@ -122,44 +104,6 @@ Expected<void, std::string> Daemon::make_pools() {
           "no memory for packet buffers: {}; give EAL more by `-m MEGABYTES` before `--`",
           rte_strerror(rte_errno)));
   }
-  return {};
-}
-
-// Gives the NICs numbers for their addresses.
-Expected<void, std::string> Daemon::name_addresses() {
-  for (NicInstance& instance : nics_) {
-    NicPlan& plan = instance.plan;
-    instance.addresses = {plan.address};
-    // On the wire a NIC may have what it likes.
-    if (plan.port.empty() && plan.gids == config::Gids::kMlx5)
-      instance.addresses.push_back(link_local_of(plan.settings.mac));
-    const auto own = addresses_.hold(plan.address);
-    if (!own) return Unexpected("too many IPv6 addresses");
-    plan.settings.ip = *own;
-    plan.settings.address_book = &addresses_;
-    for (size_t i = 1; i < instance.addresses.size(); ++i)
-      if (const auto number = addresses_.hold(instance.addresses[i]))
-        plan.settings.more_addresses.push_back(*number);
-  }
-  return {};
-}
-
-Expected<void, std::string> Daemon::open_udp_port(NicInstance& instance) {
-  NicSettings& settings = instance.plan.settings;
-  auto locals = addresses_for(instance.plan, plan_);
-  if (!locals) return Unexpected(locals.error());
-  std::vector<OwnAddress> own;
-  for (const LocalAddress& local : *locals)
-    if (const auto number = addresses_.hold(local.address)) own.push_back({local, *number});
-  auto port = UdpPort::open(settings.name, std::move(own), settings.mac, addresses_);
-  if (!port) return Unexpected(port.error());
-  instance.addresses.clear();
-  for (const OwnAddress& each : (*port)->own()) {
-    instance.addresses.push_back(each.local.address);
-    if (each.number != settings.ip) settings.more_addresses.push_back(each.number);
-  }
-  instance.netdev = (*port)->own()[0].local.interface;
-  instance.network = std::move(*port);
   return {};
 }
 
@@ -289,8 +233,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.atomic_on_host = 0;
   info.node_guid = guid_of(settings.mac);
   copy_text(info.netdev, instance.netdev);
-  const std::vector<GidEntry> gids =
-      make_gid_table(instance.plan.gids, instance.addresses, settings.mac);
+  const std::vector<GidEntry> gids = instance.gids->entries(settings.mac);
   info.gid_count = static_cast<uint32_t>(gids.size());
   info.gid_table_length = instance.plan.gids == config::Gids::kOne ? 1 : kMaxGids;
   std::ranges::copy(gids, info.gids);

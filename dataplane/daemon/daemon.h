@@ -11,10 +11,12 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "dataplane/daemon/ethernet_port.h"
+#include "dataplane/daemon/gid_table.h"
 #include "dataplane/daemon/lcore_loop.h"
 #include "dataplane/daemon/plan.h"
 #include "dataplane/daemon/wire_port.h"
@@ -49,7 +51,8 @@ struct NicInstance {
   NicPlan plan;
   LcoreLoop* lcore = nullptr;
   uint32_t lcore_number = 0;
-  std::vector<Gid> addresses;            // of the NIC, its own first
+  std::unique_ptr<GidTable> gids;        // the NIC's addresses
+  std::set<Gid> refused;                 // those that could get no socket or place, as the log says
   std::string netdev = "lo";             // the interface that has them, or is its port
   std::unique_ptr<NetworkPort> network;  // null on the wire
   Port* port = nullptr;
@@ -154,6 +157,13 @@ class Daemon {
   void note_qp_limit(uint32_t client_id);
   std::vector<ClientInfo> clients();
 
+  // Gives a NIC that is to have all addresses of its interface those that the interface has now,
+  // and takes those away that it has no more; null: there is no interface. `at_start` says nothing
+  // of what goes well. Returns whether something changed. Called by the control thread while lcores
+  // run.
+  bool follow_addresses(NicInstance& instance, const KernelNetwork::Interface* interface,
+                        bool at_start);
+
   // Replaces a NIC's impairments. Called by the control thread.
   void set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec);
 
@@ -162,6 +172,12 @@ class Daemon {
   Expected<void, std::string> make_lcores();
   Expected<void, std::string> name_addresses();
   Expected<void, std::string> open_udp_port(NicInstance& instance);
+  std::vector<Gid> other_addresses(const NicInstance& instance,
+                                   const KernelNetwork::Interface* interface) const;
+  bool add_address(NicInstance& instance, const Gid& address,
+                   const KernelNetwork::Interface& interface);
+  void remove_address(NicInstance& instance, const Gid& address);
+  static void tell_addresses(NicInstance& instance);
   Expected<void, std::string> open_network_ports();
   Expected<void, std::string> make_pools();
   Expected<void, std::string> make_wire();

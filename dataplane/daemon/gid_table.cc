@@ -7,13 +7,9 @@
 namespace hostnic {
 namespace {
 
-GidEntry entry_of(const Gid& gid, GidType type, size_t source_index, bool usable) {
-  GidEntry entry{};
-  memcpy(entry.gid, gid.data(), gid.size());
-  entry.type = type;
-  entry.usable = usable ? 1 : 0;
-  entry.source_index = static_cast<uint8_t>(source_index);
-  return entry;
+size_t places_of(config::Gids layout) {
+  if (layout == config::Gids::kOne) return 1;
+  return layout == config::Gids::kMlx5 ? kMaxGids / 2 : kMaxGids;
 }
 
 }  // namespace
@@ -27,27 +23,104 @@ Gid link_local_of(const wire::MacAddress& mac) {
   return gid;
 }
 
-std::vector<GidEntry> make_gid_table(config::Gids layout, std::span<const Gid> addresses,
-                                     const wire::MacAddress& mac) {
-  std::vector<GidEntry> table;
-  if (layout != config::Gids::kMlx5) {
-    for (size_t i = 0; i < std::min<size_t>(addresses.size(), kMaxGids); ++i)
-      table.push_back(entry_of(addresses[i], GidType::kRoceV2, i, true));
-    return table;
+GidTable::GidTable(config::Gids layout, const Gid& own, Ipv4Address number)
+    : layout_(layout),
+      begins_with_second_(layout == config::Gids::kMlx5 && !is_link_local(own)),
+      places_(places_of(layout)) {
+  places_[0] = {.address = own, .number = number, .used = true, .there = true};
+  publish();
+}
+
+const GidTable::Place* GidTable::find(const Gid& address) const {
+  const auto found = std::ranges::find_if(
+      places_, [&](const Place& place) { return place.there && place.address == address; });
+  return found == places_.end() ? nullptr : &*found;
+}
+
+// Where an address that is not there would be; null: nowhere.
+GidTable::Place* GidTable::place_for(const Gid& address) {
+  Place* best = nullptr;
+  for (size_t i = 1; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    if (place.there) continue;
+    if (place.used && place.address == address) return &place;
+    if (kept(i) && !is_link_local(address)) continue;
+    if (best != nullptr && kept(static_cast<size_t>(best - places_.data()))) continue;
+    // One that was never used has gone never, which is before all others.
+    if (best == nullptr || place.went < best->went) best = &place;
   }
-  const auto add = [&](const Gid& gid, size_t index, bool usable) {
-    if (table.size() + 2 > kMaxGids) return;
-    for (const GidType type : {GidType::kRoceV1, GidType::kRoceV2})
-      table.push_back(entry_of(gid, type, index, usable));
-  };
-  const auto link_local = std::ranges::find_if(addresses, is_link_local);
-  const auto link_local_index = static_cast<size_t>(link_local - addresses.begin());
-  if (link_local != addresses.end())
-    add(*link_local, link_local_index, true);
-  else
-    add(link_local_of(mac), 0, false);
-  for (size_t i = 0; i < addresses.size(); ++i)
-    if (i != link_local_index) add(addresses[i], i, true);
+  return best;
+}
+
+std::optional<Ipv4Address> GidTable::add(const Gid& address, Ipv4Address number) {
+  Place* const place = place_for(address);
+  if (place == nullptr) return std::nullopt;
+  const Ipv4Address before = place->number;
+  *place = {.address = address, .number = number, .used = true, .there = true};
+  return before;
+}
+
+void GidTable::remove(const Gid& address) {
+  for (size_t i = 1; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    if (!place.there || place.address != address) continue;
+    place.there = false;
+    place.went = ++gone_;
+  }
+}
+
+void GidTable::publish() {
+  const std::lock_guard lock(mutex_);
+  shown_ = places_;
+}
+
+Ipv4Address GidTable::number_of(const Gid& address) const {
+  const Place* const place = find(address);
+  return place == nullptr ? Ipv4Address{} : place->number;
+}
+
+std::vector<Gid> GidTable::others() const {
+  std::vector<Gid> addresses;
+  for (size_t i = 1; i < places_.size(); ++i)
+    if (places_[i].there) addresses.push_back(places_[i].address);
+  return addresses;
+}
+
+std::vector<Ipv4Address> GidTable::more_numbers() const {
+  std::vector<Ipv4Address> numbers;
+  for (size_t i = 1; i < places_.size(); ++i) {
+    if (!places_[i].there) continue;
+    numbers.resize(i);
+    numbers[i - 1] = places_[i].number;
+  }
+  return numbers;
+}
+
+std::vector<GidEntry> GidTable::entries(const wire::MacAddress& mac) const {
+  const std::lock_guard lock(mutex_);
+  size_t places = begins_with_second_ ? 2 : 1;
+  for (size_t i = places; i < shown_.size(); ++i)
+    if (shown_[i].used) places = i + 1;
+  std::vector<GidEntry> table;
+  for (size_t i = 0; i < places; ++i) {
+    const size_t source = begins_with_second_ && i < 2 ? 1 - i : i;
+    const Place& place = shown_[source];
+    GidEntry entry{.gid = {},
+                   .type = GidType::kRoceV2,
+                   .usable = place.there ? uint8_t{1} : uint8_t{0},
+                   .source_index = static_cast<uint8_t>(source),
+                   .reserved = 0};
+    const Gid address = place.there                   ? place.address
+                        : kept(source) && !place.used ? link_local_of(mac)
+                                                      : Gid{};
+    memcpy(entry.gid, address.data(), address.size());
+    if (layout_ == config::Gids::kMlx5) {
+      entry.type = GidType::kRoceV1;
+      table.push_back(entry);
+      entry.type = GidType::kRoceV2;
+    }
+    table.push_back(entry);
+  }
   return table;
 }
 

@@ -137,6 +137,11 @@ const KernelNetwork::Interface* KernelNetwork::named(std::string_view name) cons
   return nullptr;
 }
 
+const KernelNetwork::Interface* KernelNetwork::at(uint32_t index) const {
+  const auto found = interfaces_.find(index);
+  return found == interfaces_.end() ? nullptr : &found->second;
+}
+
 const KernelNetwork::Interface* KernelNetwork::with(const Gid& address,
                                                     std::string_view preferred) const {
   const auto is_ipv4_loopback = [](const Gid& gid) {

@@ -37,10 +37,11 @@ class KernelNetwork {
   // What is cut or makes no sense is skipped.
   Outcome apply(std::span<const std::byte> datagram, const std::function<void()>& changed);
 
-  // The interface of this name, or that has this address; null: none. 127.0.0.0/8 belongs to the
-  // interface that has any address in it, as a whole. Several may have the same link-local address:
-  // then `preferred` is the name of the one that is asked for.
+  // The interface of this name or index, or that has this address; null: none. 127.0.0.0/8 belongs
+  // to the interface that has any address in it, as a whole. Several may have the same link-local
+  // address: then `preferred` is the name of the one that is asked for.
   const Interface* named(std::string_view name) const;
+  const Interface* at(uint32_t index) const;
   const Interface* with(const Gid& address, std::string_view preferred = {}) const;
 
  private:

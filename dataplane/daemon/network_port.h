@@ -40,7 +40,8 @@ class NetworkPort : public Port {
   // been lowered. [any thread]
   uint32_t ib_mtu_bytes() const { return ib_mtu_bytes_.load(std::memory_order_relaxed); }
   void set_ib_mtu_bytes(uint32_t bytes) { ib_mtu_bytes_.store(bytes, std::memory_order_relaxed); }
-  // How often the NIC's address has gone from the kernel's interfaces or come back. [any thread]
+  // How often the NIC's GID table has changed, or its own address has gone from the kernel's
+  // interfaces or come back. [any thread]
   uint32_t address_changes() const { return address_changes_.load(std::memory_order_relaxed); }
 
   // -- What NetworkWatch tells and asks of ports on the kernel's interfaces; its control thread
@@ -59,6 +60,13 @@ class NetworkPort : public Port {
   // Says that the interface, or the address, has come back, perhaps as another one of the same
   // name, under this NIC. The lcore is told by tasks. An error is one line.
   virtual Expected<void, std::string> come_back(LcoreLoop&, Nic&) { return {}; }
+  // Opens a socket for another address of the NIC's, which the interface has, and closes it. The
+  // lcore is told by tasks. An error is one line.
+  virtual Expected<void, std::string> open_address(LcoreLoop&, const Gid&, Ipv4Address /*number*/,
+                                                   const KernelNetwork::Interface&) {
+    return Unexpected("the port has one address");
+  }
+  virtual void close_address(LcoreLoop&, Ipv4Address /*number*/) {}
   // The destination of a packet that was longer than the way there allows, if there was one since
   // this was last asked.
   virtual std::optional<Ipv4Address> take_too_long() { return std::nullopt; }

@@ -91,6 +91,7 @@ NetworkWatch::NetworkWatch(Daemon& daemon, std::function<void()> changed)
     }
   }
   compare();
+  started_ = true;
 }
 
 // Reads the table anew: at first, and when the kernel had more to say than it could keep for us.
@@ -165,9 +166,24 @@ void NetworkWatch::compare(Watched& watched) {
     if (interface->up != watched.up) link_changed(watched, interface->up);
     if (interface->up && !watched.opened) reopen(watched);
   }
+  follow_addresses(watched, interface);
   const bool carries = interface != nullptr && watched.up && watched.opened;
   news_ = news_ || carries != watched.port->link_up();
   watched.port->tell(carries, interface);
+}
+
+// The NIC's other addresses stay while its own one is gone, as long as their interface is there.
+void NetworkWatch::follow_addresses(Watched& watched, const KernelNetwork::Interface* interface) {
+  if (!watched.port->has_kernels_address()) return;
+  if (interface == nullptr) interface = network_.at(watched.followed);
+  const uint32_t index = interface == nullptr ? 0 : interface->index;
+  bool changed = false;
+  // Those of another interface may be the same, but their sockets are not.
+  if (index != watched.followed)
+    changed = daemon_.follow_addresses(*watched.nic, nullptr, !started_);
+  watched.followed = index;
+  if (daemon_.follow_addresses(*watched.nic, interface, !started_)) changed = true;
+  news_ = news_ || changed;
 }
 
 void NetworkWatch::lost(Watched& watched) {

@@ -46,7 +46,8 @@ class NetworkWatch {
     std::string name;        // as it was last
     bool up = false;
     uint32_t mtu_bytes = 0;
-    bool opened = true;  // the port is on this interface, and not on one that is gone
+    uint32_t followed = 0;  // index of the interface whose addresses are the NIC's GIDs; 0: none's
+    bool opened = true;     // the port is on this interface, and not on one that is gone
     Clock::time_point down_since{};
     std::map<uint32_t, uint32_t> narrow_ways{};  // path MTU by destination, of which was told
   };
@@ -55,6 +56,7 @@ class NetworkWatch {
   void await_carriers();
   void compare();
   void compare(Watched& watched);
+  void follow_addresses(Watched& watched, const KernelNetwork::Interface* interface);
   void lost(Watched& watched);
   void found(Watched& watched, const KernelNetwork::Interface& interface);
   void link_changed(Watched& watched, bool up);
@@ -67,7 +69,8 @@ class NetworkWatch {
   UniqueFd socket_;
   KernelNetwork network_;
   std::vector<Watched> watched_;
-  bool news_ = false;  // something changed that programs are to be told
+  bool started_ = false;  // the network was compared before
+  bool news_ = false;     // something changed that programs are to be told
 };
 
 }  // namespace hostnic

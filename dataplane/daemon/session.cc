@@ -212,10 +212,21 @@ Expected<void, ControlError> ClientSession::attach() {
   return {};
 }
 
+DeviceInfo ClientSession::device() const {
+  const DeviceInfo info = daemon_.device_info(*unit_);
+  return view_ != nullptr ? view_->shown(info) : info;
+}
+
+// Tells of the open device alone, as it is now.
+bool ClientSession::handle_list() {
+  ControlReply reply;
+  reply.count = 1;
+  return send_reply(socket_.get(), 0, reply, bytes_of(device()));
+}
+
 bool ClientSession::send_open_reply() {
   OpenReply open_reply{};
-  open_reply.device = daemon_.device_info(*unit_);
-  if (view_ != nullptr) open_reply.device = view_->shown(open_reply.device);
+  open_reply.device = device();
   open_reply.segment_bytes = channel_->memory().segment_bytes();
   open_reply.arena_bytes = channel_->memory().arena_bytes();
   open_reply.client_id = info_.client_id;
@@ -318,6 +329,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
     return handle_deregister(*deregistration);
   if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
   if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
+  if (std::holds_alternative<ListDevices>(*call)) return handle_list();
   return refuse({EINVAL, "this connection is an open device already"});
 }
 

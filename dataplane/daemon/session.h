@@ -57,6 +57,7 @@ class ClientSession {
   Expected<void, ControlError> take_descriptors(const OpenDevice& request,
                                                 std::vector<UniqueFd>& fds);
   Expected<void, ControlError> attach();
+  DeviceInfo device() const;
   bool send_open_reply();
   void serve();
   const char* wait_for_request();
@@ -68,6 +69,7 @@ class ClientSession {
   bool handle_deregister(const DeregisterMr& call);
   bool handle_revoke(const RevokeMemory& call);
   bool handle_name(const NameHost& call);
+  bool handle_list();
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
   void unmap(const std::vector<MappedPiece>& pieces);

@@ -33,10 +33,10 @@ Expected<LocalAddress, std::string> check_udp_port(const Gid& address, const std
 }
 
 Expected<std::unique_ptr<UdpPort>, std::string> UdpPort::open(const std::string& name,
-                                                              std::vector<OwnAddress> own,
+                                                              const OwnAddress& own,
                                                               const wire::MacAddress& mac,
                                                               AddressBook& book) {
-  std::unique_ptr<UdpPort> port(new UdpPort(std::move(own), mac));
+  std::unique_ptr<UdpPort> port(new UdpPort(own.local, mac));
   if (!register_mbuf_flags())
     return Unexpected(fmt::format("{}: DPDK has no mbuf flags left", name));
   port->pool_ =
@@ -45,40 +45,69 @@ Expected<std::unique_ptr<UdpPort>, std::string> UdpPort::open(const std::string&
   if (port->pool_ == nullptr)
     return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name,
                                   rte_strerror(rte_errno)));
-  if (auto opened = port->open_sockets(name, book); !opened) return Unexpected(opened.error());
+  if (auto opened = port->open_socket(name, own, book); !opened) return Unexpected(opened.error());
   return port;
 }
 
-// Opens a socket for each of the own addresses, and what sends and receives by them.
-Expected<void, std::string> UdpPort::open_sockets(const std::string& name, AddressBook& book) {
+// Opens the own address's socket, and what sends and receives.
+Expected<void, std::string> UdpPort::open_socket(const std::string& name, const OwnAddress& own,
+                                                 AddressBook& book) {
   arrivals_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  std::vector<UdpOrigin> origins;
-  std::vector<UdpReceiver::Source> sources;
-  std::vector<OwnAddress> wanted = std::exchange(own_, {});
-  for (const OwnAddress& own : wanted) {
-    auto socket = open_roce_socket(own.local);
-    if (!socket && !own_.empty()) {
-      log_line("{}: port udp: no GID for {}: {}", name, to_string(own.local.address),
-               socket.error());
-      continue;
-    }
-    if (!socket) return Unexpected(fmt::format("{}: port udp: {}", name, socket.error()));
-    own_.push_back(own);
-    const int fd = socket->fd.get();
-    if (!arrivals_ || !watch(fd))
-      return Unexpected(fmt::format("{}: epoll: {}", name, strerror(errno)));
-    origins.push_back({own.local.address, own.number, fd, own.local.interface_index});
-    sources.push_back({fd, own.number, own.local.address, /*is_own=*/true});
-    sockets_.push_back(std::move(*socket));
-  }
-  receiver_ = std::make_unique<UdpReceiver>(std::move(sources), pool_, book);
-  sender_ = std::make_unique<UdpSender>(std::move(origins), sockets_[0].segments, book);
+  if (!arrivals_) return Unexpected(fmt::format("{}: epoll: {}", name, strerror(errno)));
+  auto socket = open_roce_socket(own.local);
+  if (!socket) return Unexpected(fmt::format("{}: port udp: {}", name, socket.error()));
+  receiver_ = std::make_unique<UdpReceiver>(pool_, book);
+  sender_ = std::make_unique<UdpSender>(socket->segments, book);
+  auto added = add_socket(own, std::move(*socket));
+  if (!added) return Unexpected(fmt::format("{}: {}", name, added.error()));
   return {};
+}
+
+Expected<void, std::string> UdpPort::add_socket(const OwnAddress& own, RoceSocket socket) {
+  const int fd = socket.fd.get();
+  if (!watch(fd)) return Unexpected(fmt::format("epoll: {}", strerror(errno)));
+  receiver_->add_own(fd, own.number, own.local.address);
+  sender_->add_origin({own.local.address, own.number, fd, own.local.interface_index});
+  sockets_.push_back({own.number, std::move(socket)});
+  if (watches_room_) watch_room(true);
+  return {};
+}
+
+RoceSocket UdpPort::take_socket(Ipv4Address number) {
+  const auto found = std::ranges::find(sockets_, number, &OwnSocket::number);
+  if (found == sockets_.end()) return {};
+  receiver_->remove_own(number);
+  sender_->remove_origin(number);
+  RoceSocket taken = std::move(found->socket);
+  sockets_.erase(found);
+  // It is in the set until all its descriptors are closed.
+  epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, taken.fd.get(), nullptr);
+  return taken;
+}
+
+Expected<void, std::string> UdpPort::open_address(LcoreLoop& lcore, const Gid& address,
+                                                  Ipv4Address number,
+                                                  const KernelNetwork::Interface& interface) {
+  const OwnAddress own{{.address = address,
+                        .interface = interface.name,
+                        .interface_index = interface.index,
+                        .mtu_bytes = interface.mtu_bytes},
+                       number};
+  auto socket = open_roce_socket(own.local);
+  if (!socket) return Unexpected(socket.error());
+  Expected<void, std::string> added;
+  lcore.run_on([&] { added = add_socket(own, std::move(*socket)); });
+  return added;
+}
+
+void UdpPort::close_address(LcoreLoop& lcore, Ipv4Address number) {
+  RoceSocket closed;
+  lcore.run_on([&] { closed = take_socket(number); });
 }
 
 int UdpPort::peer_of(uint32_t ip) const {
   const bool own =
-      std::ranges::any_of(own_, [&](const OwnAddress& each) { return raw(each.number) == ip; });
+      std::ranges::any_of(sockets_, [&](const OwnSocket& each) { return raw(each.number) == ip; });
   return own ? -1 : 0;
 }
 
@@ -101,10 +130,10 @@ void UdpPort::leave(uint32_t group) {
 void UdpPort::tell(bool carries, const KernelNetwork::Interface* interface) {
   NetworkPort::tell(carries, interface);
   if (interface == nullptr) return;
-  std::lock_guard lock(own_mutex_);
-  own_[0].local.interface = interface->name;
-  own_[0].local.interface_index = interface->index;
-  own_[0].local.mtu_bytes = interface->mtu_bytes;
+  std::lock_guard lock(first_mutex_);
+  first_.interface = interface->name;
+  first_.interface_index = interface->index;
+  first_.mtu_bytes = interface->mtu_bytes;
 }
 
 // Memberships end with their interface. Returns 0 or an errno value; what could not be joined is
@@ -112,7 +141,7 @@ void UdpPort::tell(bool carries, const KernelNetwork::Interface* interface) {
 int UdpPort::renew_groups() {
   const LocalAddress own = first();
   sender_->set_interface(own.interface_index);
-  send_groups_from(sockets_[0].fd.get(), own);
+  send_groups_from(sockets_[0].socket.fd.get(), own);
   int error = 0;
   for (auto& [group, socket] : groups_) {
     receiver_->remove_group(Ipv4Address{group});
@@ -142,8 +171,9 @@ void UdpPort::watch_room(bool on) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET | (on ? uint32_t{EPOLLOUT} : 0);
   bool watched = true;
-  for (const RoceSocket& socket : sockets_)
-    watched = epoll_ctl(arrivals_.get(), EPOLL_CTL_MOD, socket.fd.get(), &event) == 0 && watched;
+  for (const OwnSocket& own : sockets_)
+    watched =
+        epoll_ctl(arrivals_.get(), EPOLL_CTL_MOD, own.socket.fd.get(), &event) == 0 && watched;
   watches_room_ = watched && on;
 }
 
@@ -156,10 +186,12 @@ std::string UdpPort::describe() const {
   const LocalAddress on = first();
   std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", on.interface,
                                  on.mtu_bytes, sender_->segments() ? "segments" : "packets",
-                                 sockets_[0].coalesces ? "coalesced" : "packets");
+                                 sockets_[0].socket.coalesces ? "coalesced" : "packets");
   if (!link_up()) text += ", link down";
   if (const uint64_t dropped = receiver_->dropped())
     text += fmt::format(", {} packets found the socket full", dropped);
+  if (const uint64_t unnamed = receiver_->unnamed())
+    text += fmt::format(", {} packets came from hosts for which there is no number left", unnamed);
   if (const uint64_t malformed = receiver_->malformed())
     text += fmt::format(", {} datagrams were no packets", malformed);
   if (const uint64_t full = sender_->times_full())

@@ -29,7 +29,7 @@ inline constexpr const char* kUdpPort = "udp";
 // What can be known before EAL starts: the address's interface. An error is one line.
 Expected<LocalAddress, std::string> check_udp_port(const Gid& address, const std::string& zone);
 
-// An address of the machine that is to be the NIC's, and the number that the NIC knows it by.
+// An address of the machine that is the NIC's, and the number that the NIC knows it by.
 struct OwnAddress {
   LocalAddress local;
   Ipv4Address number{};
@@ -37,11 +37,10 @@ struct OwnAddress {
 
 class UdpPort final : public NetworkPort {
  public:
-  // EAL must be up. `name` names the NIC in errors and the packet pool; `own` are its addresses, at
-  // least one, all of the same interface; `mac` is only what captures show. The book must outlive
-  // the port.
+  // EAL must be up. `name` names the NIC in errors and the packet pool; `own` is its own address;
+  // `mac` is only what captures show. The book must outlive the port.
   static Expected<std::unique_ptr<UdpPort>, std::string> open(const std::string& name,
-                                                              std::vector<OwnAddress> own,
+                                                              const OwnAddress& own,
                                                               const wire::MacAddress& mac,
                                                               AddressBook& book);
   ~UdpPort() override;
@@ -62,6 +61,9 @@ class UdpPort final : public NetworkPort {
   // The socket stays: one whose address goes from an interface works again when the address is
   // back, on whatever interface. Groups are joined anew.
   Expected<void, std::string> come_back(LcoreLoop& lcore, Nic& nic) override;
+  Expected<void, std::string> open_address(LcoreLoop& lcore, const Gid& address, Ipv4Address number,
+                                           const KernelNetwork::Interface& interface) override;
+  void close_address(LcoreLoop& lcore, Ipv4Address number) override;
   std::optional<Ipv4Address> take_too_long() override { return sender_->take_too_long(); }
 
   PortCapabilities capabilities() const override {
@@ -87,29 +89,39 @@ class UdpPort final : public NetworkPort {
   bool backlog() const override { return receiver_->backlog(); }
   std::string describe() const override;
 
-  // The own addresses that there are sockets for: the first, and those of the others that nobody
-  // else has one for.
-  const std::vector<OwnAddress>& own() const { return own_; }
+  // Sends and receives by a socket of another own address from now on, and no longer: the caller
+  // closes it, because that may take a while. The lcore.
+  Expected<void, std::string> add_socket(const OwnAddress& own, RoceSocket socket);
+  RoceSocket take_socket(Ipv4Address number);
+  // The own address's socket, for tests.
+  int own_descriptor() const { return sockets_[0].socket.fd.get(); }
 
  private:
+  // An own address's socket.
+  struct OwnSocket {
+    Ipv4Address number{};
+    RoceSocket socket;
+  };
+
   bool read_link() const override { return interface_is_up(first().interface); }
   bool watch(int socket);
   void watch_room(bool on);
   int renew_groups();
 
-  UdpPort(std::vector<OwnAddress> own, const wire::MacAddress& mac)
-      : own_(std::move(own)), mac_(mac) {}
-  // The first address, and what is known of its interface.
+  UdpPort(LocalAddress first, const wire::MacAddress& mac) : first_(std::move(first)), mac_(mac) {}
+  // The NIC's own address, and what is known of its interface.
   LocalAddress first() const {
-    std::lock_guard lock(own_mutex_);
-    return own_[0].local;
+    std::lock_guard lock(first_mutex_);
+    return first_;
   }
-  Expected<void, std::string> open_sockets(const std::string& name, AddressBook& book);
+  Expected<void, std::string> open_socket(const std::string& name, const OwnAddress& own,
+                                          AddressBook& book);
 
-  std::vector<OwnAddress> own_;
+  LocalAddress first_;
   const wire::MacAddress mac_;
-  mutable std::mutex own_mutex_;     // of own_[0]'s interface; never taken on the hot path
-  std::vector<RoceSocket> sockets_;  // one for each of own_
+  mutable std::mutex first_mutex_;  // of first_; never taken on the hot path
+  // The first is the NIC's own address's. The lcore, and the control thread for the first.
+  std::vector<OwnSocket> sockets_;
   std::map<uint32_t, UniqueFd> groups_;
   UniqueFd arrivals_;          // an epoll set of all sockets
   bool watches_room_ = false;  // the socket was full: the lcore is also to wake when it is not

@@ -23,9 +23,8 @@ constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(std::vector<Source> own, rte_mempool* pool, AddressBook& book)
-    : sources_(std::move(own)),
-      pool_(pool),
+UdpReceiver::UdpReceiver(rte_mempool* pool, AddressBook& book)
+    : pool_(pool),
       book_(book),
       messages_(std::make_unique<Message[]>(kMessages)),
       spread_(std::make_unique<std::byte[]>(kMaxDatagramBytes)) {
@@ -37,6 +36,15 @@ UdpReceiver::~UdpReceiver() {
   for (uint32_t i = 0; i < kMessages; ++i)
     if (messages_[i].piece_bytes != 0)
       for (rte_mbuf* buffer : messages_[i].buffers) rte_pktmbuf_free(buffer);
+}
+
+void UdpReceiver::add_own(int socket, Ipv4Address number, const Gid& on_wire) {
+  sources_.push_back({socket, number, on_wire, /*is_own=*/true});
+}
+
+void UdpReceiver::remove_own(Ipv4Address number) {
+  std::erase_if(sources_,
+                [&](const Source& source) { return source.is_own && source.to == number; });
 }
 
 void UdpReceiver::add_group(int socket, Ipv4Address group, const Gid& on_wire) {
@@ -95,7 +103,7 @@ bool UdpReceiver::prepare(Message& message, msghdr& header) {
 }
 
 UdpReceiver::Datagram UdpReceiver::describe(const Message& message, const msghdr& header,
-                                            uint32_t bytes, const Source& source) {
+                                            uint32_t bytes, Source& source) {
   // The port is at the same place in both families' addresses.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   Datagram datagram{.bytes = bytes,
@@ -120,8 +128,8 @@ UdpReceiver::Datagram UdpReceiver::describe(const Message& message, const msghdr
     } else if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SO_RXQ_OVFL) {
       uint32_t drops = 0;
       memcpy(&drops, CMSG_DATA(at), sizeof drops);
-      count(dropped_, drops - drops_seen_);
-      drops_seen_ = drops;
+      count(dropped_, drops - source.drops_seen);
+      source.drops_seen = drops;
     }
   }
   return datagram;
@@ -242,7 +250,7 @@ void UdpReceiver::take(Message& message, const Datagram& datagram) {
 }
 
 // Reads what has arrived at a socket. Called when nothing is ready.
-void UdpReceiver::read_socket(const Source& source) {
+void UdpReceiver::read_socket(Source& source) {
   ready_begin_ = ready_end_ = 0;
   uint32_t prepared = 0;
   while (prepared < wanted_ && prepare(messages_[prepared], headers_of_messages_[prepared].msg_hdr))
@@ -258,7 +266,7 @@ void UdpReceiver::read_socket(const Source& source) {
     if (header.msg_len == 0 || (header.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
       count(malformed_, 1);
     } else if (!from) {
-      count(dropped_, 1);
+      count(unnamed_, 1);
     } else if (!is_own(*from)) {
       datagram.from = *from;
       take(messages_[i], datagram);

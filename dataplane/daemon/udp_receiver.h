@@ -31,16 +31,9 @@ namespace hostnic {
 
 class UdpReceiver {
  public:
-  // A socket, and the address that packets to it are for.
-  struct Source {
-    int socket;
-    Ipv4Address to;  // by the number that the NIC knows it by
-    Gid to_on_wire;
-    bool is_own;  // else it is a group
-  };
-  // `own` are the NIC's addresses. Buffers come from `pool`, each with room for kBufferBytes.
-  // Sockets, pool and book must outlive the receiver.
-  UdpReceiver(std::vector<Source> own, rte_mempool* pool, AddressBook& book);
+  // Buffers come from `pool`, each with room for kBufferBytes. Sockets, pool and book must outlive
+  // the receiver.
+  UdpReceiver(rte_mempool* pool, AddressBook& book);
   ~UdpReceiver();
   UdpReceiver(const UdpReceiver&) = delete;
   UdpReceiver& operator=(const UdpReceiver&) = delete;
@@ -50,6 +43,9 @@ class UdpReceiver {
   // Fills `packets` with up to `max` packets that have arrived, and returns how many. The caller
   // owns them.
   uint16_t receive(rte_mbuf** packets, uint16_t max);
+  // Adds the socket of one of the NIC's addresses, which the NIC knows by a number; removes it.
+  void add_own(int socket, Ipv4Address number, const Gid& on_wire);
+  void remove_own(Ipv4Address number);
   // Adds the socket of a multicast group, whose packets from the own address are left out: the NIC
   // has them already. Removes it.
   void add_group(int socket, Ipv4Address group, const Gid& on_wire);
@@ -59,9 +55,10 @@ class UdpReceiver {
   // Whether the socket has been full of packets at the last times that it was read.
   bool backlog() const { return full_reads_ >= 4; }
 
-  // For people; any thread. Packets for which the socket had no room; datagrams that are no RoCEv2
-  // packets, or too long.
+  // For people; any thread. Packets for which the socket had no room; datagrams of hosts for which
+  // the book had none; datagrams that are no RoCEv2 packets, or too long.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t unnamed() const { return unnamed_.load(std::memory_order_relaxed); }
   uint64_t malformed() const { return malformed_.load(std::memory_order_relaxed); }
 
  private:
@@ -70,6 +67,14 @@ class UdpReceiver {
   static constexpr uint32_t kReady = kMessages * kSegments;
   static constexpr uint32_t kSenders = 256;
 
+  // A socket, and the address that packets to it are for.
+  struct Source {
+    int socket;
+    Ipv4Address to;  // by the number that the NIC knows it by
+    Gid to_on_wire;
+    bool is_own;              // else it is a group
+    uint32_t drops_seen = 0;  // packets for which this socket had no room, as it last said
+  };
   // Where one datagram is read into.
   struct Message {
     std::array<rte_mbuf*, kSegments> buffers;
@@ -95,9 +100,8 @@ class UdpReceiver {
 
   static void point_pieces(Message& message, uint32_t count);
   bool prepare(Message& message, msghdr& header);
-  void read_socket(const Source& source);
-  Datagram describe(const Message& message, const msghdr& header, uint32_t bytes,
-                    const Source& source);
+  void read_socket(Source& source);
+  Datagram describe(const Message& message, const msghdr& header, uint32_t bytes, Source& source);
   bool is_own(Ipv4Address address) const;
   std::optional<Ipv4Address> number_of(const Gid& sender);
   void take(Message& message, const Datagram& datagram);
@@ -109,7 +113,7 @@ class UdpReceiver {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 
-  std::vector<Source> sources_;  // the NIC's own, then groups
+  std::vector<Source> sources_;
   size_t next_source_ = 0;
   rte_mempool* const pool_;
   AddressBook& book_;
@@ -117,8 +121,7 @@ class UdpReceiver {
   uint32_t piece_bytes_ = 4096 + 128;  // the length of the packets that are expected
   uint32_t wanted_ = 1;                // how many datagrams the next call asks for
   uint32_t full_reads_ = 0;
-  uint32_t drops_seen_ = 0;
-  std::atomic<uint64_t> dropped_{0}, malformed_{0};
+  std::atomic<uint64_t> dropped_{0}, unnamed_{0}, malformed_{0};
   wire::FlowTemplate headers_;  // of the packets that came last
   Datagram headers_for_;
   wire::IcrcIdentification identification_;

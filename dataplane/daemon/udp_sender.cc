@@ -55,19 +55,16 @@ void set_headers(std::byte* ip, size_t covered_bytes) {
 
 }  // namespace
 
-UdpSender::UdpSender(std::vector<UdpOrigin> origins, bool segments, const AddressBook& book)
-    : origins_(std::move(origins)),
-      book_(book),
-      segments_(segments),
-      slots_(std::make_unique<Slot[]>(kPackets)) {
+UdpSender::UdpSender(bool segments, const AddressBook& book)
+    : book_(book), segments_(segments), slots_(std::make_unique<Slot[]>(kPackets)) {
   for (mmsghdr& message : messages_) message = {};
 }
 
-// Which own address packets with this source leave from: the first, for one that is no longer ours.
-uint32_t UdpSender::origin_of(Ipv4Address source) const {
-  for (uint32_t i = 1; i < origins_.size(); ++i)
+// Which own address packets with this source leave from. Nothing: it is no longer ours.
+std::optional<uint32_t> UdpSender::origin_of(Ipv4Address source) const {
+  for (uint32_t i = 0; i < origins_.size(); ++i)
     if (origins_[i].number == source) return i;
-  return 0;
+  return std::nullopt;
 }
 
 // The address that a destination has on the origin's network: groups have one of either family.
@@ -105,6 +102,13 @@ bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
   const auto* frame = rte_pktmbuf_mtod(packet, const std::byte*);
   if (wire::load_be16(frame + wire::ethernet_offset::kEtherType) != wire::kEtherTypeIpv4)
     return false;
+  const auto origin = origin_of(
+      Ipv4Address{wire::load_be32(frame + wire::kEthernetBytes + wire::ipv4_offset::kSrc)});
+  if (!origin) {
+    last_error_.store(EADDRNOTAVAIL, std::memory_order_relaxed);
+    return false;
+  }
+  staged.origin = *origin;
   std::byte* const ip = ip_of(index);
   size_t bytes = packet->data_len - wire::kEthernetBytes;
   memcpy(ip, frame + wire::kEthernetBytes, bytes);
@@ -122,7 +126,6 @@ bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
   }
   staged.covered_bytes = static_cast<uint32_t>(bytes);
   staged.destination = Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kDst)};
-  staged.origin = origin_of(Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kSrc)});
   staged.traffic_class = wire::load_u8(ip + wire::ipv4_offset::kTrafficClass);
   staged.hop_limit = std::max<uint8_t>(1, wire::load_u8(ip + wire::ipv4_offset::kHopLimit));
   set_headers(ip, bytes);

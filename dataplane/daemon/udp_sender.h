@@ -41,7 +41,7 @@ struct UdpOrigin {
 class UdpSender {
  public:
   // `segments`: the kernel knows UDP_SEGMENT. The sockets and the book must outlive the sender.
-  UdpSender(std::vector<UdpOrigin> origins, bool segments, const AddressBook& book);
+  UdpSender(bool segments, const AddressBook& book);
   UdpSender(const UdpSender&) = delete;
   UdpSender& operator=(const UdpSender&) = delete;
 
@@ -52,7 +52,12 @@ class UdpSender {
 
   // Whether a socket had no room when packets were last sent.
   bool full() const { return full_; }
-  // Says that the addresses are another interface's now. The lcore of the NIC.
+  // Adds an own address, and removes it: packets that say that they are from it are refused then.
+  void add_origin(const UdpOrigin& origin) { origins_.push_back(origin); }
+  void remove_origin(Ipv4Address number) {
+    std::erase_if(origins_, [&](const UdpOrigin& origin) { return origin.number == number; });
+  }
+  // Says that the addresses are another interface's now.
   void set_interface(uint32_t index) {
     for (UdpOrigin& origin : origins_) origin.interface_index = index;
   }
@@ -105,7 +110,7 @@ class UdpSender {
   };
 
   std::byte* ip_of(uint32_t index) { return slots_[index].data() + kIpOffset; }
-  uint32_t origin_of(Ipv4Address source) const;
+  std::optional<uint32_t> origin_of(Ipv4Address source) const;
   Gid on_wire(const UdpOrigin& origin, Ipv4Address destination) const;
   uint32_t icrc_on_wire(uint32_t index, uint16_t number);
   bool stage(rte_mbuf* packet, uint32_t index);
@@ -115,7 +120,7 @@ class UdpSender {
   uint32_t send_rows();
   void release(rte_mbuf** packets, uint32_t count);
 
-  std::vector<UdpOrigin> origins_;  // at least one
+  std::vector<UdpOrigin> origins_;
   const AddressBook& book_;
   std::atomic<bool> segments_;
   std::atomic<uint64_t> refused_{0}, times_full_{0};

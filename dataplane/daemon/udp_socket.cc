@@ -95,17 +95,6 @@ bool is_local_address(const Gid& address) {
   return found;
 }
 
-std::vector<LocalAddress> addresses_of_interface(const std::string& interface) {
-  std::vector<LocalAddress> addresses;
-  const auto mtu = interface_mtu(interface);
-  for_each_address([&](LocalAddress own) {
-    own.mtu_bytes = mtu ? *mtu : 0;
-    if (own.interface == interface) addresses.push_back(std::move(own));
-    return false;
-  });
-  return addresses;
-}
-
 Expected<LocalAddress, std::string> find_local_address(const Gid& address,
                                                        const std::string& zone) {
   LocalAddress found;

@@ -25,8 +25,6 @@ struct LocalAddress {
 // interface of a link-local address, which several may have; empty: any. An error is one line that
 // lists the addresses there are.
 Expected<LocalAddress, std::string> find_local_address(const Gid& address, const std::string& zone);
-// The addresses that an interface has, in the kernel's order: IPv4, then IPv6.
-std::vector<LocalAddress> addresses_of_interface(const std::string& interface);
 // Whether an interface has exactly this address.
 bool is_local_address(const Gid& address);
 

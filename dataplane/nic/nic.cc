@@ -43,6 +43,7 @@ Ipv4Address NicSettings::own_for(Ipv4Address destination) const {
   int best = -1;
   for (uint32_t i = 0; i <= more_addresses.size(); ++i) {
     const Ipv4Address own = own_address(i);
+    if (raw(own) == 0) continue;
     if (is_stand_in(own) != is_stand_in(destination)) continue;
     const int fits = is_link_local(address_of(own)) == link_local ? 1 : 0;
     if (fits > best) found = own, best = fits;
@@ -172,6 +173,14 @@ bool Nic::holds_arrivals() const {
 void Nic::set_mac(const wire::MacAddress& mac) {
   core_->shared.settings.mac = mac;
   core_->shard.egress.own_mac_changed();
+}
+
+void Nic::swap_more_addresses(std::vector<Ipv4Address>& numbers) {
+  core_->shared.settings.more_addresses.swap(numbers);
+  // Datagram queue pairs keep the flow of the last address that they sent from.
+  core_->shard.qps.for_each([](QpContext& qp) {
+    if (qp.type == QpType::kUd) qp.flows_made_for = 0;
+  });
 }
 
 void Nic::count(Counter counter) { core_->shared.counters.add(counter); }

@@ -92,6 +92,9 @@ class Nic {
   bool holds_arrivals() const;
   // Gives the NIC another MAC address, as its port has.
   void set_mac(const wire::MacAddress& mac);
+  // Gives the NIC other addresses beside its own, and the caller those that it had
+  // (NicSettings::more_addresses).
+  void swap_more_addresses(std::vector<Ipv4Address>& numbers);
   // Counts what happened to the port.
   void count(Counter counter);
 

@@ -23,8 +23,8 @@ enum class Ordering : uint8_t {
 struct NicSettings {
   std::string name = "hnic0";
   uint32_t index = 0;
-  // The NIC's addresses by number (protocol/gid.h), the first of them being `ip`; and, unless it is
-  // null, the book that says what they stand for.
+  // The NIC's addresses by number (protocol/gid.h), the first of them being `ip`; others may go and
+  // come (0: there is none at that index). Unless it is null, the book says what they stand for.
   Ipv4Address ip{};
   std::vector<Ipv4Address> more_addresses;
   const AddressBook* address_book = nullptr;
@@ -50,14 +50,17 @@ struct NicSettings {
   Gid address_of(Ipv4Address number) const { return hostnic::address_of(address_book, number); }
   std::string text_of(Ipv4Address number) const { return to_string(address_of(number)); }
   // Whether a number is one of the NIC's addresses; and the address of that index, 0 being `ip`.
+  // An index that had an address once has none: number 0.
   bool is_own(Ipv4Address number) const {
-    return number == ip || std::ranges::find(more_addresses, number) != more_addresses.end();
+    return number == ip ||
+           (raw(number) != 0 && std::ranges::find(more_addresses, number) != more_addresses.end());
   }
   // The own address that packets to a host leave from, where nobody says which: of the same family,
   // and to a link-local one from a link-local one, if there is one.
   Ipv4Address own_for(Ipv4Address destination) const;
   Ipv4Address own_address(uint32_t index) const {
-    return index == 0 || index > more_addresses.size() ? ip : more_addresses[index - 1];
+    if (index == 0) return ip;
+    return index > more_addresses.size() ? Ipv4Address{} : more_addresses[index - 1];
   }
 };
 

@@ -35,7 +35,9 @@ std::string netdev_name(const DeviceInfo& info) {
 }
 
 const GidEntry* gid_entry_at(const DeviceInfo& device, uint32_t index) {
-  return index < std::min(device.gid_count, kMaxGids) ? &device.gids[index] : nullptr;
+  if (index >= std::min(device.gid_count, kMaxGids)) return nullptr;
+  const GidEntry& entry = device.gids[index];
+  return gid_in(entry.gid) == Gid{} ? nullptr : &entry;
 }
 
 }  // namespace hostnic

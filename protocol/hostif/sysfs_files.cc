@@ -99,6 +99,24 @@ constexpr PortCounter kPortCounters[] = {
     {"unicast_xmit_packets", "tx_packets"},
 };
 
+// Entries that are empty are zeros, and have no type and no interface.
+void write_gid_files(const std::string& port, const DeviceInfo& info, uint32_t index) {
+  const std::string number = std::to_string(index);
+  const std::string type = port + "/gid_attrs/types/" + number;
+  const std::string netdev = port + "/gid_attrs/ndevs/" + number;
+  constexpr uint8_t kNone[16] = {};
+  const GidEntry* const entry = gid_entry_at(info, index);
+  if (entry == nullptr) {
+    unlink(type.c_str());
+    unlink(netdev.c_str());
+  } else {
+    write_sysfs_file(type, entry->type == GidType::kRoceV2 ? "RoCE v2" : "IB/RoCE v1");
+    write_sysfs_file(netdev, netdev_name(info));
+  }
+  write_sysfs_file(port + "/gids/" + number,
+                   colon_words(entry == nullptr ? kNone : entry->gid, sizeof kNone));
+}
+
 void write_port_files(const std::string& port, const DeviceInfo& info) {
   char lid[16], capabilities[16];
   snprintf(lid, sizeof lid, "0x%x", info.lid);
@@ -114,17 +132,7 @@ void write_port_files(const std::string& port, const DeviceInfo& info) {
   write_sysfs_file(port + "/sm_sl", "0");
   write_sysfs_file(port + "/cap_mask", capabilities);
   write_sysfs_file(port + "/has_smi", "0");
-  for (uint32_t i = 0; const GidEntry* entry = gid_entry_at(info, i); ++i) {
-    const std::string index = std::to_string(i);
-    const bool v2 = entry->type == GidType::kRoceV2;
-    write_sysfs_file(port + "/gids/" + index, colon_words(entry->gid, sizeof entry->gid));
-    write_sysfs_file(port + "/gid_attrs/types/" + index, v2 ? "RoCE v2" : "IB/RoCE v1");
-    write_sysfs_file(port + "/gid_attrs/ndevs/" + index, netdev_name(info));
-  }
-  // Entries that are not there are zeros, and have no type.
-  constexpr uint8_t kNone[16] = {};
-  for (uint32_t i = info.gid_count; i < info.gid_table_length; ++i)
-    write_sysfs_file(port + "/gids/" + std::to_string(i), colon_words(kNone, sizeof kNone));
+  for (uint32_t i = 0; i < info.gid_table_length; ++i) write_gid_files(port, info, i);
   write_sysfs_file(port + "/pkeys/0", "0xffff");
 }
 

@@ -23,7 +23,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
     ContextObject& owner = *object_of(pd->context);
     if (is_unusable(owner)) return fail_null(EIO);
     ContextNumbers numbers(*owner.driver);
-    if (int error = to_ud_address(attr, owner.driver->device(), numbers, ah->path))
+    if (int error = to_ud_address(attr, owner.driver->device_now(), numbers, ah->path))
       return fail_null(error);
   }
   ObjectLock lock = lock_objects();
@@ -62,7 +62,8 @@ HOSTNIC_VERB int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc*
   static constinit RealVerb<int(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*)> real(
       "ibv_init_ah_from_wc", "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, wc, grh, attr);
-  if (int error = to_return_path(*wc, *grh, port, object_of(context)->driver->device(), *attr)) {
+  if (int error =
+          to_return_path(*wc, *grh, port, object_of(context)->driver->device_now(), *attr)) {
     errno = error;
     return -1;
   }

@@ -210,21 +210,21 @@ std::optional<QpType> qp_type(ibv_qp_type type) {
 int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
                   driver::UdAddress& out) {
   if (av.port_num != kPortNumber) return EINVAL;
-  const GidEntry* source = gid_entry_at(device, av.is_global ? av.grh.sgid_index : 0);
-  if (source == nullptr || (av.is_global && source->usable == 0)) return EINVAL;
+  const GidEntry* const source = av.is_global ? gid_entry_at(device, av.grh.sgid_index) : nullptr;
+  if (av.is_global && (source == nullptr || source->usable == 0)) return EINVAL;
   if (const auto group = av.is_global ? group_from_gid(av.grh.dgid) : std::nullopt) {
     out.ip = *group;  // which has an address of either family
   } else {
     const std::optional<Gid> host = destination_of(av, device);
     if (!host) return EINVAL;
-    const bool same_family = ipv4_of(*host).has_value() == ipv4_of(gid_in(source->gid)).has_value();
-    if (av.is_global && !same_family) return EINVAL;
+    if (source != nullptr && ipv4_of(*host).has_value() != ipv4_of(gid_in(source->gid)).has_value())
+      return EINVAL;
     const auto number = numbers.number_of(*host);
     if (!number) return number.error();
     out.ip = *number;
   }
   if (raw(out.ip) == 0) return EINVAL;
-  if (!av.is_global) return 0;
+  if (source == nullptr) return 0;
   out.source_index = source->source_index;
   out.traffic_class = av.grh.traffic_class;
   // Hop limits 0 and 1 are what programs leave there when they never route; a router would drop
@@ -265,7 +265,9 @@ std::optional<uint8_t> answering_gid(const DeviceInfo& device, const NetworkHead
   const bool to_group = group_from_gid(from_gid(header.destination)).has_value();
   const bool ipv4 = ipv4_of(header.source).has_value();
   std::optional<uint8_t> found;
-  for (uint32_t i = 0; const GidEntry* entry = gid_entry_at(device, i); ++i) {
+  for (uint32_t i = 0; i < device.gid_count; ++i) {
+    const GidEntry* const entry = gid_entry_at(device, i);
+    if (entry == nullptr) continue;
     const Gid gid = gid_in(entry->gid);
     const bool fits = to_group ? ipv4_of(gid).has_value() == ipv4 : gid == header.destination;
     if (!fits || entry->usable == 0) continue;

@@ -200,7 +200,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   runtime::Context& context = *object->owner->driver;
   const auto bits = static_cast<uint32_t>(mask);
   ContextNumbers numbers(context);
-  if (int error = to_qp_attr(*attr, bits, context.device(), numbers, wanted)) {
+  if (int error = to_qp_attr(*attr, bits, context.device_now(), numbers, wanted)) {
     log_info("ibv_modify_qp: QP %u: attributes of mask 0x%x refused: error %d", qp->qp_num, bits,
              error);
     return fail(error);

@@ -24,6 +24,9 @@ namespace {
 
 const DeviceInfo& opened_info(ibv_context* context) { return object_of(context)->driver->device(); }
 
+// The device with the GID table of now.
+DeviceInfo info_now(ibv_context* context) { return object_of(context)->driver->device_now(); }
+
 // Whether hostnicd is gone. In a forked child, whose device is dead too, questions are still
 // answered.
 bool is_dead(ibv_context* context) {
@@ -111,7 +114,7 @@ HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ib
   static constinit RealVerb<int(ibv_context*, uint8_t, int, ibv_gid*)> real("ibv_query_gid",
                                                                             "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, gid) ? -1 : 0;
-  const DeviceInfo& info = opened_info(context);
+  const DeviceInfo info = info_now(context);
   if (index < 0 || !gid_index_exists(info, port, static_cast<uint32_t>(index))) {
     errno = EINVAL;
     return -1;
@@ -130,7 +133,7 @@ HOSTNIC_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t
   if (!is_ours(Kind::kContext, context)) {
     return real.foreign(context, port, index, entry, flags, entry_bytes);
   }
-  const DeviceInfo& info = opened_info(context);
+  const DeviceInfo info = info_now(context);
   if (flags != 0 || !gid_index_exists(info, port, index)) return fail(EINVAL);
   const GidEntry* found = gid_entry_at(info, index);
   if (found == nullptr) return fail(ENODATA);
@@ -150,15 +153,18 @@ HOSTNIC_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
     return real.call(context, entries, max_entries, flags, entry_bytes);
   }
   if (flags != 0) return -fail(EOPNOTSUPP);
-  const DeviceInfo& info = opened_info(context);
-  if (max_entries < info.gid_count) return -fail(EINVAL);
-  for (uint32_t i = 0; const GidEntry* found = gid_entry_at(info, i); ++i) {
+  const DeviceInfo info = info_now(context);
+  size_t used = 0;
+  for (uint32_t i = 0; i < info.gid_count; ++i) {
+    const GidEntry* const found = gid_entry_at(info, i);
+    if (found == nullptr) continue;
+    if (used == max_entries) return -fail(EINVAL);
     const ibv_gid_entry full = to_entry(info, *found, i);
-    std::byte* const to = reinterpret_cast<std::byte*>(entries) + i * entry_bytes;
+    std::byte* const to = reinterpret_cast<std::byte*>(entries) + used++ * entry_bytes;
     memset(to, 0, entry_bytes);
     memcpy(to, &full, std::min(entry_bytes, sizeof full));
   }
-  return info.gid_count;
+  return static_cast<ssize_t>(used);
 }
 
 // The type is of libibverbs' private enumeration (0: IB or RoCEv1, 1: RoCEv2), unlike the public
@@ -169,7 +175,8 @@ HOSTNIC_VERB int hostnic_query_gid_type(ibv_context* context, uint8_t port, unsi
   const CancellationOff cancellation_off;
   constexpr uint32_t kIbOrRoceV1 = 0, kRoceV2 = 1;
   if (!is_ours(Kind::kContext, context)) return real_query_gid_type(context, port, index, type);
-  const GidEntry* entry = port == kPortNumber ? gid_entry_at(opened_info(context), index) : nullptr;
+  const DeviceInfo info = info_now(context);
+  const GidEntry* entry = port == kPortNumber ? gid_entry_at(info, index) : nullptr;
   if (entry == nullptr) {
     errno = EINVAL;
     return -1;

@@ -81,6 +81,12 @@ std::string counted_device(std::string_view path) {
   return std::string(rest->substr(0, rest->find('/')));
 }
 
+// Whether a path below the class asks for a GID table, which changes with the machine's addresses.
+bool asks_for_gids(std::string_view path) {
+  const auto rest = below(path, kClass);
+  return rest && rest->find("/gid") != std::string_view::npos;
+}
+
 // Shows a device; writes only what changed, because another thread may be reading. The lock must be
 // held.
 void show_device(const DeviceInfo& info) {
@@ -157,7 +163,7 @@ std::string map_path(const char* path) {
     std::lock_guard lock(shown().mutex);
     first = shown().names.empty();
   }
-  if (first) abi::current_devices();
+  if (first || asks_for_gids(path)) abi::current_devices();
   // The counters are written now, so that a listing or reading finds them as they are.
   const std::string counted = counted_device(path);
   const std::string counters = counted.empty() ? "" : runtime::counters_text(counted);

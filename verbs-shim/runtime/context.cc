@@ -175,8 +175,8 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
 void Context::prepare_threads(bool move_threads) {
   Parts& p = *parts_;
   p.cores.emplace(*p.header, *p.doorbell, move_threads);
-  p.service.emplace(
-      ServiceThread::Served{device_, *driver_, *p.header, p.control, *p.cores, alive_});
+  p.service.emplace(ServiceThread::Served{device_, *driver_, *p.header, p.control, *p.cores, alive_,
+                                          [this] { return refresh_gids(); }});
 }
 
 Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
@@ -409,8 +409,19 @@ int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
   return driver_->post_srq_recv(&srq, request);
 }
 
+// Asks hostnicd for the device's GID table. Returns false if that is to be tried again: others are
+// talking to hostnicd, perhaps for long.
+bool Context::refresh_gids() {
+  const std::unique_lock lock(parts_->control_mutex, std::try_to_lock);
+  if (!lock) return false;
+  const auto answer = parts_->control.call(ControlKind::kListDevices, {}, {});
+  if (answer && answer->payload.size() >= sizeof(DeviceInfo)) gids_.set(answer->as<DeviceInfo>(0));
+  return true;
+}
+
 void Context::abandon_after_fork() {
   alive_.store(false, std::memory_order_release);
+  gids_.abandon_after_fork();
   if (parts_ == nullptr) return;
   if (parts_->service) parts_->service->abandon_after_fork();
   parts_->user.reset();  // the registrar has forgotten it

@@ -14,6 +14,7 @@
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/runtime/context_error.h"
+#include "verbs-shim/runtime/live_gids.h"
 
 namespace hostnic::memory {
 struct Registration;
@@ -35,7 +36,9 @@ class Context final : private driver::NicLink {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  // The device as it was when it was opened; and with the GID table of now. Any thread.
   const DeviceInfo& device() const { return device_; }
+  DeviceInfo device_now() const { return gids_.on(device_); }
   driver::Driver& driver() { return *driver_; }
 
   // May be called by any thread. Length 0 gives a key that reaches nothing. `replaced`, unless
@@ -86,11 +89,13 @@ class Context final : private driver::NicLink {
   void wait_for_response() override;
   Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
   void prepare_threads(bool move_threads);
+  bool refresh_gids();
   Expected<RegisterMrReply, ContextError> send_registration(
       const memory::Registration& registration, const RegisterMrRequest& request);
 
   std::unique_ptr<Parts> parts_;
   DeviceInfo device_{};
+  LiveGids gids_;
   std::unique_ptr<driver::Driver> driver_;
   std::atomic<bool> alive_{false};
 };

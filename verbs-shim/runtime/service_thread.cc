@@ -124,9 +124,10 @@ bool ServiceThread::hostnicd_is_gone(TimeNs now_ns) {
 
 void ServiceThread::tell_address_changes() {
   const uint32_t changes = served_.header.address_changes.load(std::memory_order_acquire);
-  if (changes == address_changes_) return;
+  // Whoever reads the event finds the new table.
+  if (changes == address_changes_ || !served_.refresh_gids()) return;
   address_changes_ = changes;
-  log_info("%s: its address went from the machine's interfaces, or came back", served_.device.name);
+  log_info("%s: addresses of its interface have gone or come", served_.device.name);
   served_.driver.gid_changed();
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/core_sharing.h"
@@ -29,7 +30,8 @@ class ServiceThread {
     SegmentHeader& header;
     const ControlClient& control;
     CoreSharing& cores;
-    std::atomic<bool>& alive;  // false: hostnicd died or dropped this client
+    std::atomic<bool>& alive;            // false: hostnicd died or dropped this client
+    std::function<bool()> refresh_gids;  // false: it is to be tried again
   };
 
   explicit ServiceThread(const Served& served) : served_(served) {}

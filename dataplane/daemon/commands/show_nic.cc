@@ -4,9 +4,21 @@
 
 #include "dataplane/daemon/commands/commands.h"
 #include "dataplane/daemon/commands/nic_argument.h"
+#include "protocol/hostif/device_facts.h"
 
 namespace hostnic {
 namespace {
+
+// The GID table: "10.0.0.1,-,fd00::1", of which the second entry is empty.
+std::string gids_of(const Daemon& daemon, const NicInstance& instance) {
+  const DeviceInfo info = daemon.device_info(instance);
+  std::string text;
+  for (uint32_t i = 0; i < info.gid_count; ++i) {
+    const GidEntry* const entry = gid_entry_at(info, i);
+    text += (i == 0 ? "" : ",") + (entry == nullptr ? "-" : to_string(gid_in(entry->gid)));
+  }
+  return text;
+}
 
 CommandResult show_nic(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kShowNic);
@@ -15,15 +27,15 @@ CommandResult show_nic(Daemon& daemon, const Asker&, std::span<const std::string
   for (NicInstance* instance : *instances) {
     std::string line;
     instance->lcore->run_on([&] { line = instance->nic->describe(); });
-    text += fmt::format("{} lcore {}{}\n", line, instance->lcore_number,
-                        instance->lcore->handling() ? "" : " stopped");
+    text += fmt::format("{} lcore {}{} gids {}\n", line, instance->lcore_number,
+                        instance->lcore->handling() ? "" : " stopped", gids_of(daemon, *instance));
   }
   return {0, text};
 }
 
 }  // namespace
 
-const PromptCommand kShowNic = {"show nic", "[hnicK]", "address, MTU, port and lcore of the NICs",
-                                show_nic};
+const PromptCommand kShowNic = {"show nic", "[hnicK]",
+                                "address, MTU, port, lcore and GIDs of the NICs", show_nic};
 
 }  // namespace hostnic

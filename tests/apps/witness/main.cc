@@ -34,7 +34,7 @@ constexpr auto kBetweenReports = std::chrono::milliseconds(50);
 
 struct Options {
   std::string listen, connect;
-  uint8_t timeout = 14, retry_cnt = 7;
+  uint8_t timeout = 14, retry_cnt = 7, gid_index = 0;
   uint32_t bytes = 64 * 1024;
 };
 
@@ -95,12 +95,13 @@ class Witness {
     verbs::ConnectOptions how;
     how.timeout = options_.timeout;
     how.retry_cnt = options_.retry_cnt;
+    how.gid_index = options_.gid_index;
     Place own;
     own.qp = {.qpn = qp_->qp_num, .psn = 100};
     own.address = reinterpret_cast<uintptr_t>(memory_.data());
     own.rkey = mr_->rkey;
     own.mtu = port().active_mtu;
-    must(ibv_query_gid(context_, 1, 0, &own.qp.gid), "ibv_query_gid");
+    must(ibv_query_gid(context_, 1, how.gid_index, &own.qp.gid), "ibv_query_gid");
     peer_ = channel.exchange(own);
     how.mtu = std::min(own.mtu, peer_.mtu);
     must(verbs::to_init(qp_, how), "INIT");
@@ -144,11 +145,12 @@ class Witness {
     while (ibv_get_async_event(context_, &event) == 0) {
       ibv_port_attr attr{};
       const bool asked = ibv_query_port(context_, 1, &attr) == 0;
-      say("event {}, port {}, mtu {}", ibv_event_type_str(event.event_type),
+      ibv_gid_entry gids[64];
+      say("event {}, port {}, mtu {}, {} gids", ibv_event_type_str(event.event_type),
           !asked                          ? "dead"
           : attr.state == IBV_PORT_ACTIVE ? "active"
                                           : "down",
-          asked ? 128u << attr.active_mtu : 0);
+          asked ? 128u << attr.active_mtu : 0, ibv_query_gid_table(context_, gids, 64, 0));
       ibv_ack_async_event(&event);
     }
   }
@@ -204,6 +206,8 @@ Options parse(int argc, char** argv) {
       options.timeout = static_cast<uint8_t>(atoi(value.c_str()));
     else if (name == "--retry-cnt")
       options.retry_cnt = static_cast<uint8_t>(atoi(value.c_str()));
+    else if (name == "--gid-index")
+      options.gid_index = static_cast<uint8_t>(atoi(value.c_str()));
     else if (name == "--bytes")
       options.bytes = static_cast<uint32_t>(atoi(value.c_str()));
     else

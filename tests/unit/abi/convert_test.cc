@@ -486,6 +486,14 @@ TEST(AbiAddress, UnusableGidsAreRefused) {
   EXPECT_EQ(to_ud_address(path_to("fe80::9", 2), info, numbers, path), EINVAL);
 }
 
+TEST(AbiAddress, AGidThatWentIsNone) {
+  DeviceInfo info = dual_stack_device();
+  memset(info.gids[1].gid, 0, sizeof info.gids[1].gid);
+  driver::UdAddress path;
+  EXPECT_EQ(to_ud_address(path_to("fd00::7", 1), info, numbers, path), EINVAL);
+  EXPECT_EQ(to_ud_address(path_to("fe80::9", 2), info, numbers, path), 0);
+}
+
 TEST(AbiAddress, TheNicsErrorIsTheCallers) {
   LastByteNumbers full;
   full.error = ENOMEM;
@@ -528,6 +536,17 @@ TEST(AbiReturnPath, LeadsBackOverIpv6) {
   EXPECT_NE(back.grh.sgid_index, 0) << "IPv6 from a group";
   EXPECT_EQ(to_return_path(wc, ipv6_header("fd00::7", "fd00::2"), 1, info, back), EINVAL)
       << "not for us";
+}
+
+TEST(AbiReturnPath, LeadsBackBehindAGidThatWent) {
+  ibv_wc wc{};
+  wc.wc_flags = IBV_WC_GRH;
+  ibv_ah_attr back{};
+  DeviceInfo info = dual_stack_device();
+  memset(info.gids[1].gid, 0, sizeof info.gids[1].gid);
+  const std::string last = to_string(gid_in(info.gids[2].gid));
+  ASSERT_EQ(to_return_path(wc, ipv6_header("fe80::7", last.c_str()), 1, info, back), 0);
+  EXPECT_EQ(back.grh.sgid_index, 2);
 }
 
 TEST(AbiWc, SaysWhichNetworkHeaderCame) {

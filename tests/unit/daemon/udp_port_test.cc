@@ -4,6 +4,7 @@
 #include "dataplane/daemon/udp_port.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -79,14 +80,14 @@ class UdpPorts : public testing::Test {
     rte_mempool_free(pool_);
   }
   static std::unique_ptr<UdpPort> open(const std::string& name, Ipv4Address ip) {
-    auto port = UdpPort::open(name, {{local(ip), ip}}, {}, book());
+    auto port = UdpPort::open(name, {local(ip), ip}, {}, book());
     if (!port) ADD_FAILURE() << port.error();
     return port ? std::move(*port) : nullptr;
   }
 
   // A packet of a WRITE to the second port.
   rte_mbuf* packet(const Bytes& payload, uint32_t psn, Ipv4Address to = kSecond,
-                   uint8_t traffic_class = 0) {
+                   uint8_t traffic_class = 0, Ipv4Address from = kFirst) {
     wire::Packet p;
     p.opcode = wire::Opcode::kWriteOnly;
     p.dest_qpn = Qpn{0x123};
@@ -95,7 +96,7 @@ class UdpPorts : public testing::Test {
     p.attempt = 1;
     p.payload_bytes = static_cast<uint16_t>(payload.size());
     p.reth = {0x1000 + psn, 0x77, static_cast<uint32_t>(payload.size())};
-    const auto flow = wire::make_flow_template({}, {}, kFirst, to, kTag, traffic_class);
+    const auto flow = wire::make_flow_template({}, {}, from, to, kTag, traffic_class);
     rte_mbuf* made = rte_pktmbuf_alloc(pool_);
     auto* frame = rte_pktmbuf_mtod(made, std::byte*);
     const size_t header_bytes = wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
@@ -186,6 +187,98 @@ TEST_F(UdpPorts, PacketsOfOneSizeArrive) {
     SCOPED_TRACE(bytes);
     for (const size_t count : {1, 2, 7, 48}) exchange(std::vector<size_t>(count, bytes));
   }
+}
+
+TEST_F(UdpPorts, AddressesComeAndGo) {
+  const Ipv4Address other = own_address(3);
+  const auto add = [&](UdpPort& port, Ipv4Address ip) {
+    auto socket = open_roce_socket(local(ip));
+    ASSERT_TRUE(socket) << socket.error();
+    ASSERT_TRUE(port.add_socket({local(ip), ip}, std::move(*socket)));
+  };
+  const auto lost = [&](Ipv4Address from, Ipv4Address to) {
+    EXPECT_EQ(send({packet(random_bytes(64, 1), 1, to, 0, from)}), 1u) << "it is done with";
+    return receive(*second_, 1).empty();
+  };
+  const auto arrives = [&](Ipv4Address from, Ipv4Address to) {
+    EXPECT_EQ(send({packet(random_bytes(64, 1), 1, to, 0, from)}), 1u);
+    const auto got = receive(*second_, 1);
+    if (got.size() != 1) return false;
+    wire::Packet p;
+    EXPECT_EQ(parse_packet(got[0], p), wire::ParseError::kNone);
+    const bool right = p.src_ip == from && p.dst_ip == to;
+    rte_pktmbuf_free(got[0]);
+    return right;
+  };
+  EXPECT_TRUE(lost(other, kSecond)) << "it is not ours yet";
+  add(*first_, other);
+  EXPECT_TRUE(arrives(other, kSecond));
+  EXPECT_TRUE(arrives(kFirst, kSecond));
+  first_->take_socket(other);
+  EXPECT_TRUE(lost(other, kSecond)) << "rather than sent from another address";
+  EXPECT_TRUE(arrives(kFirst, kSecond));
+  add(*second_, other);
+  EXPECT_TRUE(arrives(kFirst, other));
+  second_->take_socket(other);
+  EXPECT_TRUE(lost(kFirst, other));
+  EXPECT_NE(first_->describe().find("the kernel refused 2 packets"), std::string::npos)
+      << first_->describe();
+}
+
+// What one socket had no room for is not counted against another's.
+TEST_F(UdpPorts, EachSocketCountsWhatFoundItFull) {
+  const Ipv4Address other = own_address(3);
+  auto opened = open_roce_socket(local(other));
+  ASSERT_TRUE(opened) << opened.error();
+  const int least = 1;  // the kernel makes a few packets' room of it
+  setsockopt(opened->fd.get(), SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+  setsockopt(second_->own_descriptor(), SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+  ASSERT_TRUE(second_->add_socket({local(other), other}, std::move(*opened)));
+  size_t sent = 0, got = 0;
+  for (const size_t count : {40, 30})
+    for (const Ipv4Address to : {kSecond, other}) {
+      for (uint32_t i = 0; i < count; ++i) sent += send({packet(random_bytes(1000, i), i, to)});
+      for (rte_mbuf* packet : receive(*second_, count)) rte_pktmbuf_free(packet), ++got;
+    }
+  // The kernel tells with the next packet that finds room.
+  for (const Ipv4Address to : {kSecond, other}) {
+    sent += send({packet(random_bytes(8, 1), 1, to)});
+    for (rte_mbuf* packet : receive(*second_, 1)) rte_pktmbuf_free(packet), ++got;
+  }
+  ASSERT_LT(got, sent) << "no packet was dropped";
+  EXPECT_NE(second_->describe().find(fmt::format(" {} packets found the socket full", sent - got)),
+            std::string::npos)
+      << second_->describe() << " of " << sent << ", got " << got;
+}
+
+TEST_F(UdpPorts, CountsHostsThatHaveNoNumber) {
+  const Gid loopback = parse_gid("::1").value();
+  const auto at = find_local_address(loopback, "");
+  if (!at) GTEST_SKIP() << at.error();
+  AddressBook full;
+  for (uint32_t i = 0; i < AddressBook::kCapacity; ++i) {
+    Gid host = parse_gid("fd00::").value();
+    host[14] = static_cast<std::byte>(i >> 8), host[15] = static_cast<std::byte>(i);
+    host[13] = std::byte{1};
+    ASSERT_TRUE(full.hold(host));
+  }
+  auto port = UdpPort::open("ipv6", {*at, Ipv4Address{0xf0ffffff}}, {}, full);
+  if (!port) GTEST_SKIP() << port.error();  // another run has it
+  const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_port = htons(wire::kRoceUdpPort);
+  to.sin6_addr = in6addr_loopback;
+  const Bytes bytes = random_bytes(64, 1);
+  EXPECT_EQ(sendto(fd, bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
+            64);
+  close(fd);
+  EXPECT_TRUE(receive(**port, 1).empty());
+  const std::string text = (*port)->describe();
+  EXPECT_NE(text.find(", 1 packets came from hosts for which there is no number left"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("found the socket full"), std::string::npos) << text;
 }
 
 TEST_F(UdpPorts, PacketsOfMixedSizesArrive) {

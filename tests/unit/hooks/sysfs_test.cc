@@ -107,6 +107,23 @@ TEST_F(AbiSysfs, RefreshesAShownDevice) {
   EXPECT_NE(status.st_mode & S_IWUSR, 0u) << "root may write it in any case, others not";
 }
 
+TEST_F(AbiSysfs, AGidThatWentIsZerosWithoutAType) {
+  SysfsTree tree = SysfsTree::create(base_);
+  DeviceInfo info = device("hnic0");
+  abi::set_gids(info, {gid_of(Ipv4Address{0x0a000001}), gid_of(Ipv4Address{0x0a000002}),
+                       gid_of(Ipv4Address{0x0a000003})});
+  tree.show(info);
+  const std::string port = tree.device_directory("hnic0") + "/ports/1/";
+  EXPECT_EQ(content(port + "gid_attrs/types/1"), "RoCE v2\n");
+  memset(info.gids[1].gid, 0, sizeof info.gids[1].gid);
+  tree.show(info);
+  EXPECT_EQ(content(port + "gids/1"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  EXPECT_FALSE(fs::exists(port + "gid_attrs/types/1"));
+  EXPECT_FALSE(fs::exists(port + "gid_attrs/ndevs/1"));
+  EXPECT_EQ(content(port + "gids/2"), "0000:0000:0000:0000:0000:ffff:0a00:0003\n");
+  EXPECT_EQ(content(port + "gid_attrs/types/2"), "RoCE v2\n");
+}
+
 TEST_F(AbiSysfs, IsPrivateAndGoesWithItsOwner) {
   {
     SysfsTree tree = SysfsTree::create(base_);
