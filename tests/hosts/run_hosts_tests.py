@@ -35,6 +35,9 @@ CABLES = ((UDP, UDP, 1500), (UDP, UDP, 9000), (UDP6, UDP6, 1500), (UDP6, UDP6, 9
           (UDP, "net_af_packet", 1500),
           ("net_af_packet", "net_af_packet", 1500), ("net_af_packet", "net_af_packet", 9000),
           (AF_XDP_DRIVER, AF_XDP_DRIVER, 1500))
+# Those on which perftest's main rows run while one packet in a hundred is lost.
+LOSSY_CABLES = ((UDP, UDP, 1500), (UDP, UDP, 9000), (UDP6, UDP6, 1500), (UDP6, UDP6, 9000))
+LOSS = ["--loss", "1%"]
 # A second user of net_af_packet's rings needs little; both fit beside other tests.
 MEMORY_MIB = 256
 # Of all its threads; looking every millisecond would be a thousand.
@@ -74,6 +77,7 @@ class Host:
         self.runtime.mkdir()
         self.process = None
         self.daemon_prefix = []  # words before hostnicd's own
+        self.daemon_options = []  # words behind them
 
     def inside(self, *command):
         return ["ip", "netns", "exec", self.namespace, *map(str, command)]
@@ -99,7 +103,7 @@ class Host:
             self.process = subprocess.Popen(
                 self.inside(*self.daemon_prefix, self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
                             MEMORY_MIB, f"--file-prefix={self.name}",
-                            "--", "--nic", nic, "--socket", self.socket),
+                            "--", "--nic", nic, "--socket", self.socket, *self.daemon_options),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}, process_group=0)
         give_up = time.monotonic() + START_PATIENCE_S
@@ -158,13 +162,16 @@ class Host:
 class Cable:
     """Both hosts and the veth pair of one driver and MTU. Always taken down, whatever happens."""
 
-    def __init__(self, build, mtu, *drivers):
+    def __init__(self, build, mtu, *drivers, options=()):
         self.mtu, self.drivers = mtu, drivers
         names = dict.fromkeys(driver.removeprefix("net_") for driver in drivers)
-        self.name = f"{' and '.join(names)}, MTU {mtu}"
+        self.name = ", ".join((" and ".join(names), f"MTU {mtu}",
+                               *([" ".join(options).removeprefix("--")] if options else [])))
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hosts-"))
         self.hosts = [Host(build, self.directory, number, driver)
                       for number, driver in enumerate(drivers)]
+        for host in self.hosts:
+            host.daemon_options = list(options)
         self.made = []
 
     def set_up(self):
@@ -264,6 +271,9 @@ def cases_over(cable, ports, seed):
     perftest("ib_read_bw", "ib_read_bw", ["-n", "200"], 1, True)
     perftest("ib_read_bw", "ib_read_bw all sizes", ["-a", "-n", "20"], 23, False,
              slow=cable.mtu != 1500)
+    for service in ("UC", "UD"):
+        perftest("ib_send_bw", f"ib_send_bw {service}", ["-c", service, "-s", "1024", "-n", "500"], 1,
+                 False, slow=True)
     if not family:  # perftest multicasts from IPv4 addresses alone
         perftest("ib_send_bw", "ib_send_bw UD multicast",
                  ["-c", "UD", "-g", "-M", MULTICAST_GID, "-n", "200", "-r", "512", "-s", "1024"], 1,
@@ -314,6 +324,46 @@ def cases_over(cable, ports, seed):
     return cases
 
 
+def lossy_cases_over(cable, ports):
+    """perftest's main rows. SENDs over UC and UD are not among them: what is lost is lost, and
+    perftest's receiver waits for it."""
+    server, client = cable.hosts
+    name = f"[veth, {cable.name}]"
+    family = ["--ipv6"] if UDP6 in cable.drivers else []
+    cases = []
+
+    def row(title, command, own_gid=True, by_rdma_cm=False):
+        port = ports.next()
+        command = [command[0], "-F", *(family if own_gid else []), *command[1:], "-p", str(port)]
+        serve, ask = server.run(*command), client.run(*command, server.exchange_address)
+        if by_rdma_cm:  # nobody listens where pair() looks: the client asks until somebody does
+            line = shlex.join([*command, "-R", server.address])
+            serve = server.run(*command, "-R")
+            ask = client.run("sh", "-c",
+                             f"for i in $(seq 20); do {line} && exit 0; sleep 0.5; done; exit 1")
+        cases.append(Case(f"{title} {name}", pair(0 if by_rdma_cm else port, serve, ask), 120, False,
+                          perftest_rows(1), slow=True))
+
+    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+        row(program, [program, "-n", "300"])
+        row(f"{program} of 5 bytes", [program, "-s", "5", "-n", "2000"])
+        row(f"{program} both ways, 4 queue pairs", [program, "-b", "-q", "4", "-n", "200"])
+    row("ib_atomic_bw", ["ib_atomic_bw", "-n", "1000"])
+    row("ib_atomic_bw CMP_AND_SWAP", ["ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "1000"])
+    row("ib_write_bw UC", ["ib_write_bw", "-c", "UC", "-n", "300"])
+    for program in ("ib_write_lat", "ib_send_lat", "ib_read_lat", "ib_atomic_lat"):
+        row(program, [program, "-n", "500"])
+    row("ib_write_lat of 4096 bytes", ["ib_write_lat", "-s", "4096", "-n", "300"])
+    row("ib_write_bw in lists", ["ib_write_bw", "-l", "8", "-n", "320"])
+    row("ib_send_bw with events", ["ib_send_bw", "-e", "-n", "300"])
+    row("ib_write_bw -x 0", ["ib_write_bw", "-x", "0", "-n", "300"])
+    if family:  # the interface's IPv4 address
+        row("ib_write_bw -x 1", ["ib_write_bw", "-x", "1", "-n", "300"], own_gid=False)
+    for program in ("ib_write_bw", "ib_send_lat", "ib_read_bw"):
+        row(f"{program} -R", [program, "-n", "300"], by_rdma_cm=True)
+    return cases
+
+
 def run_over(cable, cases):
     """Exit status; sets the cable up and takes it down."""
     try:
@@ -346,11 +396,13 @@ def main():
     for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(which, lambda number, _: sys.exit(128 + number))
     ports, status = Ports(), 0
-    for *drivers, mtu in CABLES:
-        cable = Cable(options.build, mtu, *drivers)
+    for *drivers, mtu, loss in (*((*each, ()) for each in CABLES),
+                                *((*each, LOSS) for each in LOSSY_CABLES)):
+        cable = Cable(options.build, mtu, *drivers, options=loss)
         atexit.register(cable.take_down)
         cable.verify = options.build / VERIFY
-        cases = select(cases_over(cable, ports, options.seed), options)
+        cases = select(lossy_cases_over(cable, ports) if loss else
+                       cases_over(cable, ports, options.seed), options)
         if options.list:
             print("\n".join(case.name for case in cases))
             continue
