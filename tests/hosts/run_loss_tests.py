@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from harness import Ports, parse, require_programs  # noqa: E402
 from run_hosts_tests import AF_XDP_DRIVER, UDP, Cable, CannotRun, ip  # noqa: E402
 from gid_scenarios import gid_goes_under_connection, other_address_comes_and_goes  # noqa: E402
-from scene import NO_ANSWER, PATH_MTU, PATIENCE_S, RETRY_EXC, Scene, Wrong, wait_for  # noqa: E402
+from scene import NO_ANSWER, PATH_MTU, RETRY_EXC, Scene, Wrong, wait_for  # noqa: E402
 
 WITNESS = Path("tests/apps/hostnic-witness")
 CABLES = ((UDP, 1500), (UDP, 9000), ("net_af_packet", 9000), (AF_XDP_DRIVER, 1500))
