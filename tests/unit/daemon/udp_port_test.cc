@@ -21,7 +21,7 @@
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "protocol/wire/multicast.h"
-#include "tests/support/test_eal.h"
+#include "tests/unit/daemon/eal.h"
 
 namespace hostnic {
 namespace {
@@ -45,11 +45,6 @@ LocalAddress local(Ipv4Address ip) {
 AddressBook& book() {
   static AddressBook all;
   return all;
-}
-
-bool eal_runs() {
-  static const TestEal eal("unit-daemon-udp");
-  return static_cast<bool>(eal) && register_mbuf_flags();
 }
 
 Bytes random_bytes(size_t size, uint32_t seed) {
