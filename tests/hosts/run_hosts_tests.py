@@ -7,6 +7,7 @@ are not permitted, all cases are skipped."""
 
 import atexit
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -336,13 +337,18 @@ def lossy_cases_over(cable, ports):
         port = ports.next()
         command = [command[0], "-F", *(family if own_gid else []), *command[1:], "-p", str(port)]
         serve, ask = server.run(*command), client.run(*command, server.exchange_address)
-        if by_rdma_cm:  # nobody listens where pair() looks: the client asks until somebody does
-            line = shlex.join([*command, "-R", server.address])
+        # Nobody listens where pair() looks: the client asks until somebody does. perftest gives
+        # rdma_cm no IPv6 addresses.
+        if by_rdma_cm:
+            line = shlex.join([*command, "-R", server.exchange_address])
             serve = server.run(*command, "-R")
             ask = client.run("sh", "-c",
                              f"for i in $(seq 20); do {line} && exit 0; sleep 0.5; done; exit 1")
+        # A client that came too early said so, which is no trouble.
+        good = (lambda output: None if re.search(r"^ *\d+ +\d+ +\d+\.", output, re.M) else "no row"
+                ) if by_rdma_cm else perftest_rows(1)
         cases.append(Case(f"{title} {name}", pair(0 if by_rdma_cm else port, serve, ask), 120, False,
-                          perftest_rows(1), slow=True))
+                          good, slow=True))
 
     for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
         row(program, [program, "-n", "300"])
@@ -360,7 +366,7 @@ def lossy_cases_over(cable, ports):
     if family:  # the interface's IPv4 address
         row("ib_write_bw -x 1", ["ib_write_bw", "-x", "1", "-n", "300"], own_gid=False)
     for program in ("ib_write_bw", "ib_send_lat", "ib_read_bw"):
-        row(f"{program} -R", [program, "-n", "300"], by_rdma_cm=True)
+        row(f"{program} -R", [program, "-n", "300"], own_gid=False, by_rdma_cm=True)
     return cases
 
 
