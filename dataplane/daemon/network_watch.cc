@@ -67,7 +67,7 @@ bool ask_for_all(int fd, uint16_t type) {
 }  // namespace
 
 NetworkWatch::NetworkWatch(Daemon& daemon, std::function<void()> changed)
-    : daemon_(daemon), changed_(std::move(changed)) {
+    : daemon_(daemon), changed_(std::move(changed)), conflicts_(daemon.nics().size()) {
   for (NicInstance& nic : daemon_.nics())
     if (nic.network != nullptr && nic.network->is_kernels())
       watched_.push_back({.nic = &nic, .port = nic.network.get(), .name = {}});
@@ -271,7 +271,30 @@ void NetworkWatch::count(const Watched& watched, Counter counter) {
   watched.nic->lcore->run_on([&] { watched.nic->nic->count(counter); });
 }
 
+// Whoever has the NIC's address as well may go on saying so: a line a minute says enough.
+void NetworkWatch::look_for_conflicts() {
+  constexpr std::chrono::seconds kBetweenLines{60};
+  for (size_t i = 0; i < conflicts_.size(); ++i) {
+    const Nic& nic = *daemon_.nics()[i].nic;
+    Conflicts& conflicts = conflicts_[i];
+    const uint64_t heard = nic.counters().get(Counter::duplicate_address);
+    // Counters may have been cleared.
+    if (heard <= conflicts.heard || Clock::now() < conflicts.say_from) {
+      conflicts.heard = std::min(conflicts.heard, heard);
+      continue;
+    }
+    conflicts.heard = heard;
+    conflicts.say_from = Clock::now() + kBetweenLines;
+    log_line(
+        "{}: another host ({}) says that it has {}: connections break until one of them gets "
+        "another address",
+        nic.settings().name, wire::to_string(nic.conflicting_mac()),
+        nic.settings().text_of(nic.settings().ip));
+  }
+}
+
 void NetworkWatch::look() {
+  look_for_conflicts();
   for (Watched& watched : watched_) {
     const auto to = watched.port->take_too_long();
     // Shorter than the NIC's packets by the interface's MTU: that was told when it changed.

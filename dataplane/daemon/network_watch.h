@@ -31,8 +31,8 @@ class NetworkWatch {
   int fd() const { return socket_.get(); }
   // Takes what the kernel has said.
   void handle();
-  // Says which ways have turned out too narrow for a NIC's packets. Called by the control thread
-  // now and then.
+  // Says which ways have turned out too narrow for a NIC's packets, and which NIC's address another
+  // host has as well. Called by the control thread now and then.
   void look();
 
  private:
@@ -52,6 +52,12 @@ class NetworkWatch {
     std::map<uint32_t, uint32_t> narrow_ways{};  // path MTU by destination, of which was told
   };
 
+  // What is known of the hosts that have a NIC's address as well.
+  struct Conflicts {
+    uint64_t heard = 0;  // packets of theirs
+    Clock::time_point say_from{};
+  };
+
   bool read_all();
   void await_carriers();
   void compare();
@@ -62,6 +68,7 @@ class NetworkWatch {
   void link_changed(Watched& watched, bool up);
   void mtu_changed(Watched& watched, uint32_t mtu_bytes);
   void reopen(Watched& watched);
+  void look_for_conflicts();
   static void count(const Watched& watched, Counter counter);
 
   Daemon& daemon_;
@@ -69,8 +76,9 @@ class NetworkWatch {
   UniqueFd socket_;
   KernelNetwork network_;
   std::vector<Watched> watched_;
-  bool started_ = false;  // the network was compared before
-  bool news_ = false;     // something changed that programs are to be told
+  std::vector<Conflicts> conflicts_;  // by NIC
+  bool started_ = false;              // the network was compared before
+  bool news_ = false;                 // something changed that programs are to be told
 };
 
 }  // namespace hostnic

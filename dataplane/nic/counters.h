@@ -59,6 +59,10 @@ namespace hostnic {
   X(rx_no_buffer, "packets of bundles lost for want of buffers to impair them in") \
   X(tx_no_buffer, "times the transmitter waited for packet buffers")               \
   X(tx_unresolved, "packets dropped because the peer's address is not resolved")   \
+  X(arp_broadcasts, "ARP requests to all")                                         \
+  X(arp_probes, "ARP requests to a neighbour that was known")                      \
+  X(neighbours_refused, "times an address found no place in the ARP table")        \
+  X(duplicate_address, "ARP packets of another host that has the NIC's address")   \
   X(descriptors, "send descriptors taken")                                         \
   X(descriptors_discarded, "send descriptors of QPs that may not send")            \
   X(meta_reports, "reports given to drivers")                                      \

@@ -183,6 +183,8 @@ void Nic::swap_more_addresses(std::vector<Ipv4Address>& numbers) {
   });
 }
 
+wire::MacAddress Nic::conflicting_mac() const { return core_->shard.egress.conflicting_mac(); }
+
 void Nic::count(Counter counter) { core_->shared.counters.add(counter); }
 
 std::string Nic::describe() const {
@@ -192,12 +194,17 @@ std::string Nic::describe() const {
   nic.qps.for_each([&](const QpContext&) { ++qps; });
   const char* const no_bundles = nic.egress.why_no_bundles();
   const std::string bundles = no_bundles == nullptr ? "on" : fmt::format("off ({})", no_bundles);
+  const Neighbours& table = nic.egress.neighbours();
+  const std::string neighbours =
+      nic.egress.needs_arp()
+          ? fmt::format(" neighbours {} unanswered {}", table.size(), table.unresolved())
+          : "";
   return fmt::format(
-      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {} port {}",
+      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {}{} port {}",
       settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
       settings.window, wire::to_string(settings.policy),
       nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
-      nic.clients.size(), qps, nic.port.describe());
+      nic.clients.size(), qps, neighbours, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_t> user) const {

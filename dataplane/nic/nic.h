@@ -108,6 +108,8 @@ class Nic {
   NicGauges gauges() const;
 
   // -- Any thread.
+  // The MAC address by which another host was last heard to have this NIC's address.
+  wire::MacAddress conflicting_mac() const;
   const Counters& counters() const;
   const NicSettings& settings() const;
 

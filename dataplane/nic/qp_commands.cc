@@ -167,7 +167,8 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   with_transport(qp, [&](auto& transport) { transport.connect(qp); });
   if (!has_path) return 0;
   Path path;
-  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, path); error != 0) return error;
+  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, true, path))
+    return error;
   qp.peer = path.peer;
   qp.neighbour = path.neighbour;
   if (path.neighbour >= 0) return 0;

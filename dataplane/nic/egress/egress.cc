@@ -14,6 +14,12 @@ namespace hostnic {
 
 static_assert(Neighbours::kCapacity <= INT16_MAX);
 
+namespace {
+
+constexpr wire::MacAddress kToAll = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+}  // namespace
+
 Egress::Egress(const NicSettings& settings, const MbufPools& pools, ImpairedPort& port,
                PayloadReferences& references, Counters& counters, const TimeNs& now)
     : settings_(settings),
@@ -171,15 +177,38 @@ Ipv4Address Egress::next_hop(Ipv4Address destination) const {
   return on_link || raw(settings_.gateway) == 0 ? destination : settings_.gateway;
 }
 
-int Egress::find_path(Ipv4Address ip, Path& path) {
+// The index of the neighbour's entry, or kNobody or kFull.
+int Egress::find_neighbour(Ipv4Address ip, uint32_t client, bool connects) {
+  const int index = neighbours_.find_or_add(next_hop(ip), client, now_, connects);
+  if (index <= Neighbours::kNobody) counters_.add(Counter::neighbours_refused);
+  return index;
+}
+
+// Makes the flows of a queue pair whose neighbour has another MAC address now, or has no entry any
+// more. Returns false if its address is not known yet.
+bool Egress::make_flows_anew(QpContext& qp) {
+  const Ipv4Address ip{qp.dest_ip};
+  if (neighbours_.entry(qp.neighbour).ip != next_hop(ip)) {
+    const int index = find_neighbour(ip, qp.client_id, true);
+    qp.neighbour = static_cast<int16_t>(std::max(index, Neighbours::kNobody));
+  }
+  const Neighbours::Entry& neighbour = neighbours_.entry(qp.neighbour);
+  if (neighbour.generation == 0) return false;
+  if (qp.flows_made_for != neighbour.generation) make_flows(qp, neighbour.mac);
+  qp.flows_made_for = neighbour.generation;
+  return true;
+}
+
+int Egress::find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path) {
   const int peer = port_.peer_of(raw(ip));
   if (peer < 0 || peer > kLoopbackPeer) return EHOSTUNREACH;
   path = {.peer = static_cast<int16_t>(peer), .neighbour = -1};
   if (peer == kLoopbackPeer) return 0;
   use_peers(peer + 1);
   if (!needs_arp_) return 0;
-  path.neighbour = static_cast<int16_t>(neighbours_.find_or_add(next_hop(ip)));
-  return path.neighbour < 0 ? ENOMEM : 0;
+  const int index = find_neighbour(ip, client, connects);
+  path.neighbour = static_cast<int16_t>(std::max(index, Neighbours::kNobody));
+  return index < 0 ? ENOMEM : 0;
 }
 
 wire::MacAddress Egress::mac_without_arp(Ipv4Address ip) const {
@@ -193,34 +222,68 @@ wire::MacAddress Egress::mac_without_arp(Ipv4Address ip) const {
           static_cast<uint8_t>(raw(ip))};
 }
 
-void Egress::send_arp(const wire::Arp& arp) {
-  if (!has_room_for_ack(0)) return;  // whoever asks repeats it
+// Sends an ARP message to a host, or to all. Returns false if there was no room: whoever asks
+// repeats it.
+bool Egress::send_arp(const wire::Arp& arp, const wire::MacAddress& to) {
+  if (!has_room_for_ack(0)) return false;
   rte_mbuf* packet = rte_pktmbuf_alloc(pools_.control);
-  if (packet == nullptr) return;
+  if (packet == nullptr) return false;
   constexpr size_t kMinFrame = 60;
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   std::memset(frame, 0, kMinFrame);
   wire::build_arp(arp, {frame, kMinFrame});
+  std::memcpy(frame, to.data(), to.size());
   packet->data_len = kMinFrame;
   packet->pkt_len = kMinFrame;
   emit(packet, 0);
+  return true;
+}
+
+wire::MacAddress Egress::conflicting_mac() const {
+  const uint64_t bytes = conflicting_mac_.load(std::memory_order_relaxed);
+  wire::MacAddress mac;
+  for (size_t i = 0; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(bytes >> (40 - 8 * i));
+  return mac;
+}
+
+// Notes that another host says that it has this NIC's address, and says now and then whose it is
+// (RFC 5227, 2.4 c), so that peers that have believed it learn better.
+void Egress::note_conflict(const wire::MacAddress& mac) {
+  constexpr uint64_t kDefendNs = 10'000'000'000;
+  uint64_t bytes = 0;
+  for (const uint8_t byte : mac) bytes = bytes << 8 | byte;
+  conflicting_mac_.store(bytes, std::memory_order_relaxed);
+  counters_.add(Counter::duplicate_address);
+  if (now_ < next_defence_ns_) return;
+  if (send_arp(wire::make_arp_request(settings_.mac, settings_.ip, settings_.ip), kToAll))
+    next_defence_ns_ = now_ + kDefendNs;
 }
 
 void Egress::receive_arp(std::span<const std::byte> frame) {
   if (!needs_arp_) return;
   const auto arp = wire::parse_arp(frame);
   if (!arp) return;
+  if (arp->sender_ip == settings_.ip) {
+    if (arp->sender_mac != settings_.mac) note_conflict(arp->sender_mac);
+    return;
+  }
   neighbours_.learn(arp->sender_ip, arp->sender_mac, now_);
   if (arp->operation == wire::ArpOperation::kRequest && arp->target_ip == settings_.ip)
-    send_arp(wire::make_arp_reply(settings_.mac, *arp));
+    send_arp(wire::make_arp_reply(settings_.mac, *arp), arp->sender_mac);
 }
 
 uint32_t Egress::ask_neighbours() {
   if (!needs_arp_) return 0;
+  // Finding who is due takes microseconds while many are.
+  constexpr uint32_t kRequestsPerTurn = 8;
   uint32_t asked = 0;
-  for (int index = neighbours_.due(now_); index >= 0 && asked < kBurst;
-       index = neighbours_.due(now_), ++asked) {
-    send_arp(wire::make_arp_request(settings_.mac, settings_.ip, neighbours_.entry(index).ip));
+  for (; asked < kRequestsPerTurn; ++asked) {
+    const Neighbours::Request due = neighbours_.due(now_);
+    if (due.index == Neighbours::kNobody) break;
+    const Neighbours::Entry& entry = neighbours_.entry(due.index);
+    counters_.add(due.to_all ? Counter::arp_broadcasts : Counter::arp_probes);
+    send_arp(wire::make_arp_request(settings_.mac, settings_.ip, entry.ip),
+             due.to_all ? kToAll : entry.mac);
   }
   return asked;
 }

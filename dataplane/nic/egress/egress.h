@@ -11,6 +11,7 @@
 #include <rte_mbuf.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -80,25 +81,26 @@ class Egress {
   }
 
   // -- The way to an address.
-  // 0, EHOSTUNREACH or ENOMEM (too many neighbours).
-  int find_path(Ipv4Address ip, Path& path);
+  // Finds it in a client's name, or one of Neighbours' own, for a datagram or a connection. Returns
+  // 0, EHOSTUNREACH or ENOMEM (all neighbours are in use).
+  int find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path);
   // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it, so
   // that captures look right all the same.
   wire::MacAddress mac_without_arp(Ipv4Address ip) const;
   const Neighbours::Entry& neighbour(int index) const { return neighbours_.entry(index); }
+  const Neighbours& neighbours() const { return neighbours_; }
+  // Says that a packet to the neighbour leaves; returns the generation of its entry, which changes
+  // with its MAC address, and when the entry becomes another address's.
+  uint32_t use_neighbour(int index) { return neighbours_.use(index, now_); }
   // Says that packets may now be for any of `peers` peers.
   void use_peers(int peers);
   // Whether the QP's packets can be addressed. Where there is ARP the neighbour's MAC must be
   // known, and may change.
   bool prepare_flows(QpContext& qp) {
     if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
-    const Neighbours::Entry& neighbour = neighbours_.entry(qp.neighbour);
-    if (neighbour.generation == 0) return false;
-    if (qp.flows_made_for != neighbour.generation) {
-      make_flows(qp, neighbour.mac);
-      qp.flows_made_for = neighbour.generation;
-    }
-    return true;
+    const uint32_t generation = neighbours_.use(qp.neighbour, now_);
+    if (likely(generation != 0 && generation == qp.flows_made_for)) return true;
+    return make_flows_anew(qp);
   }
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
   // Says that settings.mac has changed.
@@ -108,6 +110,8 @@ class Egress {
     if (qp.neighbour >= 0) neighbours_.doubt(qp.neighbour, now_);
   }
   void receive_arp(std::span<const std::byte> frame);
+  // The MAC address by which another host was last heard to have this NIC's address. Any thread.
+  wire::MacAddress conflicting_mac() const;
   // Sends the ARP requests that are due. Returns how many.
   uint32_t ask_neighbours();
   TimeNs next_deadline_ns() const {
@@ -180,7 +184,10 @@ class Egress {
            (peer == kLoopbackPeer || port_.capabilities().carries_bundles);
   }
   Ipv4Address next_hop(Ipv4Address destination) const;
-  void send_arp(const wire::Arp& arp);
+  int find_neighbour(Ipv4Address ip, uint32_t client, bool connects);
+  [[gnu::noinline]] bool make_flows_anew(QpContext& qp);
+  bool send_arp(const wire::Arp& arp, const wire::MacAddress& to);
+  void note_conflict(const wire::MacAddress& mac);
   // Drops a packet whose sender did not ask for room first. This is rare, and so a function of its
   // own, for which callers need save no registers.
   [[gnu::noinline]] void drop(rte_mbuf* packet);
@@ -193,6 +200,8 @@ class Egress {
   const TimeNs& now_;
   const bool adds_icrc_, needs_arp_, external_payload_;
   Neighbours neighbours_;
+  std::atomic<uint64_t> conflicting_mac_{0};  // the bytes of its MAC address, the first the highest
+  TimeNs next_defence_ns_ = 0;
   uint32_t output_peers_ = 1;  // how many of the peers are in use, loopback excepted
   std::array<OutputQueue, kMaxPeers + 1> outputs_;
 };

@@ -24,17 +24,17 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
     counters_.add(Counter::management_dropped);
   // The path back is asked for now, because the answer will need it.
   Path way_back;
-  egress_.find_path(p.src_ip, way_back);
+  egress_.find_path(p.src_ip, Neighbours::kSender, false, way_back);
   return true;
 }
 
 void Management::send(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                       std::span<const std::byte, cm::kMadBytes> bytes) {
   Path path;
-  bool known = egress_.find_path(to, path) == 0;
+  bool known = egress_.find_path(to, Neighbours::kOwn, false, path) == 0;
   wire::MacAddress mac = egress_.mac_without_arp(to);
   if (known && path.neighbour >= 0) {
-    known = egress_.neighbour(path.neighbour).generation != 0;
+    known = egress_.use_neighbour(path.neighbour) != 0;
     mac = egress_.neighbour(path.neighbour).mac;
   }
   wire::Packet p;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The NIC's small tables: neighbours, multicast groups, flow tags, memory regions, memory windows.
+// The NIC's small tables: multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "dataplane/nic/egress/neighbours.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/memory/window_table.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -18,121 +17,6 @@
 
 namespace hostnic {
 namespace {
-
-// ---- neighbours
-
-constexpr wire::MacAddress kMac{2, 0, 0, 0, 0, 1}, kOtherMac{2, 0, 0, 0, 0, 2};
-constexpr Ipv4Address ip(uint32_t last) { return Ipv4Address{0x0a000000 + last}; }
-
-TEST(Neighbours, OneEntryPerAddress) {
-  Neighbours table;
-  const int first = table.find_or_add(ip(1)), second = table.find_or_add(ip(2));
-  EXPECT_NE(first, second);
-  EXPECT_EQ(table.find_or_add(ip(1)), first);
-  EXPECT_EQ(table.entry(first).ip, ip(1));
-  EXPECT_EQ(table.entry(first).generation, 0u) << "unresolved";
-}
-
-TEST(Neighbours, FullTableRefusesNewAddressesOnly) {
-  Neighbours table;
-  for (uint32_t i = 0; i < Neighbours::kCapacity; ++i)
-    ASSERT_EQ(table.find_or_add(ip(i)), static_cast<int>(i));
-  EXPECT_EQ(table.find_or_add(ip(Neighbours::kCapacity)), -1);
-  EXPECT_EQ(table.find_or_add(ip(7)), 7);
-}
-
-TEST(Neighbours, AsksWithBackOffUntilAnswered) {
-  Neighbours table;
-  EXPECT_EQ(table.due(0), -1);
-  EXPECT_EQ(table.next_deadline_ns(), UINT64_MAX);
-  const int index = table.find_or_add(ip(1));
-  uint64_t now = 1'000'000;
-  uint64_t wait = Neighbours::kFirstRetryNs;
-  for (int i = 0; i < 12; ++i) {
-    ASSERT_EQ(table.due(now), index) << "request " << i;
-    EXPECT_EQ(table.due(now), -1) << "one request at a time";
-    EXPECT_EQ(table.next_deadline_ns(), now + wait);
-    EXPECT_EQ(table.due(now + wait - 1), -1);
-    now += wait;
-    wait = std::min(2 * wait, Neighbours::kMaxRetryNs);
-  }
-  table.learn(ip(1), kMac, now);
-  EXPECT_EQ(table.next_deadline_ns(), now + Neighbours::kRefreshNs);
-  EXPECT_EQ(table.due(now + Neighbours::kRefreshNs - 1), -1);
-  now += Neighbours::kRefreshNs;
-  EXPECT_EQ(table.due(now), index) << "answers go stale";
-  EXPECT_EQ(table.next_deadline_ns(), now + Neighbours::kFirstRetryNs) << "asking starts quickly";
-}
-
-// Somebody has answered in its place, or it has another MAC address now: a minute would be long.
-TEST(Neighbours, WhoStopsAnsweringIsAskedForAgainSoon) {
-  Neighbours table;
-  const int index = table.find_or_add(ip(1)), other = table.find_or_add(ip(2));
-  table.learn(ip(1), kMac, 0);
-  table.learn(ip(2), kMac, 0);
-  table.doubt(index, 1000);
-  EXPECT_EQ(table.next_deadline_ns(), Neighbours::kDoubtNs) << "it has just been heard of";
-  EXPECT_EQ(table.due(Neighbours::kDoubtNs), index);
-  EXPECT_EQ(table.due(Neighbours::kDoubtNs), -1) << "only the one that is in doubt";
-  const uint64_t asked = table.next_deadline_ns();
-  table.doubt(index, Neighbours::kDoubtNs + 1);
-  EXPECT_EQ(table.next_deadline_ns(), asked) << "as often as packets are repeated";
-  table.learn(ip(1), kOtherMac, 2 * Neighbours::kDoubtNs);
-  EXPECT_EQ(table.entry(index).mac, kOtherMac);
-  table.doubt(other, 2 * Neighbours::kDoubtNs);
-  EXPECT_EQ(table.due(2 * Neighbours::kDoubtNs), other);
-}
-
-TEST(Neighbours, WhoHasAnotherMacAsksAll) {
-  Neighbours table;
-  const int index = table.find_or_add(ip(1)), unknown = table.find_or_add(ip(2));
-  table.learn(ip(1), kMac, 0);
-  const uint32_t before = table.entry(index).generation;
-  table.own_mac_changed(100);
-  EXPECT_NE(table.entry(index).generation, before) << "flows are made anew";
-  EXPECT_EQ(table.entry(index).mac, kMac);
-  EXPECT_EQ(table.entry(unknown).generation, 0u);
-  EXPECT_EQ(table.due(100), index);
-}
-
-TEST(Neighbours, AnAddressThatNeverAnsweredIsInNoDoubt) {
-  Neighbours table;
-  const int index = table.find_or_add(ip(1));
-  ASSERT_EQ(table.due(0), index);
-  const uint64_t asked = table.next_deadline_ns();
-  table.doubt(index, 1);
-  EXPECT_EQ(table.next_deadline_ns(), asked);
-}
-
-TEST(Neighbours, GenerationTellsThatTheMacChanged) {
-  Neighbours table;
-  const int index = table.find_or_add(ip(1));
-  table.learn(ip(2), kMac, 0);
-  EXPECT_EQ(table.entry(index).generation, 0u) << "somebody else's";
-  table.learn(ip(1), kMac, 0);
-  const uint32_t first = table.entry(index).generation;
-  EXPECT_NE(first, 0u);
-  EXPECT_EQ(table.entry(index).mac, kMac);
-  table.learn(ip(1), kMac, 10);
-  EXPECT_EQ(table.entry(index).generation, first) << "the same again";
-  table.learn(ip(1), kOtherMac, 20);
-  EXPECT_NE(table.entry(index).generation, first);
-  EXPECT_EQ(table.entry(index).mac, kOtherMac);
-}
-
-TEST(Neighbours, UnaskedAnswersAreNotKept) {
-  Neighbours table;
-  for (uint32_t i = 0; i < 2 * Neighbours::kCapacity; ++i) table.learn(ip(i), kMac, 0);
-  EXPECT_EQ(table.find_or_add(ip(5000)), 0) << "the table is still empty";
-}
-
-// An all-zero MAC is a MAC like any other to the table.
-TEST(Neighbours, ZeroMacResolves) {
-  Neighbours table;
-  const int index = table.find_or_add(ip(1));
-  table.learn(ip(1), wire::MacAddress{}, 0);
-  EXPECT_EQ(table.entry(index).generation, 1u);
-}
 
 // ---- multicast groups
 

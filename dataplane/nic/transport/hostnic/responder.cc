@@ -114,11 +114,13 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
       return;
     case Place::kReceived:
       counters_.add(Counter::duplicate_request);
+      if (p.attempt != 0) acks_.doubt_peer(qp);
       note_message(qp, p);
       acks_.owe(qp, p, true);
       return;
     case Place::kOld:
       counters_.add(Counter::duplicate_request);
+      if (p.attempt != 0) acks_.doubt_peer(qp);
       note_message(qp, p);
       receive_old_request(qp, p);
       return;

@@ -279,17 +279,18 @@ void UnreliableTransport::set_opcode(const QpContext& qp, const SendDescriptor& 
 
 // Leads request_flow to the datagram's destination. Returns false if there is no way, or not yet.
 bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
-  if (qp.flows_made_for == 0 || d.dest_ip != qp.dest_ip) {
+  uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.use_neighbour(qp.neighbour);
+  if (qp.flows_made_for == 0 || qp.flows_made_for != made_for || d.dest_ip != qp.dest_ip) {
     qp.dest_ip = d.dest_ip;
     qp.flows_made_for = 0;
     Path path;  // to a group: send_to_group() finds the peers
     if (!wire::is_multicast(Ipv4Address{qp.dest_ip}) &&
-        egress_.find_path(Ipv4Address{qp.dest_ip}, path) != 0)
+        egress_.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, false, path) != 0)
       return false;
     qp.peer = path.peer;
     qp.neighbour = path.neighbour;
+    made_for = qp.neighbour < 0 ? 1 : egress_.use_neighbour(qp.neighbour);
   }
-  const uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.neighbour(qp.neighbour).generation;
   if (made_for == 0) return false;
   if (made_for == qp.flows_made_for && d.dest_qpn == qp.flow_qpn &&
       d.traffic_class == qp.flow_traffic_class && d.hop_limit == qp.flow_hop_limit &&
