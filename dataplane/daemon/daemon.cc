@@ -424,11 +424,10 @@ Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
   return Unexpected("all in use: " + met);
 }
 
-void Daemon::note_qp_limit(uint32_t client_id) {
+void Daemon::note_limit(uint32_t client_id, const std::string& met) {
   std::lock_guard lock(clients_mutex_);
   const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client != clients_.end())
-    note_limit(*client, "the queue pairs that it may have (limits.max_qps, user_qps, nic_qps)");
+  if (client != clients_.end()) note_limit(*client, met);
 }
 
 void Daemon::note_limit(ClientInfo& client, const std::string& met) {
@@ -445,6 +444,12 @@ void Daemon::note_registration(uint32_t client_id, int regions, int64_t mapped, 
     info.bytes_mapped += static_cast<uint64_t>(mapped);
     info.bytes_mem_fd += static_cast<uint64_t>(mem_fd);
   }
+}
+
+void Daemon::note_named_host(uint32_t client_id) {
+  std::lock_guard lock(clients_mutex_);
+  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
+  if (client != clients_.end()) ++client->named_hosts;
 }
 
 std::vector<ClientInfo> Daemon::clients() {

@@ -67,9 +67,10 @@ struct ClientInfo {
   uint32_t pid = 0;
   uint32_t uid = 0;
   std::string program;
-  std::shared_ptr<const std::atomic<uint32_t>> queue_pairs;
+  std::shared_ptr<const ClientChannel::Use> use;
   bool limit_noted = false;  // the log says that it met a limit
   uint32_t regions = 0;
+  uint32_t named_hosts = 0;  // by IPv6 addresses
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
   bool huge_pages = false;  // the client's rings and QP statuses lie there
@@ -153,8 +154,9 @@ class Daemon {
   // Counts a region that is to be registered, unless a limit has been met. An error is one line.
   Expected<void, std::string> admit_registration(uint32_t client_id);
   void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
-  // Says once in the log that a client was refused a queue pair.
-  void note_qp_limit(uint32_t client_id);
+  // Says once in the log that a client was refused what a limit does not leave it.
+  void note_limit(uint32_t client_id, const std::string& met);
+  void note_named_host(uint32_t client_id);
   std::vector<ClientInfo> clients();
 
   // Gives a NIC that is to have all addresses of its interface those that the interface has now,

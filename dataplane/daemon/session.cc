@@ -45,6 +45,11 @@ bool is_proc_mem(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)).ends_with("/mem");
 }
 
+// The user whose programs' share of the address book is limited.
+std::optional<uint32_t> limited_user(uint32_t uid) {
+  return is_owner(uid) ? std::nullopt : std::optional(uid);
+}
+
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
@@ -188,7 +193,10 @@ Expected<void, ControlError> ClientSession::attach() {
   settings.program = info_.program;
   settings.pid = info_.pid;
   settings.uid = info_.uid;
-  if (!is_owner(info_.uid)) settings.user_qps = daemon_.plan().user_qps;
+  if (!is_owner(info_.uid)) {
+    settings.user_qps = daemon_.plan().user_qps;
+    settings.user_windows = kMaxWindows / 2;
+  }
   settings.pages = daemon_.segment_pages();
   auto channel = ClientChannel::create(settings);
   if (!channel && settings.pages == SegmentPages::kHuge)
@@ -198,7 +206,7 @@ Expected<void, ControlError> ClientSession::attach() {
   if (!channel) return fail(ENOMEM, channel.error());
   channel_ = std::move(*channel);
   info_.huge_pages = channel_->in_huge_pages();
-  info_.queue_pairs = channel_->queue_pairs;
+  info_.use = channel_->use;
   tell_port_state();
   memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
@@ -290,8 +298,13 @@ void ClientSession::set_serving(bool on) {
 void ClientSession::look() {
   std::lock_guard lock(serving_mutex_);
   if (!serving_) return;
-  if (channel_->qp_limit_met.load(std::memory_order_relaxed))
-    daemon_.note_qp_limit(info_.client_id);
+  const auto note = [&](const std::atomic<bool>& met, const char* limit) {
+    if (met.load(std::memory_order_relaxed)) daemon_.note_limit(info_.client_id, limit);
+  };
+  note(channel_->qp_limit_met,
+       "the queue pairs that it may have (limits.max_qps, user_qps, nic_qps)");
+  note(channel_->window_limit_met, "the memory windows that it may have, or the NIC has");
+  note(channel_->neighbour_limit_met, "the ARP table, whose entries are all in use");
   if (why_over() != nullptr) return request_stop();  // its thread wakes and looks as well
   tell_port_state();
 }
@@ -473,9 +486,13 @@ bool ClientSession::handle_name(const NameHost& call) {
   if (named_hosts_.size() >= kMaxNamedHosts)
     return refuse({ENOMEM, fmt::format("a program names {} hosts by IPv6 addresses at most",
                                        kMaxNamedHosts)});
-  const auto number = daemon_.addresses().hold(call.address);
-  if (!number) return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd"});
+  const auto number = daemon_.addresses().hold(call.address, limited_user(info_.uid));
+  if (!number) {
+    daemon_.note_limit(info_.client_id, "the IPv6 addresses that its user or all may name");
+    return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd, or of this user"});
+  }
   named_hosts_.push_back(*number);
+  daemon_.note_named_host(info_.client_id);
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
 }
 
@@ -499,7 +516,8 @@ void ClientSession::close_down(const char* why) {
     channel_->mem_fd_helper.store(nullptr, std::memory_order_relaxed);
     release_memory();
   }
-  for (const Ipv4Address number : named_hosts_) daemon_.addresses().release(number);
+  for (const Ipv4Address number : named_hosts_)
+    daemon_.addresses().release(number, limited_user(info_.uid));
   named_hosts_.clear();
   if (attached_) daemon_.remove_client(info_.client_id);
   shutdown(socket_.get(), SHUT_RDWR);

@@ -93,21 +93,24 @@ void AddressBook::let_wait(uint32_t index) {
   waiting_[(first_waiting_ + waiting_count_++) % kCapacity] = index;
 }
 
-std::optional<Ipv4Address> AddressBook::hold(const Gid& address) {
+std::optional<Ipv4Address> AddressBook::hold(const Gid& address, std::optional<uint32_t> user) {
   if (const auto ipv4 = ipv4_of(address)) return ipv4;
   const std::lock_guard lock(mutex_);
+  if (user && held_by_user_[*user] >= kOfUser) return std::nullopt;
   const uint32_t index = find_or_add(address);
   if (index == kNone) return std::nullopt;
   ++entries_[index].holders;
+  if (user) ++held_by_user_[*user];
   return Ipv4Address{kFirstStandIn + index};
 }
 
-void AddressBook::release(Ipv4Address number) {
+void AddressBook::release(Ipv4Address number, std::optional<uint32_t> user) {
   const uint32_t index = raw(number) - kFirstStandIn;
   if (!is_stand_in(number) || index >= kCapacity) return;
   const std::lock_guard lock(mutex_);
   if (entries_[index].holders == 0) return;
   --entries_[index].holders;
+  if (user && --held_by_user_[*user] == 0) held_by_user_.erase(*user);
   let_wait(index);
 }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,13 +22,15 @@ namespace hostnic {
 class AddressBook {
  public:
   static constexpr uint32_t kCapacity = 16'384;
+  static constexpr uint32_t kOfUser = kCapacity / 2;
 
   AddressBook();
 
   // Gives the number by which NICs name a host, and keeps it until it is released as often.
   // Nothing: all entries are held. Any thread but lcores, which never wait.
-  std::optional<Ipv4Address> hold(const Gid& address);
-  void release(Ipv4Address number);
+  // In a user's name, by whose programs no more than kOfUser are held at a time.
+  std::optional<Ipv4Address> hold(const Gid& address, std::optional<uint32_t> user = std::nullopt);
+  void release(Ipv4Address number, std::optional<uint32_t> user = std::nullopt);
 
   // Gives the number of a host that a packet came from, which may mean another later. Nothing: all
   // entries are held, or another thread is at the book. For lcores: it never waits.
@@ -67,6 +70,7 @@ class AddressBook {
   // A queue of entries that nobody held when they came in, oldest first.
   std::vector<uint32_t> waiting_;
   uint32_t first_waiting_ = 0, waiting_count_ = 0;
+  std::map<uint32_t, uint32_t> held_by_user_;  // how often, by user id
 };
 
 // What a number stands for where there may be no book, as in tests: IPv4 addresses are themselves.

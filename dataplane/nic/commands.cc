@@ -37,8 +37,26 @@ void defer_answer(ClientState& client, TimeNs now, const CommandResponse& respon
 int create_window(NicShard& nic, const ClientState& client, const CreateWindowCommand& command,
                   uint32_t& key) {
   if (const int error = check_command(command)) return error;
-  key = nic.shared.windows.add(client.channel->settings().client_id, command.pd, command.type);
-  return key == 0 ? ENOMEM : 0;
+  ClientChannel& channel = *client.channel;
+  uint32_t& of_user = nic.windows_of_user[channel.settings().uid];
+  key = of_user < channel.settings().user_windows
+            ? nic.shared.windows.add(channel.settings().client_id, command.pd, command.type)
+            : 0;
+  if (key == 0) {
+    channel.window_limit_met.store(true, std::memory_order_relaxed);
+    return ENOMEM;
+  }
+  ++of_user;
+  channel.use->windows.fetch_add(1, std::memory_order_relaxed);
+  return 0;
+}
+
+int destroy_window(NicShard& nic, const ClientState& client, uint32_t key) {
+  const ClientChannel::Settings& settings = client.channel->settings();
+  if (const int error = nic.shared.windows.destroy(settings.client_id, key)) return error;
+  --nic.windows_of_user[settings.uid];
+  client.channel->use->windows.fetch_sub(1, std::memory_order_relaxed);
+  return 0;
 }
 
 int bind_window(NicShard& nic, const ClientState& client, const BindWindowCommand& command) {
@@ -138,8 +156,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       response.error = create_window(*this, client, command.create_window, response.window_key);
       break;
     case CommandKind::kDestroyWindow:
-      response.error =
-          shared.windows.destroy(client.channel->settings().client_id, command.destroy_window.key);
+      response.error = destroy_window(*this, client, command.destroy_window.key);
       break;
     case CommandKind::kBindWindow:
       response.error = bind_window(*this, client, command.bind_window);

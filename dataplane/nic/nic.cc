@@ -140,6 +140,8 @@ void Nic::detach(ClientChannel* channel) {
   ClientState* client = nic.clients.find(channel);
   if (client == nullptr) return;
   core_->shared.windows.drop_all_of(channel->settings().client_id);
+  nic.windows_of_user[channel->settings().uid] -=
+      channel->use->windows.exchange(0, std::memory_order_relaxed);
   const std::vector<uint32_t> qpns = std::exchange(client->qpns, {});
   for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));
   nic.clients.detach(*client);

@@ -55,7 +55,7 @@ struct NicShard {
   LoopbackPort loopback;
   ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
   QpDirectory qps;
-  std::map<uint32_t, uint32_t> qps_of_user;  // how many, by user id
+  std::map<uint32_t, uint32_t> qps_of_user, windows_of_user;  // how many, by user id
   ClientList clients;
   Reports reports;
   ReceiveQueues receives;

@@ -82,7 +82,7 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
     return ENOMEM;
   }
   ++of_user;
-  channel.queue_pairs->fetch_add(1, std::memory_order_relaxed);
+  channel.use->queue_pairs.fetch_add(1, std::memory_order_relaxed);
   clear_status(*added->status);  // the last owner's values
   qpn = added->qpn;
   client.qpns.push_back(qpn);
@@ -167,8 +167,10 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   with_transport(qp, [&](auto& transport) { transport.connect(qp); });
   if (!has_path) return 0;
   Path path;
-  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, true, path))
+  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, true, path)) {
+    if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
     return error;
+  }
   qp.peer = path.peer;
   qp.neighbour = path.neighbour;
   if (path.neighbour >= 0) return 0;
@@ -183,7 +185,7 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
   unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
   std::erase(client.qpns, qp.qpn);
   --qps_of_user[client.channel->settings().uid];
-  client.channel->queue_pairs->fetch_sub(1, std::memory_order_relaxed);
+  client.channel->use->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
   qps.remove(qp);
 }
 

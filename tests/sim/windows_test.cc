@@ -353,5 +353,24 @@ TEST_F(UcWindows, WritesGoThroughAndStopAtInvalidation) {
   EXPECT_EQ(send_inv(1, key, 64), EINVAL) << "RC's alone";
 }
 
+TEST(WindowLimits, AUserHasSoManyAndNoMore) {
+  WorldSettings settings;
+  settings.user_windows = 3;
+  Pair pair({}, settings, kBindable);
+  driver::Driver& driver = pair.far->host->driver();
+  std::vector<uint32_t> keys;
+  for (int i = 0; i < 3; ++i) {
+    const auto key = driver.create_window(1, WindowType::k1);
+    ASSERT_TRUE(key.has_value());
+    keys.push_back(*key);
+  }
+  const auto refused = driver.create_window(1, WindowType::k1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error(), ENOMEM);
+  EXPECT_EQ(driver.destroy_window(keys[0]), 0);
+  EXPECT_TRUE(driver.create_window(1, WindowType::k1).has_value());
+  EXPECT_FALSE(driver.create_window(1, WindowType::k1).has_value());
+}
+
 }  // namespace
 }  // namespace hostnic::sim

@@ -52,8 +52,12 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
   nic.always_icrc = s.always_icrc;
   nic.segmentation = s.segmentation;
   nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
-  auto channel = ClientChannel::create(
-      {.client_id = index + 1, .max_qps = 64, .arena_bytes = 16 << 20, .program = "sim", .pid = 0});
+  auto channel = ClientChannel::create({.client_id = index + 1,
+                                        .max_qps = 64,
+                                        .arena_bytes = 16 << 20,
+                                        .program = "sim",
+                                        .pid = 0,
+                                        .user_windows = world.settings().user_windows});
   require(channel.has_value(), "client segment");
   channel_ = std::move(*channel);
   const SegmentMemory& theirs = channel_->memory();

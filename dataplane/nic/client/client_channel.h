@@ -37,7 +37,8 @@ class ClientChannel {
     std::string program;  // name for logs and `show client`
     uint32_t pid = 0;
     uint32_t uid = 0;
-    uint32_t user_qps = UINT32_MAX;  // most queue pairs of all clients of that user in a NIC
+    // The most queue pairs and memory windows of all clients of that user in a NIC.
+    uint32_t user_qps = UINT32_MAX, user_windows = UINT32_MAX;
   };
   // The bytes of huge pages that a segment for `max_qps` queue pairs takes.
   static uint64_t huge_bytes_for(uint32_t max_qps);
@@ -68,10 +69,13 @@ class ClientChannel {
   // with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};
   std::atomic<bool> memory_gone{false};
-  // Queue pairs that the client has, and whether it was refused one because of a limit: written by
+  // What the client has of the NIC, and whether it was refused more because of a limit: written by
   // the lcore.
-  std::shared_ptr<std::atomic<uint32_t>> queue_pairs = std::make_shared<std::atomic<uint32_t>>(0);
-  std::atomic<bool> qp_limit_met{false};
+  struct Use {
+    std::atomic<uint32_t> queue_pairs{0}, windows{0};
+  };
+  std::shared_ptr<Use> use = std::make_shared<Use>();
+  std::atomic<bool> qp_limit_met{false}, window_limit_met{false}, neighbour_limit_met{false};
   // The NIC's own record of this client, between attach and detach.
   void* nic_state = nullptr;
   // Makes the client's transfers through its mem fd that may block; null: it has had none. Set by

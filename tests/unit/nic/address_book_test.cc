@@ -107,5 +107,23 @@ TEST(AddressBook, ReadersSeeWholeAddresses) {
   EXPECT_EQ(mixed, 0u);
 }
 
+// 16 programs of 1,024 addresses once left nobody else any.
+TEST(AddressBook, OneUserDoesNotGetAllEntries) {
+  AddressBook book;
+  constexpr uint32_t kUser = 1000, kOther = 1001;
+  std::vector<Ipv4Address> numbers;
+  for (uint32_t i = 0; i < AddressBook::kOfUser; ++i) {
+    const auto number = book.hold(host(i), kUser);
+    ASSERT_TRUE(number);
+    numbers.push_back(*number);
+  }
+  EXPECT_FALSE(book.hold(host(100'000), kUser));
+  EXPECT_FALSE(book.hold(host(0), kUser)) << "a hold is a hold";
+  EXPECT_TRUE(book.hold(host(100'000), kOther));
+  EXPECT_TRUE(book.hold(host(100'001)));
+  book.release(numbers[7], kUser);
+  EXPECT_TRUE(book.hold(host(100'002), kUser));
+}
+
 }  // namespace
 }  // namespace hostnic
