@@ -176,7 +176,6 @@ std::string map_path(const char* path) {
 std::string unmap_path(std::string_view path) {
   // The tree may be another process's: a shell's, whose working directory its programs inherit.
   const std::string roots = sysfs_tree_base() + "/" + kTreePrefix;
-  constexpr size_t kUniqueLetters = 6;
   if (path.substr(0, roots.size()) != roots || path.size() < roots.size() + kUniqueLetters)
     return {};
   const std::string_view inside = path.substr(roots.size() + kUniqueLetters);

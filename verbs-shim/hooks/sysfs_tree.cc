@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <utility>
 
@@ -21,6 +23,21 @@ namespace {
 void remove_tree(const std::string& root) {
   std::error_code ignored;
   std::filesystem::remove_all(root, ignored);
+}
+
+// A tree that is being made is called so until it is locked: what has a tree's name and no lock is
+// abandoned.
+constexpr char kNewPrefix[] = "hostnic-new-sysfs.";
+// A program that made one, and was killed before it had locked it, did so longer ago than this.
+constexpr time_t kLongestMakingS = 60;
+
+bool begins_with(const char* name, const char* prefix) {
+  return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+bool is_old(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && time(nullptr) - status.st_mtime > kLongestMakingS;
 }
 
 // Opens and locks a tree. Returns -1 when it is gone or its owner lives.
@@ -43,9 +60,10 @@ void remove_abandoned(const std::string& base) {
   if (directory == nullptr) return;
   std::vector<std::string> found;
   while (const dirent* entry = readdir(directory)) {
-    if (strncmp(entry->d_name, kTreePrefix, strlen(kTreePrefix)) == 0) {
-      found.push_back(base + "/" + entry->d_name);
-    }
+    std::string path = base + "/" + entry->d_name;
+    if (begins_with(entry->d_name, kTreePrefix) ||
+        (begins_with(entry->d_name, kNewPrefix) && is_old(path)))
+      found.push_back(std::move(path));
   }
   closedir(directory);
   for (const std::string& path : found) {
@@ -73,17 +91,14 @@ std::string sysfs_tree_base() {
 SysfsTree SysfsTree::create(const std::string& base) {
   remove_abandoned(base);
   SysfsTree tree;
-  // There are two attempts: another process may take the fresh, still unlocked directory for an
-  // abandoned one.
-  for (int attempt = 0; attempt < 2 && tree.lock_fd_ < 0; ++attempt) {
-    std::string path = base + "/" + kTreePrefix + "XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) return {};
-    tree.lock_fd_ = lock_directory(path, 0);
-    tree.root_ = path;
-  }
-  if (tree.lock_fd_ < 0) return {};
+  std::string made = base + "/" + kNewPrefix + std::string(kUniqueLetters, 'X');
+  if (mkdtemp(made.data()) == nullptr) return {};
+  tree.lock_fd_ = lock_directory(made, 0);
   tree.owner_pid_ = getpid();
-  return tree;
+  tree.root_ = base + "/" + kTreePrefix + made.substr(made.size() - kUniqueLetters);
+  if (tree.lock_fd_ >= 0 && rename(made.c_str(), tree.root_.c_str()) == 0) return tree;
+  tree.root_ = std::move(made);
+  return {};  // the tree that could not be finished goes with `tree`
 }
 
 SysfsTree::SysfsTree(SysfsTree&& other) noexcept { *this = std::move(other); }

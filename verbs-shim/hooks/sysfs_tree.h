@@ -15,8 +15,9 @@ namespace hostnic::hooks {
 // The name of the device's imaginary character device: /dev/infiniband/<name>.
 std::string uverbs_name(std::string_view device);
 
-// Names of the trees' directories begin so, and end with six letters that differ.
+// Names of the trees' directories begin so, and end with so many letters that differ.
 inline constexpr char kTreePrefix[] = "hostnic-sysfs.";
+inline constexpr size_t kUniqueLetters = 6;
 
 class SysfsTree {
  public:
