@@ -122,8 +122,12 @@ bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, An
 
 enum class Called { kAnswered, kGone, kFailed };  // hostnicd is gone; errno says why
 
-// Takes the next event, waiting for one unless the file is non-blocking.
-Called call_for_event(int fd, Answer& answer) {
+// Takes the next event, waiting for one unless the file is non-blocking. As in a kernel, who waits
+// keeps the file: another thread may close the descriptor, whose number may become another file's,
+// and the waiting thread hears of neither. (rping ends with an error where it does.)
+Called call_for_event(int program_fd, Answer& answer) {
+  const UniqueFd kept(fcntl(program_fd, F_DUPFD_CLOEXEC, 0));
+  const int fd = kept ? kept.get() : program_fd;  // there may be no descriptor left
   do {
     char token = 0;
     const ssize_t taken = recv(fd, &token, 1, 0);
