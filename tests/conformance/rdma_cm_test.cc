@@ -7,17 +7,21 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tests/conformance/bench.h"
 
@@ -258,6 +262,46 @@ TEST_F(RdmaCm, TheDescriptorIsReadableWhileAnEventWaits) {
   EXPECT_EQ(rdma_get_cm_event(channel.channel, &none), -1);
   EXPECT_EQ(errno, EAGAIN);
   close(epoll);
+}
+
+// Waits until a thread of this process sleeps.
+void await_sleep(pid_t thread) {
+  for (;;) {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    const size_t behind_name = line.rfind(") ");
+    if (behind_name != std::string::npos && line[behind_name + 2] == 'S') return;
+    sched_yield();
+  }
+}
+
+// As in a kernel, where the event may go with its id before the waiting thread has looked, and the
+// thread goes on waiting, whatever becomes of the descriptor. It waits for ever then, so it is
+// nobody's.
+TEST_F(RdmaCm, WhoWaitsHearsNothingOfAClosedDescriptor) {
+  static std::atomic<int> errors{0};
+  for (int i = 0; i < 100; ++i) {
+    rdma_event_channel* const channel = rdma_create_event_channel();
+    std::atomic<pid_t> waiting{0};
+    std::thread([channel, &waiting] {
+      rdma_cm_event* event = nullptr;
+      waiting = gettid();
+      if (rdma_get_cm_event(channel, &event) != 0)
+        ++errors;
+      else
+        rdma_ack_cm_event(event);
+    }).detach();
+    while (waiting == 0) sched_yield();
+    await_sleep(waiting);
+    rdma_cm_id* id = nullptr;
+    ASSERT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0) << strerror(errno);
+    SocketAddress address = socket_address(ip, 1);
+    ASSERT_EQ(rdma_resolve_addr(id, nullptr, &address.any, 2000), 0) << strerror(errno);
+    ASSERT_EQ(rdma_destroy_id(id), 0) << strerror(errno);
+    rdma_destroy_event_channel(channel);
+  }
+  EXPECT_EQ(errors.load(), 0);
 }
 
 TEST_F(RdmaCm, CopiesOfTheDescriptorServeAsWell) {
