@@ -2,11 +2,14 @@
 // pthread_cancel: on an adapter no verb is a cancellation point but the two that wait for events,
 // and those leave nothing behind.
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "tests/conformance/bench.h"
@@ -166,6 +169,29 @@ TEST_F(Cancellation, EndsWhoWaitsForADeviceEvent) {
   write_and_check();
   // A later event goes to whoever asks then.
   ASSERT_EQ(far->to(IBV_QPS_ERR), 0);
+}
+
+size_t descriptors() {
+  using std::filesystem::directory_iterator;
+  return static_cast<size_t>(
+      std::distance(directory_iterator("/proc/self/fd"), directory_iterator()));
+}
+
+TEST_F(Cancellation, EndsWhoWaitsForAnRdmaCmEvent) {
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  ASSERT_NE(channel, nullptr);
+  const size_t before = descriptors();
+  for (int i = 0; i < 3; ++i) {
+    expect_point("rdma_get_cm_event", [channel] {
+      rdma_cm_event* event = nullptr;
+      rdma_get_cm_event(channel, &event);
+    });
+  }
+  EXPECT_EQ(descriptors(), before);
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+  rdma_destroy_event_channel(channel);
 }
 
 // At any moment of a loop without a cancellation point, which ends nevertheless.

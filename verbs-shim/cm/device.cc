@@ -11,10 +11,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <optional>
 #include <vector>
 
 #include "protocol/hostif/control_socket.h"
 #include "verbs-shim/abi/devices.h"
+#include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/cm/files.h"
 #include "verbs-shim/cm/known_ids.h"
@@ -122,21 +125,22 @@ bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, An
 
 enum class Called { kAnswered, kGone, kFailed };  // hostnicd is gone; errno says why
 
-// Takes the next event, waiting for one unless the file is non-blocking. As in a kernel, who waits
-// keeps the file: another thread may close the descriptor, whose number may become another file's,
-// and the waiting thread hears of neither. (rping ends with an error where it does.)
-Called call_for_event(int program_fd, Answer& answer) {
-  const UniqueFd kept(fcntl(program_fd, F_DUPFD_CLOEXEC, 0));
-  const int fd = kept ? kept.get() : program_fd;  // there may be no descriptor left
-  do {
-    char token = 0;
-    const ssize_t taken = recv(fd, &token, 1, 0);
-    if (taken == 0 || (taken < 0 && errno == ECONNRESET)) return Called::kGone;
-    if (taken < 0) return Called::kFailed;
-    if (!call(fd, {RDMA_USER_CM_CMD_GET_EVENT, 0, 0}, {}, answer)) return Called::kGone;
-    // The event may have gone with its id, or to another thread.
-  } while (answer.header.error == EAGAIN);
-  return Called::kAnswered;
+// What came of waiting for an event's token: recv()'s result and errno.
+struct Waited {
+  ssize_t taken;
+  int error;
+};
+
+// Takes the event whose token has been taken. The event may have gone with its id, or to another
+// thread: then the answer is EAGAIN.
+Called call_for_event(int fd, const Waited& waited, Answer& answer) {
+  if (waited.taken == 0 || (waited.taken < 0 && waited.error == ECONNRESET)) return Called::kGone;
+  if (waited.taken < 0) {
+    errno = waited.error;
+    return Called::kFailed;
+  }
+  return call(fd, {RDMA_USER_CM_CMD_GET_EVENT, 0, 0}, {}, answer) ? Called::kAnswered
+                                                                  : Called::kGone;
 }
 
 template <typename T>
@@ -201,38 +205,82 @@ bool complete_command(CmCommand& command, std::vector<std::byte>& bytes) {
   return true;
 }
 
-ssize_t run_command(int fd, const std::byte* written, size_t size) {
+// The header of a command; nothing where its lengths contradict each other.
+std::optional<rdma_ucm_cmd_hdr> header_of(const std::byte* written, size_t size) {
   rdma_ucm_cmd_hdr header;
-  if (size < sizeof(header)) return fail(EINVAL);
+  if (size < sizeof(header)) return std::nullopt;
   memcpy(&header, written, sizeof(header));
-  if (header.in + sizeof(header) > size || header.in > kMaxCmBytes / 2) return fail(EINVAL);
-  const std::byte* in = written + sizeof(header);
-  std::vector<std::byte> bytes(in, in + header.in);
+  if (header.in + sizeof(header) > size || header.in > kMaxCmBytes / 2) return std::nullopt;
   const int at = response_offset(header.cmd);
+  if (at >= 0 && header.in < at + sizeof(uint64_t)) return std::nullopt;
+  return header;
+}
+
+// A thread that waits for an event keeps the file, as in a kernel: another thread may close the
+// descriptor, whose number may become another file's, and the waiting thread hears of neither.
+// (rping ends with an error where it does.) What is kept goes with the thread if it is cancelled.
+thread_local UniqueFd kept_file;
+
+// Keeps the file of a descriptor; returns a descriptor of it, the same one if there is none left.
+int keep_file(int fd) noexcept {
+  kept_file.reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return kept_file ? kept_file.get() : fd;
+}
+
+constexpr ssize_t kNoEvent = -2;
+
+// Runs the command that is written to the file `file`, of which `fd` is a descriptor. An event has
+// been waited for. Returns the bytes taken, -1 with errno, or kNoEvent.
+ssize_t run_command(int fd, uint64_t file, const std::byte* written, size_t size,
+                    const Waited* waited) {
+  const auto header = header_of(written, size);
+  if (!header) return fail(EINVAL);
+  const std::byte* in = written + sizeof(*header);
+  std::vector<std::byte> bytes(in, in + header->in);
   uint64_t response = 0;
-  if (at >= 0) {
-    if (bytes.size() < at + sizeof(response)) return fail(EINVAL);
+  if (const int at = response_offset(header->cmd); at >= 0)
     memcpy(&response, bytes.data() + at, sizeof(response));
-  }
-  CmCommand command{header.cmd, 0, 0};
+  CmCommand command{header->cmd, 0, 0};
   if (!complete_command(command, bytes)) return fail(EINVAL);
-  const uint64_t file = file_name(fd);
   Answer answer;
   Called called = Called::kAnswered;
-  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT)
-    called = call_for_event(fd, answer);
+  if (waited != nullptr)
+    called = call_for_event(fd, *waited, answer);
   else if (!call(fd, command, bytes, answer))
     called = Called::kGone;
   if (called == Called::kFailed) return -1;
   if (called == Called::kGone)
-    answer = answer_alone(file, header.cmd, bytes);
+    answer = answer_alone(file, header->cmd, bytes);
+  else if (waited != nullptr && answer.header.error == EAGAIN)
+    return kNoEvent;
   else if (answer.header.error == 0)
-    note_carried_out(file, header.cmd, bytes, answer.response);
+    note_carried_out(file, header->cmd, bytes, answer.response);
   if (answer.header.error != 0) return fail(answer.header.error);
   if (response != 0)
     memcpy(reinterpret_cast<void*>(response), answer.response.data(),
-           std::min<size_t>(answer.response.size(), header.out));
+           std::min<size_t>(answer.response.size(), header->out));
   return static_cast<ssize_t>(size);
+}
+
+[[gnu::noinline]] ssize_t run_safely(int fd, uint64_t file, const std::byte* written, size_t size,
+                                     const Waited* waited) noexcept {
+  const CancellationOff cancellation_off;
+  try {
+    const ssize_t done = run_command(fd, file, written, size, waited);
+    if (waited != nullptr && done != kNoEvent) {
+      const int error = errno;
+      kept_file.reset();
+      errno = error;
+    }
+    return done;
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+}
+
+[[gnu::noinline]] bool asks_for_event(const std::byte* written, size_t size) noexcept {
+  const auto header = header_of(written, size);
+  return header && header->cmd == RDMA_USER_CM_CMD_GET_EVENT;
 }
 
 }  // namespace
@@ -248,11 +296,17 @@ int open_device(int flags) noexcept {
   }
 }
 
-ssize_t write_command(int fd, const void* bytes, size_t size) noexcept {
-  try {
-    return run_command(fd, static_cast<const std::byte*>(bytes), size);
-  } catch (const std::bad_alloc&) {
-    return fail(ENOMEM);
+ssize_t write_command(int fd, const void* bytes, size_t size) {
+  const auto* const written = static_cast<const std::byte*>(bytes);
+  const uint64_t file = file_name(fd);
+  if (!asks_for_event(written, size)) return run_safely(fd, file, written, size, nullptr);
+  const int kept = keep_file(fd);
+  for (;;) {
+    char token = 0;
+    Waited waited{.taken = recv(kept, &token, 1, 0), .error = 0};
+    waited.error = errno;
+    const ssize_t done = run_safely(kept, file, written, size, &waited);
+    if (done != kNoEvent) return done;
   }
 }
 

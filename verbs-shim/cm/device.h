@@ -17,7 +17,9 @@ inline constexpr std::string_view kPath = "/dev/infiniband/rdma_cm";
 int open_device(int flags) noexcept;
 
 // Does a write() to a file of ours: returns the bytes taken, or -1 with errno. It waits for
-// hostnicd's answer, and for an event as the kernel's does.
-ssize_t write_command(int fd, const void* bytes, size_t size) noexcept;
+// hostnicd's answer, and for an event as the kernel's does: then the thread may be cancelled, and
+// the frames that are unwound, this function's and its callers', must have nothing to clean up,
+// since this library's unwinder is not the program's.
+ssize_t write_command(int fd, const void* bytes, size_t size);
 
 }  // namespace hostnic::cm_device

@@ -13,6 +13,7 @@
 #include <new>
 #include <vector>
 
+#include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/cm/files.h"
 #include "verbs-shim/elf/next_function.h"
@@ -33,7 +34,9 @@ void disguise(int fd, Stat* status) {
   status->st_rdev = makedev(kMiscMajor, kMinor);
 }
 
+// Waits for an event without being cancelled: librdmacm does not write in parts.
 ssize_t write_parts(int fd, const iovec* parts, int count) {
+  const hostnic::CancellationOff cancellation_off;
   try {
     std::vector<char> bytes;
     for (int i = 0; i < count; ++i) {
