@@ -178,7 +178,7 @@ void NetworkWatch::follow_addresses(Watched& watched, const KernelNetwork::Inter
   if (interface == nullptr) interface = network_.at(watched.followed);
   const uint32_t index = interface == nullptr ? 0 : interface->index;
   bool changed = false;
-  // Those of another interface may be the same, but their sockets are not.
+  // Another interface may have the same addresses, and their sockets are opened anew for it.
   if (index != watched.followed)
     changed = daemon_.follow_addresses(*watched.nic, nullptr, !started_);
   watched.followed = index;

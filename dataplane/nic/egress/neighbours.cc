@@ -183,7 +183,8 @@ Neighbours::Request Neighbours::due(uint64_t now_ns) {
         earliest_ns = std::min(earliest_ns, now_ns + kBroadcastNs);
         continue;
       }
-      // Who was asked for less often comes first: a peer that answers waits for none that do not.
+      // The address that was asked for less often comes first, so that a peer that answers does not
+      // wait for those that do not.
       const Entry& other = entries_[best];
       const bool is_first = entry.attempts != other.attempts
                                 ? entry.attempts < other.attempts

@@ -181,7 +181,7 @@ TEST(Neighbours, WhoSendsToAThousandDeadAddressesKeepsNobodyOut) {
   ASSERT_GT(index, Neighbours::kNobody);
   network.run_until(network.now_ns + 20 * kMillisecond);
   EXPECT_NE(table.entry(index).generation, 0u) << "asked for before those that do not answer";
-  // The same client's new connections find a place, too.
+  // New connections of the same client find a place as well.
   const int own = table.find_or_add(ip(2), kClient, network.now_ns, true);
   ASSERT_GT(own, Neighbours::kNobody);
   network.run_until(network.now_ns + 20 * kMillisecond);
