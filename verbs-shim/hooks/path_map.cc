@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 
+#include "protocol/hostif/locked_directory.h"
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/elf/symbols.h"

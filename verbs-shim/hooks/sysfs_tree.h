@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "protocol/hostif/control_message.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::hooks {
 
 // The name of the device's imaginary character device: /dev/infiniband/<name>.
 std::string uverbs_name(std::string_view device);
 
-// Names of the trees' directories begin so, and end with so many letters that differ.
+// Names of the trees' directories begin so, and end with kUniqueLetters (locked_directory.h).
 inline constexpr char kTreePrefix[] = "hostnic-sysfs.";
-inline constexpr size_t kUniqueLetters = 6;
 
 class SysfsTree {
  public:
@@ -52,7 +52,7 @@ class SysfsTree {
 
  private:
   std::string root_;
-  int lock_fd_ = -1;
+  UniqueFd lock_;
   int owner_pid_ = 0;
 };
 

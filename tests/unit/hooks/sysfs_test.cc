@@ -4,14 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
-#include <vector>
 
 #include "tests/unit/abi/gids.h"
 #include "verbs-shim/hooks/path_map.h"
@@ -167,24 +164,6 @@ TEST_F(AbiSysfs, CleansUpAfterTheKilledOnly) {
   SysfsTree next = SysfsTree::create(base_);
   EXPECT_EQ(trees(), 2u) << "the living one's and the new one's";
   EXPECT_TRUE(fs::exists(living.root()));
-}
-
-// Programs that start together look for what the dead have left, each while others make theirs.
-TEST_F(AbiSysfs, ManyAtOnceHaveOneEach) {
-  constexpr int kPrograms = 8, kTrees = 50;
-  std::atomic<int> missing{0};
-  std::vector<std::thread> programs;
-  for (int i = 0; i < kPrograms; ++i) {
-    programs.emplace_back([&] {
-      for (int k = 0; k < kTrees; ++k) {
-        const SysfsTree tree = SysfsTree::create(base_);
-        missing += tree.root().empty() || !fs::is_directory(tree.root());
-      }
-    });
-  }
-  for (std::thread& program : programs) program.join();
-  EXPECT_EQ(missing.load(), 0);
-  EXPECT_TRUE(fs::is_empty(base_));
 }
 
 TEST_F(AbiSysfs, NoDirectoryNoTree) {
