@@ -26,7 +26,9 @@ void check(const NicConfig& nic) {
   require(!nic.name.empty() && nic.name.size() <= kMaxNameBytes && !nic.port.empty());
   require(nic.prefix_length >= 1 && nic.prefix_length <= 128 && nic.ip != Gid{});
   require((nic.mac[0] & 1) == 0);
-  require(nic.mtu_bytes <= 4096 && (nic.mtu_bytes >= 256 || !nic.on_wire()));
+  require(nic.mtu_bytes <= 4096);
+  // What the port carries decides otherwise, and so it may where the address decides on the port.
+  if (nic.on_wire() && !nic.port_by_address) require(nic.mtu_bytes >= 256);
   require(nic.window >= 32 && nic.window <= 4096 && (nic.window & (nic.window - 1)) == 0);
 }
 

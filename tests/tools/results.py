@@ -16,8 +16,6 @@ SHOWN_LINES = 60
 GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? ?(?:where .*)?\(\d+ ms\)$")
 GTEST_START = re.compile(r"\[ RUN +\] (\S+)")
 RUNNER_CASE = re.compile(r"(ok  |FAIL|skip) (.+)$")
-# As meson's.
-SKIPPED_STATUS = 77
 # What a test program counted beside its tests.
 GTEST_COUNTED = re.compile(r"(\d+) (?:of \d+ )?(worlds|patterns)\b")
 RUNNER_SUMMARY = re.compile(r"\d+ passed, \d+ failed")
@@ -190,8 +188,8 @@ def run_runner(results, name, command, limit_s, environment=None):
 
 
 def run_check(results, name, command, limit_s, environment=None):
-    """A program that is one test: it passes by exit status 0. Whether it did. Its last line says why
-    it was skipped, and lines that begin with "note:" are worth seeing however it ended."""
+    """A program that is one test: it passes by exit status 0, and nothing else. Whether it did. Its
+    lines that begin with "note:" are worth seeing."""
     print(f"   {name}", flush=True)
     output = []
     process = start_process(results, name, command, limit_s, environment)
@@ -204,10 +202,6 @@ def run_check(results, name, command, limit_s, environment=None):
             if line.startswith("note: "):
                 print(f"   {line}", flush=True)
         return True
-    if status == SKIPPED_STATUS and not process.timed_out:
-        results.skipped += 1
-        print(f"   skip {name}: {output[-1] if output else 'without a reason'}", flush=True)
-        return False
     show(output)
     results.fail(name, how_it_ended(process, status, limit_s))
     return False

@@ -308,7 +308,7 @@ class Runner:
                   [fuzzer, f"-max_total_time={FUZZ_S}", f"-max_len={FUZZ_MAX_BYTES}", "-timeout=10",
                    f"-rss_limit_mb={FUZZ_RSS_MB}", "-print_final_stats=1",
                    f"-artifact_prefix={FUZZ_BUILD}/{fuzzer.name}-", found,
-                   TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 20)
+                   TESTS / "fuzz" / "corpus" / fuzzer.name], FUZZ_S * 20, SANITIZER_ENVIRONMENT)
         return results
 
     def faults(self):
