@@ -8,14 +8,17 @@ namespace hostnic {
 
 inline constexpr size_t kCacheLineBytes = 64;
 
-// Prefetches the cache lines of [first, last].
-inline void prefetch_lines(const void* first, const void* last) {
-  for (auto* line = static_cast<const char*>(first); line <= last; line += kCacheLineBytes)
-    __builtin_prefetch(line);
-  // The empty statement keeps the calls: g++ 12 drops calls of functions that do nothing but
-  // prefetch.
+// Prefetches one cache line. `at` may be null: then nothing happens.
+inline void prefetch_line(const void* at) {
+  __builtin_prefetch(at);
+  // The empty statement keeps the call: g++ 12 drops calls of functions that do nothing but prefetch.
   asm volatile("");
 }
-inline void prefetch_line(const void* at) { prefetch_lines(at, at); }
+
+// Prefetches the cache lines of [first, last], which are one object's.
+inline void prefetch_lines(const void* first, const void* last) {
+  for (auto* line = static_cast<const char*>(first); line <= last; line += kCacheLineBytes)
+    prefetch_line(line);
+}
 
 }  // namespace hostnic
