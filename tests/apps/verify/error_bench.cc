@@ -15,7 +15,7 @@ namespace hostnic::verify {
 namespace {
 
 constexpr size_t kBufferBytes = 256u << 10;
-constexpr auto kCompletionPatience = std::chrono::seconds(20);
+constexpr auto kPatience = std::chrono::seconds(20);
 constexpr auto kQuiet = std::chrono::milliseconds(50);
 constexpr int kAccessAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
@@ -118,17 +118,21 @@ void ErrorBench::post_receive(uint64_t wr_id, ibv_sge* sge) {
     throw Failure{fmt::format("ibv_post_recv of wr_id {}: {}", wr_id, strerror(error))};
 }
 
-ibv_wc ErrorBench::expect(uint64_t wr_id, ibv_wc_status status) {
-  const auto give_up = Clock::now() + kCompletionPatience;
+ibv_wc ErrorBench::next_completion(const std::string& awaited) {
+  const auto give_up = Clock::now() + kPatience;
   ibv_wc wc{};
   int n;
   while ((n = ibv_poll_cq(cq.get(), 1, &wc)) == 0) {
-    if (Clock::now() > give_up)
-      throw Failure{
-          fmt::format("no completion of wr_id {}, expected: {}", wr_id, ibv_wc_status_str(status))};
+    if (Clock::now() > give_up) throw Failure{"no completion of " + awaited};
     std::this_thread::yield();
   }
   if (n < 0) throw Failure{"ibv_poll_cq failed"};
+  return wc;
+}
+
+ibv_wc ErrorBench::expect(uint64_t wr_id, ibv_wc_status status) {
+  const ibv_wc wc =
+      next_completion(fmt::format("wr_id {}, expected: {}", wr_id, ibv_wc_status_str(status)));
   if (wc.wr_id != wr_id || wc.status != status)
     throw Failure{fmt::format("completion of wr_id {} with '{}', expected wr_id {} with '{}'",
                               wc.wr_id, ibv_wc_status_str(wc.status), wr_id,
@@ -146,7 +150,7 @@ void ErrorBench::expect_nothing() {
 }
 
 void ErrorBench::expect_state(ibv_qp_state state) {
-  const auto give_up = Clock::now() + std::chrono::seconds(1);
+  const auto give_up = Clock::now() + kPatience;
   ibv_qp_state found;
   while ((found = state_of(qp.get())) != state && Clock::now() < give_up)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -154,7 +158,7 @@ void ErrorBench::expect_state(ibv_qp_state state) {
 }
 
 void ErrorBench::expect_async(ibv_event_type type) {
-  const auto give_up = Clock::now() + std::chrono::seconds(2);
+  const auto give_up = Clock::now() + kPatience;
   while (Clock::now() < give_up) {
     pollfd wait{device.context()->async_fd, POLLIN, 0};
     if (::poll(&wait, 1, 100) <= 0) continue;

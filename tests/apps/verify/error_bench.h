@@ -54,6 +54,8 @@ struct ErrorBench {
   // Throw Failure if the call fails.
   void post(ibv_send_wr wr);
   void post_receive(uint64_t wr_id, ibv_sge* sge);
+  // Waits for the next completion, whatever it is. `awaited` is for the failure's text.
+  ibv_wc next_completion(const std::string& awaited);
   // Waits for the next completion, which must have this wr_id and status; returns it.
   ibv_wc expect(uint64_t wr_id, ibv_wc_status status);
   // Nothing comes for 50 ms.

@@ -46,10 +46,7 @@ void expect_failure_amid_work(ErrorBench& b, ibv_send_wr bad, ibv_wc_status stat
   uint64_t next_send = 5;
   bool receive_flushed = false;
   for (int i = 0; i < 4; ++i) {
-    ibv_wc wc{};
-    const auto give_up = Clock::now() + std::chrono::seconds(5);
-    while (ibv_poll_cq(b.cq.get(), 1, &wc) == 0)
-      if (Clock::now() > give_up) throw Failure{"a flushed request never completed"};
+    const ibv_wc wc = b.next_completion("a flushed request");
     expect_equal(fmt::format("status of wr_id {}", wc.wr_id), IBV_WC_WR_FLUSH_ERR, wc.status);
     expect_equal("qp_num of a flushed request", b.qp->qp_num, wc.qp_num);
     if (wc.wr_id == 50 && !receive_flushed)
@@ -161,10 +158,7 @@ ErrorCase write_imm_bad_rkey_case() {
     b.expect(1, IBV_WC_REM_ACCESS_ERR);
   };
   c.check = [](ErrorBench& b) {
-    ibv_wc wc{};
-    const auto give_up = Clock::now() + std::chrono::seconds(5);
-    while (ibv_poll_cq(b.cq.get(), 1, &wc) == 0)
-      if (Clock::now() > give_up) throw Failure{"the receive never completed"};
+    const ibv_wc wc = b.next_completion("the receive");
     if (wc.status != IBV_WC_LOC_ACCESS_ERR && wc.status != IBV_WC_LOC_PROT_ERR)
       throw Failure{fmt::format("the receive completed with '{}'", ibv_wc_status_str(wc.status))};
   };
@@ -244,10 +238,11 @@ ErrorCase silent_peer_case(const char* name, std::function<void(ErrorBench&)> si
     b.expect(1, IBV_WC_RETRY_EXC_ERR);
     const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     b.expect(2, IBV_WC_WR_FLUSH_ERR);
-    // The upper bound leaves room for a busy machine.
-    if (ms < kLeastMs || ms > kLeastMs * 4 + 1000)
-      throw Failure{fmt::format("RETRY_EXC_ERR after {:.0f} ms, expected {:.0f} to {:.0f}", ms,
-                                kLeastMs, 4 * kLeastMs)};
+    // That it is not later than promised is seen in simulation: time in which this process or the
+    // NIC gets no CPU counts for nothing, and on a busy machine that is without bound.
+    if (ms < kLeastMs)
+      throw Failure{
+          fmt::format("RETRY_EXC_ERR after {:.0f} ms, expected {:.0f} at least", ms, kLeastMs)};
   };
   return c;
 }
