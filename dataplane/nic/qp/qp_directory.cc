@@ -19,7 +19,7 @@ QpDirectory::QpDirectory(uint32_t max_qps, uint64_t seed) : max_qps_(max_qps) {
 QpContext* QpDirectory::add(std::unique_ptr<QpContext> qp) {
   uint32_t index = 0;
   if (given_ < max_qps_) {
-    index = kFirstIndex + (first_ + given_++) % max_qps_;
+    index = index_of(given_++);
   } else if (!free_indices_.empty()) {
     index = free_indices_.front();
     free_indices_.pop_front();

@@ -39,10 +39,11 @@ class QpDirectory {
   // All queue pairs by position, for those who look at a few at a time; null: there is none.
   uint32_t end_position() const { return static_cast<uint32_t>(qps_.size()); }
   const QpContext* at_position(uint32_t position) const { return qps_[position].get(); }
+  // Visits all queue pairs. Costs as much as queue pairs have ever been made, max_qps at most.
   template <class Visit>
   void for_each(Visit&& visit) const {
-    for (const auto& qp : qps_)
-      if (qp != nullptr) visit(*qp);
+    for (uint32_t i = 0; i < given_; ++i)
+      if (const auto& qp = qps_[index_of(i)]; qp != nullptr) visit(*qp);
   }
 
   // Prefetches the context that a descriptor, or a packet that has come, will need. Any number may
@@ -68,6 +69,9 @@ class QpDirectory {
   }
 
  private:
+  // The index that was given out as the i-th new one.
+  uint32_t index_of(uint32_t i) const { return kFirstIndex + (first_ + i) % max_qps_; }
+
   uint32_t max_qps_;
   uint32_t first_ = 0, given_ = 0;  // the first index is first_ behind kFirstIndex; how many of the
                                     // indices have been somebody's

@@ -45,6 +45,29 @@ TEST(QpDirectory, NumbersAreSomebodysOnce) {
   EXPECT_EQ(qps.find(gone), nullptr);
 }
 
+// Wherever the numbers begin, also where they run over the last index.
+TEST(QpDirectory, AllThatLiveAreVisited) {
+  for (uint64_t seed = 1; seed < 32; ++seed) {
+    QpDirectory qps(8, seed);
+    std::set<const QpContext*> alive;
+    const auto visited = [&qps] {
+      std::multiset<const QpContext*> seen;
+      qps.for_each([&](const QpContext& qp) { seen.insert(&qp); });
+      return seen;
+    };
+    EXPECT_TRUE(visited().empty());
+    for (int i = 0; i < 40; ++i) {
+      if (alive.size() < 8) alive.insert(qps.add(std::make_unique<QpContext>()));
+      if (i % 3 == 1) {
+        const QpContext* gone = *std::next(alive.begin(), i % static_cast<int>(alive.size()));
+        alive.erase(gone);
+        qps.remove(*gone);
+      }
+      EXPECT_EQ(visited(), std::multiset<const QpContext*>(alive.begin(), alive.end()));
+    }
+  }
+}
+
 TEST(QpDirectory, AnyNumberMayBeAskedFor) {
   QpDirectory qps(1);
   for (const uint32_t qpn : {0u, 1u, 16u, 0x10010u, 0xffffffu, 0xffffffffu}) {
