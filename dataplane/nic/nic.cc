@@ -98,6 +98,13 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   return work;
 }
 
+struct NicCore {
+  NicCore(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
+      : shared{settings, mrs, pools, {}}, shard(shared, port) {}
+  NicShared shared;
+  NicShard shard;
+};
+
 Nic::Nic(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
     : core_(std::make_unique<NicCore>(settings, mrs, pools, port)) {}
 Nic::~Nic() = default;

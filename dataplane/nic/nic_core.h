@@ -117,11 +117,4 @@ struct NicShard {
   void quiesce_qp(QpContext& qp);  // purges everything of the QP from the NIC's queues
 };
 
-struct NicCore {
-  NicCore(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
-      : shared{settings, mrs, pools, {}}, shard(shared, port) {}
-  NicShared shared;
-  NicShard shard;
-};
-
 }  // namespace hostnic
