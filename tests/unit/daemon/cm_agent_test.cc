@@ -4,10 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,31 +18,13 @@
 #include "dataplane/daemon/clock.h"
 #include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/options.h"
-#include "protocol/hostif/cm_message.h"
-#include "protocol/hostif/control_message.h"
+#include "tests/support/cm_program.h"
 #include "tests/unit/daemon/eal.h"
 
 namespace hostnic {
 namespace {
 
 constexpr uint16_t kPort = 7471;
-
-// Sends a command, and the descriptor on which its answer is awaited.
-bool send_command(int socket, std::span<const std::byte> bytes, int descriptor) {
-  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof descriptor)] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
-  memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  return sendmsg(socket, &message, 0) == static_cast<ssize_t>(bytes.size());
-}
 
 class CmAgentTest : public testing::Test {
  protected:
@@ -74,40 +54,20 @@ class CmAgentTest : public testing::Test {
     }
   }
 
-  // A program's open file, on which it gives commands.
   void open_file() {
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    program_ = UniqueFd(ends[0]);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = ends[1];
-    ASSERT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, ends[1], &event), 0);
-    agent_->open(UniqueFd(ends[1]), {.visible_devices = 1}, false);
-    std::byte reply[sizeof(ControlReply) + sizeof(OpenCmReply)];
-    ASSERT_GT(recv(program_.get(), reply, sizeof reply, 0), 0);
+    program_.emplace(*agent_, epoll_.get());
+    ASSERT_TRUE(program_->open());
   }
 
-  // Gives a command and returns the answer behind CmAnswer.
+  // Gives a command and returns the response.
   template <class Command>
   std::vector<std::byte> run(uint32_t number, const Command& command) {
-    int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    const UniqueFd ours(ends[0]), theirs(ends[1]);
-    const CmCommand header{.command = number, .reserved = 0, .other_file = 0};
-    std::vector<std::byte> bytes(sizeof header + sizeof command);
-    memcpy(bytes.data(), &header, sizeof header);
-    memcpy(bytes.data() + sizeof header, &command, sizeof command);
-    EXPECT_TRUE(send_command(program_.get(), bytes, theirs.get()));
+    EXPECT_TRUE(program_->give({.command = number, .reserved = 0, .other_file = 0},
+                               std::as_bytes(std::span(&command, 1))));
     serve();
-    std::vector<std::byte> answer(4096);
-    const ssize_t size = recv(ours.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-    EXPECT_GE(size, static_cast<ssize_t>(sizeof(CmAnswer)));
-    CmAnswer result{};
-    memcpy(&result, answer.data(), sizeof result);
-    EXPECT_EQ(result.error, 0);
-    return {answer.begin() + sizeof result,
-            answer.begin() + std::max<ssize_t>(size, sizeof result)};
+    const auto answer = program_->answer();
+    EXPECT_TRUE(answer && answer->result.error == 0);
+    return answer ? answer->response : std::vector<std::byte>{};
   }
 
   // Listens on [::]:kPort.
@@ -145,16 +105,11 @@ class CmAgentTest : public testing::Test {
         std::ranges::count_if(agent_->describe(Asker{}),
                               [](const std::string& line) { return line.starts_with("id "); }));
   }
-  // Whether the agent has told the program that an event waits.
-  bool told() const {
-    std::byte token{};
-    return recv(program_.get(), &token, 1, MSG_DONTWAIT) == 1;
-  }
-
   std::unique_ptr<Daemon> daemon_;
   std::thread lcore_;
-  UniqueFd epoll_, program_;
+  UniqueFd epoll_;
   std::optional<CmAgent> agent_;
+  std::optional<CmProgram> program_;
 };
 
 TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
@@ -164,7 +119,7 @@ TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
   // The entry of its number is another host's by now, or nobody's.
   request_from(Ipv4Address{0xf0001234});
   EXPECT_EQ(ids(), 1u);
-  EXPECT_FALSE(told());
+  EXPECT_FALSE(program_->take_token());
   EXPECT_EQ(agent_->describe(Asker{}).back(),
             "1 connections have no id any more, and answer repeated messages for a while")
       << "with the REJ, that is";
@@ -173,7 +128,7 @@ TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
   ASSERT_TRUE(host);
   request_from(*host);
   EXPECT_EQ(ids(), 2u);
-  EXPECT_TRUE(told());
+  EXPECT_TRUE(program_->take_token());
 }
 
 }  // namespace
