@@ -85,16 +85,16 @@ def end(process):
             process.wait()
 
 
-def run_pair(port, server_command, client_command, daemon=False):
-    outputs = {name: tempfile.TemporaryFile()
-               for side in ("server", "client") for name in (side, f"{side}, stderr")}
+def run_both(port, server_command, client_command, daemon=False):
+    """(None, or what went wrong; what the two wrote, by "server", "server, stderr", ...)."""
+    files = {name: tempfile.TemporaryFile()
+             for side in ("server", "client") for name in (side, f"{side}, stderr")}
     processes = {}
     problem = None
 
     def start(name, command):
         processes[name] = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=outputs[name],
-            stderr=outputs[f"{name}, stderr"])
+            command, stdin=subprocess.DEVNULL, stdout=files[name], stderr=files[f"{name}, stderr"])
 
     try:
         start("server", server_command)
@@ -108,15 +108,25 @@ def run_pair(port, server_command, client_command, daemon=False):
     finally:
         for process in processes.values():
             end(process)
-    for name, file in outputs.items():
+    outputs = {}
+    for name, file in files.items():
         file.seek(0)
         text = file.read().decode(errors="replace").rstrip()
+        file.close()
         if text or name in processes:
-            print(f"--- {name}")
-            print(text)
+            outputs[name] = text
     for name, process in processes.items():
         if process.returncode != 0 and not (daemon and name == "server"):
             problem = problem or f"the {name} ended with status {process.returncode}"
+    return problem, outputs
+
+
+def run_pair(port, server_command, client_command, daemon=False):
+    """The exit status; all that was written is on stdout then."""
+    problem, outputs = run_both(port, server_command, client_command, daemon)
+    for name, text in outputs.items():
+        print(f"--- {name}")
+        print(text)
     if problem is not None:
         print(f"--- pair: {problem}")
     return 1 if problem else 0

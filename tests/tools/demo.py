@@ -17,7 +17,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "lab"))
 from harness import Ports  # noqa: E402
-from pair import end, wait_for_both, wait_until_listening  # noqa: E402
+from pair import run_both  # noqa: E402
 
 LIMIT_S = 300  # for what hangs
 NETWORKS = [("clean", []), ("1 % loss", ["--loss", "1%"])]
@@ -86,30 +86,7 @@ class Lab:
         for device, words in zip(on, (server, client)):
             print("   $ hostnic " + shlex.join(device[1:] + words), flush=True)
         # Warnings go elsewhere: they would be glued to a line of results.
-        with tempfile.TemporaryFile() as server_out, tempfile.TemporaryFile() as client_out, \
-                tempfile.TemporaryFile() as server_err, tempfile.TemporaryFile() as client_err:
-            processes = {}
-            try:
-                processes["server"] = subprocess.Popen(
-                    on[0] + server, stdin=subprocess.DEVNULL, stdout=server_out,
-                    stderr=server_err)
-                problem = wait_until_listening(processes["server"], port)
-                if problem is None:
-                    processes["client"] = subprocess.Popen(
-                        on[1] + client, stdin=subprocess.DEVNULL, stdout=client_out,
-                        stderr=client_err)
-                    problem = wait_for_both(processes)
-            finally:
-                for process in processes.values():
-                    end(process)
-            outputs = {}
-            for name, file in (("server", server_out), ("server, stderr", server_err),
-                               ("client", client_out), ("client, stderr", client_err)):
-                file.seek(0)
-                outputs[name] = file.read().decode(errors="replace")
-        for name, process in processes.items():
-            if problem is None and process.returncode != 0:
-                problem = f"the {name} ended with status {process.returncode}"
+        problem, outputs = run_both(port, on[0] + server, on[1] + client)
         if problem is not None:
             for name, output in outputs.items():
                 print(f"   --- {name}")

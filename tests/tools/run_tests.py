@@ -3,7 +3,7 @@
 """All tests of the project, part by part, and one line at the end that sums them up.
 
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
-NICs of a private hostnicd), conformance (verbs semantics, rule by rule, in a lab), pyverbs
+NICs of a private hostnicd, and the demo), conformance (verbs semantics, rule by rule, in a lab), pyverbs
 (rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; a
 third of them with --all), hosts (two network namespaces; as root only), hostile (programs that attack
 hostnicd beside honest ones), sanitize (a
@@ -56,7 +56,7 @@ FUZZ_RSS_MB = 1024
 SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
-LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "pyverbs": 900, "programs": 7200, "hosts": 1800,
+LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "demo": 600, "pyverbs": 900, "programs": 7200, "hosts": 1800,
            "hostile": 1800, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
@@ -161,6 +161,11 @@ class Runner:
         self.part("Verbs programs in a lab", lambda: self.runner(
             "lab", "lab/run_lab_tests.py", self.options.build, self.options.selection,
             LIMIT_S["lab"]))
+
+        # What README begins with.
+        self.part("Demo", lambda: run_check(
+            self.results, "demo", [sys.executable, TESTS / "tools/demo.py", "--build", self.options.build],
+            LIMIT_S["demo"]))
 
     def conformance(self):
         build = self.options.build
