@@ -43,6 +43,11 @@ bool is_ipv6_host(const Gid& gid) {
   return gid[0] != std::byte{0xff} && !mapped && (!compatible || gid == loopback);
 }
 
+bool is_ipv4_loopback(const Gid& gid) {
+  const auto ip = ipv4_of(gid);
+  return ip && is_loopback(*ip);
+}
+
 Gid ipv6_group_of(Ipv4Address group) {
   Gid gid = gid_of(group);
   gid[0] = std::byte{0xff};
@@ -73,6 +78,11 @@ std::string to_string(const Gid& gid) {
   const bool ipv4 = ipv4_of(gid).has_value();
   const std::byte* const address = gid.data() + (ipv4 ? kIpv4Offset : 0);
   return inet_ntop(ipv4 ? AF_INET : AF_INET6, address, text, sizeof text) == nullptr ? "" : text;
+}
+
+std::string host_text(const Gid& gid) {
+  const std::string text = to_string(gid);
+  return ipv4_of(gid) ? text : "[" + text + "]";
 }
 
 }  // namespace hostnic

@@ -28,6 +28,8 @@ bool is_link_local(const Gid& gid);
 // Whether it is an IPv6 address that one host can have: not ::, ff00::/8, or what stands for an
 // IPv4 address.
 bool is_ipv6_host(const Gid& gid);
+// Whether it stands for an IPv4 address of 127.0.0.0/8.
+bool is_ipv4_loopback(const Gid& gid);
 // The IPv6 group that stands for an IPv4 group on networks of IPv6: ff0e::ffff:a.b.c.d.
 Gid ipv6_group_of(Ipv4Address group);
 // Whether the first `prefix_length` bits of two IPv6 addresses are the same, 0 to 128 of them.
@@ -37,6 +39,8 @@ bool same_network(const Gid& a, const Gid& b, uint32_t prefix_length);
 std::optional<Gid> parse_gid(std::string_view text);
 // Prints "10.0.0.1" or "fd00::1".
 std::string to_string(const Gid& gid);
+// Prints an address that a port or a number follows: "10.0.0.1" or "[fd00::1]".
+std::string host_text(const Gid& gid);
 
 constexpr bool is_stand_in(Ipv4Address ip) { return raw(ip) >> 28 == 0xf; }
 

@@ -261,8 +261,7 @@ std::string CmAgent::describe(const CmId& id) const {
   else if (raw(id.destination) != 0)
     state = "resolved";
   const auto shown = [&](Ipv4Address ip) {
-    const std::string text = to_string(address_of(&daemon_.addresses(), ip));
-    return is_stand_in(ip) ? "[" + text + "]" : text;
+    return host_text(address_of(&daemon_.addresses(), ip));
   };
   std::string peer;
   if (raw(id.destination) != 0)

@@ -144,10 +144,6 @@ const KernelNetwork::Interface* KernelNetwork::at(uint32_t index) const {
 
 const KernelNetwork::Interface* KernelNetwork::with(const Gid& address,
                                                     std::string_view preferred) const {
-  const auto is_ipv4_loopback = [](const Gid& gid) {
-    const auto ip = ipv4_of(gid);
-    return ip && is_loopback(*ip);
-  };
   const Interface *loopback = nullptr, *found = nullptr;
   for (const auto& [index, interface] : interfaces_)
     for (const Gid& own : interface.addresses) {

@@ -30,11 +30,6 @@ namespace {
 constexpr int kBufferBytes = 16 << 20;
 constexpr uint32_t kLoopbackPrefix = 24;
 
-bool is_ipv4_loopback(const Gid& address) {
-  const auto ip = ipv4_of(address);
-  return ip && is_loopback(*ip);
-}
-
 // The number of ones in a netmask of either family.
 uint32_t prefix_length_of(const sockaddr& netmask) {
   const auto mask = gid_of(netmask);

@@ -25,12 +25,6 @@ const char* type_name(QpType type) {
   return type == QpType::kRc ? "RC" : type == QpType::kUc ? "UC" : "UD";
 }
 
-// An address before a port or number: IPv6 addresses are in brackets.
-std::string shown_address(const NicSettings& settings, uint32_t ip) {
-  const std::string text = settings.text_of(Ipv4Address{ip});
-  return is_stand_in(Ipv4Address{ip}) ? "[" + text + "]" : text;
-}
-
 impair::Direction direction(bool receive_side) {
   return receive_side ? impair::Direction::kRx : impair::Direction::kTx;
 }
@@ -232,7 +226,7 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
         "{} "
         "recv-sn {} epoch {}{}",
         settings.name, qp.qpn, type_name(qp.type), state_name(qp.state), qp.client_id,
-        shown_address(settings, qp.dest_ip), qp.dest_qpn, qp.mtu_bytes,
+        host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
         qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
         qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
         qp.fatal ? " refused its peer" : ""));

@@ -26,6 +26,18 @@ TEST(Gid, TextGoesThereAndBack) {
     EXPECT_FALSE(parse_gid(text)) << text;
 }
 
+TEST(Gid, IPv6AddressesBeforePortsAreInBrackets) {
+  EXPECT_EQ(host_text(gid("10.0.0.1")), "10.0.0.1");
+  EXPECT_EQ(host_text(gid("fd00::1")), "[fd00::1]");
+}
+
+TEST(Gid, LoopbackOfIpv4IsANetwork) {
+  for (const char* text : {"127.0.0.1", "127.255.1.2", "::ffff:127.77.0.1"})
+    EXPECT_TRUE(is_ipv4_loopback(gid(text))) << text;
+  for (const char* text : {"126.0.0.1", "128.0.0.1", "::1", "::127.0.0.1", "0.0.0.0"})
+    EXPECT_FALSE(is_ipv4_loopback(gid(text))) << text;
+}
+
 TEST(Gid, HostsAreNeitherGroupsNorNothing) {
   for (const char* text : {"fd00::1", "2001:db8::1", "fe80::1", "::1", "64:ff9b::1.2.3.4"})
     EXPECT_TRUE(is_ipv6_host(gid(text))) << text;
