@@ -20,11 +20,15 @@ def ucx_count(size, scale):
     return max(int(min(UCX_BYTES // size, UCX_MESSAGES) * scale), 50)
 
 
+def ucx_command(test, size, count, port):
+    return [stock("ucx_perftest", "ucx-utils"), "-f", "-v", "-t", test, "-s", size,
+            "-n", count, "-w", max(count // 10, 5), "-p", port]
+
+
 def ucx(test, size, transport, count, *arguments):
     """ucx_perftest's row."""
     port = free_port()
-    command = [stock("ucx_perftest", "ucx-utils"), "-f", "-v", "-t", test, "-s", size,
-               "-n", count, "-w", max(count // 10, 5), "-p", port, *arguments]
+    command = [*ucx_command(test, size, count, port), *arguments]
     output = run_pair(port, command, [*command, "127.0.0.1"],
                       {**transport, "UCX_WARN_UNUSED_ENV_VARS": "n"})
     return output

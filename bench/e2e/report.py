@@ -15,8 +15,8 @@ KEPT = TOP / "docs" / "performance"
 DOCUMENT = KEPT / "results.md"
 BEGIN = "<!-- ./run bench report writes from here -->\n"
 END = "<!-- ./run bench report writes to here -->\n"
-SHEETS = ["bandwidth", "rate", "latency", "latency-poll", "qps", "lcores", "peers", "udp", "ports",
-          "memory-qp", "memory-mr", "start", "registration", "idle", "loss"]
+SHEETS = ["bandwidth", "rate", "latency", "latency-poll", "qps", "lcores", "peers", "udp", "udp-latency",
+          "udp-rate", "ports", "memory-qp", "memory-mr", "start", "registration", "idle", "loss"]
 MICRO = "micro"
 PERCENT = "loss"
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The udp port between two network namespaces, beside a bare program that sends and receives segments
-of the same size, and beside net_af_packet."""
+"""The udp port between two network namespaces: bandwidth beside a bare program that sends and receives
+segments of the same size, and beside net_af_packet; latency beside UCX over TCP on the same veth pair;
+the rate of small messages."""
 
 import os
 import shutil
 import subprocess
 import time
 
-from e2e import parsers
+from e2e import parsers, peers
+from e2e.bandwidth import POST_LIST, RATE_DEPTH
 from e2e.figures import Sheet, job
 from e2e.ports import Cable, CannotRun
 from e2e.programs import Unavailable, end_group, free_port, need, run_pair, stock, tail
@@ -21,6 +23,11 @@ MTUS = [(1500, 1024), (9000, 4096)]
 BARE_PORT = 4999
 BARE_SECONDS = 1.5
 RECEIVE_MORE_SECONDS = 1.0
+LATENCY_BYTES = 8
+ROUND_TRIPS = 20_000
+UCX = "ucx tag_lat, TCP"
+RATE_BYTES = 64
+RATE_MESSAGES = 1_000_000
 
 
 def perftest(cable, program, *arguments):
@@ -74,6 +81,54 @@ class Running:
         self.cable.take_down()
 
 
+def latency(cable, program):
+    """Median in microseconds."""
+    output = perftest(cable, program, "-s", LATENCY_BYTES, "-n", ROUND_TRIPS)
+    return parsers.perftest_latency(output, LATENCY_BYTES)[0]
+
+
+def ucx_latency(cable):
+    """Median in microseconds of UCX over TCP through the same interfaces."""
+    port = free_port()
+    server, client = cable.hosts
+
+    def command(host, *more):
+        return host.inside(
+            "env", "UCX_TLS=tcp,self", f"UCX_NET_DEVICES={host.interface}",
+            *peers.ucx_command("tag_lat", LATENCY_BYTES, ROUND_TRIPS, port), "-R", 50, *more)
+
+    return parsers.ucx_latency(run_pair(port, command(server), command(client, server.exchange_address)))
+
+
+def message_rate(cable):
+    """Messages per second in lists of work requests, of which the last has a completion."""
+    output = perftest(cable, "ib_write_bw", "-N", "--report_gbits", "-s", RATE_BYTES, "-n", RATE_MESSAGES,
+                      "-l", POST_LIST, "-t", RATE_DEPTH)
+    return parsers.perftest_bandwidth(output, RATE_BYTES)[1]
+
+
+def run_small(bench):
+    """Latency, and the rate of small messages. The MTU is of no account."""
+    mtu = MTUS[0][0]
+    times = Sheet("udp-latency", f"latency over the udp port in us, {LATENCY_BYTES} bytes, half a round "
+                  "trip, beside UCX over TCP on the same veth pair", "MTU", "us")
+    rates = Sheet("udp-rate", f"rate of {RATE_BYTES}-byte WRITEs over the udp port in lists of {POST_LIST}",
+                  "MTU", "/s")
+    for program in ("ib_send_lat", "ib_write_lat"):
+        times.compare(program, UCX)
+    try:
+        with Running(bench, "udp", mtu) as cable:
+            jobs = [job(program, lambda program=program: latency(cable, program))
+                    for program in ("ib_send_lat", "ib_write_lat")]
+            jobs.append(job(UCX, lambda: ucx_latency(cable)))
+            times.take_turns(str(mtu), jobs, bench.repetitions)
+            rates.take_turns(str(mtu), [job("ib_write_bw", lambda: message_rate(cable))],
+                             bench.repetitions)
+    except Unavailable as error:
+        times.skip(f"MTU {mtu}", error)
+    return [times, rates]
+
+
 def run(bench):
     if os.geteuid() != 0:
         raise Unavailable("needs root, for network namespaces")
@@ -94,4 +149,4 @@ def run(bench):
                 sheet.take_turns(str(mtu), jobs, bench.repetitions)
         except Unavailable as error:
             sheet.skip(f"MTU {mtu}", error)
-    return [sheet]
+    return [sheet, *run_small(bench)]
