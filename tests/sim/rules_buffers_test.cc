@@ -112,6 +112,24 @@ TEST(Rules, Rule18_ReadsAreReadInOrderWhereverTheirMemoryLies) {
   EXPECT_EQ(pair.local.data()[8 * kMtu], 2);
 }
 
+// Of two answers the second is held back, and so copied; the first is still on its way.
+TEST(Rules, Rule18_ReadsAreReadInOrderWhereOneAnswerIsHeldBack) {
+  Pair pair({}, slow_wire(false));
+  pair.world.impair(1, "tx delay 100us nth 2 kind read-response");
+  const auto set = [&](int value) {
+    std::memset(pair.remote.data(), value, 64);
+    std::memset(pair.remote.data() + 8 * kMtu, value, 64);
+  };
+  set(1);
+  pair.post(SendOp::kRead, 1, pair.at(0, 64));
+  pair.post(SendOp::kRead, 2, pair.at(8 * kMtu, 64), 8 * kMtu);
+  pair.world.run_for(150 * kMicrosecond);
+  ASSERT_EQ(pair.far_counter(Counter::read_requests_served), 2u);
+  set(2);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  EXPECT_LE(pair.local.data()[0], pair.local.data()[8 * kMtu]) << "the first is the younger one";
+}
+
 // A lock that protects what a READ reads may be released by an atomic behind it.
 TEST(Rules, Rule18_AnAtomicExecutesAfterTheReadsBeforeIt) {
   for (const bool icrc : {false, true}) {

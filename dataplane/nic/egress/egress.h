@@ -59,6 +59,9 @@ class Egress {
   bool needs_arp() const { return needs_arp_; }
   // Whether payload may stay in the client's memory.
   bool allows_external_payload() const { return external_payload_; }
+  // Whether that of answers to READs may: it is read in the order in which the answers left only if
+  // nothing holds some of them back (rule 18).
+  bool allows_external_answers() const { return external_payload_ && !port_.impairs_sending(); }
   // Whether packets towards `peer` may leave in bundles.
   bool sends_bundles(int peer) const {
     return settings_.segmentation && external_payload_ && bundles_to(peer);

@@ -19,6 +19,15 @@ using impair::Direction;
 // take.
 constexpr uint32_t kArrivals = 8192;
 
+// Whether a packet of this process is an answer to a READ; false for what is too short to say.
+bool is_read_answer(rte_mbuf* packet) {
+  constexpr uint32_t kBth = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
+  if (packet->data_len < kBth + wire::kBthBytes) return false;
+  const wire::BthView bth(std::span<const std::byte, wire::kBthBytes>(
+      rte_pktmbuf_mtod_offset(packet, const std::byte*, kBth), wire::kBthBytes));
+  return wire::Opcode{bth.opcode()} == wire::Opcode::kReadResponse;
+}
+
 }  // namespace
 
 ImpairedPort::~ImpairedPort() {
@@ -90,7 +99,15 @@ impair::PacketInfo ImpairedPort::describe(Direction direction, rte_mbuf* packet)
 
 // ---- receiving
 
+// READ answers that refer to the memory which is read are copied before one of them may be held
+// back: they are read in the order in which they have come (rule 18).
 void ImpairedPort::arrive(rte_mbuf* packet) {
+  if (rx_stage_ != nullptr && is_read_answer(packet))
+    packet = static_cast<rte_mbuf*>(detach(packet));
+  if (packet == nullptr) {
+    counters_.add(Counter::rx_no_buffer);
+    return;
+  }
   const bool passes = rx_stage_ == nullptr || rx_stage_->pass(packet, now_, [&] {
     return describe(Direction::kRx, packet);
   });

@@ -122,7 +122,7 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
 // if there is no buffer, or if the memory is gone (`lost`) or can't be read now.
 rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                                     bool& lost) {
-  const std::byte* payload = !egress_.allows_external_payload()
+  const std::byte* payload = !egress_.allows_external_answers()
                                  ? nullptr
                                  : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
@@ -156,7 +156,7 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
 // kind comes next.
 uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget) {
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
-  if (offset == 0) return 0;
+  if (offset == 0 || !egress_.allows_external_answers()) return 0;
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint64_t before_last = (job.total_bytes - offset - 1) >> mtu_shift;
   const uint32_t in_range = (job.request.length_bytes - job.sent_bytes) >> mtu_shift;

@@ -2,11 +2,13 @@
 // READs and atomics at their target: answered by the NIC from the mapped memory, without the
 // target's process (rules 1, 16..19).
 //
-// On the virtual wire answers are not copied but external, in the memory, so what they say is read
-// when they are placed (or first delayed, buffered or copied), one after the other. For the
-// requester that is as good as when they were sent, as long as no later answer is read earlier:
-// what can't be external, and what an atomic does, waits until no external answer of the queue pair
-// is out (rules 18, 31).
+// On the virtual wire and on the udp port answers are not copied here but external, in the memory,
+// so what they say is read later, one after the other: when they are placed, on the udp port when
+// they are sent (or when they are first delayed, buffered or copied). Of what a full socket did not
+// take the udp port reads everything again next time, in the same order. For the requester that is
+// as good as when they were built, as long as no later answer is read earlier: what can't be
+// external, and what an atomic does, waits until no external answer of the queue pair is out; and
+// where impairments hold back some answers and not others, none is external (rules 18, 31).
 //
 // The NIC's lcore.
 #pragma once
