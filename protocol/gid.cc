@@ -81,8 +81,9 @@ std::string to_string(const Gid& gid) {
 }
 
 std::string host_text(const Gid& gid) {
-  const std::string text = to_string(gid);
-  return ipv4_of(gid) ? text : "[" + text + "]";
+  std::string text = to_string(gid);
+  if (!ipv4_of(gid)) text.append(1, ']').insert(text.begin(), '[');
+  return text;
 }
 
 }  // namespace hostnic

@@ -91,7 +91,9 @@ uint64_t effective_capabilities() {
 std::string missing_for_af_packet(uint64_t capabilities) {
   std::string names;
   const auto want = [&](unsigned number, const char* name) {
-    if ((capabilities >> number & 1) == 0) names += (names.empty() ? "" : ",") + std::string(name);
+    if ((capabilities >> number & 1) != 0) return;
+    if (!names.empty()) names += ',';
+    names += name;
   };
   want(CAP_NET_RAW, "cap_net_raw");
   want(CAP_NET_ADMIN, "cap_net_admin");

@@ -15,7 +15,8 @@ std::string gids_of(const Daemon& daemon, const NicInstance& instance) {
   std::string text;
   for (uint32_t i = 0; i < info.gid_count; ++i) {
     const GidEntry* const entry = gid_entry_at(info, i);
-    text += (i == 0 ? "" : ",") + (entry == nullptr ? "-" : to_string(gid_in(entry->gid)));
+    if (i != 0) text += ',';
+    text += entry == nullptr ? "-" : to_string(gid_in(entry->gid));
   }
   return text;
 }
