@@ -46,8 +46,10 @@ class UdpSender {
   UdpSender& operator=(const UdpSender&) = delete;
 
   // Sends packets, in order, and returns how many are done with; these are freed. Fewer than
-  // `count`: the socket is full. Packets that the network can't take (too long for the path, no
-  // route, a firewall) are lost, as on any network, and counted.
+  // `count`: the socket is full. External payload is read here; where the socket did not take it,
+  // it is read anew next time, so that READs are read in their order (rule 18, READs stay ordered).
+  // Packets that the network can't take (too long for the path, no route, a firewall) are lost, as
+  // on any network, and counted.
   uint16_t send(rte_mbuf** packets, uint16_t count);
 
   // Whether a socket had no room when packets were last sent.

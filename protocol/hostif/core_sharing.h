@@ -8,8 +8,9 @@
 // Three kinds of threads sleep, all in the same way:
 //
 //   sleeper          its flag          sleeps in              woken by
-//   lcore            lcore_sleeping    epoll, on an eventfd   posting threads, other lcores,
-//                                                             hostnicd's control threads
+//   lcore            lcore_sleeping    epoll: eventfds,       posting threads, other lcores,
+//                                      sockets of ports       hostnicd's control threads, the
+//                                                             kernel (packets at a port's socket)
 //   service thread   driver_sleeping   futex driver_wake      the NIC, threads that post
 //   polling thread   poller_naps       futex poller_naps      the NIC
 //

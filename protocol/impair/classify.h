@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a parsed packet of the native transport to what the impairment stage wants to know.
+// From a parsed packet, of any dialect, to what the impairment stage wants to know.
 #pragma once
 
 #include "protocol/impair/packet_info.h"

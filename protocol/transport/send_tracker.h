@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sender's view of one PSN space: what is outstanding, what the receiver has, what is lost
-// (docs/transport.md rules 24..26). Used twice per QP: for requests (acknowledged by ACKs) and for
-// READ responses (where "sent" means pulled and "acknowledged" means that our own NIC has placed
-// them).
+// (docs/transport.md rules 24, 25). When a connection has failed is the requester's to say. Used
+// twice per QP: for requests (acknowledged by ACKs) and for READ responses (where "sent" means
+// pulled and "acknowledged" means that our own NIC has placed them).
 //
 // What was sent and what has arrived of it is the Scoreboard; what is lost, and what goes again,
 // says a strategy of recovery/, one for each policy.

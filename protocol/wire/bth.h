@@ -4,7 +4,7 @@
 //   4 FECN 0x80, BECN 0x40, reserved | 5 DestQP 24 | 8 A 0x80 and seven reserved bits | 9 PSN 24
 // The native transport uses the reserved bits beside A, which the ICRC covers:
 //   cont 0x40 | more 0x20 | attempt 0x18 | policy 0x06 | tag 0x01
-// All of them zero means "a whole message, first attempt", so standard peers interoperate.
+// All of them zero means "a whole message, first attempt".
 // Byte 4 is outside the ICRC. Its reserved bits and the last one beside A are the flow tag's, where
 // the source port can't be (flow_tag.h); all others send 0 there, and ignore them.
 #pragma once

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One RoCEv2 packet's headers, as values in host byte order, and the functions that convert them
-// from and to bytes. The hot path of both halves uses these; the header files beside this one
-// hold each header's layout. Pure functions, any thread.
+// from and to bytes. The NIC's hot path uses these; the header files beside this one hold each
+// header's layout. Pure functions, any thread.
 //
 // Layout on the wire: Ethernet / IPv4 / UDP 4791 / BTH / extension headers by opcode / payload /
-// pad / ICRC. Extension headers in order, by opcode (sizes in bytes):
+// pad / ICRC. (IPv6 is on the network only: the udp port puts IPv4 in its place.) Extension headers
+// in order, by opcode (sizes in bytes):
 //   kWriteOnly       RETH 16                            standard opcode 0x0A, legal RoCEv2
 //   kWriteImm        NETH 4, RETH 16, ImmDt 4, RecvETH 8   last packet of a WRITE_WITH_IMM
 //   kSend            NETH 4, RETH 16                    va = offset in message, key = recv SN,

@@ -12,8 +12,7 @@ Written by `python3 tests/programs/run_programs.py --write-docs` on {date}, from
 have the command lines.
 `./run test --only programs` tries them all again.
 
-A program runs as in these rows under `hostnic run` or in a lab: no option of the program is hostnic's.
-"""
+A program runs as in these rows under `hostnic run` or in a lab, and needs no option on hostnic's account."""
 FOOT = """
 Not tried: programs of other distributions and newer ones (UCX 1.18, newer rdma-core, perftest's master, libfabric's
 fabtests), NCCL, ceph and PyTorch.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// On the in-process wire a packet's payload stays where it is, in the memory that its work request
-// names. Such a packet is one mbuf: the headers in its buffer (data_len), and in its private area
-// where the payload lies; pkt_len counts both. DPDK's way, an external buffer in a second mbuf,
-// costs another mbuf and its cache lines per packet.
+// On the in-process wire and on the udp port a packet's payload stays where it is, in the memory
+// that its work request names, until it is placed or sent. Such a packet is one mbuf: the headers
+// in its buffer (data_len), and in its private area where the payload lies; pkt_len counts both.
+// DPDK's way, an external buffer in a second mbuf, costs another mbuf and its cache lines per
+// packet.
 //
 // The memory and the queue pair count the packets that refer to them (docs/transport.md rules 31,
 // 32), so these packets are freed by release_packet() (packet_release.h), never by

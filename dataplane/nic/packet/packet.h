@@ -34,6 +34,7 @@ rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool);
 bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy);
 // Gives a packet of one segment without ICRC its pad and ICRC.
 void add_icrc_in_place(rte_mbuf* packet);
+// Whether the ICRC that the packet ends in is there and right.
 bool icrc_valid(rte_mbuf* packet, const wire::Packet& headers);
 // The ICRC of `covered_bytes` from the IPv4 header on, by the fastest code of this processor; they
 // and the 8 bytes before them are changed meanwhile (wire::icrc_in_place()).

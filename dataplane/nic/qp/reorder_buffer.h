@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The receive side of a PSN space, and where packets wait that came before those ahead of them.
+// The receive side of a PSN space, and where packets wait that came out of order and must not be
+// placed or executed before all in front of them.
 #pragma once
 
 #include <rte_mbuf.h>

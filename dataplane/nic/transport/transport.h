@@ -14,7 +14,7 @@
 //   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
 //   transport/NAME/, with a meson.build    the transport; qp/qp_context.h: what it keeps per QP
 //   meson.build                            that folder
-//   transport/transport.h                  TransportKind and the three functions behind it
+//   transport/transport.h                  TransportKind and the functions behind it
 //   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
 //   verbs-shim/driver/requester/           the other half: what requester.h lists
 #pragma once

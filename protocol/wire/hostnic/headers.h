@@ -5,7 +5,7 @@
 //   ReadETH { read number 32, first response PSN 24, epoch 8, offset 32, length 32 }
 //   RespETH { epoch 8, reserved 24 }
 //   SackETH { base 24, word count 8, highest acceptable PSN 24, flags 8, receive SN limit 32,
-//             echo PSN 24, reserved 8, NAK SN 32 }, followed by word count bitmap words of 64
+//             echo PSN 24, reserved 8, NAK SN or PSN 32 }, then word count bitmap words of 64
 // SackETH flags: 0x01 echo valid, 0x02 what it echoes was a duplicate, 0x04 has credit,
 // 0x08 congestion mark, 0x30 attempt that it echoes, 0xc0 reserved.
 // Reserved bits are sent 0 and ignored.

@@ -166,7 +166,9 @@ class HostnicRequester {
   TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
   uint64_t silence_ns_ = 0;  // charged against retry_cnt
   uint32_t backoff_ = 0;
-  uint32_t retries_ = 0;  // probes and timeouts since una last moved
+  // Probes and timeouts since una last moved; some must have been made before silence_ns_ ends the
+  // connection.
+  uint32_t retries_ = 0;
   bool probed_ = false;
   uint8_t epoch_ = 0;
 
