@@ -16,7 +16,7 @@ namespace hostnic {
 Expected<void, std::string> Daemon::name_addresses() {
   for (NicInstance& instance : nics_) {
     NicPlan& plan = instance.plan;
-    const auto own = addresses_.hold(plan.address);
+    const auto own = addresses_.acquire(plan.address);
     if (!own) return Unexpected("too many IPv6 addresses");
     plan.settings.ip = *own;
     plan.settings.address_book = &addresses_;
@@ -24,7 +24,7 @@ Expected<void, std::string> Daemon::name_addresses() {
     // On the wire a NIC may have what it likes.
     if (!plan.port.empty() || plan.gids != config::Gids::kMlx5) continue;
     const Gid link_local = link_local_of(plan.settings.mac);
-    const auto number = addresses_.hold(link_local);
+    const auto number = addresses_.acquire(link_local);
     if (!number || instance.gids->has(link_local)) continue;
     instance.gids->add(link_local, *number);
     instance.gids->publish();
@@ -98,7 +98,7 @@ bool Daemon::add_address(NicInstance& instance, const Gid& address,
                why);
     return false;
   };
-  const auto number = addresses_.hold(address);
+  const auto number = addresses_.acquire(address);
   if (!number) return refuse("too many IPv6 addresses");
   auto opened = instance.network->open_address(*instance.lcore, address, *number, interface);
   const auto before = opened ? instance.gids->add(address, *number) : std::nullopt;

@@ -486,7 +486,7 @@ bool ClientSession::handle_name(const NameHost& call) {
   if (named_hosts_.size() >= kMaxNamedHosts)
     return refuse({ENOMEM, fmt::format("a program names {} hosts by IPv6 addresses at most",
                                        kMaxNamedHosts)});
-  const auto number = daemon_.addresses().hold(call.address, limited_user(info_.uid));
+  const auto number = daemon_.addresses().acquire(call.address, limited_user(info_.uid));
   if (!number) {
     daemon_.note_limit(info_.client_id, "the IPv6 addresses that its user or all may name");
     return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd, or of this user"});

@@ -56,7 +56,7 @@ void set_headers(std::byte* ip, size_t covered_bytes) {
 }  // namespace
 
 UdpSender::UdpSender(bool segments, const AddressBook& book)
-    : book_(book), segments_(segments), slots_(std::make_unique<Slot[]>(kPackets)) {
+    : book_(book), segments_(segments), slots_(std::make_unique<PacketSlot[]>(kPackets)) {
   for (mmsghdr& message : messages_) message = {};
 }
 
@@ -132,19 +132,19 @@ bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
   return true;
 }
 
-// Puts a staged packet behind the last row, or begins one, and gives it its ICRC.
+// Adds a staged packet to the last GSO send, or begins one, and gives it its ICRC.
 void UdpSender::append(uint32_t index) {
   const Staged& staged = staged_[index];
   const uint32_t bytes = staged.covered_bytes - kBytesBeforeBth + wire::kIcrcBytes;
-  Row* row = row_count_ == 0 ? nullptr : &rows_[row_count_ - 1];
-  const bool joins = segments_ && row != nullptr && !row->ended && row->packets < kMaxSegments &&
-                     bytes <= row->segment_bytes && row->bytes + bytes <= kMaxRowBytes &&
-                     row->origin == staged.origin && row->destination == staged.destination &&
-                     row->traffic_class == staged.traffic_class &&
-                     row->hop_limit == staged.hop_limit;
+  GsoSend* gso = gso_send_count_ == 0 ? nullptr : &gso_sends_[gso_send_count_ - 1];
+  const bool joins = segments_ && gso != nullptr && !gso->ended && gso->packets < kMaxSegments &&
+                     bytes <= gso->segment_bytes && gso->bytes + bytes <= kMaxGsoBytes &&
+                     gso->origin == staged.origin && gso->destination == staged.destination &&
+                     gso->traffic_class == staged.traffic_class &&
+                     gso->hop_limit == staged.hop_limit;
   if (!joins) {
-    row = &rows_[row_count_++];
-    *row = {.origin = staged.origin,
+    gso = &gso_sends_[gso_send_count_++];
+    *gso = {.origin = staged.origin,
             .destination = staged.destination,
             .traffic_class = staged.traffic_class,
             .hop_limit = staged.hop_limit,
@@ -153,66 +153,67 @@ void UdpSender::append(uint32_t index) {
   }
   std::byte* const ip = ip_of(index);
   wire::store_icrc(ip + staged.covered_bytes,
-                   icrc_on_wire(index, static_cast<uint16_t>(row->packets)) ^ staged.icrc_error);
+                   icrc_on_wire(index, static_cast<uint16_t>(gso->packets)) ^ staged.icrc_error);
   pieces_[index] = {ip + kBytesBeforeBth, bytes};
-  ++row->packets;
-  row->bytes += bytes;
-  row->ended = bytes < row->segment_bytes;
+  ++gso->packets;
+  gso->bytes += bytes;
+  gso->ended = bytes < gso->segment_bytes;
 }
 
-void UdpSender::describe_row(uint32_t number) {
-  const Row& row = rows_[number];
-  const UdpOrigin& origin = origins_[row.origin];
+void UdpSender::describe_gso_send(uint32_t number) {
+  const GsoSend& gso = gso_sends_[number];
+  const UdpOrigin& origin = origins_[gso.origin];
   SocketAddress& name = names_[number];
   name =
-      socket_address(on_wire(origin, row.destination), wire::kRoceUdpPort, origin.interface_index);
+      socket_address(on_wire(origin, gso.destination), wire::kRoceUdpPort, origin.interface_index);
   msghdr& message = messages_[number].msg_hdr;
   message.msg_name = &name;
   message.msg_namelen = name.bytes();
-  message.msg_iov = &pieces_[row.first_packet];
-  message.msg_iovlen = row.packets;
+  message.msg_iov = &pieces_[gso.first_packet];
+  message.msg_iovlen = gso.packets;
   message.msg_control = controls_[number].bytes.data();
   message.msg_controllen = controls_[number].bytes.size();
   cmsghdr* at = CMSG_FIRSTHDR(&message);
   const bool ipv6 = origin.is_ipv6();
   const int level = ipv6 ? int{IPPROTO_IPV6} : int{IPPROTO_IP};
-  at = put_control(message, at, level, ipv6 ? IPV6_TCLASS : IP_TOS, int{row.traffic_class});
-  at = put_control(message, at, level, ipv6 ? IPV6_HOPLIMIT : IP_TTL, int{row.hop_limit});
+  at = put_control(message, at, level, ipv6 ? IPV6_TCLASS : IP_TOS, int{gso.traffic_class});
+  at = put_control(message, at, level, ipv6 ? IPV6_HOPLIMIT : IP_TTL, int{gso.hop_limit});
   size_t used = 2 * CMSG_SPACE(sizeof(int));
-  if (row.packets > 1) {
-    put_control(message, at, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(row.segment_bytes));
+  if (gso.packets > 1) {
+    put_control(message, at, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(gso.segment_bytes));
     used += CMSG_SPACE(sizeof(uint16_t));
   }
   message.msg_controllen = used;
 }
 
-// Takes note that the kernel refused a row. Returns false if the row is to be tried again.
-bool UdpSender::refuse_row(const Row& row, int error) {
-  if (error == EIO && row.packets > 1) {
-    // The way there has no checksum offload, without which the kernel cuts no rows.
+// Takes note that the kernel refused a GSO send. Returns false if it is to be tried again.
+bool UdpSender::refuse_gso_send(const GsoSend& gso, int error) {
+  if (error == EIO && gso.packets > 1) {
+    // The way there has no checksum offload, without which the kernel segments nothing.
     segments_ = false;
     return false;
   }
   // The error may be an earlier packet's, which the network answered; this one it refuses.
-  refused_.store(refused_.load(std::memory_order_relaxed) + row.packets, std::memory_order_relaxed);
+  refused_.store(refused_.load(std::memory_order_relaxed) + gso.packets, std::memory_order_relaxed);
   last_error_.store(error, std::memory_order_relaxed);
-  // Kernels before 6.9 call a row of packets that are too long invalid.
-  if (error == EMSGSIZE || (error == EINVAL && row.packets > 1))
-    too_long_to_.store(raw(row.destination), std::memory_order_relaxed);
+  // Kernels before 6.9 call a GSO send of packets that are too long invalid.
+  if (error == EMSGSIZE || (error == EINVAL && gso.packets > 1))
+    too_long_to_.store(raw(gso.destination), std::memory_order_relaxed);
   return true;
 }
 
-// Sends the rows, those of one origin by one call. Returns how many packets are done with.
-uint32_t UdpSender::send_rows() {
+// Makes the GSO sends, those of one origin by one call. Returns how many packets are done with.
+uint32_t UdpSender::transmit_gso_sends() {
   uint32_t done = 0, packets = 0;
   full_ = false;
-  while (done < row_count_) {
+  while (done < gso_send_count_) {
     uint32_t end = done + 1;
-    while (end < row_count_ && rows_[end].origin == rows_[done].origin) ++end;
-    const int sent = sendmmsg(origins_[rows_[done].origin].socket, &messages_[done], end - done, 0);
+    while (end < gso_send_count_ && gso_sends_[end].origin == gso_sends_[done].origin) ++end;
+    const int sent =
+        sendmmsg(origins_[gso_sends_[done].origin].socket, &messages_[done], end - done, 0);
     if (sent > 0) {
       for (const uint32_t behind = done + static_cast<uint32_t>(sent); done < behind; ++done)
-        packets += rows_[done].packets;
+        packets += gso_sends_[done].packets;
       continue;
     }
     const int error = errno;
@@ -222,8 +223,8 @@ uint32_t UdpSender::send_rows() {
       times_full_.store(times_full_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       break;
     }
-    if (!refuse_row(rows_[done], error)) break;
-    packets += rows_[done++].packets;
+    if (!refuse_gso_send(gso_sends_[done], error)) break;
+    packets += gso_sends_[done++].packets;
   }
   return packets;
 }
@@ -239,11 +240,11 @@ uint16_t UdpSender::send(rte_mbuf** packets, uint16_t count) {
   uint32_t done = 0;
   while (done < count) {
     const uint32_t part = std::min<uint32_t>(count - done, kPackets);
-    row_count_ = 0;
+    gso_send_count_ = 0;
     uint32_t staged = 0;
     while (staged < part && stage(packets[done + staged], staged)) append(staged++);
-    for (uint32_t row = 0; row < row_count_; ++row) describe_row(row);
-    const uint32_t sent = send_rows();
+    for (uint32_t gso = 0; gso < gso_send_count_; ++gso) describe_gso_send(gso);
+    const uint32_t sent = transmit_gso_sends();
     release(packets + done, sent);
     done += sent;
     if (sent < staged) break;

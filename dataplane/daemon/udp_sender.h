@@ -4,8 +4,8 @@
 // numbers the packets of one segmented send 0, 1, 2, ... in their IP identification, which the ICRC
 // covers, and gives 0 to packets that are sent singly. IPv6 has no such number.
 //
-// Packets of one size to one destination leave by one call (UDP_SEGMENT), several such rows by one
-// sendmmsg. The lcore of the NIC.
+// Packets of one size to one destination are one GSO send (UDP_SEGMENT), several of which leave by
+// one sendmmsg. The lcore of the NIC.
 #pragma once
 
 #include <netinet/in.h>
@@ -64,8 +64,8 @@ class UdpSender {
     for (UdpOrigin& origin : origins_) origin.interface_index = index;
   }
 
-  // For people; any thread. Whether rows are sent by one call; packets that the kernel refused, and
-  // its last reason (errno).
+  // For people; any thread. Whether there are GSO sends; packets that the kernel refused, and its
+  // last reason (errno).
   bool segments() const { return segments_.load(std::memory_order_relaxed); }
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   int last_error() const { return last_error_.load(std::memory_order_relaxed); }
@@ -79,7 +79,7 @@ class UdpSender {
 
  private:
   static constexpr uint32_t kMaxSegments = 64;      // UDP_MAX_SEGMENTS of older kernels
-  static constexpr uint32_t kMaxRowBytes = 65'507;  // of one datagram
+  static constexpr uint32_t kMaxGsoBytes = 65'507;  // of one datagram
   static constexpr uint32_t kPackets = 2 * kBurst;  // of one call
   // Slots are 71 cache lines long: their beginnings are spread over the cache's sets.
   static constexpr size_t kSlotBytes = 71 * 64;
@@ -87,7 +87,7 @@ class UdpSender {
   static constexpr size_t kIpOffset = kBthOffset - wire::kIpv4Bytes - wire::kUdpBytes;
   static constexpr size_t kIpv6Offset = kBthOffset - wire::kIpv6Bytes - wire::kUdpBytes;
   static constexpr size_t kMostBytes = kSlotBytes - kIpOffset - wire::kIcrcBytes - 3;
-  using Slot = std::array<std::byte, kSlotBytes>;
+  using PacketSlot = std::array<std::byte, kSlotBytes>;
 
   // What is known of the packet in a slot.
   struct Staged {
@@ -97,8 +97,8 @@ class UdpSender {
     Ipv4Address destination;
     uint8_t traffic_class, hop_limit;
   };
-  // Packets that leave by one message.
-  struct Row {
+  // Packets that leave by one message of sendmmsg.
+  struct GsoSend {
     uint32_t origin = 0;
     Ipv4Address destination{};
     uint8_t traffic_class = 0, hop_limit = 0;
@@ -117,9 +117,9 @@ class UdpSender {
   uint32_t icrc_on_wire(uint32_t index, uint16_t number);
   bool stage(rte_mbuf* packet, uint32_t index);
   void append(uint32_t index);
-  void describe_row(uint32_t number);
-  bool refuse_row(const Row& row, int error);
-  uint32_t send_rows();
+  void describe_gso_send(uint32_t number);
+  bool refuse_gso_send(const GsoSend& gso, int error);
+  uint32_t transmit_gso_sends();
   void release(rte_mbuf** packets, uint32_t count);
 
   std::vector<UdpOrigin> origins_;
@@ -130,14 +130,14 @@ class UdpSender {
   std::atomic<uint32_t> too_long_to_{0};
   PayloadReferences references_;
   bool full_ = false;
-  uint32_t row_count_ = 0;
+  uint32_t gso_send_count_ = 0;
   std::array<Staged, kPackets> staged_;
   std::array<iovec, kPackets> pieces_;
-  std::array<Row, kPackets> rows_;
+  std::array<GsoSend, kPackets> gso_sends_;
   std::array<mmsghdr, kPackets> messages_;
   std::array<SocketAddress, kPackets> names_;
   std::array<Control, kPackets> controls_;
-  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<PacketSlot[]> slots_;
 };
 
 }  // namespace hostnic

@@ -51,7 +51,7 @@ enum SlotState : uint32_t { kFree, kPosted, kBusy, kDone };
 // lcore takes the result, and some time stores kFree or kPosted. What is posted, the lcore may take
 // back.
 struct MemFdHelper::State {
-  struct Slot {
+  struct RequestSlot {
     std::atomic<uint32_t> state{kFree};
     Operation operation = Operation::kRead;
     Target target;
@@ -80,21 +80,21 @@ struct MemFdHelper::State {
   };
 
   void serve();
-  void transfer(Slot& slot) const;
-  MemFdResult probe(const Slot& slot) const;
-  MemFdResult change_word(Slot& slot) const;
-  Slot* find(const Target& target, Operation operation, uint64_t length,
-             std::span<const std::byte> bytes);
-  Slot* post(const Target& target, Operation operation, uint64_t length,
-             std::span<const std::byte> bytes, const AtomicOperation& word);
-  bool wait_for(const Slot& slot);
-  Slot* finished(const Target& target, Operation operation, uint64_t length,
-                 std::span<const std::byte> bytes = {}, const AtomicOperation& word = {});
-  Slot* unused();
-  static void take_back(Slot& slot);
+  void transfer(RequestSlot& slot) const;
+  MemFdResult probe(const RequestSlot& slot) const;
+  MemFdResult change_word(RequestSlot& slot) const;
+  RequestSlot* find(const Target& target, Operation operation, uint64_t length,
+                    std::span<const std::byte> bytes);
+  RequestSlot* post(const Target& target, Operation operation, uint64_t length,
+                    std::span<const std::byte> bytes, const AtomicOperation& word);
+  bool wait_for(const RequestSlot& slot);
+  RequestSlot* finished(const Target& target, Operation operation, uint64_t length,
+                        std::span<const std::byte> bytes = {}, const AtomicOperation& word = {});
+  RequestSlot* unused();
+  static void take_back(RequestSlot& slot);
 
   UniqueFd mem_fd;
-  std::array<Slot, kSlots> slots;
+  std::array<RequestSlot, kSlots> slots;
   // The slots in the order in which they were posted, and positions there.
   std::array<uint8_t, kSlots> order{};
   std::atomic<uint32_t> posted{0}, served{0};
@@ -113,7 +113,7 @@ void MemFdHelper::State::serve() {
       posted.wait(at, std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
     }
-    Slot& slot = slots[order[at % kSlots]];
+    RequestSlot& slot = slots[order[at % kSlots]];
     uint32_t expected = kPosted;
     if (slot.state.compare_exchange_strong(expected, kBusy, std::memory_order_acquire)) {
       transfer(slot);
@@ -126,7 +126,7 @@ void MemFdHelper::State::serve() {
   }
 }
 
-void MemFdHelper::State::transfer(Slot& slot) const {
+void MemFdHelper::State::transfer(RequestSlot& slot) const {
   MemoryGate* const gate = slot.target.gate;
   if (gate != nullptr) {
     gate->in_transfer.fetch_add(1, std::memory_order_seq_cst);
@@ -152,7 +152,7 @@ void MemFdHelper::State::transfer(Slot& slot) const {
   if (gate != nullptr) gate->in_transfer.fetch_sub(1, std::memory_order_release);
 }
 
-MemFdResult MemFdHelper::State::probe(const Slot& slot) const {
+MemFdResult MemFdHelper::State::probe(const RequestSlot& slot) const {
   const VirtualAddress end = slot.target.va + slot.length_bytes;
   std::byte byte{};
   for (VirtualAddress at = slot.target.va; at < end; at = (at | (kPageBytes - 1)) + 1) {
@@ -163,7 +163,7 @@ MemFdResult MemFdHelper::State::probe(const Slot& slot) const {
 }
 
 // Leaves what the word contained in the slot's bytes.
-MemFdResult MemFdHelper::State::change_word(Slot& slot) const {
+MemFdResult MemFdHelper::State::change_word(RequestSlot& slot) const {
   const WordLock lock(slot.target.va);
   slot.put_off = !lock.held();
   if (slot.put_off) return MemFdResult::kOk;
@@ -179,10 +179,10 @@ MemFdResult MemFdHelper::State::change_word(Slot& slot) const {
 // ---- the lcore
 
 // The slot of an equal transfer that was asked for before.
-MemFdHelper::State::Slot* MemFdHelper::State::find(const Target& target, Operation operation,
-                                                   uint64_t length,
-                                                   std::span<const std::byte> bytes) {
-  for (Slot& slot : slots) {
+MemFdHelper::State::RequestSlot* MemFdHelper::State::find(const Target& target, Operation operation,
+                                                          uint64_t length,
+                                                          std::span<const std::byte> bytes) {
+  for (RequestSlot& slot : slots) {
     if (slot.state.load(std::memory_order_acquire) == kFree ||
         !slot.is_for(target, operation, length) ||
         (slot.taken && now_ns() - slot.done_ns > kKeptNs))
@@ -195,13 +195,13 @@ MemFdHelper::State::Slot* MemFdHelper::State::find(const Target& target, Operati
 
 // A slot for another transfer; null: none can be had. A word that was changed must not be changed
 // again: its result waits as long as its queue pair lives.
-MemFdHelper::State::Slot* MemFdHelper::State::unused() {
-  Slot *oldest = nullptr, *oldest_taken = nullptr;
-  for (Slot& slot : slots) {
+MemFdHelper::State::RequestSlot* MemFdHelper::State::unused() {
+  RequestSlot *oldest = nullptr, *oldest_taken = nullptr;
+  for (RequestSlot& slot : slots) {
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == kFree || (state == kDone && slot.abandoned)) return &slot;
     if (state != kDone || (slot.operation == Operation::kWord && !slot.taken)) continue;
-    Slot*& older = slot.taken ? oldest_taken : oldest;
+    RequestSlot*& older = slot.taken ? oldest_taken : oldest;
     if (older == nullptr || slot.done_ns < older->done_ns) older = &slot;
   }
   if (oldest_taken != nullptr) return oldest_taken;
@@ -209,21 +209,22 @@ MemFdHelper::State::Slot* MemFdHelper::State::unused() {
 }
 
 // Returns null if there is no room.
-MemFdHelper::State::Slot* MemFdHelper::State::post(const Target& target, Operation operation,
-                                                   uint64_t length,
-                                                   std::span<const std::byte> bytes,
-                                                   const AtomicOperation& word) {
+MemFdHelper::State::RequestSlot* MemFdHelper::State::post(const Target& target, Operation operation,
+                                                          uint64_t length,
+                                                          std::span<const std::byte> bytes,
+                                                          const AtomicOperation& word) {
   const uint32_t at = posted.load(std::memory_order_relaxed);
   // Bytes that were written before these are not there any more when their packet comes again.
   if (operation == Operation::kWrite || operation == Operation::kWord) {
-    for (Slot& other : slots)
+    for (RequestSlot& other : slots)
       if (other.state.load(std::memory_order_relaxed) != kFree &&
           other.operation == Operation::kWrite && other.overlaps(target.va, length))
         other.abandoned = true;
   }
-  Slot* const chosen = at - served.load(std::memory_order_acquire) < kSlots ? unused() : nullptr;
+  RequestSlot* const chosen =
+      at - served.load(std::memory_order_acquire) < kSlots ? unused() : nullptr;
   if (chosen == nullptr) return nullptr;
-  Slot& slot = *chosen;
+  RequestSlot& slot = *chosen;
   slot.operation = operation;
   slot.target = target;
   slot.length_bytes = length;
@@ -239,7 +240,7 @@ MemFdHelper::State::Slot* MemFdHelper::State::post(const Target& target, Operati
 }
 
 // Waits a moment, if the client has not used up what is waited for it; returns whether it is done.
-bool MemFdHelper::State::wait_for(const Slot& slot) {
+bool MemFdHelper::State::wait_for(const RequestSlot& slot) {
   const uint64_t begin = now_ns();
   wait_left_ns = std::min(wait_left_ns + (begin - wait_counted_ns) / kWaitShare, kWaitSavedNs);
   wait_counted_ns = begin;
@@ -260,11 +261,11 @@ bool MemFdHelper::State::wait_for(const Slot& slot) {
 }
 
 // The slot of the transfer if it has been made; else it will be, if there is room.
-MemFdHelper::State::Slot* MemFdHelper::State::finished(const Target& target, Operation operation,
-                                                       uint64_t length,
-                                                       std::span<const std::byte> bytes,
-                                                       const AtomicOperation& word) {
-  Slot* slot = find(target, operation, length, bytes);
+MemFdHelper::State::RequestSlot* MemFdHelper::State::finished(const Target& target,
+                                                              Operation operation, uint64_t length,
+                                                              std::span<const std::byte> bytes,
+                                                              const AtomicOperation& word) {
+  RequestSlot* slot = find(target, operation, length, bytes);
   if (slot != nullptr) {
     if (slot->state.load(std::memory_order_acquire) != kDone) return nullptr;
   } else {
@@ -277,7 +278,7 @@ MemFdHelper::State::Slot* MemFdHelper::State::finished(const Target& target, Ope
   return slot->put_off ? nullptr : slot;
 }
 
-void MemFdHelper::State::take_back(Slot& slot) {
+void MemFdHelper::State::take_back(RequestSlot& slot) {
   uint32_t expected = kPosted;
   if (!slot.state.compare_exchange_strong(expected, kFree, std::memory_order_acquire)) {
     slot.abandoned = true;
@@ -289,7 +290,7 @@ void MemFdHelper::State::take_back(Slot& slot) {
 
 std::optional<MemFdResult> MemFdHelper::read(const Target& target, std::span<std::byte> to) {
   if (to.size() > kMaxBytes) return MemFdResult::kFault;
-  const State::Slot* slot = state_->finished(target, Operation::kRead, to.size());
+  const State::RequestSlot* slot = state_->finished(target, Operation::kRead, to.size());
   if (slot == nullptr) return std::nullopt;
   std::memcpy(to.data(), slot->bytes.data(), to.size());
   return slot->result;
@@ -298,19 +299,19 @@ std::optional<MemFdResult> MemFdHelper::read(const Target& target, std::span<std
 std::optional<MemFdResult> MemFdHelper::write(const Target& target,
                                               std::span<const std::byte> from) {
   if (from.size() > kMaxBytes) return MemFdResult::kFault;
-  const State::Slot* slot = state_->finished(target, Operation::kWrite, from.size(), from);
+  const State::RequestSlot* slot = state_->finished(target, Operation::kWrite, from.size(), from);
   return slot == nullptr ? std::nullopt : std::optional(slot->result);
 }
 
 std::optional<MemFdResult> MemFdHelper::probe(const Target& target, uint64_t length_bytes) {
-  const State::Slot* slot = state_->finished(target, Operation::kProbe, length_bytes);
+  const State::RequestSlot* slot = state_->finished(target, Operation::kProbe, length_bytes);
   return slot == nullptr ? std::nullopt : std::optional(slot->result);
 }
 
 std::optional<MemFdResult> MemFdHelper::change_word(const Target& target,
                                                     const AtomicOperation& operation,
                                                     uint64_t& before) {
-  const State::Slot* slot =
+  const State::RequestSlot* slot =
       state_->finished(target, Operation::kWord, sizeof(before), {}, operation);
   if (slot == nullptr) return std::nullopt;
   std::memcpy(&before, slot->bytes.data(), sizeof(before));
@@ -318,20 +319,20 @@ std::optional<MemFdResult> MemFdHelper::change_word(const Target& target,
 }
 
 void MemFdHelper::forget(const void* begin, const void* end) {
-  for (State::Slot& slot : state_->slots)
+  for (State::RequestSlot& slot : state_->slots)
     if (slot.state.load(std::memory_order_acquire) != kFree && slot.is_of(begin, end))
       State::take_back(slot);
 }
 
 bool MemFdHelper::busy_for(const void* begin, const void* end) const {
-  return std::ranges::any_of(state_->slots, [&](const State::Slot& slot) {
+  return std::ranges::any_of(state_->slots, [&](const State::RequestSlot& slot) {
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     return (state == kPosted || state == kBusy) && slot.is_of(begin, end);
   });
 }
 
 bool MemFdHelper::busy() const {
-  return std::ranges::any_of(state_->slots, [](const State::Slot& slot) {
+  return std::ranges::any_of(state_->slots, [](const State::RequestSlot& slot) {
     const uint32_t state = slot.state.load(std::memory_order_acquire);
     return state == kPosted || state == kBusy;
   });
@@ -354,7 +355,7 @@ std::unique_ptr<MemFdHelper> MemFdHelper::create(int mem_fd) {
 
 MemFdHelper::~MemFdHelper() {
   state_->stop.store(true, std::memory_order_release);
-  for (State::Slot& slot : state_->slots)
+  for (State::RequestSlot& slot : state_->slots)
     if (slot.state.load(std::memory_order_acquire) == kPosted) State::take_back(slot);
   state_->posted.fetch_add(1, std::memory_order_release);
   state_->posted.notify_one();

@@ -93,7 +93,7 @@ void AddressBook::let_wait(uint32_t index) {
   waiting_[(first_waiting_ + waiting_count_++) % kCapacity] = index;
 }
 
-std::optional<Ipv4Address> AddressBook::hold(const Gid& address, std::optional<uint32_t> user) {
+std::optional<Ipv4Address> AddressBook::acquire(const Gid& address, std::optional<uint32_t> user) {
   if (const auto ipv4 = ipv4_of(address)) return ipv4;
   const std::lock_guard lock(mutex_);
   if (user && held_by_user_[*user] >= kOfUser) return std::nullopt;

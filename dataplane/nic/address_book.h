@@ -29,7 +29,8 @@ class AddressBook {
   // Gives the number by which NICs name a host, and keeps it until it is released as often.
   // Nothing: all entries are held. Any thread but lcores, which never wait.
   // In a user's name, by whose programs no more than kOfUser are held at a time.
-  std::optional<Ipv4Address> hold(const Gid& address, std::optional<uint32_t> user = std::nullopt);
+  std::optional<Ipv4Address> acquire(const Gid& address,
+                                     std::optional<uint32_t> user = std::nullopt);
   void release(Ipv4Address number, std::optional<uint32_t> user = std::nullopt);
 
   // Gives the number of a host that a packet came from, which may mean another later. Nothing: all

@@ -124,7 +124,7 @@ TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
             "1 connections have no id any more, and answer repeated messages for a while")
       << "with the REJ, that is";
   // It has not taken the only place of the listener's.
-  const auto host = daemon_->addresses().hold(parse_gid("fd00::9").value());
+  const auto host = daemon_->addresses().acquire(parse_gid("fd00::9").value());
   ASSERT_TRUE(host);
   request_from(*host);
   EXPECT_EQ(ids(), 2u);

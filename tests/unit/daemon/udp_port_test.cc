@@ -255,7 +255,7 @@ TEST_F(UdpPorts, CountsHostsThatHaveNoNumber) {
     Gid host = parse_gid("fd00::").value();
     host[14] = static_cast<std::byte>(i >> 8), host[15] = static_cast<std::byte>(i);
     host[13] = std::byte{1};
-    ASSERT_TRUE(full.hold(host));
+    ASSERT_TRUE(full.acquire(host));
   }
   auto port = UdpPort::open("ipv6", {*at, Ipv4Address{0xf0ffffff}}, {}, full);
   if (!port) GTEST_SKIP() << port.error();  // another run has it

@@ -22,7 +22,7 @@ Gid host(uint32_t number) {
 TEST(AddressBook, Ipv4AddressesAreThemselves) {
   AddressBook book;
   const Gid address = gid_of(Ipv4Address{0x0a000001});
-  EXPECT_EQ(book.hold(address), Ipv4Address{0x0a000001});
+  EXPECT_EQ(book.acquire(address), Ipv4Address{0x0a000001});
   EXPECT_EQ(book.meet(address), Ipv4Address{0x0a000001});
   EXPECT_EQ(book.address_of(Ipv4Address{0x0a000001}), address);
   book.release(Ipv4Address{0x0a000001});
@@ -30,13 +30,14 @@ TEST(AddressBook, Ipv4AddressesAreThemselves) {
 
 TEST(AddressBook, AHostHasOneNumber) {
   AddressBook book;
-  const auto first = book.hold(host(1)), again = book.hold(host(1)), second = book.meet(host(2));
+  const auto first = book.acquire(host(1)), again = book.acquire(host(1)),
+             second = book.meet(host(2));
   ASSERT_TRUE(first && again && second);
   EXPECT_EQ(first, again);
   EXPECT_NE(first, second);
   EXPECT_TRUE(is_stand_in(*first));
   EXPECT_EQ(book.meet(host(1)), first);
-  EXPECT_EQ(book.hold(host(2)), second);
+  EXPECT_EQ(book.acquire(host(2)), second);
   EXPECT_EQ(book.address_of(*first), host(1));
   EXPECT_EQ(book.text_of(*second), to_string(host(2)));
 }
@@ -51,21 +52,21 @@ TEST(AddressBook, NumbersThatWereNeverGivenStandForNothing) {
 
 TEST(AddressBook, WhatIsHeldStaysWhateverPassesBy) {
   AddressBook book;
-  const auto held = book.hold(host(0));
+  const auto held = book.acquire(host(0));
   for (uint32_t i = 1; i < 3 * AddressBook::kCapacity; ++i) {
     const auto met = book.meet(host(i));
     ASSERT_TRUE(met) << i;
     ASSERT_EQ(book.address_of(*met), host(i));
   }
   EXPECT_EQ(book.address_of(*held), host(0));
-  EXPECT_EQ(book.hold(host(0)), held);
+  EXPECT_EQ(book.acquire(host(0)), held);
 }
 
 TEST(AddressBook, TheOldestOfThoseThatNobodyHoldsGoesFirst) {
   AddressBook book;
   std::vector<Ipv4Address> numbers;
   for (uint32_t i = 0; i < AddressBook::kCapacity; ++i) numbers.push_back(*book.meet(host(i)));
-  EXPECT_EQ(book.hold(host(1)), numbers[1]) << "it waits, and is held all the same";
+  EXPECT_EQ(book.acquire(host(1)), numbers[1]) << "it waits, and is held all the same";
   EXPECT_EQ(book.meet(host(100'000)), numbers[0]);
   EXPECT_EQ(book.meet(host(100'001)), numbers[2]);
   EXPECT_EQ(book.address_of(numbers[1]), host(1));
@@ -76,15 +77,15 @@ TEST(AddressBook, TheOldestOfThoseThatNobodyHoldsGoesFirst) {
 TEST(AddressBook, FullOfWhatIsHeldItRefuses) {
   AddressBook book;
   std::unordered_set<uint32_t> numbers;
-  for (uint32_t i = 0; i < AddressBook::kCapacity; ++i) numbers.insert(raw(*book.hold(host(i))));
+  for (uint32_t i = 0; i < AddressBook::kCapacity; ++i) numbers.insert(raw(*book.acquire(host(i))));
   EXPECT_EQ(numbers.size(), AddressBook::kCapacity);
-  EXPECT_FALSE(book.hold(host(100'000)));
+  EXPECT_FALSE(book.acquire(host(100'000)));
   EXPECT_FALSE(book.meet(host(100'000)));
-  const auto held_twice = book.hold(host(7));
+  const auto held_twice = book.acquire(host(7));
   book.release(*held_twice);
-  EXPECT_FALSE(book.hold(host(100'000))) << "held once more";
+  EXPECT_FALSE(book.acquire(host(100'000))) << "held once more";
   book.release(*held_twice);
-  EXPECT_EQ(book.hold(host(100'000)), held_twice);
+  EXPECT_EQ(book.acquire(host(100'000)), held_twice);
   EXPECT_EQ(book.address_of(*held_twice), host(100'000));
 }
 
@@ -113,16 +114,16 @@ TEST(AddressBook, OneUserDoesNotGetAllEntries) {
   constexpr uint32_t kUser = 1000, kOther = 1001;
   std::vector<Ipv4Address> numbers;
   for (uint32_t i = 0; i < AddressBook::kOfUser; ++i) {
-    const auto number = book.hold(host(i), kUser);
+    const auto number = book.acquire(host(i), kUser);
     ASSERT_TRUE(number);
     numbers.push_back(*number);
   }
-  EXPECT_FALSE(book.hold(host(100'000), kUser));
-  EXPECT_FALSE(book.hold(host(0), kUser)) << "a hold is a hold";
-  EXPECT_TRUE(book.hold(host(100'000), kOther));
-  EXPECT_TRUE(book.hold(host(100'001)));
+  EXPECT_FALSE(book.acquire(host(100'000), kUser));
+  EXPECT_FALSE(book.acquire(host(0), kUser)) << "a hold is a hold";
+  EXPECT_TRUE(book.acquire(host(100'000), kOther));
+  EXPECT_TRUE(book.acquire(host(100'001)));
   book.release(numbers[7], kUser);
-  EXPECT_TRUE(book.hold(host(100'002), kUser));
+  EXPECT_TRUE(book.acquire(host(100'002), kUser));
 }
 
 }  // namespace
