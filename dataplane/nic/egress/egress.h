@@ -61,7 +61,7 @@ class Egress {
   bool allows_external_payload() const { return external_payload_; }
   // Whether that of answers to READs may: it is read in the order in which the answers left only if
   // nothing holds some of them back (rule 18).
-  bool allows_external_answers() const { return external_payload_ && !port_.impairs_sending(); }
+  bool allows_external_answers() const { return external_payload_ && !port_.holds_back_sent(); }
   // Whether packets towards `peer` may leave in bundles.
   bool sends_bundles(int peer) const {
     return settings_.segmentation && external_payload_ && bundles_to(peer);

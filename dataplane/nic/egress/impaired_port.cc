@@ -46,10 +46,15 @@ void ImpairedPort::set(Direction direction, const impair::Spec& spec, uint64_t s
   const std::unique_ptr<impair::ImpairmentStage> old = std::move(stage);
   if (!spec.rules.empty())
     stage.reset(new impair::ImpairmentStage(spec, seed, *this));  // private base
+  (direction == Direction::kRx ? holds_back_arrived_ : holds_back_sent_) = std::ranges::any_of(
+      spec.rules, [](const impair::Rule& rule) { return rule.action != impair::Action::kDrop; });
   const uint32_t held = old == nullptr ? 0 : static_cast<uint32_t>(old->queued());
   PacketQueue queue(std::bit_ceil(let_go.size() + held + kArrivals));
   rte_mbuf* packet = nullptr;
-  while (let_go.pop(&packet, 1) != 0) queue.push(packet);
+  while (let_go.pop(&packet, 1) != 0) {
+    if (direction == Direction::kRx) packet = copy_answer(packet);
+    if (packet != nullptr) queue.push(packet);
+  }
   for (void* each = nullptr; old != nullptr && old->drain({&each, 1}) != 0;)
     queue.push(static_cast<rte_mbuf*>(each));
   let_go = std::move(queue);
@@ -99,15 +104,19 @@ impair::PacketInfo ImpairedPort::describe(Direction direction, rte_mbuf* packet)
 
 // ---- receiving
 
-// READ answers that refer to the memory which is read are copied before one of them may be held
-// back: they are read in the order in which they have come (rule 18).
+// Copies an answer to a READ that refers to the memory which is read: answers are read in the order
+// in which they have come, and one that is held back is copied at once (rule 18). Returns null if
+// there is no buffer.
+rte_mbuf* ImpairedPort::copy_answer(rte_mbuf* packet) {
+  if (!is_read_answer(packet)) return packet;
+  auto* const copy = static_cast<rte_mbuf*>(detach(packet));
+  if (copy == nullptr) counters_.add(Counter::rx_no_buffer);
+  return copy;
+}
+
 void ImpairedPort::arrive(rte_mbuf* packet) {
-  if (rx_stage_ != nullptr && is_read_answer(packet))
-    packet = static_cast<rte_mbuf*>(detach(packet));
-  if (packet == nullptr) {
-    counters_.add(Counter::rx_no_buffer);
-    return;
-  }
+  if (holds_back_arrived_) packet = copy_answer(packet);
+  if (packet == nullptr) return;
   const bool passes = rx_stage_ == nullptr || rx_stage_->pass(packet, now_, [&] {
     return describe(Direction::kRx, packet);
   });

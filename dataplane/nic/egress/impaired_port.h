@@ -64,6 +64,8 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   }
   int own_peer() const { return port_.own_peer(); }
   bool impairs_sending() const { return tx_stage_ != nullptr; }
+  // Whether packets that leave may be held back, or be there twice: more than lost.
+  bool holds_back_sent() const { return holds_back_sent_; }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override {
     return rx_stage_ == nullptr && arrived_.empty() ? port_.receive(queue, packets, max)
                                                     : receive_impaired(queue, packets, max);
@@ -91,6 +93,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   uint16_t receive_impaired(uint16_t queue, rte_mbuf** packets, uint16_t max);
   void take_arrivals(uint16_t queue, size_t wanted);
   void take_apart(rte_mbuf* bundle);
+  rte_mbuf* copy_answer(rte_mbuf* packet);
   void arrive(rte_mbuf* packet);
   uint16_t transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count);
   bool has_room(size_t peer);
@@ -111,6 +114,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   Counters& counters_;
   TimeNs now_ = 0;
   std::unique_ptr<impair::ImpairmentStage> rx_stage_, tx_stage_;
+  bool holds_back_arrived_ = false, holds_back_sent_ = false;
   PacketQueue arrived_;                 // let through, and not taken yet
   PacketQueue released_;                // packets that replaced impairments had kept, to be sent
   std::vector<Departures> departures_;  // by peer, while there are any
