@@ -90,7 +90,7 @@ class Maker:
     def case(self, row, network):
         port = self.ports.next()
         inside = [ordinary_user.python(), self.home / "in_lab.py"]
-        for line, words in ((row.server, ["--server", row.server]), (row.fails, ["--fails"]),
+        for line, words in ((row.server, ["--server", row.server]), (row.fails, ["--may-fail" if row.by_timing else "--fails"]),
                             (row.daemon, ["--daemon"]), ("{port}" in row.server and row.listens, ["--port", port])):
             inside += words if line else []
         inside.append(row.client)
