@@ -11,7 +11,8 @@ inline constexpr size_t kCacheLineBytes = 64;
 // Prefetches one cache line. `at` may be null: then nothing happens.
 inline void prefetch_line(const void* at) {
   __builtin_prefetch(at);
-  // The empty statement keeps the call: g++ 12 drops calls of functions that do nothing but prefetch.
+  // The empty statement keeps the call: g++ 12 drops calls of functions that do nothing but
+  // prefetch.
   asm volatile("");
 }
 
