@@ -158,11 +158,12 @@ def static_case(user, port):
 
 
 def one_line_case(user):
-    """As README shows it: the client is there before the server listens."""
+    """As README shows it: the client is there before the server listens. Not with sanitizers, with which a server
+    that is kept waiting starts after the client's half second."""
     program = f"ib_write_bw -F -n 500 -p {user.maker.next_port()}"
-    line = (f"hostnic on 1 -- sh -c 'sleep 0.3; exec {program}' & hostnic on 2 -- {program} host1; client=$?; "
+    line = (f"hostnic on 1 -- sh -c 'sleep 0.2; exec {program}' & hostnic on 2 -- {program} host1; client=$?; "
             "test $client = 0 || kill $!; wait $! && exit $client")
-    return user.case("server & client in one line", user.lab(["--hosts", "2"], ["sh", "-c", line]), no_trouble, True)
+    return user.case("server & client in one line", user.lab(["--hosts", "2"], ["sh", "-c", line]), no_trouble)
 
 
 def pairs_case(user):
