@@ -112,7 +112,7 @@ TEST(Rules, Rule18_ReadsAreReadInOrderWhereverTheirMemoryLies) {
   EXPECT_EQ(pair.local.data()[8 * kMtu], 2);
 }
 
-// Of two answers the second is held back, and so copied; the first is still on its way.
+// The second of two answers is held back, and so copied, while the first is still on its way.
 TEST(Rules, Rule18_ReadsAreReadInOrderWhereOneAnswerIsHeldBack) {
   Pair pair({}, slow_wire(false));
   pair.world.impair(1, "tx delay 100us nth 2 kind read-response");
