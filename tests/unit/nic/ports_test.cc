@@ -80,9 +80,10 @@ class Ports : public testing::Test {
                                     64);
   }
   // A WRITE with so many bytes of payload that lies elsewhere.
-  rte_mbuf* make_packet(uint32_t psn, uint16_t payload_bytes = 64) {
+  rte_mbuf* make_packet(uint32_t psn, uint16_t payload_bytes = 64,
+                        wire::Opcode opcode = wire::Opcode::kWriteOnly) {
     wire::Packet p;
-    p.opcode = wire::Opcode::kWriteOnly;
+    p.opcode = opcode;
     p.dest_qpn = Qpn{0x10010};
     p.psn = Psn(psn);
     p.payload_bytes = payload_bytes;
@@ -197,6 +198,36 @@ TEST_F(Ports, BundlesThatArriveAreImpairedPacketByPacket) {
   EXPECT_TRUE(std::ranges::is_sorted(psns));
   EXPECT_EQ(port_.impairment_counters(Direction::kRx)->dropped, 1u);
   EXPECT_EQ(counters_.get(Counter::rx_packets), 400u) << "the port's, with what is dropped";
+}
+
+// READs are read in order (rule 18): where one answer may be held back, and so be copied and read
+// early, the one before it is no longer read later than that.
+TEST_F(Ports, Rule18_AnswersThatArriveAreReadBeforeOneIsHeldBack) {
+  struct {
+    const char* impairments;
+    wire::Opcode opcode;
+    bool copied;
+  } constexpr kCases[] = {{"delay 100us nth 2", wire::Opcode::kReadResponse, true},
+                          {"reorder nth 2 distance 3", wire::Opcode::kReadResponse, true},
+                          {"duplicate nth 2", wire::Opcode::kReadResponse, true},
+                          {"drop nth 2", wire::Opcode::kReadResponse, false},
+                          {"delay 100us nth 2", wire::Opcode::kWriteOnly, false}};
+  for (const auto& each : kCases) {
+    SCOPED_TRACE(testing::Message() << each.impairments << " of " << to_string(each.opcode));
+    set(Direction::kRx, each.impairments);
+    pipe_.arriving = {make_packet(1, 64, each.opcode), make_packet(2, 64, each.opcode)};
+    rte_mbuf* first = nullptr;
+    ASSERT_EQ(port_.receive(0, &first, 1), 1);
+    EXPECT_EQ(psn_of(first), 1u);
+    EXPECT_EQ(external_payload(first) == nullptr, each.copied);
+    release_packet(first, references_);
+    set(Direction::kRx, "");
+    receive_psns(port_);
+  }
+  set(Direction::kTx, "drop nth 2");
+  EXPECT_FALSE(port_.holds_back_sent());
+  set(Direction::kTx, "drop nth 2; delay 1us kind ack");
+  EXPECT_TRUE(port_.holds_back_sent());
 }
 
 TEST_F(Ports, WhileSendingIsImpairedThereAreNoBundles) {
