@@ -12,6 +12,9 @@
 namespace hostnic {
 namespace {
 
+// IFF_LOWER_UP of <linux/if.h>, which can't be included beside <net/if.h>.
+constexpr unsigned kIffLowerUp = 1 << 16;
+
 // Copies a structure from the beginning of the bytes, which need not be aligned.
 template <class T>
 std::optional<T> front_as(std::span<const std::byte> bytes) {
@@ -54,14 +57,18 @@ bool KernelNetwork::apply_link(std::span<const std::byte> body, bool gone) {
   const Interface before = known;
   known.index = index;
   known.enabled = (link->ifi_flags & IFF_UP) != 0;
-  known.up = known.enabled && (link->ifi_flags & IFF_RUNNING) != 0;
+  // The kernel says that it runs until it comes to look at a carrier that was lost.
+  constexpr unsigned kCarries = IFF_RUNNING | kIffLowerUp;
+  known.up = known.enabled && (link->ifi_flags & kCarries) == kCarries;
   // Some messages, as of wireless drivers, have few attributes: what they don't say stays.
   for_each_attribute(without_front(body, sizeof(ifinfomsg)), [&](uint16_t type, auto value) {
     if (type == IFLA_IFNAME) known.name = text_of(value);
     if (type == IFLA_MTU) known.mtu_bytes = front_as<uint32_t>(value).value_or(known.mtu_bytes);
+    if (type == IFLA_CARRIER_DOWN_COUNT)
+      known.carrier_losses = front_as<uint32_t>(value).value_or(known.carrier_losses);
   });
   return before.index != index || before.up != known.up || before.name != known.name ||
-         before.mtu_bytes != known.mtu_bytes;
+         before.mtu_bytes != known.mtu_bytes || before.carrier_losses != known.carrier_losses;
 }
 
 namespace {

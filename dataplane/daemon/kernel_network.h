@@ -24,6 +24,9 @@ class KernelNetwork {
     std::string name;
     bool enabled = false;  // its owner wants it up
     bool up = false;       // it is up and has a carrier
+    // How often it lost its carrier. The kernel tells of carriers at most once a second, and then
+    // how they are: of one that was lost and came back meanwhile only this count tells.
+    uint32_t carrier_losses = 0;
     uint32_t mtu_bytes = 0;
     std::vector<Gid> addresses;  // that may be used: not while they are tried for duplicates
   };

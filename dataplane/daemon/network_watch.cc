@@ -88,6 +88,7 @@ NetworkWatch::NetworkWatch(Daemon& daemon, std::function<void()> changed)
     if (interface != nullptr) {
       watched.interface = interface->index;
       watched.name = interface->name;
+      watched.carrier_losses = interface->carrier_losses;
     }
   }
   compare();
@@ -163,7 +164,10 @@ void NetworkWatch::compare(Watched& watched) {
     if (watched.interface == 0) found(watched, *interface);
     watched.name = interface->name;
     if (interface->mtu_bytes != watched.mtu_bytes) mtu_changed(watched, interface->mtu_bytes);
+    const bool lost_more = interface->carrier_losses != watched.carrier_losses;
+    if (interface->up && watched.up && lost_more) link_was_lost(watched, *interface);
     if (interface->up != watched.up) link_changed(watched, interface->up);
+    watched.carrier_losses = interface->carrier_losses;
     if (interface->up && !watched.opened) reopen(watched);
   }
   follow_addresses(watched, interface);
@@ -211,6 +215,7 @@ void NetworkWatch::lost(Watched& watched) {
 void NetworkWatch::found(Watched& watched, const KernelNetwork::Interface& interface) {
   const NicSettings& settings = watched.nic->plan.settings;
   watched.interface = interface.index;
+  watched.carrier_losses = interface.carrier_losses;
   if (watched.port->has_kernels_address()) {
     log_line("{}: {} is an address of {} now", settings.name, settings.text_of(settings.ip),
              interface.name);
@@ -233,6 +238,17 @@ void NetworkWatch::link_changed(Watched& watched, bool up) {
   }
   const std::chrono::duration<double> down = Clock::now() - watched.down_since;
   log_line("{}: {} is up again, after {:.1f} s", name, watched.name, down.count());
+}
+
+// Says of a link that is up that it was down since it was looked at last.
+void NetworkWatch::link_was_lost(Watched& watched, const KernelNetwork::Interface& interface) {
+  log_line("{}: {} was without a carrier for a moment", watched.nic->plan.settings.name,
+           watched.name);
+  count(watched, Counter::link_downed);
+  if (!watched.port->link_up()) return;  // programs know no other
+  watched.port->tell(false, &interface);
+  changed_();
+  news_ = true;
 }
 
 // The IB MTU that new connections should have follows; those that have a larger one can send

@@ -45,6 +45,7 @@ class NetworkWatch {
     uint32_t interface = 0;  // index; 0: there is none
     std::string name;        // as it was last
     bool up = false;
+    uint32_t carrier_losses = 0;  // of which is known
     uint32_t mtu_bytes = 0;
     uint32_t followed = 0;  // index of the interface whose addresses are the NIC's GIDs; 0: none's
     bool opened = true;     // the port is on this interface, and not on one that is gone
@@ -66,6 +67,7 @@ class NetworkWatch {
   void lost(Watched& watched);
   void found(Watched& watched, const KernelNetwork::Interface& interface);
   void link_changed(Watched& watched, bool up);
+  void link_was_lost(Watched& watched, const KernelNetwork::Interface& interface);
   void mtu_changed(Watched& watched, uint32_t mtu_bytes);
   void reopen(Watched& watched);
   void look_for_conflicts();

@@ -324,7 +324,8 @@ void ClientSession::tell_port_state() {
     tell(header.mtu_bytes, unit_->network->ib_mtu_bytes());
     tell(header.address_changes, unit_->network->address_changes());
   }
-  tell(header.port_down, daemon_.port_up(*unit_) ? 0 : 1);
+  if (daemon_.port_up(*unit_) != port_is_up(port_changes_)) ++port_changes_;
+  tell(header.port_changes, port_changes_);
   if (news) channel_->wake_driver();
 }
 

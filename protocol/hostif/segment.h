@@ -112,7 +112,9 @@ struct SegmentHeader {
   // The words from here on are written by the NIC.
   alignas(64) std::atomic<uint32_t> driver_wake;  // futex word
   std::atomic<uint32_t> device_fatal;             // hostnicd gave this client up; 1 + DropReason
-  std::atomic<uint32_t> port_down;                // no link, or the NICs were stopped at the prompt
+  // How often the port went down or came up again: it is down (it has no link, or the NICs were
+  // stopped at the prompt) while this is odd. A driver that looks late still sees both.
+  std::atomic<uint32_t> port_changes;
   std::atomic<uint32_t> mtu_bytes;  // the IB MTU whose packets fit the port now; 0: the device's
   std::atomic<uint32_t> address_changes;  // how often the NIC's address went or came back
   std::atomic<uint64_t> nic_turn_ns;  // when the NIC last served this client: a NIC that gets no
@@ -121,6 +123,14 @@ struct SegmentHeader {
   MemoryGate memory_gate;
   RingIndices rings[kRingCount];
 };
+
+constexpr bool port_is_up(uint32_t port_changes) { return port_changes % 2 == 0; }
+// How many of the last changes a program hears of that heard of `told`: of a port that came and
+// went often meanwhile, the last one, and the one before it if the port is again as it was.
+constexpr uint32_t port_changes_to_tell(uint32_t told, uint32_t port_changes) {
+  if (told == port_changes) return 0;
+  return port_is_up(told) == port_is_up(port_changes) ? 2 : 1;
+}
 
 // ---- QP status
 // -------------------------------------------------------------------------------------------------------

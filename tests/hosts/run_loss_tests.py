@@ -50,14 +50,29 @@ def link_down_for_a_second(scene):
         scene.link(scene.near, "up")
         if time.monotonic() - start < 1.5:
             break
-    for witness in (active, passive):  # the peer's end has no carrier
-        witness.expect("event port error, port down")
+    active.expect("event port error, port down")
+    passive.expect("event port error")  # it has no carrier, or had none a moment ago
+    for witness in (active, passive):
         witness.expect("event port active, port active")
     active.goes_on()
     if scene.counter(scene.near, "link_downed") == before:
         raise Wrong("link_downed has not risen")
     scene.logged(scene.near, f"hnic0: {scene.near.interface} is down, or has no carrier")
     scene.logged(scene.near, f"hnic0: {scene.near.interface} is up again, after")
+
+
+def carrier_lost_for_a_moment(scene):
+    """The kernel tells of carriers at most once a second, and then how they are."""
+    before = scene.counter(scene.far, "link_downed")
+    active, passive = scene.pair()
+    for losses in range(1, 4):
+        since = len(passive.lines())
+        scene.link(scene.near, "down")
+        scene.link(scene.near, "up")
+        passive.expect("event port error", since)
+        passive.expect("event port active, port active", since)
+        wait_for("link_downed rises", lambda: scene.counter(scene.far, "link_downed") == before + losses)
+        active.goes_on()
 
 
 def link_down_for_twenty_seconds(scene):
@@ -218,8 +233,9 @@ def full_socket_is_waited_for_asleep(scene):
         scene.near.start_daemon()
 
 
-SCENARIOS = (link_down_for_a_second, address_removed_and_added, other_address_comes_and_goes,
-             gid_goes_under_connection, interface_deleted_and_made_again,
+SCENARIOS = (link_down_for_a_second, carrier_lost_for_a_moment, address_removed_and_added,
+             other_address_comes_and_goes, gid_goes_under_connection,
+             interface_deleted_and_made_again,
              mtu_lowered_and_raised, mtu_lowered_for_good, narrow_way, peer_restarted, peer_killed,
              full_socket_is_waited_for_asleep, link_down_for_twenty_seconds)
 

@@ -242,7 +242,7 @@ uint32_t Context::port_mtu_bytes() const {
 
 bool Context::port_up() const {
   if (!alive()) return device_.link_up != 0;
-  return parts_->header->port_down.load(std::memory_order_acquire) == 0;
+  return port_is_up(parts_->header->port_changes.load(std::memory_order_acquire));
 }
 
 Expected<MemoryRegistration, ContextError> Context::register_memory(

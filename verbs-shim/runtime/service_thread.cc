@@ -71,7 +71,9 @@ void ServiceThread::wake_for_timer() {
 // timer is due.
 void ServiceThread::run() {
   SegmentHeader& header = served_.header;
-  port_was_up_ = served_.device.link_up != 0;
+  port_changes_ = header.port_changes.load(std::memory_order_acquire);
+  // The program saw the device as it was a moment before.
+  if (port_is_up(port_changes_) != (served_.device.link_up != 0)) --port_changes_;
   address_changes_ = header.address_changes.load(std::memory_order_acquire);
   while (!stop_.load(std::memory_order_acquire)) {
     const uint32_t seen = service_wakes(header);
@@ -132,11 +134,14 @@ void ServiceThread::tell_address_changes() {
 }
 
 void ServiceThread::tell_port_changes() {
-  const bool up = served_.header.port_down.load(std::memory_order_acquire) == 0;
-  if (up == port_was_up_) return;
-  port_was_up_ = up;
-  log_info("%s: port %s", served_.device.name, up ? "active" : "down");
-  served_.driver.port_changed(up);
+  const uint32_t changes = served_.header.port_changes.load(std::memory_order_acquire);
+  uint32_t told = changes - port_changes_to_tell(port_changes_, changes);
+  port_changes_ = changes;
+  while (told != changes) {
+    const bool up = port_is_up(++told);
+    log_info("%s: port %s", served_.device.name, up ? "active" : "down");
+    served_.driver.port_changed(up);
+  }
 }
 
 }  // namespace hostnic::runtime

@@ -72,7 +72,7 @@ class ServiceThread {
 
   // The members from here on are the thread's own.
   TimeNs look_at_socket_ns_ = 0;
-  bool port_was_up_ = false;
+  uint32_t port_changes_ = 0;  // of which the program was told
   uint32_t address_changes_ = 0;
 };
 

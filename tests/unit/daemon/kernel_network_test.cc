@@ -53,7 +53,8 @@ class Message {
   Bytes body_;
 };
 
-constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
+constexpr unsigned kIffLowerUp = 1 << 16;  // of <linux/if.h>
+constexpr unsigned kUp = IFF_UP | IFF_RUNNING | kIffLowerUp;
 
 ifinfomsg link(int index, unsigned flags, uint8_t family = AF_UNSPEC) {
   ifinfomsg message{};
@@ -117,10 +118,25 @@ TEST_F(KernelNetworkTest, OnlyWhatIsNewIsAChange) {
 TEST_F(KernelNetworkTest, AnInterfaceIsUpWithACarrierOnly) {
   say(new_link(3, "veth0", 1500, IFF_UP));
   EXPECT_FALSE(network_.named("veth0")->up);
-  say(new_link(3, "veth0", 1500, IFF_RUNNING));
+  say(new_link(3, "veth0", 1500, IFF_RUNNING | kIffLowerUp));
+  EXPECT_FALSE(network_.named("veth0")->up);
+  say(new_link(3, "veth0", 1500, IFF_UP | IFF_RUNNING));  // nobody has looked at the carrier yet
   EXPECT_FALSE(network_.named("veth0")->up);
   say(new_link(3, "veth0", 1500));
   EXPECT_TRUE(network_.named("veth0")->up);
+}
+
+TEST_F(KernelNetworkTest, ACarrierThatWasLostBetweenTwoMessagesIsNews) {
+  const auto link_that_lost = [](uint32_t losses) {
+    return new_link(3, "veth0", 1500).with(IFLA_CARRIER_DOWN_COUNT, losses);
+  };
+  say(link_that_lost(1));
+  EXPECT_EQ(say(link_that_lost(1)), 0);
+  EXPECT_EQ(say(link_that_lost(2)), 1);
+  EXPECT_TRUE(network_.named("veth0")->up);
+  EXPECT_EQ(network_.named("veth0")->carrier_losses, 2u);
+  EXPECT_EQ(say(new_link(3, "veth0", 1500)), 0);  // a message without the count
+  EXPECT_EQ(network_.named("veth0")->carrier_losses, 2u);
 }
 
 // A link that goes down and up again between two looks has done both.
