@@ -56,7 +56,7 @@ Expected<void, std::string> UdpPort::open_socket(const std::string& name, const 
   if (!arrivals_) return Unexpected(fmt::format("{}: epoll: {}", name, strerror(errno)));
   auto socket = open_roce_socket(own.local);
   if (!socket) return Unexpected(fmt::format("{}: port udp: {}", name, socket.error()));
-  receiver_ = std::make_unique<UdpReceiver>(pool_, book);
+  receiver_ = std::make_unique<UdpReceiver>(arrivals_.get(), pool_, book);
   sender_ = std::make_unique<UdpSender>(socket->segments, book);
   auto added = add_socket(own, std::move(*socket));
   if (!added) return Unexpected(fmt::format("{}: {}", name, added.error()));
@@ -163,6 +163,7 @@ Expected<void, std::string> UdpPort::come_back(LcoreLoop& lcore, Nic& /*nic*/) {
 bool UdpPort::watch(int socket) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
+  event.data.fd = socket;
   return epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, socket, &event) == 0;
 }
 
@@ -171,9 +172,10 @@ void UdpPort::watch_room(bool on) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET | (on ? uint32_t{EPOLLOUT} : 0);
   bool watched = true;
-  for (const OwnSocket& own : sockets_)
-    watched =
-        epoll_ctl(arrivals_.get(), EPOLL_CTL_MOD, own.socket.fd.get(), &event) == 0 && watched;
+  for (const OwnSocket& own : sockets_) {
+    event.data.fd = own.socket.fd.get();
+    watched = epoll_ctl(arrivals_.get(), EPOLL_CTL_MOD, event.data.fd, &event) == 0 && watched;
+  }
   watches_room_ = watched && on;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/udp.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 
@@ -19,12 +20,18 @@ constexpr size_t kMaxDatagramBytes = 65'536;
 // Pieces are as long as long packets, and 64 of them hold the longest datagram; short packets are
 // moved, which costs little.
 constexpr uint32_t kLeastPieceBytes = 1024;
+// Sockets are read whatever the set says after so many empty looks at it: what the kernel did not
+// announce, if there is such a thing, waits no longer.
+constexpr uint32_t kLooksBeforeReading = 64;
+// Where one socket always has more, the others are looked at after so many times.
+constexpr uint32_t kReceivesBetweenLooks = 8;
 constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(rte_mempool* pool, AddressBook& book)
-    : pool_(pool),
+UdpReceiver::UdpReceiver(int arrivals, rte_mempool* pool, AddressBook& book)
+    : arrivals_(arrivals),
+      pool_(pool),
       book_(book),
       messages_(std::make_unique<Message[]>(kMessages)),
       spread_(std::make_unique<std::byte[]>(kMaxDatagramBytes)) {
@@ -258,6 +265,8 @@ void UdpReceiver::read_socket(Source& source) {
   if (prepared == 0) return;
   const int read =
       recvmmsg(source.socket, headers_of_messages_.data(), prepared, MSG_DONTWAIT, nullptr);
+  // The call ends early where there is no more, or at an error, which the next one returns.
+  source.may_have_more = read < 0 ? errno != EAGAIN : static_cast<uint32_t>(read) == prepared;
   const uint32_t datagrams = read > 0 ? static_cast<uint32_t>(read) : 0;
   for (uint32_t i = 0; i < datagrams; ++i) {
     const mmsghdr& header = headers_of_messages_[i];
@@ -276,10 +285,27 @@ void UdpReceiver::read_socket(Source& source) {
   wanted_ = datagrams == prepared ? std::min(2 * wanted_, kMessages) : std::max(datagrams, 1u);
 }
 
+// Asks the kernel at which sockets something has arrived since they were last read empty.
+void UdpReceiver::look() {
+  std::array<epoll_event, 16> events;
+  receives_since_look_ = 0;
+  const int found = epoll_wait(arrivals_, events.data(), events.size(), 0);
+  empty_looks_ = found > 0 ? 0 : empty_looks_ + 1;
+  for (int i = 0; i < found; ++i)
+    for (Source& source : sources_)
+      if (source.socket == events[static_cast<size_t>(i)].data.fd) source.may_have_more = true;
+  if (empty_looks_ < kLooksBeforeReading) return;
+  empty_looks_ = 0;
+  for (Source& source : sources_) source.may_have_more = true;
+}
+
 uint16_t UdpReceiver::receive(rte_mbuf** packets, uint16_t max) {
+  if (!has_ready() && (++receives_since_look_ >= kReceivesBetweenLooks ||
+                       std::ranges::none_of(sources_, &Source::may_have_more)))
+    look();
   for (size_t tries = 0; !has_ready() && tries < sources_.size(); ++tries) {
     next_source_ = next_source_ + 1 < sources_.size() ? next_source_ + 1 : 0;
-    read_socket(sources_[next_source_]);
+    if (sources_[next_source_].may_have_more) read_socket(sources_[next_source_]);
   }
   const uint32_t taken = std::min<uint32_t>(max, ready_end_ - ready_begin_);
   std::copy_n(ready_.begin() + ready_begin_, taken, packets);

@@ -220,6 +220,27 @@ TEST_F(UdpPorts, AddressesComeAndGo) {
       << first_->describe();
 }
 
+TEST_F(UdpPorts, ASocketThatHasManyPacketsDoesNotHideAnother) {
+  const Ipv4Address other = own_address(3);
+  auto opened = open_roce_socket(local(other));
+  ASSERT_TRUE(opened) << opened.error();
+  ASSERT_TRUE(second_->add_socket({local(other), other}, std::move(*opened)));
+  ASSERT_TRUE(receive(*second_, 1).empty());
+  constexpr uint32_t kMany = 160;
+  for (uint32_t i = 0; i < kMany; ++i) ASSERT_EQ(send({packet(random_bytes(8, i), i)}), 1u);
+  ASSERT_EQ(send({packet(random_bytes(8, 1), kMany, other)}), 1u);
+  uint32_t before = 0, got = 0;
+  for (rte_mbuf* each : receive(*second_, kMany + 1)) {
+    wire::Packet p;
+    ASSERT_EQ(parse_packet(each, p), wire::ParseError::kNone);
+    if (p.dst_ip == other) before = got;
+    ++got;
+    rte_pktmbuf_free(each);
+  }
+  EXPECT_EQ(got, kMany + 1);
+  EXPECT_LE(before, kMany / 2);
+}
+
 // What one socket had no room for is not counted against another's.
 TEST_F(UdpPorts, EachSocketCountsWhatFoundItFull) {
   const Ipv4Address other = own_address(3);
@@ -355,7 +376,7 @@ TEST_F(UdpPorts, AWrongIcrcStaysWrong) {
 }
 
 TEST_F(UdpPorts, StrangersDatagramsDoNoHarm) {
-  for (const size_t bytes : {1, 11, 12, 15}) send_raw(random_bytes(bytes, 1));
+  for (const size_t bytes : {0, 1, 11, 12, 15}) send_raw(random_bytes(bytes, 1));
   send_raw(random_bytes(60'000, 2));
   send_raw(random_bytes(60 * 1000 + 17, 3), 1000);
   send_raw(random_bytes(16, 4));
@@ -369,7 +390,7 @@ TEST_F(UdpPorts, StrangersDatagramsDoNoHarm) {
     EXPECT_TRUE(parse_packet(each, p) != wire::ParseError::kNone || !icrc_valid(each, p));
     rte_pktmbuf_free(each);
   }
-  EXPECT_NE(second_->describe().find("5 datagrams were no packets"), std::string::npos)
+  EXPECT_NE(second_->describe().find("6 datagrams were no packets"), std::string::npos)
       << second_->describe();
   exchange({64, 64, 4096});
 }
