@@ -41,6 +41,7 @@ namespace hostnic {
   X(domain_not_checked, "16: protection domains don't count")                                  \
   X(bounds_not_checked, "16: a range may leave its region")                                    \
   X(dead_connection_heard, "packets of an earlier connection of the same QPs are taken")       \
+  X(any_queue_pair_heard, "packets that name another queue pair as their source are taken")    \
   X(time_wait_forgotten, "a peer whose last ACK was lost hears nothing of an ended one")       \
   /* Receives, credit, RNR */                                                                  \
   X(receive_completes_early, "8: a receive completes when its last packet arrives")            \

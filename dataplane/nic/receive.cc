@@ -18,12 +18,19 @@ wire::BthView bth_of(rte_mbuf* packet) {
 }
 bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
 
+// Whether a packet names the queue pair that it comes from as the connection's, if it names one: a
+// plain WRITE and UC's packets don't.
+[[gnu::always_inline]] inline bool names_peer(const QpContext& qp, const wire::Packet& p) {
+  return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly ||
+         qp.type == QpType::kUc || broken(Fault::any_queue_pair_heard);
+}
+
 // Whether a packet belongs to the connection that its queue pair has now.
 [[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
   const uint16_t tag = answer ? qp.incoming_response_tag : qp.incoming_request_tag;
-  return raw(p.src_ip) == qp.dest_ip &&
-         (wire::has_flow_tag(p, tag) || broken(Fault::dead_connection_heard));
+  return raw(p.src_ip) == qp.dest_ip && ((wire::has_flow_tag(p, tag) && names_peer(qp, p)) ||
+                                         broken(Fault::dead_connection_heard));
 }
 
 // Whether a packet belongs to the connection of an RC queue pair in a state in which nothing else
@@ -255,6 +262,7 @@ bool NicShard::receive_acks(rte_mbuf* bundle) {
     const BundledAck& other = bundled.all[i];
     QpContext* const qp = qps.find(raw(other.dest_qpn));
     ack.src_port = other.src_port;
+    ack.src_qpn = other.src_qpn;
     if (likely(qp != nullptr && accepts_from(*qp, ack, /*answer=*/true))) {
       hostnic.requester.receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {

@@ -255,6 +255,53 @@ TEST(Rules, Rule22_StaleAndImpossibleAcksChangeNothing) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 64 * kMtu, 4 * kMtu));
 }
 
+// Somebody who knows all of a connection but the peer's number: what he says is not heard.
+TEST(Connections, OnlyThePeersQueuePairIsHeard) {
+  Pair pair;
+  const auto from_another = [](rte_mbuf* packet) {
+    return remade(packet, [](wire::Packet& p) {
+      p.src_qpn = Qpn{raw(p.src_qpn) ^ 0x10000};  // another generation of it
+      if (p.opcode == wire::Opcode::kAck) p.sack.base = p.psn = Psn(3);
+    });
+  };
+  rte_mbuf *send = nullptr, *read = nullptr, *ack = nullptr;
+  pair.world.wire().set_tap([&](uint32_t from, uint32_t, rte_mbuf* packet) {
+    const auto opcode = wire::Opcode{rte_pktmbuf_mtod(packet, const uint8_t*)[wire::kFlowBytes]};
+    rte_mbuf*& copy = opcode == wire::Opcode::kSend          ? send
+                      : opcode == wire::Opcode::kReadRequest ? read
+                                                             : ack;
+    if (copy == nullptr && from == (opcode == wire::Opcode::kAck ? 1u : 0u))
+      copy = from_another(packet);
+  });
+  pair.post_receive(1, 0, kMtu);
+  pair.world.cut(1, true);
+  pair.post(SendOp::kSend, 1, pair.at(0, 100));
+  pair.post(SendOp::kRead, 2, pair.at(kMtu, 100), kMtu);
+  pair.world.run_for(10 * kMicrosecond);
+  ASSERT_NE(send, nullptr);
+  ASSERT_NE(read, nullptr);
+  for (rte_mbuf* packet : {send, read}) pair.world.wire().inject(1, packet);
+  pair.world.run_for(10 * kMicrosecond);
+  EXPECT_EQ(pair.far_counter(Counter::rx_wrong_tag), 2u);
+  EXPECT_TRUE(equal(pair.remote, 0, Memory(100), 0, 100)) << "a byte was placed";
+  EXPECT_TRUE(pair.received(1, 10 * kMicrosecond).empty());
+  pair.world.cut(1, false);
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+  // An ACK of what has not arrived would be a lie that nobody notices.
+  ASSERT_NE(ack, nullptr);
+  pair.world.cut(1, true);
+  pair.post(SendOp::kWrite, 3, pair.at(0, 100), 64 * kMtu);
+  pair.world.run_for(10 * kMicrosecond);
+  pair.world.wire().set_tap(nullptr);
+  pair.world.wire().inject(0, ack);
+  pair.world.run_for(10 * kMicrosecond);
+  EXPECT_EQ(pair.near_counter(Counter::rx_wrong_tag), 1u);
+  EXPECT_TRUE(pair.sent(1, 10 * kMicrosecond).empty()) << "nothing has arrived";
+  pair.world.cut(1, false);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 64 * kMtu, 100));
+}
+
 // The far driver does nothing for so long, with so many receives posted.
 struct FarDriverStopped {
   static constexpr uint64_t kStoppedNs = 10 * kMillisecond;

@@ -2,6 +2,7 @@
 #include "dataplane/nic/memory/mr_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "protocol/hostif/descriptors.h"
@@ -9,13 +10,13 @@
 namespace hostnic {
 
 MrTable::MrTable(uint32_t capacity, uint64_t seed)
-    : capacity_(std::min(capacity, (1u << (31 - kTagBits)) - 2) + 1),
+    : capacity_(std::min(capacity, 1u << (kKeyBits - kLeastTagBits))),
+      tag_bits_(kKeyBits - (capacity_ > 1 ? std::bit_width(capacity_ - 1) : 0u)),
       entries_(std::make_unique<MemoryRegionEntry[]>(capacity_)),
       random_(seed) {
-  // Index 0 would make key 0 possible. The order is random, so that an index says nothing of
-  // others.
+  // The order is random, so that an index says nothing of others.
   std::vector<uint32_t> order;
-  for (uint32_t i = 1; i < capacity_; ++i) order.push_back(i);
+  for (uint32_t i = 0; i < capacity_; ++i) order.push_back(i);
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.next() % i]);
   free_.assign(order.begin(), order.end());
 }
@@ -45,12 +46,15 @@ uint32_t MrTable::add(Init init) {
   const uint32_t index = free_.front();
   free_.pop_front();
   // The tag is random, so that neither an older key of this index nor a neighbour's is guessed by
-  // counting.
-  const uint32_t tag = random_.next() & ((1u << kTagBits) - 1);
+  // counting. It is never 0, so that no key is.
+  uint32_t tag;
+  do {
+    tag = random_.next() & ((1u << tag_bits_) - 1);
+  } while (tag == 0);
   MemoryRegionEntry& entry = entries_[index];
   fill(entry, std::move(init));
   entry.windows_bound.store(0, std::memory_order_relaxed);
-  const uint32_t key = index << kTagBits | tag;
+  const uint32_t key = static_cast<uint32_t>(uint64_t{index} << tag_bits_) | tag;
   entry.pending_key = key;
   entry.key.store(key, std::memory_order_release);
   used_.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +87,7 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
   std::vector<MappedPiece> pieces = std::move(entry->pieces);
   entry->pieces.clear();
   entry->pending_key = 0;
-  free_.push_back(key >> kTagBits);
+  free_.push_back(key >> tag_bits_);
   used_.fetch_sub(1, std::memory_order_relaxed);
   return pieces;
 }
@@ -126,7 +130,7 @@ std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAdd
 
 MrTable::Revocation MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
   Revocation revocation;
-  for (uint32_t i = 1; i < capacity_; ++i) {
+  for (uint32_t i = 0; i < capacity_; ++i) {
     MemoryRegionEntry& entry = entries_[i];
     if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
         (entry.access & kAccessOnDemand) != 0)
@@ -145,7 +149,7 @@ void MrTable::Revocation::take_effect() {
 }
 
 bool MrTable::referenced(uint32_t key) const {
-  const uint32_t index = key >> kTagBits;
+  const uint32_t index = key >> tag_bits_;
   return index < capacity_ && entries_[index].mbufs_out.load(std::memory_order_acquire) != 0;
 }
 

@@ -51,8 +51,8 @@ struct MemoryRegionEntry {
 
 class MrTable {
  public:
-  // Makes a table for `capacity` regions at most, up to 2^19 - 2: the keys with the top bit set are
-  // windows' (descriptors.h).
+  // Makes a table for `capacity` regions at most, up to 2^19. A key is an index, of as many bits as
+  // the table needs, before a random tag; the top bit is windows' (descriptors.h).
   // With a seed the keys are the same ones each time; 0: nobody can guess them.
   explicit MrTable(uint32_t capacity, uint64_t seed = 1);
 
@@ -109,12 +109,12 @@ class MrTable {
   bool referenced(uint32_t key) const;
   std::vector<uint32_t> keys_of(uint32_t client_id) const;  // called by the control thread
   uint32_t size() const { return used_.load(std::memory_order_relaxed); }
-  uint32_t capacity() const { return capacity_ - 1; }
+  uint32_t capacity() const { return capacity_; }
 
   // May be called on any lcore; the pointer is good until the lcore's next quiescent point. Returns
   // null if there is no such key.
   MemoryRegionEntry* find(uint32_t key) {
-    const uint32_t index = key >> kTagBits;
+    const uint32_t index = key >> tag_bits_;
     if (index >= capacity_) return nullptr;
     MemoryRegionEntry& entry = entries_[index];
     if (broken(Fault::rkey_not_checked) && entry.key.load() != 0) return &entry;
@@ -122,15 +122,16 @@ class MrTable {
   }
 
  private:
-  static constexpr uint32_t kTagBits = 12;
+  static constexpr uint32_t kKeyBits = 31, kLeastTagBits = 12;
   static void fill(MemoryRegionEntry& entry, Init init);
   // The region that has this key, which may have been invalidated; null: none.
   MemoryRegionEntry* pending(uint32_t key) const {
-    const uint32_t index = key >> kTagBits;
+    const uint32_t index = key >> tag_bits_;
     if (key == 0 || index >= capacity_ || entries_[index].pending_key != key) return nullptr;
     return &entries_[index];
   }
-  uint32_t capacity_;  // entries, the unused one at index 0 included
+  uint32_t capacity_;
+  uint32_t tag_bits_;
   std::unique_ptr<MemoryRegionEntry[]> entries_;
   std::deque<uint32_t> free_;  // reused oldest first
   std::atomic<uint32_t> used_{0};

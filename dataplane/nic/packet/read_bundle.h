@@ -10,7 +10,7 @@ namespace hostnic {
 
 // What a READ request differs in from the first of its bundle.
 struct BundledRead {
-  Qpn dest_qpn{};
+  Qpn dest_qpn{}, src_qpn{};
   Psn psn;
   uint16_t src_port = 0;
   uint8_t attempt = 0;
@@ -21,6 +21,7 @@ struct BundledRead {
   // Turns the headers of any request of the bundle into this one's.
   void apply_to(wire::Packet& request) const {
     request.dest_qpn = dest_qpn;
+    request.src_qpn = src_qpn;
     request.psn = psn;
     request.src_port = src_port;
     request.attempt = attempt;

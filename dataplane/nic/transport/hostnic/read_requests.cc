@@ -31,6 +31,7 @@ bool is_first_pull(const SendDescriptor& d) {
   const bool solicited = (d.flags & kSendSolicited) != 0;
   if (BundledRead* const place = bundle.add(qp.peer, qp.request_flow)) {
     place->dest_qpn = Qpn{qp.dest_qpn};
+    place->src_qpn = Qpn{qp.qpn};
     place->psn = Psn(d.psn);
     place->attempt = d.attempt & 3;
     place->ack_request = ack_request;
@@ -44,6 +45,7 @@ bool is_first_pull(const SendDescriptor& d) {
   p.opcode = wire::Opcode::kReadRequest;
   p.policy = settings_.policy;
   p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
   p.psn = Psn(d.psn);
   p.attempt = d.attempt & 3;
   p.ack_request = ack_request;

@@ -48,8 +48,10 @@ class TimeWaitTable {
   // The connection that a request belongs to; null: none that is remembered.
   TimeWaitConnection* find(const wire::Packet& request, uint64_t now_ns) {
     TimeWaitConnection& c = slot(raw(request.dest_qpn));
-    const bool same = c.qpn == raw(request.dest_qpn) && c.dest_ip == raw(request.src_ip) &&
-                      wire::has_flow_tag(request, c.incoming_request_tag);
+    const bool same =
+        c.qpn == raw(request.dest_qpn) && c.dest_ip == raw(request.src_ip) &&
+        wire::has_flow_tag(request, c.incoming_request_tag) &&
+        (raw(request.src_qpn) == c.dest_qpn || request.opcode == wire::Opcode::kWriteOnly);
     return same && now_ns < c.until_ns ? &c : nullptr;
   }
 
