@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -111,8 +112,32 @@ Expected<ControlListener, std::string> ControlListener::create(const std::string
   return listener;
 }
 
+Expected<ControlListener, std::string> ControlListener::adopt(UniqueFd socket) {
+  const auto option = [&socket](int name) {
+    int value = -1;
+    socklen_t bytes = sizeof(value);
+    return getsockopt(socket.get(), SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
+  };
+  sockaddr_un address{};
+  socklen_t bytes = sizeof(address);
+  if (option(SO_DOMAIN) != AF_UNIX || option(SO_TYPE) != SOCK_SEQPACKET ||
+      option(SO_ACCEPTCONN) != 1 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      bytes <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == 0)
+    return Unexpected(
+        fmt::format("descriptor {}, passed by the service manager, is no listening UNIX socket of "
+                    "type SOCK_SEQPACKET that has a path (ListenSequentialPacket=PATH)",
+                    socket.get()));
+  ControlListener listener;
+  listener.path_.assign(address.sun_path, strnlen(address.sun_path, sizeof(address.sun_path)));
+  if (fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) | O_NONBLOCK) != 0)
+    return failed(listener.path_, "O_NONBLOCK");
+  listener.socket_ = std::move(socket);
+  return listener;
+}
+
 ControlListener::~ControlListener() {
-  if (path_.empty() || !socket_) return;
+  if (!lock_ || !socket_) return;
   unlink(path_.c_str());
   unlink((path_ + ".lock").c_str());
 }

@@ -16,7 +16,8 @@ struct SocketAccess {
   std::string group = {};  // name or number; empty: the owner's
 };
 
-// The listening socket; its file is removed, and its lock released, when this is destroyed.
+// The listening socket. The file of one that was made here is removed, and its lock released, when
+// this is destroyed.
 class ControlListener {
  public:
   // Makes the socket, and its directory if it is missing: 0700, or 0711 where others may connect. A
@@ -24,6 +25,9 @@ class ControlListener {
   // two starting hostnicds don't both decide so. An error is one line.
   static Expected<ControlListener, std::string> create(const std::string& path,
                                                        const SocketAccess& access = {});
+  // Takes a listening socket that the service manager has made, and keeps: its rights and its file
+  // are the manager's business. An error is one line.
+  static Expected<ControlListener, std::string> adopt(UniqueFd socket);
   ControlListener(ControlListener&&) noexcept = default;
   ControlListener& operator=(ControlListener&&) = delete;
   ~ControlListener();
@@ -33,7 +37,7 @@ class ControlListener {
 
  private:
   ControlListener() = default;
-  UniqueFd lock_, socket_;
+  UniqueFd lock_, socket_;  // no lock: the socket is the service manager's
   std::string path_;
 };
 

@@ -119,13 +119,23 @@ void LcoreLoop::run_on(const std::function<void()>& function) {
   // returned.
   auto task = std::make_shared<Task>();
   task->function = function;
+  post(task);
+  task->done.wait(0, std::memory_order_acquire);
+}
+
+void LcoreLoop::post(std::function<void()> function) {
+  auto task = std::make_shared<Task>();
+  task->function = std::move(function);
+  post(std::move(task));
+}
+
+void LcoreLoop::post(std::shared_ptr<Task> task) {
   {
     std::lock_guard lock(tasks_mutex_);
-    tasks_.push_back(task);
+    tasks_.push_back(std::move(task));
     tasks_waiting_.store(true, std::memory_order_release);
   }
   ring();
-  task->done.wait(0, std::memory_order_acquire);
 }
 
 void LcoreLoop::run_tasks() {

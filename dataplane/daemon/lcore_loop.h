@@ -61,6 +61,8 @@ class LcoreLoop {
   // Executes `task` between two turns and returns when it has been executed; for any thread but the
   // lcore itself, while run() runs. This costs a wake-up, and allocates.
   void run_on(const std::function<void()>& task);
+  // As run_on(), but does not wait.
+  void post(std::function<void()> task);
 
   // Says whether NICs are served, or left alone (`stop` at the prompt); tasks run all the same. For
   // any thread.
@@ -104,6 +106,7 @@ class LcoreLoop {
     std::function<void()> function;
     std::atomic<uint32_t> done{0};
   };
+  void post(std::shared_ptr<Task> task);
 
   LcoreIdle idle_;
   std::vector<Pollable*> nics_;

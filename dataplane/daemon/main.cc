@@ -8,6 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -90,7 +91,7 @@ void say_ready(Daemon& daemon) {
   if (impaired(daemon.plan())) nics += fmt::format("; impairment seed {}", daemon.plan().seed);
   fmt::print("hostnicd {} ready on {}: {}\n", HOSTNIC_VERSION, daemon.plan().socket_path, nics);
   fflush(stdout);
-  tell_service_manager_ready();
+  tell_service_manager("READY=1");
   if (daemon.plan().ready_fd >= 0) {
     [[maybe_unused]] const ssize_t written = write(daemon.plan().ready_fd, "R", 1);
     close(daemon.plan().ready_fd);
@@ -111,9 +112,44 @@ int serve(const DaemonPlan& plan, std::vector<ControlListener> listeners, int si
     ControlServer server(**daemon, std::move(listeners), signal_fd, prompt.get());
     say_ready(**daemon);
     exit_code = server.run();
+    tell_service_manager("STOPPING=1");
   }
   unregister_telemetry();
   return exit_code;
+}
+
+// The listening sockets: hostnicd's own, then one for each view. One that the service manager
+// passes is whose path it has; one that has nobody's is hostnicd's own. The others are made.
+Expected<std::vector<ControlListener>, std::string> listen(DaemonPlan& plan,
+                                                           std::vector<UniqueFd> passed) {
+  std::vector<ControlListener> adopted;
+  for (UniqueFd& socket : passed) {
+    auto listener = ControlListener::adopt(std::move(socket));
+    if (!listener) return Unexpected(listener.error());
+    adopted.push_back(std::move(*listener));
+  }
+  std::vector<std::string> paths = {plan.socket_path};
+  for (const View& view : plan.views) paths.push_back(view.socket_path);
+  const auto nobodys = [&](const ControlListener& listener) {
+    return std::ranges::find(paths, listener.path()) == paths.end();
+  };
+  if (const auto own = std::ranges::find_if(adopted, nobodys); own != adopted.end()) {
+    plan.socket_path = paths[0] = own->path();
+    if (const auto other = std::ranges::find_if(adopted, nobodys); other != adopted.end())
+      return Unexpected(
+          fmt::format("the service manager passes a socket {}, which is no view's", other->path()));
+  }
+  std::vector<ControlListener> listeners;
+  for (const std::string& path : paths) {
+    const auto found = std::ranges::find(adopted, path, &ControlListener::path);
+    auto listener =
+        found != adopted.end()
+            ? std::move(*found)
+            : ControlListener::create(path, {.mode = plan.socket_mode, .group = plan.socket_group});
+    if (!listener) return Unexpected(listener.error());
+    listeners.push_back(std::move(*listener));
+  }
+  return listeners;
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -131,18 +167,13 @@ int run(const std::vector<std::string>& arguments) {
   const UniqueFd signal_fd(block_signals());
   if (!install_sigbus_guard()) return fail(fmt::format("sigaction: {}", strerror(errno)));
   // The socket is ours before EAL starts: a second hostnicd on it ends here, in milliseconds.
-  std::vector<std::string> paths = {plan->socket_path};
-  for (const View& view : plan->views) paths.push_back(view.socket_path);
-  std::vector<ControlListener> listeners;
-  for (const std::string& path : paths) {
-    auto listener =
-        ControlListener::create(path, {.mode = plan->socket_mode, .group = plan->socket_group});
-    if (!listener) return fail(listener.error());
-    listeners.push_back(std::move(*listener));
-  }
+  auto passed = take_passed_sockets();
+  if (!passed) return fail(passed.error());
+  auto listeners = listen(*plan, std::move(*passed));
+  if (!listeners) return fail(listeners.error());
   Eal eal;
   if (auto started = eal.start(*plan); !started) return fail(started.error());
-  return serve(*plan, std::move(listeners), signal_fd.get(), *commands);
+  return serve(*plan, std::move(*listeners), signal_fd.get(), *commands);
 }
 
 }  // namespace

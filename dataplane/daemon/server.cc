@@ -18,6 +18,7 @@
 #include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/prompt.h"
+#include "dataplane/daemon/service_manager.h"
 #include "protocol/hostif/control_socket.h"
 
 namespace hostnic {
@@ -71,6 +72,7 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       cm_(daemon, epoll_fd_.get()),
       sysfs_(daemon, daemon.plan().sysfs_directory),
+      watchdog_(daemon.lcores(), watchdog_limit_ns()),
       network_(daemon, [this] { tell_sessions(); }) {
   const uint64_t limit = descriptor_limit();
   const uint64_t allowed =
@@ -105,13 +107,14 @@ ControlServer::~ControlServer() {
 }
 
 int ControlServer::wait_ms() {
-  const int cm_ms = cm_.wait_ms();
   const int own_ms = !sessions_.empty() ? kLookIntervalMs
                      : retired_left_    ? kReapIntervalMs
                      : sysfs_.wanted()  ? SysfsExport::kIntervalMs
                                         : -1;
-  if (cm_ms < 0 || own_ms < 0) return std::max(cm_ms, own_ms);
-  return std::min(cm_ms, own_ms);
+  // -1, for ever, is the longest as an unsigned number.
+  return static_cast<int>(
+      std::min({static_cast<unsigned>(own_ms), static_cast<unsigned>(cm_.wait_ms()),
+                static_cast<unsigned>(watchdog_.wait_ms())}));
 }
 
 void ControlServer::look_at_sessions() {
@@ -138,6 +141,7 @@ int ControlServer::run() {
     cm_.advance();
     look_at_sessions();
     sysfs_.refresh();
+    watchdog_.look();
     if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
   }
   return 0;

@@ -20,6 +20,7 @@
 #include "dataplane/daemon/network_watch.h"
 #include "dataplane/daemon/session.h"
 #include "dataplane/daemon/sysfs_export.h"
+#include "dataplane/daemon/watchdog.h"
 
 namespace hostnic {
 
@@ -69,6 +70,7 @@ class ControlServer {
   std::chrono::steady_clock::time_point say_descriptors_from_{};  // the next line about that
   CmAgent cm_;
   SysfsExport sysfs_;
+  Watchdog watchdog_;
   std::list<Connection> connections_;
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;

@@ -96,6 +96,45 @@ TEST_F(ControlSocket, TooLongAPathIsRefused) {
   EXPECT_NE(listener.error().find("bytes"), std::string::npos);
 }
 
+// What a service manager passes: a descriptor of a socket that listens there, or does not.
+UniqueFd passed(const std::string& path, int type, bool listening) {
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = *socket_address(path);
+  EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  if (listening) {
+    EXPECT_EQ(listen(fd.get(), 1), 0);
+  }
+  return fd;
+}
+
+// Nobody who connects between two hostnicds is refused.
+TEST_F(ControlSocket, ThatTheServiceManagerHasMadeStays) {
+  std::filesystem::create_directory(directory_ + "/run");
+  const UniqueFd managers = passed(path_, SOCK_SEQPACKET, true);
+  for (int life = 0; life < 2; ++life) {
+    auto listener = ControlListener::adopt(UniqueFd(dup(managers.get())));
+    ASSERT_TRUE(listener) << listener.error();
+    EXPECT_EQ(listener->path(), path_);
+    EXPECT_EQ(accept(listener->fd(), nullptr, nullptr), -1) << "nobody waits, nor do we";
+  }
+  const UniqueFd client(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+  const sockaddr_un address = *socket_address(path_);
+  EXPECT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  auto another = ControlListener::create(path_);
+  ASSERT_FALSE(another) << "it is the service manager's";
+  EXPECT_NE(another.error().find("listens"), std::string::npos);
+}
+
+TEST_F(ControlSocket, WhatIsNoneOfOursIsNotTaken) {
+  std::filesystem::create_directory(directory_ + "/run");
+  EXPECT_FALSE(ControlListener::adopt(passed(path_ + "1", SOCK_STREAM, true)));
+  EXPECT_FALSE(ControlListener::adopt(passed(path_ + "2", SOCK_SEQPACKET, false)));
+  EXPECT_FALSE(ControlListener::adopt(UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))));
+  UniqueFd tcp(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(listen(tcp.get(), 1), 0);
+  EXPECT_FALSE(ControlListener::adopt(std::move(tcp)));
+}
+
 struct Pair {
   Pair() {
     int fds[2];
