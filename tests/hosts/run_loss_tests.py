@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Losing the network: the two hosts of run_hosts_tests.py, whose link goes down and comes back, whose
-address, interface or MTU changes, or of which one hostnicd is started anew, while hostnic-witness
-moves data between them and says what it sees. Needs root, as the others do."""
+address, interface or MTU changes, of which one hostnicd is started anew, or which a third host lies
+to, while hostnic-witness moves data between them and says what it sees. Needs root, as the others do."""
 
 import atexit
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from harness import Ports, parse, require_programs  # noqa: E402
 from run_hosts_tests import AF_XDP_DRIVER, UDP, Cable, CannotRun, ip  # noqa: E402
+from arp_scenarios import ARP_SCENARIOS, SwitchCable  # noqa: E402
 from gid_scenarios import gid_goes_under_connection, other_address_comes_and_goes  # noqa: E402
 from scene import NO_ANSWER, PATH_MTU, RETRY_EXC, Scene, Wrong, wait_for  # noqa: E402
 
@@ -295,12 +296,12 @@ def run_scenario(cable, scenario, title, ports):
     return False
 
 
-def run_cable(build, driver, mtu, cases, ports):
+def run_cable(make_cable, build, driver, mtu, cases, ports):
     """(passed, failed, skipped). A case that fails has the others begin on a new cable."""
     passed = failed = 0
     waiting = list(cases)
     while waiting:
-        cable = LossCable(build, mtu, driver, driver)
+        cable = make_cable(build, mtu, driver, driver)
         atexit.register(cable.take_down)
         cable.build, cable.witness = build, build / WITNESS
         try:
@@ -331,10 +332,10 @@ def main():
         signal.signal(which, lambda number, _: sys.exit(128 + number))
     ports = Ports()
     totals = [0, 0, 0]
-    for driver, mtu in CABLES:
-        name = f"{driver.removeprefix('net_')}, MTU {mtu}"
-        cases = [(scenario, f"{scenario.__name__.replace('_', ' ')} [veth, {name}]")
-                 for scenario in cases_of(driver, mtu)]
+    for make_cable, driver, mtu in (*((LossCable, *each) for each in CABLES), (SwitchCable, "net_af_packet", 1500)):
+        place = f"{'veth' if make_cable is LossCable else 'switch'}, {driver.removeprefix('net_')}, MTU {mtu}"
+        cases = [(scenario, f"{scenario.__name__.replace('_', ' ')} [{place}]")
+                 for scenario in (cases_of(driver, mtu) if make_cable is LossCable else ARP_SCENARIOS)]
         cases = [case for case in cases if re.search(options.filter, case[1]) and
                  (not options.quick or (driver, mtu) == (UDP, 1500) and "twenty" not in case[1])]
         if options.list:
@@ -349,7 +350,7 @@ def main():
             totals[2] += len(cases)
             continue
         require_programs(options.build, ["hostnic", "hostnicd", WITNESS])
-        for i, count in enumerate(run_cable(options.build, driver, mtu, cases, ports)):
+        for i, count in enumerate(run_cable(make_cable, options.build, driver, mtu, cases, ports)):
             totals[i] += count
     if options.list:
         return 0
