@@ -62,7 +62,8 @@ class SimWire::SimPort final : public Port {
     return wire_.settings_.is_wire ? static_cast<int>(wire_.queues_.size()) : 1;
   }
   bool backlog() const override {
-    return wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
+    return wire_.settings_.queue_is_receivers &&
+           wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
   }
   std::string describe() const override { return "simulated"; }
 

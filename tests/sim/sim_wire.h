@@ -21,6 +21,9 @@ struct LinkSettings {
   uint32_t queue_packets = 4096;
   // False: an Ethernet segment. Packets carry an ICRC, addresses are resolved by ARP.
   bool is_wire = true;
+  // Whether a queue that is more than half full is the receiver's, who then is behind and says so;
+  // else it is the sender's, as a slow interface's is.
+  bool queue_is_receivers = true;
   // A port whose queue is full says so, as one does that will wake its lcore.
   bool announces_room = false;
 };

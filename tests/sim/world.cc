@@ -36,22 +36,25 @@ std::string text_of(const NicGauges& g) {
 
 // ---- host
 
-Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
+Host::Host(World& world, uint32_t index, uint32_t nic_index)
+    : world_(world), index_(index), nic_index_(nic_index) {
   const WorldSettings& s = world.settings();
-  const uint32_t window = s.windows[index % s.windows.size()];
+  const uint32_t window = s.windows[nic_index % s.windows.size()];
   NicSettings nic;
-  nic.name = fmt::format("hnic{}", index);
-  nic.index = index;
-  nic.ip = address_of(index);
-  nic.mac = {0x02, 0, 0, 0, 0, static_cast<uint8_t>(index)};
+  nic.name = fmt::format("hnic{}", nic_index);
+  nic.index = nic_index;
+  nic.ip = address_of(nic_index);
+  nic.mac = {0x02, 0, 0, 0, 0, static_cast<uint8_t>(nic_index)};
   nic.mtu_bytes = s.mtu_bytes;
   nic.window = window;
-  nic.policy = s.policies[index % s.policies.size()];
+  nic.policy = s.policies[nic_index % s.policies.size()];
   nic.ordering = s.ordering;
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
   nic.segmentation = s.segmentation;
-  nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
+  if (nic_index == index)
+    own_nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
+  nic_ = own_nic_ ? own_nic_.get() : &world.host(nic_index).nic();
   auto channel = ClientChannel::create({.client_id = index + 1,
                                         .max_qps = 64,
                                         .arena_bytes = 16 << 20,
@@ -84,7 +87,7 @@ Host::Host(World& world, uint32_t index) : world_(world), index_(index) {
 Host::~Host() {
   driver_.reset();
   nic_->detach(channel_.get());
-  nic_.reset();
+  own_nic_.reset();
 }
 
 uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd) {
@@ -163,12 +166,15 @@ World::World(const WorldSettings& settings)
   require(pools_.header != nullptr, fmt::format("packet pools: {}", rte_strerror(rte_errno)));
   require(mem_fd_ >= 0, "/proc/self/mem");
   wire_->set_time(now_);
-  for (uint32_t i = 0; i < settings.hosts; ++i) hosts_.push_back(std::make_unique<Host>(*this, i));
+  for (uint32_t i = 0; i < settings.hosts; ++i)
+    hosts_.push_back(std::make_unique<Host>(*this, i, i));
+  for (const uint32_t nic : settings.more_clients_of)
+    hosts_.push_back(std::make_unique<Host>(*this, host_count(), nic));
   impaired_.resize(settings.hosts);
 }
 
 World::~World() {
-  hosts_.clear();
+  while (!hosts_.empty()) hosts_.pop_back();  // NICs after their further clients
   wire_.reset();
   give_pools(settings_.mtu_bytes, settings_.pool_scale, pools_);
   close(mem_fd_);
@@ -219,7 +225,7 @@ void World::to_rtr(Endpoint& a, const Endpoint& b) {
   driver::QpAttr attr;
   attr.state = QpState::kRtr;
   attr.dest_qpn = b.qpn();
-  attr.dest_ip = address_of(b.host->index());
+  attr.dest_ip = address_of(b.host->nic_index());
   attr.is_global = true;
   attr.rq_psn = b.settings.psn;
   attr.path_mtu_bytes =
@@ -285,14 +291,16 @@ void World::advance(uint64_t duration_ns) {
 }
 
 void World::poll_nics() {
-  for (auto& host : hosts_) host->nic().poll(now_);
+  for (auto& host : hosts_)
+    if (host->has_own_nic()) host->nic().poll(now_);
 }
 
 // One turn of everything. False: nothing was done and nothing waits.
 bool World::turn() {
   uint32_t work = 0;
   bool busy = false;
-  for (auto& host : hosts_) work += host->nic().poll(now_);
+  for (auto& host : hosts_)
+    if (host->has_own_nic()) work += host->nic().poll(now_);
   for (auto& host : hosts_) {
     driver::Driver& driver = host->driver();
     if (now_ < host->stopped_until_ns) continue;
@@ -317,7 +325,7 @@ void World::reclaim_retired() {
 
 // What the wire does to packets is in the trace, what the impairments do to them is added here.
 void World::trace_impairments() {
-  for (uint32_t i = 0; i < hosts_.size(); ++i) {
+  for (uint32_t i = 0; i < settings_.hosts; ++i) {
     for (const bool receive_side : {false, true}) {
       const auto c = hosts_[i]->nic().impairment_counters(receive_side);
       if (!c) continue;
@@ -359,7 +367,8 @@ void World::check_bounds() {
 
 uint64_t World::sum(Counter counter) {
   uint64_t total = 0;
-  for (const auto& host : hosts_) total += host->counter(counter);
+  for (const auto& host : hosts_)
+    if (host->has_own_nic()) total += host->counter(counter);
   return total;
 }
 
@@ -412,7 +421,7 @@ void World::fail(std::string message) {
 }
 
 void World::check_at_rest() {
-  for (uint32_t i = 0; i < host_count(); ++i)
+  for (uint32_t i = 0; i < settings_.hosts; ++i)
     for (const bool receive_side : {true, false}) set_impairment(i, receive_side, {}, 0);
   run_for(20 * kMillisecond);
   for (const auto& host : hosts_) {

@@ -45,6 +45,8 @@ class Random {
 
 struct WorldSettings {
   uint32_t hosts = 2;
+  // Further programs, each a Host of its own behind those with a NIC: whose NIC they use.
+  std::vector<uint32_t> more_clients_of;
   uint32_t mtu_bytes = 4096;
   std::vector<uint32_t> windows = {1024};  // of host i: element i modulo the size
   bool always_icrc = false;
@@ -73,9 +75,10 @@ struct Event {
   void* user;  // of the object that it is about
 };
 
+// A program and its NIC, or a further program of another host's NIC.
 class Host final : public driver::NicLink {
  public:
-  Host(World& world, uint32_t index);
+  Host(World& world, uint32_t index, uint32_t nic_index);
   ~Host() override;
 
   // lkey and rkey of a new region. `pd` as given to QPs.
@@ -85,8 +88,11 @@ class Host final : public driver::NicLink {
   // The client said that it has unmapped these addresses.
   void revoke(uint64_t va, uint64_t length_bytes);
   Nic& nic() { return *nic_; }
+  bool has_own_nic() const { return own_nic_ != nullptr; }
   driver::Driver& driver() { return *driver_; }
   uint32_t index() const { return index_; }
+  // The host whose NIC it uses: its own index, or another's.
+  uint32_t nic_index() const { return nic_index_; }
   ClientChannel& channel() { return *channel_; }
   uint64_t counter(Counter counter) { return nic_->counters().get(counter); }
   // The program does not run until then; its NIC does.
@@ -99,10 +105,11 @@ class Host final : public driver::NicLink {
 
  private:
   World& world_;
-  uint32_t index_;
+  uint32_t index_, nic_index_;
   std::unique_ptr<ClientChannel> channel_;
   SegmentMemory segment_;
-  std::unique_ptr<Nic> nic_;
+  std::unique_ptr<Nic> own_nic_;
+  Nic* nic_ = nullptr;
   std::unique_ptr<driver::Driver> driver_;
 };
 
