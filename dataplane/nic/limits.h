@@ -14,7 +14,8 @@ inline constexpr uint32_t kTxBudget = 32;
 inline constexpr uint32_t kAdvanceBudget = 64;  // PSNs per QP and turn that a window may advance by
                                                 // (rule 8)
 inline constexpr uint32_t kAckEvery = 64;       // most packets accepted without an ACK (rule 20)
-inline constexpr uint32_t kReadJobs = 1024;
+// READ answers that wait; one client may have half of them, and less while others have some.
+inline constexpr uint32_t kReadJobs = 2048;
 // Slots of an output queue for ACKs and atomics alone: data that a slow port keeps back never
 // starves them.
 inline constexpr uint32_t kAckReserve = 16;

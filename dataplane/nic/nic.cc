@@ -58,8 +58,8 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       placement(nic.mrs, nic.windows, nic.counters),
       egress(nic.settings, nic.pools, port, references, nic.counters, now),
       packetizer(nic.settings, egress, placement),
-      hostnic({nic.settings, qps, egress, placement, nic.windows, packetizer, receives, reorder,
-               reports, nic.counters, now}),
+      hostnic({nic.settings, qps, clients, egress, placement, nic.windows, packetizer, receives,
+               reorder, reports, nic.counters, now}),
       unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters}),
       management(nic.settings, egress, nic.counters) {}
 
@@ -76,11 +76,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   work += receive_turn();
   hostnic.acks.send_all();
   work += command_turn();
-  // READ answers and requests take turns at being first: on a slow port the other finds no room.
-  if (!broken(Fault::answers_sent_last)) answers_first = !answers_first;
-  if (answers_first) work += hostnic.reads.serve();
   work += transmit_turn();
-  if (!answers_first) work += hostnic.reads.serve();
   references.flush();
   work += egress.ask_neighbours();
   egress.flush_all();

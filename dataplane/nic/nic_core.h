@@ -99,9 +99,12 @@ struct NicShard {
 
   // Functions in transmit.cc.
   uint32_t transmit_turn();
-  uint32_t transmit_client(ClientState& client);
-  uint32_t transmit_ring(ClientState& client, const struct SendSource& source, uint32_t budget);
+  ClientTurn transmit_client(ClientState& client);
+  void transmit_ring(ClientState& client, const struct SendSource& source, ClientTurn& turn);
+  uint32_t transmit_some(QpContext& qp, SendProgress& progress, uint32_t budget, SendShare& share,
+                         bool& blocked);
   bool take_descriptor(ClientState& client, const SendSource& source);
+  void discard(ClientState& client);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
 
   // Functions in commands.cc and qp_commands.cc.

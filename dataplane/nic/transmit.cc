@@ -39,34 +39,45 @@ bool plausible(const SendDescriptor& d) {
 }  // namespace
 
 uint32_t NicShard::transmit_turn() {
-  uint32_t built = 0;
-  const auto& served = clients.served();
-  const auto count = static_cast<uint32_t>(served.size());
-  const uint32_t first = clients.next_first();
-  for (uint32_t i = 0; i < count; ++i) built += transmit_client(*served[(first + i) % count]);
-  return built;
+  // READ answers and requests take turns at being first: on a slow port the other finds no room.
+  if (!broken(Fault::answers_sent_last)) answers_first = !answers_first;
+  return clients.send_turn([this](ClientState& client) {
+    const ClientTurn turn = transmit_client(client);
+    if (turn.done != 0)
+      client.channel->use->sent_bytes.store(client.share.sent_bytes(), std::memory_order_relaxed);
+    return turn;
+  });
 }
 
-uint32_t NicShard::transmit_client(ClientState& client) {
-  if (ClientList::is_dropped(client)) return 0;
-  ClientChannel& channel = *client.channel;
-  const uint32_t urgent =
-      transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, kTxBudget);
-  // The urgent ring is served even in the middle of a chunk of the normal one: the rings keep
-  // separate progress, so that retransmissions never wait.
-  return urgent + transmit_ring(client, {channel.sends, client.sends, client.normal}, kTxBudget);
+ClientTurn NicShard::transmit_client(ClientState& client) {
+  ClientTurn turn;
+  if (answers_first) turn.done += hostnic.reads.serve(client);
+  if (!ClientList::is_dropped(client)) {
+    ClientChannel& channel = *client.channel;
+    transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, turn);
+    // The urgent ring is served even in the middle of a chunk of the normal one: the rings keep
+    // separate progress, so that retransmissions never wait.
+    transmit_ring(client, {channel.sends, client.sends, client.normal}, turn);
+  }
+  if (!answers_first) turn.done += hostnic.reads.serve(client);
+  turn.waits |= client.read_jobs.count != 0;
+  return turn;
 }
 
-uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, uint32_t budget) {
+// Serves a ring until it is empty, or something else ends the client's turn.
+void NicShard::transmit_ring(ClientState& client, const SendSource& source, ClientTurn& turn) {
   SendProgress& progress = source.progress;
+  SendShare& share = client.share;
   uint32_t done = 0;
-  while (done < budget) {
+  bool is_empty = false;
+  while (done < kTxBudget && !share.spent()) {
     if (!progress.active) {
-      if (!has_elements(clients, client, source, 1)) break;
+      is_empty = !has_elements(clients, client, source, 1);
+      if (is_empty) break;
       const uint32_t small =
           source.queue.front_op() == SendOp::kRead
-              ? hostnic.sender.send_read_requests(client, source.queue, budget - done)
-              : hostnic.sender.send_single_packets(client, source.queue, budget - done);
+              ? hostnic.sender.send_read_requests(client, source.queue, kTxBudget - done)
+              : hostnic.sender.send_single_packets(client, source.queue, kTxBudget - done);
       done += small;
       if (small != 0) continue;
       if (!take_descriptor(client, source)) break;
@@ -77,25 +88,38 @@ uint32_t NicShard::transmit_ring(ClientState& client, const SendSource& source, 
     }
     QpContext* qp = qps.find(progress.descriptor.qpn);
     if (qp == nullptr) {
+      share.charge_refused();
       ++done;
       progress.active = false;
       continue;
     }
-    const bool goes_on = with_transport(*qp, [&](auto& transport) {
-      const uint32_t several = transport.send_several(*qp, progress, budget - done);
-      done += several;
-      if (several != 0) return true;
-      ++done;
-      bool blocked = false;
-      if (!transport.send_one(*qp, progress, blocked) && !blocked) progress.active = false;
-      return !blocked;
-    });
-    if (!goes_on) {
+    bool blocked = false;
+    done += transmit_some(*qp, progress, kTxBudget - done, share, blocked);
+    if (blocked) {
       // Asking a full port once more is no work: it says when it has room.
       if (port.announces_room()) --done;
       break;
     }
   }
+  turn.done += done;
+  turn.waits |= !is_empty;
+}
+
+// Sends the next packets of a descriptor, and charges its client for them. Returns how many packets
+// of a turn they are; asking a port that has no room is one, too.
+uint32_t NicShard::transmit_some(QpContext& qp, SendProgress& progress, uint32_t budget,
+                                 SendShare& share, bool& blocked) {
+  const uint32_t packets_before = progress.sent_packets, bytes_before = progress.sent_bytes;
+  const uint32_t done = with_transport(qp, [&](auto& transport) {
+    const uint32_t several = transport.send_several(qp, progress, {budget, share});
+    if (several != 0) return several;
+    if (!transport.send_one(qp, progress, blocked) && !blocked) progress.active = false;
+    return 1u;
+  });
+  if (const uint32_t packets = progress.sent_packets - packets_before; packets != 0)
+    share.charge(packets, progress.sent_bytes - bytes_before);
+  else if (!blocked)
+    share.charge_refused();
   return done;
 }
 
@@ -116,15 +140,21 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
   source.queue.pop(1u + d.extra_elements);
   QpContext* qp = qps.find(d.qpn);
   if (qp == nullptr || qp->client != client.channel) {
-    shared.counters.add(Counter::descriptors_discarded);
+    discard(client);
     return true;
   }
   if (d.op == SendOp::kCreditNotify) {
     hostnic.acks.credit_posted(*qp);
+    client.share.charge(1, 0);
     return true;
   }
-  if (!start_descriptor(progress, *qp)) shared.counters.add(Counter::descriptors_discarded);
+  if (!start_descriptor(progress, *qp)) discard(client);
   return true;
+}
+
+void NicShard::discard(ClientState& client) {
+  shared.counters.add(Counter::descriptors_discarded);
+  client.share.charge_refused();
 }
 
 // Begins a descriptor; returns false if the QP may not send, and then the descriptor is dropped.

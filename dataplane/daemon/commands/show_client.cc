@@ -15,10 +15,11 @@ CommandResult show_client(Daemon& daemon, const Asker& asker,
     if (!asker.sees(client.uid)) continue;
     text += fmt::format(
         "client {} {} program {} pid {} uid {} queue-pairs {} memory-regions {} bytes-mapped {} "
-        "bytes-by-mem-fd {} memory-windows {} ipv6-hosts {} rings-in {}\n",
+        "bytes-by-mem-fd {} bytes-sent {} memory-windows {} ipv6-hosts {} rings-in {}\n",
         client.client_id, daemon.nics()[client.nic].plan.settings.name, client.program, client.pid,
         client.uid, client.use->queue_pairs.load(std::memory_order_relaxed), client.regions,
         client.bytes_mapped, client.bytes_mem_fd,
+        client.use->sent_bytes.load(std::memory_order_relaxed),
         client.use->windows.load(std::memory_order_relaxed), client.named_hosts,
         client.huge_pages ? "huge-pages" : "ordinary-pages");
   }

@@ -73,6 +73,7 @@ class ClientChannel {
   // the lcore.
   struct Use {
     std::atomic<uint32_t> queue_pairs{0}, windows{0};
+    std::atomic<uint64_t> sent_bytes{0};  // headers included
   };
   std::shared_ptr<Use> use = std::make_shared<Use>();
   std::atomic<bool> qp_limit_met{false}, window_limit_met{false}, neighbour_limit_met{false};

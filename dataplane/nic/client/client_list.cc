@@ -44,14 +44,7 @@ void ClientList::detach(ClientState& client) {
   client.channel->nic_state = nullptr;
   std::erase(served_, &client);
   std::erase_if(clients_, [&](const auto& state) { return state.get() == &client; });
-  next_first_ = next_unserved_ = 0;
-}
-
-uint32_t ClientList::next_first() {
-  const auto count = static_cast<uint32_t>(served_.size());
-  const uint32_t first = next_first_ < count ? next_first_ : 0;
-  next_first_ = first + 1;
-  return first;
+  next_unserved_ = 0;
 }
 
 void ClientList::ask_for_descriptors() const {
@@ -86,6 +79,7 @@ bool ClientList::has_published(const ClientState& client) {
 // Whether the next turn has something to do for the client. What a dropped client has published is
 // not taken.
 bool ClientList::has_work(const ClientState& client) {
+  if (client.read_jobs.count != 0) return true;
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return false;
   // A deferred answer counts as work: nobody tells this lcore when another one frees a packet.
   return !client.deferred.empty() || client.urgent.active || client.normal.active ||

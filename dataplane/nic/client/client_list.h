@@ -31,10 +31,13 @@ class ClientList {
 
   size_t size() const { return clients_.size(); }
   const std::vector<std::unique_ptr<ClientState>>& all() const { return clients_; }
-  // The clients that are looked at in each turn.
+  // The clients that are looked at in each turn, in the order in which they send.
   const std::vector<ClientState*>& served() const { return served_; }
-  // The client whose turn to send comes first, another one each time.
-  uint32_t next_first();
+  // Gives each of them its turn to send (deficit_round_robin.h): serve(client).
+  template <class Serve>
+  uint32_t send_turn(Serve&& serve) {
+    return round_robin_.turn(served_, serve);
+  }
 
   void serve(ClientState& client);
   void look_at_unserved();
@@ -59,8 +62,8 @@ class ClientList {
   const TimeNs& now_;
   std::vector<std::unique_ptr<ClientState>> clients_;
   std::vector<ClientState*> served_;
-  uint32_t next_first_ = 0, next_unserved_ = 0;  // in `served_` and in `clients_`: index of the
-                                                 // client whose turn is next
+  DeficitRoundRobin round_robin_;
+  uint32_t next_unserved_ = 0;  // in `clients_`: index of the client that is looked at next
 };
 
 }  // namespace hostnic

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/nic/client/client_channel.h"
+#include "dataplane/nic/client/deficit_round_robin.h"
 #include "dataplane/nic/client/descriptor_queue.h"
 #include "dataplane/nic/packet/qp_packets.h"
 #include "protocol/hostif/descriptors.h"
@@ -66,8 +67,21 @@ class MigrationAllowance {
   TimeNs again_ns_ = 0, spent_until_ns_ = 0;
 };
 
+// What a turn of a client allows a descriptor to send.
+struct SendBudget {
+  uint32_t packets;
+  const SendShare& share;
+};
+
+// A client's answers to READs that wait, in order: places in ReadService's list of all.
+struct ReadJobList {
+  uint32_t first = 0, last = 0, count = 0;
+};
+
 struct ClientState {
   ClientChannel* channel = nullptr;
+  SendShare share;
+  ReadJobList read_jobs;
   DescriptorQueue urgents, sends;
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;

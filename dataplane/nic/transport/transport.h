@@ -63,7 +63,7 @@ constexpr wire::Service service_of(QpType type) {
 
 template <class T>
 concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& p, rte_mbuf* packet,
-                                SendProgress& progress, const SendDescriptor& d, uint32_t budget,
+                                SendProgress& progress, const SendDescriptor& d, SendBudget budget,
                                 bool& blocked) {
   // Takes a packet of the queue pair's connection, whose opcode belongs to its service. The buffer
   // stays the caller's.
@@ -71,8 +71,8 @@ concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& 
   // Begins a descriptor that has been taken. Returns false if the queue pair may not send it; it is
   // discarded then.
   { transport.start(qp, d) } -> std::same_as<bool>;
-  // Sends the next packets of the descriptor, more than one of them. Returns how much of the budget
-  // they took; 0 where nothing of that kind comes next.
+  // Sends the next packets of the descriptor, more than one of them. Returns how many packets of
+  // the budget they took; 0 where nothing of that kind comes next.
   { transport.send_several(qp, progress, budget) } -> std::same_as<uint32_t>;
   // Sends the next packet. Returns false if the descriptor is finished (or failed), or `blocked` by
   // the port or missing buffers.

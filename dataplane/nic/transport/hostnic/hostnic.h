@@ -36,6 +36,7 @@ struct HostnicTransport {
   struct Parts {
     const NicSettings& settings;
     const QpDirectory& qps;
+    ClientList& clients;
     Egress& egress;
     Placement& placement;
     WindowTable& windows;
@@ -60,7 +61,7 @@ struct HostnicTransport {
     if (is_read_or_atomic(d.op)) requester.begin_pull(qp, d);
     return true;
   }
-  uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
+  uint32_t send_several(QpContext& qp, SendProgress& progress, const SendBudget& budget) {
     return sender.send_several(qp, progress, budget);
   }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked) {

@@ -63,7 +63,7 @@ uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue&
                                            uint32_t budget) {
   ReadBundleBuilder bundle;
   uint32_t done = 0;
-  while (done < budget && !queue.empty()) {
+  while (done < budget && !queue.empty() && !client.share.spent()) {
     const SendDescriptor d = queue.front();
     if (!is_first_pull(d)) break;
     if (const uint32_t ahead = queue.qpn_behind_front(kQpsAhead); ahead != d.qpn)
@@ -79,6 +79,7 @@ uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue&
                                             (d.flags & kSendAckRequest) != 0},
                                 1, false);
     queue.pop(1);
+    client.share.charge(1, 0);
     ++done;
   }
   if (!bundle.empty()) egress_.emit_open(bundle);

@@ -3,65 +3,95 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/transport/hostnic/turn_packets.h"
 
 namespace hostnic {
 
-// Returns false if too many ranges wait already, and the requester pulls again; or if it has done
-// so in a newer epoch and would drop the answers. Ranges that wait when a newer epoch begins are
-// dropped, too: on a slow port they would keep the new ones waiting until those are pulled once
-// more, and so on.
-bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
-  if (count_ == kReadJobs || static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
-  qp.read_epoch = p.read.epoch;
-  ReadJob& job = jobs_[(head_ + count_) % kReadJobs];
-  job = {.qpn = qp.qpn,
-         .request = p.read,
-         .total_bytes = p.reth.length_bytes,
-         .rkey = p.reth.key,
-         .va = p.reth.va,
-         .sent_bytes = 0,
-         .is_atomic = false,
-         .atomic_result = 0};
-  ++count_;
+ReadService::ReadService(const NicSettings& settings, const QpDirectory& qps, ClientList& clients,
+                         Egress& egress, Placement& placement, Counters& counters)
+    : settings_(settings),
+      qps_(qps),
+      clients_(clients),
+      egress_(egress),
+      placement_(placement),
+      counters_(counters) {
+  for (uint32_t i = 0; i < kReadJobs; ++i) jobs_[i].next = i + 1;
+}
+
+// Puts a job behind the others of its client. Returns false if the client has as many as are free:
+// alone it has half of all, and whatever others have there is room for one who has few.
+bool ReadService::add(QpContext& qp, const ReadJob& job) {
+  ClientState& client = ClientList::state_of(*qp.client);
+  ReadJobList& list = client.read_jobs;
+  if (list.count >= free_count_) return false;
+  const uint32_t place = first_free_;
+  first_free_ = jobs_[place].next;
+  --free_count_;
+  jobs_[place] = job;
+  append(list, place);
   ++qp.read_jobs;
+  clients_.serve(client);
+  return true;
+}
+
+void ReadService::append(ReadJobList& list, uint32_t place) {
+  (list.count == 0 ? list.first : jobs_[list.last].next) = place;
+  list.last = place;
+  ++list.count;
+}
+
+void ReadService::release(uint32_t place) {
+  jobs_[place].next = first_free_;
+  first_free_ = place;
+  ++free_count_;
+}
+
+// Returns false if too many of its client's ranges wait already, and the requester pulls again; or
+// if it has done so in a newer epoch and would drop the answers. Ranges that wait when a newer
+// epoch begins are dropped, too: on a slow port they would keep the new ones waiting until those
+// are pulled once more, and so on.
+bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
+  if (static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
+  if (!add(qp, {.qpn = qp.qpn,
+                .request = p.read,
+                .total_bytes = p.reth.length_bytes,
+                .rkey = p.reth.key,
+                .va = p.reth.va}))
+    return false;
+  qp.read_epoch = p.read.epoch;
   counters_.add(Counter::read_requests_served);
   return true;
 }
 
 // Answers leave in the order of their PSNs: one that overtook a READ's would make the requester
-// believe that the READ's answers are lost.
+// believe that the READ's answers are lost. If there is no place for it the requester asks again.
 void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result) {
   if (qp.read_jobs == 0) {
     send_atomic_response(qp, request, result);
     return;
   }
-  if (count_ == kReadJobs) return;  // the requester asks again
-  ReadJob& job = jobs_[(head_ + count_) % kReadJobs];
-  job = {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result};
-  ++count_;
-  ++qp.read_jobs;
+  add(qp, {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result});
 }
 
-uint32_t ReadService::serve() {
+uint32_t ReadService::serve(ClientState& client) {
+  ReadJobList& list = client.read_jobs;
   uint32_t built = 0;
-  while (count_ != 0 && built < kTxBudget) {
-    ReadJob& job = jobs_[head_];
+  while (list.count != 0 && built < kTxBudget && !client.share.spent()) {
+    ReadJob& job = jobs_[list.first];
     QpContext* qp = qps_.find(job.qpn);
     bool finished = qp == nullptr || qp->state < QpState::kRtr ||
                     (qp->state == QpState::kErr && !qp->fatal) ||
                     static_cast<int8_t>(job.request.epoch - qp->read_epoch) < 0;
-    while (!finished && built < kTxBudget) {
+    while (!finished && built < kTxBudget && !client.share.spent()) {
       if (!egress_.prepare_flows(*qp)) {
         finished = true;  // the peer's address is unknown: it pulls again
         break;
       }
       if (!egress_.has_room(qp->peer)) return built;
-      const uint32_t sent = job.is_atomic
-                                ? send_atomic_response(*qp, job.request, job.atomic_result)
-                                : serve_read(*qp, job, kTxBudget - built);
+      const uint32_t sent = serve_job(*qp, job, kTxBudget - built, client.share);
       if (sent == 0) return built;
       built += sent;
       finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
@@ -70,10 +100,31 @@ uint32_t ReadService::serve() {
     }
     if (!finished) break;
     if (qp != nullptr) --qp->read_jobs;
-    head_ = (head_ + 1) % kReadJobs;
-    --count_;
+    const uint32_t place = std::exchange(list.first, job.next);
+    --list.count;
+    release(place);
   }
   return built;
+}
+
+// Sends the next packets of an answer, and charges the client for them. Returns how many; 0 if
+// there is no room or no buffer now, or it is not their turn.
+uint32_t ReadService::serve_job(QpContext& qp, ReadJob& job, uint32_t budget, SendShare& share) {
+  if (job.is_atomic) {
+    if (!send_atomic_response(qp, job.request, job.atomic_result)) return 0;
+    share.charge(1, sizeof(job.atomic_result));
+    return 1;
+  }
+  const uint32_t bytes_before = job.sent_bytes;
+  const uint32_t sent = serve_read(qp, job, {budget, share});
+  if (job.is_lost) {
+    share.charge_refused();
+  } else if (sent != 0) {
+    const uint32_t bytes = job.sent_bytes - bytes_before;
+    const uint32_t packets = (bytes + qp.mtu_bytes - 1) >> std::countr_zero(qp.mtu_bytes);
+    share.charge(std::max(packets, 1u), bytes);
+  }
+  return sent;
 }
 
 // Returns the headers of a range's next packet.
@@ -98,7 +149,7 @@ wire::Packet ReadService::next_answer(const QpContext& qp, const ReadJob& job) c
 // Sends packets of a range, at most `budget`. Returns how many; 0 means that there is no buffer
 // now, or that it is not the range's turn. A key that went bad meanwhile ends the job silently; the
 // next pull is refused.
-uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
+uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget) {
   if (const uint32_t several = egress_.sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
                                                               : serve_read_train(qp, job, budget);
       several != 0)
@@ -110,6 +161,7 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, uint32_t budget) {
   rte_mbuf* packet = lost ? nullptr : build_answer(qp, p, range, lost);
   if (lost) {
     job.sent_bytes = job.request.length_bytes;
+    job.is_lost = true;
     return 1;
   }
   if (packet == nullptr) return 0;
@@ -154,14 +206,15 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
 
 // Sends whole packets in the middle of a READ. Returns how many have left; 0 where nothing of that
 // kind comes next.
-uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget) {
+uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, const SendBudget& budget) {
   const uint64_t offset = uint64_t{job.request.offset_bytes} + job.sent_bytes;
   if (offset == 0 || !egress_.allows_external_answers()) return 0;
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint64_t before_last = (job.total_bytes - offset - 1) >> mtu_shift;
   const uint32_t in_range = (job.request.length_bytes - job.sent_bytes) >> mtu_shift;
   const auto count = static_cast<uint32_t>(
-      std::min<uint64_t>({budget, egress_.train_room(qp.peer), in_range, before_last}));
+      std::min<uint64_t>({budget.packets, budget.share.packets_left(mtu_shift),
+                          egress_.train_room(qp.peer), in_range, before_last}));
   if (count < 2) return 0;
   const uint32_t bytes = count << mtu_shift;
   const RemoteRange range =
@@ -202,11 +255,12 @@ bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& reque
 }
 
 // Sends packets of a READ's range as one bundle.
-uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget) {
+uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget) {
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t rest = job.request.length_bytes - job.sent_bytes;
-  const uint32_t count =
-      std::min((rest + qp.mtu_bytes - 1) >> mtu_shift, budget * kBundlePacketsPerTurnPacket);
+  const uint32_t count = std::min({(rest + qp.mtu_bytes - 1) >> mtu_shift,
+                                   budget.packets * kBundlePacketsPerTurnPacket,
+                                   budget.share.packets_left(mtu_shift)});
   if (count < 2) return 0;
   const uint32_t bytes = std::min(rest, count << mtu_shift);
   const wire::Packet first = next_answer(qp, job);
@@ -227,10 +281,18 @@ uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t bu
 }
 
 void ReadService::forget(QpContext& qp) {
+  if (qp.read_jobs == 0) return;
   qp.read_jobs = 0;
-  for (uint32_t i = 0; i < count_; ++i) {
-    ReadJob& job = jobs_[(head_ + i) % kReadJobs];
-    if (job.qpn == qp.qpn) job.qpn = 0;
+  ReadJobList& list = ClientList::state_of(*qp.client).read_jobs;
+  const ReadJobList before = std::exchange(list, {});
+  uint32_t place = before.first;
+  for (uint32_t i = 0; i < before.count; ++i) {
+    const uint32_t next = jobs_[place].next;
+    if (jobs_[place].qpn == qp.qpn)
+      release(place);
+    else
+      append(list, place);
+    place = next;
   }
 }
 

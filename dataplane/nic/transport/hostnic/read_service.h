@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/nic/client/client_list.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
@@ -34,26 +35,22 @@ inline void note_read_answered(QpContext& qp, uint32_t read_number) {
 
 class ReadService {
  public:
-  ReadService(const NicSettings& settings, const QpDirectory& qps, Egress& egress,
-              Placement& placement, Counters& counters)
-      : settings_(settings),
-        qps_(qps),
-        egress_(egress),
-        placement_(placement),
-        counters_(counters) {}
+  ReadService(const NicSettings& settings, const QpDirectory& qps, ClientList& clients,
+              Egress& egress, Placement& placement, Counters& counters);
 
-  // Queues a range; returns false if too many ranges wait already, and the requester pulls again;
-  // or if it has done so in a newer epoch and would drop the answers.
+  // Queues a range; returns false if too many of its client's wait already, and the requester pulls
+  // again; or if it has done so in a newer epoch and would drop the answers.
   bool queue(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
-  // Sends the answers that are due in a turn. Returns how many.
-  uint32_t serve();
+  // Sends answers that a client owes, as many as its turn allows. Returns how many.
+  uint32_t serve(ClientState& client);
   void forget(QpContext& qp);
-  uint32_t waiting() const { return count_; }
+  uint32_t waiting() const { return kReadJobs - free_count_; }
 
  private:
   // A range of READ answers, or an atomic's answer, that still has to leave.
   struct ReadJob {
+    uint32_t next = 0;  // behind it in its client's list, or among those that are free
     uint32_t qpn = 0;
     wire::ReadEth request;
     uint32_t total_bytes = 0;
@@ -61,24 +58,30 @@ class ReadService {
     VirtualAddress va = 0;
     uint32_t sent_bytes = 0;
     bool is_atomic = false;
+    bool is_lost = false;  // its memory can't be read any more
     uint64_t atomic_result = 0;
   };
 
+  bool add(QpContext& qp, const ReadJob& job);
+  void append(ReadJobList& list, uint32_t place);
+  void release(uint32_t place);
+  uint32_t serve_job(QpContext& qp, ReadJob& job, uint32_t budget, SendShare& share);
   wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
-  uint32_t serve_read(QpContext& qp, ReadJob& job, uint32_t budget);
-  uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, uint32_t budget);
-  uint32_t serve_read_train(QpContext& qp, ReadJob& job, uint32_t budget);
+  uint32_t serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget);
+  uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget);
+  uint32_t serve_read_train(QpContext& qp, ReadJob& job, const SendBudget& budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
   const NicSettings& settings_;
   const QpDirectory& qps_;
+  ClientList& clients_;
   Egress& egress_;
   Placement& placement_;
   Counters& counters_;
   std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);
-  uint32_t head_ = 0, count_ = 0;
+  uint32_t first_free_ = 0, free_count_ = kReadJobs;
 };
 
 }  // namespace hostnic

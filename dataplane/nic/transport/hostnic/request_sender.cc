@@ -33,7 +33,8 @@ bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocke
 
 // Sends the next packets of a chunk, more than one of them, if its payload can be external. Returns
 // how much of the budget they took; 0 where nothing of that kind comes next.
-uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress, uint32_t budget) {
+uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress,
+                                     const SendBudget& budget) {
   const SendDescriptor& d = progress.descriptor;
   if (is_read_or_atomic(d.op) || (d.flags & kSendInline) != 0 || qp.type != QpType::kRc ||
       progress.sge_index >= progress.sge_count || !egress_.has_room(qp.peer))
@@ -45,7 +46,8 @@ uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress, uint
 // Sends packets in the middle of a message, which differ in PSN and address only: the headers are
 // built once and patched for each. Returns how many have left; 0 where nothing of that kind comes
 // next.
-uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32_t budget) {
+uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
+                                   const SendBudget& budget) {
   const SendDescriptor& d = progress.descriptor;
   if (progress.sent_packets == 0) return 0;
   const Sge& sge = progress.sges[progress.sge_index];
@@ -53,7 +55,8 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t in_sge = (sge.length_bytes - progress.sge_offset) >> mtu_shift;
   const uint32_t before_last = (d.length_bytes - progress.sent_bytes - 1) >> mtu_shift;
-  const uint32_t count = std::min({budget, egress_.train_room(qp.peer), in_sge, before_last});
+  const uint32_t count = std::min({budget.packets, budget.share.packets_left(mtu_shift),
+                                   egress_.train_room(qp.peer), in_sge, before_last});
   if (count < 2) return 0;
   MemoryRegionEntry* region =
       placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
@@ -72,9 +75,10 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress, uint32
   return count;
 }
 
-// Sends as much of a chunk as lies in one piece of mapped memory and `budget` packets of the turn
-// allow. Returns how many packets that was; 0 where a bundle can't be made.
-uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget) {
+// Sends as much of a chunk as lies in one piece of mapped memory and the budget allows. Returns how
+// many packets that was; 0 where a bundle can't be made.
+uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
+                                    const SendBudget& budget) {
   const SendDescriptor& d = progress.descriptor;
   const Sge& sge = progress.sges[progress.sge_index];
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
@@ -86,7 +90,8 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress, uint3
       d.op == SendOp::kWrite || d.op == SendOp::kSend || (d.flags & kSendMore);
   if (in_sge >= rest)
     count = ends_plainly ? (rest + qp.mtu_bytes - 1) >> mtu_shift : (rest - 1) >> mtu_shift;
-  count = std::min(count, budget * kBundlePacketsPerTurnPacket);
+  count = std::min(
+      {count, budget.packets * kBundlePacketsPerTurnPacket, budget.share.packets_left(mtu_shift)});
   if (count < 2) return 0;
   const uint32_t bytes = std::min(rest, count << mtu_shift);
   MemoryRegionEntry* region =

@@ -40,15 +40,15 @@ class RequestSender {
         requester_(parts.requester),
         counters_(parts.counters) {}
 
-  // -- Descriptors that are still in the queue, which is not empty. Return how many have left, 0
-  // where something else comes first.
+  // -- Descriptors that are still in the queue, which is not empty. Their client is charged for
+  // them. Return how many have left, 0 where something else comes first.
   uint32_t send_single_packets(ClientState& client, DescriptorQueue& queue, uint32_t budget);
   uint32_t send_read_requests(ClientState& client, DescriptorQueue& queue, uint32_t budget);
 
   // -- One that has been taken out.
   // The next packets of a chunk, more than one of them, if the payload can stay where it is.
-  // Returns what of the budget they took, 0 where nothing of that kind comes next.
-  uint32_t send_several(QpContext& qp, SendProgress& progress, uint32_t budget);
+  // Returns how many packets of the budget they took, 0 where nothing of that kind comes next.
+  uint32_t send_several(QpContext& qp, SendProgress& progress, const SendBudget& budget);
   // Returns false if the descriptor is finished (or failed), or `blocked` by the port or missing
   // buffers.
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
@@ -58,8 +58,8 @@ class RequestSender {
   struct SinglePacketRun;
 
   bool may_send(const ClientState& client, QpContext& qp);
-  uint32_t send_train(QpContext& qp, SendProgress& progress, uint32_t budget);
-  uint32_t send_bundle(QpContext& qp, SendProgress& progress, uint32_t budget);
+  uint32_t send_train(QpContext& qp, SendProgress& progress, const SendBudget& budget);
+  uint32_t send_bundle(QpContext& qp, SendProgress& progress, const SendBudget& budget);
   uint32_t send_single_packet_run(ClientState& client, DescriptorQueue& queue, uint32_t budget,
                                   SinglePacketTurn& turn);
   bool add_bundled_request(SinglePacketRun& run, RequestBundleBuilder& bundle,

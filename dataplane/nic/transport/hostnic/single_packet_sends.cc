@@ -159,11 +159,12 @@ struct RequestSender::SinglePacketRun {
   SinglePacketRun run(*qp, egress_.queue_of(qp->peer),
                       op == SendOp::kWrite ? wire::Opcode::kWriteOnly : wire::Opcode::kSend);
   uint32_t done = 0;
+  int32_t left_bytes = client.share.left_bytes();
   // The driver is told once, of the last packet that leaves; packets that ask for an ACK are noted
   // at once.
   Transmitted last;
   bool to_tell = false;
-  while (done < budget && run.queue.has_room()) {
+  while (done < budget && left_bytes > 0 && run.queue.has_room()) {
     MappedPayload payload{nullptr, nullptr, qp->packets.count()};
     payload.bytes = single_packet_payload(*qp, d, queue, payload.region);
     if (payload.bytes == nullptr) break;
@@ -171,6 +172,7 @@ struct RequestSender::SinglePacketRun {
         !send_single_packet(run, turn, d, payload))
       break;
     ++done;
+    left_bytes -= static_cast<int32_t>(length_bytes) + SendShare::kHeaderBytes;
     queue.pop(1u + d.extra_elements);
     last = {Psn(d.psn), static_cast<uint8_t>(d.attempt & 3), (d.flags & kSendAckRequest) != 0};
     to_tell = !last.ack_request && (d.flags & kSendRetransmit) == 0;
@@ -181,6 +183,7 @@ struct RequestSender::SinglePacketRun {
       break;
   }
   if (to_tell) requester_.note_transmitted(*qp, last, 1, false);
+  client.share.charge(done, done * length_bytes);
   return done;
 }
 

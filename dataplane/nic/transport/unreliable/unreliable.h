@@ -62,7 +62,9 @@ class UnreliableTransport {
   // Descriptors come in PSN order and once; after an error those that were under way are discarded.
   bool start(const QpContext& qp, const SendDescriptor& d) const;
   // Sends nothing: packets leave one by one.
-  static uint32_t send_several(const QpContext&, const SendProgress&, uint32_t) { return 0; }
+  static uint32_t send_several(const QpContext&, const SendProgress&, const SendBudget&) {
+    return 0;
+  }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
   // Restarts a queue pair from SQE to RTS.
   void restart(QpContext& qp, Psn next);
