@@ -32,6 +32,13 @@ void take_all_regions(const Target& target);
 void take_all_devices(const Target& target);
 void connect_for_ever(const Target& target);
 
+// More than others have, among many programs; the first is one of those.
+void share_with_others(const Target& target);
+void flood(const Target& target);
+void never_look(const Target& target);
+void post_garbage(const Target& target);
+void register_for_ever(const Target& target);
+
 // The control socket's commands.
 void ask_for_ever(const Target& target);
 void commands_of_others(const Target& target);

@@ -37,6 +37,11 @@ constexpr Attack kAttacks[] = {
     {"asks-for-ever", ask_for_ever},
     {"commands-of-others", commands_of_others},
     {"connects-for-ever", connect_for_ever},
+    {"shares-with-others", share_with_others},
+    {"floods", flood},
+    {"never-looks", never_look},
+    {"posts-garbage", post_garbage},
+    {"registers-for-ever", register_for_ever},
 };
 
 // Another user's programs may attack as well; /proc/self/mem stays ours.

@@ -137,6 +137,14 @@ RegisterMrReply RawClient::register_memory(const void* at, uint64_t length_bytes
   return register_memory(va, length_bytes, {&region, 1});
 }
 
+int RawClient::deregister_memory(uint32_t lkey) {
+  const DeregisterMrRequest request{lkey};
+  need(send_request(socket_.get(), ControlKind::kDeregisterMr, bytes_of(request)),
+       "sending a deregistration");
+  const auto reply = receive_reply(socket_.get());
+  return reply ? reply->header.error : EPIPE;
+}
+
 uint32_t RawClient::create_qp(uint32_t status_index, QpType type, uint32_t recv_entries) {
   Command command{};
   command.kind = CommandKind::kCreateQp;

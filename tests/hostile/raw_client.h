@@ -60,6 +60,9 @@ class RawClient {
                                   std::span<const int> files = {});
   RegisterMrReply register_memory(const void* at, uint64_t length_bytes);
 
+  // Deregisters it and waits until hostnicd has nothing of it. Returns 0 or an errno value.
+  int deregister_memory(uint32_t lkey);
+
   // Makes a queue pair of our own queues with `recv_entries` receives; its number, or 0.
   uint32_t create_qp(uint32_t status_index, QpType type = QpType::kRc, uint32_t recv_entries = 64);
   std::optional<CommandResponse> modify(ModifyQpCommand command);

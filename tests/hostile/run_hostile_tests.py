@@ -29,6 +29,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 # What an idle machine takes is a tenth of it.
 START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
+# Of the crowd: how long its programs run before and while their bytes are counted, how often that
+# may be, and the least that an honest one must have of a fair share.
+CROWD_WARM_UP_S, CROWD_S, CROWD_INTERVALS, LEAST_SHARE = 1, 3, 3, 0.8
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
@@ -255,6 +258,59 @@ def run_another_users(options, _case, daemon):
         raise Failed(f"nothing went through the mem fd: {counters}")
 
 
+def bytes_sent(daemon):
+    """What each client has sent until now, by process."""
+    lines = re.findall(r"^client .* pid (\d+) .* bytes-sent (\d+) ", daemon.ask("show client").stdout,
+                       re.MULTILINE)
+    return {int(pid): int(count) for pid, count in lines}
+
+
+def check_shares(sent, kinds):
+    """Whether of those that want as much as they can get nobody honest has less than he should of a
+    fair share, and what to say."""
+    wanting = [pid for pid, kind in kinds.items() if kind in ("shares-with-others", "floods", "never-looks")]
+    fair = sum(sent.values()) / len(wanting)
+    honest = sorted(sent[pid] / fair for pid in wanting if kinds[pid] == "shares-with-others")
+    others = ", ".join(f"{kind} {sent[pid] / fair:.2f}" for pid, kind in kinds.items()
+                       if kind != "shares-with-others")
+    said = f"shares of a fair one, of {fair / 1e6:.0f} MB: honest {honest[0]:.2f} to {honest[-1]:.2f}; {others}"
+    return fair >= 1e6 and honest[0] >= LEAST_SHARE, said
+
+
+def run_crowd(options, _case, daemon):
+    """Many clients of one NIC, of which five do as they please: the others get what is theirs."""
+    attacks = ["floods", "never-looks", "posts-garbage", "registers-for-ever"]
+    honest_ones = ["shares-with-others"] * (options.clients - len(attacks) - 1)
+    with contextlib.ExitStack() as stack:
+        kinds = {}
+        for name in [*attacks, *honest_ones, "is-stopped"]:
+            program = "shares-with-others" if name == "is-stopped" else name
+            process = stack.enter_context(running(
+                [options.apps / "tests/hostile/hostnic-hostile", program, "--socket", daemon.socket,
+                 "--seconds", ATTACK_S]))
+            if (line := first_line(process)).startswith("hostnic-hostile:") or line == "":
+                raise Failed(f"{name} does not begin: {line}")
+            kinds[process.pid] = name
+            if name == "is-stopped":
+                os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(CROWD_WARM_UP_S)
+        # A program that gets no processor for long sends nothing, which is nobody's fault here.
+        for _ in range(CROWD_INTERVALS):
+            before = bytes_sent(daemon)
+            time.sleep(CROWD_S)
+            after = bytes_sent(daemon)
+            if gone := kinds.keys() - after.keys() | kinds.keys() - before.keys():
+                raise Failed(f"gone: {[kinds[pid] for pid in gone]}")
+            good, said = check_shares({pid: after[pid] - before[pid] for pid in kinds}, kinds)
+            if good:
+                break
+        daemon.check_alive()
+    if not good:
+        raise Failed(said)
+    print(f"     {said}")
+
+
+CASES.append(Case("a crowd, and five of it greedy", "", runs=run_crowd))
 CASES.append(Case("another user's memory", "", needs_root=True, runs=run_another_users))
 CASES.append(Case("no descriptor left", "", runs=run_without_descriptors))
 
@@ -265,6 +321,8 @@ def main():
     parser.add_argument("--build", default=REPOSITORY / "build", type=Path)
     parser.add_argument("--apps", type=Path, metavar="DIR",
                         help="build directory of all but hostnicd, if another")
+    parser.add_argument("--clients", type=int, default=24, metavar="N",
+                        help="how many programs the crowd is (%(default)s)")
     parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
     parser.add_argument("--list", action="store_true", help="print the names and leave")
     size = parser.add_mutually_exclusive_group()
