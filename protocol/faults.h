@@ -59,6 +59,9 @@ namespace hostnic {
   X(answer_overtakes_answers, "18: a READ reads before the READs ahead of it have")            \
   X(answers_not_pulled_again, "17: lost READ answers are not pulled again")                    \
   X(epoch_not_renewed, "18: later READs keep what they read before an earlier one")            \
+  X(answers_read_again, "18: a repeated answer says what is in memory now")                    \
+  X(digests_outlive_epoch, "18: a repeated answer may be as in an epoch before")               \
+  X(refusals_not_heard, "18: a refused pull is pulled again, and again")                       \
   X(epoch_not_checked, "18: answers of any epoch count")                                       \
   X(late_pull_is_fatal, "a pull that comes late, and finds the key revoked, ends the peer")    \
   X(responder_resources_ignored, "max_dest_rd_atomic bounds nothing")                          \

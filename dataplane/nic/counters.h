@@ -31,6 +31,8 @@ namespace hostnic {
   X(acks_dropped, "ACKs that found no room and were not sent")                     \
   X(time_wait_acks_sent, "ACKs to peers of connections that have ended here")      \
   X(read_requests_served, "READ pulls answered")                                   \
+  X(read_answers_repeated, "READ answers given again as they were the first time") \
+  X(read_pulls_refused, "READ pulls that would have read out of order, refused")   \
   X(atomics_executed, "atomics executed")                                          \
   X(atomics_replayed, "duplicate atomics answered from the record")                \
   X(stale_epoch, "READ answers to an older epoch, dropped")                        \

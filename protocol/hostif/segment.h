@@ -187,7 +187,8 @@ struct QpStatus {
       response_error;  // LocalError when placing a response; READ number in response_error_read
   uint32_t response_error_read;
   uint32_t events;               // QpEvent bits, accumulated
-  uint32_t response_epoch;       // epoch of response_bitmap; bits of another epoch say nothing
+  uint16_t response_epoch;       // epoch of response_bitmap; bits of another epoch say nothing
+  uint16_t response_refused;     // 1: the peer has refused a pull of that epoch
   uint32_t responses_ahead;      // number of bits set in response_bitmap
   uint32_t response_mark_count;  // times our own receive side was backed up, or the network said so
   std::atomic<uint32_t> credit_watched;  // the peer waits for receives; a post must ring the

@@ -37,17 +37,20 @@ TEST(Arrivals, Rule10_TheTailOfAReadIsBufferedUntilTheHoleIsFilled) {
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 4 * kMtu));
 }
 
-// The data's first answer is under way when the flag is found lost and both are pulled again. It is
-// older than what the flag's second answer will say.
+// The data's first answer is under way when the flag's is found lost and can't be given again, and
+// both are pulled in a new epoch. It is older than what the flag's second answer will say.
 TEST(Arrivals, Rule18_AnswersOfAnOldEpochDoNotCount) {
   Pair pair;
   std::memset(pair.remote.data(), 1, Pair::kBytes);
   pair.world.impair(0,
                     "rx drop nth 1 kind read-response; "
                     "reorder nth 1 distance 100 flush 300us kind read-response");
-  pair.world.impair(0, "tx delay 600us kind read-request from 1us");  // what is pulled again
   for (uint64_t i = 0; i < 3; ++i) pair.post(SendOp::kRead, i, pair.at(i * kMtu, 64), i * kMtu);
+  const auto pulled_again = [&] { return pair.far_counter(Counter::read_requests_served) > 3; };
+  EXPECT_TRUE(pair.world.run_until(pulled_again, kMillisecond));
+  pair.world.impair(0, "tx delay 600us kind read-request");  // what the new epoch pulls
   pair.world.run_for(20 * kMicrosecond);
+  EXPECT_GE(pair.far_counter(Counter::read_pulls_refused), 1u);
   std::memset(pair.remote.data(), 2, Pair::kBytes);
   EXPECT_EQ(pair.sent(3).size(), 3u);
   EXPECT_GE(pair.near_counter(Counter::stale_epoch), 1u);

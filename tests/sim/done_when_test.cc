@@ -61,19 +61,25 @@ Measured run(const StreamSettings& load, const std::string& loss, const std::str
 constexpr StreamSettings kWrites{
     .op = SendOp::kWrite, .message_bytes = 1024 * 1024, .depth = 8, .messages = 128};
 
-TEST(DoneWhen, SelectiveKeepsItsGoodputUnderLoss) {
-  const double lossless = run(kWrites, "").gigabits;
+constexpr StreamSettings kReads{
+    .op = SendOp::kRead, .message_bytes = 1024 * 1024, .depth = 8, .messages = 128};
+
+void keeps_its_goodput_under_loss(const StreamSettings& load) {
+  const double lossless = run(load, "").gigabits;
   EXPECT_GT(lossless, 97);
   const struct {
     const char* loss;
     double p, wanted;
   } cases[] = {{"0.1%", 0.001, 0.97}, {"1%", 0.01, 0.97}, {"5%", 0.05, 0.90}};
   for (const auto& c : cases) {
-    const double fraction = run(kWrites, c.loss).gigabits / ((1 - c.p) * lossless);
+    const double fraction = run(load, c.loss).gigabits / ((1 - c.p) * lossless);
     EXPECT_GE(fraction, c.wanted) << "of (1 - p) x lossless at p = " << c.loss;
     EXPECT_LE(fraction, 1.01) << "more than there is at p = " << c.loss;
   }
 }
+
+TEST(DoneWhen, SelectiveKeepsItsGoodputUnderLoss) { keeps_its_goodput_under_loss(kWrites); }
+TEST(DoneWhen, ReadsKeepTheirGoodputUnderLoss) { keeps_its_goodput_under_loss(kReads); }
 
 TEST(DoneWhen, ReorderingRepeatsLittle) {
   const Measured reordered = run(kWrites, "", "reorder 5% distance 64");

@@ -123,6 +123,7 @@ bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBit
                 .response_error_read = status.response_error_read,
                 .events = status.events,
                 .response_epoch = status.response_epoch,
+                .response_refused = status.response_refused,
                 .sack_end_psn = status.sack_end_psn,
                 .responses_ahead = status.responses_ahead,
                 .response_mark_count = status.response_mark_count};

@@ -52,7 +52,8 @@ struct QpStatusSnapshot {
   uint32_t ack_count, rtt_ns, rtt_count, mark_count, spurious_count;
   uint32_t echo_psn, echo_attempt, echo_count;
   uint32_t response_una_psn, local_error, local_error_psn, response_error, response_error_read;
-  uint32_t events, response_epoch, sack_end_psn, responses_ahead, response_mark_count;
+  uint32_t events, response_epoch, response_refused, sack_end_psn, responses_ahead,
+      response_mark_count;
 };
 
 // A status's bitmaps, each with whether it has a bit; a bitmap without one is not copied and means

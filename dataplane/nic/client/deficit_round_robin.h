@@ -44,7 +44,9 @@ class SendShare {
     left_bytes_ -= static_cast<int32_t>(bytes);
     sent_bytes_ += bytes;
   }
-  void charge_refused() { left_bytes_ -= kRefusedBytes; }
+  void charge_refused(uint32_t count = 1) {
+    left_bytes_ -= static_cast<int32_t>(count) * kRefusedBytes;
+  }
   // All that has left, headers included.
   uint64_t sent_bytes() const { return sent_bytes_; }
 

@@ -11,6 +11,7 @@
 
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/packet/qp_packets.h"
+#include "dataplane/nic/qp/read_order.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/segment.h"
@@ -177,6 +178,7 @@ struct alignas(kCacheLineBytes) QpContext {
   std::array<AtomicRecord, kAtomicRecords> atomics{};
   uint32_t atomic_next = 0;
   uint8_t read_epoch = 0;     // newest epoch in which the peer has pulled
+  ReadOrder read_order;       // what it has been answered in that
   MessageArrivals messages;   // used under the whole-message policy only (rule 30)
   UnreliableMessage message;  // UC only
 
@@ -187,6 +189,7 @@ struct alignas(kCacheLineBytes) QpContext {
   // as well.
   Psn epoch_keep_until;
   bool epoch_follows = false;  // the previous epoch was epoch - 1
+  bool epoch_refused = false;  // the peer has refused a pull of `epoch`
   bool response_congestion_seen = false;
   bool response_bits_published = false;  // the status's bitmap is not all zero
 };

@@ -108,6 +108,7 @@ void Reports::publish_responses(QpContext& qp) {
   QpStatusUpdate update(*qp.status);
   qp.status->response_una_psn = qp.responses.window.expected().value();
   qp.status->response_epoch = qp.epoch;
+  qp.status->response_refused = qp.epoch_refused ? 1 : 0;
   qp.status->responses_ahead = qp.responses.window.received_ahead();
   if (port_.backlog() || std::exchange(qp.response_congestion_seen, false))
     ++qp.status->response_mark_count;

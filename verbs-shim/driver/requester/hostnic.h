@@ -109,7 +109,7 @@ class HostnicRequester {
                            uint8_t flags);
   bool pull(SendQueue& queue, TimeNs now_ns);
   bool pull_lost(SendQueue& queue, TimeNs now_ns);
-  void renew_epoch(Psn keep_until);
+  void renew_epoch(const SendQueue& queue);
 
   // Functions in hostnic_reports.cc.
   void take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot);

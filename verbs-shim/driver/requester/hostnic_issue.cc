@@ -24,11 +24,14 @@ uint32_t find_by_response(const SendQueue& queue, Psn psn) {
 }  // namespace
 
 uint32_t HostnicRequester::response_room(const SendQueue& queue) const {
-  const uint32_t window = std::min(
+  const uint32_t limit = std::min(
       response_congestion_.psns(),
       std::max<uint32_t>(1, static_cast<uint32_t>(kPulledBytesLimit >> queue.mtu_shift())));
-  const uint32_t in_flight = responses_.in_flight();
-  return in_flight >= window ? 0 : window - in_flight;
+  // Answers that have come behind a missing one congest nothing: as with requests (room()).
+  const uint32_t in_flight = responses_.in_flight(), on_its_way = responses_.on_its_way();
+  const uint32_t window = responses_.window();
+  if (in_flight >= window || on_its_way >= limit) return 0;
+  return std::min(window - in_flight, limit - on_its_way);
 }
 
 // Whether a READ or atomic asks for an ACK: answers acknowledge the request that they are for
@@ -132,15 +135,12 @@ bool HostnicRequester::resend_lost(SendQueue& queue, TimeNs now_ns) {
 }
 
 // Repeats a READ request that was lost, together with the range that the first one asked for, if
-// nothing of that has come. After a timeout the request may have been executed all the same, and
-// later READs, too: then pull_lost() asks for all of them in a new epoch (rule 18).
+// nothing of that has come.
 void HostnicRequester::resend_read_request(SendQueue& queue, const Wqe& w, TimeNs now_ns,
                                            uint8_t attempt, uint8_t flags) {
   uint32_t pull_count = 0;
   const int32_t pulled = distance(w.first_response_psn, responses_.next());
-  const bool later_pulled =
-      distance(w.first_response_psn + w.response_count, responses_.next()) > 0;
-  if (w.response_count != 0 && pulled > 0 && !(later_pulled && backoff_ != 0) &&
+  if (w.response_count != 0 && pulled > 0 &&
       distance(responses_.una(), w.first_response_psn) >= 0) {
     pull_count =
         std::min({w.response_count, queue.resent_packets(), static_cast<uint32_t>(pulled)});
@@ -148,6 +148,10 @@ void HostnicRequester::resend_read_request(SendQueue& queue, const Wqe& w, TimeN
       if (responses_.acknowledged(w.first_response_psn + i)) pull_count = i;
     }
     if (pull_count != 0) responses_.on_resend(w.first_response_psn, pull_count, now_ns);
+    // The READs behind it execute when this one has, so their answers come behind its answers.
+    for (Psn psn = w.first_response_psn + w.response_count; before(psn, responses_.next());
+         psn += 1)
+      if (!responses_.acknowledged(psn)) responses_.on_resend(psn, 1, now_ns);
   }
   send_read_request(queue, w, 0, pull_count, attempt, flags, queue.host.map.urgent);
 }
@@ -172,23 +176,14 @@ bool HostnicRequester::pull(SendQueue& queue, TimeNs now_ns) {
   return true;
 }
 
-// Asks again for ranges that did not come. READs stay ordered: what later ones have received is
-// pulled again, too, under a new epoch (rule 18). Returns false if the ring is full.
+// Asks again for ranges that did not come. Returns false if the ring is full.
 bool HostnicRequester::pull_lost(SendQueue& queue, TimeNs now_ns) {
   if (broken(Fault::answers_not_pulled_again)) return true;
   Psn from = responses_.una(), first;
   uint32_t count = 0;
   while (responses_.next_lost_run(from, queue.resent_packets(), first, count)) {
-    const uint32_t index = find_by_response(queue, first);
-    const Wqe& w = queue.wqe(index);
-    const Psn end = w.first_response_psn + w.response_count;
-    if (distance(end, responses_.next()) > 0 && !queue.host.settings().relaxed_ordering &&
-        !broken(Fault::epoch_not_renewed)) {
-      renew_epoch(end);
-      from = responses_.una();
-      continue;
-    }
     if (!queue.host.map.urgent.has_room(1)) return false;
+    const Wqe& w = queue.wqe(find_by_response(queue, first));
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     count = std::min(count, w.response_count - within);
     responses_.on_resend(first, count, now_ns);
@@ -200,11 +195,19 @@ bool HostnicRequester::pull_lost(SendQueue& queue, TimeNs now_ns) {
   return true;
 }
 
-void HostnicRequester::renew_epoch(Psn keep_until) {
+// Begins an epoch, because the peer can't say again what it said the first time: everything behind
+// the oldest READ that misses something is pulled again, for it may be older than what that READ
+// will get now (rule 18, READs stay ordered).
+void HostnicRequester::renew_epoch(const SendQueue& queue) {
+  Psn keep_until = responses_.next();
+  if (responses_.in_flight() != 0 && !broken(Fault::epoch_not_renewed)) {
+    const Wqe& w = queue.wqe(find_by_response(queue, responses_.una()));
+    const Psn end = w.first_response_psn + w.response_count;
+    if (before(end, keep_until)) keep_until = end;
+  }
   ++epoch_;
   epoch_keep_until_ = keep_until;
   responses_.rewind(keep_until);
-  // Answers on their way carry the old epoch and will be dropped.
   responses_.mark_all_lost();
 }
 

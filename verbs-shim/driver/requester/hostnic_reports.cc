@@ -125,6 +125,7 @@ void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& 
   if (fresh != 0) note_progress(now_ns);
   if (responses_.una() != una) take_executed(queue, now_ns);
   if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
+  if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);
 }
 
 // Acknowledges requests by their answers: READs and atomics execute at the peer's expected PSN, so

@@ -45,9 +45,10 @@ void HostnicTransport::connect(QpContext& qp) {
   qp.msn = 0;
   qp.atomics = {};
   qp.read_epoch = 0;
+  reads.begin_connection(qp);
   qp.old_read_refused = false;
   qp.epoch = 0;
-  qp.epoch_follows = false;
+  qp.epoch_follows = qp.epoch_refused = false;
   qp.ack_kind = wire::AckKind::kAck;
   qp.echo_valid = qp.echo_duplicate = false;
   qp.unacknowledged = 0;

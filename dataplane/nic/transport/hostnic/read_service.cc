@@ -17,7 +17,9 @@ ReadService::ReadService(const NicSettings& settings, const QpDirectory& qps, Cl
       clients_(clients),
       egress_(egress),
       placement_(placement),
-      counters_(counters) {
+      counters_(counters),
+      digests_(settings.window, settings.random_seed),
+      scratch_(settings.mtu_bytes) {
   for (uint32_t i = 0; i < kReadJobs; ++i) jobs_[i].next = i + 1;
 }
 
@@ -61,7 +63,10 @@ bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
                 .rkey = p.reth.key,
                 .va = p.reth.va}))
     return false;
-  qp.read_epoch = p.read.epoch;
+  if (p.read.epoch != qp.read_epoch) {
+    qp.read_epoch = p.read.epoch;
+    digests_.begin_epoch(qp.read_order);
+  }
   counters_.add(Counter::read_requests_served);
   return true;
 }
@@ -95,7 +100,7 @@ uint32_t ReadService::serve(ClientState& client) {
       if (sent == 0) return built;
       built += sent;
       finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
-      if (finished && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
+      if (finished && !job.refused && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
         note_read_answered(*qp, job.request.read_number);
     }
     if (!finished) break;
@@ -117,10 +122,11 @@ uint32_t ReadService::serve_job(QpContext& qp, ReadJob& job, uint32_t budget, Se
   }
   const uint32_t bytes_before = job.sent_bytes;
   const uint32_t sent = serve_read(qp, job, {budget, share});
-  if (job.is_lost) {
-    share.charge_refused();
+  const uint32_t bytes = job.sent_bytes - bytes_before;
+  // Of memory that was only read, for its digests, nothing has left.
+  if (job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0)) {
+    share.charge_refused(sent);
   } else if (sent != 0) {
-    const uint32_t bytes = job.sent_bytes - bytes_before;
     const uint32_t packets = (bytes + qp.mtu_bytes - 1) >> std::countr_zero(qp.mtu_bytes);
     share.charge(std::max(packets, 1u), bytes);
   }
@@ -150,10 +156,20 @@ wire::Packet ReadService::next_answer(const QpContext& qp, const ReadJob& job) c
 // now, or that it is not the range's turn. A key that went bad meanwhile ends the job silently; the
 // next pull is refused.
 uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget) {
-  if (const uint32_t several = egress_.sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
-                                                              : serve_read_train(qp, job, budget);
-      several != 0)
-    return several;
+  ReadOrder& order = qp.read_order;
+  const uint32_t number = job.request.read_number;
+  if (job.sent_bytes == 0 && order.is_repeated(job.request.first_response_psn))
+    digests_.note_repeated(order);
+  if (const ReadOrder::Read* const newest = order.newest();
+      newest != nullptr && order.has_digests() && serial_distance(newest->number, number) > 0) {
+    if (const uint32_t digested = digest_skipped(qp, budget.packets); digested != 0)
+      return digested;
+  }
+  const bool again = order.has_read_later(number) && !broken(Fault::answers_read_again);
+  if (again && !order.has_digests()) return refuse(qp, job);
+  if (!order.has_digests()) {
+    if (const uint32_t several = serve_in_bulk(qp, job, budget); several != 0) return several;
+  }
   const wire::Packet p = next_answer(qp, job);
   const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + p.reth.va,
                                                     p.payload_bytes, kAccessRemoteRead);
@@ -165,7 +181,89 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
     return 1;
   }
   if (packet == nullptr) return 0;
+  if (order.has_digests() && !note_digest(qp, p, packet, again)) {
+    rte_pktmbuf_free(packet);
+    return refuse(qp, job);
+  }
+  order.note_read(job.read(qp.mtu_bytes), p.psn, p.psn + 1);
   job.sent_bytes += p.payload_bytes;
+  egress_.emit(packet, qp.peer);
+  return 1;
+}
+
+// Before a later READ is read: notes digests of those answers to the newest one that have none, for
+// their pulls may be lost, or overtaken. Returns how many, at most `budget`.
+uint32_t ReadService::digest_skipped(QpContext& qp, uint32_t budget) {
+  if (qp.answers.any_out()) return 0;
+  ReadOrder& order = qp.read_order;
+  const ReadOrder::Read read = *order.newest();
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const uint32_t packets = (read.length_bytes + qp.mtu_bytes - 1) >> mtu_shift;
+  uint32_t digested = 0;
+  for (uint32_t i = packets - std::min(packets, digests_.window()); i < packets; ++i) {
+    const Psn psn = read.first + i;
+    if (order.is_repeated(psn) && order.has_digest(psn)) continue;
+    if (digested == budget) break;
+    const uint64_t va = read.va + (uint64_t{i} << mtu_shift);
+    const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, read.length_bytes - (i << mtu_shift));
+    const RemoteRange range =
+        placement_.remote_range(qp.scope(), read.rkey, va, bytes, kAccessRemoteRead);
+    if (range.region == nullptr ||
+        placement_.fetch(*range.region, range.iova, scratch_.data(), bytes,
+                         {&qp.responses, psn.value()}) != MemoryAccess::kDone)
+      break;
+    order.note_read(read, psn, psn + 1);
+    order.set_digest(psn, digests_.digest({scratch_.data(), bytes}));
+    ++digested;
+  }
+  return digested;
+}
+
+// Sends packets of a range that need not be copied. Returns how much of the turn they are worth; 0
+// where nothing of that kind comes next.
+uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget) {
+  const uint32_t sent_before = job.sent_bytes;
+  const uint32_t served = egress_.sends_bundles(qp.peer) ? serve_read_bundle(qp, job, budget)
+                                                         : serve_read_train(qp, job, budget);
+  if (served != 0) {
+    const int shift = std::countr_zero(qp.mtu_bytes);
+    const Psn first = job.request.first_response_psn;
+    qp.read_order.note_read(job.read(qp.mtu_bytes), first + (sent_before >> shift),
+                            first + ((job.sent_bytes + qp.mtu_bytes - 1) >> shift));
+  }
+  return served;
+}
+
+// Notes the digest of an answer that is about to leave. Of one that is given again, after a later
+// READ was read, only what it said the first time may leave: false, if it says something else.
+bool ReadService::note_digest(QpContext& qp, const wire::Packet& p, const rte_mbuf* packet,
+                              bool again) {
+  const size_t behind =
+      egress_.adds_icrc() ? wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes : 0;
+  const auto* end = rte_pktmbuf_mtod_offset(packet, const std::byte*, packet->data_len - behind);
+  const uint64_t digest = digests_.digest({end - p.payload_bytes, p.payload_bytes});
+  if (again) {
+    const bool same = qp.read_order.had_digest(p.psn, digest);
+    if (same) counters_.add(Counter::read_answers_repeated);
+    return same;
+  }
+  qp.read_order.set_digest(p.psn, digest);
+  digests_.note_answered(qp.read_order);
+  return true;
+}
+
+// Refuses the rest of a range: an answer without bytes says that what it said the first time can't
+// be said again.
+uint32_t ReadService::refuse(const QpContext& qp, ReadJob& job) {
+  wire::Packet p = next_answer(qp, job);
+  p.reth.length_bytes = 0;
+  p.payload_bytes = 0;
+  p.more = true;
+  rte_mbuf* packet = egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
+  if (packet == nullptr) return 0;
+  counters_.add(Counter::read_pulls_refused);
+  job.refused = true;
+  job.sent_bytes = job.request.length_bytes;
   egress_.emit(packet, qp.peer);
   return 1;
 }
@@ -174,7 +272,7 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
 // if there is no buffer, or if the memory is gone (`lost`) or can't be read now.
 rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                                     bool& lost) {
-  const std::byte* payload = !egress_.allows_external_answers()
+  const std::byte* payload = !egress_.allows_external_answers() || qp.read_order.has_digests()
                                  ? nullptr
                                  : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
@@ -281,6 +379,7 @@ uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendB
 }
 
 void ReadService::forget(QpContext& qp) {
+  digests_.take(qp.read_order);
   if (qp.read_jobs == 0) return;
   qp.read_jobs = 0;
   ReadJobList& list = ClientList::state_of(*qp.client).read_jobs;

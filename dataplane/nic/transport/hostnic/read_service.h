@@ -38,6 +38,7 @@ class ReadService {
   ReadService(const NicSettings& settings, const QpDirectory& qps, ClientList& clients,
               Egress& egress, Placement& placement, Counters& counters);
 
+  void begin_connection(QpContext& qp) { digests_.begin_connection(qp.read_order); }
   // Queues a range; returns false if too many of its client's wait already, and the requester pulls
   // again; or if it has done so in a newer epoch and would drop the answers.
   bool queue(QpContext& qp, const wire::Packet& p);
@@ -60,6 +61,12 @@ class ReadService {
     bool is_atomic = false;
     bool is_lost = false;  // its memory can't be read any more
     uint64_t atomic_result = 0;
+    bool refused = false;
+
+    ReadOrder::Read read(uint16_t mtu_bytes) const {
+      return {request.read_number, rkey, va, total_bytes,
+              Psn(request.first_response_psn.value() - request.offset_bytes / mtu_bytes)};
+    }
   };
 
   bool add(QpContext& qp, const ReadJob& job);
@@ -70,8 +77,12 @@ class ReadService {
   uint32_t serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget);
   uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget);
   uint32_t serve_read_train(QpContext& qp, ReadJob& job, const SendBudget& budget);
+  uint32_t digest_skipped(QpContext& qp, uint32_t budget);
+  uint32_t serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
+  bool note_digest(QpContext& qp, const wire::Packet& p, const rte_mbuf* packet, bool again);
+  uint32_t refuse(const QpContext& qp, ReadJob& job);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
   const NicSettings& settings_;
@@ -80,6 +91,8 @@ class ReadService {
   Egress& egress_;
   Placement& placement_;
   Counters& counters_;
+  DigestTables digests_;
+  std::vector<std::byte> scratch_;
   std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);
   uint32_t first_free_ = 0, free_count_ = kReadJobs;
 };

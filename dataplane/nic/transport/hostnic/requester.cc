@@ -143,6 +143,10 @@ void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
       counters_.add(Counter::duplicate_request);
       return;
   }
+  if (unlikely(p.payload_bytes == 0)) {
+    take_refusal(qp, p);
+    return;
+  }
   const bool ahead = where == Place::kAhead;
   if (ahead) counters_.add(Counter::out_of_sequence);
   if (ahead && !p.more && settings_.ordering != Ordering::kRelaxed &&
@@ -166,6 +170,15 @@ void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     space.window.accept_in_order();
     if (filled_hole) advance(qp);
   }
+  report_responses(qp);
+}
+
+// The peer can't say again what it said the first time, and has read for later READs since: the
+// driver has to pull in a new epoch (rule 18). Here a missing answer was refused; refusals of
+// others are echoes of pulls that the network has repeated.
+void Requester::take_refusal(QpContext& qp, const wire::Packet& p) {
+  if (p.response_epoch != qp.epoch || broken(Fault::refusals_not_heard)) return;
+  qp.epoch_refused = true;
   report_responses(qp);
 }
 
@@ -278,6 +291,7 @@ void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   space.window.forget_from(keep_until);
   space.early_writes.release_from(placement_.early_writes(), keep_until);
   qp.epoch_follows = epoch == static_cast<uint8_t>(qp.epoch + 1);
+  qp.epoch_refused = false;
   qp.epoch_keep_until = keep_until;
   qp.epoch = epoch;
   report_responses(qp);

@@ -97,6 +97,7 @@ class Requester {
                        uint64_t bits);
   void note_echo(QpContext& qp, const wire::Sack& sack);
   static void forget_stamps(QpContext& qp, Transmitted again);
+  void take_refusal(QpContext& qp, const wire::Packet& p);
   void fail_response(QpContext& qp, const wire::Packet& p, LocalError error);
   void start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until);
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a responder remembers of the answers that it has given to READs, so that a range which the
+// peer pulls again says what it said the first time, or is refused (docs/transport.md rule 18).
+//
+// The bytes themselves are in the memory still, unless somebody has written there: a digest of each
+// answer tells whether they are. So no answer is kept, nothing is evicted while it may be needed,
+// and a region that is deregistered meanwhile is as gone for a repeated answer as for a first one.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "protocol/psn.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+class DigestTables;
+
+// What digests are made with. Nobody can guess it, so nobody can make other bytes with the same
+// digest.
+using DigestSecret = std::array<uint64_t, 8>;
+
+// Returns 64 bits in which every bit of the bytes counts; never 0.
+uint64_t digest_of(std::span<const std::byte> bytes, const DigestSecret& secret);
+
+// The READs of one queue pair's peer in one epoch: how far they have been read, and digests of what
+// was read if the queue pair has a table.
+class ReadOrder {
+ public:
+  struct Read {
+    uint32_t number = 0;
+    uint32_t rkey = 0;
+    VirtualAddress va = 0;
+    uint32_t length_bytes = 0;
+    Psn first;  // of its answers
+  };
+  // Whether an answer to a later READ has been read.
+  bool has_read_later(uint32_t read_number) const {
+    return any_ && serial_distance(read_number, newest_.number) > 0;
+  }
+  // The READ with the highest number that has been read; null: none.
+  const Read* newest() const { return any_ ? &newest_ : nullptr; }
+  // Whether the answer with this PSN, or a later one, has been read, so that whoever asks for it
+  // asks again.
+  bool is_repeated(Psn psn) const { return any_ && before(psn, end_); }
+  // Notes that the answers from `from` to `end` have been read, for this READ.
+  void note_read(const Read& read, Psn from, Psn end) {
+    if (!any_ || serial_distance(newest_.number, read.number) > 0) newest_ = read;
+    if (!any_) end_ = from;
+    if (before(end_, end)) {
+      if (before(end_, from)) forget_digests(end_, from);
+      end_ = end;
+    }
+    any_ = true;
+  }
+
+  // Whether answers have digests now.
+  bool has_digests() const { return table_ != nullptr; }
+  void set_digest(Psn psn, uint64_t digest) { table_[psn.value() & mask_] = digest; }
+  // Whether the answer with this PSN, or one a window after it, has a digest. It has none if it was
+  // never read, or before the queue pair had a table: such places hold 0.
+  bool has_digest(Psn psn) const { return table_[psn.value() & mask_] != 0; }
+  bool had_digest(Psn psn, uint64_t digest) const { return table_[psn.value() & mask_] == digest; }
+
+ private:
+  friend class DigestTables;
+  // Notes that the answers from `from` to `end`, which others have overtaken, were not read.
+  void forget_digests(Psn from, Psn end) {
+    if (table_ == nullptr) return;
+    const auto count = std::min(static_cast<uint32_t>(distance(from, end)), mask_ + 1);
+    for (uint32_t i = 0; i < count; ++i) set_digest(from + i, 0);
+  }
+
+  Read newest_;
+  bool any_ = false;  // something has been read in this epoch
+  Psn end_;           // of the answers that have been read
+  uint32_t mask_ = 0;
+  uint32_t unrepeated_ = 0;  // answers since one was asked for again
+  uint64_t* table_ = nullptr;
+};
+
+// The tables of all queue pairs: fewer than these, because only those whose answers get lost need
+// one. All memory is allocated at start.
+class DigestTables {
+ public:
+  // A table has room for `window` answers, a power of two: as many as a peer with the same window
+  // pulls ahead of one that it misses. `seed` is that of the NIC's random numbers.
+  DigestTables(uint32_t window, uint64_t seed);
+
+  // Gives a queue pair a table. Where none is free it is taken from who has had one longest: that
+  // peer's repeated pulls are refused until it gets another.
+  void give(ReadOrder& order);
+  // Takes the table away.
+  void take(ReadOrder& order);
+  // Begins an epoch: nothing has been read in it.
+  void begin_epoch(ReadOrder& order);
+  // Begins a connection.
+  void begin_connection(ReadOrder& order) {
+    take(order);
+    order = {};
+  }
+  // Notes that answers are asked for again.
+  void note_repeated(ReadOrder& order) {
+    if (order.has_digests()) {
+      order.unrepeated_ = 0;
+    } else {
+      give(order);
+    }
+  }
+  // Notes an answer that was read and has a digest. After many of which none was asked for again
+  // the queue pair can do without.
+  void note_answered(ReadOrder& order) {
+    if (++order.unrepeated_ >= kUnrepeated) take(order);
+  }
+  uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, secret_); }
+  uint32_t used() const { return used_; }
+  uint32_t window() const { return window_; }
+
+  static constexpr uint32_t kTables = 128;
+  static constexpr uint32_t kUnrepeated = 65536;
+
+ private:
+  const uint32_t window_;
+  DigestSecret secret_;
+  std::vector<uint64_t> entries_;
+  std::vector<ReadOrder*> owners_;  // of each table; null: free
+  uint32_t next_ = 0, used_ = 0;
+};
+
+}  // namespace hostnic
