@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a responder remembers of its answers to READs (docs/transport.md rule 18).
+#include "dataplane/nic/qp/read_order.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace hostnic {
+namespace {
+
+constexpr uint32_t kWindow = 32;
+
+ReadOrder::Read read_number(uint32_t number, Psn first) {
+  return {.number = number, .rkey = 0, .va = 0, .length_bytes = 4096, .first = first};
+}
+
+TEST(Digest, Rule18_EveryBitAndTheLengthCount) {
+  const DigestTables tables(kWindow, 1);
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{63}, size_t{64}, size_t{200}}) {
+    std::vector<std::byte> data(bytes);
+    std::set<uint64_t> digests = {tables.digest(data)};
+    for (size_t bit = 0; bit < 8 * bytes; ++bit) {
+      data[bit / 8] ^= std::byte{1} << (bit % 8);
+      digests.insert(tables.digest(data));
+      data[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+    EXPECT_EQ(digests.size(), 8 * bytes + 1);
+    EXPECT_EQ(digests.count(tables.digest(data)), 1u);
+    EXPECT_EQ(digests.count(0), 0u) << "which stands for none";
+    data.push_back(std::byte{0});
+    EXPECT_EQ(digests.count(tables.digest(data)), 0u);
+  }
+  const std::vector<std::byte> data(64);
+  EXPECT_NE(tables.digest(data), DigestTables(kWindow, 2).digest(data)) << "nobody can guess it";
+}
+
+TEST(ReadOrder, Rule18_KnowsWhatHasBeenReadAcrossTheWrap) {
+  DigestTables tables(kWindow, 1);
+  ReadOrder order;
+  EXPECT_EQ(order.newest(), nullptr);
+  EXPECT_FALSE(order.has_read_later(0));
+  const Psn first(Psn::kMask);  // the last before the wrap
+  order.note_read(read_number(UINT32_MAX, first), first, first + 1);
+  order.note_read(read_number(0, first + 1), first + 1, first + 3);
+  EXPECT_TRUE(order.has_read_later(UINT32_MAX));
+  EXPECT_FALSE(order.has_read_later(0));
+  EXPECT_TRUE(order.is_repeated(first + 2));
+  EXPECT_FALSE(order.is_repeated(first + 3));
+  // An older READ's answer that is given again changes neither.
+  order.note_read(read_number(UINT32_MAX, first), first, first + 1);
+  EXPECT_EQ(order.newest()->number, 0u);
+  EXPECT_TRUE(order.is_repeated(first + 2));
+  tables.begin_epoch(order);
+  EXPECT_FALSE(order.has_read_later(UINT32_MAX));
+  EXPECT_FALSE(order.is_repeated(first));
+}
+
+TEST(ReadOrder, Rule18_ATableHoldsWhatWasReadInThisEpochAndWindow) {
+  DigestTables tables(kWindow, 1);
+  ReadOrder order;
+  EXPECT_FALSE(order.has_digests());
+  tables.note_repeated(order);
+  ASSERT_TRUE(order.has_digests());
+  const Psn first(100);
+  const auto answer = [&](Psn psn, uint64_t digest) {
+    order.note_read(read_number(1, first), psn, psn + 1);
+    order.set_digest(psn, digest);
+  };
+  answer(first, 7);
+  EXPECT_TRUE(order.had_digest(first, 7));
+  EXPECT_FALSE(order.had_digest(first, 8));
+  EXPECT_FALSE(order.has_digest(first + 1));
+  answer(first + kWindow, 9);
+  EXPECT_FALSE(order.had_digest(first, 7)) << "its place is another's";
+  // What is overtaken was not read, whatever its places hold from a window before.
+  for (uint32_t i = 1; i < kWindow; ++i) EXPECT_FALSE(order.has_digest(first + kWindow + i));
+  for (uint32_t i = 1; i < kWindow; ++i) answer(first + kWindow + i, 5);
+  answer(first + 2 * kWindow + 3, 6);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_FALSE(order.has_digest(first + 2 * kWindow + i));
+  EXPECT_TRUE(order.has_digest(first + kWindow + 4));
+  tables.begin_epoch(order);
+  for (uint32_t i = 0; i < kWindow; ++i) EXPECT_FALSE(order.has_digest(first + i));
+}
+
+TEST(ReadOrder, Rule18_TablesAreBoundedAndComeBack) {
+  DigestTables tables(kWindow, 1);
+  std::vector<ReadOrder> orders(DigestTables::kTables + 1);
+  for (ReadOrder& order : orders) tables.note_repeated(order);
+  EXPECT_EQ(tables.used(), DigestTables::kTables);
+  EXPECT_FALSE(orders.front().has_digests()) << "who had one longest";
+  EXPECT_TRUE(orders.back().has_digests());
+  // Who is asked for nothing again gives it back.
+  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back());
+  EXPECT_TRUE(orders.back().has_digests());
+  tables.note_repeated(orders.back());
+  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back());
+  EXPECT_TRUE(orders.back().has_digests());
+  tables.note_answered(orders.back());
+  EXPECT_FALSE(orders.back().has_digests());
+  for (ReadOrder& order : orders) tables.begin_connection(order);
+  EXPECT_EQ(tables.used(), 0u);
+}
+
+}  // namespace
+}  // namespace hostnic
