@@ -200,7 +200,8 @@ bool HostnicRequester::pull_lost(SendQueue& queue, TimeNs now_ns) {
 // will get now (rule 18, READs stay ordered).
 void HostnicRequester::renew_epoch(const SendQueue& queue) {
   Psn keep_until = responses_.next();
-  if (responses_.in_flight() != 0 && !broken(Fault::epoch_not_renewed)) {
+  if (responses_.in_flight() != 0 && !queue.host.settings().relaxed_ordering &&
+      !broken(Fault::epoch_not_renewed)) {
     const Wqe& w = queue.wqe(find_by_response(queue, responses_.una()));
     const Psn end = w.first_response_psn + w.response_count;
     if (before(end, keep_until)) keep_until = end;

@@ -208,7 +208,8 @@ uint32_t ReadService::digest_skipped(QpContext& qp, uint32_t budget) {
     const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, read.length_bytes - (i << mtu_shift));
     const RemoteRange range =
         placement_.remote_range(qp.scope(), read.rkey, va, bytes, kAccessRemoteRead);
-    if (range.region == nullptr ||
+    // A helper answers later: not worth waiting for.
+    if (range.region == nullptr || range.region->helper != nullptr ||
         placement_.fetch(*range.region, range.iova, scratch_.data(), bytes,
                          {&qp.responses, psn.value()}) != MemoryAccess::kDone)
       break;
