@@ -12,8 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <thread>
 
 #include "dataplane/daemon/log.h"
 #include "dataplane/nic/client/client_channel.h"
@@ -101,6 +104,27 @@ bool writable_directory(const char* path) {
   return path != nullptr && *path != 0 && access(path, W_OK | X_OK) == 0;
 }
 
+// EAL's threads beside lcores: interrupts, telemetry.
+constexpr uint32_t kEalThreads = 2;
+
+// Makes so many threads, for a moment: EAL aborts where it can't make one of its own.
+Expected<void, std::string> try_threads(uint32_t count) {
+  std::atomic<bool> enough{false};
+  std::vector<std::thread> threads;
+  Expected<void, std::string> result;
+  try {
+    while (threads.size() < count) threads.emplace_back([&enough] { enough.wait(false); });
+  } catch (const std::system_error& error) {
+    result = Unexpected(fmt::format(
+        "hostnicd needs {} threads, and gets {}: {} (see ulimit -u, and pids.max of its cgroup)",
+        count + 1, threads.size() + 1, error.code().message()));
+  }
+  enough.store(true);
+  enough.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  return result;
+}
+
 }  // namespace
 
 uint32_t memory_megabytes(const DaemonPlan& plan) {
@@ -146,6 +170,7 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
 }
 
 Expected<void, std::string> Eal::start(const DaemonPlan& plan) {
+  if (auto tried = try_threads(plan.lcores + kEalThreads); !tried) return tried;
   // A private runtime directory is made where the user has none: EAL keeps its telemetry socket in
   // it.
   if (geteuid() != 0 && !writable_directory(getenv("XDG_RUNTIME_DIR"))) {

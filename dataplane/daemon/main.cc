@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hostnicd: the NIC process.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
@@ -47,6 +48,7 @@ int block_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that would be too large (ulimit -f) is an error with a line
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -160,6 +162,10 @@ int run(const std::vector<std::string>& arguments) {
     else
       log_line("{}", plan.error().text);
     return plan.error().exit_code;
+  }
+  if (plan->ready_fd >= 0 && fcntl(plan->ready_fd, F_GETFD) < 0) {
+    log_line("--ready-fd {}: {}", plan->ready_fd, strerror(errno));
+    return 2;
   }
   auto commands = read_commands(plan->commands_file);
   if (!commands) return fail(commands.error());

@@ -499,11 +499,19 @@ bool ClientSession::handle_name(const NameHost& call) {
 
 // ---- the end
 
+// Whether the program has ended, or ends: its memory goes a moment before it is known to be gone.
+bool ClientSession::program_ended() const {
+  constexpr int kPatienceMs = 100;
+  pollfd ended{pid_fd_.get(), POLLIN, 0};
+  return pid_fd_ && poll(&ended, 1, kPatienceMs) == 1;
+}
+
 void ClientSession::close_down(const char* why) {
   set_serving(false);
   if (channel_ != nullptr) {
     const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
-    if (dropped != DropReason::kNone || channel_->memory_gone.load())
+    const bool impossible = dropped != DropReason::kNone && dropped != DropReason::kMemoryGone;
+    if (impossible || (channel_->memory_gone.load() && !program_ended()))
       log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                info_.client_id, info_.program, info_.pid, why);
     unit_->lcore->run_on([&] {

@@ -77,6 +77,7 @@ class ClientSession {
   bool refuse(const ControlError& error);
   Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
   void close_descriptors();
+  bool program_ended() const;
   void close_down(const char* why);
   void release_memory();
 

@@ -45,6 +45,19 @@ def refused_cases(build, scratch):
         # Refused with a status of its own, not killed, and without leaving a process behind.
         line = f"{shell_quote([build / 'hostnic', *words])}; s=$?; test $s -ne 0 && test $s -lt 126"
         yield Case(f"refuses {name}", ["sh", "-c", line], 30, True, output_has(pattern))
+    # Where something is taken away before. Users other than root have a count of threads, which is that of all their
+    # programs: somebody is chosen who has none.
+    hostnicd = f"{build / 'hostnicd'} -- --no-prompt --socket /tmp/hostnic-refused-{os.getpid()}.sock"
+    nobody = "setpriv --reuid 61877 --regid 61877 --clear-groups"
+    not_root = None if os.geteuid() == 0 else "needs root to become somebody else"
+    for name, line, pattern, skip in [
+            ("a descriptor that is closed", f"{hostnicd} --ready-fd 77", r"--ready-fd 77: Bad file descriptor", None),
+            ("two threads", f"(ulimit -u 2; exec {nobody} {hostnicd})", r"hostnicd needs \d threads, and gets 2: .*ulimit -u",
+             not_root),
+            ("files that may not be large", f"(ulimit -f 1000; {build / 'hostnic'} lab -- ibv_devinfo -d hnic0)",
+             r"raise hostnicd's file size limit \(ulimit -f\)", None)]:
+        yield Case(f"refuses {name}", ["bash", "-c", f"{line}; s=$?; test $s -ne 0 && test $s -lt 126"], 30, True,
+                   output_has(pattern), skip=skip)
 
 
 # What `ibv_devinfo -v` must say of each device, and what it must not.

@@ -176,6 +176,16 @@ TEST_P(GoneMemory, AtomicsWaitForTheGateAndAreDoneOnce) {
   EXPECT_EQ(*word, 41u);
 }
 
+// A program that is killed takes its memory with it, before anybody knows that it is dead.
+TEST(MemoryOfTheDead, DropsThemAndIsNothingImpossible) {
+  Pair pair;
+  ClientChannel& channel = pair.far->host->channel();
+  channel.memory_gone.store(true);
+  pair.world.run_for(kMillisecond);
+  EXPECT_EQ(channel.dropped.load(), DropReason::kMemoryGone);
+  EXPECT_EQ(pair.far_counter(Counter::clients_dropped), 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Reaches, GoneMemory, testing::Values(Reach::kMemFd, Reach::kMixed),
                          [](const auto& info) {
                            return info.param == Reach::kMemFd ? "mem_fd" : "mixed";

@@ -63,7 +63,8 @@ bool ClientList::any_has_work() {
 }
 
 void ClientList::drop(ClientState& client, DropReason reason) {
-  counters_.add(Counter::clients_dropped);
+  // A program that is killed takes its memory with it, and has done nothing impossible.
+  if (reason != DropReason::kMemoryGone) counters_.add(Counter::clients_dropped);
   client.channel->dropped.store(reason, std::memory_order_release);
   client.channel->header().device_fatal.store(1 + static_cast<uint32_t>(reason),
                                               std::memory_order_release);
