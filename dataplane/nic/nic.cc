@@ -198,12 +198,15 @@ std::string Nic::describe() const {
       nic.egress.needs_arp()
           ? fmt::format(" neighbours {} unanswered {}", table.size(), table.unresolved())
           : "";
+  const MbufUse buffers = mbuf_use(nic.egress.pools());
   return fmt::format(
-      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {}{} port {}",
+      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {}{} buffers "
+      "{}/{} "
+      "port {}",
       settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
       settings.window, wire::to_string(settings.policy),
       nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
-      nic.clients.size(), qps, neighbours, nic.port.describe());
+      nic.clients.size(), qps, neighbours, buffers.in_use, buffers.all, nic.port.describe());
 }
 
 std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_t> user) const {

@@ -58,7 +58,7 @@ class Host:
     """One end: a namespace, its interface, and the hostnicd on it."""
 
     def __init__(self, build, directory, number, driver):
-        self.build = build
+        self.build = self.daemon_build = build
         self.number = number
         self.driver = driver
         # Of this process, of this pair: benchmarks have two at a time.
@@ -101,7 +101,7 @@ class Host:
                f"port={self.driver}0,iface={self.interface},ip={self.address}/24")
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                self.inside(*self.daemon_prefix, self.build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
+                self.inside(*self.daemon_prefix, self.daemon_build / "hostnicd", "--no-huge", "--no-telemetry", "-m",
                             MEMORY_MIB, f"--file-prefix={self.name}",
                             "--", "--nic", nic, "--socket", self.socket, *self.daemon_options),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,

@@ -4,18 +4,22 @@
 over; with --networks the simulation only, which finds most; with --stress hostnic-stress for all of it: 64
 threads, 1,000 QPs, and threads that open devices at once, register around each message, are
 cancelled, or use system calls on registered memory; with --gloo the collectives of hostnic-gloo and hostnic-allreduce,
-beside two busy loops. A failure is printed with its seed and the command that repeats it."""
+beside two busy loops; with --deaths programs and hostnicds that are killed or stopped at random moments; with --frames two
+hosts' hostnicds under hostile frames. A failure is printed with its seed and the command that repeats it."""
 
 import argparse
 import contextlib
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from results import Results, run_check
+from soak_deaths import soak_deaths
+from soak_frames import soak_frames
 
 TOP = Path(__file__).resolve().parents[2]
 RUN_LIMIT_S = 300
@@ -109,10 +113,20 @@ def main():
                       help="many threads and queue pairs at once instead")
     only.add_argument("--gloo", action="store_true",
                       help="collectives of several ranks instead, beside two busy loops")
+    only.add_argument("--deaths", action="store_true",
+                      help="kill, and stop for a while, programs and hostnicds at random moments instead")
+    only.add_argument("--frames", action="store_true",
+                      help="send hostile frames to the hostnicds of two hosts instead (as root)")
+    parser.add_argument("--count", metavar="N", type=int, default=1 << 40,
+                        help="of --deaths, --frames: end after so many of them, if that is earlier")
+    parser.add_argument("--daemons", type=Path, metavar="DIR",
+                        help="of --frames: the build directory of hostnicd, if another (one with sanitizers)")
     options = parser.parse_args()
     build, results = options.build.resolve(), Results()
     if not (build / "hostnic").exists():
         sys.exit(f"{build / 'hostnic'} is missing: build first (./run build)")
+    for which in (signal.SIGTERM, signal.SIGHUP):  # what was begun is ended
+        signal.signal(which, lambda number, _: sys.exit(128 + number))
     seed = options.seed or random.SystemRandom().randrange(1, 1 << 31)
     end = time.monotonic() + options.minutes * 60
     if options.stress:
@@ -125,8 +139,15 @@ def main():
                 print("     again: " + shlex.join(map(str, command)), flush=True)
     if options.gloo:
         soak_collectives(build, results, seed, end)
+    if options.deaths:
+        print(f"seed {seed}", flush=True)
+        soak_deaths(build, results, seed, end, options.count)
+    if options.frames:
+        print(f"seed {seed}", flush=True)
+        soak_frames(build, (options.daemons or build).resolve(), results, seed, end, options.count)
     seeds = NETWORKS_SEEDS if options.networks else SIM_SEEDS
-    while time.monotonic() < end and not options.stress and not options.gloo:
+    others = options.stress or options.gloo or options.deaths or options.frames
+    while time.monotonic() < end and not others:
         rounds = [("simulation", [build / "tests/sim/sim-test", f"--gtest_filter={SIM_TESTS}",
                                   "--seeds", seeds, "--first-seed", seed])]
         if not options.networks:

@@ -55,4 +55,13 @@ void free_mbuf_pools(MbufPools& pools) {
   pools = {};
 }
 
+MbufUse mbuf_use(const MbufPools& pools) {
+  MbufUse use;
+  for (rte_mempool* pool : {pools.header, pools.data, pools.control, pools.resend, pools.copies}) {
+    use.in_use += rte_mempool_in_use_count(pool);
+    use.all += pool->size;
+  }
+  return use;
+}
+
 }  // namespace hostnic

@@ -24,4 +24,11 @@ MbufPools create_mbuf_pools(const std::string& name_prefix, uint32_t mtu_bytes, 
                             int socket);
 void free_mbuf_pools(MbufPools& pools);
 
+// How many buffers somebody holds, and how many there are. For people: others may take and return
+// some meanwhile.
+struct MbufUse {
+  uint32_t in_use = 0, all = 0;
+};
+MbufUse mbuf_use(const MbufPools& pools);
+
 }  // namespace hostnic
