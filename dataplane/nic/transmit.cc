@@ -64,6 +64,26 @@ ClientTurn NicShard::transmit_client(ClientState& client) {
   return turn;
 }
 
+// Sends the next packets of a descriptor, and charges its client for them. Returns how many packets
+// of a turn they are; asking a port that has no room is one, too.
+[[gnu::always_inline]] inline uint32_t NicShard::transmit_some(QpContext& qp,
+                                                               SendProgress& progress,
+                                                               uint32_t budget, SendShare& share,
+                                                               bool& blocked) {
+  const uint32_t packets_before = progress.sent_packets, bytes_before = progress.sent_bytes;
+  const uint32_t done = with_transport(qp, [&](auto& transport) {
+    const uint32_t several = transport.send_several(qp, progress, {budget, share});
+    if (several != 0) return several;
+    if (!transport.send_one(qp, progress, blocked) && !blocked) progress.active = false;
+    return 1u;
+  });
+  if (const uint32_t packets = progress.sent_packets - packets_before; packets != 0)
+    share.charge(packets, progress.sent_bytes - bytes_before);
+  else if (!blocked)
+    share.charge_refused();
+  return done;
+}
+
 // Serves a ring until it is empty, or something else ends the client's turn.
 void NicShard::transmit_ring(ClientState& client, const SendSource& source, ClientTurn& turn) {
   SendProgress& progress = source.progress;
@@ -103,24 +123,6 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
   }
   turn.done += done;
   turn.waits |= !is_empty;
-}
-
-// Sends the next packets of a descriptor, and charges its client for them. Returns how many packets
-// of a turn they are; asking a port that has no room is one, too.
-uint32_t NicShard::transmit_some(QpContext& qp, SendProgress& progress, uint32_t budget,
-                                 SendShare& share, bool& blocked) {
-  const uint32_t packets_before = progress.sent_packets, bytes_before = progress.sent_bytes;
-  const uint32_t done = with_transport(qp, [&](auto& transport) {
-    const uint32_t several = transport.send_several(qp, progress, {budget, share});
-    if (several != 0) return several;
-    if (!transport.send_one(qp, progress, blocked) && !blocked) progress.active = false;
-    return 1u;
-  });
-  if (const uint32_t packets = progress.sent_packets - packets_before; packets != 0)
-    share.charge(packets, progress.sent_bytes - bytes_before);
-  else if (!blocked)
-    share.charge_refused();
-  return done;
 }
 
 // Takes the next descriptor, which must be there, and its continuation elements. Returns false if

@@ -82,8 +82,6 @@ struct ClientTurn {
 // The line, which its owner keeps: a vector of pointers to what has a SendShare `share`.
 class DeficitRoundRobin {
  public:
-  DeficitRoundRobin() { behind_.reserve(kMaxClients); }
-
   // Gives each client in the line its turn: serve(client), which returns a ClientTurn, sends until
   // its share is spent or something else stops it. Returns how much all have done.
   template <class Client, class Serve>
@@ -92,7 +90,7 @@ class DeficitRoundRobin {
     uint32_t done = 0;
     size_t kept = 0;  // clients that keep their places
     wanting_ = 0;
-    behind_.clear();
+    size_t behind = 0;
     for (size_t i = 0; i < line.size(); ++i) {
       Client* const client = line[i];
       client->share.begin_turn(sole);
@@ -103,15 +101,15 @@ class DeficitRoundRobin {
       if (turn.waits && !client->share.spent())
         line[kept++] = client;
       else
-        behind_.push_back(client);
+        behind_[behind++] = client;
     }
-    for (void* const client : behind_) line[kept++] = static_cast<Client*>(client);
+    for (size_t i = 0; i < behind; ++i) line[kept++] = static_cast<Client*>(behind_[i]);
     return done;
   }
 
  private:
   uint32_t wanting_ = 0;  // clients that had something to send in the last turn
-  std::vector<void*> behind_;
+  std::vector<void*> behind_ = std::vector<void*>(kMaxClients);
 };
 
 }  // namespace hostnic

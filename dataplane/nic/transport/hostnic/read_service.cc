@@ -23,32 +23,31 @@ ReadService::ReadService(const NicSettings& settings, const QpDirectory& qps, Cl
   for (uint32_t i = 0; i < kReadJobs; ++i) jobs_[i].next = i + 1;
 }
 
-// Puts a job behind the others of its client. Returns false if the client has as many as are free:
-// alone it has half of all, and whatever others have there is room for one who has few.
-bool ReadService::add(QpContext& qp, const ReadJob& job) {
-  ClientState& client = ClientList::state_of(*qp.client);
-  ReadJobList& list = client.read_jobs;
-  if (list.count >= free_count_) return false;
-  const uint32_t place = first_free_;
-  first_free_ = jobs_[place].next;
-  --free_count_;
-  jobs_[place] = job;
-  append(list, place);
-  ++qp.read_jobs;
-  clients_.serve(client);
-  return true;
-}
-
-void ReadService::append(ReadJobList& list, uint32_t place) {
+[[gnu::always_inline]] inline void ReadService::append(ReadJobList& list, uint32_t place) {
   (list.count == 0 ? list.first : jobs_[list.last].next) = place;
   list.last = place;
   ++list.count;
 }
 
-void ReadService::release(uint32_t place) {
+[[gnu::always_inline]] inline void ReadService::release(uint32_t place) {
   jobs_[place].next = first_free_;
   first_free_ = place;
   ++free_count_;
+}
+
+// Finds a place behind the other jobs of the client. Returns null if the client has as many as are
+// free: alone it has half of all, and whatever others have there is room for one who has few.
+[[gnu::always_inline]] inline ReadService::ReadJob* ReadService::add(QpContext& qp) {
+  ClientState& client = ClientList::state_of(*qp.client);
+  ReadJobList& list = client.read_jobs;
+  if (list.count >= free_count_) return nullptr;
+  const uint32_t place = first_free_;
+  first_free_ = jobs_[place].next;
+  --free_count_;
+  append(list, place);
+  ++qp.read_jobs;
+  if (!client.served) clients_.serve(client);
+  return &jobs_[place];
 }
 
 // Returns false if too many of its client's ranges wait already, and the requester pulls again; or
@@ -57,12 +56,13 @@ void ReadService::release(uint32_t place) {
 // are pulled once more, and so on.
 bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
   if (static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
-  if (!add(qp, {.qpn = qp.qpn,
-                .request = p.read,
-                .total_bytes = p.reth.length_bytes,
-                .rkey = p.reth.key,
-                .va = p.reth.va}))
-    return false;
+  ReadJob* const job = add(qp);
+  if (job == nullptr) return false;
+  *job = {.qpn = qp.qpn,
+          .request = p.read,
+          .total_bytes = p.reth.length_bytes,
+          .rkey = p.reth.key,
+          .va = p.reth.va};
   if (p.read.epoch != qp.read_epoch) {
     qp.read_epoch = p.read.epoch;
     digests_.begin_epoch(qp.read_order);
@@ -78,7 +78,30 @@ void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uin
     send_atomic_response(qp, request, result);
     return;
   }
-  add(qp, {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result});
+  if (ReadJob* const job = add(qp))
+    *job = {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result};
+}
+
+// Sends the next packets of an answer, and charges the client for them. Returns how many; 0 if
+// there is no room or no buffer now, or it is not their turn.
+[[gnu::always_inline]] inline uint32_t ReadService::serve_job(QpContext& qp, ReadJob& job,
+                                                              uint32_t budget, SendShare& share) {
+  if (job.is_atomic) {
+    if (!send_atomic_response(qp, job.request, job.atomic_result)) return 0;
+    share.charge(1, sizeof(job.atomic_result));
+    return 1;
+  }
+  const uint32_t bytes_before = job.sent_bytes;
+  const uint32_t sent = serve_read(qp, job, {budget, share});
+  const uint32_t bytes = job.sent_bytes - bytes_before;
+  // Of memory that was only read, for its digests, nothing has left.
+  if (job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0)) {
+    share.charge_refused(sent);
+  } else if (sent != 0) {
+    const uint32_t packets = (bytes + qp.mtu_bytes - 1) >> std::countr_zero(qp.mtu_bytes);
+    share.charge(std::max(packets, 1u), bytes);
+  }
+  return sent;
 }
 
 uint32_t ReadService::serve(ClientState& client) {
@@ -110,27 +133,6 @@ uint32_t ReadService::serve(ClientState& client) {
     release(place);
   }
   return built;
-}
-
-// Sends the next packets of an answer, and charges the client for them. Returns how many; 0 if
-// there is no room or no buffer now, or it is not their turn.
-uint32_t ReadService::serve_job(QpContext& qp, ReadJob& job, uint32_t budget, SendShare& share) {
-  if (job.is_atomic) {
-    if (!send_atomic_response(qp, job.request, job.atomic_result)) return 0;
-    share.charge(1, sizeof(job.atomic_result));
-    return 1;
-  }
-  const uint32_t bytes_before = job.sent_bytes;
-  const uint32_t sent = serve_read(qp, job, {budget, share});
-  const uint32_t bytes = job.sent_bytes - bytes_before;
-  // Of memory that was only read, for its digests, nothing has left.
-  if (job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0)) {
-    share.charge_refused(sent);
-  } else if (sent != 0) {
-    const uint32_t packets = (bytes + qp.mtu_bytes - 1) >> std::countr_zero(qp.mtu_bytes);
-    share.charge(std::max(packets, 1u), bytes);
-  }
-  return sent;
 }
 
 // Returns the headers of a range's next packet.

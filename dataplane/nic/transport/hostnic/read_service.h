@@ -69,7 +69,7 @@ class ReadService {
     }
   };
 
-  bool add(QpContext& qp, const ReadJob& job);
+  ReadJob* add(QpContext& qp);
   void append(ReadJobList& list, uint32_t place);
   void release(uint32_t place);
   uint32_t serve_job(QpContext& qp, ReadJob& job, uint32_t budget, SendShare& share);
