@@ -75,8 +75,7 @@ bool ImpairmentStage::run_rules(Plan plan, const PacketInfo& info, TimeNs now, s
 // Whether nothing is to happen to the packet, and nothing that is due waits before it.
 bool ImpairmentStage::goes_on(const Plan& plan, TimeNs now) const {
   return plan.may_pass && plan.hold_rule == kNone &&
-         plan.release_ns + plan.reorder_delay_ns <= now && !plan.delayed &&
-         (timed_.empty() || timed_.front().release_ns > now);
+         plan.release_ns + plan.reorder_delay_ns <= now && !plan.delayed && !has_due(now);
 }
 
 // Applies one rule; returns false if the packet is gone.
@@ -166,7 +165,7 @@ bool ImpairmentStage::detach(Plan& plan) {
 }
 
 void ImpairmentStage::drop(Plan& plan, uint64_t& counter) {
-  ops_.release(plan.packet);
+  if (plan.packet != nullptr) ops_.release(plan.packet);
   ++counter;
 }
 
@@ -178,7 +177,7 @@ void ImpairmentStage::finish(Plan& plan, TimeNs now) {
   }
   const bool held = plan.hold_rule != kNone;
   const TimeNs release_ns = plan.release_ns + plan.reorder_delay_ns;
-  if ((held || release_ns > now) && !detach(plan)) return;
+  if ((held || release_ns > now || plan.packet == nullptr) && !detach(plan)) return;
   counters_.reordered += held || plan.reorder_delay_ns > 0;
   counters_.delayed += plan.delayed;
   ++queued_;

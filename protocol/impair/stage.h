@@ -8,7 +8,8 @@
 // caller's: CLOCK_MONOTONIC or virtual time.
 //
 // Buffer ownership: push() takes the packet, pop() and drain() give it back, everything else goes
-// to PacketOps::release. Each packet pushed and each copy made leaves exactly once:
+// to PacketOps::release, unless it is null. Each packet pushed and each copy made leaves exactly
+// once:
 //   seen + duplicated == passed + popped + dropped + rate_dropped + queue_dropped + queued().
 //
 // Threads: one, the owner's.
@@ -29,7 +30,8 @@
 namespace hostnic::impair {
 
 // The operations on packet buffers that the stage needs. The object is not owned by the stage and
-// outlives it.
+// outlives it. A packet is null where it lies in a bundle and has no buffer of its own
+// (bundle_passage.h): clone() and detach() make it one, and there is nothing to release.
 class PacketOps {
  public:
   // Returns a second buffer with the same packet, or null if there is none to have (then it is not
@@ -97,7 +99,8 @@ class ImpairmentStage {
 
   // As push(), but returns true if the packet is to go on at once and unchanged, in which case it
   // is still the caller's: what a later pop() returns comes after it. That is so for most packets
-  // of most specs. `describe()`, the PacketInfo, is called only if it matters.
+  // of most specs. `describe()`, the PacketInfo, is called only if it matters. A null packet gets a
+  // buffer if it is not to go on at once and unchanged.
   template <class Describe>
   [[nodiscard]] bool pass(void* packet, TimeNs now, Describe&& describe) {
     if (plain_loss_ && queued_ == 0) return pass_plain_loss(packet, now);
@@ -111,6 +114,9 @@ class ImpairmentStage {
   // Takes out packets that are due at `now`, in the order in which the network delivers them;
   // returns how many. More may be due if `out` came back full.
   size_t pop(std::span<void*> out, TimeNs now);
+
+  // Whether a packet that is due waits for pop(): what comes next waits behind it.
+  bool has_due(TimeNs now) const { return !timed_.empty() && timed_.front().release_ns <= now; }
 
   // The time when pop() has something next: possibly in the past, kForever if never without a push.
   TimeNs next_deadline_ns() const;
@@ -172,7 +178,7 @@ class ImpairmentStage {
     begin_packet(now);
     RuleState& rule = rules_.front();
     if (!rule.random().chance(rule.rule().trigger.probability_ppb)) return true;
-    ops_.release(packet);
+    if (packet != nullptr) ops_.release(packet);
     ++counters_.dropped;
     return false;
   }

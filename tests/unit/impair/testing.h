@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -32,15 +33,17 @@ class TestPacketOps final : public PacketOps {
   void* clone(void* packet) override {
     if (clones_left == 0) return nullptr;
     --clones_left;
-    TestPacket* copy = make(static_cast<TestPacket*>(packet)->number);
+    TestPacket* copy =
+        make(packet == nullptr ? current_number() : static_cast<TestPacket*>(packet)->number);
     copy->is_copy = true;
     return copy;
   }
   void* detach(void* packet) override {
     if (refuse_detach) {
-      release(packet);
+      if (packet != nullptr) release(packet);
       return nullptr;
     }
+    if (packet == nullptr) packet = make(current_number());
     static_cast<TestPacket*>(packet)->detached = true;
     return packet;
   }
@@ -60,12 +63,14 @@ class TestPacketOps final : public PacketOps {
     inside_[packet] = false;
     return static_cast<TestPacket*>(packet);
   }
+  size_t made() const { return packets_.size(); }
   size_t inside() const {
     size_t count = 0;
     for (const auto& [packet, is_inside] : inside_) count += is_inside;
     return count;
   }
 
+  std::function<int()> current_number;  // of the packet that has no buffer
   size_t clones_left = ~size_t{0};
   bool refuse_detach = false;
   std::vector<int> released;
