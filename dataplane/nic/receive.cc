@@ -171,8 +171,8 @@ uint32_t NicShard::receive_turn() {
   }
 }
 
-// Takes all packets of a bundle at once, where each would be the next one expected. Returns false
-// if nothing has happened.
+// Takes all packets of a bundle at once, or all but the last, where none of them needs more than
+// that. Returns false if packets are left, which then are all that is in the buffer.
 bool NicShard::receive_bundle(rte_mbuf* bundle) {
   train_qp = nullptr;
   const auto dialect = [this](const wire::Packet& p) { return dialect_for(p); };
@@ -193,13 +193,21 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   const ExternalPayload& payload = *external_payload(bundle);
   wire::Packet whole = whole_of(first, payload);
   const std::span<const std::byte> bytes = bytes_of(first, payload);
-  const bool taken =
-      answer ? hostnic.requester.receive_response_bundle(*qp, first, whole, payload, bytes)
-             : first.payload_bytes == qp->mtu_bytes &&
-                   hostnic.responder.take_in_order(*qp, whole, bytes, 1u + payload.packets_behind);
-  if (!taken) return false;
+  const uint32_t packets = 1u + payload.packets_behind;
+  uint32_t taken = 0;
+  if (answer) {
+    if (hostnic.requester.receive_response_bundle(*qp, first, whole, payload, bytes))
+      taken = packets;
+  } else if (first.payload_bytes == qp->mtu_bytes) {
+    taken = hostnic.responder.take_in_order(*qp, whole, bytes, packets)
+                ? packets
+                : hostnic.responder.take_run(*qp, whole, bytes, packets);
+  }
+  if (taken == 0) return false;
   shared.counters.add(Counter::rx_bundles);
-  return true;
+  if (taken == packets) return true;
+  cut_bundle(*bundle, taken, packets - taken);
+  return false;
 }
 
 // Takes one message of a bundle of messages, if it is the next one expected.

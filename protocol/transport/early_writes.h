@@ -61,19 +61,24 @@ class EarlyWrites {
   // then not be placed.
   bool add(EarlyWritePool& pool, Psn psn, uint32_t space_id, uint64_t offset,
            uint64_t length_bytes) {
+    return add(pool, psn, psn, space_id, offset, length_bytes);
+  }
+  // As add(), of the bytes of the PSNs from `first` to `last`, which have been received together.
+  bool add(EarlyWritePool& pool, Psn first, Psn last, uint32_t space_id, uint64_t offset,
+           uint64_t length_bytes) {
     if (length_bytes == 0) return true;
     if (head_ != EarlyWritePool::kNone) {
       EarlyWrite& newest = pool.ranges_[head_];
       if (newest.space_id == space_id && newest.offset + newest.length_bytes == offset &&
-          (newest.last == psn || newest.last + 1 == psn)) {
-        newest.last = psn;
+          (newest.last == last || newest.last + 1 == first)) {
+        newest.last = last;
         newest.length_bytes += length_bytes;
         return true;
       }
     }
     const uint32_t index = pool.take();
     if (index == EarlyWritePool::kNone) return false;
-    pool.ranges_[index] = {psn, psn, space_id, offset, length_bytes, head_};
+    pool.ranges_[index] = {first, last, space_id, offset, length_bytes, head_};
     head_ = index;
     return true;
   }

@@ -32,6 +32,14 @@ class PsnBits {
     words_[first] &= ~(mask << shift);
     if (shift != 0) words_[(first + 1) % kBitmapWords] &= ~(mask >> (64 - shift));
   }
+  // Sets 1 to 64 bits from `from` on.
+  void set_run(Psn from, uint32_t run) {
+    const uint64_t mask = ~uint64_t{0} >> (64 - run);
+    const uint32_t shift = bit(from);
+    const uint32_t first = word(from);
+    words_[first] |= mask << shift;
+    if (shift != 0) words_[(first + 1) % kBitmapWords] |= mask >> (64 - shift);
+  }
   void reset() { words_ = {}; }
   // Returns 64 bits starting at `from`: bit k is from + k.
   uint64_t extract(Psn from) const {
@@ -77,6 +85,19 @@ class ReceiveWindow {
   bool beyond_all(Psn psn) const {
     return static_cast<uint32_t>(distance(expected_, psn)) >= span_;
   }
+  // Whether all of `packets` PSNs from `first` on are inside the window, and none of them has been
+  // received.
+  bool misses_all(Psn first, uint32_t packets) const {
+    const int32_t d = distance(expected_, first);
+    if (d < 0 || static_cast<uint32_t>(d) + packets > window_) return false;
+    if (ahead_ == 0 || beyond_all(first)) return true;
+    for (uint32_t done = 0; done < packets; done += 64) {
+      const uint32_t rest = packets - done;
+      const uint64_t mask = rest >= 64 ? ~uint64_t{0} : (uint64_t{1} << rest) - 1;
+      if ((bits_.extract(first + done) & mask) != 0) return false;
+    }
+    return true;
+  }
   // The PSN at and after which nothing has been received.
   Psn end() const { return expected_ + span_; }
   // The number of PSNs beyond the expected one that have been received.
@@ -99,6 +120,14 @@ class ReceiveWindow {
     ++ahead_;
     const auto d = static_cast<uint32_t>(distance(expected_, psn)) + 1;
     if (d > span_) span_ = d;
+  }
+  // Marks PSNs that misses_all() has said to be missing, and the first of which is not the expected
+  // one.
+  void set_run(Psn first, uint32_t packets) {
+    for (uint32_t done = 0; done < packets; done += 64)
+      bits_.set_run(first + done, std::min<uint32_t>(packets - done, 64));
+    ahead_ += packets;
+    span_ = std::max(span_, static_cast<uint32_t>(distance(expected_, first)) + packets);
   }
   // Whether the expected PSN has been received, so that advance() may pass it.
   bool expected_received() const {

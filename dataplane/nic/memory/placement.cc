@@ -39,6 +39,7 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
   // PSN.
   const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
                     !(request.ahead && request.window.beyond_all(request.psn));
+  const Psn last = request.psn + (request.packets - 1);
   for_each_piece(region, addr, bytes.size(),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
                    const bool tail = request.tail && from + part == bytes.data() + bytes.size();
@@ -55,7 +56,7 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
                      counters_.add(Counter::late_bytes_skipped, skipped);
                    }
                    if (request.ahead && access == MemoryAccess::kDone)
-                     request.early_writes.add(early_writes_, request.psn, piece.space_id,
+                     request.early_writes.add(early_writes_, request.psn, last, piece.space_id,
                                               piece.space_offset + offset, part);
                    from += part;
                    return access != MemoryAccess::kGone;

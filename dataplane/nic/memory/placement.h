@@ -32,6 +32,7 @@ struct PlaceRequest {
   bool ahead;            // remember the range
   bool tail;             // last bytes of a message: the final word is stored last
   bool watched = false;  // the bytes may lie in memory that a program writes to
+  uint32_t packets = 1;  // several, from `psn` on, whose bytes follow each other
 };
 
 enum class PlaceResult : uint8_t { kDone, kNotNow, kMemoryGone };

@@ -22,29 +22,53 @@ void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end
   packet.ol_flags |= bundle_flag();
 }
 
-bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
-  if (!is_bundle(packet)) return false;
-  if (has_bundled_packets(packet)) {
-    step_bundled(packet, stock);
-    return true;
+void cut_bundle(rte_mbuf& bundle, uint32_t first, uint32_t count) {
+  ExternalPayload& payload = payload_in(bundle);
+  const bool has_end = first + count == 1u + payload.packets_behind;
+  wire::Packet p = valid_headers(&bundle);
+  if (!has_end) {  // the last of the part is like the others in front of the bundle's last
+    payload.last_payload_bytes = p.payload_bytes;
+    payload.last_more = p.more;
+    payload.last_ack_request = p.ack_request;
+    payload.last_solicited = p.solicited;
   }
-  ExternalPayload& payload = payload_in(*packet);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  wire::Packet p = valid_headers(packet);
-  payload.bytes += p.payload_bytes;
-  p.psn += 1;
-  p.reth.va += p.payload_bytes;
+  payload.packets_behind = static_cast<uint16_t>(count - 1);
+  if (count == 1) bundle.ol_flags &= ~bundle_flag();
+  if (first == 0) return;  // its headers stay
+  const uint64_t offset = uint64_t{first} * p.payload_bytes;
+  payload.bytes += offset;
+  p.psn += first;
+  p.reth.va += offset;
   p.cont = true;
-  if (--payload.packets_behind == 0) {
-    packet->ol_flags &= ~bundle_flag();
+  if (count == 1) {
     p = whole_of(p, payload);
     p.payload_bytes = payload.last_payload_bytes;
     if (p.opcode != wire::Opcode::kSend) p.reth.length_bytes = p.payload_bytes;
   }
+  auto* frame = rte_pktmbuf_mtod(&bundle, std::byte*);
   const auto flow =
       wire::flow_of(std::span<const std::byte, wire::kFlowBytes>(frame, wire::kFlowBytes));
   wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
-  packet->pkt_len = uint32_t{packet->data_len} + p.payload_bytes;
+  bundle.pkt_len = uint32_t{bundle.data_len} + p.payload_bytes;
+}
+
+rte_mbuf* copy_part(rte_mbuf* bundle, uint32_t first, uint32_t count, rte_mempool* pool,
+                    PayloadReferences& references) {
+  rte_mbuf* const part = copy_front(bundle, pool, references);
+  if (part == nullptr) return nullptr;
+  payload_in(*part) = *external_payload(bundle);
+  part->ol_flags |= bundle_flag();
+  cut_bundle(*part, first, count);
+  return part;
+}
+
+bool step_bundle(rte_mbuf* packet, PayloadReferences& stock) {
+  if (!is_bundle(packet)) return false;
+  if (has_bundled_packets(packet)) {
+    step_bundled(packet, stock);
+  } else {
+    cut_bundle(*packet, 1, external_payload(packet)->packets_behind);
+  }
   return true;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Segmentation offload of the in-process wire. While nobody needs packets one by one (impairments,
-// ICRC, an Ethernet port), several packets of one message travel as one buffer, a bundle, and are
-// placed by one copy: what the kernel's loopback does with GSO. They keep their PSNs, and all that
-// is counted, acknowledged or completed is what it would be for the packets.
+// Segmentation offload of the in-process wire. While nobody needs packets one by one (ICRC, an
+// Ethernet port), several packets of one message travel as one buffer, a bundle, and are placed by
+// one copy: what the kernel's loopback does with GSO. They keep their PSNs, and all that is
+// counted, acknowledged or completed is what it would be for the packets.
 //
 // A bundle is its first packet, headers and all, with more payload behind the external one. Whoever
-// wants the others turns it into them, one after the other. Bundles of packets of many messages:
-// bundled_packets.h.
+// wants the others turns it into them, one after the other, or cuts it into parts. Bundles of
+// packets of many messages: bundled_packets.h.
 #pragma once
 
 #include "dataplane/nic/packet/ack_bundle.h"
@@ -50,9 +50,29 @@ struct BundleEnd {
 // Makes a bundle of a packet with external payload: the packets behind it are like the first,
 // except for cont and more, and the last is as `end` says.
 void make_bundle(rte_mbuf& packet, uint32_t packets_behind, const BundleEnd& end);
+// Makes a bundle of packets of one message the part of itself that begins with packet `first`, the
+// first of all being 0: a bundle, or a packet if `count` is 1.
+void cut_bundle(rte_mbuf& bundle, uint32_t first, uint32_t count);
+// Puts such a part of a bundle into a buffer of its own, with a reference of its own to the
+// payload. Returns null if there is no buffer.
+rte_mbuf* copy_part(rte_mbuf* bundle, uint32_t first, uint32_t count, rte_mempool* pool,
+                    PayloadReferences& references);
 // Turns a bundle into its second packet and those behind it; references to what the first alone has
 // go into `stock`. Returns false if there is no second packet.
 bool step_bundle(rte_mbuf* packet, PayloadReferences& stock);
+// Calls visit(bundled) with what a bundle of packets of many messages has behind its first packet,
+// which is of this opcode.
+template <class Visit>
+void with_bundled(rte_mbuf* bundle, wire::Opcode first, Visit&& visit) {
+  switch (first) {
+    case wire::Opcode::kAck:
+      return visit(bundled_acks(bundle));
+    case wire::Opcode::kReadRequest:
+      return visit(bundled_in<BundledReads>(bundle));
+    default:
+      return visit(bundled_requests(bundle));
+  }
+}
 // Turns a bundle of packets of many messages into its second packet and those behind it.
 void step_bundled(rte_mbuf* packet, PayloadReferences& stock);
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic {
 namespace {
@@ -31,7 +32,37 @@ void step_request(rte_mbuf* packet, wire::Packet& p, PayloadReferences& stock) {
   attach_payload(*packet, packet->data_len, p.payload_bytes, request.payload());
 }
 
+// Keeps the entries whose bits are set in `kept`, the first entry's being bit 0.
+template <class Bundled>
+void keep_entries(Bundled& bundled, uint32_t kept, PayloadReferences& stock) {
+  uint32_t end = bundled.next;
+  for (uint32_t i = bundled.next; i < bundled.count; ++i, kept >>= 1) {
+    const auto& entry = bundled.all[i];
+    if ((kept & 1) != 0) {
+      if (end != i) bundled.all[end] = entry;
+      ++end;
+    } else if constexpr (requires { entry.payload(); }) {
+      stock.release(entry.payload());
+      bundled.waiting_payload_bytes -= entry.payload_bytes;
+    }
+  }
+  bundled.count = end;
+}
+
 }  // namespace
+
+rte_mbuf* keep_bundled(rte_mbuf* bundle, uint32_t kept, PayloadReferences& stock) {
+  with_bundled(bundle, valid_headers(bundle).opcode,
+               [&](auto& bundled) { keep_entries(bundled, kept >> 1, stock); });
+  if (bundled_in<BundledCount>(bundle).waiting() == 0) bundle->ol_flags &= ~bundle_flag();
+  if ((kept & 1) != 0) return bundle;
+  if (is_bundle(bundle)) {
+    step_bundled(bundle, stock);
+    return bundle;
+  }
+  release_packet(bundle, stock);
+  return nullptr;
+}
 
 void step_bundled(rte_mbuf* packet, PayloadReferences& stock) {
   wire::Packet p = valid_headers(packet);

@@ -100,6 +100,11 @@ inline typename Bundled::Kind* BundleBuilder<Bundled>::next_place(int peer,
   return &all.all[all.count++];
 }
 
+// Keeps those packets of a bundle of packets of many messages whose bit is set in `kept`, the first
+// packet's being bit 0. Returns what the buffer is then: a bundle, a packet, or null if nothing is
+// kept, and the buffer freed.
+rte_mbuf* keep_bundled(rte_mbuf* bundle, uint32_t kept, PayloadReferences& stock);
+
 // Puts together a bundle of packets without payload.
 template <class Bundled>
 class SmallBundleBuilder : public BundleBuilder<Bundled> {

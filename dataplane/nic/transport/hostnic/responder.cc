@@ -236,17 +236,17 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
 }
 
 RequestResult Responder::execute(QpContext& qp, const wire::Packet& p,
-                                 std::span<const std::byte> payload, bool ahead) {
+                                 std::span<const std::byte> payload, bool ahead, uint32_t packets) {
   if (unlikely(!fits_path_mtu(qp, p)))
     return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
   switch (p.opcode) {
     case Opcode::kWriteOnly:
     case Opcode::kWriteImm:
-      return execute_write(qp, p, payload, ahead);
+      return execute_write(qp, p, payload, ahead, packets);
     case Opcode::kSend:
     case Opcode::kSendImm:
     case Opcode::kSendInv:
-      return execute_send(qp, p, payload, ahead);
+      return execute_send(qp, p, payload, ahead, packets);
     case Opcode::kReadRequest:
       return has_too_many_reads(qp, p) ? fatal(wire::NakCode::kInvalidRequest, kEventRequestError)
                                        : execute_read(qp, p);
@@ -265,7 +265,8 @@ bool Responder::has_too_many_reads(const QpContext& qp, const wire::Packet& p) {
 }
 
 RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
-                                       std::span<const std::byte> payload, bool ahead) {
+                                       std::span<const std::byte> payload, bool ahead,
+                                       uint32_t packets) {
   const bool consumes_receive = p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     // Only the last packet of a WRITE_IMM is checked for a receive (rule 15, RNR), and it is never
@@ -280,7 +281,12 @@ RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
     const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
                                                       payload.size(), kAccessRemoteWrite);
     if (range.region == nullptr) return write_refused(p);
-    const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, ahead, !p.more};
+    const PlaceRequest request{.early_writes = qp.requests.early_writes,
+                               .window = qp.requests.window,
+                               .psn = p.psn,
+                               .ahead = ahead,
+                               .tail = !p.more,
+                               .packets = packets};
     switch (placement_.place_at_once(request, *range.region, range.iova, payload)
                 ? PlaceResult::kDone
                 : placement_.place(request, *range.region, range.iova, payload)) {
@@ -297,7 +303,8 @@ RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
 }
 
 RequestResult Responder::execute_send(QpContext& qp, const wire::Packet& p,
-                                      std::span<const std::byte> payload, bool ahead) {
+                                      std::span<const std::byte> payload, bool ahead,
+                                      uint32_t packets) {
   const uint32_t sn = p.reth.key;
   qp.takes_receives = true;
   if (!ahead && sn != qp.recv_next_sn)
@@ -325,7 +332,12 @@ RequestResult Responder::execute_send(QpContext& qp, const wire::Packet& p,
   }
   ReceiveQueues::prefetch(qp, sn);
   LocalError error = LocalError::kNone;
-  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, ahead, false};
+  const PlaceRequest request{.early_writes = qp.requests.early_writes,
+                             .window = qp.requests.window,
+                             .psn = p.psn,
+                             .ahead = ahead,
+                             .tail = false,
+                             .packets = packets};
   const PlaceResult result =
       placement_.scatter(qp.receive_scope(), request, receive.list(), p.reth.va, payload, error);
   if (error != LocalError::kNone || result == PlaceResult::kMemoryGone) return result_of(error, sn);

@@ -78,22 +78,33 @@ class Responder {
   // nothing has happened.
   bool take_in_order(QpContext& qp, wire::Packet& p, std::span<const std::byte> payload,
                      uint32_t packets);
+  // Takes packets of one message that come together while others are missing: `whole` has the
+  // headers of one packet that stands for all of them. Returns how many it has taken, from the
+  // first on: all, all but the last, or none if one of them has to be looked at by itself.
+  uint32_t take_run(QpContext& qp, const wire::Packet& whole, std::span<const std::byte> payload,
+                    uint32_t packets);
   // Moves the window over everything received, processing the reorder buffer in PSN order (rule 8).
   void advance(QpContext& qp);
 
  private:
   bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool needs_a_packet(const QpContext& qp, const wire::Packet& p) const;
+  uint32_t fill_hole(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
+                     uint32_t packets);
+  uint32_t take_ahead(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
+                      uint32_t packets);
   void note_message(QpContext& qp, const wire::Packet& p);
+  void note_messages(QpContext& qp, const wire::Packet& p, uint32_t packets);
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool needs_reorder_buffer(const wire::Packet& p) const;
   RequestResult execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
-                        bool ahead);
+                        bool ahead, uint32_t packets = 1);
   RequestResult execute_write(QpContext& qp, const wire::Packet& p,
-                              std::span<const std::byte> payload, bool ahead);
+                              std::span<const std::byte> payload, bool ahead, uint32_t packets);
   RequestResult execute_send(QpContext& qp, const wire::Packet& p,
-                             std::span<const std::byte> payload, bool ahead);
+                             std::span<const std::byte> payload, bool ahead, uint32_t packets);
   RequestResult execute_read(QpContext& qp, const wire::Packet& p);
   RequestResult execute_atomic(QpContext& qp, const wire::Packet& p);
   RequestResult check_receive(QpContext& qp, uint32_t sn, bool ahead);
@@ -129,6 +140,19 @@ class Responder {
                                   *range.region, range.iova, payload);
 }
 
+// Whether something about packets of a request needs a packet that arrives by itself. The first one
+// in RTR causes an event.
+inline bool Responder::needs_a_packet(const QpContext& qp, const wire::Packet& p) const {
+  const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
+  return !quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p);
+}
+
+inline void Responder::note_messages(QpContext& qp, const wire::Packet& p, uint32_t packets) {
+  if (likely(policy_ != wire::Policy::kWholeMessage)) return;
+  for (uint32_t i = 0; i < packets; ++i)
+    qp.messages.note(p.psn + i, i != 0 || p.cont, i + 1 != packets || p.more, p.attempt);
+}
+
 // Takes one packet, or several that belong together, as `p` says, if they are what comes next, and
 // nothing about them needs a packet. `p` then becomes the last of them. Returns false if nothing
 // has happened.
@@ -136,9 +160,7 @@ class Responder {
                                                             std::span<const std::byte> payload,
                                                             uint32_t packets) {
   ReceiveWindow& window = qp.requests.window;
-  // The first packet in RTR causes an event, and so is taken as a packet.
-  const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
-  if (!quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p) || window.has_hole() ||
+  if (needs_a_packet(qp, p) || window.has_hole() ||
       window.classify(p.psn) != ReceiveWindow::Place::kExpected)
     return false;
   if (!place_write(qp, p, payload) &&
@@ -146,10 +168,7 @@ class Responder {
     return false;
   window.accept_in_order(packets);
   if (!p.more) ++qp.msn;
-  if (unlikely(policy_ == wire::Policy::kWholeMessage)) {
-    for (uint32_t i = 0; i < packets; ++i)
-      qp.messages.note(p.psn + i, i != 0 || p.cont, i + 1 != packets || p.more, p.attempt);
-  }
+  note_messages(qp, p, packets);
   p.psn += packets - 1;
   qp.unacknowledged += packets;
   if (p.ack_request || qp.unacknowledged >= kAckEvery) acks_.owe(qp, p, false);
