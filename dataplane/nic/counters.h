@@ -58,6 +58,7 @@ namespace hostnic {
   X(rx_not_ours, "packets for another address or protocol")                        \
   X(tx_bundles, "bundles: several packets handed over as one buffer")              \
   X(rx_bundles, "bundles taken at once, not packet by packet")                     \
+  X(bundle_parts, "buffers that impairments made of parts of bundles")             \
   X(rx_no_buffer, "packets of bundles lost for want of buffers to impair them in") \
   X(tx_no_buffer, "times the transmitter waited for packet buffers")               \
   X(tx_unresolved, "packets dropped because the peer's address is not resolved")   \

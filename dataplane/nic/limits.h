@@ -6,8 +6,9 @@
 
 namespace hostnic {
 
-inline constexpr uint32_t kBurst = 32;      // packets that are received or sent by one call
-inline constexpr uint32_t kRxBudget = 256;  // packets received per turn
+inline constexpr uint32_t kBurst = 32;              // packets that are received or sent by one call
+inline constexpr uint32_t kMaxBundlePackets = 128;  // packets that a bundle stands for
+inline constexpr uint32_t kRxBudget = 256;          // packets received per turn
 // Packets per client, ring and turn: few, so that what they need is still in the cache when they
 // arrive.
 inline constexpr uint32_t kTxBudget = 32;

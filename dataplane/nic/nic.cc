@@ -77,10 +77,11 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   hostnic.acks.send_all();
   work += command_turn();
   work += transmit_turn();
-  references.flush();
   work += egress.ask_neighbours();
   egress.flush_all();
   port.advance();
+  // Impairments of what leaves take and release references, too.
+  references.flush();
   if (reports.waiting() != 0) ++work;
   reports.send();
   reports.wake_drivers(work == 0);

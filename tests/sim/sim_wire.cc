@@ -30,9 +30,16 @@ class SimWire::SimPort final : public Port {
     auto& queue = wire_.queues_[self_];
     uint16_t count = 0;
     while (count < max && !queue.empty() && queue.front().arrival_ns <= wire_.now_ns_) {
-      packets[count++] = queue.front().packet;
-      queue.pop_front();
+      rte_mbuf*& front = queue.front().packet;
+      if (wire_.settings_.takes_bundles_apart && is_bundle(front)) {
+        packets[count++] = copy_front(front, front->pool, references_);
+        step_bundle(front, references_);
+      } else {
+        packets[count++] = front;
+        queue.pop_front();
+      }
     }
+    references_.flush();
     for (uint16_t i = 0; i < count && !wire_.settings_.is_wire; ++i)
       packets[i]->ol_flags |= icrc_flag();
     return count;
@@ -89,6 +96,7 @@ class SimWire::SimPort final : public Port {
   SimWire& wire_;
   uint32_t self_;
   bool full_ = false;
+  PayloadReferences references_;
 };
 
 SimWire::SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace)

@@ -24,6 +24,8 @@ struct LinkSettings {
   // Whether a queue that is more than half full is the receiver's, who then is behind and says so;
   // else it is the sender's, as a slow interface's is.
   bool queue_is_receivers = true;
+  // Bundles arrive as their packets, all at the same time.
+  bool takes_bundles_apart = false;
   // A port whose queue is full says so, as one does that will wake its lcore.
   bool announces_room = false;
 };

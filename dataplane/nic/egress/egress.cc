@@ -40,7 +40,6 @@ Egress::~Egress() {
 
 const char* Egress::why_no_bundles() const {
   if (!settings_.segmentation) return "as configured";
-  if (port_.impairs_sending()) return "impairments";
   if (!port_.capabilities().carries_bundles) return "the port sends packets";
   return adds_icrc_ ? "ICRC" : nullptr;
 }

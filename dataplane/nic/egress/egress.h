@@ -183,8 +183,7 @@ class Egress {
  private:
   const OutputQueue& queue_of(int peer) const { return outputs_[static_cast<size_t>(peer)]; }
   bool bundles_to(int peer) const {
-    return !port_.impairs_sending() &&
-           (peer == kLoopbackPeer || port_.capabilities().carries_bundles);
+    return peer == kLoopbackPeer || port_.capabilities().carries_bundles;
   }
   Ipv4Address next_hop(Ipv4Address destination) const;
   int find_neighbour(Ipv4Address ip, uint32_t client, bool connects);

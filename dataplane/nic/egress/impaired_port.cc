@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "dataplane/nic/packet/bundle.h"
 #include "dataplane/nic/packet/packet.h"
@@ -18,6 +19,7 @@ using impair::Direction;
 // Slots for arrivals: a burst of bundles, taken apart, finds room behind what a caller did not
 // take.
 constexpr uint32_t kArrivals = 8192;
+static_assert(kArrivals / 2 >= kBurst * kMaxBundlePackets);
 
 // Whether a packet of this process is an answer to a READ; false for what is too short to say.
 bool is_read_answer(rte_mbuf* packet) {
@@ -49,12 +51,16 @@ void ImpairedPort::set(Direction direction, const impair::Spec& spec, uint64_t s
   (direction == Direction::kRx ? holds_back_arrived_ : holds_back_sent_) = std::ranges::any_of(
       spec.rules, [](const impair::Rule& rule) { return rule.action != impair::Action::kDrop; });
   const uint32_t held = old == nullptr ? 0 : static_cast<uint32_t>(old->queued());
-  PacketQueue queue(std::bit_ceil(let_go.size() + held + kArrivals));
+  std::vector<rte_mbuf*> passed;
   rte_mbuf* packet = nullptr;
   while (let_go.pop(&packet, 1) != 0) {
-    if (direction == Direction::kRx) packet = copy_answer(packet);
-    if (packet != nullptr) queue.push(packet);
+    if (direction == Direction::kRx)
+      copy_answers(packet, passed);
+    else
+      passed.push_back(packet);
   }
+  PacketQueue queue(std::bit_ceil(static_cast<uint32_t>(passed.size()) + held + kArrivals));
+  for (rte_mbuf* each : passed) queue.push(each);
   for (void* each = nullptr; old != nullptr && old->drain({&each, 1}) != 0;)
     queue.push(static_cast<rte_mbuf*>(each));
   let_go = std::move(queue);
@@ -102,6 +108,162 @@ impair::PacketInfo ImpairedPort::describe(Direction direction, rte_mbuf* packet)
   return info;
 }
 
+// The description of a packet of a bundle of one message; `front` is that of the first.
+impair::PacketInfo info_in_bundle(rte_mbuf* bundle, impair::PacketInfo front, uint32_t number) {
+  const ExternalPayload& payload = *external_payload(bundle);
+  impair::PacketInfo info = front;
+  info.psn += number;
+  if (number == payload.packets_behind) {
+    info.bytes = uint32_t{bundle->data_len} + payload.last_payload_bytes;
+    info.last_of_message = (mask_of(info.kind) & impair::kDataKinds) != 0 && !payload.last_more;
+  }
+  return info;
+}
+
+// ---- both ways
+
+// Decides what becomes of the packets of a buffer, and lets go what goes on.
+void ImpairedPort::impair(Direction direction, rte_mbuf* buffer) {
+  if (!is_bundle(buffer)) {
+    impair_packet(direction, buffer);
+  } else if (stage_of(direction) == nullptr) {
+    let_go(direction, buffer);
+  } else if (has_bundled_packets(buffer)) {
+    if (holds_back(direction))
+      take_apart(direction, buffer);
+    else
+      impair_bundled(direction, buffer);
+  } else if (!holds_back(direction) || !is_read_answer(buffer)) {
+    impair_in_runs(direction, buffer);
+  } else if (direction == Direction::kRx) {
+    take_apart(direction, buffer);
+  } else {
+    // Where answers that leave may be held back none is in a bundle: this one is left from before.
+    let_go(direction, buffer);
+  }
+}
+
+void ImpairedPort::impair_packet(Direction direction, rte_mbuf* packet) {
+  if (direction == Direction::kRx && holds_back_arrived_) packet = copy_answer(packet);
+  if (packet == nullptr) return;
+  impair::ImpairmentStage* const stage = stage_of(direction);
+  if (stage == nullptr || stage->pass(packet, now_, [&] { return describe(direction, packet); }))
+    let_go(direction, packet);
+}
+
+// Impairs the packets of a bundle of one message.
+void ImpairedPort::impair_in_runs(Direction direction, rte_mbuf* bundle) {
+  const uint32_t packets = packets_in(bundle);
+  impair::BundlePassage passage(*stage_of(direction), packets);
+  const impair::PacketInfo front = describe(direction, bundle);
+  passing_ = {bundle, &passage};
+  let_due_go(direction);
+  bool left = false;
+  while (!passage.done()) {
+    const impair::PacketRun run = passage.next_run(
+        now_, [&](uint32_t number) { return info_in_bundle(bundle, front, number); });
+    if (run.count != 0 && run.first + run.count == packets) {
+      // The last run keeps the buffer.
+      if (run.first != 0) cut_bundle(*bundle, run.first, run.count);
+      let_go(direction, bundle);
+      left = true;
+    } else if (run.count != 0) {
+      if (rte_mbuf* part = copy_run(bundle, run); part != nullptr) let_go(direction, part);
+    }
+    let_due_go(direction);
+  }
+  passing_ = {};
+  if (!left) release(bundle);
+}
+
+// Impairs the packets of a bundle of many messages by rules that do no more than drop: the others
+// stay together.
+void ImpairedPort::impair_bundled(Direction direction, rte_mbuf* bundle) {
+  impair::ImpairmentStage& stage = *stage_of(direction);
+  wire::Packet p = valid_headers(bundle);
+  uint32_t kept = 0, number = 0;
+  const auto decide = [&](uint32_t bytes) {
+    const bool passes = stage.pass(nullptr, now_, [&] {
+      return impair::describe(p, direction == Direction::kRx ? p.src_ip : p.dst_ip, bytes);
+    });
+    kept |= uint32_t{passes} << number++;
+  };
+  decide(bundle->pkt_len);
+  with_bundled(bundle, p.opcode, [&](const auto& bundled) {
+    static_assert(std::remove_cvref_t<decltype(bundled)>::kCapacity < 32);
+    for (uint32_t i = bundled.next; i < bundled.count; ++i) {
+      bundled.all[i].apply_to(p);
+      decide(bundle->data_len + p.payload_bytes);
+    }
+  });
+  if (rte_mbuf* rest = keep_bundled(bundle, kept, references_); rest != nullptr)
+    let_go(direction, rest);
+}
+
+// Takes a bundle apart: each of its packets gets a buffer of its own. A packet that finds no buffer
+// is lost, as on a network.
+void ImpairedPort::take_apart(Direction direction, rte_mbuf* bundle) {
+  bool more = true;
+  while (more && is_bundle(bundle)) {
+    if (rte_mbuf* single = copy_front(bundle, pools_.header, references_); single != nullptr) {
+      counters_.add(Counter::bundle_parts);
+      impair_packet(direction, single);
+    } else {
+      counters_.add(Counter::rx_no_buffer);
+    }
+    more = step_bundle(bundle, references_);
+  }
+  impair_packet(direction, bundle);
+}
+
+// Returns null if there is no buffer; then the packets are lost, as on a network.
+rte_mbuf* ImpairedPort::copy_run(rte_mbuf* bundle, impair::PacketRun run) {
+  rte_mbuf* const part = copy_part(bundle, run.first, run.count, pools_.header, references_);
+  if (part == nullptr)
+    counters_.add(Counter::rx_no_buffer, run.count);
+  else
+    counters_.add(Counter::bundle_parts);
+  return part;
+}
+
+void ImpairedPort::let_go(Direction direction, rte_mbuf* buffer) {
+  if (direction == Direction::kTx) {
+    depart(buffer);
+  } else if (!arrived_.push(buffer)) {
+    counters_.add(Counter::rx_no_buffer, packets_in(buffer));
+    release(buffer);
+  }
+}
+
+// Lets go what is due in front of the next packet of a bundle, which otherwise would have to wait
+// behind it, and so become a packet of its own.
+void ImpairedPort::let_due_go(Direction direction) {
+  if (!holds_back(direction)) return;
+  if (direction == Direction::kTx) {
+    while (depart_due()) {
+    }
+    return;
+  }
+  std::array<void*, kBurst> due;
+  for (size_t popped = due.size(); popped == due.size() && arrived_.room() >= kArrivals / 4;) {
+    popped = rx_stage_->pop(due, now_);
+    for (size_t i = 0; i < popped; ++i) let_go(direction, static_cast<rte_mbuf*>(due[i]));
+  }
+}
+
+// Appends a buffer that has arrived, or if it is answers to READs a copy of each.
+void ImpairedPort::copy_answers(rte_mbuf* buffer, std::vector<rte_mbuf*>& out) {
+  if (!is_read_answer(buffer) || external_payload(buffer) == nullptr) return out.push_back(buffer);
+  for (bool more = true; more; more = step_bundle(buffer, references_)) {
+    rte_mbuf* const copy = copy_packet(buffer, pools_.copies);
+    if (copy == nullptr)
+      counters_.add(Counter::rx_no_buffer);
+    else
+      out.push_back(copy);
+  }
+  release(buffer);
+}
+
 // ---- receiving
 
 // Copies an answer to a READ that refers to the memory which is read: answers are read in the order
@@ -114,37 +276,11 @@ rte_mbuf* ImpairedPort::copy_answer(rte_mbuf* packet) {
   return copy;
 }
 
-void ImpairedPort::arrive(rte_mbuf* packet) {
-  if (holds_back_arrived_) packet = copy_answer(packet);
-  if (packet == nullptr) return;
-  const bool passes = rx_stage_ == nullptr || rx_stage_->pass(packet, now_, [&] {
-    return describe(Direction::kRx, packet);
-  });
-  if (passes && !arrived_.push(packet)) {
-    counters_.add(Counter::rx_no_buffer);
-    release(packet);
-  }
-}
-
-// Takes a bundle apart: each of its packets gets a buffer of its own. A packet that finds no buffer
-// is lost, as on a network.
-void ImpairedPort::take_apart(rte_mbuf* bundle) {
-  bool more = true;
-  while (more && is_bundle(bundle)) {
-    if (rte_mbuf* single = copy_front(bundle, pools_.header, references_); single != nullptr)
-      arrive(single);
-    else
-      counters_.add(Counter::rx_no_buffer);
-    more = step_bundle(bundle, references_);
-  }
-  arrive(bundle);
-}
-
 void ImpairedPort::take_arrivals(uint16_t queue, size_t wanted) {
   std::array<rte_mbuf*, kBurst> burst;
   while (arrived_.size() < wanted && arrived_.room() >= kArrivals / 2) {
     const uint16_t count = port_.receive(queue, burst.data(), kBurst);
-    for (uint16_t i = 0; i < count; ++i) take_apart(burst[i]);
+    for (uint16_t i = 0; i < count; ++i) impair(Direction::kRx, burst[i]);
     if (count == 0) return;
   }
 }
@@ -181,8 +317,8 @@ bool ImpairedPort::send(size_t peer) {
 }
 
 bool ImpairedPort::has_room(size_t peer) {
-  if (departures_[peer].full()) send(peer);
-  return !departures_[peer].full();
+  if (departures_[peer].room() == 0) send(peer);
+  return departures_[peer].room() != 0;
 }
 
 void ImpairedPort::depart(rte_mbuf* packet) {
@@ -193,37 +329,35 @@ void ImpairedPort::depart(rte_mbuf* packet) {
 uint16_t ImpairedPort::transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count) {
   uint16_t taken = 0;
   for (; taken < count && has_room(peer); ++taken) {
-    rte_mbuf* packet = packets[taken];
-    packet->port = peer;
-    // A bundle here is left from before packets were impaired, and passes.
-    const bool passes =
-        tx_stage_ == nullptr || is_bundle(packet) ||
-        tx_stage_->pass(packet, now_, [&] { return describe(Direction::kTx, packet); });
-    if (passes) depart(packet);
+    packets[taken]->port = peer;
+    impair(Direction::kTx, packets[taken]);
   }
   send(peer);
   return taken;
 }
 
-// No more packets are taken from the stage than surely find room: nobody knows before for whom the
-// next one is.
-void ImpairedPort::send_due() {
+// Lets some packets go that are due. Returns false if there was none, or no room. No more are taken
+// from the stage than surely find room: nobody knows before for whom the next one is.
+bool ImpairedPort::depart_due() {
   std::array<void*, kBurst> due;
-  for (;;) {
-    size_t room = due.size();
-    for (size_t peer = 0; peer < departures_.size(); ++peer) {
-      if (departures_[peer].count >= kBurst) send(peer);
-      room = std::min<size_t>(room, departures_[peer].packets.size() - departures_[peer].count);
-    }
-    size_t count = 0;
-    for (rte_mbuf* packet = nullptr; count < room && released_.pop(&packet, 1) != 0; ++count)
-      depart(packet);
-    if (tx_stage_ != nullptr && count < room) {
-      const size_t popped = tx_stage_->pop({due.data(), room - count}, now_);
-      for (size_t i = 0; i < popped; ++i) depart(static_cast<rte_mbuf*>(due[i]));
-      count += popped;
-    }
-    if (count == 0) break;
+  size_t room = due.size();
+  for (size_t peer = 0; peer < departures_.size(); ++peer) {
+    if (departures_[peer].count >= kBurst) send(peer);
+    room = std::min<size_t>(room, departures_[peer].room());
+  }
+  size_t count = 0;
+  for (rte_mbuf* packet = nullptr; count < room && released_.pop(&packet, 1) != 0; ++count)
+    depart(packet);
+  if (tx_stage_ != nullptr && count < room) {
+    const size_t popped = tx_stage_->pop({due.data(), room - count}, now_);
+    for (size_t i = 0; i < popped; ++i) depart(static_cast<rte_mbuf*>(due[i]));
+    count += popped;
+  }
+  return count != 0;
+}
+
+void ImpairedPort::send_due() {
+  while (depart_due()) {
   }
   bool empty = tx_stage_ == nullptr && released_.empty();
   for (size_t peer = 0; peer < departures_.size(); ++peer)
@@ -233,13 +367,27 @@ void ImpairedPort::send_due() {
 
 // ---- what a stage does to a packet
 
+// Copies the current packet of the bundle that is being decided about. Returns null if there is no
+// buffer.
+rte_mbuf* ImpairedPort::copy_passing() {
+  rte_mbuf* const part =
+      copy_part(passing_.bundle, passing_.passage->current(), 1, pools_.header, references_);
+  if (part == nullptr) return nullptr;
+  counters_.add(Counter::bundle_parts);
+  rte_mbuf* const copy = copy_packet(part, pools_.copies);
+  release(part);
+  return copy;
+}
+
 void* ImpairedPort::clone(void* packet) {
+  if (packet == nullptr) return copy_passing();
   return copy_packet(static_cast<rte_mbuf*>(packet), pools_.copies);
 }
 
 // Returns a copy: nothing that waits may refer to memory that its owner can change (rule 31,
 // external payload).
 void* ImpairedPort::detach(void* packet) {
+  if (packet == nullptr) return copy_passing();
   auto* original = static_cast<rte_mbuf*>(packet);
   if (external_payload(original) == nullptr) return original;
   rte_mbuf* copy = copy_packet(original, pools_.copies);

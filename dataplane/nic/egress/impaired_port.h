@@ -2,10 +2,11 @@
 // A port around a NIC's port that makes the network worse on purpose, in either direction, as an
 // impairment spec says (docs/impairments.md). Without a spec it passes everything by.
 //
-// Packets are impaired one by one: what arrives as a bundle is taken apart, and while packets that
-// leave are impaired the port carries no bundles. What waits here refers to no client's memory
-// (rule 31): a packet that is held back is copied first. Nothing leaks into the NIC or the port:
-// both see packets that a network could have made.
+// Packets are impaired one by one, those of bundles, too, but these get no buffers for it: what is
+// let through of a bundle goes on in bundles, and only what is held back, changed or doubled
+// becomes a packet of its own. What waits here refers to no client's memory (rule 31): a packet
+// that is held back is copied first. Nothing leaks into the NIC or the port: both see packets that
+// a network could have made.
 //
 // The NIC's lcore. Allocates in set() alone, which a user asks for.
 #pragma once
@@ -24,6 +25,7 @@
 #include "dataplane/nic/packet/packet_queue.h"
 #include "dataplane/nic/packet/pools.h"
 #include "dataplane/nic/port.h"
+#include "protocol/impair/bundle_passage.h"
 #include "protocol/impair/stage.h"
 #include "protocol/types.h"
 
@@ -57,13 +59,8 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   // Whether packets go on as soon as somebody asks: then the lcore should not sleep.
   bool has_ready() const;
 
-  PortCapabilities capabilities() const override {
-    PortCapabilities capabilities = port_.capabilities();
-    if (impairs_sending()) capabilities.carries_bundles = false;
-    return capabilities;
-  }
+  PortCapabilities capabilities() const override { return port_.capabilities(); }
   int own_peer() const { return port_.own_peer(); }
-  bool impairs_sending() const { return tx_stage_ != nullptr; }
   // Whether packets that leave may be held back, or be there twice: more than lost.
   bool holds_back_sent() const { return holds_back_sent_; }
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override {
@@ -83,22 +80,44 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   std::string describe() const override { return port_.describe(); }
 
  private:
-  // Packets that have been let go, towards one peer.
+  // Packets that have been let go, towards one peer. Behind the room for packets there is some for
+  // the parts of one bundle.
   struct Departures {
+    static constexpr uint32_t kRoom = 2 * kBurst;
     uint32_t count = 0;
-    std::array<rte_mbuf*, 2 * kBurst> packets;
-    bool full() const { return count == packets.size(); }
+    std::array<rte_mbuf*, kRoom + kMaxBundlePackets> packets;
+    uint32_t room() const { return count < kRoom ? kRoom - count : 0; }
+  };
+  // A bundle whose packets are being decided about: PacketOps are asked about the current one.
+  struct Passing {
+    rte_mbuf* bundle;
+    const impair::BundlePassage* passage;
   };
 
   uint16_t receive_impaired(uint16_t queue, rte_mbuf** packets, uint16_t max);
   void take_arrivals(uint16_t queue, size_t wanted);
-  void take_apart(rte_mbuf* bundle);
   rte_mbuf* copy_answer(rte_mbuf* packet);
-  void arrive(rte_mbuf* packet);
+  void copy_answers(rte_mbuf* buffer, std::vector<rte_mbuf*>& out);
+  impair::ImpairmentStage* stage_of(impair::Direction direction) const {
+    return (direction == impair::Direction::kRx ? rx_stage_ : tx_stage_).get();
+  }
+  bool holds_back(impair::Direction direction) const {
+    return direction == impair::Direction::kRx ? holds_back_arrived_ : holds_back_sent_;
+  }
+  void impair(impair::Direction direction, rte_mbuf* buffer);
+  void impair_packet(impair::Direction direction, rte_mbuf* packet);
+  void impair_in_runs(impair::Direction direction, rte_mbuf* bundle);
+  void impair_bundled(impair::Direction direction, rte_mbuf* bundle);
+  void take_apart(impair::Direction direction, rte_mbuf* bundle);
+  rte_mbuf* copy_run(rte_mbuf* bundle, impair::PacketRun run);
+  rte_mbuf* copy_passing();
+  void let_go(impair::Direction direction, rte_mbuf* buffer);
+  void let_due_go(impair::Direction direction);
   uint16_t transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count);
   bool has_room(size_t peer);
   void depart(rte_mbuf* packet);
   bool send(size_t peer);
+  bool depart_due();
   void send_due();
   impair::PacketInfo describe(impair::Direction direction, rte_mbuf* packet) const;
 
@@ -115,6 +134,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   TimeNs now_ = 0;
   std::unique_ptr<impair::ImpairmentStage> rx_stage_, tx_stage_;
   bool holds_back_arrived_ = false, holds_back_sent_ = false;
+  Passing passing_{};
   PacketQueue arrived_;                 // let through, and not taken yet
   PacketQueue released_;                // packets that replaced impairments had kept, to be sent
   std::vector<Departures> departures_;  // by peer, while there are any

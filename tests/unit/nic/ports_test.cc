@@ -103,17 +103,39 @@ class Ports : public testing::Test {
     return packet;
   }
   static uint32_t psn_of(rte_mbuf* packet) { return valid_headers(packet).psn.value(); }
+  // The PSNs of all packets that arrive, in so many buffers.
   std::vector<uint32_t> receive_psns(Port& port) {
     std::vector<uint32_t> psns;
+    buffers_ = 0;
     rte_mbuf* burst[kBurst];
-    while (const uint16_t count = port.receive(0, burst, kBurst)) {
-      for (uint16_t i = 0; i < count; ++i) {
-        psns.push_back(psn_of(burst[i]));
-        release_packet(burst[i], references_);
-      }
-    }
+    while (const uint16_t count = port.receive(0, burst, kBurst))
+      for (uint16_t i = 0; i < count; ++i) take_psns(burst[i], psns);
     references_.flush();
     return psns;
+  }
+  // The same of packets that the port has sent.
+  std::vector<uint32_t> sent_psns() {
+    std::vector<uint32_t> psns;
+    buffers_ = 0;
+    for (rte_mbuf* packet : pipe_.sent) take_psns(packet, psns);
+    pipe_.sent.clear();
+    references_.flush();
+    return psns;
+  }
+  void take_psns(rte_mbuf* buffer, std::vector<uint32_t>& psns) {
+    ++buffers_;
+    const uint64_t bytes = wire_bytes_of(buffer);
+    uint64_t sum = 0;
+    for (bool more = true; more; more = step_bundle(buffer, references_)) {
+      wire::Packet p;
+      sum += buffer->pkt_len;
+      // What is corrupt may say anything.
+      if (parse_packet(buffer, p) == wire::ParseError::kNone &&
+          ((buffer->ol_flags & icrc_flag()) == 0 || icrc_valid(buffer, p)))
+        psns.push_back(p.psn.value());
+    }
+    EXPECT_EQ(sum, bytes);
+    release_packet(buffer, references_);
   }
   void set(Direction direction, const char* text) {
     impair::Spec spec;
@@ -130,6 +152,7 @@ class Ports : public testing::Test {
   MemoryRegionEntry region_;
   QpPackets packets_;
   PayloadReferences references_;
+  uint32_t buffers_ = 0;
   Counters counters_;
   PipePort pipe_;
   NicSettings settings_{.ip = kOwn};
@@ -189,7 +212,7 @@ TEST_F(Ports, WithoutImpairmentsBundlesPassAsTheyAre) {
   release_packet(packet, references_);
 }
 
-TEST_F(Ports, BundlesThatArriveAreImpairedPacketByPacket) {
+TEST_F(Ports, BundlesThatArriveAreImpairedPacketByPacketAndStayTogether) {
   set(Direction::kRx, "drop nth 3");
   for (int i = 0; i < 40; ++i) pipe_.arriving.push_back(make_bundle_of(100 * i, 10));
   const std::vector<uint32_t> psns = receive_psns(port_);
@@ -198,6 +221,86 @@ TEST_F(Ports, BundlesThatArriveAreImpairedPacketByPacket) {
   EXPECT_TRUE(std::ranges::is_sorted(psns));
   EXPECT_EQ(port_.impairment_counters(Direction::kRx)->dropped, 1u);
   EXPECT_EQ(counters_.get(Counter::rx_packets), 400u) << "the port's, with what is dropped";
+  EXPECT_EQ(buffers_, 41u) << "two of them are the first bundle's";
+  EXPECT_EQ(counters_.get(Counter::bundle_parts), 1u);
+}
+
+// Whatever becomes of one packet of a bundle, in either direction: those in front of it, and those
+// behind, are one buffer.
+TEST_F(Ports, WhatIsLetThroughOfABundleStaysTogether) {
+  struct {
+    const char* impairments;
+    std::vector<uint32_t> psns;
+    uint32_t buffers;
+    uint64_t parts;
+  } const kCases[] = {{"drop nth 1", {1, 2, 3, 4, 5}, 1, 0},
+                      {"drop nth 6", {0, 1, 2, 3, 4}, 1, 1},
+                      {"drop all", {}, 0, 0},
+                      {"drop every 2", {0, 2, 4}, 3, 3},
+                      {"duplicate nth 3", {0, 1, 2, 2, 3, 4, 5}, 3, 2},
+                      {"corrupt nth 3", {0, 1, 3, 4, 5}, 3, 2},
+                      {"reorder nth 3 distance 2", {0, 1, 3, 4, 2, 5}, 4, 3},
+                      {"delay 0ns; drop nth 4", {0, 1, 2, 4, 5}, 2, 1}};
+  for (const auto& each : kCases) {
+    for (const Direction direction : {Direction::kRx, Direction::kTx}) {
+      SCOPED_TRACE(testing::Message()
+                   << each.impairments << " sent " << (direction == Direction::kTx));
+      set(direction, each.impairments);
+      counters_.clear();
+      rte_mbuf* bundle = make_bundle_of(0, 6);
+      if (direction == Direction::kRx) {
+        pipe_.arriving.push_back(bundle);
+        EXPECT_EQ(receive_psns(port_), each.psns);
+      } else {
+        ASSERT_EQ(port_.transmit(1, &bundle, 1), 1);
+        port_.advance();
+        EXPECT_EQ(sent_psns(), each.psns);
+      }
+      EXPECT_EQ(buffers_, each.buffers);
+      EXPECT_EQ(counters_.get(Counter::bundle_parts), each.parts);
+      EXPECT_EQ(port_.impairment_counters(direction)->seen, 6u);
+      references_.flush();
+      EXPECT_EQ(region_.mbufs_out, 0u);
+      set(direction, "");
+      port_.advance();
+    }
+  }
+}
+
+// The first of these answers must not be read after the second, which is copied.
+TEST_F(Ports, Rule18_ABundleOfAnswersIsCopiedWhereAnAnswerMayBeHeldBack) {
+  for (const bool holds_back : {false, true}) {
+    set(Direction::kRx, holds_back ? "reorder nth 4 delay 1us" : "drop nth 4");
+    rte_mbuf* bundle = make_packet(0, 64, wire::Opcode::kReadResponse);
+    make_bundle(*bundle, 5,
+                {.payload_bytes = 64, .more = false, .ack_request = false, .solicited = false});
+    pipe_.arriving.push_back(bundle);
+    rte_mbuf* packets[kBurst];
+    const uint16_t count = port_.receive(0, packets, kBurst);
+    EXPECT_EQ(count, holds_back ? 5 : 2);
+    for (uint16_t i = 0; i < count; ++i) {
+      EXPECT_EQ(external_payload(packets[i]) == nullptr, holds_back);
+      release_packet(packets[i], references_);
+    }
+    set(Direction::kRx, "");
+    receive_psns(port_);
+  }
+}
+
+// What has been let through when impairments change: answers may have to be copies from then on.
+TEST_F(Ports, Rule18_ABundleOfAnswersThatWaitsIsCopiedWhenImpairmentsChange) {
+  set(Direction::kRx, "drop nth 1");
+  rte_mbuf* bundle = make_packet(10, 64, wire::Opcode::kReadResponse);
+  make_bundle(*bundle, 5,
+              {.payload_bytes = 64, .more = false, .ack_request = false, .solicited = false});
+  pipe_.arriving = {make_packet(0), make_packet(1), bundle};
+  rte_mbuf* first = nullptr;
+  ASSERT_EQ(port_.receive(0, &first, 1), 1);
+  release_packet(first, references_);
+  set(Direction::kRx, "delay 1us nth 1");
+  references_.flush();
+  EXPECT_EQ(region_.mbufs_out, 0u) << "none refers to the memory";
+  EXPECT_EQ(receive_psns(port_), (std::vector<uint32_t>{10, 11, 12, 13, 14, 15}));
 }
 
 // READs are read in order (rule 18): where one answer may be held back, and so be copied and read
@@ -230,11 +333,23 @@ TEST_F(Ports, Rule18_AnswersThatArriveAreReadBeforeOneIsHeldBack) {
   EXPECT_TRUE(port_.holds_back_sent());
 }
 
-TEST_F(Ports, WhileSendingIsImpairedThereAreNoBundles) {
-  set(Direction::kTx, "drop 10%");
-  EXPECT_FALSE(port_.capabilities().carries_bundles);
-  set(Direction::kTx, "");
-  EXPECT_TRUE(port_.capabilities().carries_bundles);
+// However many parts of bundles wait, a full port is back pressure.
+TEST_F(Ports, PartsOfBundlesFindRoom) {
+  set(Direction::kTx, "drop every 2");
+  pipe_.room = 0;
+  uint32_t taken = 0;
+  rte_mbuf* bundle = make_bundle_of(0, kMaxBundlePackets);
+  while (port_.transmit(1, &bundle, 1) != 0) {
+    ++taken;
+    bundle = make_bundle_of(taken * kMaxBundlePackets, kMaxBundlePackets);
+  }
+  ASSERT_GE(taken, 1u);
+  release_packet(bundle, references_);
+  pipe_.room = SIZE_MAX;
+  port_.advance();
+  const std::vector<uint32_t> psns = sent_psns();
+  ASSERT_EQ(psns.size(), taken * kMaxBundlePackets / 2);
+  for (uint32_t i = 0; i < psns.size(); ++i) EXPECT_EQ(psns[i], 2 * i);
 }
 
 TEST_F(Ports, DelayedPacketsReferToNobodysMemoryAndLeaveInTime) {

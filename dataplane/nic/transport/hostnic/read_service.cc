@@ -355,8 +355,10 @@ bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& reque
   return true;
 }
 
-// Sends packets of a READ's range as one bundle.
+// Sends packets of a READ's range as one bundle. Returns how much of the budget they took; 0 where
+// a bundle can't be made.
 uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget) {
+  if (!egress_.allows_external_answers()) return 0;
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t rest = job.request.length_bytes - job.sent_bytes;
   const uint32_t count = std::min({(rest + qp.mtu_bytes - 1) >> mtu_shift,
