@@ -99,7 +99,7 @@ class ClientSession {
   bool attached_ = false;
   std::mutex serving_mutex_;
   uint32_t port_changes_ = 0;  // what the driver was told; under serving_mutex_
-  bool serving_ = false;  // channel_ stays while this is true; under serving_mutex_
+  bool serving_ = false;       // channel_ stays while this is true; under serving_mutex_
   std::atomic<bool> finished_{false};
   std::thread thread_;
 };

@@ -305,7 +305,8 @@ TEST(PacketErrors, ShortFramesOfOtherProtocolsAreNamedAsSuch) {
 
 TEST(PacketErrors, TransportHeaders) {
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 1, 0x01), ParseError::kBadVersion) << "TVer";
-  EXPECT_EQ(parse_changed(Opcode::kSend, kExtensions, 2), ParseError::kBadVersion) << "NETH";
+  EXPECT_EQ(parse_changed(Opcode::kSend, kExtensions, kNativeVersion - 1), ParseError::kBadVersion)
+      << "NETH";
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 3, 0xfe), ParseError::kBadPkey);
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 2, 0x7f), ParseError::kNone) << "limited member";
   EXPECT_EQ(parse_changed(Opcode::kSend, kBth + 8, 0x06), ParseError::kBadField) << "policy 3";
