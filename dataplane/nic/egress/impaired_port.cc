@@ -124,11 +124,9 @@ impair::PacketInfo info_in_bundle(rte_mbuf* bundle, impair::PacketInfo front, ui
 
 // Decides what becomes of the packets of a buffer, and lets go what goes on.
 void ImpairedPort::impair(Direction direction, rte_mbuf* buffer) {
-  if (!is_bundle(buffer)) {
-    impair_packet(direction, buffer);
-  } else if (stage_of(direction) == nullptr) {
-    let_go(direction, buffer);
-  } else if (has_bundled_packets(buffer)) {
+  if (!is_bundle(buffer)) return impair_packet(direction, buffer);
+  if (stage_of(direction) == nullptr) return let_go(direction, buffer);
+  if (has_bundled_packets(buffer)) {
     if (holds_back(direction))
       take_apart(direction, buffer);
     else

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "dataplane/nic/packet/bundle.h"
+#include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
 
 namespace hostnic {
