@@ -63,11 +63,15 @@ class ReadOrder {
 
   // Whether answers have digests now.
   bool has_digests() const { return table_ != nullptr; }
-  void set_digest(Psn psn, uint64_t digest) { table_[psn.value() & mask_] = digest; }
+  void set_digest(Psn psn, uint64_t digest) { table_[psn.value() & mask_] = digest ^ psn.value(); }
   // Whether the answer with this PSN, or one a window after it, has a digest. It has none if it was
   // never read, or before the queue pair had a table: such places hold 0.
   bool has_digest(Psn psn) const { return table_[psn.value() & mask_] != 0; }
-  bool had_digest(Psn psn, uint64_t digest) const { return table_[psn.value() & mask_] == digest; }
+  // A peer with a larger window than ours has answers share places: the PSN tells them apart, also
+  // where they say the same.
+  bool had_digest(Psn psn, uint64_t digest) const {
+    return table_[psn.value() & mask_] == (digest ^ psn.value());
+  }
 
  private:
   friend class DigestTables;
@@ -75,7 +79,7 @@ class ReadOrder {
   void forget_digests(Psn from, Psn end) {
     if (table_ == nullptr) return;
     const auto count = std::min(static_cast<uint32_t>(distance(from, end)), mask_ + 1);
-    for (uint32_t i = 0; i < count; ++i) set_digest(from + i, 0);
+    for (uint32_t i = 0; i < count; ++i) table_[(from + i).value() & mask_] = 0;
   }
 
   Read newest_;

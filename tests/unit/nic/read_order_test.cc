@@ -74,6 +74,7 @@ TEST(ReadOrder, Rule18_ATableHoldsWhatWasReadInThisEpochAndWindow) {
   EXPECT_FALSE(order.has_digest(first + 1));
   answer(first + kWindow, 9);
   EXPECT_FALSE(order.had_digest(first, 7)) << "its place is another's";
+  EXPECT_FALSE(order.had_digest(first, 9)) << "which says what the memory says by now";
   // What is overtaken was not read, whatever its places hold from a window before.
   for (uint32_t i = 1; i < kWindow; ++i) EXPECT_FALSE(order.has_digest(first + kWindow + i));
   for (uint32_t i = 1; i < kWindow; ++i) answer(first + kWindow + i, 5);
@@ -91,7 +92,7 @@ TEST(ReadOrder, Rule18_TablesAreBoundedAndComeBack) {
   EXPECT_EQ(tables.used(), DigestTables::kTables);
   EXPECT_FALSE(orders.front().has_digests()) << "who had one longest";
   EXPECT_TRUE(orders.back().has_digests());
-  // Who is asked for nothing again gives it back.
+  // A queue pair that is asked for nothing again gives its table back.
   for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back());
   EXPECT_TRUE(orders.back().has_digests());
   tables.note_repeated(orders.back());
