@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who sends how much, where clients of a NIC want more than there is: deficit round robin
+// Deficit round robin decides who sends how much where a NIC's clients want more than there is
 // (Shreedhar and Varghese, 1995). Clients stand in a line. Each turn of the NIC goes along it, and
 // a client whose quantum of bytes is used up goes behind the others; one that was stopped before,
 // by a full port or by the end of its packets of a turn, keeps its place and what it has left of

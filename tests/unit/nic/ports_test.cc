@@ -113,7 +113,7 @@ class Ports : public testing::Test {
     references_.flush();
     return psns;
   }
-  // The same of packets that the port has sent.
+  // The PSNs of all packets that the port has sent.
   std::vector<uint32_t> sent_psns() {
     std::vector<uint32_t> psns;
     buffers_ = 0;

@@ -94,7 +94,7 @@ void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uin
   const uint32_t bytes_before = job.sent_bytes;
   const uint32_t sent = serve_read(qp, job, {budget, share});
   const uint32_t bytes = job.sent_bytes - bytes_before;
-  // Of memory that was only read, for its digests, nothing has left.
+  // A turn that only read memory for its digests has sent nothing.
   if (job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0)) {
     share.charge_refused(sent);
   } else if (sent != 0) {
