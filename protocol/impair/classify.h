@@ -11,6 +11,11 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
   switch (opcode) {
     case wire::Opcode::kWriteOnly:
     case wire::Opcode::kWriteImm:
+    case wire::Opcode::kRcWriteFirst:
+    case wire::Opcode::kRcWriteMiddle:
+    case wire::Opcode::kRcWriteLast:
+    case wire::Opcode::kRcWriteLastImm:
+    case wire::Opcode::kRcWriteOnlyImm:
     case wire::Opcode::kUcWriteFirst:
     case wire::Opcode::kUcWriteMiddle:
     case wire::Opcode::kUcWriteLast:
@@ -21,6 +26,14 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
     case wire::Opcode::kSend:
     case wire::Opcode::kSendImm:
     case wire::Opcode::kSendInv:
+    case wire::Opcode::kRcSendFirst:
+    case wire::Opcode::kRcSendMiddle:
+    case wire::Opcode::kRcSendLast:
+    case wire::Opcode::kRcSendLastImm:
+    case wire::Opcode::kRcSendLastInv:
+    case wire::Opcode::kRcSendOnly:
+    case wire::Opcode::kRcSendOnlyImm:
+    case wire::Opcode::kRcSendOnlyInv:
     case wire::Opcode::kUcSendFirst:
     case wire::Opcode::kUcSendMiddle:
     case wire::Opcode::kUcSendLast:
@@ -31,16 +44,27 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
     case wire::Opcode::kUdSendImm:
       return PacketKind::kSend;
     case wire::Opcode::kReadRequest:
+    case wire::Opcode::kRcReadRequest:
       return PacketKind::kReadRequest;
     case wire::Opcode::kReadResponse:
+    case wire::Opcode::kRcReadFirst:
+    case wire::Opcode::kRcReadMiddle:
+    case wire::Opcode::kRcReadLast:
+    case wire::Opcode::kRcReadOnly:
       return PacketKind::kReadResponse;
     case wire::Opcode::kCompareSwap:
     case wire::Opcode::kFetchAdd:
+    case wire::Opcode::kRcCompareSwap:
+    case wire::Opcode::kRcFetchAdd:
       return PacketKind::kAtomicRequest;
     case wire::Opcode::kAtomicResponse:
+    case wire::Opcode::kRcAtomicAck:
       return PacketKind::kAtomicResponse;
     case wire::Opcode::kAck:
+    case wire::Opcode::kRcAck:
       return PacketKind::kAck;
+    case wire::Opcode::kCnp:
+      return PacketKind::kOther;
   }
   return PacketKind::kOther;
 }

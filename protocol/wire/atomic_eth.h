@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Atomic Extended Transport Header, 28 bytes (InfiniBand 9.3.5): virtual address 8, R_Key 4, swap
-// or add operand 8, compare operand 8.
+// or add operand 8, compare operand 8; and the one of its answer, 8 bytes (9.3.5.3): what memory
+// contained before.
 #pragma once
 
 #include <string>
@@ -11,6 +12,7 @@
 namespace hostnic::wire {
 
 inline constexpr size_t kAtomicEthBytes = 28;
+inline constexpr size_t kAtomicAckEthBytes = 8;
 inline constexpr size_t kAtomicOperandBytes = 8;  // all atomics work on 64 bits
 
 namespace atomic_eth_offset {
@@ -44,6 +46,21 @@ inline void emit(const AtomicEth& header, std::span<std::byte, kAtomicEthBytes> 
   writer.u32<atomic_eth_offset::kRkey>(header.rkey);
   writer.u64<atomic_eth_offset::kSwapOrAdd>(header.swap_or_add);
   writer.u64<atomic_eth_offset::kCompare>(header.compare);
+}
+
+struct AtomicAckEth {
+  uint64_t before = 0;
+  bool operator==(const AtomicAckEth&) const = default;
+};
+
+class AtomicAckEthView : public HeaderView<kAtomicAckEthBytes> {
+ public:
+  using HeaderView::HeaderView;
+  uint64_t before() const { return u64<0>(); }
+};
+
+inline void emit(const AtomicAckEth& header, std::span<std::byte, kAtomicAckEthBytes> out) {
+  HeaderWriter<kAtomicAckEthBytes>(out).u64<0>(header.before);
 }
 
 std::string to_string(const AtomicEth& header);

@@ -51,17 +51,19 @@ inline constexpr auto kExtensionBytes = [] {
         info.has_imm * kImmDtBytes + info.has_recv_eth * kRecvEthBytes +
         info.has_read_eth * kReadEthBytes + info.has_resp_eth * kRespEthBytes +
         info.has_atomic_eth * kAtomicEthBytes + info.has_ieth * kIethBytes +
-        info.has_ack * (kAethBytes + kSackEthBytes));
+        info.has_ack * (kAethBytes + kSackEthBytes) + info.has_aeth * kAethBytes +
+        info.has_atomic_ack * kAtomicAckEthBytes);
   }
   return bytes;
 }();
 
 using OpcodeIndex = std::array<uint8_t, 256>;
-// The index in kOpcodes by opcode; kOpcodeCount for an opcode that no row of [begin, end) has.
+// The index in kOpcodes by opcode; kOpcodeCount for an opcode that no row of [begin, end) has. Of
+// kWriteOnly, which two dialects have, it is the native row.
 constexpr OpcodeIndex index_of(size_t begin, size_t end) {
   OpcodeIndex index{};
   index.fill(kOpcodeCount);
-  for (size_t i = begin; i < end; ++i)
+  for (size_t i = end; i-- > begin;)
     index[static_cast<uint8_t>(kOpcodes[i].opcode)] = static_cast<uint8_t>(i);
   return index;
 }
@@ -114,15 +116,19 @@ constexpr Service service_of(Opcode opcode) {
 }
 
 namespace detail {
-constexpr bool each_opcode_has_one_row() {
+// Each opcode has one row, or rows of two dialects that say the same.
+constexpr bool each_opcode_means_one_thing() {
   for (const OpcodeInfo& info : kOpcodes) {
-    if (find_opcode(info.opcode) != &info) return false;
+    const OpcodeInfo& found = *find_opcode(info.opcode);
+    if (&found != &info && (info.opcode != Opcode::kWriteOnly || found.service != info.service ||
+                            extension_bytes(found) != extension_bytes(info)))
+      return false;
   }
   return true;
 }
 }  // namespace detail
 // What the functions without a dialect rely on.
-static_assert(detail::each_opcode_has_one_row());
+static_assert(detail::each_opcode_means_one_thing());
 static_assert(extension_bytes(opcode_info(Opcode::kWriteOnly)) == 16);
 static_assert(extension_bytes(opcode_info(Opcode::kUcWriteMiddle)) == 0);
 static_assert(extension_bytes(opcode_info(Opcode::kUcWriteOnlyImm)) == 20);
@@ -132,5 +138,8 @@ static_assert(extension_bytes(opcode_info(Opcode::kReadRequest)) == 36);
 static_assert(extension_bytes(opcode_info(Opcode::kCompareSwap)) == 48);
 static_assert(extension_bytes(opcode_info(Opcode::kAck)) == 28);
 static_assert(extension_bytes(opcode_info(Opcode::kSendInv)) == 24);
+static_assert(extension_bytes(opcode_info(Opcode::kRcAck)) == 4);
+static_assert(extension_bytes(opcode_info(Opcode::kRcAtomicAck)) == 12);
+static_assert(extension_bytes(opcode_info(Opcode::kRcCompareSwap)) == 28);
 
 }  // namespace hostnic::wire

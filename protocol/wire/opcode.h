@@ -6,10 +6,32 @@
 
 namespace hostnic::wire {
 
-// kWriteOnly is the standard's RC RDMA WRITE Only; UC and UD are the standard's throughout; 0xc0
-// and up is its manufacturer's range (InfiniBand 9.2.1).
+// kWriteOnly is the standard's RC RDMA WRITE Only, which both dialects of RC have; kRc, UC and UD are
+// the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1).
 enum class Opcode : uint8_t {
-  kWriteOnly = 0x0a,
+  kRcSendFirst = 0x00,
+  kRcSendMiddle,
+  kRcSendLast,
+  kRcSendLastImm,
+  kRcSendOnly,
+  kRcSendOnlyImm,
+  kRcWriteFirst,
+  kRcWriteMiddle,
+  kRcWriteLast,
+  kRcWriteLastImm,
+  kWriteOnly,
+  kRcWriteOnlyImm,
+  kRcReadRequest,
+  kRcReadFirst,
+  kRcReadMiddle,
+  kRcReadLast,
+  kRcReadOnly,
+  kRcAck,
+  kRcAtomicAck,
+  kRcCompareSwap,
+  kRcFetchAdd,
+  kRcSendLastInv = 0x16,
+  kRcSendOnlyInv,
   kUcSendFirst = 0x20,
   kUcSendMiddle,
   kUcSendLast,
@@ -24,6 +46,7 @@ enum class Opcode : uint8_t {
   kUcWriteOnlyImm,
   kUdSend = 0x64,
   kUdSendImm = 0x65,
+  kCnp = 0x81,  // congestion notification (RoCEv2 annex, A17.9.3)
   kWriteImm = 0xc0,
   kSend = 0xc1,
   kSendImm = 0xc2,
@@ -51,7 +74,7 @@ struct OpcodeInfo {
   bool has_read_eth;
   bool has_resp_eth;
   bool has_atomic_eth;
-  bool has_ack;  // AETH, SackETH and the bitmap, whose size is not in extension_bytes()
+  bool has_ack;  // the native ACK's: AETH, SackETH and the bitmap, whose size is not in extension_bytes()
   bool has_payload;
   // The services other than kReliable have the standard's headers only, BTH's reserved bits are 0,
   // and the opcode says where in its message the packet belongs.
@@ -59,6 +82,7 @@ struct OpcodeInfo {
   bool has_deth = false;
   bool cont = false, more = false;  // as Packet's
   bool has_ieth = false;
+  bool has_aeth = false, has_atomic_ack = false;  // the standard's answers
 };
 
 // Prints "SEND_IMM"; "unknown opcode" for values outside the enumeration.

@@ -22,8 +22,14 @@
 //   kUcSend...       with ...Imm: ImmDt 4               standard opcodes, legal RoCEv2
 //   kUcWrite...      First, Only: RETH 16; with ...Imm: ImmDt 4
 //   kUdSend          DETH 8; with Imm: ImmDt 4
+//   kRcSend..., kRcWrite...  as UC; ...Inv: IETH 4      standard opcodes, legal RoCEv2
+//   kRcReadRequest   RETH 16
+//   kRcRead First, Last, Only; kRcAck   AETH 4
+//   kRcCompareSwap, kRcFetchAdd   AtomicETH 28
+//   kRcAtomicAck     AETH 4, AtomicAckETH 8
+//   kCnp             16 reserved bytes, here the payload
 // The payload's length is RETH's for kWriteOnly, kWriteImm, kReadResponse and kAtomicResponse;
-// RETH's length is the whole message's for UC.
+// RETH's length is the whole message's for UC and kRc.
 #pragma once
 
 #include <array>
@@ -68,12 +74,13 @@ struct Packet {
   uint32_t qkey = 0;  // UD only
   Reth reth;
   uint32_t imm_data = 0;         // bytes as the application gave them: network order, uninterpreted
-  uint32_t invalidate_rkey = 0;  // kSendInv only
+  uint32_t invalidate_rkey = 0;  // ...Inv only
   uint32_t recv_sn = 0;          // kWriteImm only (SENDs carry it in reth.key)
   uint32_t message_bytes = 0;    // kWriteImm only: length of the whole message (SENDs: reth.length)
   ReadEth read;
   uint8_t response_epoch = 0;
   AtomicEth atomic;
+  uint64_t atomic_before = 0;  // kRcAtomicAck only
   Aeth aeth;
   Sack sack;
   // The sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read

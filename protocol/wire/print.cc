@@ -38,8 +38,8 @@ const char* nak_name(uint8_t code) {
 
 std::string bth_flags(const Packet& packet) {
   std::string text;
-  const bool native = service_of(packet.opcode) == Service::kReliable;
-  if (native && packet.cont) text += " cont";  // on other services the opcode's name says it
+  const bool native = dialect_of(packet.opcode) == Dialect::kHostnic;
+  if (native && packet.cont) text += " cont";  // in the standard's dialect the opcode's name says it
   if (native && packet.more) text += " more";
   if (packet.solicited) text += " solicited";
   if (packet.ack_request) text += " ack-request";
@@ -50,14 +50,19 @@ std::string bth_flags(const Packet& packet) {
   return text;
 }
 
-// Describes the operation of a packet of UC or UD.
+// Describes the operation of a packet in the standard's dialect.
 std::string standard_operation(const Packet& packet) {
   const OpcodeInfo& info = opcode_info(packet.opcode);
   std::string text;
   if (info.has_deth) text += " " + to_string(Deth{packet.qkey, packet.src_qpn});
-  if (info.has_reth) text += " " + to_string(packet.reth) + " packet";
-  text += line(" len %u", packet.payload_bytes);
+  if (info.has_reth) text += " " + to_string(packet.reth);
+  if (info.has_reth && info.has_payload) text += " packet";
+  if (info.has_atomic_eth) text += " " + to_string(packet.atomic);
+  if (info.has_aeth) text += " " + to_string(packet.aeth);
+  if (info.has_atomic_ack) text += line(" before 0x%" PRIx64, packet.atomic_before);
+  if (info.has_payload) text += line(" len %u", packet.payload_bytes);
   if (info.has_imm) text += " " + to_string(ImmDt{packet.imm_data});
+  if (info.has_ieth) text += " " + to_string(Ieth{packet.invalidate_rkey});
   return text;
 }
 

@@ -240,7 +240,9 @@ TEST(ImpairClassify, NativePackets) {
   EXPECT_EQ(kind_of(wire::Opcode::kCompareSwap), PacketKind::kAtomicRequest);
   EXPECT_EQ(kind_of(wire::Opcode::kAtomicResponse), PacketKind::kAtomicResponse);
   EXPECT_EQ(kind_of(wire::Opcode::kAck), PacketKind::kAck);
-  EXPECT_EQ(kind_of(static_cast<wire::Opcode>(0x04)), PacketKind::kOther);
+  EXPECT_EQ(kind_of(wire::Opcode::kRcReadMiddle), PacketKind::kReadResponse);
+  EXPECT_EQ(kind_of(wire::Opcode::kCnp), PacketKind::kOther);
+  EXPECT_EQ(kind_of(static_cast<wire::Opcode>(0x15)), PacketKind::kOther);
 
   wire::Packet packet;
   packet.opcode = wire::Opcode::kSend;

@@ -38,7 +38,7 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
   p.opcode = opcode;
   p.solicited = true;
   const OpcodeInfo& info = opcode_info(opcode);
-  const bool native = info.service == Service::kReliable;
+  const bool native = dialect_of(opcode) == Dialect::kHostnic;
   p.cont = native || info.cont;
   p.more = info.more;
   p.attempt = native ? 2 : 0;
@@ -65,6 +65,8 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
   if (opcode == Opcode::kReadRequest) p.reth.length_bytes = 0x71727374;
   if (info.has_resp_eth) p.response_epoch = 0x81;
   if (info.has_atomic_eth) p.atomic = {0x0102030405060708, 0x11121314, 0x2122232425262728, 0x31};
+  if (info.has_aeth) p.aeth = {AckKind::kRnrNak, 0x12, 0x959697};
+  if (info.has_atomic_ack) p.atomic_before = 0x4142434445464748;
   if (info.has_ack) {
     p.aeth = {AckKind::kNak, static_cast<uint8_t>(NakCode::kRemoteAccess), 0x919293};
     p.sack = {.base = Psn{0xa1a2a3},
@@ -90,8 +92,8 @@ inline std::vector<uint64_t> sack_words(const Packet& p) {
 
 // Whether no header says how many bytes the packet has, or only an upper bound.
 inline bool length_is_free(Opcode opcode) {
-  const OpcodeInfo& info = opcode_info(opcode);
-  return info.service != Service::kReliable && (!info.has_reth || opcode == Opcode::kUcWriteFirst);
+  if (opcode == Opcode::kUcWriteOnly || opcode == Opcode::kUcWriteOnlyImm) return false;
+  return dialect_of(opcode) == Dialect::kRocev2 && opcode_info(opcode).has_payload;
 }
 
 // Headers, payload, and with has_icrc pad and ICRC.
@@ -151,8 +153,9 @@ inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p
   keep(kBth + bth_offset::kCongestion, bth_bit::kFecn | bth_bit::kBecn);
   // The tag that BTH carried is as good as one in the port.
   store_be16(bytes.data() + kUdp + udp_offset::kSrcPort, p.src_port);
-  const bool native = opcode_info(p.opcode).service == Service::kReliable;
+  const bool native = dialect_of(p.opcode) == Dialect::kHostnic;
   keep(kBth + bth_offset::kAckRequest, native ? 0xfe : bth_bit::kAckRequest);
+  if (opcode_info(p.opcode).has_aeth) keep(kExtensions + aeth_offset::kSyndrome, 0x7f);
   if (opcode_info(p.opcode).has_deth) clear(kExtensions + deth_offset::kReserved, 1);
   if (opcode_info(p.opcode).has_resp_eth) clear(kExtensions + kNethBytes + kRethBytes + 1, 3);
   if (opcode_info(p.opcode).has_ack) {
