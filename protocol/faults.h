@@ -99,6 +99,13 @@ namespace hostnic {
   X(nak_hits_the_front, "28: a NAK of a READ that is acknowledged is taken for the front's")   \
   X(reads_end_with_a_nak, "28: READs before a refused request are answered no more")           \
   X(wake_up_lost, "21: the driver clears the dirty flag after it has read the status")         \
+  /* The standard's RC (docs/roce.md) */                                                       \
+  X(roce_gap_not_seen, "a packet ahead of the expected PSN is taken for it")                   \
+  X(roce_lost_answer_acknowledged, "an ACK behind a lost READ answer counts for the READ")     \
+  X(roce_answers_out_of_order, "a READ answer is taken for the next one, whatever its PSN")    \
+  X(roce_duplicate_atomic_executed, "a duplicate atomic executes again")                       \
+  X(roce_read_begins_anew, "what is missing of a READ is asked for from its beginning")        \
+  X(roce_naks_ignored, "what is missing goes again only when a timer says so")                 \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

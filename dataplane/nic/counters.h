@@ -28,6 +28,8 @@ namespace hostnic {
   X(nak_received, "fatal NAKs received")                                                 \
   X(acks_sent, "ACKs sent, NAKs included")                                               \
   X(acks_received, "ACKs received, NAKs included")                                       \
+  X(cnp_sent, "congestion notifications sent (transport roce)")                          \
+  X(cnp_received, "congestion notifications received")                                   \
   X(acks_dropped, "ACKs that found no room and were not sent")                           \
   X(time_wait_acks_sent, "ACKs to peers of connections that have ended here")            \
   X(read_requests_served, "READ pulls answered")                                         \

@@ -21,8 +21,13 @@ const char* state_name(QpState state) {
   return index < std::size(kNames) ? kNames[index] : "?";
 }
 
-const char* type_name(QpType type) {
-  return type == QpType::kRc ? "RC" : type == QpType::kUc ? "UC" : "UD";
+const char* type_name(const QpContext& qp) {
+  if (qp.transport == TransportKind::kRoce) return "RC/roce";
+  return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
+}
+
+Psn expected_psn(const QpContext& qp) {
+  return qp.roce != nullptr ? qp.roce->expected : qp.requests.window.expected();
 }
 
 impair::Direction direction(bool receive_side) {
@@ -45,6 +50,18 @@ Ipv4Address NicSettings::own_for(Ipv4Address destination) const {
   return found;
 }
 
+ReliableTransport NicSettings::transport_to(Ipv4Address number) const {
+  const Gid address = address_of(number);
+  ReliableTransport chosen = transport;
+  uint32_t best = 0;
+  for (const TransportPrefix& prefix : transports) {
+    if (prefix.bits < best || !same_network(address, prefix.address, prefix.bits)) continue;
+    best = prefix.bits;
+    chosen = prefix.transport;
+  }
+  return chosen;
+}
+
 NicShard::NicShard(NicShared& nic, Port& nic_port)
     : shared(nic),
       own_ip(nic.settings.ip),
@@ -60,6 +77,8 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       packetizer(nic.settings, egress, placement),
       hostnic({nic.settings, qps, clients, egress, placement, nic.windows, packetizer, receives,
                reorder, reports, nic.counters, now}),
+      roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reports,
+            nic.counters, now}),
       unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters}),
       management(nic.settings, egress, nic.counters) {}
 
@@ -77,6 +96,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   hostnic.acks.send_all();
   work += command_turn();
   work += transmit_turn();
+  work += roce.serve();
   work += egress.ask_neighbours();
   egress.flush_all();
   port.advance();
@@ -117,7 +137,7 @@ bool Nic::work_waiting() {
     return true;
   // What else there is ends at the port.
   if (waits_for_port()) return false;
-  return nic.hostnic.any_work() || nic.egress.anything_queued() || nic.clients.any_has_work();
+  return nic.hostnic.any_work() || nic.roce.any_work() || nic.egress.anything_queued() || nic.clients.any_has_work();
 }
 
 bool Nic::waits_for_port() const { return core_->shard.port.announces_room(); }
@@ -225,9 +245,9 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
         "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
         "{} "
         "recv-sn {} epoch {}{}",
-        settings.name, qp.qpn, type_name(qp.type), state_name(qp.state), qp.client_id,
+        settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
         host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
-        qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
+        expected_psn(qp).value(), qp.requests.window.received_ahead(),
         qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
         qp.fatal ? " refused its peer" : ""));
   }
@@ -255,7 +275,7 @@ NicGauges Nic::gauges() const {
   });
   g.output_packets = nic.egress.longest_queue();
   g.longest_list = static_cast<uint32_t>(std::max(
-      {nic.hostnic.acks.waiting(), nic.reports.waiting(), nic.hostnic.advance_list.waiting()}));
+      {nic.hostnic.acks.waiting(), nic.roce.waiting(), nic.reports.waiting(), nic.hostnic.advance_list.waiting()}));
   g.impaired_packets = nic.port.held();
   return g;
 }

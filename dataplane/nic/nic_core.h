@@ -28,6 +28,7 @@
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/hostnic/hostnic.h"
 #include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/roce/roce.h"
 #include "dataplane/nic/transport/unreliable/unreliable.h"
 #include "protocol/wire/hostnic/segment_train.h"
 
@@ -64,6 +65,7 @@ struct NicShard {
   Egress egress;
   Packetizer packetizer;
   HostnicTransport hostnic;
+  RoceTransport roce;
   UnreliableTransport unreliable;
   Management management;
 
@@ -77,7 +79,9 @@ struct NicShard {
   // Calls visit(transport) with the transport of the queue pair.
   template <class Visit>
   auto with_transport(const QpContext& qp, Visit&& visit) {
-    return transport_of(qp.type) == TransportKind::kHostnic ? visit(hostnic) : visit(unreliable);
+    if (qp.transport == TransportKind::kHostnic) [[likely]]
+      return visit(hostnic);
+    return qp.transport == TransportKind::kRoce ? visit(roce) : visit(unreliable);
   }
   uint32_t turn(TimeNs now_ns);
   bool is_own(Ipv4Address address) const {

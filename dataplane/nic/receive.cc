@@ -22,22 +22,24 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
 // plain WRITE and UC's packets don't.
 [[gnu::always_inline]] inline bool names_peer(const QpContext& qp, const wire::Packet& p) {
   return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly ||
-         qp.type == QpType::kUc || broken(Fault::any_queue_pair_heard);
+         qp.transport != TransportKind::kHostnic || broken(Fault::any_queue_pair_heard);
 }
 
-// Whether a packet belongs to the connection that its queue pair has now.
+// Whether a packet belongs to the connection that its queue pair has now. The standard has no tag:
+// the source port may be any.
 [[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
   const uint16_t tag = answer ? qp.incoming_response_tag : qp.incoming_request_tag;
+  if (qp.transport == TransportKind::kRoce) return raw(p.src_ip) == qp.dest_ip;
   return raw(p.src_ip) == qp.dest_ip && ((wire::has_flow_tag(p, tag) && names_peer(qp, p)) ||
                                          broken(Fault::dead_connection_heard));
 }
 
-// Whether a packet belongs to the connection of an RC queue pair in a state in which nothing else
-// matters.
+// Whether a packet belongs to the connection of a queue pair of the native transport in a state in
+// which nothing else matters.
 [[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
-  return qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
+  return qp.transport == TransportKind::kHostnic && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
          from_peer_of(qp, p, answer);
 }
 
@@ -88,7 +90,7 @@ uint32_t NicShard::receive_turn() {
 // its opcode is of: connection management, multicast, connections that are no more.
 [[gnu::always_inline]] inline wire::Dialect NicShard::dialect_for(const wire::Packet& p) {
   const QpContext* const qp = qps.find(raw(p.dest_qpn));
-  return qp != nullptr ? dialect_of(qp->type) : wire::dialect_of(p.opcode);
+  return qp != nullptr ? dialect_of(qp->transport) : wire::dialect_of(p.opcode);
 }
 
 // Parses the packet into `received`. Returns false if this NIC does not know such packets; then it
@@ -121,8 +123,8 @@ uint32_t NicShard::receive_turn() {
 [[gnu::always_inline]] inline void NicShard::dispatch_first(const wire::Packet& p,
                                                             rte_mbuf* packet) {
   QpContext* qp = qps.find(raw(p.dest_qpn));
-  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kReadResponse ||
-                      p.opcode == wire::Opcode::kAtomicResponse;
+  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kRcAck ||
+                      p.opcode == wire::Opcode::kCnp || wire::is_response(p.opcode);
   // A QP is silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
@@ -133,7 +135,7 @@ uint32_t NicShard::receive_turn() {
     shared.counters.add(Counter::rx_wrong_service);
   } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
-  } else if (transport_of(qp->type) != TransportKind::kHostnic) {
+  } else if (qp->transport != TransportKind::kHostnic) {
     with_transport(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
   } else if (p.opcode == wire::Opcode::kAck) {
     hostnic.requester.receive_ack(*qp, p.sack, p.aeth, p.sack_words);

@@ -20,6 +20,14 @@ enum class Ordering : uint8_t {
 };  // docs/transport.md rule 10 (tails
     // wait)
 
+// Hosts with which RC connections speak a certain transport: those whose address begins with the
+// `bits` first bits of `address`.
+struct TransportPrefix {
+  Gid address{};
+  uint32_t bits = 0;
+  ReliableTransport transport = ReliableTransport::kHostnic;
+};
+
 struct NicSettings {
   std::string name = "hnic0";
   uint32_t index = 0;
@@ -38,6 +46,9 @@ struct NicSettings {
   // are told.
   uint32_t congestion_allowance_us = 250;
   Ordering ordering = Ordering::kTail;
+  // What RC connections speak: the longest prefix that the peer's address has says it, else this.
+  ReliableTransport transport = ReliableTransport::kHostnic;
+  std::vector<TransportPrefix> transports;
   uint32_t max_qps = 16384;  // of one client
   uint32_t nic_qps = 32768;  // of all clients
   // What numbers of queue pairs begin with, and keys of windows are made of; 0: what nobody can
@@ -55,6 +66,7 @@ struct NicSettings {
     return number == ip ||
            (raw(number) != 0 && std::ranges::find(more_addresses, number) != more_addresses.end());
   }
+  ReliableTransport transport_to(Ipv4Address number) const;
   // The own address that packets to a host leave from, where nobody says which: of the same family,
   // and to a link-local one from a link-local one, if there is one.
   Ipv4Address own_for(Ipv4Address destination) const;

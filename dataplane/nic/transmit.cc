@@ -146,7 +146,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
     return true;
   }
   if (d.op == SendOp::kCreditNotify) {
-    hostnic.acks.credit_posted(*qp);
+    if (qp->transport == TransportKind::kHostnic) hostnic.acks.credit_posted(*qp);
     client.share.charge(1, 0);
     return true;
   }

@@ -112,6 +112,9 @@ enum class CommandKind : uint32_t {
 // The types of queue pairs, with the verbs' values.
 enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
 
+// What an RC connection speaks: the native transport, or the standard's.
+enum class ReliableTransport : uint8_t { kHostnic, kRoce };
+
 enum class WindowType : uint32_t { k1 = 1, k2 = 2 };
 
 // QP states in the verbs' order, so that the ABI layer can cast.
@@ -232,7 +235,8 @@ struct CommandResponse {
   int32_t error;  // errno value, 0 on success
   uint32_t qpn;
   uint32_t window_key;
-  uint32_t reserved[12];
+  ReliableTransport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose
+  uint8_t reserved[47];
 };
 static_assert(sizeof(CommandResponse) == 64);
 

@@ -66,10 +66,11 @@ constexpr uint64_t kRecoverySlackNs = 5 * kMillisecond;
 // timeouts are backed off further meanwhile.
 constexpr uint64_t kAddressLostNs = 60 * kMillisecond;
 
-WorldSettings random_world(Random& random, const Profile& profile) {
+WorldSettings random_world(Random& random, const Profile& profile, ReliableTransport transport) {
   static constexpr uint32_t kWindows[] = {32, 64, 256, 1024, 4096};
   static constexpr uint32_t kMtus[] = {256, 1024, 4096};
   WorldSettings s;
+  s.transport = transport;
   s.hosts = static_cast<uint32_t>(random.percent(15) ? random.between(4, 6) : random.between(2, 3));
   s.mtu_bytes = kMtus[random.below(std::size(kMtus))];
   s.windows.clear();
@@ -104,8 +105,12 @@ WorldSettings random_world(Random& random, const Profile& profile) {
 // One world with its work, its network and its end.
 class RandomRun {
  public:
-  RandomRun(const Profile& profile, uint64_t seed)
-      : profile_(profile), seed_(seed), random_(seed), world_(random_world(random_, profile)) {
+  RandomRun(const Profile& profile, uint64_t seed,
+            ReliableTransport transport = ReliableTransport::kHostnic)
+      : profile_(profile),
+        seed_(seed),
+        random_(seed),
+        world_(random_world(random_, profile, transport)) {
     const uint64_t pairs = random_.percent(10) ? random_.between(4, 6) : random_.between(1, 3);
     // The larger the messages, the more of the time goes into filling and comparing memory.
     max_bytes_ = random_.percent(15) ? 256 * 1024 : 32 * 1024;
@@ -258,7 +263,10 @@ class RandomRun {
     for (auto& flow : flows_) text += flow->progress() + "\n";
     ADD_FAILURE() << "seed " << seed_ << " of profile " << profile_.name << ": " << world_.report()
                   << text << "repeat: " << options().program
-                  << " --gtest_filter=*Network* --profile " << profile_.name << " --first-seed "
+                  << " --gtest_filter="
+                  << (world_.settings().transport == ReliableTransport::kRoce ? "*RoceNetwork*"
+                                                                              : "*/Network*")
+                  << " --profile " << profile_.name << " --first-seed "
                   << seed_ << " --seeds 1" << options().policy_text();
   }
 
@@ -289,19 +297,27 @@ void PrintTo(const Block& block, std::ostream* out) {
   *out << profiles()[block.profile].name << " " << block.number;
 }
 
-class Network : public testing::TestWithParam<Block> {};
-
-TEST_P(Network, MemoryEqualsInOrderExecution) {
-  const Profile& profile = profiles()[GetParam().profile];
+void run_block(const Block& block, ReliableTransport transport) {
+  const Profile& profile = profiles()[block.profile];
   if (!options().profile.empty() && options().profile != profile.name) return;
   // A named profile gets all the seeds that were asked for.
   const uint32_t divisor = options().profile.empty() ? profile.seeds_divisor : 1;
   const uint32_t seeds = (options().seeds + divisor - 1) / divisor;
   uint32_t done = 0;
-  for (uint32_t i = GetParam().number; i < seeds && !HasFailure(); i += kBlocks, ++done)
-    RandomRun(profile, options().first_seed + i).go();
+  for (uint32_t i = block.number; i < seeds && !testing::Test::HasFailure(); i += kBlocks, ++done)
+    RandomRun(profile, options().first_seed + i, transport).go();
   fmt::print("{} worlds; longest recovery so far: {:.2f} timeouts\n", done,
              RandomRun::longest_recovery());
+}
+
+class Network : public testing::TestWithParam<Block> {};
+class RoceNetwork : public testing::TestWithParam<Block> {};
+
+TEST_P(Network, MemoryEqualsInOrderExecution) {
+  run_block(GetParam(), ReliableTransport::kHostnic);
+}
+TEST_P(RoceNetwork, MemoryEqualsInOrderExecution) {
+  run_block(GetParam(), ReliableTransport::kRoce);
 }
 
 std::vector<Block> all_blocks() {
@@ -311,9 +327,11 @@ std::vector<Block> all_blocks() {
   return blocks;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sim, Network, testing::ValuesIn(all_blocks()), [](const auto& info) {
+std::string block_name(const testing::TestParamInfo<Block>& info) {
   return fmt::format("{}_{}", profiles()[info.param.profile].name, info.param.number);
-});
+}
+INSTANTIATE_TEST_SUITE_P(Sim, Network, testing::ValuesIn(all_blocks()), block_name);
+INSTANTIATE_TEST_SUITE_P(Sim, RoceNetwork, testing::ValuesIn(all_blocks()), block_name);
 
 // What "a seed repeats it" rests on.
 TEST(Replay, EqualSeedsGiveEqualRuns) {

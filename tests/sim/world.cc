@@ -49,6 +49,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
   nic.ordering = s.ordering;
+  nic.transport = s.transport;
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
   nic.segmentation = s.segmentation;

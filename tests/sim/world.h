@@ -57,6 +57,7 @@ struct WorldSettings {
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
+  ReliableTransport transport = ReliableTransport::kHostnic;
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;

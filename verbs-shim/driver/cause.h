@@ -26,4 +26,21 @@ inline Cause cause_of_local_error(uint32_t error) {
   }
 }
 
+// The kinds of NAK in AETH, as the status carries them (protocol/wire/aeth.h).
+inline constexpr uint32_t kNakKindRnr = 1;
+// The value of rnr_retry that says: for ever.
+inline constexpr uint32_t kInfiniteRnrRetry = 7;
+
+// The cause for a NAK that ends the connection.
+inline Cause cause_of_nak(uint32_t code) {
+  switch (code) {
+    case 2:
+      return {WcStatus::kRemAccessErr, VendorError::kPeerAccess};
+    case 3:
+      return {WcStatus::kRemOpErr, VendorError::kPeerOperation};
+    default:
+      return {WcStatus::kRemInvReqErr, VendorError::kPeerInvalidRequest};
+  }
+}
+
 }  // namespace hostnic::driver

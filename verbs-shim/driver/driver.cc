@@ -199,6 +199,7 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
     qp->attr = before;
     return error;
   }
+  if (to == QpState::kRtr) qp->set_transport(response.transport);
   if (to == QpState::kSqd)
     qp->notify_drained = (mask & kQpEnSqdAsyncNotify) != 0 && attr.en_sqd_async_notify;
   if (to == QpState::kReset) {

@@ -21,6 +21,10 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   // -- qp.cc
   int post_send(const SendRequest& request, TimeNs now_ns);
   int post_recv(const RecvRequest& request);
+  // Says what the NIC has chosen that the connection speaks, before it enters RTR.
+  void set_transport(ReliableTransport transport) {
+    requester_.become(requester_of(init.type, transport));
+  }
   // Makes the local side of a transition, after the NIC agreed.
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);

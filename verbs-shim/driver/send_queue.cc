@@ -140,6 +140,16 @@ void SendQueue::fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint
   d.extra_elements = static_cast<uint8_t>(count <= 1 ? 0 : (count - 2) / kSgesPerElement + 1);
 }
 
+void SendQueue::fill_read_destination(const Wqe& w, uint32_t index) const {
+  auto* slots = reinterpret_cast<ReadDestination*>(host.map.at(read_destination_offset));
+  ReadDestination& slot = slots[w.recv_sn % kReadDestinationEntries];
+  slot.read_number = w.recv_sn;
+  slot.length_bytes = w.length_bytes;
+  slot.first_response_psn = w.first_response_psn.value();
+  slot.sge_count = w.sge_count;
+  std::ranges::copy(sges(index), slot.sge);
+}
+
 bool SendQueue::fail(uint32_t index, WcStatus status, VendorError vendor) {
   if (index == tail_) return false;
   if (failed_ && serial_distance(index, failed_index_) <= 0) return false;

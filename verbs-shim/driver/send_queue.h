@@ -118,6 +118,8 @@ class SendQueue {
   // before it still completes (rule 28, after an error). Returns whether it counts.
   bool fail(uint32_t index, WcStatus status, VendorError vendor);
   bool failed() const { return failed_; }
+  // Says where the answers of a READ or atomic go, which has its number.
+  void fill_read_destination(const Wqe& w, uint32_t index) const;
   // Whether a request has failed, and this one is it or comes after it.
   bool failed_at_or_before(uint32_t index) const {
     return failed_ && serial_distance(failed_index_, index) >= 0;

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/packet/qp_packets.h"
 #include "dataplane/nic/qp/read_order.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
+#include "dataplane/nic/qp/roce_connection.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/prefetch.h"
@@ -33,6 +35,9 @@ struct ReceiveEnd {
   uint32_t flags = 0;    // RecvFlag
   uint32_t src_qpn = 0;  // the sender's QP; UD only
 };
+
+// How the packets of a queue pair are taken, and what its work requests become: transport/.
+enum class TransportKind : uint8_t { kHostnic, kRoce, kUnreliable };
 
 // The message of a UC queue pair whose packets arrive (rule 36, UC and UD).
 struct UnreliableMessage {
@@ -62,6 +67,7 @@ struct alignas(kCacheLineBytes) QpContext {
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
   uint16_t status_index = 0;
+  TransportKind transport = TransportKind::kHostnic;
   uint32_t client_id = 0;
   ClientChannel* client = nullptr;
   QpStatus* status = nullptr;
@@ -181,6 +187,7 @@ struct alignas(kCacheLineBytes) QpContext {
   ReadOrder read_order;       // what it has been answered in that
   MessageArrivals messages;   // used under the whole-message policy only (rule 30)
   UnreliableMessage message;  // UC only
+  std::unique_ptr<RoceConnection> roce;  // the standard's RC only
 
   // The members from here on are about answers to what we asked for.
   ReceiveSpace responses;

@@ -59,6 +59,16 @@ void Reports::publish_event(QpContext& qp, uint32_t event) {
   add(qp);
 }
 
+void Reports::fail_send(QpContext& qp, Psn psn, LocalError error) {
+  if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
+  qp.send_failed = true;
+  qp.send_failed_psn = psn;
+  QpStatusUpdate update(*qp.status);
+  qp.status->local_error = static_cast<uint32_t>(error);
+  qp.status->local_error_psn = psn.value();
+  add(qp);
+}
+
 void Reports::send() {
   size_t kept = 0;
   MetaBatch batch;

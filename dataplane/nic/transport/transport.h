@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a transport is to the NIC: how the packets of a queue pair are taken, and what its work
-// requests become. hostnic/ is the native one (docs/transport.md), for RC; unreliable/ are UC and
-// UD, as the standard has them.
+// requests become. hostnic/ is the native one (docs/transport.md), for RC; roce/ is the standard's
+// RC (docs/roce.md); unreliable/ are UC and UD, as the standard has them.
 //
 // A transport owns its lists, and its part of QpContext. It is handed the parts below it (egress,
 // placement, receive queues, reorder buffers, reports), and is called by dispatch alone; egress
@@ -14,7 +14,8 @@
 //   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
 //   transport/NAME/, with a meson.build    the transport; qp/qp_context.h: what it keeps per QP
 //   meson.build                            that folder
-//   transport/transport.h                  TransportKind and the functions behind it
+//   qp/qp_context.h                        TransportKind
+//   transport/transport.h                  the functions behind it
 //   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
 //   verbs-shim/driver/requester/           the other half: what requester.h lists
 #pragma once
@@ -31,10 +32,10 @@
 
 namespace hostnic {
 
-enum class TransportKind : uint8_t { kHostnic, kUnreliable };
-
-constexpr TransportKind transport_of(QpType type) {
-  return type == QpType::kRc ? TransportKind::kHostnic : TransportKind::kUnreliable;
+// The transport of a queue pair of that type, whose RC connections speak `reliable`.
+constexpr TransportKind transport_of(QpType type, ReliableTransport reliable) {
+  if (type != QpType::kRc) return TransportKind::kUnreliable;
+  return reliable == ReliableTransport::kRoce ? TransportKind::kRoce : TransportKind::kHostnic;
 }
 
 // Whether a number from a client is a type of queue pair.
@@ -43,9 +44,8 @@ constexpr bool is_qp_type(QpType type) {
 }
 
 // The dialect that a queue pair's packets are in.
-constexpr wire::Dialect dialect_of(QpType type) {
-  return transport_of(type) == TransportKind::kHostnic ? wire::Dialect::kHostnic
-                                                       : wire::Dialect::kRocev2;
+constexpr wire::Dialect dialect_of(TransportKind transport) {
+  return transport == TransportKind::kHostnic ? wire::Dialect::kHostnic : wire::Dialect::kRocev2;
 }
 
 // The service that the opcodes of a queue pair's packets must belong to.

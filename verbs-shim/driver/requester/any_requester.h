@@ -6,41 +6,38 @@
 #include <memory>
 
 #include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/roce.h"
 #include "verbs-shim/driver/requester/unreliable.h"
 
 namespace hostnic::driver {
 
 class AnyRequester {
  public:
-  explicit AnyRequester(RequesterKind kind) : kind_(kind) {
-    if (kind == RequesterKind::kHostnic) {
-      std::construct_at(&hostnic_);
-    } else {
-      std::construct_at(&unreliable_);
-    }
-  }
-  ~AnyRequester() {
-    if (kind_ == RequesterKind::kHostnic) {
-      std::destroy_at(&hostnic_);
-    } else {
-      std::destroy_at(&unreliable_);
-    }
-  }
+  explicit AnyRequester(RequesterKind kind) : kind_(kind) { make(); }
+  ~AnyRequester() { destroy(); }
   AnyRequester(const AnyRequester&) = delete;
   AnyRequester& operator=(const AnyRequester&) = delete;
+
+  // Makes it a requester of another kind, which starts anew. This allocates; not for the hot path.
+  void become(RequesterKind kind) {
+    if (kind == kind_) return;
+    destroy();
+    kind_ = kind;
+    make();
+  }
 
   // Calls `call` with the requester: the one place that tells them apart.
   template <class Call>
   [[gnu::always_inline]] decltype(auto) with(Call&& call) {
     if (kind_ == RequesterKind::kHostnic) [[likely]]
       return call(hostnic_);
-    return call(unreliable_);
+    return kind_ == RequesterKind::kRoce ? call(roce_) : call(unreliable_);
   }
   template <class Call>
   [[gnu::always_inline]] decltype(auto) with(Call&& call) const {
     if (kind_ == RequesterKind::kHostnic) [[likely]]
       return call(hostnic_);
-    return call(unreliable_);
+    return kind_ == RequesterKind::kRoce ? call(roce_) : call(unreliable_);
   }
 
   // The ends of what each post and each report touches, for prefetching: of the largest requester,
@@ -49,9 +46,27 @@ class AnyRequester {
   const void* end_of_reports() const { return HostnicRequester::end_of_reports(&hostnic_); }
 
  private:
-  const RequesterKind kind_;
+  void make() {
+    switch (kind_) {
+      case RequesterKind::kHostnic:
+        std::construct_at(&hostnic_);
+        break;
+      case RequesterKind::kRoce:
+        std::construct_at(&roce_);
+        break;
+      case RequesterKind::kUnreliable:
+        std::construct_at(&unreliable_);
+        break;
+    }
+  }
+  void destroy() {
+    with([](auto& requester) { std::destroy_at(&requester); });
+  }
+
+  RequesterKind kind_;
   union {
     HostnicRequester hostnic_;
+    RoceRequester roce_;
     UnreliableRequester unreliable_;
   };
 };

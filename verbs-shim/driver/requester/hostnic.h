@@ -103,7 +103,6 @@ class HostnicRequester {
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
   void send_read_request(SendQueue& queue, const Wqe& w, uint32_t pull_first, uint32_t pull_count,
                          uint8_t attempt, uint8_t flags, RingEnd& ring) const;
-  void fill_read_destination(SendQueue& queue, const Wqe& w, uint32_t index) const;
   bool resend_lost(SendQueue& queue, TimeNs now_ns);
   void resend_read_request(SendQueue& queue, const Wqe& w, TimeNs now_ns, uint8_t attempt,
                            uint8_t flags);
@@ -229,7 +228,7 @@ class HostnicRequester {
         w.length_bytes == 0 ? 0 : (is_atomic(w.op) ? 1 : queue.packets_for(w.length_bytes));
     next_response_psn_ += w.response_count;
     ++reads_outstanding_;
-    fill_read_destination(queue, w, index);
+    queue.fill_read_destination(w, index);
   }
 }
 

@@ -44,17 +44,6 @@ bool HostnicRequester::answers_need_ack(const Wqe& w, uint32_t first_pull, uint3
          psns_since_ack_request_ + 1 >= std::min(kPsnsPerAck, request_congestion_.psns() / 4);
 }
 
-void HostnicRequester::fill_read_destination(SendQueue& queue, const Wqe& w, uint32_t index) const {
-  auto* slots =
-      reinterpret_cast<ReadDestination*>(queue.host.map.at(queue.read_destination_offset));
-  ReadDestination& slot = slots[w.recv_sn % kReadDestinationEntries];
-  slot.read_number = w.recv_sn;
-  slot.length_bytes = w.length_bytes;
-  slot.first_response_psn = w.first_response_psn.value();
-  slot.sge_count = w.sge_count;
-  std::ranges::copy(queue.sges(index), slot.sge);
-}
-
 // Hands over the request of a READ or atomic. The first range is pulled along, unless an earlier
 // READ still has ranges to pull: answers keep to PSN order.
 void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes,

@@ -9,25 +9,6 @@
 #include "verbs-shim/driver/requester/hostnic.h"
 
 namespace hostnic::driver {
-namespace {
-
-// The kinds of NAK in AETH, as the status carries them (protocol/wire/aeth.h).
-constexpr uint32_t kNakKindRnr = 1;
-constexpr uint32_t kInfiniteRnrRetry = 7;
-
-Cause cause_of_nak(uint32_t code) {
-  switch (code) {
-    case 2:
-      return {WcStatus::kRemAccessErr, VendorError::kPeerAccess};
-    case 3:
-      return {WcStatus::kRemOpErr, VendorError::kPeerOperation};
-    default:
-      return {WcStatus::kRemInvReqErr, VendorError::kPeerInvalidRequest};
-  }
-}
-
-}  // namespace
-
 // Takes the peer's limits on what may be sent.
 void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot) {
   if (const Psn highest(snapshot.highest_acceptable_psn);

@@ -6,25 +6,13 @@
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/qp_state.h"
 #include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/silence.h"
 
 namespace hostnic::driver {
 namespace {
 
 constexpr uint32_t kMaxBackoff = 6;
-constexpr uint32_t kMinRetries =
-    4;  // probes and timeouts without an answer, before a connection counts as dead
-constexpr uint64_t kMinStallNs =
-    1'000'000;  // evaluations may follow each other faster than the NIC's turns
-constexpr uint64_t kMaxStallNs =
-    2'000'000'000;  // time for which a NIC that does not run excuses silence
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
-// The shortest time without progress that counts as failure: below it, scheduling of ordinary
-// processes would end connections.
-constexpr uint64_t kMinSilenceNs = 64'000'000;
-// A timeout may be detected up to four times as late as its code says (InfiniBand 9.7.6.1.3).
-// Adapters use that, and programs that choose their attributes rely on it: with timeout 14 and
-// retry_cnt 7, as many do, a link that was down for a second costs no connection.
-constexpr uint64_t kTimeoutStretch = 4;
 
 }  // namespace
 
@@ -47,11 +35,7 @@ uint64_t HostnicRequester::probe_ns(const DriverSettings& settings) const {
 }
 
 uint64_t HostnicRequester::silence_limit_ns(const SendQueue& queue) const {
-  const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
-  return timeout == 0 || broken(Fault::retries_never_end)
-             ? UINT64_MAX
-             : std::max(kMinSilenceNs,
-                        kTimeoutStretch * (uint64_t{queue.attr.retry_cnt} + 1) * timeout);
+  return broken(Fault::retries_never_end) ? UINT64_MAX : driver::silence_limit_ns(queue.attr);
 }
 
 TimeNs HostnicRequester::quiet_since_ns() const {
@@ -125,9 +109,8 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
   responses_.detect_losses(now_ns, rtt_.srtt_ns());
   charge_silence(queue, now_ns);
-  // Time alone proves nothing on a machine that is short of it: retries must have been made, too.
   if (silence_ns_ >= silence_limit_ns(queue) &&
-      retries_ >= std::min(uint32_t{queue.attr.retry_cnt} + 1, kMinRetries)) {
+      retries_ >= least_retries(queue.attr)) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr,
          front_is_too_long(queue) ? VendorError::kPathMtu : VendorError::kNoAnswer);
     return false;

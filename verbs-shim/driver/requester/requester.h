@@ -2,10 +2,12 @@
 // What a requester is to the driver: the sending transport of a queue pair. It gives requests their
 // PSNs, hands them to the NIC as its windows allow, and says when they are finished. Qp keeps what
 // verbs means: the send queue and its order, checks, completions, flush, receives, state. hostnic
-// is the native one (docs/transport.md), for RC; unreliable is for UC and UD. The NIC's half of a
-// transport is described in dataplane/nic/transport/transport.h.
+// is the native one (docs/transport.md), for RC; roce is the standard's RC (docs/roce.md);
+// unreliable is for UC and UD. The NIC's half of a transport is described in
+// dataplane/nic/transport/transport.h.
 //
-// Each queue pair has one requester, by value (AnyRequester), which its service chooses for good. A
+// Each queue pair has one requester, by value (AnyRequester), which its service and, from the moment
+// that it is connected, its transport choose. A
 // requester owns its PSN spaces, windows and timers, and is handed the send queue (SendQueue) with
 // each call; it sees neither Qp nor the receive side. Calls are resolved when compiled, and want
 // the driver lock held.
@@ -26,10 +28,12 @@
 
 namespace hostnic::driver {
 
-enum class RequesterKind : uint8_t { kHostnic, kUnreliable };
+enum class RequesterKind : uint8_t { kHostnic, kRoce, kUnreliable };
 
-constexpr RequesterKind requester_of(QpType type) {
-  return type == QpType::kRc ? RequesterKind::kHostnic : RequesterKind::kUnreliable;
+// The kind for a service; of RC, for what its connection speaks.
+constexpr RequesterKind requester_of(QpType type, ReliableTransport reliable) {
+  if (type != QpType::kRc) return RequesterKind::kUnreliable;
+  return reliable == ReliableTransport::kRoce ? RequesterKind::kRoce : RequesterKind::kHostnic;
 }
 
 template <class R>

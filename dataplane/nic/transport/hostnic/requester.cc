@@ -321,16 +321,8 @@ bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
   return before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
 }
 
-// Notes a local error: the driver learns the PSN, and everything at or after it is discarded until
-// RESET (rule 28, after an error).
 void Requester::fail_send(QpContext& qp, Psn psn, LocalError error) {
-  if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
-  qp.send_failed = true;
-  qp.send_failed_psn = psn;
-  QpStatusUpdate update(*qp.status);
-  qp.status->local_error = static_cast<uint32_t>(error);
-  qp.status->local_error_psn = psn.value();
-  reports_.add(qp);
+  reports_.fail_send(qp, psn, error);
 }
 
 }  // namespace hostnic

@@ -379,13 +379,8 @@ void UnreliableTransport::note_transmitted(QpContext& qp, const wire::Packet& p)
 
 void UnreliableTransport::fail_send(QpContext& qp, Psn psn, LocalError error) {
   if (qp.send_failed && distance(qp.send_failed_psn, psn) >= 0) return;
-  qp.send_failed = true;
-  qp.send_failed_psn = psn;
   settle(qp, psn);  // what has left before this PSN is complete
-  QpStatusUpdate update(*qp.status);
-  qp.status->local_error = static_cast<uint32_t>(error);
-  qp.status->local_error_psn = psn.value();
-  reports_.add(qp);
+  reports_.fail_send(qp, psn, error);
 }
 
 }  // namespace hostnic

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the NIC keeps of a connection by the standard's RC (transport/roce), beside what all queue
+// pairs have. It is made with the connection, so that other queue pairs need no room for it.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/fixed_ring.h"
+#include "protocol/hostif/segment.h"
+#include "protocol/psn.h"
+#include "protocol/wire/aeth.h"
+
+namespace hostnic {
+
+// A READ or atomic that has been asked for, in however many requests, and is not answered to its
+// end. Its answers have its PSNs (InfiniBand 9.7.5.1.1); those before QpContext::una have come.
+struct RoceRequest {
+  Psn first;
+  uint32_t answers = 0;  // how many there are
+  uint32_t read_number = 0;
+  uint32_t length_bytes = 0;
+  bool is_atomic = false;
+
+  Psn end() const { return first + answers; }
+};
+
+// What a responder owes for a READ or atomic request.
+struct RoceAnswer {
+  Psn first;
+  uint32_t packets = 0, sent = 0;
+  bool is_atomic = false;
+  uint32_t key = 0;  // of a READ, as are the next two
+  uint64_t va = 0;
+  uint32_t length_bytes = 0;
+  uint64_t before = 0;  // an atomic: what memory contained
+  uint32_t msn = 0;
+  bool again = false;  // the request is a repetition
+};
+
+struct RoceConnection {
+  // The members from here on are the requester's.
+  // A requester has kReadDestinationEntries outstanding at most.
+  FixedRing<RoceRequest, kReadDestinationEntries> requests;
+  bool gap_told = false;  // the driver knows that an answer is missing
+
+  // The members from here on are the responder's.
+  Psn expected;
+  enum class Message : uint8_t { kNone, kSend, kWrite };
+  Message message = Message::kNone;  // which one's rest is to come
+  uint64_t offset_bytes = 0;         // how much of it has been placed
+  uint64_t va = 0;                   // a WRITE's, as are the next two
+  uint32_t key = 0, length_bytes = 0;
+  bool gap_answered = false;  // a NAK for the missing PSN has been sent, or an RNR NAK
+  FixedRing<RoceAnswer, 64> answers;
+  // The NAK that leaves behind the answers; of another kind than kAck, about `expected` unless it
+  // is fatal.
+  wire::AckKind nak = wire::AckKind::kAck;
+  uint64_t next_cnp_ns = 0;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/nic/transport/roce/answers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "dataplane/nic/limits.h"
+#include "dataplane/nic/memory/region_access.h"
+#include "protocol/faults.h"
+
+namespace hostnic {
+namespace {
+
+using wire::AckKind;
+using wire::Opcode;
+
+// Packets that leave in a turn, and of one queue pair in it.
+constexpr uint32_t kPacketsPerTurn = 64;
+constexpr uint32_t kPacketsPerQp = 32;
+// The value of AETH that says that credit is not counted (InfiniBand 9.7.7.2.1).
+constexpr uint8_t kNoCredit = 31;
+constexpr std::array<std::byte, 16> kCnpReserved{};
+
+Opcode read_opcode(const RoceAnswer& answer) {
+  const bool first = answer.sent == 0, last = answer.sent + 1 == answer.packets;
+  if (first) return last ? Opcode::kRcReadOnly : Opcode::kRcReadFirst;
+  return last ? Opcode::kRcReadLast : Opcode::kRcReadMiddle;
+}
+
+}  // namespace
+
+RoceAnswers::RoceAnswers(const Parts& parts)
+    : egress_(parts.egress),
+      placement_(parts.placement),
+      reports_(parts.reports),
+      counters_(parts.counters) {
+  list_.reserve(parts.settings.nic_qps);
+}
+
+void RoceAnswers::add(QpContext& qp) {
+  if (qp.on_ack_list) return;
+  qp.on_ack_list = true;
+  list_.push_back(&qp);
+}
+
+void RoceAnswers::owe_ack(QpContext& qp) {
+  qp.ack_owed = true;
+  add(qp);
+}
+
+void RoceAnswers::owe_nak(QpContext& qp, AckKind kind) {
+  qp.roce->nak = kind;
+  add(qp);
+}
+
+bool RoceAnswers::owe_answers(QpContext& qp, const RoceAnswer& answer) {
+  if (qp.roce->answers.full()) return false;
+  qp.roce->answers.push(answer);
+  add(qp);
+  return true;
+}
+
+void RoceAnswers::refuse(QpContext& qp, Psn psn, wire::NakCode code, uint32_t event) {
+  if (qp.fatal) return;
+  qp.fatal = true;
+  qp.fatal_code = code;
+  qp.fatal_psn = psn;
+  counters_.add(Counter::nak_sent);
+  owe_nak(qp, AckKind::kNak);
+  if (event != 0) reports_.publish_event(qp, event);
+}
+
+void RoceAnswers::forget(QpContext& qp) {
+  if (qp.on_ack_list) std::erase(list_, &qp);
+  qp.on_ack_list = qp.ack_owed = false;
+  if (qp.roce == nullptr) return;
+  qp.roce->answers.clear();
+  qp.roce->requests.clear();
+  qp.roce->nak = AckKind::kAck;
+}
+
+uint32_t RoceAnswers::serve() {
+  uint32_t budget = kPacketsPerTurn;
+  size_t kept = 0, looked_at = 0;
+  for (; looked_at != list_.size() && budget != 0; ++looked_at) {
+    QpContext& qp = *list_[looked_at];
+    if (serve_qp(qp, budget)) {
+      qp.on_ack_list = false;
+    } else {
+      list_[kept++] = &qp;
+    }
+  }
+  // Those that had no turn come first next time.
+  std::rotate(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(looked_at), list_.end());
+  list_.resize(list_.size() - looked_at + kept);
+  return kPacketsPerTurn - budget;
+}
+
+// Returns whether nothing is owed any more.
+bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
+  RoceConnection& connection = *qp.roce;
+  for (uint32_t left = std::min(budget, kPacketsPerQp); !connection.answers.empty(); --left) {
+    if (left == 0) return false;
+    RoceAnswer& answer = connection.answers.front();
+    const Sent sent = send_answer(qp, answer);
+    if (sent == Sent::kNoRoom) return false;
+    --budget;
+    if (sent == Sent::kNever) {
+      connection.answers.clear();
+    } else if (++answer.sent == answer.packets) {
+      connection.answers.pop_front();
+    }
+  }
+  if (!qp.ack_owed && connection.nak == AckKind::kAck) return true;
+  if (budget == 0 || !send_ack(qp)) return false;
+  --budget;
+  return true;
+}
+
+RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
+  if (!egress_.prepare_flows(qp)) {
+    counters_.add(Counter::tx_unresolved);
+    return Sent::kNever;  // as if the network had lost them
+  }
+  if (!egress_.has_room(qp.peer)) return Sent::kNoRoom;
+  wire::Packet p;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.psn = answer.first + answer.sent;
+  p.aeth = {AckKind::kAck, kNoCredit, answer.msn & 0xffffff};
+  rte_mbuf* packet = nullptr;
+  bool gone = false;
+  if (answer.is_atomic) {
+    p.opcode = Opcode::kRcAtomicAck;
+    p.atomic_before = answer.before;
+    packet = egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
+  } else {
+    p.opcode = read_opcode(answer);
+    const uint32_t sent_bytes = answer.sent * qp.mtu_bytes;
+    p.payload_bytes = static_cast<uint16_t>(
+        std::min<uint32_t>(qp.mtu_bytes, answer.length_bytes - sent_bytes));
+    packet = build_read_answer(qp, answer, p, gone);
+  }
+  if (gone) {
+    // Who asks again has the answer, perhaps, and has taken the key back since: what the network
+    // delayed must not end the connection. Who misses it hears nothing, and gives up.
+    if (answer.again) return Sent::kNever;
+    refuse(qp, p.psn, wire::NakCode::kRemoteAccess, kEventAccessError);
+    return Sent::kNever;
+  }
+  if (packet == nullptr) return Sent::kNoRoom;
+  if (answer.sent == 0 && !answer.is_atomic) counters_.add(Counter::read_requests_served);
+  egress_.emit(packet, qp.peer);
+  return Sent::kYes;
+}
+
+// Copies an answer behind its headers. Returns null if there is no buffer, or the memory is not to
+// be read now, or it is `gone`.
+rte_mbuf* RoceAnswers::build_read_answer(QpContext& qp, const RoceAnswer& answer,
+                                         const wire::Packet& p, bool& gone) {
+  const uint64_t va = answer.va + uint64_t{answer.sent} * qp.mtu_bytes;
+  RemoteRange range;
+  if (p.payload_bytes != 0) {
+    range = placement_.remote_range(qp.scope(), answer.key, va, p.payload_bytes, kAccessRemoteRead);
+    gone = range.region == nullptr;
+    if (gone) return nullptr;
+  }
+  rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
+  if (packet == nullptr) return nullptr;
+  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
+  const size_t header_bytes =
+      wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
+  MemoryAccess access = MemoryAccess::kDone;
+  if (p.payload_bytes != 0)
+    access = placement_.fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes,
+                              {&qp, p.psn.value()});
+  if (access != MemoryAccess::kDone) {
+    gone = access == MemoryAccess::kGone;
+    rte_pktmbuf_free(packet);
+    return nullptr;
+  }
+  egress_.finish_linear(packet, p, header_bytes);
+  return packet;
+}
+
+// Sends the acknowledgement or NAK. Returns false if there is no room now.
+bool RoceAnswers::send_ack(QpContext& qp) {
+  RoceConnection& connection = *qp.roce;
+  if (!egress_.prepare_flows(qp)) {
+    counters_.add(Counter::tx_unresolved);
+    qp.ack_owed = false;
+    connection.nak = AckKind::kAck;
+    return true;
+  }
+  if (!egress_.has_room_for_ack(qp.peer)) return false;
+  wire::Packet p;
+  p.opcode = Opcode::kRcAck;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.aeth = {connection.nak, kNoCredit, qp.msn & 0xffffff};
+  switch (connection.nak) {
+    case AckKind::kAck:
+      p.psn = connection.expected + Psn::kMask;  // the one before
+      break;
+    case AckKind::kRnrNak:
+      p.psn = connection.expected;
+      p.aeth.code = qp.min_rnr_timer;
+      break;
+    case AckKind::kNak:
+      p.psn = qp.fatal ? qp.fatal_psn : connection.expected;
+      p.aeth.code = static_cast<uint8_t>(qp.fatal ? qp.fatal_code : wire::NakCode::kPsnSequence);
+      break;
+  }
+  rte_mbuf* packet =
+      egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
+  if (packet == nullptr) return false;
+  egress_.emit(packet, qp.peer);
+  counters_.add(Counter::acks_sent);
+  qp.ack_owed = false;
+  connection.nak = AckKind::kAck;
+  return true;
+}
+
+bool RoceAnswers::notify_congestion(QpContext& qp) {
+  if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
+  wire::Packet p;
+  p.opcode = Opcode::kCnp;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.becn = true;
+  p.payload_bytes = kCnpReserved.size();
+  rte_mbuf* packet =
+      egress_.build_small(qp.response_flow, p, {}, kCnpReserved, egress_.pools().control);
+  if (packet == nullptr) return false;
+  egress_.emit(packet, qp.peer);
+  counters_.add(Counter::cnp_sent);
+  return true;
+}
+
+}  // namespace hostnic

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The standard's RC (InfiniBand 9.7, RoCEv2 annex A17), as the NIC does it: packets are taken in
+// order, acknowledged by number, and repeated from where one is missing. What a transport must do is
+// in transport/transport.h; docs/roce.md says what differs from the native one.
+//
+// The NIC's lcore.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+
+#include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/memory/window_table.h"
+#include "dataplane/nic/qp/receive_queue.h"
+#include "dataplane/nic/qp/reports.h"
+#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/roce/answers.h"
+#include "dataplane/nic/transport/roce/requester.h"
+#include "dataplane/nic/transport/roce/responder.h"
+#include "dataplane/nic/transport/transport.h"
+
+namespace hostnic {
+
+class RoceTransport {
+ public:
+  struct Parts {
+    const NicSettings& settings;
+    Egress& egress;
+    Placement& placement;
+    WindowTable& windows;
+    Packetizer& packetizer;
+    ReceiveQueues& receives;
+    Reports& reports;
+    Counters& counters;
+    const TimeNs& now;
+  };
+  explicit RoceTransport(const Parts& parts);
+
+  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // Any range of a queue pair's PSNs may come again: the driver knows the order.
+  static bool start(const QpContext& qp, const SendDescriptor& d) {
+    return qp.roce != nullptr && d.op != SendOp::kCreditNotify;
+  }
+  // Sends nothing: packets leave one by one.
+  static uint32_t send_several(const QpContext&, const SendProgress&, const SendBudget&) {
+    return 0;
+  }
+  bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
+  // Sends what is owed to peers: answers, and behind them acknowledgements. Returns how many packets
+  // have left.
+  uint32_t serve() { return answers_.serve(); }
+  bool any_work() const { return answers_.any_owed(); }
+  size_t waiting() const { return answers_.waiting(); }
+
+  static void connect(QpContext& qp);
+  void quiesce(QpContext& qp) { answers_.forget(qp); }
+
+ private:
+  Egress& egress_;
+  Packetizer& packetizer_;
+  Counters& counters_;
+  RoceAnswers answers_;
+  RoceResponder responder_;
+  RoceRequester requester_;
+};
+static_assert(NicTransport<RoceTransport>);
+
+}  // namespace hostnic

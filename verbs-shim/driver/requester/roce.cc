@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/driver/requester/roce.h"
+
+#include "verbs-shim/base/log.h"
+#include "verbs-shim/driver/cause.h"
+#include "verbs-shim/driver/qp_state.h"
+#include "verbs-shim/driver/requester/silence.h"
+
+namespace hostnic::driver {
+namespace {
+
+// PSNs in flight at most: what one lost packet makes go again.
+constexpr uint32_t kMostInFlight = 512;
+// What one READ request asks for at most; by any path MTU that is a power of two of answers.
+constexpr uint32_t kRequestBytes = 64 * 1024;
+constexpr uint32_t kMaxBackoff = 6;
+constexpr uint64_t kMaxRtoNs = 1'000'000'000;
+
+}  // namespace
+
+void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
+  const DriverSettings& settings = queue.host.settings();
+  *this = RoceRequester();
+  una_ = again_ = next_ = first;
+  const uint32_t window = std::min(settings.window, kMostInFlight);
+  congestion_.reset(first, window, settings.congestion_allowance_ns);
+  answers_per_request_ = std::min(kRequestBytes >> queue.mtu_shift(), window / 4);
+  queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
+  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+}
+
+QpGauges RoceRequester::gauges(const SendQueue& queue) const {
+  return {.requests_in_flight = in_flight(),
+          .responses_in_flight = requests_.size(),
+          .request_window = std::min(queue.host.settings().window, kMostInFlight),
+          .response_window = read_limit(queue),
+          .rto_ns = rto_ns(queue)};
+}
+
+uint32_t RoceRequester::room(const SendQueue& queue) const {
+  const uint32_t room = congestion_.psns() - std::min(congestion_.psns(), in_flight());
+  const Wqe& w = queue.wqe(queue.next_to_issue());
+  if (!is_read_or_atomic(w.op)) return room;
+  if (requests_.size() >= read_limit(queue) && !broken(Fault::read_limit_ignored)) return 0;
+  // All answers of a request must find room; one request may go whatever the window.
+  return answers_of_request(queue, w, w.started ? w.issued_psns : 0) <= room || in_flight() == 0
+             ? std::max(room, 1u)
+             : 0;
+}
+
+// How many answers a READ request, or an atomic, asks for from number `within` on: up to where the
+// next request begins, whenever it is sent, since a responder that sees some of it again must have
+// seen all of it (InfiniBand 9.7.5.1.3).
+uint32_t RoceRequester::answers_of_request(const SendQueue& queue, const Wqe& w,
+                                           uint32_t within) const {
+  if (is_atomic(w.op)) return 1;
+  return std::min(answers_per_request_ - (within & (answers_per_request_ - 1)),
+                  queue.packets_for(w.length_bytes) - within);
+}
+
+void RoceRequester::assign(SendQueue& queue, Wqe& w, uint32_t index) {
+  w.first_psn = next_;
+  w.psn_count = is_atomic(w.op) ? 1 : queue.packets_for(w.length_bytes);
+  if (!is_read_or_atomic(w.op)) return;
+  w.recv_sn = next_read_number_++;
+  queue.fill_read_destination(w, index);
+}
+
+// Hands over a READ request for answers from number `within` on, or an atomic. Returns for how many
+// answers.
+uint32_t RoceRequester::send_request(SendQueue& queue, const Wqe& w, uint32_t within,
+                                     uint8_t flags) {
+  SendDescriptor d{};
+  d.op = w.op;
+  d.flags = flags;
+  d.qpn = queue.qpn;
+  d.psn = (w.first_psn + within).value();
+  d.va = w.remote_va;
+  d.key = w.rkey;
+  d.message_bytes = w.length_bytes;
+  d.recv_sn = w.recv_sn;
+  const uint32_t answers = answers_of_request(queue, w, within);
+  if (is_atomic(w.op)) {
+    d.length_bytes = 8;
+    d.atomic.swap_or_add = w.op == SendOp::kCompareSwap ? w.swap : w.compare_add;
+    d.atomic.compare = w.compare_add;
+  } else {
+    const uint32_t offset = broken(Fault::roce_read_begins_anew) ? 0 : within << queue.mtu_shift();
+    d.read_offset_bytes = within << queue.mtu_shift();
+    d.va += offset - d.read_offset_bytes;
+    d.length_bytes = std::min(answers << queue.mtu_shift(), w.length_bytes - d.read_offset_bytes);
+  }
+  queue.host.map.sends.enqueue_bulk(&d, 1);
+  queue.host.published();
+  requests_.push(w.first_psn + (within + answers));
+  return answers;
+}
+
+void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room,
+                              uint64_t limit_bytes, TimeNs now_ns) {
+  uint32_t psns = 0;
+  if (is_read_or_atomic(w.op)) {
+    psns = send_request(queue, w, w.issued_psns, 0);
+    psns_since_ack_request_ = 0;  // its answers acknowledge what is before it
+  } else {
+    psns = std::min(
+        {w.psn_count - w.issued_psns, room, queue.chunk_packets(limit_bytes, congestion_.psns())});
+    // The last packet of a message asks, as adapters have it, and one in every quarter window.
+    const bool ask = w.issued_psns + psns == w.psn_count || psns == room ||
+                     psns_since_ack_request_ + psns >= congestion_.psns() / 4;
+    queue.send_range(w, index, w.issued_psns, psns, 0, ask ? kSendAckRequest : 0,
+                     queue.host.map.sends);
+    psns_since_ack_request_ = ask ? 0 : psns_since_ack_request_ + psns;
+  }
+  w.issued_psns += psns;
+  next_ += psns;
+  again_ = next_;
+  sent_ns_ = now_ns;
+}
+
+// What goes again leaves by the same ring as all else: in the order of the PSNs, behind what was
+// handed over before and has not left, which the peer drops.
+bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
+  if (rnr_until_ns_ != 0) return true;
+  while (again_ != next_) {
+    const uint32_t index = queue.find_by_psn(again_);
+    if (queue.failed_at_or_before(index)) return true;
+    if (!queue.host.map.sends.has_room(1 + kMaxExtraElements)) return false;
+    const Wqe& w = queue.wqe(index);
+    const auto within = static_cast<uint32_t>(distance(w.first_psn, again_));
+    uint32_t psns = static_cast<uint32_t>(distance(again_, next_));
+    if (is_read_or_atomic(w.op)) {
+      if (requests_.size() >= read_limit(queue)) return true;  // answers to these come first
+      psns = send_request(queue, w, within, kSendRetransmit);
+    } else {
+      psns = std::min({psns, w.issued_psns - within, queue.resent_packets()});
+      queue.send_range(w, index, within, psns, 1, kSendRetransmit | kSendAckRequest,
+                       queue.host.map.sends);
+    }
+    again_ += psns;
+    sent_ns_ = now_ns;
+  }
+  return true;
+}
+
+void RoceRequester::note_progress(TimeNs now_ns) {
+  progress_ns_ = evaluated_ns_ = now_ns;
+  silence_ns_ = stalled_ns_ = 0;
+  retries_ = 0;
+}
+
+void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
+  if (snapshot.mark_count != seen_mark_count_) {
+    seen_mark_count_ = snapshot.mark_count;
+    congestion_.on_mark();
+  }
+  // The status is believed only in what is possible (rule 22, valid ACKs).
+  const Psn una(snapshot.una_psn);
+  if (distance(una_, una) > 0 && distance(una, next_) >= 0) {
+    una_ = una;
+    if (before(again_, una_)) again_ = una_;
+    while (!requests_.empty() && distance(requests_.front(), una_) >= 0) requests_.pop_front();
+    queue.status().acknowledged_psn.store(una_.value(), std::memory_order_release);
+    note_progress(now_ns);
+    rnr_retries_used_ = 0;
+    rnr_until_ns_ = 0;
+  }
+  congestion_.on_ack(una_, next_);
+}
+
+void RoceRequester::take_refusals(SendQueue& queue, const QpStatusSnapshot& snapshot,
+                                  TimeNs now_ns) {
+  if (snapshot.response_error != 0) {
+    const Cause cause = cause_of_local_error(snapshot.response_error);
+    queue.fail(queue.find_by_psn(una_), cause.status, cause.vendor);
+  }
+  if (snapshot.nak != 0 && snapshot.nak_count != seen_nak_count_) take_nak(queue, snapshot, now_ns);
+}
+
+void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
+  seen_nak_count_ = snapshot.nak_count;
+  if (Psn(snapshot.nak_psn) != una_ || in_flight() == 0) return;  // about what has come since
+  const uint32_t kind = snapshot.nak >> 8, code = snapshot.nak & 0xff;
+  if (kind == kNakKindRnr) {
+    if (rnr_until_ns_ != 0) return;
+    note_progress(now_ns);  // the peer answers: this is not silence
+    if (queue.attr.rnr_retry != kInfiniteRnrRetry && rnr_retries_used_ >= queue.attr.rnr_retry) {
+      queue.fail(queue.find_by_psn(una_), WcStatus::kRnrRetryExcErr,
+                 VendorError::kReceiverNotReady);
+      return;
+    }
+    if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
+    ++queue.host.totals.rnr_waits;
+    rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 1 : rnr_timer_ns(code));
+    return;
+  }
+  if (code == 0) {  // a PSN is missing
+    if (!broken(Fault::roce_naks_ignored)) go_back();
+    return;
+  }
+  const Cause cause = cause_of_nak(code);
+  queue.fail(queue.find_by_psn(una_), cause.status, cause.vendor);
+}
+
+uint64_t RoceRequester::rto_ns(const SendQueue& queue) const {
+  if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
+  const uint64_t least = queue.host.settings().min_rto_ns;
+  const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
+  const uint64_t most = timeout == 0 ? kMaxRtoNs : std::clamp(timeout, least, kMaxRtoNs);
+  return std::min(least << std::min(retries_, kMaxBackoff), most);
+}
+
+TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
+  if (rnr_until_ns_ != 0) return rnr_until_ns_;
+  if (in_flight() == 0) return UINT64_MAX;
+  const uint64_t limit = silence_limit_ns(queue.attr);
+  const TimeNs due = std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue);
+  if (limit == UINT64_MAX) return due;
+  return std::min(due, evaluated_ns_ + (limit - std::min(limit, silence_ns_)));
+}
+
+// Charges the time without progress: nothing while the NIC has not even sent what is oldest, and at
+// most one timeout per evaluation, since a process that was stopped must not find its connections
+// failed.
+void RoceRequester::charge_silence(SendQueue& queue, TimeNs now_ns) {
+  const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
+  const TimeNs nic_turn_ns = queue.host.map.header().nic_turn_ns.load(std::memory_order_relaxed);
+  if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
+    stalled_ns_ += elapsed;
+    evaluated_ns_ = progress_ns_ = now_ns;
+    queue.host.published();
+    return;
+  }
+  stalled_ns_ = 0;
+  evaluated_ns_ = now_ns;
+  if (queue.host.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
+  const bool refused_here =
+      queue.failed() && queue.failed_at_or_before(queue.find_by_psn(una_));
+  if (distance(una_, queue.transmitted()) <= 0 && !refused_here) {
+    progress_ns_ = now_ns;
+    return;
+  }
+  silence_ns_ += std::min(elapsed, std::max(rto_ns(queue), ack_timeout_ns(queue.attr.timeout)));
+}
+
+bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
+  if (rnr_until_ns_ != 0) {
+    if (now_ns < rnr_until_ns_) return true;
+    rnr_until_ns_ = 0;
+    note_progress(now_ns);
+    go_back();
+    return true;
+  }
+  if (in_flight() == 0) return true;
+  charge_silence(queue, now_ns);
+  if (silence_ns_ >= silence_limit_ns(queue.attr) && retries_ >= least_retries(queue.attr) &&
+      !broken(Fault::retries_never_end)) {
+    queue.fail(queue.head(), WcStatus::kRetryExcErr, VendorError::kNoAnswer);
+    return false;
+  }
+  if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;
+  fired_ns_ = now_ns;
+  ++retries_;
+  ++queue.host.totals.timeouts;
+  congestion_.on_timeout();
+  log_debug("QP 0x%x: timeout %u: nothing of PSNs %u..%u came back", queue.qpn, retries_,
+            una_.value(), next_.value());
+  go_back();
+  return true;
+}
+
+}  // namespace hostnic::driver

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requester of the standard's RC (docs/roce.md; InfiniBand 9.7): one PSN space, in which READs
+// take as many numbers as they have answers; go-back-N: when something is missing, everything from
+// there on goes again.
+//
+// A long READ leaves as several requests, so that answers never come faster than there is room for
+// them.
+#pragma once
+
+#include <algorithm>
+
+#include "protocol/fixed_ring.h"
+#include "protocol/transport/congestion_window.h"
+#include "verbs-shim/driver/requester/requester.h"
+
+namespace hostnic::driver {
+
+class RoceRequester {
+ public:
+  void start(SendQueue& queue, Psn first, TimeNs now_ns);
+  void begin_work(TimeNs now_ns) { progress_ns_ = evaluated_ns_ = now_ns; }
+  Psn una() const { return una_; }
+  Psn next() const { return next_; }
+  uint32_t in_flight() const { return static_cast<uint32_t>(distance(una_, next_)); }
+  uint32_t congestion_window() const { return congestion_.psns(); }
+  QpGauges gauges(const SendQueue& queue) const;
+  void prefetch_next() const {}
+
+  bool may_issue() const { return rnr_until_ns_ == 0 && again_ == next_; }
+  uint32_t room(const SendQueue& queue) const;
+  bool may_start(const SendQueue& /*queue*/, const Wqe& w) const {
+    return !w.fence || requests_.empty() || broken(Fault::fence_ignored);
+  }
+  void assign(SendQueue& queue, Wqe& w, uint32_t index);
+  void send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room, uint64_t limit_bytes,
+                 TimeNs now_ns);
+  bool send_again(SendQueue& queue, TimeNs now_ns);
+
+  void take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void take_refusals(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  bool finished(const Wqe& w) const {
+    const uint32_t needed = broken(Fault::complete_on_first_ack) ? 1 : w.psn_count;
+    return distance(w.first_psn + needed, una_) >= 0;
+  }
+  void retire(const Wqe& /*w*/) {}
+
+  TimeNs deadline_ns(const SendQueue& queue) const;
+  TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
+    return in_flight() == 0 ? UINT64_MAX : now_ns + queue.host.settings().min_rto_ns;
+  }
+  bool on_timer(SendQueue& queue, TimeNs now_ns);
+
+ private:
+  uint32_t read_limit(const SendQueue& queue) const {
+    return std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries);
+  }
+  uint32_t answers_of_request(const SendQueue& queue, const Wqe& w, uint32_t within) const;
+  uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
+  void go_back() {
+    again_ = una_;
+    requests_.clear();
+  }
+  uint64_t rto_ns(const SendQueue& queue) const;
+  void note_progress(TimeNs now_ns);
+  void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void charge_silence(SendQueue& queue, TimeNs now_ns);
+
+  // Everything before una_ is acknowledged and answered; [una_, again_) has left since something was
+  // last missing, [again_, next_) is to go again.
+  Psn una_, again_, next_;
+  uint32_t next_read_number_ = 0;
+  uint32_t answers_per_request_ = 1;  // of a READ; a power of two
+  uint32_t psns_since_ack_request_ = 0;
+  // The ends of the READ and atomic requests whose answers have not all come.
+  FixedRing<Psn, kReadDestinationEntries> requests_;
+  CongestionWindow congestion_;
+
+  uint32_t seen_nak_count_ = 0, seen_mark_count_ = 0;
+  uint32_t rnr_retries_used_ = 0;
+  TimeNs rnr_until_ns_ = 0;  // 0: nothing is waited for
+
+  TimeNs progress_ns_ = 0;   // when una_ last moved, or work began on an idle queue
+  TimeNs sent_ns_ = 0;       // when something last left
+  TimeNs fired_ns_ = 0;      // the last timeout
+  TimeNs evaluated_ns_ = 0;  // up to when silence has been charged
+  uint64_t silence_ns_ = 0;  // charged against retry_cnt
+  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
+  uint32_t retries_ = 0;     // timeouts since una_ last moved
+};
+static_assert(ReliableRequester<RoceRequester>);
+
+}  // namespace hostnic::driver
