@@ -39,6 +39,17 @@ enum class Lid : uint8_t { kNone, kFromAddress };
 // link-local address first, each as RoCEv1 and as RoCEv2.
 enum class Gids : uint8_t { kAuto, kOne, kMlx5 };
 
+// What RC connections speak: the native transport, or the standard's, which adapters and the Linux
+// kernel's rdma_rxe understand.
+enum class Transport : uint8_t { kHostnic, kRoce };
+
+// Hosts whose addresses begin with the `bits` first bits of `address`.
+struct Prefix {
+  Gid address{};
+  uint32_t bits = 0;
+  bool operator==(const Prefix&) const = default;
+};
+
 inline constexpr size_t kMaxNics = 250;             // what the wire's default network can number
 inline constexpr size_t kMaxNameBytes = 15;         // name of a NIC, as long as the kernel's
                                                     // interfaces'
@@ -95,6 +106,10 @@ struct NicConfig {
   wire::Policy policy = wire::Policy::kSelective;
   uint32_t congestion_allowance_us = 250;  // growth of the round trip before senders slow down
   Ordering ordering = Ordering::kTail;
+  Transport transport = Transport::kHostnic;
+  // Peers to which connections speak the one or the other, whatever `transport` says; of several
+  // that an address has the longest counts.
+  std::vector<Prefix> hostnic_peers, roce_peers;
   std::optional<Idle> idle;  // none: hostnicd's
   Icrc icrc = Icrc::kAuto;
   Segmentation segmentation = Segmentation::kAuto;

@@ -147,6 +147,32 @@ ValueResult set_congestion_allowance(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+// Sets a list of prefixes with spaces between: "10.1.0.0/16 fd00::/8".
+ValueResult set_prefixes(std::vector<Prefix>& out, const char* key, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  out.clear();
+  for (size_t at = 0; (at = text.find_first_not_of(' ', at)) != std::string::npos;) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view one = std::string_view(text).substr(at, end - at);
+    const size_t slash = one.find('/');
+    const auto address = parse_gid(one.substr(0, slash));
+    const bool is_ipv4 = address && ipv4_of(*address);
+    const auto bits = slash == std::string_view::npos
+                          ? std::optional<uint64_t>(is_ipv4 ? 32 : 128)
+                          : impair::parse_integer(one.substr(slash + 1));
+    if (!address || !bits || *bits > (is_ipv4 ? 32u : 128u)) {
+      return bad_value(key, fmt::format("\"{}\"", one),
+                       "use addresses and the lengths of their prefixes, with spaces between, such "
+                       "as \"10.1.0.0/16 fd00::/8\"");
+    }
+    // A GID has an IPv4 address in its last 32 bits.
+    constexpr uint32_t kMappedBits = 96;
+    out.push_back({*address, static_cast<uint32_t>(*bits) + (is_ipv4 ? kMappedBits : 0)});
+    at = end;
+  }
+  return std::nullopt;
+}
+
 ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const char* key,
                            const Value& value) {
   const std::string& text = std::get<std::string>(value);
@@ -163,7 +189,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 17> kNicKeys{{
+const std::array<Key<NicDraft>, 20> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -177,6 +203,19 @@ const std::array<Key<NicDraft>, 17> kNicKeys{{
                          {{"selective", wire::Policy::kSelective},
                           {"go-back-n", wire::Policy::kGoBackN},
                           {"whole-message", wire::Policy::kWholeMessage}});
+     }},
+    {"transport", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_choice(draft.nic.transport, "transport", value,
+                         {{"hostnic", Transport::kHostnic}, {"roce", Transport::kRoce}});
+     }},
+    {"hostnic_peers", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_prefixes(draft.nic.hostnic_peers, "hostnic_peers", value);
+     }},
+    {"roce_peers", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_prefixes(draft.nic.roce_peers, "roce_peers", value);
      }},
     {"congestion_allowance_us", kInteger, set_congestion_allowance},
     {"ordering", kString,

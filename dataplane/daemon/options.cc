@@ -199,6 +199,15 @@ void set_limits(const config::Limits& limits, DaemonPlan& plan) {
   if (limits.user_registered_mb != 0) plan.user_registered_bytes = limits.user_registered_mb << 20;
 }
 
+void set_transports(const config::NicConfig& nic, NicSettings& settings) {
+  settings.transport = nic.transport == config::Transport::kRoce ? ReliableTransport::kRoce
+                                                                 : ReliableTransport::kHostnic;
+  for (const config::Prefix& peers : nic.hostnic_peers)
+    settings.transports.push_back({peers.address, peers.bits, ReliableTransport::kHostnic});
+  for (const config::Prefix& peers : nic.roce_peers)
+    settings.transports.push_back({peers.address, peers.bits, ReliableTransport::kRoce});
+}
+
 NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::HostnicdConfig& common) {
   NicPlan plan;
   NicSettings& settings = plan.settings;
@@ -214,6 +223,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.window = nic.window;
   settings.policy = nic.policy;
   settings.congestion_allowance_us = nic.congestion_allowance_us;
+  set_transports(nic, settings);
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
   settings.nic_qps = total(common.limits.nic_qps, settings.max_qps, kMostQps);

@@ -46,9 +46,11 @@ void set_headers(std::byte* ip, size_t covered_bytes) {
   wire::store_be16(ip + wire::ipv4_offset::kTotalLength, total);
   wire::store_be16(ip + kUdpLength, static_cast<uint16_t>(total - wire::kIpv4Bytes));
   // A tag is in the source port; this port has one source port for all, and BTH carries the tag.
+  // Of RC only the native transport has one.
   std::byte* const bth = ip + kBytesBeforeBth;
-  const auto opcode = wire::load_u8(bth + wire::bth_offset::kOpcode);
-  if (wire::service_of(wire::Opcode{opcode}) != wire::Service::kDatagram)
+  const wire::Opcode opcode{wire::load_u8(bth + wire::bth_offset::kOpcode)};
+  if (wire::service_of(opcode) == wire::Service::kUnreliable ||
+      wire::dialect_of(opcode) == wire::Dialect::kHostnic)
     wire::carry_flow_tag(wire::load_be16(ip + kSrcPort), bth);
   wire::store_be16(ip + kSrcPort, wire::kRoceUdpPort);
 }

@@ -221,11 +221,13 @@ std::string Nic::describe() const {
           : "";
   const MbufUse buffers = mbuf_use(nic.egress.pools());
   return fmt::format(
-      "{} {}/{} mtu {} window {} policy {} icrc {} segmentation {} clients {} qps {}{} buffers "
+      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps {}{} "
+      "buffers "
       "{}/{} "
       "port {}",
       settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
-      settings.window, wire::to_string(settings.policy),
+      settings.window, settings.transport == ReliableTransport::kRoce ? "roce" : "hostnic",
+      wire::to_string(settings.policy),
       nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
       nic.clients.size(), qps, neighbours, buffers.in_use, buffers.all, nic.port.describe());
 }
