@@ -32,6 +32,10 @@ bool is_atomic(Opcode opcode) {
   return opcode == Opcode::kRcCompareSwap || opcode == Opcode::kRcFetchAdd;
 }
 
+bool has_immediate(const wire::Packet& p) {
+  return wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
+}
+
 uint32_t answers_for(uint32_t length_bytes, uint16_t mtu_bytes) {
   return std::max(1u, (length_bytes + mtu_bytes - 1) >> std::countr_zero(mtu_bytes));
 }
@@ -41,7 +45,7 @@ ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
   end.byte_len = static_cast<uint32_t>(message_bytes);
   if (p.solicited) end.flags |= kRecvSolicited;
   if (is_write(p.opcode)) end.flags |= kRecvIsWriteImm;
-  if (wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm) {
+  if (has_immediate(p)) {
     end.flags |= kRecvHasImm;
     end.imm_data = p.imm_data;
   }
@@ -173,7 +177,7 @@ RoceResponder::Outcome RoceResponder::execute_message(QpContext& qp, const wire:
                                                       std::span<const std::byte> payload) {
   RoceConnection& connection = *qp.roce;
   const bool write = is_write(p.opcode);
-  const bool with_imm = wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
+  const bool with_imm = has_immediate(p);
   if (!p.cont) connection.offset_bytes = 0;
   if (!p.cont && write) {
     connection.va = p.reth.va;
@@ -241,8 +245,7 @@ RoceResponder::Outcome RoceResponder::place_write(QpContext& qp, const wire::Pac
   const uint64_t checked_bytes = p.cont ? payload.size() : connection.length_bytes;
   const RemoteRange range =
       placement_.remote_range(qp.scope(), connection.key, va, checked_bytes, kAccessRemoteWrite);
-  if (range.region == nullptr)
-    return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
+  if (range.region == nullptr) return refuse_write(qp, p);
   const PlaceRequest request{.early_writes = qp.requests.early_writes,
                              .window = qp.requests.window,
                              .psn = p.psn,
@@ -256,6 +259,15 @@ RoceResponder::Outcome RoceResponder::place_write(QpContext& qp, const wire::Pac
     case PlaceResult::kMemoryGone:
       break;
   }
+  return refuse_write(qp, p);
+}
+
+// Refuses a WRITE for its key, bounds or rights, or for memory that is gone. One whose immediate data
+// has taken a receive tells that, too.
+RoceResponder::Outcome RoceResponder::refuse_write(QpContext& qp, const wire::Packet& p) {
+  if (has_immediate(p))
+    return refuse_receive(qp, p, NakCode::kRemoteAccess, RecvStatus::kAccessError,
+                          kEventAccessError);
   return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
 }
 

@@ -61,6 +61,7 @@ class RoceResponder {
   Outcome refuse(QpContext& qp, const wire::Packet& p, wire::NakCode code, uint32_t event);
   Outcome refuse_receive(QpContext& qp, const wire::Packet& p, wire::NakCode code,
                          RecvStatus status, uint32_t event = 0);
+  Outcome refuse_write(QpContext& qp, const wire::Packet& p);
   void note_congestion(QpContext& qp);
 
   Placement& placement_;
