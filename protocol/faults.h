@@ -106,6 +106,21 @@ namespace hostnic {
   X(roce_duplicate_atomic_executed, "a duplicate atomic executes again")                       \
   X(roce_read_begins_anew, "what is missing of a READ is asked for from its beginning")        \
   X(roce_naks_ignored, "what is missing goes again only when a timer says so")                 \
+  X(roce_nak_for_each, "each packet behind a gap gets a NAK of its own")                       \
+  X(roce_read_not_repeated, "a READ that is asked for again is not answered")                  \
+  X(roce_duplicate_not_acknowledged, "a repeated SEND or WRITE is not acknowledged again")     \
+  X(roce_message_order_ignored, "a Middle or Last packet needs no First")                      \
+  X(roce_length_ignored, "a WRITE may be longer or shorter than its First says")               \
+  X(roce_middle_overwrites_first, "all packets of a message go to its beginning")              \
+  X(roce_late_repetition_fatal, "a late READ that finds its key revoked ends the connection")  \
+  X(roce_ack_beyond, "an ACK is for the PSN that is expected")                                 \
+  X(roce_answers_forgotten, "answers that find no room are not sent")                          \
+  X(roce_late_request_remembered, "a READ that was answered waits for its answers again")      \
+  X(roce_answer_not_placed, "only the first answer of a READ is placed")                       \
+  X(roce_requests_overlap, "what is asked for again of a READ reaches into the next request")  \
+  X(roce_rnr_forgotten, "after the RNR timer nothing goes")                                    \
+  X(roce_timeout_repeats_nothing, "a timeout repeats nothing")                                 \
+  X(roce_goes_back_too_little, "the packet that is missing does not go again")                 \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

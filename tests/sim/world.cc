@@ -50,6 +50,10 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.policy = s.policies[nic_index % s.policies.size()];
   nic.ordering = s.ordering;
   nic.transport = s.transport;
+  for (const uint32_t host : s.roce_hosts) {
+    if (host == nic_index) nic.transport = ReliableTransport::kRoce;
+    nic.transports.push_back({gid_of(address_of(host)), 128, ReliableTransport::kRoce});
+  }
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
   nic.segmentation = s.segmentation;

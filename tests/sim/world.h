@@ -58,6 +58,7 @@ struct WorldSettings {
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
   ReliableTransport transport = ReliableTransport::kHostnic;
+  std::vector<uint32_t> roce_hosts;  // speak the standard's, and the others to them
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;

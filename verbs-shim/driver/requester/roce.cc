@@ -54,7 +54,9 @@ uint32_t RoceRequester::room(const SendQueue& queue) const {
 uint32_t RoceRequester::answers_of_request(const SendQueue& queue, const Wqe& w,
                                            uint32_t within) const {
   if (is_atomic(w.op)) return 1;
-  return std::min(answers_per_request_ - (within & (answers_per_request_ - 1)),
+  const uint32_t past =
+      broken(Fault::roce_requests_overlap) ? 0 : within & (answers_per_request_ - 1);
+  return std::min(answers_per_request_ - past,
                   queue.packets_for(w.length_bytes) - within);
 }
 
@@ -139,6 +141,7 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     }
     again_ += psns;
     sent_ns_ = now_ns;
+    queue.host.totals.retransmitted_packets += psns;
   }
   return true;
 }
@@ -248,7 +251,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     if (now_ns < rnr_until_ns_) return true;
     rnr_until_ns_ = 0;
     note_progress(now_ns);
-    go_back();
+    if (!broken(Fault::roce_rnr_forgotten)) go_back();
     return true;
   }
   if (in_flight() == 0) return true;
@@ -260,6 +263,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   }
   if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;
   fired_ns_ = now_ns;
+  if (broken(Fault::roce_timeout_repeats_nothing)) return true;
   ++retries_;
   ++queue.host.totals.timeouts;
   congestion_.on_timeout();

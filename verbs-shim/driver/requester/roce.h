@@ -57,7 +57,7 @@ class RoceRequester {
   uint32_t answers_of_request(const SendQueue& queue, const Wqe& w, uint32_t within) const;
   uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
   void go_back() {
-    again_ = una_;
+    again_ = broken(Fault::roce_goes_back_too_little) && una_ != next_ ? una_ + 1 : una_;
     requests_.clear();
   }
   uint64_t rto_ns(const SendQueue& queue) const;

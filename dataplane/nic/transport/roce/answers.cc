@@ -111,6 +111,7 @@ bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
       connection.answers.pop_front();
     }
   }
+  if (broken(Fault::roce_answers_forgotten)) connection.answers.clear();
   if (!qp.ack_owed && connection.nak == AckKind::kAck) return true;
   if (budget == 0 || !send_ack(qp)) return false;
   --budget;
@@ -143,7 +144,7 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
   if (gone) {
     // Who asks again has the answer, perhaps, and has taken the key back since: what the network
     // delayed must not end the connection. Who misses it hears nothing, and gives up.
-    if (answer.again) return Sent::kNever;
+    if (answer.again && !broken(Fault::roce_late_repetition_fatal)) return Sent::kNever;
     refuse(qp, p.psn, wire::NakCode::kRemoteAccess, kEventAccessError);
     return Sent::kNever;
   }
@@ -199,6 +200,7 @@ bool RoceAnswers::send_ack(QpContext& qp) {
   switch (connection.nak) {
     case AckKind::kAck:
       p.psn = connection.expected + Psn::kMask;  // the one before
+      if (broken(Fault::roce_ack_beyond)) p.psn += 1;
       break;
     case AckKind::kRnrNak:
       p.psn = connection.expected;

@@ -81,7 +81,9 @@ void RoceRequester::receive_ack(QpContext& qp, const wire::Packet& p) {
   const bool is_nak = p.aeth.kind != AckKind::kAck;
   // A NAK names the PSN that was refused, and acknowledges those before it.
   const Psn end = is_nak ? p.psn : p.psn + 1;
-  if (distance(qp.una, end) < 0 || distance(end, qp.transmitted) < 0) return;
+  if ((distance(qp.una, end) < 0 && !broken(Fault::stale_ack_taken)) ||
+      distance(end, qp.transmitted) < 0)
+    return;
   bool gap = false;
   const Psn una = acknowledge(qp, end, gap);
   uint32_t nak = gap ? kGap : kNoNak;
@@ -161,6 +163,7 @@ LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const Roce
                                    .ahead = false,
                                    .tail = expected + 1 == request.end(),
                                    .watched = true};
+  if (broken(Fault::roce_answer_not_placed) && expected != request.first) return LocalError::kNone;
   switch (placement_.scatter(qp.scope(), place_request, {sges.data(), sge_count}, offset, payload,
                              error)) {
     case PlaceResult::kNotNow:
@@ -196,7 +199,8 @@ void RoceRequester::note_request(QpContext& qp, const SendDescriptor& d, Psn psn
   }
   const bool answered = distance(qp.una, request.end()) <= 0;  // a late repetition
   // A driver keeps to the number that there is room for.
-  if (!known && !answered && !requests.full()) requests.push(request);
+  if (!known && !requests.full() && (!answered || broken(Fault::roce_late_request_remembered)))
+    requests.push(request);
 }
 
 void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,

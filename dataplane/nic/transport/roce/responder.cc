@@ -82,7 +82,7 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
   }
   if (ahead > 0 && !broken(Fault::roce_gap_not_seen)) {
     counters_.add(Counter::out_of_sequence);
-    if (connection.gap_answered) return;
+    if (connection.gap_answered && !broken(Fault::roce_nak_for_each)) return;
     counters_.add(Counter::packet_seq_err);
     connection.gap_answered = true;
     answers_.owe_nak(qp, AckKind::kNak);
@@ -111,6 +111,7 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
 // Answers a request that has been executed (InfiniBand 9.7.5.1.3..5).
 void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kRcReadRequest) {
+    if (broken(Fault::roce_read_not_repeated)) return;
     const uint32_t answers = answers_for(p.reth.length_bytes, qp.mtu_bytes);
     // What reaches beyond what has been asked for is no repetition.
     if (distance(p.psn + answers, qp.roce->expected) < 0) return;
@@ -124,7 +125,7 @@ void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
     return;
   }
   if (!is_atomic(p.opcode)) {
-    answers_.owe_ack(qp);
+    if (!broken(Fault::roce_duplicate_not_acknowledged)) answers_.owe_ack(qp);
     return;
   }
   if (broken(Fault::roce_duplicate_atomic_executed)) {
@@ -168,7 +169,7 @@ RoceResponder::Outcome RoceResponder::execute(QpContext& qp, const wire::Packet&
   // First and Only begin a message, Middle and Last go on with one of their kind.
   const Message kind = is_write(p.opcode) ? Message::kWrite : Message::kSend;
   const bool in_order = p.cont ? qp.roce->message == kind : !in_message;
-  if (!in_order || !fits_path_mtu(qp, p))
+  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p))
     return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
   return execute_message(qp, p, payload);
 }
@@ -189,7 +190,7 @@ RoceResponder::Outcome RoceResponder::execute_message(QpContext& qp, const wire:
     return Outcome::kNotReady;
   const Outcome placed = write ? place_write(qp, p, payload) : place_send(qp, p, payload);
   if (placed != Outcome::kDone) return placed;
-  connection.offset_bytes += payload.size();
+  if (!broken(Fault::roce_middle_overwrites_first)) connection.offset_bytes += payload.size();
   connection.expected += 1;
   connection.message = !p.more ? Message::kNone : write ? Message::kWrite : Message::kSend;
   if (p.more) return Outcome::kDone;
@@ -236,7 +237,7 @@ RoceResponder::Outcome RoceResponder::place_write(QpContext& qp, const wire::Pac
   const RoceConnection& connection = *qp.roce;
   const uint64_t end = connection.offset_bytes + payload.size();
   const bool fits = p.more ? end < connection.length_bytes : end == connection.length_bytes;
-  if (!fits || connection.length_bytes > kMaxMessageBytes)
+  if ((!fits && !broken(Fault::roce_length_ignored)) || connection.length_bytes > kMaxMessageBytes)
     return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
   if (payload.empty()) return Outcome::kDone;
   // The whole range is checked with the first packet, and each part again: the key may be revoked
