@@ -137,7 +137,8 @@ bool Nic::work_waiting() {
     return true;
   // What else there is ends at the port.
   if (waits_for_port()) return false;
-  return nic.hostnic.any_work() || nic.roce.any_work() || nic.egress.anything_queued() || nic.clients.any_has_work();
+  return nic.hostnic.any_work() || nic.roce.any_work() || nic.egress.anything_queued() ||
+         nic.clients.any_has_work();
 }
 
 bool Nic::waits_for_port() const { return core_->shard.port.announces_room(); }
@@ -221,7 +222,8 @@ std::string Nic::describe() const {
           : "";
   const MbufUse buffers = mbuf_use(nic.egress.pools());
   return fmt::format(
-      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps {}{} "
+      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps "
+      "{}{} "
       "buffers "
       "{}/{} "
       "port {}",
@@ -249,9 +251,8 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
         "recv-sn {} epoch {}{}",
         settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
         host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
-        expected_psn(qp).value(), qp.requests.window.received_ahead(),
-        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
-        qp.fatal ? " refused its peer" : ""));
+        expected_psn(qp).value(), qp.requests.window.received_ahead(), qp.transmitted.value(),
+        qp.una.value(), qp.recv_next_sn, qp.epoch, qp.fatal ? " refused its peer" : ""));
   }
   if (from == qps.end_position()) from = kNoMoreQps;
   return lines;
@@ -276,8 +277,9 @@ NicGauges Nic::gauges() const {
     }
   });
   g.output_packets = nic.egress.longest_queue();
-  g.longest_list = static_cast<uint32_t>(std::max(
-      {nic.hostnic.acks.waiting(), nic.roce.waiting(), nic.reports.waiting(), nic.hostnic.advance_list.waiting()}));
+  g.longest_list =
+      static_cast<uint32_t>(std::max({nic.hostnic.acks.waiting(), nic.roce.waiting(),
+                                      nic.reports.waiting(), nic.hostnic.advance_list.waiting()}));
   g.impaired_packets = nic.port.held();
   return g;
 }

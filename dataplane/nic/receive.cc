@@ -39,8 +39,8 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
 // which nothing else matters.
 [[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
-  return qp.transport == TransportKind::kHostnic && qp.state >= QpState::kRtr && qp.state != QpState::kErr &&
-         from_peer_of(qp, p, answer);
+  return qp.transport == TransportKind::kHostnic && qp.state >= QpState::kRtr &&
+         qp.state != QpState::kErr && from_peer_of(qp, p, answer);
 }
 
 [[gnu::always_inline]] inline void prefetch_for(const QpDirectory& qps, wire::BthView bth) {

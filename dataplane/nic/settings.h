@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dataplane/nic/address_book.h"
+#include "protocol/hostif/descriptors.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
 

@@ -6,8 +6,8 @@
 
 namespace hostnic::wire {
 
-// kWriteOnly is the standard's RC RDMA WRITE Only, which both dialects of RC have; kRc, UC and UD are
-// the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1).
+// kWriteOnly is the standard's RC RDMA WRITE Only, which both dialects of RC have; kRc, UC and UD
+// are the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1).
 enum class Opcode : uint8_t {
   kRcSendFirst = 0x00,
   kRcSendMiddle,
@@ -74,7 +74,8 @@ struct OpcodeInfo {
   bool has_read_eth;
   bool has_resp_eth;
   bool has_atomic_eth;
-  bool has_ack;  // the native ACK's: AETH, SackETH and the bitmap, whose size is not in extension_bytes()
+  bool has_ack;  // the native ACK's: AETH, SackETH and the bitmap, whose size is not in
+                 // extension_bytes()
   bool has_payload;
   // The services other than kReliable have the standard's headers only, BTH's reserved bits are 0,
   // and the opcode says where in its message the packet belongs.

@@ -39,7 +39,8 @@ const char* nak_name(uint8_t code) {
 std::string bth_flags(const Packet& packet) {
   std::string text;
   const bool native = dialect_of(packet.opcode) == Dialect::kHostnic;
-  if (native && packet.cont) text += " cont";  // in the standard's dialect the opcode's name says it
+  if (native && packet.cont)
+    text += " cont";  // in the standard's dialect the opcode's name says it
   if (native && packet.more) text += " more";
   if (packet.solicited) text += " solicited";
   if (packet.ack_request) text += " ack-request";

@@ -262,12 +262,11 @@ class RandomRun {
     std::string text;
     for (auto& flow : flows_) text += flow->progress() + "\n";
     ADD_FAILURE() << "seed " << seed_ << " of profile " << profile_.name << ": " << world_.report()
-                  << text << "repeat: " << options().program
-                  << " --gtest_filter="
+                  << text << "repeat: " << options().program << " --gtest_filter="
                   << (world_.settings().transport == ReliableTransport::kRoce ? "*RoceNetwork*"
                                                                               : "*/Network*")
-                  << " --profile " << profile_.name << " --first-seed "
-                  << seed_ << " --seeds 1" << options().policy_text();
+                  << " --profile " << profile_.name << " --first-seed " << seed_ << " --seeds 1"
+                  << options().policy_text();
   }
 
  public:

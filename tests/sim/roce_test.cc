@@ -146,8 +146,9 @@ TEST(Roce, ALostAtomicAnswerIsSaidAgainFromTheRecord) {
 // The peer has the answer and has taken its key back: what the network repeats is nobody's fault.
 TEST(Roce, ALateRepetitionOfAReadEndsNothing) {
   Pair pair({}, roce());
-  pair.world.impair(1, "rx reorder first 1 delay 2ms kind read-request; "
-                       "duplicate first 1 kind read-request");
+  pair.world.impair(1,
+                    "rx reorder first 1 delay 2ms kind read-request; "
+                    "duplicate first 1 kind read-request");
   const uint32_t key = pair.far->host->add_mr(pair.remote);
   pair.near->post_send(
       Pair::request(SendOp::kRead, 1, pair.at(0, 100), pair.remote.address(0), key));
@@ -274,8 +275,8 @@ TEST(Roce, AnAckOfWhatWasNotSentChangesNothing) {
     p.dest_qpn = Qpn{pair.near->qpn()};
     const auto flow = wire::make_flow_template({}, {}, pair.world.host(1).nic().settings().ip,
                                                pair.world.host(0).nic().settings().ip, 0xc123, 0);
-    const size_t bytes = wire::build(
-        flow, p, false, {}, {rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes});
+    const size_t bytes = wire::build(flow, p, false, {},
+                                     {rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes});
     packet->data_len = static_cast<uint16_t>(bytes);
     packet->pkt_len = packet->data_len;
     pair.world.wire().inject(0, packet);

@@ -183,10 +183,10 @@ struct alignas(kCacheLineBytes) QpContext {
   };
   std::array<AtomicRecord, kAtomicRecords> atomics{};
   uint32_t atomic_next = 0;
-  uint8_t read_epoch = 0;     // newest epoch in which the peer has pulled
-  ReadOrder read_order;       // what it has been answered in that
-  MessageArrivals messages;   // used under the whole-message policy only (rule 30)
-  UnreliableMessage message;  // UC only
+  uint8_t read_epoch = 0;                // newest epoch in which the peer has pulled
+  ReadOrder read_order;                  // what it has been answered in that
+  MessageArrivals messages;              // used under the whole-message policy only (rule 30)
+  UnreliableMessage message;             // UC only
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
 
   // The members from here on are about answers to what we asked for.

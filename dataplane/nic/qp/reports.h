@@ -26,8 +26,8 @@ class Reports {
   // Has the driver told to look at the queue pair's status.
   void add(QpContext& qp);
   void publish_event(QpContext& qp, uint32_t event);  // QpEvent
-  // Notes a local error: the driver learns the PSN, and everything at or after it is discarded until
-  // the queue pair starts anew (rule 28, after an error).
+  // Notes a local error: the driver learns the PSN, and everything at or after it is discarded
+  // until the queue pair starts anew (rule 28, after an error).
   void fail_send(QpContext& qp, Psn psn, LocalError error);
   // Sends the reports that have been added; called at the end of a turn.
   void send();

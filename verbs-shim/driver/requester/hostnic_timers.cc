@@ -109,8 +109,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
   responses_.detect_losses(now_ns, rtt_.srtt_ns());
   charge_silence(queue, now_ns);
-  if (silence_ns_ >= silence_limit_ns(queue) &&
-      retries_ >= least_retries(queue.attr)) {
+  if (silence_ns_ >= silence_limit_ns(queue) && retries_ >= least_retries(queue.attr)) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr,
          front_is_too_long(queue) ? VendorError::kPathMtu : VendorError::kNoAnswer);
     return false;

@@ -6,11 +6,10 @@
 // unreliable is for UC and UD. The NIC's half of a transport is described in
 // dataplane/nic/transport/transport.h.
 //
-// Each queue pair has one requester, by value (AnyRequester), which its service and, from the moment
-// that it is connected, its transport choose. A
-// requester owns its PSN spaces, windows and timers, and is handed the send queue (SendQueue) with
-// each call; it sees neither Qp nor the receive side. Calls are resolved when compiled, and want
-// the driver lock held.
+// Each queue pair has one requester, by value (AnyRequester), which its service and, from the
+// moment that it is connected, its transport choose. A requester owns its PSN spaces, windows and
+// timers, and is handed the send queue (SendQueue) with each call; it sees neither Qp nor the
+// receive side. Calls are resolved when compiled, and want the driver lock held.
 //
 // A requester is added in these places, beside what transport.h lists for the NIC:
 //   requester/<name>.h, <name>*.cc  the requester, and a static_assert that it is one

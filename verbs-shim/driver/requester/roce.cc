@@ -56,8 +56,7 @@ uint32_t RoceRequester::answers_of_request(const SendQueue& queue, const Wqe& w,
   if (is_atomic(w.op)) return 1;
   const uint32_t past =
       broken(Fault::roce_requests_overlap) ? 0 : within & (answers_per_request_ - 1);
-  return std::min(answers_per_request_ - past,
-                  queue.packets_for(w.length_bytes) - within);
+  return std::min(answers_per_request_ - past, queue.packets_for(w.length_bytes) - within);
 }
 
 void RoceRequester::assign(SendQueue& queue, Wqe& w, uint32_t index) {
@@ -237,8 +236,7 @@ void RoceRequester::charge_silence(SendQueue& queue, TimeNs now_ns) {
   stalled_ns_ = 0;
   evaluated_ns_ = now_ns;
   if (queue.host.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
-  const bool refused_here =
-      queue.failed() && queue.failed_at_or_before(queue.find_by_psn(una_));
+  const bool refused_here = queue.failed() && queue.failed_at_or_before(queue.find_by_psn(una_));
   if (distance(una_, queue.transmitted()) <= 0 && !refused_here) {
     progress_ns_ = now_ns;
     return;

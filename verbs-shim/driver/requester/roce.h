@@ -65,8 +65,8 @@ class RoceRequester {
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void charge_silence(SendQueue& queue, TimeNs now_ns);
 
-  // Everything before una_ is acknowledged and answered; [una_, again_) has left since something was
-  // last missing, [again_, next_) is to go again.
+  // Everything before una_ is acknowledged and answered; [una_, again_) has left since something
+  // was last missing, [again_, next_) is to go again.
   Psn una_, again_, next_;
   uint32_t next_read_number_ = 0;
   uint32_t answers_per_request_ = 1;  // of a READ; a power of two

@@ -31,8 +31,8 @@ inline uint64_t silence_limit_ns(const QpAttr& attr) {
   return std::max(kLeastNs, kTimeoutStretch * (uint64_t{attr.retry_cnt} + 1) * timeout);
 }
 
-// How many retries must have been made as well: time alone proves nothing on a machine that is short
-// of it.
+// How many retries must have been made as well: time alone proves nothing on a machine that is
+// short of it.
 inline uint32_t least_retries(const QpAttr& attr) {
   return std::min(uint32_t{attr.retry_cnt} + 1, kMinRetries);
 }

@@ -137,8 +137,8 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
   } else {
     p.opcode = read_opcode(answer);
     const uint32_t sent_bytes = answer.sent * qp.mtu_bytes;
-    p.payload_bytes = static_cast<uint16_t>(
-        std::min<uint32_t>(qp.mtu_bytes, answer.length_bytes - sent_bytes));
+    p.payload_bytes =
+        static_cast<uint16_t>(std::min<uint32_t>(qp.mtu_bytes, answer.length_bytes - sent_bytes));
     packet = build_read_answer(qp, answer, p, gone);
   }
   if (gone) {
@@ -211,8 +211,7 @@ bool RoceAnswers::send_ack(QpContext& qp) {
       p.aeth.code = static_cast<uint8_t>(qp.fatal ? qp.fatal_code : wire::NakCode::kPsnSequence);
       break;
   }
-  rte_mbuf* packet =
-      egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
+  rte_mbuf* packet = egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
   if (packet == nullptr) return false;
   egress_.emit(packet, qp.peer);
   counters_.add(Counter::acks_sent);

@@ -3,8 +3,8 @@
 // of READs and atomics by their PSNs, and behind them the acknowledgement, or the NAK, which stands
 // for everything before it (InfiniBand 9.7.5.1.1).
 //
-// Answers are copied when they leave: what comes behind a READ may execute before it has read, as the
-// standard lets it unless the requester fences (InfiniBand 10.8.3.3).
+// Answers are copied when they leave: what comes behind a READ may execute before it has read, as
+// the standard lets it unless the requester fences (InfiniBand 10.8.3.3).
 //
 // The NIC's lcore.
 #pragma once

@@ -19,8 +19,8 @@ using wire::NakCode;
 using wire::Opcode;
 
 constexpr uint32_t kNoNak = 0;
-constexpr uint32_t kGap = make_nak(static_cast<uint32_t>(AckKind::kNak),
-                                   static_cast<uint32_t>(NakCode::kPsnSequence));
+constexpr uint32_t kGap =
+    make_nak(static_cast<uint32_t>(AckKind::kNak), static_cast<uint32_t>(NakCode::kPsnSequence));
 
 uint32_t packets_for(uint32_t length_bytes, uint16_t mtu_bytes) {
   return std::max(1u, (length_bytes + mtu_bytes - 1) >> std::countr_zero(mtu_bytes));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What comes back to a requester of the standard's RC: acknowledgements by number, NAKs, and the
-// answers of READs and atomics, which are placed here, in order. An acknowledgement or answer stands
-// for everything before it (InfiniBand 9.7.5.1). What has to be sent again is the driver's to do: it
-// is told from where on.
+// answers of READs and atomics, which are placed here, in order. An acknowledgement or answer
+// stands for everything before it (InfiniBand 9.7.5.1). What has to be sent again is the driver's
+// to do: it is told from where on.
 //
 // The NIC's lcore.
 #pragma once
@@ -42,8 +42,8 @@ class RoceRequester {
 
   // Notes that a packet has left.
   void note_transmitted(QpContext& qp, const SendDescriptor& d, const wire::Packet& p);
-  // Notes a local error, unless the driver knows that the packet was acknowledged: its memory may be
-  // deregistered then while a needless repetition still waits here.
+  // Notes a local error, unless the driver knows that the packet was acknowledged: its memory may
+  // be deregistered then while a needless repetition still waits here.
   void fail_send(QpContext& qp, Psn psn, LocalError error);
 
  private:

@@ -263,8 +263,8 @@ RoceResponder::Outcome RoceResponder::place_write(QpContext& qp, const wire::Pac
   return refuse_write(qp, p);
 }
 
-// Refuses a WRITE for its key, bounds or rights, or for memory that is gone. One whose immediate data
-// has taken a receive tells that, too.
+// Refuses a WRITE for its key, bounds or rights, or for memory that is gone. One whose immediate
+// data has taken a receive tells that, too.
 RoceResponder::Outcome RoceResponder::refuse_write(QpContext& qp, const wire::Packet& p) {
   if (has_immediate(p))
     return refuse_receive(qp, p, NakCode::kRemoteAccess, RecvStatus::kAccessError,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The standard's RC (InfiniBand 9.7, RoCEv2 annex A17), as the NIC does it: packets are taken in
-// order, acknowledged by number, and repeated from where one is missing. What a transport must do is
-// in transport/transport.h; docs/roce.md says what differs from the native one.
+// order, acknowledged by number, and repeated from where one is missing. What a transport must do
+// is in transport/transport.h; docs/roce.md says what differs from the native one.
 //
 // The NIC's lcore.
 #pragma once
@@ -50,8 +50,8 @@ class RoceTransport {
     return 0;
   }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
-  // Sends what is owed to peers: answers, and behind them acknowledgements. Returns how many packets
-  // have left.
+  // Sends what is owed to peers: answers, and behind them acknowledgements. Returns how many
+  // packets have left.
   uint32_t serve() { return answers_.serve(); }
   bool any_work() const { return answers_.any_owed(); }
   size_t waiting() const { return answers_.waiting(); }
