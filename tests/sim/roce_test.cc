@@ -172,6 +172,19 @@ TEST(Roce, AReceiverThatIsNotReadyIsWaitedFor) {
   pair.post_receive(1, 0, 4 * kMtu);
   EXPECT_EQ(pair.sent(2).size(), 2u);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 3 * kMtu));
+  EXPECT_EQ(timeouts(pair), 0u) << "the RNR timer says when";
+}
+
+TEST(Roce, AnswersWaitForASlowPort) {
+  WorldSettings settings = roce();
+  settings.link.gigabits = 1;
+  settings.link.queue_packets = 8;
+  Pair pair({}, settings);
+  std::memset(pair.remote.data(), 0x5a, 64 * kMtu);
+  pair.post(SendOp::kRead, 1, pair.at(0, 64 * kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 64 * kMtu));
+  EXPECT_EQ(timeouts(pair), 0u);
 }
 
 TEST(Roce, RnrRetriesEnd) {

@@ -103,6 +103,7 @@ bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
     if (left == 0) return false;
     RoceAnswer& answer = connection.answers.front();
     const Sent sent = send_answer(qp, answer);
+    if (sent == Sent::kNoRoom && broken(Fault::roce_answers_forgotten)) connection.answers.clear();
     if (sent == Sent::kNoRoom) return false;
     --budget;
     if (sent == Sent::kNever) {
@@ -111,7 +112,6 @@ bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
       connection.answers.pop_front();
     }
   }
-  if (broken(Fault::roce_answers_forgotten)) connection.answers.clear();
   if (!qp.ack_owed && connection.nak == AckKind::kAck) return true;
   if (budget == 0 || !send_ack(qp)) return false;
   --budget;
