@@ -198,8 +198,7 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   const uint32_t packets = 1u + payload.packets_behind;
   uint32_t taken = 0;
   if (answer) {
-    if (hostnic.requester.receive_response_bundle(*qp, first, whole, payload, bytes))
-      taken = packets;
+    taken = hostnic.requester.receive_response_bundle(*qp, first, whole, payload, bytes);
   } else if (first.payload_bytes == qp->mtu_bytes) {
     taken = hostnic.responder.take_in_order(*qp, whole, bytes, packets)
                 ? packets

@@ -157,7 +157,11 @@ void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     return;
   }
   ResponseMiss miss = ResponseMiss::kNone;
-  const LocalError error = place_response(qp, p, 1, payload_of(packet, p), ahead, miss);
+  const LocalError error = place_response(qp, p,
+                                          {.payload = payload_of(packet, p),
+                                           .ahead = ahead,
+                                           .watched = external_payload(packet) != nullptr},
+                                          miss);
   if (miss != ResponseMiss::kNone || (ahead && error != LocalError::kNone)) return;
   if (error != LocalError::kNone) {
     fail_response(qp, p, error);
@@ -201,9 +205,8 @@ static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t
   return bytes == std::min(uint64_t{packets} * qp.mtu_bytes, total - offset);
 }
 
-// Places `packets` answers of one READ, one behind the other; `p` has the headers of the first.
-LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
-                                     std::span<const std::byte> payload, bool ahead,
+// Places answers of one READ, one behind the other; `p` has the headers of the first.
+LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const Answers& answers,
                                      ResponseMiss& miss) {
   if (qp.read_destination_entries == 0) return LocalError::kProtection;
   const ReadDestination& shared =
@@ -214,7 +217,7 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, uint3
     miss = ResponseMiss::kNobodys;
     return LocalError::kNone;
   }
-  if (!is_part_of_read(qp, p, packets, payload.size(), shared) &&
+  if (!is_part_of_read(qp, p, answers.packets, answers.payload.size(), shared) &&
       !broken(Fault::answer_length_not_checked))
     return LocalError::kBadResponse;
   std::array<Sge, kMaxSge> sges;
@@ -223,11 +226,12 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, uint3
   const PlaceRequest request{.early_writes = qp.responses.early_writes,
                              .window = qp.responses.window,
                              .psn = p.psn,
-                             .ahead = ahead,
+                             .ahead = answers.ahead,
                              .tail = !p.more,
-                             .watched = true};
-  switch (placement_.scatter(qp.scope(), request, {sges.data(), sge_count}, p.reth.va, payload,
-                             error)) {
+                             .watched = answers.watched,
+                             .packets = answers.packets};
+  switch (placement_.scatter(qp.scope(), request, {sges.data(), sge_count}, p.reth.va,
+                             answers.payload, error)) {
     case PlaceResult::kNotNow:
       miss = ResponseMiss::kNotNow;
       break;
@@ -251,7 +255,7 @@ void Requester::advance(QpContext& qp) {
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);
       ResponseMiss miss = ResponseMiss::kNone;
-      const LocalError error = place_response(qp, p, 1, payload_of(packet, p), false, miss);
+      const LocalError error = place_response(qp, p, {.payload = payload_of(packet, p)}, miss);
       if (miss == ResponseMiss::kNotNow) break;  // placed in a later turn
       reorder_.release_slot(space, psn);
       rte_pktmbuf_free(packet);
@@ -297,20 +301,47 @@ void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   report_responses(qp);
 }
 
-bool Requester::receive_response_bundle(QpContext& qp, const wire::Packet& first,
-                                        const wire::Packet& whole, const ExternalPayload& payload,
-                                        std::span<const std::byte> bytes) {
+uint32_t Requester::receive_response_bundle(QpContext& qp, const wire::Packet& first,
+                                            const wire::Packet& whole,
+                                            const ExternalPayload& payload,
+                                            std::span<const std::byte> bytes) {
   ReceiveWindow& window = qp.responses.window;
-  if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch ||
-      window.has_hole() || window.classify(first.psn) != ReceiveWindow::Place::kExpected)
-    return false;
+  const uint32_t packets = 1u + payload.packets_behind;
+  if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch) return 0;
+  const Place where = window.classify(first.psn);
+  if (unlikely(where == Place::kAhead)) return take_responses_ahead(qp, whole, bytes, packets);
+  const bool hole = window.has_hole();
+  if (where != Place::kExpected || unlikely(hole && !window.misses_all(first.psn, packets)))
+    return 0;
   ResponseMiss miss = ResponseMiss::kNone;
   const LocalError error =
-      place_response(qp, whole, 1u + payload.packets_behind, bytes, /*ahead=*/false, miss);
-  if (miss != ResponseMiss::kNone || error != LocalError::kNone) return false;
-  window.accept_in_order(1u + payload.packets_behind);
+      place_response(qp, whole, {.packets = packets, .payload = bytes, .watched = true}, miss);
+  if (miss != ResponseMiss::kNone || error != LocalError::kNone) return 0;
+  window.accept_in_order(packets);
+  if (unlikely(hole)) advance(qp);
   report_responses(qp);
-  return true;
+  return packets;
+}
+
+// Takes answers ahead of the expected one, except for a READ's last one: that one waits in the
+// reorder buffer (rule 10, tails wait).
+uint32_t Requester::take_responses_ahead(QpContext& qp, wire::Packet p,
+                                         std::span<const std::byte> bytes, uint32_t packets) {
+  ReceiveWindow& window = qp.responses.window;
+  if (!window.misses_all(p.psn, packets)) return 0;
+  if (!p.more && settings_.ordering != Ordering::kRelaxed &&
+      !broken(Fault::answer_tail_not_buffered)) {
+    bytes = bytes.first(size_t{--packets} * p.payload_bytes);
+    p.more = true;
+  }
+  ResponseMiss miss = ResponseMiss::kNone;
+  const LocalError error = place_response(
+      qp, p, {.packets = packets, .payload = bytes, .ahead = true, .watched = true}, miss);
+  if (miss != ResponseMiss::kNone || error != LocalError::kNone) return 0;
+  counters_.add(Counter::out_of_sequence, packets);
+  window.set_run(p.psn, packets);
+  report_responses(qp);
+  return packets;
 }
 
 // Whether the driver knows that the peer has the request's packet: the work request may be complete

@@ -56,11 +56,12 @@ class Requester {
                    const std::byte* sack_words);
   // Takes an answer to a READ or an atomic.
   void receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  // Takes all answers of a bundle, `first` and those behind it, if they are what comes next.
-  // Returns false if nothing has happened. `whole` has the headers of one packet that stands for
-  // all of them.
-  bool receive_response_bundle(QpContext& qp, const wire::Packet& first, const wire::Packet& whole,
-                               const ExternalPayload& payload, std::span<const std::byte> bytes);
+  // Takes answers of a bundle, `first` and those behind it. Returns how many it has taken, from the
+  // first on: all, all but the last, or none if one of them has to be looked at by itself. `whole`
+  // has the headers of one packet that stands for all of them.
+  uint32_t receive_response_bundle(QpContext& qp, const wire::Packet& first,
+                                   const wire::Packet& whole, const ExternalPayload& payload,
+                                   std::span<const std::byte> bytes);
   // Moves the window over everything received (rule 8, execution in PSN order).
   void advance(QpContext& qp);
   // Has the response window made visible to the driver.
@@ -91,8 +92,17 @@ class Requester {
     kNobodys,  // the READ is no longer, or not yet, in its slot
     kNotNow,
   };
-  LocalError place_response(QpContext& qp, const wire::Packet& p, uint32_t packets,
-                            std::span<const std::byte> payload, bool ahead, ResponseMiss& miss);
+  // Answers that follow each other.
+  struct Answers {
+    uint32_t packets = 1;
+    std::span<const std::byte> payload;
+    bool ahead = false;
+    bool watched = false;  // the payload lies in memory that a program may write to
+  };
+  LocalError place_response(QpContext& qp, const wire::Packet& p, const Answers& answers,
+                            ResponseMiss& miss);
+  uint32_t take_responses_ahead(QpContext& qp, wire::Packet p, std::span<const std::byte> bytes,
+                                uint32_t packets);
   void merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                        uint64_t bits);
   void note_echo(QpContext& qp, const wire::Sack& sack);
