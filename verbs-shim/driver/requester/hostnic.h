@@ -99,6 +99,7 @@ class HostnicRequester {
 
   // Functions in hostnic_issue.cc.
   uint32_t response_room(const SendQueue& queue) const;
+  uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
   void send_read_request(SendQueue& queue, const Wqe& w, uint32_t pull_first, uint32_t pull_count,

@@ -9,6 +9,8 @@ namespace hostnic::driver {
 namespace {
 
 constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
+constexpr uint32_t kPullParts = 8;       // of the windows, which are pulled in that many requests
+constexpr uint32_t kMostWaitedFor = 16;  // answers
 
 // Finds the READ or atomic that an answer belongs to; the oldest request if there is none.
 uint32_t find_by_response(const SendQueue& queue, Psn psn) {
@@ -34,6 +36,16 @@ uint32_t HostnicRequester::response_room(const SendQueue& queue) const {
   return std::min(window - in_flight, limit - on_its_way);
 }
 
+// How many answers to pull now, of `wanted`. While the windows are full each answer that comes
+// leaves room for another: pulled one by one they would cost a request each. So all that is wanted
+// is pulled, or at least a good part of what the windows hold.
+uint32_t HostnicRequester::pull_count(const SendQueue& queue, uint32_t wanted) const {
+  const uint32_t room = response_room(queue);
+  if (room >= wanted) return wanted;
+  const uint32_t worth_it = std::min(responses_.window(), response_congestion_.psns()) / kPullParts;
+  return room < std::min(worth_it, kMostWaitedFor) ? 0 : room;
+}
+
 // Whether a READ or atomic asks for an ACK: answers acknowledge the request that they are for
 // (take_executed()), so where all of them are pulled with it an ACK would say nothing new. An ACK
 // is asked for all the same once in so many PSNs, for round trip times.
@@ -50,9 +62,8 @@ void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint6
                                   TimeNs now_ns) {
   uint32_t first_pull = 0;
   if (w.response_count != 0 && responses_.next() == w.first_response_psn) {
-    first_pull =
-        std::min({w.response_count, queue.chunk_packets(limit_bytes, request_congestion_.psns()),
-                  response_room(queue)});
+    const uint32_t chunk = queue.chunk_packets(limit_bytes, request_congestion_.psns());
+    first_pull = pull_count(queue, std::min(w.response_count, chunk));
   }
   const bool ack = answers_need_ack(w, first_pull, room);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
@@ -150,15 +161,15 @@ void HostnicRequester::resend_read_request(SendQueue& queue, const Wqe& w, TimeN
 bool HostnicRequester::pull(SendQueue& queue, TimeNs now_ns) {
   while (responses_.next() != next_response_psn_) {
     const Psn first = responses_.next();
-    const uint32_t room = response_room(queue);
     const uint32_t index = find_by_response(queue, first);
     const Wqe& w = queue.wqe(index);
-    if (room == 0 || distance(w.first_psn, requests_.una()) <= 0) return true;
-    if (!queue.host.map.urgent.has_room(1)) return false;
+    if (distance(w.first_psn, requests_.una()) <= 0) return true;
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     const uint32_t chunk = queue.chunk_packets(
         queue.host.queued_bytes_limit(queue.status_index, now_ns), request_congestion_.psns());
-    const uint32_t count = std::min({room, chunk, w.response_count - within});
+    const uint32_t count = pull_count(queue, std::min(chunk, w.response_count - within));
+    if (count == 0) return true;
+    if (!queue.host.map.urgent.has_room(1)) return false;
     responses_.on_first_send(count, now_ns);
     send_read_request(queue, w, within, count, 0, 0, queue.host.map.urgent);
   }
