@@ -10,25 +10,18 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "dataplane/nic/qp/digest.h"
 #include "protocol/psn.h"
 #include "protocol/types.h"
 
 namespace hostnic {
 
 class DigestTables;
-
-// What digests are made with. Nobody can guess it, so nobody can make other bytes with the same
-// digest.
-using DigestSecret = std::array<uint64_t, 8>;
-
-// Returns 64 bits in which every bit of the bytes counts; never 0.
-uint64_t digest_of(std::span<const std::byte> bytes, const DigestSecret& secret);
 
 // The READs of one queue pair's peer in one epoch: how far they have been read, and digests of what
 // was read if the queue pair has a table.
@@ -118,17 +111,18 @@ class DigestTables {
       give(order);
     }
   }
-  // Notes an answer that was read and has a digest. After many of which none was asked for again
+  // Notes answers that were read and have digests. After many of which none was asked for again
   // the queue pair can do without.
-  void note_answered(ReadOrder& order) {
-    if (++order.unrepeated_ >= kUnrepeated) take(order);
+  void note_answered(ReadOrder& order, uint32_t answers) {
+    order.unrepeated_ += answers;
+    if (order.unrepeated_ >= kUnrepeated) take(order);
   }
   uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, secret_); }
   uint32_t used() const { return used_; }
   uint32_t window() const { return window_; }
 
   static constexpr uint32_t kTables = 128;
-  static constexpr uint32_t kUnrepeated = 65536;
+  static constexpr uint32_t kUnrepeated = 8192;
 
  private:
   const uint32_t window_;

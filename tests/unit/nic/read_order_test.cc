@@ -12,28 +12,64 @@ namespace {
 
 constexpr uint32_t kWindow = 32;
 
+std::vector<std::byte> some_bytes(size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 37 + i / 256);
+  return bytes;
+}
+
 ReadOrder::Read read_number(uint32_t number, Psn first) {
   return {.number = number, .rkey = 0, .va = 0, .length_bytes = 4096, .first = first};
 }
 
+// Whichever function a processor has.
 TEST(Digest, Rule18_EveryBitAndTheLengthCount) {
-  const DigestTables tables(kWindow, 1);
-  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{63}, size_t{64}, size_t{200}}) {
-    std::vector<std::byte> data(bytes);
-    std::set<uint64_t> digests = {tables.digest(data)};
-    for (size_t bit = 0; bit < 8 * bytes; ++bit) {
-      data[bit / 8] ^= std::byte{1} << (bit % 8);
-      digests.insert(tables.digest(data));
-      data[bit / 8] ^= std::byte{1} << (bit % 8);
+  const DigestSecret secret(1), other(2);
+  for (const DigestFunction digest : digest_functions()) {
+    for (const size_t bytes : {1, 8, 63, 64, 200, 1024}) {
+      std::vector<std::byte> data = some_bytes(bytes);
+      std::set<uint64_t> digests = {digest(data, secret)};
+      for (size_t bit = 0; bit < 8 * bytes; ++bit) {
+        data[bit / 8] ^= std::byte{1} << (bit % 8);
+        digests.insert(digest(data, secret));
+        data[bit / 8] ^= std::byte{1} << (bit % 8);
+      }
+      EXPECT_EQ(digests.size(), 8 * bytes + 1);
+      EXPECT_EQ(digests.count(digest(data, secret)), 1u);
+      EXPECT_EQ(digests.count(0), 0u) << "which stands for none";
+      EXPECT_EQ(digests.count(digest(data, other)), 0u) << "nobody can guess it";
+      data.push_back(std::byte{0});
+      EXPECT_EQ(digests.count(digest(data, secret)), 0u);
     }
-    EXPECT_EQ(digests.size(), 8 * bytes + 1);
-    EXPECT_EQ(digests.count(tables.digest(data)), 1u);
-    EXPECT_EQ(digests.count(0), 0u) << "which stands for none";
-    data.push_back(std::byte{0});
-    EXPECT_EQ(digests.count(tables.digest(data)), 0u);
   }
-  const std::vector<std::byte> data(64);
-  EXPECT_NE(tables.digest(data), DigestTables(kWindow, 2).digest(data)) << "nobody can guess it";
+}
+
+// The same bytes at another place, or the same difference at two, are something else.
+TEST(Digest, Rule18_PlacesCount) {
+  const DigestSecret secret(1);
+  const std::byte flip{0x10};
+  for (const DigestFunction digest : digest_functions()) {
+    std::set<uint64_t> digests;
+    for (size_t at = 0; at < 512; ++at) {
+      std::vector<std::byte> data(512);
+      data[at] = flip;
+      EXPECT_TRUE(digests.insert(digest(data, secret)).second) << at;
+      if (at + 64 >= data.size()) continue;
+      data[at + 64] = flip;
+      EXPECT_TRUE(digests.insert(digest(data, secret)).second) << at;
+    }
+  }
+}
+
+// A processor with wider registers makes the same digests as one with narrower ones.
+TEST(Digest, Rule18_ThoseByCarrylessProductsAgree) {
+  const std::span<const DigestFunction> functions = digest_functions();
+  if (functions.size() < 3) GTEST_SKIP() << "this processor has no two of them";
+  const DigestSecret secret(1);
+  for (const size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1000, 4095, 4096}) {
+    const std::vector<std::byte> data = some_bytes(bytes);
+    EXPECT_EQ(functions[0](data, secret), functions[1](data, secret)) << bytes;
+  }
 }
 
 TEST(ReadOrder, Rule18_KnowsWhatHasBeenReadAcrossTheWrap) {
@@ -93,12 +129,12 @@ TEST(ReadOrder, Rule18_TablesAreBoundedAndComeBack) {
   EXPECT_FALSE(orders.front().has_digests()) << "who had one longest";
   EXPECT_TRUE(orders.back().has_digests());
   // A queue pair that is asked for nothing again gives its table back.
-  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back());
+  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back(), 1);
   EXPECT_TRUE(orders.back().has_digests());
   tables.note_repeated(orders.back());
-  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back());
+  for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back(), 1);
   EXPECT_TRUE(orders.back().has_digests());
-  tables.note_answered(orders.back());
+  tables.note_answered(orders.back(), 1);
   EXPECT_FALSE(orders.back().has_digests());
   for (ReadOrder& order : orders) tables.begin_connection(order);
   EXPECT_EQ(tables.used(), 0u);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/transport/hostnic/turn_packets.h"
 
@@ -169,9 +170,10 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
   }
   const bool again = order.has_read_later(number) && !broken(Fault::answers_read_again);
   if (again && !order.has_digests()) return refuse(qp, job);
-  if (!order.has_digests()) {
-    if (const uint32_t several = serve_in_bulk(qp, job, budget); several != 0) return several;
-  }
+  if (const uint32_t several = order.has_digests() ? serve_copies(qp, job, budget, again)
+                                                   : serve_in_bulk(qp, job, budget);
+      several != 0)
+    return several;
   const wire::Packet p = next_answer(qp, job);
   const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + p.reth.va,
                                                     p.payload_bytes, kAccessRemoteRead);
@@ -183,11 +185,12 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
     return 1;
   }
   if (packet == nullptr) return 0;
-  if (order.has_digests() && !note_digest(qp, p, packet, again)) {
+  if (order.has_digests() && !note_digest(order, p.psn, copied_payload(p, packet), again)) {
     rte_pktmbuf_free(packet);
     return refuse(qp, job);
   }
   order.note_read(job.read(qp.mtu_bytes), p.psn, p.psn + 1);
+  if (order.has_digests() && !again) digests_.note_answered(order, 1);
   job.sent_bytes += p.payload_bytes;
   egress_.emit(packet, qp.peer);
   return 1;
@@ -222,6 +225,15 @@ uint32_t ReadService::digest_skipped(QpContext& qp, uint32_t budget) {
   return digested;
 }
 
+// The payload of an answer that is a copy.
+std::span<const std::byte> ReadService::copied_payload(const wire::Packet& p,
+                                                       const rte_mbuf* packet) const {
+  const size_t behind =
+      egress_.adds_icrc() ? wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes : 0;
+  const auto* end = rte_pktmbuf_mtod_offset(packet, const std::byte*, packet->data_len - behind);
+  return {end - p.payload_bytes, p.payload_bytes};
+}
+
 // Sends packets of a range that need not be copied. Returns how much of the turn they are worth; 0
 // where nothing of that kind comes next.
 uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget) {
@@ -239,20 +251,45 @@ uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudge
 
 // Notes the digest of an answer that is about to leave. Of one that is given again, after a later
 // READ was read, only what it said the first time may leave: false, if it says something else.
-bool ReadService::note_digest(QpContext& qp, const wire::Packet& p, const rte_mbuf* packet,
+bool ReadService::note_digest(ReadOrder& order, Psn psn, std::span<const std::byte> payload,
                               bool again) {
-  const size_t behind =
-      egress_.adds_icrc() ? wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes : 0;
-  const auto* end = rte_pktmbuf_mtod_offset(packet, const std::byte*, packet->data_len - behind);
-  const uint64_t digest = digests_.digest({end - p.payload_bytes, p.payload_bytes});
-  if (again) {
-    const bool same = qp.read_order.had_digest(p.psn, digest);
-    if (same) counters_.add(Counter::read_answers_repeated);
-    return same;
+  const uint64_t digest = digests_.digest(payload);
+  if (!again) {
+    order.set_digest(psn, digest);
+    return true;
   }
-  qp.read_order.set_digest(p.psn, digest);
-  digests_.note_answered(qp.read_order);
-  return true;
+  const bool same = order.had_digest(psn, digest);
+  if (same) counters_.add(Counter::read_answers_repeated);
+  return same;
+}
+
+// Sends packets of a range as one bundle of copies, as far as they have, or still have, the digests
+// that they should have. Returns how much of the turn they are worth; 0 where they go one by one.
+uint32_t ReadService::serve_copies(QpContext& qp, ReadJob& job, const SendBudget& budget,
+                                   bool again) {
+  // A copied payload is read now, an external one perhaps not yet: a copy waits until none is out.
+  if (!egress_.sends_bundles(qp.peer) || !egress_.allows_external_answers() || qp.answers.any_out())
+    return 0;
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const Range all = next_range(qp, job, budget, CopyBlocks::kBlockBytes >> mtu_shift);
+  if (all.packets < 2) return 0;
+  const wire::Packet first = next_answer(qp, job);
+  const std::byte* const memory = address_of(qp, job, first.reth.va, all.bytes);
+  const CopyBlocks::Block block = copies_.find_free();
+  if (memory == nullptr || block.region == nullptr) return 0;
+  Range same;
+  for (; same.packets != all.packets; ++same.packets) {
+    const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, all.bytes - same.bytes);
+    std::byte* const copy = block.bytes + same.bytes;
+    copy_from_memory(copy, memory + same.bytes, bytes);
+    if (!note_digest(qp.read_order, first.psn + same.packets, {copy, bytes}, again)) break;
+    same.bytes += bytes;
+  }
+  if (same.packets == 0) return refuse(qp, job);
+  if (!emit_range(qp, job, first, same, {block.bytes, block.region, copies_.packets()})) return 0;
+  qp.read_order.note_read(job.read(qp.mtu_bytes), first.psn, first.psn + same.packets);
+  if (!again) digests_.note_answered(qp.read_order, same.packets);
+  return turn_packets(same.packets);
 }
 
 // Refuses the rest of a range: an answer without bytes says that what it said the first time can't
@@ -355,32 +392,61 @@ bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& reque
   return true;
 }
 
-// Sends packets of a READ's range as one bundle. Returns how much of the budget they took; 0 where
-// a bundle can't be made.
-uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget) {
-  if (!egress_.allows_external_answers()) return 0;
+// The next packets of a range, as many as a turn, its budget and `most` allow.
+ReadService::Range ReadService::next_range(const QpContext& qp, const ReadJob& job,
+                                           const SendBudget& budget, uint32_t most) {
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
   const uint32_t rest = job.request.length_bytes - job.sent_bytes;
   const uint32_t count = std::min({(rest + qp.mtu_bytes - 1) >> mtu_shift,
                                    budget.packets * kBundlePacketsPerTurnPacket,
-                                   budget.share.packets_left(mtu_shift)});
-  if (count < 2) return 0;
-  const uint32_t bytes = std::min(rest, count << mtu_shift);
-  const wire::Packet first = next_answer(qp, job);
-  const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + first.reth.va,
-                                                    bytes, kAccessRemoteRead);
-  const std::byte* payload =
-      range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
-  if (payload == nullptr) return 0;
-  const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
-                      .more = first.reth.va + bytes < job.total_bytes,
+                                   budget.share.packets_left(mtu_shift), most});
+  return {count, std::min(rest, count << mtu_shift)};
+}
+
+// Where the bytes of a READ from `offset` on lie; null if they are not mapped in one piece, or the
+// key is no good.
+const std::byte* ReadService::address_of(QpContext& qp, const ReadJob& job, uint64_t offset,
+                                         uint32_t bytes, MemoryRegionEntry** region) {
+  const RemoteRange range =
+      placement_.remote_range(qp.scope(), job.rkey, job.va + offset, bytes, kAccessRemoteRead);
+  if (region != nullptr) *region = range.region;
+  return range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
+}
+
+// Sends packets of a range in one buffer. Returns false if there is none.
+bool ReadService::emit_range(QpContext& qp, ReadJob& job, const wire::Packet& first, Range range,
+                             const MappedPayload& payload) {
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  const auto last_bytes = static_cast<uint16_t>(range.bytes - ((range.packets - 1) << mtu_shift));
+  const BundleEnd end{.payload_bytes = last_bytes,
+                      .more = first.reth.va + range.bytes < job.total_bytes,
                       .ack_request = false,
                       .solicited = false};
-  if (!egress_.emit_bundle(qp.peer, qp.response_flow, first, count - 1, end,
-                           {payload, range.region, qp.answers.count()}))
+  if (range.packets == 1) {
+    rte_mbuf* const packet = egress_.build_external(qp.response_flow, first, payload);
+    if (packet == nullptr) return false;
+    egress_.emit(packet, qp.peer);
+  } else if (!egress_.emit_bundle(qp.peer, qp.response_flow, first, range.packets - 1, end,
+                                  payload)) {
+    return false;
+  }
+  job.sent_bytes += range.bytes;
+  return true;
+}
+
+// Sends packets of a READ's range as one bundle. Returns how much of the budget they took; 0 where
+// a bundle can't be made.
+uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget) {
+  if (!egress_.allows_external_answers()) return 0;
+  const Range range = next_range(qp, job, budget, kMaxBundlePackets);
+  if (range.packets < 2) return 0;
+  const wire::Packet first = next_answer(qp, job);
+  MemoryRegionEntry* region = nullptr;
+  const std::byte* payload = address_of(qp, job, first.reth.va, range.bytes, &region);
+  if (payload == nullptr ||
+      !emit_range(qp, job, first, range, {payload, region, qp.answers.count()}))
     return 0;
-  job.sent_bytes += bytes;
-  return turn_packets(count);
+  return turn_packets(range.packets);
 }
 
 void ReadService::forget(QpContext& qp) {

@@ -16,12 +16,14 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "dataplane/nic/client/client_list.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/packet/copy_blocks.h"
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/settings.h"
 #include "protocol/wire/packet.h"
@@ -69,6 +71,11 @@ class ReadService {
     }
   };
 
+  // The next packets of a range, and their bytes.
+  struct Range {
+    uint32_t packets = 0, bytes = 0;
+  };
+
   ReadJob* add(QpContext& qp);
   void append(ReadJobList& list, uint32_t place);
   void release(uint32_t place);
@@ -81,7 +88,15 @@ class ReadService {
   uint32_t serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
-  bool note_digest(QpContext& qp, const wire::Packet& p, const rte_mbuf* packet, bool again);
+  bool note_digest(ReadOrder& order, Psn psn, std::span<const std::byte> payload, bool again);
+  std::span<const std::byte> copied_payload(const wire::Packet& p, const rte_mbuf* packet) const;
+  uint32_t serve_copies(QpContext& qp, ReadJob& job, const SendBudget& budget, bool again);
+  static Range next_range(const QpContext& qp, const ReadJob& job, const SendBudget& budget,
+                          uint32_t most);
+  const std::byte* address_of(QpContext& qp, const ReadJob& job, uint64_t offset, uint32_t bytes,
+                              MemoryRegionEntry** region = nullptr);
+  bool emit_range(QpContext& qp, ReadJob& job, const wire::Packet& first, Range range,
+                  const MappedPayload& payload);
   uint32_t refuse(const QpContext& qp, ReadJob& job);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
@@ -92,6 +107,7 @@ class ReadService {
   Placement& placement_;
   Counters& counters_;
   DigestTables digests_;
+  CopyBlocks copies_;
   std::vector<std::byte> scratch_;
   std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);
   uint32_t first_free_ = 0, free_count_ = kReadJobs;
