@@ -341,20 +341,20 @@ void Daemon::retire(RetiredMemory memory) {
 }
 
 size_t Daemon::reap_retired() {
-  std::lock_guard lock(retired_mutex_);
-  for (auto it = retired_.begin(); it != retired_.end();) {
-    if (!wait_unreferenced(it->keys, std::chrono::milliseconds(0))) {
-      ++it;
-      continue;
+  std::list<RetiredMemory> unreferenced;
+  size_t left = 0;
+  {
+    std::lock_guard lock(retired_mutex_);
+    for (auto it = retired_.begin(); it != retired_.end();) {
+      const auto each = it++;
+      if (wait_unreferenced(each->keys, std::chrono::milliseconds(0)))
+        unreferenced.splice(unreferenced.end(), retired_, each);
     }
-    for (const uint32_t key : it->keys) {
-      const auto pieces = reclaim_region(key);
-      std::lock_guard mapping_lock(mapping_mutex_);
-      it->memory->unmap(pieces);
-    }
-    it = retired_.erase(it);
+    left = retired_.size();
   }
-  return retired_.size();
+  for (RetiredMemory& each : unreferenced)
+    for (const uint32_t key : each.keys) each.memory->unmap(reclaim_region(key));
+  return left;
 }
 
 // ---- clients

@@ -136,9 +136,6 @@ class Daemon {
   void revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
                      uint64_t length_bytes);
   uint32_t region_count() const { return mrs_.size(); }
-  // The mutex for ClientMemory::map and unmap, by which several clients take turns: they share the
-  // SIGBUS guard's table.
-  std::mutex& mapping_mutex() { return mapping_mutex_; }
 
   void retire(RetiredMemory memory);  // [any thread]
   // Frees retired memory that nothing refers to any more; called by the control thread now and
@@ -198,7 +195,7 @@ class Daemon {
   const CmAgent* cm_ = nullptr;
   std::atomic<bool> quit_{false};
   std::atomic<uint32_t> next_client_id_{1};
-  std::mutex mrs_mutex_, mapping_mutex_, retired_mutex_, clients_mutex_;
+  std::mutex mrs_mutex_, retired_mutex_, clients_mutex_;
   std::list<RetiredMemory> retired_;
   std::vector<ClientInfo> clients_;
   bool warned_of_sessions_ = false, warned_of_pages_ = false;  // under clients_mutex_

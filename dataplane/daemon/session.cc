@@ -352,21 +352,18 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   std::vector<int> raw_fds;
   raw_fds.reserve(fds.size());
   for (const UniqueFd& fd : fds) raw_fds.push_back(fd.get());
-  // Nobody else waits while a stranger's files are looked at, and pages are brought.
   if (auto good = check_files_are_memory(fds); !good) return refuse({EINVAL, good.error()});
   Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
-  if (!call.regions.empty()) {
-    std::lock_guard lock(daemon_.mapping_mutex());
+  if (!call.regions.empty())
     pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
-  }
   if (!pieces) return refuse({EINVAL, pieces.error()});
   if (auto populated = ClientMemory::populate(*pieces); !populated) {
-    unmap(*pieces);
+    memory_->unmap(*pieces);
     return refuse({EINVAL, populated.error()});
   }
   const auto helper = helper_for(*pieces);
   if (!helper) {
-    unmap(*pieces);
+    memory_->unmap(*pieces);
     return refuse(helper.error());
   }
   RegisterMrReply answer{};
@@ -387,7 +384,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   const uint32_t replaced = call.fixed.replaced_key;
   const auto key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
   if (!key) {
-    unmap(*pieces);
+    memory_->unmap(*pieces);
     return refuse(key.error());
   }
   answer.lkey = answer.rkey = *key;
@@ -438,15 +435,10 @@ Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::I
     return fail(EBUSY, "packets still refer to the memory (are the NICs stopped?)");
   }
   const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
-  unmap(pieces);
+  memory_->unmap(pieces);
   note_deregistration(pieces);
   daemon_.note_registration(info_.client_id, 1, 0, 0);
   return key;
-}
-
-void ClientSession::unmap(const std::vector<MappedPiece>& pieces) {
-  std::lock_guard lock(daemon_.mapping_mutex());
-  memory_->unmap(pieces);
 }
 
 void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) {
@@ -473,7 +465,7 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
   }
   if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
   const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
-  unmap(pieces);
+  memory_->unmap(pieces);
   note_deregistration(pieces);
   return send_reply(socket_.get(), 0, ControlReply{});
 }
@@ -543,13 +535,10 @@ void ClientSession::release_memory() {
     daemon_.retire({std::move(keys), std::move(memory_), std::move(channel_)});
     return;
   }
-  for (const uint32_t key : keys) {
-    const std::vector<MappedPiece> pieces = daemon_.reclaim_region(key);
-    std::lock_guard lock(daemon_.mapping_mutex());
-    memory_->unmap(pieces);
-  }
-  std::lock_guard lock(daemon_.mapping_mutex());
+  for (const uint32_t key : keys) memory_->unmap(daemon_.reclaim_region(key));
+  // Here and not when the object goes: these may hold the last references to gigabytes of files.
   memory_.reset();
+  channel_.reset();
 }
 
 }  // namespace hostnic

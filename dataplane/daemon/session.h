@@ -72,7 +72,6 @@ class ClientSession {
   bool handle_list();
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
-  void unmap(const std::vector<MappedPiece>& pieces);
   void note_deregistration(const std::vector<MappedPiece>& pieces);
   bool refuse(const ControlError& error);
   Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);

@@ -14,9 +14,11 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "dataplane/memory/sigbus.h"
+#include "dataplane/memory/steps.h"
 
 namespace hostnic {
 namespace {
@@ -42,6 +44,14 @@ std::string describe(const MemoryRegion& region) {
 
 Unexpected<std::string> refuse(const MemoryRegion& region, const std::string& why) {
   return Unexpected(describe(region) + why);
+}
+
+// Whether pieces are too much for one step.
+bool are_long(std::span<const MappedPiece> pieces) {
+  uint64_t mapped_bytes = 0;
+  for (const MappedPiece& piece : pieces)
+    if (piece.host != nullptr) mapped_bytes += piece.length_bytes;
+  return mapped_bytes > kMappingStepBytes;
 }
 
 // Whether every page of [offset, end) has memory already. Otherwise hostnicd would allocate (and be
@@ -120,7 +130,10 @@ struct ClientMemory::Source {
 struct ClientMemory::Mapping {
   std::byte* host = nullptr;
   uint64_t offset = 0, length_bytes = 0;  // in the file
-  uint32_t space_id = 0;                  // the number of the file, of which this has a reference
+  uint64_t page_bytes = kPageBytes;
+  // Of all pieces that ever used it: no more can be populated.
+  uint64_t brought_bytes = 0;
+  uint32_t space_id = 0;  // the number of the file, of which this has a reference
   bool writable = true;
   uint32_t users = 0;  // number of pieces that use it
 };
@@ -154,9 +167,11 @@ Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
   // A packet of a page's length then touches two or three of them, however many there are.
   for (const MemoryRegion& region : regions.subspan(1))
     if (region.va % kPageBytes != 0) return refuse(region, "begins inside a page");
+  std::optional<ShortMapping> short_mapping(std::in_place);
   std::vector<MappedPiece> pieces;
   for (const MemoryRegion& region : regions) {
     if (auto mapped = map_region(region, fds, need_write, pieces); !mapped) {
+      short_mapping.reset();
       unmap(pieces);
       return Error(mapped.error());
     }
@@ -247,12 +262,16 @@ Expected<void, std::string> ClientMemory::map_source(const Source& source,
 }
 
 Expected<void, std::string> ClientMemory::populate(std::span<const MappedPiece> pieces) {
+  std::optional<ShortMapping> short_mapping;
+  if (!are_long(pieces)) short_mapping.emplace();
   for (const MappedPiece& piece : pieces) {
     if (piece.host == nullptr) continue;
+    if (!short_mapping) let_short_mappings_pass();
     const uint64_t page_bytes = uint64_t{1} << piece.page_shift;
     const uint64_t lead = piece.space_offset % page_bytes;
-    if (madvise(piece.host - lead, align_up(lead + piece.length_bytes, page_bytes),
-                piece.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+    const int advice = piece.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    if (!in_steps(piece.host - lead, align_up(lead + piece.length_bytes, page_bytes), page_bytes,
+                  [&](std::byte* at, uint64_t bytes) { return madvise(at, bytes, advice) == 0; }))
       return Error(std::string("cannot populate hostnicd's mapping: ") + std::strerror(errno));
   }
   return {};
@@ -265,6 +284,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
         offset < mapping->offset || end > mapping->offset + mapping->length_bytes)
       continue;
     mapping->users++;
+    mapping->brought_bytes += end - offset;
     return mapping.get();
   }
   return create(source, offset, end);
@@ -295,7 +315,14 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
     return Error("hostnicd maps too much client memory already");
   }
   auto mapping = std::make_unique<Mapping>();
-  *mapping = {host, begin, length, source.space_id, source.writable, 1};
+  *mapping = {.host = host,
+              .offset = begin,
+              .length_bytes = length,
+              .page_bytes = page_bytes,
+              .brought_bytes = end - offset,
+              .space_id = source.space_id,
+              .writable = source.writable,
+              .users = 1};
   MemorySpaces::add_user(source.space_id);
   return by_host_.emplace(host, std::move(mapping)).first->second.get();
 }
@@ -306,14 +333,24 @@ void ClientMemory::release(std::byte* host) {
   Mapping& mapping = *(--found)->second;
   if (host >= mapping.host + mapping.length_bytes || --mapping.users != 0) return;
   remove_sigbus_range(mapping.host);
-  munmap(mapping.host, mapping.length_bytes);
+  if (mapping.brought_bytes > kMappingStepBytes) {
+    in_steps(mapping.host, mapping.length_bytes, mapping.page_bytes,
+             [](std::byte* at, uint64_t bytes) { return munmap(at, bytes) == 0; });
+  } else {
+    const ShortMapping short_mapping;
+    munmap(mapping.host, mapping.length_bytes);
+  }
   MemorySpaces::release(mapping.space_id);
   by_host_.erase(found);
 }
 
 void ClientMemory::unmap(std::span<const MappedPiece> pieces) {
-  for (const MappedPiece& piece : pieces)
-    if (piece.host != nullptr) release(piece.host);
+  const bool is_long = are_long(pieces);
+  for (const MappedPiece& piece : pieces) {
+    if (piece.host == nullptr) continue;
+    if (is_long) let_short_mappings_pass();
+    release(piece.host);
+  }
 }
 
 }  // namespace hostnic

@@ -43,7 +43,8 @@ class MemorySpaces {
   static void release(uint32_t space_id);
 };
 
-// Maps the memory of one device context. Used by the control thread only.
+// Maps the memory of one device context. One thread at a time uses it; those of several clients
+// don't wait for each other.
 class ClientMemory {
  public:
   // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `client_gone` is set by
@@ -63,8 +64,8 @@ class ClientMemory {
                                                       std::span<const int> fds,
                                                       bool need_write = true);
 
-  // Brings the pages of what map() returned: an lcore must not take page faults. No lock is needed.
-  // An error is one line; the pieces stay mapped.
+  // Brings the pages of what map() returned: an lcore must not take page faults. An error is one
+  // line; the pieces stay mapped.
   static Expected<void, std::string> populate(std::span<const MappedPiece> pieces);
 
   // Gives back what map() returned, after no lcore or mbuf refers to it any more.

@@ -8,13 +8,15 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <mutex>
 
 namespace hostnic {
 namespace {
 
-// An entry of the table, written by the control thread, read by the handler on any thread. `start`
-// is stored last with release and cleared first, so a handler that sees it also sees the rest. An
-// entry is reused only after nobody accesses its range, so no handler can be looking for it then.
+// An entry of the table, written under table_mutex, read by the handler on any thread. `start` is
+// stored last with release and cleared first, so a handler that sees it also sees the rest. An
+// entry is reused only after nobody accesses its range, so no handler can be looking for it then;
+// one that looks for another range and meets it half written sees that `start` has changed.
 struct SigbusRange {
   std::atomic<uintptr_t> start{0};  // 0: free
   std::atomic<uintptr_t> end{0};
@@ -24,6 +26,7 @@ struct SigbusRange {
 
 constinit SigbusRange ranges[kSigbusRanges];
 constinit std::atomic<size_t> used_slots{0};  // all used entries lie below; bounds the handler
+constinit std::mutex table_mutex;             // of those who add and remove
 
 SigbusRange* find_start(uintptr_t start) {
   const size_t slots = used_slots.load(std::memory_order_acquire);
@@ -49,11 +52,14 @@ void on_sigbus(int, siginfo_t* info, void*) {
     if (start == 0 || address < start || address >= range.end.load(std::memory_order_relaxed))
       continue;
     const uintptr_t page_bytes = range.page_bytes.load(std::memory_order_relaxed);
+    std::atomic<bool>* const client_gone = range.client_gone.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (range.start.load(std::memory_order_relaxed) != start) continue;
     void* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
     const long mapped = syscall(SYS_mmap, page, page_bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (mapped == -1) abort_with_line();
-    range.client_gone.load(std::memory_order_relaxed)->store(true, std::memory_order_release);
+    client_gone->store(true, std::memory_order_release);
     errno = saved_errno;
     return;
   }
@@ -72,6 +78,7 @@ bool install_sigbus_guard() {
 
 bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
                       std::atomic<bool>* client_gone) {
+  const std::lock_guard lock(table_mutex);
   SigbusRange* slot = find_start(0);
   const size_t slots = used_slots.load(std::memory_order_relaxed);
   if (slot == nullptr) {
@@ -79,6 +86,8 @@ bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_byt
     slot = &ranges[slots];
   }
   const auto first = reinterpret_cast<uintptr_t>(start);
+  // A handler that sees anything of what follows sees as well that `start` was cleared.
+  std::atomic_thread_fence(std::memory_order_release);
   slot->end.store(first + length_bytes, std::memory_order_relaxed);
   slot->page_bytes.store(page_bytes, std::memory_order_relaxed);
   slot->client_gone.store(client_gone, std::memory_order_relaxed);
@@ -88,6 +97,7 @@ bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_byt
 }
 
 void remove_sigbus_range(std::byte* start) {
+  const std::lock_guard lock(table_mutex);
   SigbusRange* slot = find_start(reinterpret_cast<uintptr_t>(start));
   if (slot != nullptr) slot->start.store(0, std::memory_order_release);
 }

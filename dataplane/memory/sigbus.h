@@ -15,13 +15,13 @@ namespace hostnic {
 // failure.
 bool install_sigbus_guard();
 
-// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`. Called by
-// the control thread. `client_gone` must stay valid until the range is removed. Returns false if
-// the table (of kSigbusRanges) is full.
+// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`.
+// `client_gone` must stay valid until the range is removed. Returns false if the table (of
+// kSigbusRanges) is full. [any thread]
 inline constexpr size_t kSigbusRanges = 16384;
 bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
                       std::atomic<bool>* client_gone);
-// Removes a range; called by the control thread, when nobody accesses the range any more.
+// Removes a range that nobody accesses any more, before it is unmapped. [any thread]
 void remove_sigbus_range(std::byte* start);
 
 }  // namespace hostnic

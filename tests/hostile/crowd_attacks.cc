@@ -2,11 +2,13 @@
 // Programs that share a NIC with many others: one that does as it should, and some that would have
 // more than their share, or keep the NIC busy for nothing.
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -81,6 +83,8 @@ class Writer {
     }
   }
   bool dropped() const { return client_.dropped(); }
+  // For what uses the control socket; posting does not.
+  RawClient& client() { return client_; }
 
  private:
   static constexpr uint64_t kBytes = 4 << 20;
@@ -120,6 +124,49 @@ class Writer {
   std::vector<Flow> flows_;
 };
 
+// A program's registrations of a little memory, one every 20 ms, and how long each took.
+class Registrations {
+ public:
+  explicit Registrations(RawClient& client) : client_(client), thread_([this] { run(); }) {}
+  ~Registrations() {
+    over_.store(true);
+    thread_.join();
+    print("registering", registering_us_);
+    print("deregistering", deregistering_us_);
+  }
+
+ private:
+  void run() {
+    const SharedMemory memory(kBytes);
+    while (!over_.load()) {
+      const auto start = Clock::now();
+      const RegisterMrReply region = memory.register_with(client_);
+      const auto registered = Clock::now();
+      need(region.lkey != 0, client_.message());
+      need(client_.deregister_memory(region.lkey) == 0, "deregistering");
+      registering_us_.push_back(us(registered - start));
+      deregistering_us_.push_back(us(Clock::now() - registered));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+  static int64_t us(Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  }
+  static void print(const char* what, const std::vector<int64_t>& times_us) {
+    fmt::print("{} took us:", what);
+    for (const int64_t each : times_us) fmt::print(" {}", each);
+    fmt::print("\n");
+  }
+
+  static constexpr uint64_t kBytes = 64 << 10;
+  RawClient& client_;
+  std::atomic<bool> over_{false};
+  std::vector<int64_t> registering_us_, deregistering_us_;
+  std::thread thread_;
+};
+
+volatile sig_atomic_t told_to_end = 0;
+
 Clock::time_point begin(const Target& target, const char* what) {
   fmt::print("{}\n", what);
   std::fflush(stdout);
@@ -128,12 +175,16 @@ Clock::time_point begin(const Target& target, const char* what) {
 
 }  // namespace
 
-// Messages of a length that is another for each program.
+// Messages of a length that is another for each program; a region now and then. When it is told to
+// end it says how long those took.
 void share_with_others(const Target& target) {
   target.become();
   constexpr std::array<uint32_t, 3> kLengths = {4096, 16 << 10, 64 << 10};
   Writer writer(target, 1, kLengths[static_cast<uint32_t>(getpid()) % kLengths.size()]);
-  for (const auto end = begin(target, "writes"); Clock::now() < end && !writer.dropped();) {
+  signal(SIGTERM, [](int) { told_to_end = 1; });
+  const Registrations registrations(writer.client());
+  for (const auto end = begin(target, "writes");
+       Clock::now() < end && told_to_end == 0 && !writer.dropped();) {
     writer.post(/*looks=*/true);
     writer.take_reports();
     std::this_thread::sleep_for(std::chrono::microseconds(500));
@@ -179,19 +230,19 @@ void post_garbage(const Target& target) {
   }
 }
 
-// A quarter of a gigabyte, again and again.
+// A lot of memory, again and again.
 void register_for_ever(const Target& target) {
   target.become();
   RawClient client(target.socket, target.device);
   need(client.error() == 0, client.message());
-  const SharedMemory memory(uint64_t{256} << 20);
+  const SharedMemory memory(target.megabytes << 20);
   uint32_t times = 0;
   for (const auto end = begin(target, "registers"); Clock::now() < end; ++times) {
     const RegisterMrReply region = memory.register_with(client);
     need(region.lkey != 0, client.message());
     need(client.deregister_memory(region.lkey) == 0, "deregistering");
   }
-  fmt::print("registered {} times\n", times);
+  fmt::print("registered {} MiB {} times\n", target.megabytes, times);
 }
 
 }  // namespace hostnic::hostile

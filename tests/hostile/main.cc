@@ -3,7 +3,7 @@
 // beside honest ones. Exit status 0: the attack was carried out, whatever hostnicd made of it; a
 // line on stdout says what that was.
 //
-//   hostnic-hostile ATTACK --socket PATH [--device N] [--uid N] [--seconds N]
+//   hostnic-hostile ATTACK --socket PATH [--device N] [--uid N] [--seconds N] [--megabytes N]
 #include <fmt/format.h>
 #include <grp.h>
 #include <sys/prctl.h>
@@ -64,6 +64,8 @@ int run(int argc, char** argv) {
       target.device = static_cast<uint32_t>(std::stoul(value));
     else if (option == "--seconds")
       target.seconds = static_cast<unsigned>(std::stoul(value));
+    else if (option == "--megabytes")
+      target.megabytes = std::stoul(value);
     else if (option == "--directory")
       target.directory = value;
     else if (option == "--uid")
@@ -74,7 +76,7 @@ int run(int argc, char** argv) {
   if (chosen == nullptr || target.socket.empty()) {
     fmt::print(stderr,
                "usage: hostnic-hostile ATTACK --socket PATH [--device N] [--seconds N] "
-               "[--directory DIR] [--uid N]\nattacks:");
+               "[--directory DIR] [--uid N] [--megabytes N]\nattacks:");
     for (const Attack& attack : kAttacks) fmt::print(stderr, " {}", attack.name);
     fmt::print(stderr, "\n");
     return 2;

@@ -32,6 +32,8 @@ START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
 # Of the crowd: how long its programs run before and while their bytes are counted, how often that
 # may be, and the least that an honest one must have of a fair share.
 CROWD_WARM_UP_S, CROWD_S, CROWD_INTERVALS, LEAST_SHARE = 1, 3, 3, 0.8
+# How much one of the crowd registers and deregisters, in MiB, if there is three times as much, or else.
+REGISTERED_MB, FEW_REGISTERED_MB = 2048, 256
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
@@ -277,20 +279,45 @@ def check_shares(sent, kinds):
     return fair >= 1e6 and honest[0] >= LEAST_SHARE, said
 
 
+def registered_mb():
+    available = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+    return REGISTERED_MB if int(available[1]) >= 3 * REGISTERED_MB * 1024 else FEW_REGISTERED_MB
+
+
+def check_registrations(options, processes):
+    """Ends honest programs and says how long their registrations took; how long they may take is the
+    machine's, not the product's, unless the caller knows."""
+    for process in processes:
+        process.terminate()
+    output = "".join(output_of(process, END_S, "an honest program") for process in processes)
+    for what in ("registering", "deregistering"):
+        times = sorted(int(each) / 1000 for line in re.findall(f"^{what} took us:(.*)$", output, re.MULTILINE)
+                       for each in line.split())
+        if len(times) < len(processes):
+            raise Failed(f"{what}: {len(times)} times by {len(processes)} programs")
+        p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+        said = f"{what} 64 KiB, {len(times)} times: p50 {p50:.2f} ms, p99 {p99:.2f}, max {times[-1]:.2f}"
+        print(f"     {said}")
+        if options.p99_ms is not None and p99 > options.p99_ms:
+            raise Failed(said)
+
+
 def run_crowd(options, _case, daemon):
     """Many clients of one NIC, of which five do as they please: the others get what is theirs."""
     attacks = ["floods", "never-looks", "posts-garbage", "registers-for-ever"]
     honest_ones = ["shares-with-others"] * (options.clients - len(attacks) - 1)
     with contextlib.ExitStack() as stack:
-        kinds = {}
+        kinds, honest_processes = {}, []
         for name in [*attacks, *honest_ones, "is-stopped"]:
             program = "shares-with-others" if name == "is-stopped" else name
             process = stack.enter_context(running(
                 [options.apps / "tests/hostile/hostnic-hostile", program, "--socket", daemon.socket,
-                 "--seconds", ATTACK_S]))
+                 "--seconds", ATTACK_S, "--megabytes", options.megabytes or registered_mb()]))
             if (line := first_line(process)).startswith("hostnic-hostile:") or line == "":
                 raise Failed(f"{name} does not begin: {line}")
             kinds[process.pid] = name
+            if name == "shares-with-others":
+                honest_processes.append(process)
             if name == "is-stopped":
                 os.kill(process.pid, signal.SIGSTOP)
         time.sleep(CROWD_WARM_UP_S)
@@ -304,6 +331,7 @@ def run_crowd(options, _case, daemon):
             good, said = check_shares({pid: after[pid] - before[pid] for pid in kinds}, kinds)
             if good:
                 break
+        check_registrations(options, honest_processes)
         daemon.check_alive()
     if not good:
         raise Failed(said)
@@ -323,6 +351,11 @@ def main():
                         help="build directory of all but hostnicd, if another")
     parser.add_argument("--clients", type=int, default=24, metavar="N",
                         help="how many programs the crowd is (%(default)s)")
+    parser.add_argument("--megabytes", type=int, metavar="N",
+                        help=f"how much one of them registers ({REGISTERED_MB}, or {FEW_REGISTERED_MB} where "
+                        "there is not enough memory)")
+    parser.add_argument("--p99-ms", type=float, metavar="MS",
+                        help="fail if the 99th percentile of the others' registrations is longer")
     parser.add_argument("--filter", default="", help="run the cases whose name matches this regex")
     parser.add_argument("--list", action="store_true", help="print the names and leave")
     size = parser.add_mutually_exclusive_group()
