@@ -16,4 +16,11 @@ inline TimeNs monotonic_now_ns() {
   return static_cast<TimeNs>(now.tv_sec) * 1'000'000'000 + static_cast<TimeNs>(now.tv_nsec);
 }
 
+// How long the calling thread has had a processor; this is a system call.
+inline uint64_t thread_cpu_now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 }  // namespace hostnic

@@ -163,8 +163,15 @@ void LcoreLoop::run() {
   // The timer slack is set because the kernel may otherwise round our sleeps up by 50 us.
   prctl(PR_SET_TIMERSLACK, 1000UL);
   while (!stop_.load(std::memory_order_acquire)) {
-    if (tasks_waiting_.load(std::memory_order_acquire)) run_tasks();
+    if (tasks_waiting_.load(std::memory_order_acquire)) {
+      const TimeNs begin_ns = monotonic_now_ns();
+      end_turn(begin_ns);
+      turn_began_ns_ = begin_ns;
+      run_tasks();
+    }
     const TimeNs now_ns = monotonic_now_ns();
+    end_turn(now_ns);
+    turn_began_ns_ = now_ns;
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const bool worked = turn(now_ns) != 0;
     strategy_->turned(now_ns, worked);
@@ -176,6 +183,12 @@ void LcoreLoop::run() {
     }
   }
   run_tasks();
+}
+
+// Notes how long the turn took, or the tasks, that went on until now.
+void LcoreLoop::end_turn(TimeNs now_ns) {
+  if (turn_began_ns_ != 0) longest_turn_.note(turn_began_ns_, now_ns);
+  turn_began_ns_ = 0;
 }
 
 // Whether the program that goes on now would do so on this processor. Others are as likely to hand
@@ -193,9 +206,11 @@ void LcoreLoop::idle_turn(TimeNs now_ns) {
       rte_pause();
       break;
     case IdleStrategy::Step::kYield:
+      end_turn(monotonic_now_ns());
       strategy_->yield(now_ns);
       break;
     case IdleStrategy::Step::kSleep:
+      end_turn(monotonic_now_ns());
       sleep(now_ns);
       break;
   }
@@ -229,10 +244,13 @@ uint64_t LcoreLoop::sleep_bound_ns(TimeNs now_ns) {
 void LcoreLoop::sleep(TimeNs now_ns) {
   page_->lcore_sleeping.store(1, std::memory_order_relaxed);
   fence_processes();
-  strategy_->fence_took(monotonic_now_ns() - now_ns);
+  const TimeNs fenced_ns = monotonic_now_ns();
+  strategy_->fence_took(fenced_ns - now_ns);
+  turn_began_ns_ = fenced_ns;
   if (!hear_arrivals(true) || something_waits(now_ns)) {
     strategy_->start_again(now_ns);
   } else if (const uint64_t bound_ns = sleep_bound_ns(now_ns); bound_ns != 0) {
+    turn_began_ns_ = 0;
     sleeps_.store(sleeps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const timespec timeout{static_cast<time_t>(bound_ns / 1'000'000'000),
                            static_cast<long>(bound_ns % 1'000'000'000)};

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "dataplane/daemon/idle_strategy.h"
+#include "dataplane/daemon/longest_turn.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/unique_fd.h"
@@ -90,11 +91,14 @@ class LcoreLoop {
   bool sleeping() const { return page_->lcore_sleeping.load(std::memory_order_relaxed) != 0; }
   uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+  uint64_t longest_turn_ns() const { return longest_turn_.ns(); }
+  void clear_longest_turn() { longest_turn_.clear(); }  // called by the lcore
 
  private:
   explicit LcoreLoop(const LcoreIdle& idle) : idle_(idle) {}
   uint32_t turn(TimeNs now_ns);
   void run_tasks();
+  void end_turn(TimeNs now_ns);
   void idle_turn(TimeNs now_ns);
   bool in_the_way();
   void sleep(TimeNs now_ns);
@@ -117,9 +121,11 @@ class LcoreLoop {
   std::mutex tasks_mutex_;
   std::vector<std::shared_ptr<Task>> tasks_;
   std::atomic<uint64_t> turns_{0}, sleeps_{0};
+  LongestTurn longest_turn_;
 
   // The members from here on are the lcore's own.
   uint64_t tick_ns_ = 0;
+  TimeNs turn_began_ns_ = 0;  // 0: it has been noted
   std::vector<int> arrival_sockets_;
   bool hears_arrivals_ = true;
 };

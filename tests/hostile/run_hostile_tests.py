@@ -34,6 +34,8 @@ START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
 CROWD_WARM_UP_S, CROWD_S, CROWD_INTERVALS, LEAST_SHARE = 1, 3, 3, 0.8
 # How much one of the crowd registers and deregisters, in MiB, if there is three times as much, or else.
 REGISTERED_MB, FEW_REGISTERED_MB = 2048, 256
+# The longest that an lcore may be busy with one thing while others wait, in its own time.
+LONGEST_TURN_MS = 100
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
@@ -120,6 +122,13 @@ class Daemon:
         answer = self.ask("show nic")
         if answer.returncode != 0 or "hnic1" not in answer.stdout:
             raise Failed(f"hostnicd's answer to 'show nic': {answer.stdout}{answer.stderr}")
+
+    def check_turns(self):
+        """Whether nobody has held an lcore for long; says for how long."""
+        turns = [int(us) for us in re.findall(r" longest turn (\d+) us ", self.ask("show nic").stdout)]
+        if not turns or max(turns) > LONGEST_TURN_MS * 1000:
+            raise Failed(f"longest turns: {turns} us")
+        return f"longest turn {max(turns) / 1000:.1f} ms"
 
     def stop(self):
         """Whether it ended by itself when it was asked to."""
@@ -235,13 +244,14 @@ def run(options, case):
     try:
         daemon = Daemon(options, case)
         skipped = (case.runs or run_case)(options, case, daemon)
+        turns = daemon.check_turns()
         if (trouble := daemon.stop()) is not None:
             raise Failed(trouble)
         if not re.search(case.logged, daemon.log()):
             raise Failed(f"the log does not match {case.logged!r}")
         if re.search(r"Sanitizer|runtime error", daemon.log()):
             raise Failed("a sanitizer found something")
-        return ("skip", skipped) if skipped else ("ok", "")
+        return ("skip", skipped) if skipped else ("ok", turns)
     except Failed as failure:
         return "FAIL", f"{failure}\n{daemon.log() if daemon else ''}"
     finally:

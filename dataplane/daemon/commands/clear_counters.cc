@@ -12,13 +12,17 @@ CommandResult clear_counters(Daemon& daemon, const Asker&, std::span<const std::
   if (!instances) return {EINVAL, instances.error()};
   // This runs on the lcore, which alone writes the counters.
   for (NicInstance* instance : *instances)
-    instance->lcore->run_on([&] { instance->nic->clear_counters(); });
+    instance->lcore->run_on([&] {
+      instance->nic->clear_counters();
+      instance->lcore->clear_longest_turn();
+    });
   return {};
 }
 
 }  // namespace
 
-const PromptCommand kClearCounters = {"clear counters", "[hnicK]", "set counters to 0",
-                                      clear_counters, /*is_owners=*/true};
+const PromptCommand kClearCounters = {"clear counters", "[hnicK]",
+                                      "set counters and the longest turn to 0", clear_counters,
+                                      /*is_owners=*/true};
 
 }  // namespace hostnic

@@ -28,8 +28,10 @@ CommandResult show_nic(Daemon& daemon, const Asker&, std::span<const std::string
   for (NicInstance* instance : *instances) {
     std::string line;
     instance->lcore->run_on([&] { line = instance->nic->describe(); });
-    text += fmt::format("{} lcore {}{} gids {}\n", line, instance->lcore_number,
-                        instance->lcore->handling() ? "" : " stopped", gids_of(daemon, *instance));
+    text +=
+        fmt::format("{} lcore {}{} longest turn {} us gids {}\n", line, instance->lcore_number,
+                    instance->lcore->handling() ? "" : " stopped",
+                    (instance->lcore->longest_turn_ns() + 999) / 1000, gids_of(daemon, *instance));
   }
   return {0, text};
 }
@@ -37,6 +39,6 @@ CommandResult show_nic(Daemon& daemon, const Asker&, std::span<const std::string
 }  // namespace
 
 const PromptCommand kShowNic = {"show nic", "[hnicK]",
-                                "address, MTU, port, lcore and GIDs of the NICs", show_nic};
+                                "address, MTU, port, GIDs, lcore and its longest turn", show_nic};
 
 }  // namespace hostnic

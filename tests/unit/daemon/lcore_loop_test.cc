@@ -124,6 +124,23 @@ TEST_F(LcoreLoopTest, TasksOfSeveralThreadsAllRun) {
   EXPECT_EQ(sum, 2000u);
 }
 
+// In time that the lcore had a processor, which a task that sleeps has not.
+TEST_F(LcoreLoopTest, SaysHowLongItsLongestTurnWas) {
+  start();
+  loop_->run_on([this] {
+    loop_->clear_longest_turn();
+    std::this_thread::sleep_for(50ms);
+  });
+  loop_->run_on([] {});
+  EXPECT_LT(loop_->longest_turn_ns(), 50'000'000u);
+  loop_->run_on([] {
+    const uint64_t begin_ns = thread_cpu_now_ns();
+    while (thread_cpu_now_ns() - begin_ns < 60'000'000) continue;
+  });
+  loop_->run_on([] {});
+  EXPECT_GE(loop_->longest_turn_ns(), 60'000'000u);
+}
+
 TEST_F(LcoreLoopTest, SleepsWithoutWorkAndThenPollsNoMore) {
   start();
   ASSERT_TRUE(sleeps());
