@@ -13,7 +13,8 @@
 #include <variant>
 
 #include "protocol/cm/mad.h"
-#include "tests/unit/wire/pcap_file.h"
+#include "tests/support/pcap_file.h"
+#include "tests/support/rxe_recording.h"
 #include "tests/unit/wire/samples.h"
 
 namespace hostnic::wire {
@@ -25,8 +26,7 @@ constexpr size_t kIp = kEthernetBytes, kUdp = kIp + kIpv4Bytes;
 
 std::vector<std::filesystem::path> captures() {
   std::vector<std::filesystem::path> paths;
-  const std::filesystem::path top = std::filesystem::path(HOSTNIC_SOURCE_DIR) / "tests/data/rxe";
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(top))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(recording::folder()))
     if (entry.path().extension() == ".pcap") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -149,8 +149,7 @@ TEST(RxeCaptures, HaveEveryOpcodeOfTheStandard) {
 // The kinds of management datagrams in a capture, by their place in cm::Message.
 std::vector<size_t> messages_of(const char* capture) {
   std::vector<size_t> kinds;
-  const auto top = std::filesystem::path(HOSTNIC_SOURCE_DIR) / "tests/data/rxe";
-  for (const Bytes& frame : pcap::read_frames(top / capture)) {
+  for (const Bytes& frame : pcap::read_frames(recording::folder() / capture)) {
     Packet packet;
     if (!is_roce(frame) || parse_standard(frame, packet) != ParseError::kNone ||
         raw(packet.dest_qpn) != cm::kManagementQpn)

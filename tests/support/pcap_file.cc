@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/unit/wire/pcap_file.h"
+#include "tests/support/pcap_file.h"
 
 #include <algorithm>
 #include <cstdint>
