@@ -12,6 +12,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 namespace hostnic::memory {
 namespace {
@@ -20,6 +23,13 @@ constexpr size_t kSlicePages = kSliceBytes / kPageBytes;
 // Whether an entry of /proc/self/pagemap says that the page has content: bit 63 page present, bit
 // 62 swapped out.
 constexpr bool has_content(uint64_t pagemap_entry) { return pagemap_entry >> 62 != 0; }
+
+constexpr int kTries = 1000;
+
+// Leaves nothing at addresses of the window but their reservation.
+void give_up(void* at, uint64_t length) {
+  raw_mmap(at, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
 
 void* map_mirror(int mirror, uint64_t start, uint64_t length, int prot) {
   return raw_mmap(nullptr, length, prot, MAP_SHARED | MAP_NORESERVE, mirror,
@@ -32,43 +42,67 @@ uint64_t slice_end(uint64_t at, uint64_t end) {
 
 }  // namespace
 
+int Migrator::reserve() {
+  if (window_ != 0) return 0;
+  void* at = raw_mmap(nullptr, 3 * kSliceBytes, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return errno;
+  window_ = (address(at) + kSliceBytes - 1) & ~(kSliceBytes - 1);
+  return 0;
+}
+
+// The stash lies towards slices as the range does, so that huge pages move as such.
+uint64_t Migrator::reserve_stash(uint64_t start, uint64_t end) {
+  const uint64_t length = end - start, total = length + kSliceBytes;
+  void* all =
+      raw_mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) return 0;
+  const uint64_t skipped = (start - address(all)) & (kSliceBytes - 1);
+  const uint64_t stash = address(all) + skipped;
+  if (skipped != 0) raw_munmap(all, skipped);
+  raw_munmap(pointer(stash + length), total - skipped - length);
+  return stash - start;
+}
+
 Migrator::Result Migrator::move_to_mirror(uint64_t start, uint64_t end, int prot) {
   // The area is written to first: one that was never written has no anon_vma yet. Its parts would
   // each get their own on separate ways, and never merge again.
   if ((prot & PROT_WRITE) != 0) raw_madvise(pointer(start), kPageBytes, MADV_POPULATE_WRITE);
-  void* stash =
-      raw_mmap(nullptr, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (stash == MAP_FAILED) return {start, 0, errno};
-  Result result{start, address(stash) - start, 0};
+  const uint64_t delta = reserve_stash(start, end);
+  if (delta == 0) return {start, 0, ENOMEM};
+  Result result{start, delta, 0};
   while (result.end < end) {
     const uint64_t next = slice_end(result.end, end);
     result.error = move_slice(result.end, next, result.stash_delta, prot);
     if (result.error != 0) break;
     result.end = next;
   }
-  if (result.end < end) {
-    raw_munmap(pointer(result.end + result.stash_delta), end - result.end);
-    punch(result.end, end);
-  }
+  if (result.end < end) raw_munmap(pointer(result.end + result.stash_delta), end - result.end);
   return result;
 }
 
-// Copies through the mem fd and not by address: a page that vanishes meanwhile (MADV_DONTNEED by
-// another thread, MADV_FREE) would make this thread wait for itself, while the mem fd reports it.
-void Migrator::copy_present_pages(uint64_t start, uint64_t end, unsigned char* to) {
+// Copies the pages that have content from `from`, where [start, end) can be found now.
+void Migrator::copy_present_pages(uint64_t from, uint64_t start, uint64_t end, unsigned char* to) {
   uint64_t entries[kSlicePages];
   const size_t pages = (end - start) / kPageBytes;
   const ssize_t got = pread(fds_.pagemap, entries, pages * sizeof(entries[0]),
-                            static_cast<off_t>(start / kPageBytes * sizeof(entries[0])));
+                            static_cast<off_t>(from / kPageBytes * sizeof(entries[0])));
   if (got != static_cast<ssize_t>(pages * sizeof(entries[0])))
     std::fill(entries, entries + pages, UINT64_MAX);  // the mem fd will find out
   for (size_t page = 0; page < pages;) {
     size_t run = page;
     while (run < pages && has_content(entries[run])) run++;
     const uint64_t length = (run - page) * kPageBytes;
-    const ssize_t done = length == 0 ? 0
-                                     : pread(fds_.mem, to + page * kPageBytes, length,
-                                             static_cast<off_t>(start + page * kPageBytes));
+    ssize_t done = static_cast<ssize_t>(length);
+    if (length != 0 && from != start) {
+      std::memcpy(to + page * kPageBytes, pointer(from + page * kPageBytes), length);
+    } else if (length != 0) {
+      // This goes through the mem fd and not by address: a page that vanishes meanwhile
+      // (MADV_DONTNEED by another thread, MADV_FREE) would make this thread wait for itself, while
+      // the mem fd reports it.
+      done = pread(fds_.mem, to + page * kPageBytes, length,
+                   static_cast<off_t>(start + page * kPageBytes));
+    }
     if (done == static_cast<ssize_t>(length)) {
       page = run + 1;  // `run` is absent, or past the end
     } else {
@@ -77,46 +111,118 @@ void Migrator::copy_present_pages(uint64_t start, uint64_t end, unsigned char* t
   }
 }
 
-// 1. Writes and first touches stop. Write protection alone would not stop first touches: their
+// Maps a part of the mirror in the window, with its pages: whole slices as huge pages, where the
+// kernel has some for a file. It is where no fork can catch it without MADV_DONTFORK: a child must
+// not share it. Returns MAP_FAILED with errno.
+void* Migrator::map_incoming(uint64_t start, uint64_t length) const {
+  void* incoming = raw_mmap(pointer(window_ + (start & (kSliceBytes - 1))), length,
+                            PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+                            fds_.mirror, static_cast<off_t>(start));
+  if (incoming == MAP_FAILED) return incoming;
+  raw_madvise(incoming, length, MADV_DONTFORK);
+  if (length == kSliceBytes) {
+    // There has to be a page for MADV_COLLAPSE to begin with.
+    raw_madvise(incoming, kPageBytes, MADV_POPULATE_WRITE);
+    raw_madvise(incoming, length, MADV_COLLAPSE);
+  }
+  for (int tries = 0; raw_madvise(incoming, length, MADV_POPULATE_WRITE) != 0; tries++) {
+    if ((errno == EAGAIN || errno == EINTR) && tries < kTries) continue;
+    const int error = errno;
+    give_up(incoming, length);
+    errno = error;
+    return MAP_FAILED;
+  }
+  return incoming;
+}
+
+// Maps the place to which pages leave, anew each time: page tables left there would split huge
+// pages. Returns MAP_FAILED with errno.
+void* Migrator::map_transit(uint64_t start, uint64_t length) const {
+  void* transit = raw_mmap(pointer(window_ + kSliceBytes + (start & (kSliceBytes - 1))), length,
+                           PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (transit == MAP_FAILED) return transit;
+  raw_madvise(transit, length, MADV_DONTFORK);
+  if (const int error = fds_.userfault->accept_pages(address(transit), length); error != 0) {
+    give_up(transit, length);
+    errno = error;
+    return MAP_FAILED;
+  }
+  return transit;
+}
+
+// Copies what a stopped range contains. With a transit the pages are taken out first: from then on
+// nobody can write to them, a device neither.
+int Migrator::copy_pages(uint64_t start, uint64_t end, void* transit, unsigned char* to) {
+  if (transit == nullptr) {
+    copy_present_pages(start, start, end, to);
+    return 0;
+  }
+  Userfault& userfault = *fds_.userfault;
+  const uint64_t length = end - start;
+  int error = userfault.move_pages(address(transit), start, length);
+  if (error == EBUSY) {
+    // What a forked child shares becomes the program's own by a write, which waits while the range
+    // is stopped.
+    userfault.put_back(start, address(transit), length);
+    userfault.release(start, length);
+    raw_madvise(pointer(start), length, MADV_POPULATE_WRITE);
+    error = userfault.stop(start, length, true);
+    if (error == 0) error = userfault.move_pages(address(transit), start, length);
+  }
+  if (error == 0) copy_present_pages(address(transit), start, end, to);
+  return error == EBUSY ? EINPROGRESS : error;
+}
+
+// Lets the mirror's mapping take the place of the range, which leaves for the stash.
+int Migrator::put_in_place(uint64_t start, uint64_t length, void* stash, void* incoming) {
+  if (raw_mremap(pointer(start), length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                 stash) == MAP_FAILED)
+    return errno;
+  // What it leaves stays mapped, and so reserved.
+  if (raw_mremap(incoming, length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                 pointer(start)) != MAP_FAILED) {
+    give_up(incoming, length);
+    return 0;
+  }
+  const int error = errno;
+  // The (empty) stash is kept mapped: its addresses stay reserved until all of it is given up.
+  raw_mremap(stash, length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+             pointer(start));
+  return error;
+}
+
+// 1. The mirror's pages are made, while nobody waits.
+// 2. Writes and first touches stop. Write protection alone would not stop first touches: their
 //    bytes would be lost.
-// 2. Only then look which pages exist; copy those.
-// 3. The private pages leave for the stash, the mirror takes their place, waiting threads go on.
+// 3. Only then the pages that exist are taken out and copied.
+// 4. The mirror takes their place, waiting threads go on.
 int Migrator::move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot) {
   const uint64_t length = end - start;
-  void* incoming = map_mirror(fds_.mirror, start, length, PROT_READ | PROT_WRITE);
+  if (const int error = reserve(); error != 0) return error;
+  void* incoming = map_incoming(start, length);
   if (incoming == MAP_FAILED) return errno;
-  // The advice is given before the mapping is in place, so that no fork can catch it without: a
-  // child must not share it.
-  raw_madvise(incoming, length, MADV_DONTFORK);
-  int error = fds_.userfault->stop(start, length, true);
-  if (error != 0) {
-    raw_munmap(incoming, length);
-    return error;
-  }
-  copy_present_pages(start, end, static_cast<unsigned char*>(incoming));
-  if (prot != (PROT_READ | PROT_WRITE) && mprotect(incoming, length, prot) != 0) error = errno;
-  void* stash = pointer(start + delta);
-  bool stashed = false;
+  // Only what is written to can be taken out, and only what can be written to needs to be.
+  const bool takes = fds_.userfault->moves_pages() && prot == (PROT_READ | PROT_WRITE);
+  void* transit = takes ? map_transit(start, length) : nullptr;
+  int error = transit == MAP_FAILED ? errno : fds_.userfault->stop(start, length, true);
   if (error == 0) {
-    stashed = raw_mremap(pointer(start), length, length,
-                         MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, stash) != MAP_FAILED;
-    if (!stashed) error = errno;
+    error = copy_pages(start, end, transit, static_cast<unsigned char*>(incoming));
+    if (error == 0 && prot != (PROT_READ | PROT_WRITE) && mprotect(incoming, length, prot) != 0)
+      error = errno;
+    if (error == 0) error = put_in_place(start, length, pointer(start + delta), incoming);
+    if (error == 0) {
+      fds_.userfault->wake(start, length);
+      raw_madvise(pointer(start + delta), length, MADV_DONTNEED);
+    } else {
+      if (takes) fds_.userfault->put_back(start, address(transit), length);
+      fds_.userfault->release(start, length);
+      punch(start, end);
+    }
   }
-  if (stashed && raw_mremap(incoming, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
-                            pointer(start)) == MAP_FAILED) {
-    error = errno;
-    // The (empty) stash is kept mapped: its addresses stay reserved until all of it is given up.
-    raw_mremap(stash, length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
-               pointer(start));
-  }
-  if (error != 0) {
-    fds_.userfault->release(start, length);
-    raw_munmap(incoming, length);
-    return error;
-  }
-  fds_.userfault->wake(start, length);
-  raw_madvise(stash, length, MADV_DONTNEED);
-  return 0;
+  if (error != 0) give_up(incoming, length);
+  if (takes && transit != MAP_FAILED) give_up(transit, length);
+  return error;
 }
 
 uint64_t Migrator::move_back(uint64_t start, uint64_t end, uint64_t stash_delta, int prot) {

@@ -3,7 +3,8 @@
 // threads use them.
 //
 // There: the private pages wait in a "stash", an area of the same length elsewhere that keeps their
-// identity (anon_vma and offset), emptied of memory. Back: the stash is filled and moved to where
+// identity (anon_vma and offset), emptied of memory. Where the kernel can, the pages are taken out
+// before they are copied: a page that a device or io_uring writes into can't be, and stays. Back: the stash is filled and moved to where
 // it came from, so that the kernel merges it with its old neighbours; a new mapping never merges,
 // and after enough registrations the process would run out of areas (vm.max_map_count).
 #pragma once
@@ -16,8 +17,9 @@
 
 namespace hostnic::memory {
 
-// The size of a slice: writers wait for one at a time (at worst about 5 ms).
-inline constexpr uint64_t kSliceBytes = 256 * 1024;
+// The size of a slice, a huge page: writers wait for one at a time (less than a millisecond on an
+// idle machine).
+inline constexpr uint64_t kSliceBytes = 2 << 20;
 
 // Used under the registrar's mutex, with all signals blocked: a handler that touched a stopped page
 // on this thread would wait for itself. Nothing here allocates or touches the pages it stopped.
@@ -30,6 +32,9 @@ class Migrator {
     Userfault* userfault = nullptr;
   };
   void use(const Descriptors& descriptors) { fds_ = descriptors; }
+  // Reserves the addresses that slices pass through; before anything moves. Returns 0 or an errno
+  // value.
+  int reserve();
 
   struct Result {
     uint64_t end = 0;          // end of what was moved: [start, end); the rest is as it was
@@ -39,6 +44,10 @@ class Migrator {
   // Moves [start, end), page-aligned, inside one private anonymous area with protection `prot`
   // (readable), into the mirror.
   Result move_to_mirror(uint64_t start, uint64_t end, int prot);
+  // The same for a part of one slice, with a stash that has been reserved.
+  int move_slice(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+  // Reserves a stash for [start, end). Returns its delta, or 0 when there is no address space.
+  static uint64_t reserve_stash(uint64_t start, uint64_t end);
 
   // Moves [start, end), which lies in the mirror with protection `prot` now, back into private
   // memory. Returns where it stopped: `end` unless the system ran out of memory or areas; what lies
@@ -53,12 +62,18 @@ class Migrator {
   void punch(uint64_t start, uint64_t end);
 
  private:
-  int move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot);
   int move_slice_back(uint64_t start, uint64_t end, uint64_t delta, int prot);
-  void copy_present_pages(uint64_t start, uint64_t end, unsigned char* to);
+  void* map_incoming(uint64_t start, uint64_t length) const;
+  void* map_transit(uint64_t start, uint64_t length) const;
+  int copy_pages(uint64_t start, uint64_t end, void* transit, unsigned char* to);
+  static int put_in_place(uint64_t start, uint64_t length, void* stash, void* incoming);
+  void copy_present_pages(uint64_t from, uint64_t start, uint64_t end, unsigned char* to);
   int fill_stash(uint64_t start, uint64_t end, uint64_t delta, int prot);
 
   Descriptors fds_;
+  // Two slices of addresses that nothing else is mapped at: what goes to the mirror is filled in
+  // the first, pages leave by the second. 0: not reserved.
+  uint64_t window_ = 0;
 };
 
 }  // namespace hostnic::memory

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,8 +18,23 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
+#ifndef UFFD_FEATURE_MOVE
+#define UFFD_FEATURE_MOVE (1 << 16)
+#endif
 
 namespace hostnic::memory {
+namespace {
+
+// UFFDIO_MOVE (Linux 6.8), which older headers don't have.
+struct MoveRequest {
+  uint64_t to, from, length_bytes, mode;
+  int64_t moved_bytes;
+};
+constexpr unsigned long kMovePages = _IOWR(0xAA, 0x05, MoveRequest);
+constexpr uint64_t kHolesAllowed = 1 << 1;
+constexpr int kTries = 1000;
+
+}  // namespace
 
 bool Userfault::open(int lent_device) {
   if (mode_ == UserfaultMode::kFull) return true;
@@ -43,8 +59,17 @@ bool Userfault::accept(int fd, UserfaultMode mode) {
   api.api = UFFD_API;
   // The features include write protection of shared memory, which came with Linux 5.19; without it
   // pages can't come back.
-  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
-  if (ioctl(fd, UFFDIO_API, &api) != 0) {
+  constexpr uint64_t kNeeded = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  api.features = kNeeded | UFFD_FEATURE_MOVE;
+  bool moves_pages = ioctl(fd, UFFDIO_API, &api) == 0;
+  bool usable = moves_pages;
+  if (!usable) {
+    api = {};
+    api.api = UFFD_API;
+    api.features = kNeeded;
+    usable = ioctl(fd, UFFDIO_API, &api) == 0;
+  }
+  if (!usable) {
     std::snprintf(error_, sizeof(error_),
                   "userfaultfd can't write-protect shared memory (Linux 5.19 or later can): %s",
                   std::strerror(errno));
@@ -54,6 +79,7 @@ bool Userfault::accept(int fd, UserfaultMode mode) {
   close();
   fd_ = fd;
   mode_ = mode;
+  moves_pages_ = moves_pages;
   error_[0] = '\0';
   return true;
 }
@@ -75,7 +101,7 @@ int Userfault::stop(uint64_t start, uint64_t length_bytes, bool missing) {
   protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
   for (int tries = 0; ioctl(fd_, UFFDIO_WRITEPROTECT, &protect) != 0; tries++) {
     const int error = errno;
-    if ((error == EAGAIN || error == EINTR) && tries < 1000) continue;  // mappings are changing
+    if ((error == EAGAIN || error == EINTR) && tries < kTries) continue;  // mappings are changing
     release(start, length_bytes);
     return error;
   }
@@ -91,6 +117,41 @@ void Userfault::release(uint64_t start, uint64_t length_bytes) {
   uffdio_range range{start, length_bytes};
   ioctl(fd_, UFFDIO_UNREGISTER, &range);  // clears the protection and wakes
   wake(start, length_bytes);
+}
+
+int Userfault::accept_pages(uint64_t start, uint64_t length_bytes) {
+  uffdio_register request{};
+  request.range = {start, length_bytes};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+}
+
+// The pages are nobody's but ours, so that only memory for page tables can be missing.
+void Userfault::put_back(uint64_t to, uint64_t from, uint64_t length_bytes) {
+  uffdio_register request{};
+  request.range = {to, length_bytes};
+  request.mode = UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MISSING;
+  ioctl(fd_, UFFDIO_REGISTER, &request);
+  while (true) {
+    const int error = move_pages(to, from, length_bytes);
+    if (error != ENOMEM && error != EAGAIN && error != EBUSY) return;
+    sched_yield();
+  }
+}
+
+int Userfault::move_pages(uint64_t to, uint64_t from, uint64_t length_bytes) {
+  uint64_t done = 0;
+  for (int tries = 0; done < length_bytes;) {
+    MoveRequest request{to + done, from + done, length_bytes - done, kHolesAllowed, 0};
+    if (ioctl(fd_, kMovePages, &request) == 0) return 0;
+    const int error = errno;
+    if (request.moved_bytes > 0) {
+      done += static_cast<uint64_t>(request.moved_bytes);
+    } else if ((error != EAGAIN && error != EINTR) || ++tries == kTries) {
+      return error;
+    }
+  }
+  return 0;
 }
 
 }  // namespace hostnic::memory
