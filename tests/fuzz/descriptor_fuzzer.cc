@@ -28,7 +28,8 @@ constexpr uint64_t kArenaBytes = 1 << 16;
 // Two hosts with an honest connection, and memory that nobody may change.
 struct Honest {
   Honest()
-      : world({.mtu_bytes = 1024, .windows = {64}, .pool_scale = 0.1}),
+      : world(
+            {.hosts = 3, .mtu_bytes = 1024, .windows = {64}, .pool_scale = 0.1, .roce_hosts = {2}}),
         near(world.make_endpoint(0, {.psn = 0x5a5a5a})),
         far(world.make_endpoint(1, {.psn = 0xa5a5a5})),
         source(4096, 0x11),
