@@ -22,6 +22,9 @@ from scene import Scene, Wrong  # noqa: E402
 
 DRIVERS = ("net_af_packet", UDP)
 WITNESSES = 2
+# Of honest programs, as ibv_qp_attr.timeout: half a minute of silence, since a flood on a machine that is busy
+# otherwise may leave the hosts no time for seconds.
+ACK_TIMEOUT = 18
 SANITIZERS = re.compile(r"Sanitizer|runtime error|Assertion|terminate called")
 
 
@@ -49,11 +52,11 @@ class Frames:
     def __init__(self, build, cable, scene, seed):
         self.build, self.cable, self.scene, self.seed = build, cable, scene, seed
         self.verify = build / "tests/apps/hostnic-verify"
-        self.honest = [scene.pair(f"{i}-", "--timeout", 18) for i in range(WITNESSES)]
+        self.honest = [scene.pair(f"{i}-", "--timeout", ACK_TIMEOUT) for i in range(WITNESSES)]
         port = scene.ports.next()
         self.honest_verify = [subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                                stderr=subprocess.STDOUT, text=True, process_group=0)
-                              for command in self.verify_pair(port, "--rounds", 1000000, "--timeout-seconds", 120)]
+                              for command in self.verify_pair(port, "--rounds", 1000000, "--timeout-seconds", 120, "--ack-timeout", ACK_TIMEOUT)]
         self.pids = [[active.process.pid for active, _ in self.honest] + [self.honest_verify[1].pid],
                      [passive.process.pid for _, passive in self.honest] + [self.honest_verify[0].pid]]
         self.sacrificed = [Group(lambda: self.verify_pair(scene.ports.next(), "--rounds", 1000, "--timeout-seconds", 20, "--qps", 4))]

@@ -77,6 +77,8 @@ constexpr NumberOption kNumbers[] = {
     {'B', "mr-bytes", 0, 1ULL << 40, [](Options& o, uint64_t v) { o.workload.mr_bytes = v; }},
     {'d', "depth", 2, 16384, [](Options& o, uint64_t v) { o.workload.depth = v; }},
     {'t', "timeout-seconds", 1, 86400, [](Options& o, uint64_t v) { o.timeout_seconds = v; }},
+    {'a', "ack-timeout", 1, 31,
+     [](Options& o, uint64_t v) { o.ack_timeout = static_cast<uint8_t>(v); }},
     {'g', "gid-index", 0, 255, [](Options& o, uint64_t v) { o.gid_index = static_cast<int>(v); }},
     {'m', "mtu", 256, 4096, [](Options& o, uint64_t v) { o.workload.mtu = v; }},
 };
@@ -189,6 +191,7 @@ const option kLongOptions[] = {
     {"mr-bytes", required_argument, nullptr, 'B'},
     {"depth", required_argument, nullptr, 'd'},
     {"timeout-seconds", required_argument, nullptr, 't'},
+    {"ack-timeout", required_argument, nullptr, 'a'},
     {"gid-index", required_argument, nullptr, 'g'},
     {"mtu", required_argument, nullptr, 'm'},
     {nullptr, 0, nullptr, 0},
@@ -241,6 +244,7 @@ std::string usage() {
       "  --events                           sleep on completion channels\n"
       "  --check-errors                     also check errors, limits and QP states\n"
       "  --timeout-seconds T (60)           without progress, then a dump and exit status 1\n"
+      "  --ack-timeout N (14)               ibv_qp_attr.timeout: 4.096 us * 2^N\n"
       "  --verbose                          one line per round\n",
       fmt::join(kOpNames, ","), fmt::join(kMemoryNames, ","));
 }

@@ -51,6 +51,7 @@ struct Options {
   bool verbose = false;
   std::vector<MemoryKind> memory{MemoryKind::kMalloc};
   uint32_t timeout_seconds = 60;
+  uint8_t ack_timeout = 14;  // ibv_qp_attr.timeout
   Workload workload;
 };
 

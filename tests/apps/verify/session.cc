@@ -96,6 +96,7 @@ void Session::agree_on_limits() {
 void Session::connect() {
   ConnectAttributes how;
   how.mtu_bytes = limits_.mtu_bytes;
+  how.timeout = options_.ack_timeout;
   how.rd_atomic = device_.rd_atomic();
   const std::vector<RemoteAddress> remote = channel_.exchange(regions_.addresses());
   for (uint32_t i = 0; i < flows_.size(); ++i) {
