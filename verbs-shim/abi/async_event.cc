@@ -58,13 +58,12 @@ void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* 
   if (event == driver::AsyncEvent::kDeviceFatal) close_channels(context);
 }
 
-// Delivers a record; returns false when the object is gone. It is not inline because of
-// EventQueue::pop().
-[[gnu::noinline]] bool deliver(uint64_t record, ibv_async_event& event) {
+// Says in `event` what a record means; returns false when the object is gone. Called with the lock
+// of objects held.
+bool describe(uint64_t record, ibv_async_event& event) {
   event = {};
   event.event_type = static_cast<ibv_event_type>(record >> kTypeShift);
   const uint64_t id = record & kIdMask;
-  ObjectLock lock = lock_objects();
   switch (about(event.event_type)) {
     case About::kQp: {
       auto* qp = object_of(static_cast<ibv_qp*>(find_object(Kind::kQp, id)));
@@ -94,6 +93,21 @@ void on_event(void* argument, driver::AsyncEvent event, void* user, driver::Cq* 
   return false;
 }
 
+constexpr int kWaitAgain = -1;
+
+// Delivers an event that was waited for. Returns 0, an errno value, or kWaitAgain when what it is
+// about is gone. The context may be gone as well, as a channel may (channel.cc). It is not inline
+// because of EventQueue::wait().
+[[gnu::noinline]] int deliver(uint64_t context_id, ibv_async_event& event) {
+  ObjectLock lock = lock_objects();
+  auto* const context = static_cast<ibv_context*>(find_object(Kind::kContext, context_id));
+  if (context == nullptr) return EBADF;
+  uint64_t record = 0;
+  const EventQueue::Taken taken = object_of(context)->async_events.take(record);
+  if (taken == EventQueue::Taken::kClosed) return EIO;
+  return taken == EventQueue::Taken::kRecord && describe(record, event) ? 0 : kWaitAgain;
+}
+
 template <typename Object>
 void acknowledge(Object& object, uint32_t& completed) {
   pthread_mutex_lock(&object.mutex);
@@ -121,15 +135,16 @@ HOSTNIC_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* even
   static constinit RealVerb<int(ibv_context*, ibv_async_event*)> real("ibv_get_async_event",
                                                                       "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, event) == 0 ? 0 : -1;
-  ContextObject* object = object_of(context);
-  uint64_t record = 0;
-  do {
-    if (int error = object->async_events.pop(record)) {
-      errno = error;
-      return -1;
-    }
-  } while (!deliver(record, *event));
-  return 0;
+  const uint64_t id = object_of(context)->id;
+  const int fd = object_of(context)->async_events.fd();
+  int error = kWaitAgain;
+  while (error == kWaitAgain) {
+    error = EventQueue::wait(fd);
+    if (error == 0) error = deliver(id, *event);
+  }
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
 }
 
 HOSTNIC_VERB void ibv_ack_async_event(ibv_async_event* event) {

@@ -27,17 +27,26 @@ ibv_comp_channel* create_channel(ibv_context* context) {
 
 namespace {
 
-// Delivers a record; returns false when the queue was destroyed meanwhile. It is not inline because
-// of EventQueue::pop().
-[[gnu::noinline]] bool deliver(uint64_t id, ibv_cq** cq, void** cq_context) {
+constexpr int kWaitAgain = -1;
+
+// Delivers an event that was waited for. Returns 0, an errno value, or kWaitAgain when its
+// completion queue was destroyed meanwhile. So may the channel have been, by a thread that need not
+// know that this one has been woken: from a kernel's channel nothing but the event is used then. It
+// is not inline because of EventQueue::wait().
+[[gnu::noinline]] int deliver(uint64_t channel_id, ibv_cq** cq, void** cq_context) {
   ObjectLock lock = lock_objects();
-  void* found = find_object(Kind::kCq, id);
-  if (found == nullptr) return false;
+  auto* const channel = static_cast<ibv_comp_channel*>(find_object(Kind::kChannel, channel_id));
+  if (channel == nullptr) return EBADF;
+  uint64_t id = 0;
+  const EventQueue::Taken taken = object_of(channel)->events.take(id);
+  if (taken == EventQueue::Taken::kClosed) return EIO;
+  void* found = taken == EventQueue::Taken::kRecord ? find_object(Kind::kCq, id) : nullptr;
+  if (found == nullptr) return kWaitAgain;
   *cq = static_cast<ibv_cq*>(found);
   CqObject* object = object_of(*cq);
   ++object->comp_events_taken;
   *cq_context = object->cq_context;
-  return true;
+  return 0;
 }
 
 }  // namespace
@@ -81,14 +90,16 @@ HOSTNIC_VERB int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
   static constinit RealVerb<int(ibv_comp_channel*, ibv_cq**, void**)> real("ibv_get_cq_event",
                                                                            "IBVERBS_1.1");
   if (!is_ours(Kind::kChannel, channel)) return real.foreign(channel, cq, cq_context) ? -1 : 0;
-  uint64_t id = 0;
-  do {
-    if (int error = object_of(channel)->events.pop(id)) {
-      errno = error;
-      return -1;
-    }
-  } while (!deliver(id, cq, cq_context));
-  return 0;
+  const uint64_t id = object_of(channel)->id;
+  const int fd = object_of(channel)->events.fd();
+  int error = kWaitAgain;
+  while (error == kWaitAgain) {
+    error = EventQueue::wait(fd);
+    if (error == 0) error = deliver(id, cq, cq_context);
+  }
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
 }
 
 HOSTNIC_VERB void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {

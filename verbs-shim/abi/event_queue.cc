@@ -12,8 +12,8 @@
 namespace hostnic::abi {
 namespace {
 
-// Takes one event from the descriptor without waiting. Returns false if none is left: whoever pops
-// it has taken it.
+// Takes one event from the descriptor without waiting. Returns false if none is left: whoever has
+// waited for it will find that out.
 bool take_back(int fd) {
   uint64_t one = 0;
   iovec into{&one, sizeof one};
@@ -52,23 +52,18 @@ void EventQueue::close() {
   give(fd_);
 }
 
-int EventQueue::pop(uint64_t& record) {
-  for (;;) {
-    uint64_t one = 0;
-    const ssize_t had = read(fd_, &one, sizeof one);
-    if (had < 0) return errno;
-    if (had != sizeof one) return EIO;
-    const Taken taken = take_first(record);
-    if (taken != Taken::kNothing) return taken == Taken::kRecord ? 0 : EIO;
-  }
+int EventQueue::wait(int fd) {
+  uint64_t one = 0;
+  const ssize_t had = read(fd, &one, sizeof one);
+  if (had < 0) return errno;
+  return had == sizeof one ? 0 : EIO;
 }
 
-// Takes the first record; nothing if all have been removed meanwhile.
-EventQueue::Taken EventQueue::take_first(uint64_t& record) {
+EventQueue::Taken EventQueue::take(uint64_t& record) {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) return Taken::kNothing;
-    give(fd_);  // for the next thread that pops
+    give(fd_);  // for the next thread that waits
     return Taken::kClosed;
   }
   record = waiting_.front();

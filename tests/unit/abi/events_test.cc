@@ -2,12 +2,16 @@
 // Completion events and async events: delivery, acknowledgement, destruction meanwhile.
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/unit/abi/testing.h"
+#include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/objects.h"
 
 namespace hostnic {
@@ -18,6 +22,24 @@ using namespace std::chrono_literals;
 bool readable(int fd) {
   pollfd wanted{fd, POLLIN, 0};
   return poll(&wanted, 1, 0) == 1;
+}
+
+// Runs a function in a thread of its own and returns once that sleeps.
+std::thread asleep_in(auto function) {
+  std::atomic<pid_t> id{0};
+  std::thread thread([&id, function] {
+    id = gettid();
+    function();
+  });
+  std::string state;
+  while (state != "S") {
+    std::this_thread::sleep_for(100us);
+    std::string word;
+    std::ifstream stat("/proc/self/task/" + std::to_string(id.load()) + "/stat");
+    while (stat >> word && !word.ends_with(")")) continue;
+    stat >> state;
+  }
+  return thread;
 }
 
 class AbiCompletionEvents : public AbiTest {
@@ -212,6 +234,43 @@ TEST_F(AbiAsyncEvents, DestroyWaitsForAcknowledgement) {
   EXPECT_EQ(ibv_destroy_qp(qp), ENOENT) << "it is being destroyed already";
   ibv_ack_async_event(&event);
   destroyer.join();
+}
+
+// A thread that is woken, here as the device fails, has yet to run when another one cleans up: from
+// a kernel's channel it gets its error all the same.
+TEST_F(AbiAsyncEvents, TheChannelMayGoAsItsReaderWakes) {
+  for (int i = 0; i < 200; ++i) {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+    ASSERT_NE(channel, nullptr);
+    std::thread reader = asleep_in([channel] {
+      ibv_cq* cq = nullptr;
+      void* cq_context = nullptr;
+      EXPECT_EQ(ibv_get_cq_event(channel, &cq, &cq_context), -1);
+      EXPECT_TRUE(errno == EIO || errno == EBADF) << errno;
+    });
+    abi::close_channels(*abi::object_of(context_));
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+    reader.join();
+  }
+}
+
+TEST_F(AbiAsyncEvents, TheDeviceMayBeClosedAsItsReaderWakes) {
+  for (int i = 0; i < 200; ++i) {
+    ibv_context* context = ibv_open_device(context_->device);
+    ASSERT_NE(context, nullptr);
+    std::thread reader = asleep_in([context] {
+      ibv_async_event event;
+      if (ibv_get_async_event(context, &event) == 0) {
+        EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
+      } else {
+        EXPECT_EQ(errno, EBADF);
+      }
+    });
+    fake::raise(abi::object_of(context)->driver->driver(), driver::AsyncEvent::kPortErr, nullptr,
+                nullptr);
+    EXPECT_EQ(ibv_close_device(context), 0);
+    reader.join();
+  }
 }
 
 }  // namespace
