@@ -148,7 +148,9 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   if (has_path && command.path_mtu_bytes > shared.settings.mtu_bytes) return EINVAL;
   quiesce_qp(qp);
   clear_status(*qp.status);
-  qp.transport = transport_of(qp.type, shared.settings.transport_to(Ipv4Address{command.dest_ip}));
+  const ReliableTransport spoken = shared.settings.transport_to(Ipv4Address{command.dest_ip});
+  qp.transport = transport_of(qp.type, spoken);
+  qp.tagged = spoken == ReliableTransport::kHostnic;
   qp.roce.reset();
   qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;

@@ -30,7 +30,7 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
 [[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
   const uint16_t tag = answer ? qp.incoming_response_tag : qp.incoming_request_tag;
-  if (qp.transport == TransportKind::kRoce) return raw(p.src_ip) == qp.dest_ip;
+  if (!qp.tagged) return raw(p.src_ip) == qp.dest_ip;
   return raw(p.src_ip) == qp.dest_ip && ((wire::has_flow_tag(p, tag) && names_peer(qp, p)) ||
                                          broken(Fault::dead_connection_heard));
 }

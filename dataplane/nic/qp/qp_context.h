@@ -68,6 +68,7 @@ struct alignas(kCacheLineBytes) QpContext {
   QpState state = QpState::kReset;
   uint16_t status_index = 0;
   TransportKind transport = TransportKind::kHostnic;
+  bool tagged = true;  // the peer is a hostnic, whose packets have the connection's flow tag
   uint32_t client_id = 0;
   ClientChannel* client = nullptr;
   QpStatus* status = nullptr;
