@@ -10,7 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parent / "rxe-peer"
+# Makes and runs the peer: build.sh, start.sh, exec.sh, stop.sh. Its kernel is patched and not ours to hand on.
+SCRIPTS = Path(os.environ.get("HOSTNIC_RXE_SCRIPTS", Path(__file__).resolve().parents[3] / "shared/rxe-peer"))
 DEFAULT_PEER = Path.home() / ".cache/hostnic-rxe"
 PEER_FILES = ("linux", "rootfs.sqfs", "tscmhz")
 HOSTNIC_ADDRESS, RXE_ADDRESS, PREFIX = "10.77.0.1", "10.77.0.2", 24
@@ -35,10 +36,11 @@ def missing():
         return "needs root"
     if shutil.which("ip") is None:
         return "needs ip (iproute2)"
+    if not (SCRIPTS / "start.sh").exists():
+        return f"no scripts for an rxe peer in {SCRIPTS}: name their folder with HOSTNIC_RXE_SCRIPTS"
     peer = peer_directory()
     if any(not (peer / name).exists() for name in PEER_FILES):
-        return (f"no rxe peer in {peer}: build it with {SCRIPTS.relative_to(Path.cwd()) if SCRIPTS.is_relative_to(Path.cwd()) else SCRIPTS}"
-                f"/build.sh {peer}, or name it with HOSTNIC_RXE_PEER")
+        return f"no rxe peer in {peer}: build it with {SCRIPTS}/build.sh {peer}, or name it with HOSTNIC_RXE_PEER"
     return None
 
 

@@ -3,8 +3,8 @@
 """hostnic and a genuine RoCEv2 peer: stock programs between a hostnicd with `transport=roce` and a
 Linux kernel's rdma_rxe, with either as the client, at path MTU 1024 and 4096, without losses and
 (RC) while one in a hundred of the peer's frames is lost. Needs root and the peer, which
-tests/interop/rxe-peer/build.sh makes once, some 53 MB: in ~/.cache/hostnic-rxe, or where
-HOSTNIC_RXE_PEER says. Without them all cases are skipped."""
+the build.sh of HOSTNIC_RXE_SCRIPTS (../shared/rxe-peer) makes once, some 53 MB: in
+~/.cache/hostnic-rxe, or where HOSTNIC_RXE_PEER says. Without them all cases are skipped."""
 
 import atexit
 import json
