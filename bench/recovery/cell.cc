@@ -94,21 +94,30 @@ void take_times(const Cell& cell, TimeNs start_ns,
 
 uint64_t sent_packets(World& world) {
   uint64_t sum = 0;
-  for (uint32_t host = 1; host < world.host_count(); ++host)
-    sum += world.host(host).counter(Counter::tx_packets);
+  for (uint32_t host = 1; host < world.host_count(); ++host) {
+    sim::Host& sender = world.host(host);
+    sum += sender.counter(Counter::tx_packets) - sender.counter(Counter::acks_sent);
+  }
   return sum;
 }
 
-void count(World& world, Result& result) {
+void count(World& world, const Cell& cell, Result& result) {
   result.sent_packets = sent_packets(world);
-  for (uint32_t host = 1; host < world.host_count(); ++host) {
-    result.resent_packets += world.host(host).counter(Counter::retransmitted_packets);
+  for (uint32_t host = 0; host < world.host_count(); ++host) {
     const driver::DriverCounters counters = world.host(host).driver().counters();
     result.timeouts += counters.timeouts;
     result.probes += counters.probes;
+    if (host != 0)
+      result.resent_packets += world.host(host).counter(Counter::retransmitted_packets);
   }
   sim::Host& receiver = world.host(0);
   result.acks = receiver.counter(Counter::acks_sent);
+  if (cell.op == SendOp::kRead) {
+    // Nobody counts which answers were given before.
+    const uint64_t needed = result.completed * (cell.message_bytes / kMtuBytes);
+    result.resent_packets = std::max(result.sent_packets, needed) - needed;
+    result.acks = receiver.counter(Counter::tx_packets);
+  }
   result.duplicate_packets = receiver.counter(Counter::duplicate_request);
   if (const auto impaired = receiver.nic().impairment_counters(/*receive_side=*/true))
     result.lost_packets = impaired->dropped + impaired->rate_dropped + impaired->queue_dropped;
@@ -122,16 +131,19 @@ Result run(const Cell& cell) {
   qp.caps.max_send_wr = std::max(qp.caps.max_send_wr, cell.depth);
   std::vector<std::unique_ptr<Endpoint>> ends;
   std::vector<std::unique_ptr<Stream>> streams;
-  const sim::StreamSettings load{.op = SendOp::kWrite,
+  const sim::StreamSettings load{.op = cell.op,
                                  .message_bytes = cell.message_bytes,
                                  .depth = cell.depth,
                                  .messages = cell.messages};
   for (uint32_t i = 0; i < cell.qps; ++i) {
     ends.push_back(world.make_endpoint(1 + i % senders_of(cell), qp));
-    Endpoint& near = *ends.back();
+    Endpoint& sender = *ends.back();
     ends.push_back(world.make_endpoint(0, qp));
-    world.connect(near, *ends.back());
-    streams.push_back(std::make_unique<Stream>(near, *ends.back(), load));
+    Endpoint& receiver = *ends.back();
+    world.connect(sender, receiver);
+    const bool reads = cell.op == SendOp::kRead;
+    streams.push_back(
+        std::make_unique<Stream>(reads ? receiver : sender, reads ? sender : receiver, load));
     world.add(*streams.back());
   }
   impair(world, cell);
@@ -155,7 +167,7 @@ Result run(const Cell& cell) {
     result.duration_ns = world.now() - start_ns;
   }
   world.run_for(sim::kMillisecond);  // what is still on its way counts, too
-  count(world, result);
+  count(world, cell, result);
   return result;
 }
 

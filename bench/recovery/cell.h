@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/hostif/descriptors.h"
 #include "protocol/wire/bth.h"
 
 namespace hostnic::recovery {
@@ -26,6 +27,7 @@ enum class Topology : uint8_t {
 
 struct Cell {
   std::string study;
+  SendOp op = SendOp::kWrite;  // or kRead, whose data go the other way
   wire::Policy policy = wire::Policy::kSelective;
   Topology topology = Topology::kPair;
   uint32_t qps = 1;
@@ -52,10 +54,10 @@ struct Result {
   // while nobody else sends any more, which a number of messages without end would not.
   uint64_t payload_bytes = 0, duration_ns = 0;
   uint64_t sent_packets = 0;       // data
-  uint64_t resent_packets = 0;     // of them: not for the first time
+  uint64_t resent_packets = 0;     // of them: not for the first time (READs: more than was needed)
   uint64_t lost_packets = 0;       // data, in the network
   uint64_t duplicate_packets = 0;  // data that the receiver had
-  uint64_t acks = 0;
+  uint64_t acks = 0;               // READs: requests and pulls
   uint64_t timeouts = 0, probes = 0;
   // Sent again although they were not lost.
   uint64_t spurious_packets() const {

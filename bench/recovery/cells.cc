@@ -52,6 +52,20 @@ void add_stream(std::vector<Cell>& cells, uint32_t packets) {
                          .messages = messages_for(packets, bytes, 1)});
 }
 
+// READs, one transfer at a time and with enough outstanding. They recover in one way, whatever the
+// policy.
+void add_reads(std::vector<Cell>& cells, uint32_t messages, uint32_t packets) {
+  for (const bool stream : {false, true})
+    for (const uint32_t bytes : kSizes)
+      for (const uint32_t loss_ppm : kLossesPpm)
+        cells.push_back({.study = stream ? "reads" : "single-reads",
+                         .op = SendOp::kRead,
+                         .message_bytes = bytes,
+                         .depth = stream ? kOutstandingBytes / bytes : 1,
+                         .loss_ppm = loss_ppm,
+                         .messages = stream ? messages_for(packets, bytes, 1) : messages});
+}
+
 // 64 QPs with one transfer at a time each: between two hosts, and from many hosts to one.
 void add_many(std::vector<Cell>& cells, uint32_t packets) {
   for (const Topology topology : {Topology::kPair, Topology::kIncast})
@@ -98,6 +112,7 @@ std::vector<Cell> study_cells() {
   add_stream(cells, 32768);
   add_many(cells, 32768);
   add_reorder(cells, 32768);
+  add_reads(cells, 1000, 32768);
   return cells;
 }
 
@@ -108,6 +123,7 @@ std::vector<Cell> golden_cells() {
   add_stream(all, 4096);
   add_many(all, 4096);
   add_reorder(all, 4096);
+  add_reads(all, 50, 4096);
   std::copy_if(all.begin(), all.end(), std::back_inserter(some), [](const Cell& cell) {
     const bool loss = cell.loss_ppm == 0 || cell.loss_ppm == 5000 || cell.loss_ppm == 50000;
     const bool reorder = cell.reorder_ppm == 0 ||

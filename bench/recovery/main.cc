@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
   app.add_flag("--golden", options.golden, "the cells of golden.csv instead of the whole study");
   app.add_option("--parts", options.parts, "split into so many runs")->check(CLI::Range(1, 64));
   app.add_option("--part", options.part, "which of them, from 0");
-  app.add_option("--study", options.study, "only: single, stream, qps64, incast64 or reorder");
+  app.add_option("--study", options.study,
+                 "only: single, stream, qps64, incast64, reorder, single-reads or reads");
   CLI11_PARSE(app, argc, argv);
   const hostnic::TestEal eal("recovery-study");
   if (!eal) return 1;

@@ -50,6 +50,13 @@ def goodputs(rows):
         for policy in POLICIES:
             panel.add(policy, by_loss(cells, lambda cell: cell["fraction"], policy=policy))
         panels.append(panel)
+    cells = select(rows, study="reads")
+    panel = Panel("1 QP, READs", "loss, %", losses(cells), "goodput / ((1 - p) lossless)", FRACTION,
+                  key="bottom left")
+    for size in values(cells, "message_bytes"):
+        panel.add(f"{size // KIB} KiB",
+                  by_loss(cells, lambda cell: cell["fraction"], message_bytes=size))
+    panels.append(panel)
     return panels
 
 

@@ -130,6 +130,28 @@ def reordering(rows):
             table(titles, lines))
 
 
+def reads(rows):
+    """READs, which recover in one way whatever the policy: goodput, and what it costs."""
+    stream, single = select(rows, study="reads"), select(rows, study="single-reads")
+    sizes = values(stream, "message_bytes")
+    names = [f"{size // KIB}K" for size in sizes]
+    goodputs, times_us = [], []
+    for loss in values(stream, "loss_ppm"):
+        cells = [one(stream, loss_ppm=loss, message_bytes=size) for size in sizes]
+        goodputs.append([loss_name(loss), *map(fraction, cells),
+                         *(f"{cell['spurious_percent']:.2f} %" for cell in cells),
+                         *(f"{cell['acks_per_packet']:.3f}" for cell in cells)])
+        cells = [one(single, loss_ppm=loss, message_bytes=size) for size in sizes]
+        times_us.append([loss_name(loss), *(microseconds(cell, name) for cell in cells
+                                            for name in ("p50_ns", "p99_ns"))])
+    return ("### READs, one QP, 2 MiB outstanding: goodput as a fraction of (1 - p) x lossless, "
+            "answers given again that were not lost, requests per answer\n\n" +
+            table(["loss", *names, *(f"{name}: spurious" for name in names),
+                   *(f"{name}: requests" for name in names)], goodputs) +
+            "\n### READs, one at a time: completion time in us\n\n" +
+            table(["loss", *(f"{name} {p}" for name in names for p in ("p50", "p99"))], times_us))
+
+
 def write(document, rows):
     parts = [
         completion_times(rows),
@@ -140,6 +162,7 @@ def write(document, rows):
         goodput(rows, "incast64", "64 senders, one receiver"),
         latency_under_load(rows, "incast64", "64 senders, one receiver"),
         reordering(rows),
+        reads(rows),
     ]
     text = document.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
