@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -49,6 +50,11 @@ struct ControlError {
   int error = 0;        // errno value
   std::string message;  // one line
 };
+
+// What a step of a request returns that ends in such an answer.
+inline Unexpected<ControlError> control_error(int error, std::string message) {
+  return Unexpected(ControlError{error, std::move(message)});
+}
 
 // Parses a request; `fd_count` is how many descriptors came along. May be called by any thread.
 Expected<ControlCall, ControlError> parse_control_request(std::span<const std::byte> datagram,

@@ -13,26 +13,14 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <limits>
-
-#include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/huge_pages.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/memory/blocking_memory.h"
 #include "dataplane/memory/mirror.h"
 
 namespace hostnic {
 namespace {
 
-// The limit for packets to leave the wire, which they do within loop turns. It takes longer only if
-// NICs are stopped at the prompt.
-constexpr std::chrono::milliseconds kReferenceLimit{10'000};
 constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
-
-Unexpected<ControlError> fail(int error, std::string message) {
-  return Unexpected(ControlError{error, std::move(message)});
-}
 
 // Whether a descriptor is /proc/PID/mem: a NIC's lcore reads and writes it, and a file of another
 // kind could block the lcore for ever.
@@ -43,11 +31,6 @@ bool is_proc_mem(int fd) {
   const ssize_t length =
       readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target));
   return length > 0 && std::string_view(target, static_cast<size_t>(length)).ends_with("/mem");
-}
-
-// The user whose programs' share of the address book is limited.
-std::optional<uint32_t> limited_user(uint32_t uid) {
-  return is_owner(uid) ? std::nullopt : std::optional(uid);
 }
 
 std::span<const std::byte> bytes_of(const auto& value) {
@@ -151,14 +134,14 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
   info_.pid = request.pid;
   info_.program = request.program;
   if (request.device_index >= daemon_.nics().size())
-    return fail(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
-                                    daemon_.nics().size()));
+    return control_error(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
+                                             daemon_.nics().size()));
   unit_ = &daemon_.nics()[request.device_index];
   info_.client_id = daemon_.next_client_id();
   info_.nic = request.device_index;
   if (auto taken = take_descriptors(request, fds); !taken) return taken;
   if (auto done = attach(); !done) return done;
-  if (!send_open_reply()) return fail(EPIPE, "the client did not wait for the answer");
+  if (!send_open_reply()) return control_error(EPIPE, "the client did not wait for the answer");
   // These descriptors have been mapped or duplicated where they are still needed.
   channel_->close_segment_file();
   mirror_fd_.reset();
@@ -170,19 +153,21 @@ Expected<void, ControlError> ClientSession::take_descriptors(const OpenDevice& r
                                                              std::vector<UniqueFd>& fds) {
   mem_fd_ = std::move(fds[0]);
   pid_fd_ = request.has_pid_fd ? std::move(fds[1]) : pid_fd_of_peer(socket_.get());
-  if (!is_proc_mem(mem_fd_.get())) return fail(EBADF, "the first descriptor is not /proc/self/mem");
+  if (!is_proc_mem(mem_fd_.get()))
+    return control_error(EBADF, "the first descriptor is not /proc/self/mem");
   if (request.has_mirror) {
     mirror_fd_ = std::move(fds.back());
-    if (auto good = check_mirror(mirror_fd_.get()); !good) return fail(EBADF, good.error());
+    if (auto good = check_mirror(mirror_fd_.get()); !good)
+      return control_error(EBADF, good.error());
   } else {
     auto mirror = create_mirror();
-    if (!mirror) return fail(ENOMEM, mirror.error());
+    if (!mirror) return control_error(ENOMEM, mirror.error());
     mirror_fd_ = UniqueFd(*mirror);
   }
   if (daemon_.plan().lend_userfaultfd)
     userfaultfd_ = UniqueFd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
   doorbell_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell_fd_) return fail(errno, fmt::format("eventfd: {}", strerror(errno)));
+  if (!doorbell_fd_) return control_error(errno, fmt::format("eventfd: {}", strerror(errno)));
   return {};
 }
 
@@ -200,21 +185,22 @@ Expected<void, ControlError> ClientSession::attach() {
   settings.pages = daemon_.segment_pages();
   auto channel = ClientChannel::create(settings);
   if (!channel && settings.pages == SegmentPages::kHuge)
-    return fail(ENOMEM,
-                too_few_huge_pages(ClientChannel::huge_bytes_for(settings.max_qps) / kHugePageBytes,
+    return control_error(
+        ENOMEM, too_few_huge_pages(ClientChannel::huge_bytes_for(settings.max_qps) / kHugePageBytes,
                                    count_huge_pages()));
-  if (!channel) return fail(ENOMEM, channel.error());
+  if (!channel) return control_error(ENOMEM, channel.error());
   channel_ = std::move(*channel);
   info_.huge_pages = channel_->in_huge_pages();
   info_.use = channel_->use;
   tell_port_state();
   memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
-    return fail(error, fmt::format("watching the doorbell: {}", strerror(error)));
+    return control_error(error, fmt::format("watching the doorbell: {}", strerror(error)));
   int error = 0;
   unit_->lcore->run_on([&] { error = unit_->nic->attach(channel_.get()); });
   if (error != 0)
-    return fail(error, fmt::format("{} has no room for another client", unit_->plan.settings.name));
+    return control_error(
+        error, fmt::format("{} has no room for another client", unit_->plan.settings.name));
   attached_ = true;
   daemon_.add_client(info_);
   return {};
@@ -223,13 +209,6 @@ Expected<void, ControlError> ClientSession::attach() {
 DeviceInfo ClientSession::device() const {
   const DeviceInfo info = daemon_.device_info(*unit_);
   return view_ != nullptr ? view_->shown(info) : info;
-}
-
-// Tells of the open device alone, as it is now.
-bool ClientSession::handle_list() {
-  ControlReply reply;
-  reply.count = 1;
-  return send_reply(socket_.get(), 0, reply, bytes_of(device()));
 }
 
 bool ClientSession::send_open_reply() {
@@ -331,162 +310,6 @@ void ClientSession::tell_port_state() {
 
 bool ClientSession::refuse(const ControlError& error) {
   return send_reply(socket_.get(), 0, error_reply(error));
-}
-
-bool ClientSession::handle(ControlDatagram& datagram) {
-  if (datagram.cut) return refuse({EMSGSIZE, "request too long, or with too many descriptors"});
-  auto call = parse_control_request(datagram.bytes, datagram.fds.size());
-  if (!call) return refuse(call.error());
-  if (auto* registration = std::get_if<RegisterMr>(&*call))
-    return handle_register(*registration, datagram.fds);
-  if (auto* deregistration = std::get_if<DeregisterMr>(&*call))
-    return handle_deregister(*deregistration);
-  if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
-  if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
-  if (std::holds_alternative<ListDevices>(*call)) return handle_list();
-  return refuse({EINVAL, "this connection is an open device already"});
-}
-
-bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds) {
-  constexpr uint32_t kWriting = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic;
-  std::vector<int> raw_fds;
-  raw_fds.reserve(fds.size());
-  for (const UniqueFd& fd : fds) raw_fds.push_back(fd.get());
-  if (auto good = check_files_are_memory(fds); !good) return refuse({EINVAL, good.error()});
-  Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
-  if (!call.regions.empty())
-    pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
-  if (!pieces) return refuse({EINVAL, pieces.error()});
-  if (auto populated = ClientMemory::populate(*pieces); !populated) {
-    memory_->unmap(*pieces);
-    return refuse({EINVAL, populated.error()});
-  }
-  const auto helper = helper_for(*pieces);
-  if (!helper) {
-    memory_->unmap(*pieces);
-    return refuse(helper.error());
-  }
-  RegisterMrReply answer{};
-  for (const MappedPiece& piece : *pieces)
-    (piece.host != nullptr ? answer.bytes_mapped : answer.bytes_mem_fd) += piece.length_bytes;
-  MrTable::Init init;
-  init.client_id = info_.client_id;
-  init.pd = call.fixed.pd;
-  init.access = call.fixed.access;
-  init.va = call.fixed.va;
-  init.iova = call.fixed.iova;
-  init.length_bytes = call.fixed.length_bytes;
-  init.mem_fd = mem_fd_.get();
-  init.client_gone = &channel_->memory_gone;
-  init.gate = &channel_->header().memory_gate;
-  init.helper = *helper;
-  init.pieces = *pieces;
-  const uint32_t replaced = call.fixed.replaced_key;
-  const auto key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
-  if (!key) {
-    memory_->unmap(*pieces);
-    return refuse(key.error());
-  }
-  answer.lkey = answer.rkey = *key;
-  daemon_.note_registration(info_.client_id, 0, static_cast<int64_t>(answer.bytes_mapped),
-                            static_cast<int64_t>(answer.bytes_mem_fd));
-  return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(answer));
-}
-
-Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
-  if (auto admitted = daemon_.admit_registration(info_.client_id); !admitted)
-    return fail(ENOMEM, admitted.error());
-  const uint32_t key = daemon_.add_region(std::move(init));
-  if (key != 0) return key;
-  daemon_.note_registration(info_.client_id, -1, 0, 0);
-  return fail(ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
-                                  daemon_.plan().all_mrs));
-}
-
-// Who makes the transfers through the mem fd: null, the lcore itself, if memory that the owner's
-// programs registered can't keep it waiting, as far as can be seen now. Other users' programs could
-// put anything in its place at any moment.
-Expected<MemFdHelper*, ControlError> ClientSession::helper_for(
-    const std::vector<MappedPiece>& pieces) {
-  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.host == nullptr; };
-  if (std::ranges::none_of(pieces, by_mem_fd)) return nullptr;
-  if (is_owner(info_.uid) && !may_block(pid_, pieces)) return nullptr;
-  if (helper_ == nullptr) {
-    helper_ = MemFdHelper::create(mem_fd_.get());
-    if (helper_ == nullptr)
-      return fail(EMFILE, "hostnicd has no thread or descriptor left for this memory");
-    channel_->mem_fd_helper.store(helper_.get(), std::memory_order_release);
-  }
-  return helper_.get();
-}
-
-// Replaces the region of this key by another one. Who uses the key meanwhile finds none.
-Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::Init init) {
-  const std::vector<uint32_t> keys = {key};
-  const ControlError bound{EBUSY, "memory windows are bound to the region"};
-  if (daemon_.region_has_windows(key, info_.client_id)) return Unexpected(bound);
-  if (!daemon_.invalidate_regions(keys, info_.client_id))
-    return fail(EINVAL, "no memory region of this client has that key");
-  const bool free = daemon_.wait_unreferenced(keys, kReferenceLimit);
-  // A bind may have been executed just before the key was gone.
-  if (!free || daemon_.region_has_windows(key, info_.client_id)) {
-    daemon_.restore_region(key);
-    if (free) return Unexpected(bound);
-    return fail(EBUSY, "packets still refer to the memory (are the NICs stopped?)");
-  }
-  const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
-  memory_->unmap(pieces);
-  note_deregistration(pieces);
-  daemon_.note_registration(info_.client_id, 1, 0, 0);
-  return key;
-}
-
-void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) {
-  int64_t mapped = 0, mem_fd = 0;
-  for (const MappedPiece& piece : pieces)
-    (piece.host != nullptr ? mapped : mem_fd) -= static_cast<int64_t>(piece.length_bytes);
-  daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
-}
-
-bool ClientSession::handle_deregister(const DeregisterMr& call) {
-  const std::vector<uint32_t> keys = {call.lkey};
-  const auto lingering = std::ranges::find(lingering_keys_, call.lkey);
-  if (lingering == lingering_keys_.end()) {
-    if (daemon_.region_has_windows(call.lkey, info_.client_id))
-      return refuse({EBUSY, "memory windows are bound to the region"});
-    if (!daemon_.invalidate_regions(keys, info_.client_id))
-      return refuse({EINVAL, "no memory region of this client has that key"});
-  }
-  if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
-    // The memory is out of use but can't be given back. It stays mapped until the client asks once
-    // more, or its session ends.
-    if (lingering == lingering_keys_.end()) lingering_keys_.push_back(call.lkey);
-    return refuse({EBUSY, "packets still refer to the memory (are the NICs stopped?)"});
-  }
-  if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
-  const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
-  memory_->unmap(pieces);
-  note_deregistration(pieces);
-  return send_reply(socket_.get(), 0, ControlReply{});
-}
-
-bool ClientSession::handle_revoke(const RevokeMemory& call) {
-  daemon_.revoke_memory(*unit_, info_.client_id, call.va, call.length_bytes);
-  return send_reply(socket_.get(), 0, ControlReply{});
-}
-
-bool ClientSession::handle_name(const NameHost& call) {
-  if (named_hosts_.size() >= kMaxNamedHosts)
-    return refuse({ENOMEM, fmt::format("a program names {} hosts by IPv6 addresses at most",
-                                       kMaxNamedHosts)});
-  const auto number = daemon_.addresses().acquire(call.address, limited_user(info_.uid));
-  if (!number) {
-    daemon_.note_limit(info_.client_id, "the IPv6 addresses that its user or all may name");
-    return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd, or of this user"});
-  }
-  named_hosts_.push_back(*number);
-  daemon_.note_named_host(info_.client_id);
-  return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
 }
 
 // ---- the end

@@ -11,8 +11,10 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +26,11 @@
 #include "protocol/hostif/unique_fd.h"
 
 namespace hostnic {
+
+// The user whose programs' share of the address book is limited.
+inline std::optional<uint32_t> limited_user(uint32_t uid) {
+  return is_owner(uid) ? std::nullopt : std::optional(uid);
+}
 
 class ClientSession {
  public:
@@ -51,6 +58,10 @@ class ClientSession {
   static constexpr uint32_t kDescriptors = 10;
 
  private:
+  // The limit for packets to leave the wire, which they do within loop turns. It takes longer only
+  // if NICs are stopped at the prompt.
+  static constexpr std::chrono::milliseconds kReferenceLimit{10'000};
+
   void run();
   Expected<OpenDevice, ControlError> take_request(std::vector<UniqueFd>& fds);
   Expected<void, ControlError> open(const OpenDevice& request, std::vector<UniqueFd>& fds);
@@ -64,6 +75,8 @@ class ClientSession {
   void tell_port_state();
   const char* why_over() const;
   void set_serving(bool on);
+  bool refuse(const ControlError& error);
+  // Requests: session_requests.cc.
   bool handle(ControlDatagram& datagram);
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
@@ -73,7 +86,6 @@ class ClientSession {
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
   void note_deregistration(const std::vector<MappedPiece>& pieces);
-  bool refuse(const ControlError& error);
   Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
   void close_descriptors();
   bool program_ended() const;
