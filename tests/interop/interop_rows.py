@@ -52,6 +52,8 @@ def says(*patterns):
 
 def pingpong(service, title, options, **more):
     name = "srq" if service == "SRQ" else service.lower()
+    if "-n" not in options:
+        options = ["-n", "300", *options]  # a busy machine takes long to change sides
     program = f"ibv_{name}_pingpong"
     return Row("RC" if service == "SRQ" else service, f"{program} {title}".strip(), program, options,
                pingpong_is_ok, **more)

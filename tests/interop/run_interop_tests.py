@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
-from harness import Case, Ports, pair, parse, require_programs, run_one, select  # noqa: E402
+from harness import BUSY_FACTOR, Case, Ports, pair, parse, require_programs, run_one, select  # noqa: E402
 import ground  # noqa: E402
 from ground import HOSTNIC_ADDRESS, RXE_ADDRESS, RXE_GID_INDEX, CannotRun, Ground  # noqa: E402
 import interop_page  # noqa: E402
@@ -74,7 +74,8 @@ class Sides:
         return self.at.on_hostnic("sh", "-c", self.asking(self.line(False, serves)))
 
     def command(self):
-        at, row, limit_s = self.at, self.row, self.row.limit_s
+        # The guest ends its program when the case would end.
+        at, row, limit_s = self.at, self.row, self.row.limit_s * BUSY_FACTOR
         tcp = row.meets_by == "tcp"
         if not self.guest_serves:
             client = at.in_guest(self.asking(self.line(True, False)), limit_s)
