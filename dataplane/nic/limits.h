@@ -12,8 +12,8 @@ inline constexpr uint32_t kRxBudget = 256;          // packets received per turn
 // Packets per client, ring and turn: few, so that what they need is still in the cache when they
 // arrive.
 inline constexpr uint32_t kTxBudget = 32;
-inline constexpr uint32_t kAdvanceBudget = 64;  // PSNs per QP and turn that a window may advance by
-                                                // (rule 8)
+inline constexpr uint32_t kAdvanceBudget = 64;  // packets per QP and turn that are taken out of the
+                                                // reorder buffer (rule 8)
 inline constexpr uint32_t kAckEvery = 64;       // most packets accepted without an ACK (rule 20)
 // READ answers that wait; one client may have half of them, and less while others have some.
 inline constexpr uint32_t kReadJobs = 2048;

@@ -49,11 +49,15 @@ struct ReceiveSpace {
   ReceiveWindow window;  // its bitmap is its last member
 
   ReorderSlot& reorder_slot(Psn psn) { return reorder_slots[psn.value() & (window.window() - 1)]; }
-  // Passes PSNs that have been received, up to `limit`, while nothing waits in any slot. Returns
-  // how many.
-  uint32_t pass_without_reordering(uint32_t limit) {
-    if (reorder_slots != nullptr) return 0;
-    const uint32_t run = std::min(window.expected_run(), limit);
+  // Passes PSNs that have been received and have nothing that waits in a slot, up to 64 in a row.
+  // Returns how many.
+  uint32_t pass_placed() {
+    uint32_t run = window.expected_run();
+    if (reorder_slots != nullptr) {
+      uint32_t placed = 0;
+      while (placed < run && reorder_slot(window.expected() + placed).empty()) ++placed;
+      run = placed;
+    }
     window.advance_over(run);
     return run;
   }

@@ -246,11 +246,9 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const
 void Requester::advance(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
   uint32_t budget = kAdvanceBudget;
-  while (space.window.expected_received() && budget-- != 0) {
-    if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
-      budget -= passed - 1;
-      continue;
-    }
+  while (space.window.expected_received()) {
+    if (space.pass_placed() != 0) continue;
+    if (budget-- == 0) break;
     const Psn psn = space.window.expected();
     if (rte_mbuf* packet = space.waiting(psn).packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);

@@ -453,11 +453,9 @@ void Responder::refuse_old_read(QpContext& qp, const wire::Packet& p,
 void Responder::advance(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kAdvanceBudget;
-  while (space.window.expected_received() && budget-- != 0 && !qp.fatal) {
-    if (const uint32_t passed = space.pass_without_reordering(budget + 1); passed != 0) {
-      budget -= passed - 1;
-      continue;
-    }
+  while (space.window.expected_received() && !qp.fatal) {
+    if (space.pass_placed() != 0) continue;
+    if (budget-- == 0) break;
     const Psn psn = space.window.expected();
     const ReorderSlot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
