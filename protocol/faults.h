@@ -124,6 +124,7 @@ namespace hostnic {
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \
+  X(copy_block_reused, "31: a block of copies is used again while packets refer to it")        \
   X(early_write_leaks, "early writes of a destroyed queue pair stay in use")                   \
   X(reorder_block_leaks, "a queue pair's slots stay in use when nothing waits in them")        \
   X(region_count_leaks, "31: a region still counts packets that are back")
