@@ -20,8 +20,8 @@ class Acknowledger {
  public:
   Acknowledger(const NicSettings& settings, Egress& egress, Counters& counters)
       : settings_(settings), egress_(egress), counters_(counters) {
-    list_.reserve(settings.max_qps);
-    next_.reserve(settings.max_qps);
+    list_.reserve(settings.nic_qps);
+    next_.reserve(settings.nic_qps);
   }
 
   // Has an ACK sent at the end of the burst; it echoes `p`.

@@ -12,9 +12,10 @@ namespace hostnic {
 
 class AdvanceList {
  public:
-  explicit AdvanceList(uint32_t max_qps) {
-    now_.reserve(max_qps);
-    next_.reserve(max_qps);
+  // Makes lists that have a place for each of a NIC's `nic_qps` queue pairs: turns allocate nothing.
+  explicit AdvanceList(uint32_t nic_qps) {
+    now_.reserve(nic_qps);
+    next_.reserve(nic_qps);
   }
 
   void add(QpContext& qp) {

@@ -9,7 +9,7 @@ HostnicTransport::HostnicTransport(const Parts& parts)
     : reorder(parts.reorder),
       placement(parts.placement),
       settings(parts.settings),
-      advance_list(parts.settings.max_qps),
+      advance_list(parts.settings.nic_qps),
       acks(parts.settings, parts.egress, parts.counters),
       reads(parts.settings, parts.qps, parts.clients, parts.egress, parts.placement,
             parts.counters),
