@@ -114,17 +114,24 @@ def cases_at(at, ports, lossy):
     return cases
 
 
+def kept_results(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
+
+
 class Run:
     """All cases one after the other, and how they ended."""
 
-    def __init__(self):
+    def __init__(self, kept):
         self.counts = {"ok": 0, "FAIL": 0, "skip": 0}
-        self.results = {}
+        self.kept = kept  # a file, or None
+        self.results = kept_results(kept)
 
     def case(self, case):
         outcome, text = run_one(case)
         self.counts[outcome] += 1
         self.results[interop_page.key(*case.place)] = outcome if outcome != "FAIL" else text.splitlines()[0]
+        if self.kept is not None:
+            self.kept.write_text(json.dumps(self.results, indent=1), encoding="utf-8")
         print(text, flush=True)
         return outcome
 
@@ -169,16 +176,12 @@ def more_options(parser):
     parser.add_argument("--write-docs", action="store_true", help="write docs/interop.md from --results")
 
 
-def kept_results(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
-
-
 def main():
     options = parse(__doc__, more_options)
     for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(which, lambda number, _: sys.exit(128 + number))
     transport = None if options.transport == "default" else options.transport
-    ports, run = Ports(), Run()
+    ports, run = Ports(), Run(options.results)
     for mtu in INTERFACE_MTUS:
         at = Ground(options.build, mtu, transport)
         atexit.register(at.take_down)
@@ -195,11 +198,8 @@ def main():
             run.over(at, clean, lossy)
     if options.list:
         return 0
-    if options.results is not None:
-        results = {**kept_results(options.results), **run.results}
-        options.results.write_text(json.dumps(results, indent=1), encoding="utf-8")
-        if options.write_docs:
-            interop_page.write(results)
+    if options.write_docs:
+        interop_page.write(run.results)
     print(f"{run.counts['ok']} passed, {run.counts['FAIL']} failed" +
           (f", {run.counts['skip']} skipped" if run.counts["skip"] else ""))
     return 1 if run.counts["FAIL"] else 0
