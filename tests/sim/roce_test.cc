@@ -105,6 +105,22 @@ TEST(Roce, ALostEndIsFoundByTime) {
   EXPECT_EQ(timeouts(pair), 1u);
 }
 
+// Once it is known how long the peer takes.
+TEST(Roce, APeerThatTakesItsTimeIsNotAskedAgain) {
+  WorldSettings settings = roce();
+  settings.link.delay_ns = 25 * kMillisecond;
+  Pair pair({}, settings);
+  const auto write = [&pair](uint64_t wr_id) {
+    pair.post(SendOp::kWrite, wr_id, pair.at(0, kMtu));
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << wr_id;
+  };
+  for (uint64_t i = 0; i < 4; ++i) write(i);
+  const uint64_t before = timeouts(pair);
+  EXPECT_GT(before, 0u) << "it was not known";
+  for (uint64_t i = 4; i < 12; ++i) write(i);
+  EXPECT_EQ(timeouts(pair), before);
+}
+
 TEST(Roce, ALostAckIsSaidAgainAndNothingExecutesTwice) {
   Pair pair({}, roce());
   pair.world.impair(0, "rx drop first 1 kind ack");

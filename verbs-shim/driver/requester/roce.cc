@@ -116,6 +116,11 @@ void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t
   w.issued_psns += psns;
   next_ += psns;
   again_ = next_;
+  // Whatever asks for an answer is answered when all of it has come.
+  if (timed_ns_ == 0 && psns_since_ack_request_ == 0) {
+    timed_until_ = next_;
+    timed_ns_ = now_ns;
+  }
   sent_ns_ = now_ns;
 }
 
@@ -151,6 +156,13 @@ void RoceRequester::note_progress(TimeNs now_ns) {
   retries_ = 0;
 }
 
+void RoceRequester::time_answer(TimeNs now_ns) {
+  if (timed_ns_ == 0 || distance(timed_until_, una_) < 0) return;
+  rtt_.sample(now_ns - timed_ns_);
+  timed_ns_ = 0;
+  backoff_ = 0;
+}
+
 void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   if (snapshot.mark_count != seen_mark_count_) {
     seen_mark_count_ = snapshot.mark_count;
@@ -164,6 +176,7 @@ void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot
     while (!requests_.empty() && distance(requests_.front(), una_) >= 0) requests_.pop_front();
     queue.status().acknowledged_psn.store(una_.value(), std::memory_order_release);
     note_progress(now_ns);
+    time_answer(now_ns);
     rnr_retries_used_ = 0;
     rnr_until_ns_ = 0;
   }
@@ -204,12 +217,18 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
   queue.fail(queue.find_by_psn(una_), cause.status, cause.vendor);
 }
 
+// By RFC 6298: a peer that takes its time is no lost packet, and go-back-N repeats all that it has
+// still to take. What was repeated tells no round trip, so the doubled timeout stays until one is
+// known (Karn). At most what a responder may take by the queue pair's timeout.
 uint64_t RoceRequester::rto_ns(const SendQueue& queue) const {
   if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
-  const uint64_t least = queue.host.settings().min_rto_ns;
   const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
-  const uint64_t most = timeout == 0 ? kMaxRtoNs : std::clamp(timeout, least, kMaxRtoNs);
-  return std::min(least << std::min(retries_, kMaxBackoff), most);
+  const uint64_t measured = rtt_.valid() ? rtt_.srtt_ns() + 4 * rtt_.rttvar_ns() : 0;
+  const uint64_t least = std::max(queue.host.settings().min_rto_ns, measured);
+  const uint64_t most = timeout == 0 ? kMaxRtoNs
+                                     : std::clamp(kTimeoutStretch * timeout,
+                                                  queue.host.settings().min_rto_ns, kMaxRtoNs);
+  return std::min(least << std::min(backoff_, kMaxBackoff), most);
 }
 
 TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
@@ -263,6 +282,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   fired_ns_ = now_ns;
   if (broken(Fault::roce_timeout_repeats_nothing)) return true;
   ++retries_;
+  ++backoff_;
   ++queue.host.totals.timeouts;
   congestion_.on_timeout();
   log_debug("QP 0x%x: timeout %u: nothing of PSNs %u..%u came back", queue.qpn, retries_,

@@ -11,6 +11,7 @@
 
 #include "protocol/fixed_ring.h"
 #include "protocol/transport/congestion_window.h"
+#include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/requester/requester.h"
 
 namespace hostnic::driver {
@@ -57,11 +58,13 @@ class RoceRequester {
   uint32_t answers_of_request(const SendQueue& queue, const Wqe& w, uint32_t within) const;
   uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
   void go_back() {
+    timed_ns_ = 0;  // an answer could be to either copy
     again_ = broken(Fault::roce_goes_back_too_little) && una_ != next_ ? una_ + 1 : una_;
     requests_.clear();
   }
   uint64_t rto_ns(const SendQueue& queue) const;
   void note_progress(TimeNs now_ns);
+  void time_answer(TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void charge_silence(SendQueue& queue, TimeNs now_ns);
 
@@ -78,6 +81,12 @@ class RoceRequester {
   uint32_t seen_nak_count_ = 0, seen_mark_count_ = 0;
   uint32_t rnr_retries_used_ = 0;
   TimeNs rnr_until_ns_ = 0;  // 0: nothing is waited for
+
+  // How long a peer takes to answer: one request at a time is timed, up to before timed_until_.
+  RttEstimator rtt_;
+  Psn timed_until_;
+  TimeNs timed_ns_ = 0;   // when it left; 0: none is
+  uint32_t backoff_ = 0;  // timeouts since an answer was last timed
 
   TimeNs progress_ns_ = 0;   // when una_ last moved, or work began on an idle queue
   TimeNs sent_ns_ = 0;       // when something last left

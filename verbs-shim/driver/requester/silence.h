@@ -17,15 +17,16 @@ inline constexpr uint64_t kMinStallNs = 1'000'000;
 // Time for which a NIC that does not run excuses silence.
 inline constexpr uint64_t kMaxStallNs = 2'000'000'000;
 
+// A timeout may be detected up to four times as late as its code says (InfiniBand 9.7.6.1.3).
+// Adapters use that, and programs that choose their attributes rely on it: with timeout 14 and
+// retry_cnt 7, as many do, a link that was down for a second costs no connection.
+inline constexpr uint64_t kTimeoutStretch = 4;
+
 // The time without progress after which a connection fails; UINT64_MAX: it never does.
 inline uint64_t silence_limit_ns(const QpAttr& attr) {
   // The shortest time that counts as failure: below it, scheduling of ordinary processes would end
   // connections.
   constexpr uint64_t kLeastNs = 64'000'000;
-  // A timeout may be detected up to four times as late as its code says (InfiniBand 9.7.6.1.3).
-  // Adapters use that, and programs that choose their attributes rely on it: with timeout 14 and
-  // retry_cnt 7, as many do, a link that was down for a second costs no connection.
-  constexpr uint64_t kTimeoutStretch = 4;
   const uint64_t timeout = ack_timeout_ns(attr.timeout);
   if (timeout == 0) return UINT64_MAX;
   return std::max(kLeastNs, kTimeoutStretch * (uint64_t{attr.retry_cnt} + 1) * timeout);
