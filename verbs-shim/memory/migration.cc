@@ -115,9 +115,9 @@ void Migrator::copy_present_pages(uint64_t from, uint64_t start, uint64_t end, u
 // kernel has some for a file. It is where no fork can catch it without MADV_DONTFORK: a child must
 // not share it. Returns MAP_FAILED with errno.
 void* Migrator::map_incoming(uint64_t start, uint64_t length) const {
-  void* incoming = raw_mmap(pointer(window_ + (start & (kSliceBytes - 1))), length,
-                            PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                            fds_.mirror, static_cast<off_t>(start));
+  void* incoming =
+      raw_mmap(pointer(window_ + (start & (kSliceBytes - 1))), length, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fds_.mirror, static_cast<off_t>(start));
   if (incoming == MAP_FAILED) return incoming;
   raw_madvise(incoming, length, MADV_DONTFORK);
   if (length == kSliceBytes) {

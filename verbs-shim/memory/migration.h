@@ -4,9 +4,10 @@
 //
 // There: the private pages wait in a "stash", an area of the same length elsewhere that keeps their
 // identity (anon_vma and offset), emptied of memory. Where the kernel can, the pages are taken out
-// before they are copied: a page that a device or io_uring writes into can't be, and stays. Back: the stash is filled and moved to where
-// it came from, so that the kernel merges it with its old neighbours; a new mapping never merges,
-// and after enough registrations the process would run out of areas (vm.max_map_count).
+// before they are copied: a page that a device or io_uring writes into can't be, and stays. Back:
+// the stash is filled and moved to where it came from, so that the kernel merges it with its old
+// neighbours; a new mapping never merges, and after enough registrations the process would run out
+// of areas (vm.max_map_count).
 #pragma once
 
 #include <sys/types.h>

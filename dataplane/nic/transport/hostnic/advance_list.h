@@ -12,7 +12,8 @@ namespace hostnic {
 
 class AdvanceList {
  public:
-  // Makes lists that have a place for each of a NIC's `nic_qps` queue pairs: turns allocate nothing.
+  // Makes lists that have a place for each of a NIC's `nic_qps` queue pairs: turns allocate
+  // nothing.
   explicit AdvanceList(uint32_t nic_qps) {
     now_.reserve(nic_qps);
     next_.reserve(nic_qps);
