@@ -101,6 +101,7 @@ class LcoreLoop {
   void end_turn(TimeNs now_ns);
   void idle_turn(TimeNs now_ns);
   bool in_the_way();
+  int wait_for_events(uint64_t bound_ns) const;
   void sleep(TimeNs now_ns);
   uint64_t sleep_bound_ns(TimeNs now_ns);
   bool something_waits(TimeNs now_ns);

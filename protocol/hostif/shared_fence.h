@@ -6,6 +6,10 @@
 // costly where one side does this with each work request. With a shared fence the seldom side
 // fences the frequent one as well, and the latter only keeps the compiler from exchanging its store
 // and its look: std::atomic_signal_fence(std::memory_order_seq_cst).
+//
+// A processor that idles in a process's memory while that calls takes_shared_fences() hears nothing
+// of fence_processes() until it has served another process (seen with Linux 6.18; rarely met).
+// Whoever relies on it looks once more a little later.
 #pragma once
 
 namespace hostnic {

@@ -72,6 +72,16 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
   return ParseError::kNone;
 }
 
+// Reads the standard's headers in a function of its own: for all that these may be, packets of the
+// native transport, which are the many, need save no registers.
+[[gnu::noinline]] ParseError read_rocev2(const OpcodeInfo& info, const std::byte* extensions,
+                                         Packet& out) {
+  return rocev2_dialect::read(info, Cursor(extensions), out);
+}
+[[gnu::noinline]] ParseError check_rocev2(const Packet& packet) {
+  return rocev2_dialect::check_agreement(packet);
+}
+
 [[gnu::always_inline]] inline ParseError read_extensions(const OpcodeInfo* info, Dialect dialect,
                                                          std::span<const std::byte> first_segment,
                                                          size_t packet_end, bool has_icrc,
@@ -84,10 +94,10 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
 
   out.src_qpn = Qpn{};
   out.sack_words = nullptr;
-  const Cursor extensions(first_segment.data() + kExtensionOffset);
+  const std::byte* const extensions = first_segment.data() + kExtensionOffset;
   const bool native = dialect == Dialect::kHostnic;
-  const ParseError error = native ? hostnic_dialect::read(*info, bth, extensions, out)
-                                  : rocev2_dialect::read(*info, extensions, out);
+  const ParseError error = native ? hostnic_dialect::read(*info, bth, Cursor(extensions), out)
+                                  : read_rocev2(*info, extensions, out);
   if (error != ParseError::kNone) return error;
   if (info->has_ack) headers_end += out.sack.word_count * kSackWordBytes;
   if (headers_end > readable_bytes) return ParseError::kTruncated;
@@ -101,7 +111,7 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
   out.payload_bytes = static_cast<uint16_t>(packet_end - headers_end - trailer_bytes);
   if (pad_count != (has_icrc ? pad_bytes(out.payload_bytes) : 0)) return ParseError::kBadLength;
   if (out.payload_bytes != 0 && !info->has_payload) return ParseError::kBadLength;
-  return native ? hostnic_dialect::check_agreement(out) : rocev2_dialect::check_agreement(out);
+  return native ? hostnic_dialect::check_agreement(out) : check_rocev2(out);
 }
 
 }  // namespace

@@ -178,6 +178,21 @@ TEST_F(LcoreLoopTest, Rule34_NoWakeUpIsLost) {
   EXPECT_GT(loop_->sleeps(), 1000u) << "the test hardly ever met a sleeping lcore";
 }
 
+// What a program hands over in the very moment in which the lcore falls asleep, neither may see of
+// the other where membarrier does not reach the program's processor.
+TEST_F(LcoreLoopTest, WorkThatNobodyRangForIsFoundSoonAfterItFellAsleep) {
+  start();
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(sleeps());
+    loop_->ring();
+    ASSERT_TRUE(eventually([&] { return !loop_->sleeping(); }));
+    const uint32_t before = nic_.done.load();
+    ASSERT_TRUE(sleeps());
+    nic_.published.fetch_add(1);  // and does not ring
+    ASSERT_TRUE(eventually([&] { return nic_.done.load() == before + 1; })) << "round " << round;
+  }
+}
+
 TEST_F(LcoreLoopTest, AClientsEventfdWakesItAgainAndAgain) {
   start();
   const UniqueFd doorbell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -2,6 +2,9 @@
 #include "protocol/hostif/shared_fence.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -18,11 +21,32 @@ struct alignas(64) Line {
   int load() const { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
 };
 
+// Has each processor serve another process: until then one that idled in our memory when we asked
+// for fences may not hear of fence_processes() (shared_fence.h).
+void leave_all_processors() {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      sched_setaffinity(0, sizeof(one), &one);
+      _exit(0);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  }
+}
+
 // Two flags of Dekker's kind: the often side only stores and looks, the seldom one fences for both.
 // At least one of them sees the other's flag. With a fence of the caller alone some hundred rounds
 // fail.
 void nobody_misses_the_other(bool (*fence)()) {
   if (!takes_shared_fences()) GTEST_SKIP() << "membarrier is not to be had";
+  leave_all_processors();
   constexpr int kRounds = 50'000;
   Line often, seldom, often_done, seldom_done, seen_by_often;
   // Stores to lines that the other thread has written wait for them, and the next store behind.
