@@ -48,7 +48,7 @@ class SwitchCable(Cable):
 
 
 def neighbours(scene, host):
-    return re.search(r"neighbours [^\n]*", scene.show_nic(host)).group(0)
+    return re.search(r"neighbours \d+ unanswered \d+", scene.show_nic(host)).group(0)
 
 
 def false_answers(scene):
