@@ -88,9 +88,9 @@ Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
                                            daemon_.plan().all_mrs));
 }
 
-// Who makes the transfers through the mem fd: null, the lcore itself, if memory that the owner's
-// programs registered can't keep it waiting, as far as can be seen now. Other users' programs could
-// put anything in its place at any moment.
+// Returns who makes the transfers through the mem fd. Null stands for the lcore itself: memory that
+// the owner's programs registered can't keep it waiting, as far as can be seen now. Other users'
+// programs could put anything in its place at any moment.
 Expected<MemFdHelper*, ControlError> ClientSession::helper_for(
     const std::vector<MappedPiece>& pieces) {
   const auto by_mem_fd = [](const MappedPiece& piece) { return piece.host == nullptr; };

@@ -46,7 +46,7 @@ void set_headers(std::byte* ip, size_t covered_bytes) {
   wire::store_be16(ip + wire::ipv4_offset::kTotalLength, total);
   wire::store_be16(ip + kUdpLength, static_cast<uint16_t>(total - wire::kIpv4Bytes));
   // A tag is in the source port; this port has one source port for all, and BTH carries the tag.
-  // Of RC only the native transport has one.
+  // Packets of RC have one if they are the native transport's.
   std::byte* const bth = ip + kBytesBeforeBth;
   const wire::Opcode opcode{wire::load_u8(bth + wire::bth_offset::kOpcode)};
   if (wire::service_of(opcode) == wire::Service::kUnreliable ||

@@ -131,7 +131,7 @@ struct ClientMemory::Mapping {
   std::byte* host = nullptr;
   uint64_t offset = 0, length_bytes = 0;  // in the file
   uint64_t page_bytes = kPageBytes;
-  // Of all pieces that ever used it: no more can be populated.
+  // The bytes of all pieces that ever used the mapping: no more can be populated.
   uint64_t brought_bytes = 0;
   uint32_t space_id = 0;  // the number of the file, of which this has a reference
   bool writable = true;

@@ -200,8 +200,11 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
 // The port's MTU was lowered under the connection: what fails because its packets are too long says
 // so, and what fits fails as ever.
 TEST(Errors, ASilenceOfPacketsThatNoLongerFitSaysWhy) {
-  for (const uint32_t bytes : {kMtu / 4, kMtu / 4 + 1}) {
-    Pair pair({.timeout = 10});
+  for (const auto& [bytes, transport] : {std::pair{kMtu / 4, ReliableTransport::kHostnic},
+                                        std::pair{kMtu / 4 + 1, ReliableTransport::kHostnic},
+                                        std::pair{kMtu / 4, ReliableTransport::kRoce},
+                                        std::pair{kMtu / 4 + 1, ReliableTransport::kRoce}}) {
+    Pair pair({.timeout = 10}, {.transport = transport});
     pair.near->host->channel().header().mtu_bytes.store(kMtu / 4);
     pair.world.cut(1, true);
     pair.post(SendOp::kWrite, 1, pair.at(0, bytes));

@@ -264,6 +264,19 @@ TEST(Roce, WhatCantBeInOrderEndsTheConnection) {
   }
 }
 
+TEST(Roce, ARepeatedReadThatWasNeverAskedForIsNotAnswered) {
+  Pair pair({}, roce());
+  pair.post(SendOp::kWrite, 1, pair.at(0, 64));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  for (const uint32_t length_bytes : {kMtu + 1, 0x7fffffffu, 0xfffff002u, 0xffffffffu})
+    forge(pair, {.opcode = Opcode::kRcReadRequest,
+                 .va = pair.remote.address(0),
+                 .rkey = pair.rkey,
+                 .length_bytes = length_bytes});
+  EXPECT_EQ(pair.far_counter(Counter::read_requests_served), 0u);
+  EXPECT_EQ(pair.far->state(), QpState::kRts);
+}
+
 TEST(Roce, AStrangersPacketsPlaceNothing) {
   WorldSettings settings = roce();
   settings.hosts = 3;

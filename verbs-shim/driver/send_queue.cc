@@ -140,6 +140,12 @@ void SendQueue::fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint
   d.extra_elements = static_cast<uint8_t>(count <= 1 ? 0 : (count - 2) / kSgesPerElement + 1);
 }
 
+VendorError SendQueue::why_no_answer() const {
+  const uint32_t fits = host.map.header().mtu_bytes.load(std::memory_order_relaxed);
+  const bool too_long = fits != 0 && attr.path_mtu_bytes > fits && wqe(head_).length_bytes > fits;
+  return too_long ? VendorError::kPathMtu : VendorError::kNoAnswer;
+}
+
 void SendQueue::fill_read_destination(const Wqe& w, uint32_t index) const {
   auto* slots = reinterpret_cast<ReadDestination*>(host.map.at(read_destination_offset));
   ReadDestination& slot = slots[w.recv_sn % kReadDestinationEntries];

@@ -118,6 +118,9 @@ class SendQueue {
   // before it still completes (rule 28, after an error). Returns whether it counts.
   bool fail(uint32_t index, WcStatus status, VendorError vendor);
   bool failed() const { return failed_; }
+  // Why the oldest request was never answered, as far as this side can say: its packets may be
+  // longer than the port can carry since its MTU was lowered.
+  VendorError why_no_answer() const;
   // Says where the answers of a READ or atomic go, which has its number.
   void fill_read_destination(const Wqe& w, uint32_t index) const;
   // Whether a request has failed, and this one is it or comes after it.

@@ -45,7 +45,7 @@ class Migrator {
   // Moves [start, end), page-aligned, inside one private anonymous area with protection `prot`
   // (readable), into the mirror.
   Result move_to_mirror(uint64_t start, uint64_t end, int prot);
-  // The same for a part of one slice, with a stash that has been reserved.
+  // Moves a part of one slice in the same way, with a stash that has been reserved.
   int move_slice(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
   // Reserves a stash for [start, end). Returns its delta, or 0 when there is no address space.
   static uint64_t reserve_stash(uint64_t start, uint64_t end);

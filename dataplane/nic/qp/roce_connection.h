@@ -3,6 +3,8 @@
 // pairs have. It is made with the connection, so that other queue pairs need no room for it.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "protocol/fixed_ring.h"
@@ -36,6 +38,12 @@ struct RoceAnswer {
   uint32_t msn = 0;
   bool again = false;  // the request is a repetition
 };
+
+// How many answers, and so PSNs, a READ of that length has. Path MTUs are powers of two.
+constexpr uint32_t answers_of_read(uint32_t length_bytes, uint16_t mtu_bytes) {
+  const uint64_t rounded = uint64_t{length_bytes} + mtu_bytes - 1;
+  return std::max(1u, static_cast<uint32_t>(rounded >> std::countr_zero(mtu_bytes)));
+}
 
 struct RoceConnection {
   // The members from here on are the requester's.

@@ -44,7 +44,7 @@ TEST(Digest, Rule18_EveryBitAndTheLengthCount) {
   }
 }
 
-// The same bytes at another place, or the same difference at two, are something else.
+// A digest tells apart the same bytes at another place, and the same difference at two places.
 TEST(Digest, Rule18_PlacesCount) {
   const DigestSecret secret(1);
   const std::byte flip{0x10};

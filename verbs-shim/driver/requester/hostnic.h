@@ -132,7 +132,6 @@ class HostnicRequester {
   TimeNs quiet_since_ns() const;
   TimeNs answer_deadline_ns(const SendQueue& queue) const;
   bool front_refused(const SendQueue& queue) const;
-  bool front_is_too_long(const SendQueue& queue) const;
   void charge_silence(SendQueue& queue, TimeNs now_ns);
   void on_timeout(SendQueue& queue);
   void on_probe(SendQueue& queue);

@@ -62,14 +62,6 @@ bool HostnicRequester::front_refused(const SendQueue& queue) const {
          queue.failed_at_or_before(queue.find_by_psn(requests_.una()));
 }
 
-// Whether packets of the oldest request are longer than the port can carry since its MTU was
-// lowered.
-bool HostnicRequester::front_is_too_long(const SendQueue& queue) const {
-  const uint32_t fits = queue.host.map.header().mtu_bytes.load(std::memory_order_relaxed);
-  return fits != 0 && queue.attr.path_mtu_bytes > fits &&
-         queue.wqe(queue.head()).length_bytes > fits;
-}
-
 // Charges the time without progress of una. Nothing is charged while the NIC has not even
 // transmitted that PSN, and at most one timeout per evaluation: a process that was stopped must not
 // find its connections failed (rule 25, silence is not waiting).
@@ -110,8 +102,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   responses_.detect_losses(now_ns, rtt_.srtt_ns());
   charge_silence(queue, now_ns);
   if (silence_ns_ >= silence_limit_ns(queue) && retries_ >= least_retries(queue.attr)) {
-    fail(queue, queue.head(), WcStatus::kRetryExcErr,
-         front_is_too_long(queue) ? VendorError::kPathMtu : VendorError::kNoAnswer);
+    fail(queue, queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
   const TimeNs since = quiet_since_ns();

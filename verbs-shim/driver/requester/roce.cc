@@ -275,7 +275,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   charge_silence(queue, now_ns);
   if (silence_ns_ >= silence_limit_ns(queue.attr) && retries_ >= least_retries(queue.attr) &&
       !broken(Fault::retries_never_end)) {
-    queue.fail(queue.head(), WcStatus::kRetryExcErr, VendorError::kNoAnswer);
+    queue.fail(queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
   if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;

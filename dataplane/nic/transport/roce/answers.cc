@@ -90,7 +90,7 @@ uint32_t RoceAnswers::serve() {
       list_[kept++] = &qp;
     }
   }
-  // Those that had no turn come first next time.
+  // Queue pairs that had no turn come first next time.
   std::rotate(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(looked_at), list_.end());
   list_.resize(list_.size() - looked_at + kept);
   return kPacketsPerTurn - budget;
@@ -142,8 +142,8 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
     packet = build_read_answer(qp, answer, p, gone);
   }
   if (gone) {
-    // Who asks again has the answer, perhaps, and has taken the key back since: what the network
-    // delayed must not end the connection. Who misses it hears nothing, and gives up.
+    // A requester that asks again may have the answer and have taken the key back since: what the
+    // network delayed must not end the connection. One that misses it hears nothing, and gives up.
     if (answer.again && !broken(Fault::roce_late_repetition_fatal)) return Sent::kNever;
     refuse(qp, p.psn, wire::NakCode::kRemoteAccess, kEventAccessError);
     return Sent::kNever;

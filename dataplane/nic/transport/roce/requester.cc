@@ -22,10 +22,6 @@ constexpr uint32_t kNoNak = 0;
 constexpr uint32_t kGap =
     make_nak(static_cast<uint32_t>(AckKind::kNak), static_cast<uint32_t>(NakCode::kPsnSequence));
 
-uint32_t packets_for(uint32_t length_bytes, uint16_t mtu_bytes) {
-  return std::max(1u, (length_bytes + mtu_bytes - 1) >> std::countr_zero(mtu_bytes));
-}
-
 bool is_read_answer(Opcode opcode) {
   return opcode >= Opcode::kRcReadFirst && opcode <= Opcode::kRcReadOnly;
 }
@@ -192,7 +188,7 @@ void RoceRequester::note_request(QpContext& qp, const SendDescriptor& d, Psn psn
   RoceRequest request{.first = psn, .answers = 1, .read_number = d.recv_sn, .is_atomic = true};
   if (d.op == SendOp::kRead) {
     request = {.first = Psn(psn.value() - (d.read_offset_bytes >> std::countr_zero(qp.mtu_bytes))),
-               .answers = packets_for(d.message_bytes, qp.mtu_bytes),
+               .answers = answers_of_read(d.message_bytes, qp.mtu_bytes),
                .read_number = d.recv_sn,
                .length_bytes = d.message_bytes,
                .is_atomic = false};
@@ -208,7 +204,7 @@ void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,
   uint32_t psns = 1;
   if (is_read_or_atomic(d.op)) {
     note_request(qp, d, p.psn);
-    if (d.op == SendOp::kRead) psns = packets_for(d.length_bytes, qp.mtu_bytes);
+    if (d.op == SendOp::kRead) psns = answers_of_read(d.length_bytes, qp.mtu_bytes);
   }
   if ((d.flags & kSendRetransmit) != 0) counters_.add(Counter::retransmitted_packets);
   const Psn next = p.psn + psns;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/roce/responder.h"
 
-#include <algorithm>
-#include <bit>
-
 #include "dataplane/nic/memory/atomics.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/packet/packet.h"
@@ -34,10 +31,6 @@ bool is_atomic(Opcode opcode) {
 
 bool has_immediate(const wire::Packet& p) {
   return wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
-}
-
-uint32_t answers_for(uint32_t length_bytes, uint16_t mtu_bytes) {
-  return std::max(1u, (length_bytes + mtu_bytes - 1) >> std::countr_zero(mtu_bytes));
 }
 
 ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
@@ -112,7 +105,7 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
 void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kRcReadRequest) {
     if (broken(Fault::roce_read_not_repeated)) return;
-    const uint32_t answers = answers_for(p.reth.length_bytes, qp.mtu_bytes);
+    const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
     // What reaches beyond what has been asked for is no repetition.
     if (distance(p.psn + answers, qp.roce->expected) < 0) return;
     answers_.owe_answers(qp, {.first = p.psn,
@@ -296,7 +289,7 @@ RoceResponder::Outcome RoceResponder::execute_read(QpContext& qp, const wire::Pa
     if (access == MemoryAccess::kGone)
       return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
   }
-  const uint32_t answers = answers_for(p.reth.length_bytes, qp.mtu_bytes);
+  const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
   qp.roce->expected += answers;
   ++qp.msn;
   answers_.owe_answers(qp, {.first = p.psn,
