@@ -221,7 +221,8 @@ def running_cases(maker):
                 no_trouble_and(r"rx packets: seen \d+ dropped [1-9]\d* duplicated [1-9]"
                                r"(.|\n)*impair_rx_dropped [1-9]"))
     yield shell("impairments can change while programs run", [],
-                "hostnic ctl 'set impair all rx drop 2%' && " + transfer(maker.next_port()) +
+                # Not behind "&&": the whole list would be in the background, and the client ahead of it.
+                "hostnic ctl 'set impair all rx drop 2%' || exit 1; " + transfer(maker.next_port()) +
                 "hostnic ctl 'set impair all rx none' && hostnic ctl 'show impair'",
                 no_trouble_and(r"hnic0 rx none"))
     yield shell("ibv_devinfo -v", [], "ibv_devinfo -v", devices_are_sane)

@@ -19,6 +19,9 @@ from pathlib import Path
 
 PATIENCE_S = 60
 
+# Three sleeps (one is a daemon), the shell of one, and a hostnicd.
+LEAST_PROGRAMS = 5
+
 # Programs in both hosts, one of them a daemon that nobody of ours is the parent of, and one that has
 # to be killed. The shell says when all run, and waits for input to end.
 COMMAND = """
@@ -65,8 +68,12 @@ def run_one(way, command, home):
     record = (directory / "lab").read_text().splitlines()
     guardian = int(record[0].split()[0])
     networks = {int(line.split()[-1]) for line in record[1:]}
-    if len(left(networks, directory)) < 5:  # two sleeps, a shell, hostnicds
-        return "the programs of the lab were not found in its namespaces"
+    # The COMMAND's programs are started side by side: one that is "up" does not speak for the others.
+    give_up = time.monotonic() + PATIENCE_S
+    while len(left(networks, directory)) < LEAST_PROGRAMS:
+        if time.monotonic() > give_up:
+            return "the programs of the lab were not found in its namespaces"
+        time.sleep(0.02)
     status = 5
     if way == "command ends":
         lab.stdin.write("\n")

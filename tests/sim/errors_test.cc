@@ -201,9 +201,9 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
 // so, and what fits fails as ever.
 TEST(Errors, ASilenceOfPacketsThatNoLongerFitSaysWhy) {
   for (const auto& [bytes, transport] : {std::pair{kMtu / 4, ReliableTransport::kHostnic},
-                                        std::pair{kMtu / 4 + 1, ReliableTransport::kHostnic},
-                                        std::pair{kMtu / 4, ReliableTransport::kRoce},
-                                        std::pair{kMtu / 4 + 1, ReliableTransport::kRoce}}) {
+                                         std::pair{kMtu / 4 + 1, ReliableTransport::kHostnic},
+                                         std::pair{kMtu / 4, ReliableTransport::kRoce},
+                                         std::pair{kMtu / 4 + 1, ReliableTransport::kRoce}}) {
     Pair pair({.timeout = 10}, {.transport = transport});
     pair.near->host->channel().header().mtu_bytes.store(kMtu / 4);
     pair.world.cut(1, true);

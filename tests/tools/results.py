@@ -10,8 +10,9 @@ import subprocess
 import threading
 import time
 
-# Of a failed test.
+# Of a failed test, where it failed; and once more at the end of the run, which is what is left of a long log.
 SHOWN_LINES = 60
+SHOWN_AT_THE_END = 25
 
 GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? ?(?:where .*)?\(\d+ ms\)$")
 GTEST_START = re.compile(r"\[ RUN +\] (\S+)")
@@ -27,16 +28,23 @@ class Results:
     def __init__(self):
         self.passed = 0
         self.skipped = 0
-        self.failures = []
+        self.failures = []  # pairs of a line and what the test said
 
-    def fail(self, name, why=""):
-        self.failures.append(f"{name}: {why}" if why else name)
-        print(f"   FAIL {name}" + (f": {why}" if why else ""), flush=True)
+    def fail(self, name, why="", output=()):
+        line = f"{name}: {why}" if why else name
+        self.failures.append((line, list(output)))
+        print(f"   FAIL {line}", flush=True)
 
     def add(self, other):
         self.passed += other.passed
         self.skipped += other.skipped
         self.failures += other.failures
+
+    def show_failures(self):
+        """Each with the last that it said."""
+        for line, output in self.failures:
+            print(f"   FAIL {line}")
+            show(output, SHOWN_AT_THE_END)
 
     def summary(self):
         line = f"{self.passed} passed, {len(self.failures)} failed"
@@ -135,7 +143,7 @@ def run_gtest(results, name, command, limit_s, environment=None):
         counts[ended.group(1)] += 1
         if ended.group(1) == "FAILED":
             show(output)
-            results.fail(f"{name}: {running}")
+            results.fail(f"{name}: {running}", output=output)
         elif ended.group(1) == "SKIPPED":
             reasons = [each for each in output if each.strip()]
             print(f"   skip {running}: {reasons[-1].strip() if reasons else 'without a reason'}",
@@ -150,10 +158,10 @@ def run_gtest(results, name, command, limit_s, environment=None):
     results.skipped += counts["SKIPPED"]
     if running is not None:
         show(output)
-        results.fail(f"{name}: {running}", how_it_ended(process, status, limit_s))
+        results.fail(f"{name}: {running}", how_it_ended(process, status, limit_s), output)
     elif status != 0 and counts["FAILED"] == 0:
         show(output)
-        results.fail(name, how_it_ended(process, status, limit_s))
+        results.fail(name, how_it_ended(process, status, limit_s), output)
     elif sum(counts.values()) == 0:
         results.fail(name, "ran no test")
     more = "".join(f", {count:,} {what}" for what, count in sorted(counted.items()))
@@ -164,14 +172,19 @@ def run_gtest(results, name, command, limit_s, environment=None):
 def run_runner(results, name, command, limit_s, environment=None):
     """One of our Python runners: its lines as they come, without its own summary."""
     counts = {"ok  ": 0, "FAIL": 0, "skip": 0}
+    failed = None
 
     def handle(line):
-        # Indented lines are the output of a case.
+        nonlocal failed
+        # Indented lines are the output of the case before them.
         case = RUNNER_CASE.match(line)
         if case:
             counts[case.group(1)] += 1
-            if case.group(1) == "FAIL":
-                results.failures.append(f"{name}: {case.group(2)}")
+            failed = [] if case.group(1) == "FAIL" else None
+            if failed is not None:
+                results.failures.append((f"{name}: {case.group(2)}", failed))
+        elif failed is not None and not RUNNER_SUMMARY.match(line):
+            failed.append(line.strip().removeprefix("| "))
         if not RUNNER_SUMMARY.match(line):
             print(f"   {line}", flush=True)
 
@@ -203,13 +216,13 @@ def run_check(results, name, command, limit_s, environment=None):
                 print(f"   {line}", flush=True)
         return True
     show(output)
-    results.fail(name, how_it_ended(process, status, limit_s))
+    results.fail(name, how_it_ended(process, status, limit_s), output)
     return False
 
 
-def show(output):
-    hidden = len(output) - SHOWN_LINES
+def show(output, most_lines=SHOWN_LINES):
+    hidden = len(output) - most_lines
     if hidden > 0:
         print(f"     | ({hidden} lines before that)")
-    for line in output[-SHOWN_LINES:]:
+    for line in output[-most_lines:]:
         print(f"     | {line}")

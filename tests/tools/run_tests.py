@@ -343,8 +343,7 @@ class Runner:
         print("\n== Summary")
         for title, seconds in self.durations:
             print(f"   {title}: {seconds:.0f} s")
-        for failure in self.results.failures:
-            print(f"   FAIL {failure}")
+        self.results.show_failures()
         print(self.results.summary(), flush=True)
         return 1 if self.results.failures or self.results.passed == 0 else 0
 

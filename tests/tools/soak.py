@@ -156,8 +156,7 @@ def main():
             if not run_check(results, f"seed {seed}: {name}", command, RUN_LIMIT_S):
                 print("     again: " + shlex.join(map(str, command)), flush=True)
         seed += seeds
-    for failure in results.failures:
-        print(f"   FAIL {failure}")
+    results.show_failures()
     print(results.summary())
     return 1 if results.failures else 0
 
