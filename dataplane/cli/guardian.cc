@@ -327,10 +327,8 @@ int guard_hosts(GuardianPlan plan, LabDirectory& directory) {
   return Guardian(std::move(plan), directory).run();
 }
 
-void end_programs(const LabRecord& record) {
-  std::set<ino_t> networks;
-  for (const HostRecord& host : record.hosts) networks.insert(host.network_id);
-  end_processes([&] { return processes_in(networks, {}); }, kPatienceMs);
+void end_programs(const HeldNetworks& networks) {
+  end_processes([&] { return processes_in(networks.ids(), {}); }, kPatienceMs);
 }
 
 }  // namespace hostnic::cli

@@ -27,7 +27,7 @@ inline constexpr char kEndOrder = 'E';
 int guard_hosts(GuardianPlan plan, LabDirectory& directory);
 
 // Ends all programs in the hosts of a lab.
-struct LabRecord;
-void end_programs(const LabRecord& record);
+class HeldNetworks;
+void end_programs(const HeldNetworks& networks);
 
 }  // namespace hostnic::cli

@@ -122,6 +122,7 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
   int code = 1;
   const bool hosts_are_there = read(ready.read_end.get(), &byte, 1) == 1;
   const auto record = read_record(directory->path());
+  const HeldNetworks networks = record ? HeldNetworks(*record) : HeldNetworks();
   if (hosts_are_there)
     code = run_command(*plan, directory->path(), orders.write_end.get(), command);
   orders.write_end.reset();
@@ -136,7 +137,7 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
                               code - 128));
   }
   // A guardian that was killed has left its work to us.
-  if (!all_is_done && record) end_programs(*record);
+  if (!all_is_done) end_programs(networks);
   directory->remove();
   return code;
 }

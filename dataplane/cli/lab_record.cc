@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/cli/lab_record.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <utility>
 
 namespace hostnic::cli {
 namespace {
@@ -34,6 +37,22 @@ Expected<LabRecord, std::string> read_record(const std::string& directory) {
 }
 
 void remove_record(const std::string& directory) { unlink(record_path(directory).c_str()); }
+
+UniqueFd open_of_guardian(const LabRecord& record, int guardian_fd) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", record.guardian, guardian_fd);
+  return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+HeldNetworks::HeldNetworks(const LabRecord& record) {
+  for (const HostRecord& host : record.hosts) {
+    UniqueFd network = open_of_guardian(record, host.network_fd);
+    struct stat status {};
+    if (!network || fstat(network.get(), &status) != 0 || status.st_ino != host.network_id)
+      continue;
+    ids_.insert(host.network_id);
+    descriptors_.push_back(std::move(network));
+  }
+}
 
 std::string host_directory(const std::string& directory, const std::string& host) {
   return directory + "/" + host;

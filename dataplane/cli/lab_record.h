@@ -4,10 +4,12 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
 
@@ -29,6 +31,24 @@ bool write_record(const std::string& directory, const LabRecord& record);
 void remove_record(const std::string& directory);
 // An error is one line.
 Expected<LabRecord, std::string> read_record(const std::string& directory);
+
+// Opens what the guardian has open as `guardian_fd`; errno says why that is not possible.
+UniqueFd open_of_guardian(const LabRecord& record, int guardian_fd);
+
+// The network namespaces of the hosts, kept by descriptors of our own. The kernel gives the number
+// of a namespace to the next one as soon as nobody keeps it, and that may be another lab's: only
+// while it is kept do processes with that number belong to this lab.
+class HeldNetworks {
+ public:
+  HeldNetworks() = default;
+  // Leaves out those that are no longer there.
+  explicit HeldNetworks(const LabRecord& record);
+  const std::set<ino_t>& ids() const { return ids_; }
+
+ private:
+  std::vector<UniqueFd> descriptors_;
+  std::set<ino_t> ids_;
+};
 
 // The directory of a host's hostnicd within the lab's.
 std::string host_directory(const std::string& directory, const std::string& host);

@@ -56,8 +56,7 @@ Expected<void, std::string> enter_host(const LabRecord& lab, const HostRecord& h
   UniqueFd opened[std::size(wanted)];
   for (size_t i = 0; i < std::size(wanted); ++i) {
     if (wanted[i].guardian_fd < 0) continue;
-    const std::string path = fmt::format("/proc/{}/fd/{}", lab.guardian, wanted[i].guardian_fd);
-    opened[i].reset(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    opened[i] = open_of_guardian(lab, wanted[i].guardian_fd);
     if (!opened[i])
       return Unexpected(errno == ENOENT ? std::string("the lab has ended")
                                         : fmt::format("the lab is another user's, or this is no "

@@ -13,6 +13,7 @@
 
 #include "dataplane/cli/lab_directory.h"
 #include "dataplane/cli/lab_members.h"
+#include "dataplane/cli/lab_record.h"
 #include "dataplane/cli/namespaces.h"
 
 namespace hostnic::cli {
@@ -107,6 +108,72 @@ TEST(LabMembers, AFamilyIsFoundAndEnded) {
     EXPECT_EQ(WTERMSIG(status), ignores ? SIGKILL : SIGTERM);
     EXPECT_TRUE(known.empty());
   }
+}
+
+struct NamespaceKeeper {
+  pid_t pid = 0;
+  ino_t network_id = 0;
+  int network_fd = -1;
+};
+
+// A process in a network namespace of its own; nothing where that is forbidden.
+NamespaceKeeper start_in_own_network() {
+  int told[2];
+  if (pipe(told) != 0) return {};
+  NamespaceKeeper keeper;
+  keeper.pid = fork();
+  if (keeper.pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!enter_lab_namespaces()) _exit(1);
+    const UniqueFd network = own_namespace("net");
+    keeper = {getpid(), network_id_of(getpid()), network.get()};
+    [[maybe_unused]] const ssize_t written = write(told[1], &keeper, sizeof keeper);
+    for (;;) pause();
+  }
+  close(told[1]);
+  const bool started = read(told[0], &keeper, sizeof keeper) == sizeof keeper;
+  close(told[0]);
+  if (!started) waitpid(keeper.pid, nullptr, 0);
+  return started ? keeper : NamespaceKeeper{};
+}
+
+void end_keeper(const NamespaceKeeper& keeper) {
+  kill(keeper.pid, SIGKILL);
+  waitpid(keeper.pid, nullptr, 0);
+}
+
+// Whether one of `count` new network namespaces gets this number.
+bool is_given_again(ino_t network_id, int count) {
+  bool found = false;
+  for (int i = 0; i < count && !found; ++i) {
+    const NamespaceKeeper next = start_in_own_network();
+    found = next.network_id == network_id;
+    end_keeper(next);
+    usleep(2000);  // the kernel takes namespaces apart a little later
+  }
+  return found;
+}
+
+TEST(HeldNetworks, TheNumberOfAHostIsNobodyElsesWhileItIsHeld) {
+  const NamespaceKeeper guardian = start_in_own_network();
+  if (guardian.pid == 0) GTEST_SKIP() << "no namespaces may be made here";
+  const LabRecord record{.guardian = guardian.pid,
+                         .user_fd = -1,
+                         .hosts = {{.name = "host1",
+                                    .address = "10.0.0.1",
+                                    .network_fd = guardian.network_fd,
+                                    .mounts_fd = -1,
+                                    .names_fd = -1,
+                                    .network_id = guardian.network_id}}};
+  {
+    const HeldNetworks held(record);
+    EXPECT_EQ(held.ids(), std::set<ino_t>{guardian.network_id});
+    end_keeper(guardian);
+    EXPECT_FALSE(is_given_again(guardian.network_id, 30));
+  }
+  if (!is_given_again(guardian.network_id, 200))
+    GTEST_SKIP() << "this kernel does not give numbers again so soon";
+  EXPECT_TRUE(HeldNetworks(record).ids().empty()) << "that guardian is gone";
 }
 
 // Processes that end while they are looked at.
