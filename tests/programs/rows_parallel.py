@@ -42,14 +42,24 @@ OPENMPI = ("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP
 # All have the one port of their NIC, two ranks each.
 ON_NIC = "'exec hostnic run --device hnic$((%s %% 2)) -- $PROGRAMS/%s'"
 OWN_TEST = "the test is our own (`tests/programs/%s`)"
+
+
+def despite_race(line):
+    """Where two of its endpoints connect to each other at the same time, UCX 1.13 may take the peer's request for an
+    acknowledgement, and aborts (openucx/ucx#6040, open; with adapters, too). Four ranks on two processors meet it in
+    1 of 25 starts: then once more."""
+    return (f"for attempt in 1 2 3; do ({line}) >said 2>&1; status=$?; cat said; "
+            "grep -q 'dest_ep_id == ctl->conn_rep.src_ep_id. failed' said || break; done; exit $status")
+
+
 # Of the messages point to point alone, half of which are to the other NIC.
 LEAST = 4 * 2 * 5_000_000
 for transport in ("rc", "ud"):
     tls = f"export UCX_TLS={transport},self; "
     PARALLEL.append(Row(
         "MPI", f"Open MPI, 4 ranks, pml ucx, osc ucx, {transport}", ["openmpi-bin", "libopenmpi-dev", "ucx-utils"],
-        client=tls + OPENMPI + "exec mpirun.openmpi --oversubscribe -np 4 -x UCX_TLS sh -c " +
-        ON_NIC % ("OMPI_COMM_WORLD_RANK", "mpi-check-openmpi"),
+        client=despite_race(tls + OPENMPI + "exec mpirun.openmpi --oversubscribe -np 4 -x UCX_TLS sh -c " +
+                            ON_NIC % ("OMPI_COMM_WORLD_RANK", "mpi-check-openmpi")),
         expect=(r"all contents are right, 4 ranks",), moves=through(LEAST), limit_s=200, ci=transport == "rc",
         strict=False, note=OWN_TEST % "mpi_check.cc",
         # Its endpoints are destroyed without a fence, and of datagrams the peer's program is the one to acknowledge.
@@ -57,13 +67,13 @@ for transport in ("rc", "ud"):
         "all contents are right, but in MPI_Finalize a rank that comes later finds its peers gone, and aborts after UCX's 30 s"))
     PARALLEL.append(Row(
         "MPI", f"MPICH, 4 ranks, ch4:ucx, {transport}", ["mpich", "libmpich-dev"],
-        client=f"export UCX_TLS={transport} UCX_NET_DEVICES=all; exec mpiexec.mpich -n 4 sh -c " +
-        ON_NIC % ("PMI_RANK", "mpi-check-mpich"),
+        client=despite_race(f"export UCX_TLS={transport} UCX_NET_DEVICES=all; exec mpiexec.mpich -n 4 sh -c " +
+                            ON_NIC % ("PMI_RANK", "mpi-check-mpich")),
         expect=(r"all contents are right, 4 ranks",), moves=through(LEAST), limit_s=200, ci=transport == "ud",
         strict=False, note=OWN_TEST % "mpi_check.cc"))
     PARALLEL.append(Row(
         "MPI", f"OpenSHMEM (Open MPI), 4 PEs, {transport}", ["openmpi-bin", "libopenmpi-dev"],
-        client=tls + OPENMPI + "exec oshrun --oversubscribe -np 4 -x UCX_TLS sh -c " +
-        ON_NIC % ("OMPI_COMM_WORLD_RANK", "shmem-check"),
+        client=despite_race(tls + OPENMPI + "exec oshrun --oversubscribe -np 4 -x UCX_TLS sh -c " +
+                            ON_NIC % ("OMPI_COMM_WORLD_RANK", "shmem-check")),
         expect=(r"all contents are right, 4 elements",), moves=through(800_000), limit_s=200,
         strict=False, note=OWN_TEST % "shmem_check.cc"))
