@@ -134,7 +134,9 @@ def killed_with_guardian(hostnic, options, home):
     """Nobody is left who could remove the directory: the next lab does."""
     lab = subprocess.Popen([hostnic, "lab", "--hosts", "2", *options, "--", "sh", "-c", "echo up; exec sleep 1000"],
                            stdout=subprocess.PIPE, text=True)
-    lab.stdout.readline()
+    if lab.stdout.readline() != "up\n":
+        print("lab and guardian are killed: the lab did not start")
+        return False
     directory, = home.glob("hostnic-hosts-*")
     guardian, command = (int((directory / "lab").read_text().split()[0]), children_of(lab.pid)[-1])
     for pid in (guardian, lab.pid, command):
