@@ -13,6 +13,7 @@ struct Target {
   uint32_t device = 0;
   unsigned seconds = 3;            // how long an attack goes on that has no end of its own
   uint64_t megabytes = 256;        // how much registers_for_ever() registers
+  bool registers_at_once = false;  // share_with_others() gets the processor when it registers
   std::string directory = "/tmp";  // for files that it makes
   std::function<void()> become;    // becomes the user that attacks; called once
 };

@@ -4,6 +4,7 @@
 // line on stdout says what that was.
 //
 //   hostnic-hostile ATTACK --socket PATH [--device N] [--uid N] [--seconds N] [--megabytes N]
+//                   [--directory DIR] [--registers-at-once 1]
 #include <fmt/format.h>
 #include <grp.h>
 #include <sys/prctl.h>
@@ -66,6 +67,8 @@ int run(int argc, char** argv) {
       target.seconds = static_cast<unsigned>(std::stoul(value));
     else if (option == "--megabytes")
       target.megabytes = std::stoul(value);
+    else if (option == "--registers-at-once")
+      target.registers_at_once = value == "1";
     else if (option == "--directory")
       target.directory = value;
     else if (option == "--uid")
@@ -76,7 +79,7 @@ int run(int argc, char** argv) {
   if (chosen == nullptr || target.socket.empty()) {
     fmt::print(stderr,
                "usage: hostnic-hostile ATTACK --socket PATH [--device N] [--seconds N] "
-               "[--directory DIR] [--uid N] [--megabytes N]\nattacks:");
+               "[--directory DIR] [--uid N] [--megabytes N] [--registers-at-once 1]\nattacks:");
     for (const Attack& attack : kAttacks) fmt::print(stderr, " {}", attack.name);
     fmt::print(stderr, "\n");
     return 2;
