@@ -31,7 +31,7 @@ void agree_on_workload(const Workload& mine, Channel& channel) {
   throw Failure{fmt::format(
       "the two sides were given different options: here --seed {} --rounds {} --qps {} --ops {} "
       "--max-bytes {} --mr-bytes {} --mtu {} --depth {}, there {} {} {} {} {} {} {} {} (or another "
-      "--mix, or --check-errors on one side only)",
+      "--mix, or --check-errors or --no-fences on one side only)",
       mine.seed, mine.rounds, mine.qps, mine.ops, mine.max_bytes, mine.mr_bytes, mine.mtu,
       mine.depth, theirs.seed, theirs.rounds, theirs.qps, theirs.ops, theirs.max_bytes,
       theirs.mr_bytes, theirs.mtu, theirs.depth)};

@@ -147,6 +147,9 @@ std::string set_text(ParsedOptions& parsed, int key, std::string_view text) {
     case 'e':
       o.events = true;
       return {};
+    case 'F':
+      o.workload.fences = 0;
+      return {};
     case 'E':
       o.workload.check_errors = 1;
       return {};
@@ -180,6 +183,7 @@ const option kLongOptions[] = {
     {"memory", required_argument, nullptr, 'M'},
     {"mix", required_argument, nullptr, 'x'},
     {"events", no_argument, nullptr, 'e'},
+    {"no-fences", no_argument, nullptr, 'F'},
     {"check-errors", no_argument, nullptr, 'E'},
     {"verbose", no_argument, nullptr, 'v'},
     {"help", no_argument, nullptr, 'h'},
@@ -242,6 +246,7 @@ std::string usage() {
       "  --mix LIST                         of {}\n"
       "  --memory LIST                      of {} (default malloc)\n"
       "  --events                           sleep on completion channels\n"
+      "  --no-fences                        none; READs only of what nothing writes\n"
       "  --check-errors                     also check errors, limits and QP states\n"
       "  --timeout-seconds T (60)           without progress, then a dump and exit status 1\n"
       "  --ack-timeout N (14)               ibv_qp_attr.timeout: 4.096 us * 2^N\n"

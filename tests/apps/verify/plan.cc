@@ -143,7 +143,7 @@ class PlanMaker {
     op.length = std::min(op.length, landing_.free_bytes());
     op.local = Use::kLanding;
     op.pieces = cut(landing_.take(rng_, op.length, to_come_), op.length, limits_.max_send_sge);
-    op.remote = rng_.percent(50) ? Use::kArena : Use::kSource;
+    op.remote = rng_.percent(50) && workload_.fences != 0 ? Use::kArena : Use::kSource;
     op.remote_offset = op.remote == Use::kArena && op.length > 0 && rng_.percent(50)
                            ? write_offset(op.length)
                            : random_offset(op.remote, op.length);
@@ -184,7 +184,7 @@ class PlanMaker {
     if (op.takes_receive()) make_receive(op);
     if (op.has_imm()) op.imm = static_cast<uint32_t>(rng_.next());
     op.solicited = op.takes_receive() && rng_.percent(30);
-    op.fence |= rng_.percent(4);
+    op.fence |= rng_.percent(4) && workload_.fences != 0;
     if (op.fence) unfenced_reads_.clear();
     // The fenced operation waits for the READs before it, not for itself.
     if (op.fence && op.kind == OpKind::kRead && op.remote == Use::kArena)

@@ -120,6 +120,12 @@ TEST(VerifySelfTest, AcceptsEveryOperationAlone) {
   }
 }
 
+TEST(VerifySelfTest, AcceptsARightNicWithoutFences) {
+  Options o = small_options();
+  o.workload.fences = 0;
+  expect_accepted(o);
+}
+
 class VerifyFaultTest : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(VerifyFaultTest, IsFound) {
@@ -217,6 +223,19 @@ TEST(VerifyPlanTest, StaysWithinItsRegions) {
       }
       if (op.inline_data) {
         ASSERT_LE(op.length, limits.max_inline_bytes);
+      }
+    }
+  }
+}
+
+TEST(VerifyPlanTest, WithoutFencesReadsOnlyWhatNothingWrites) {
+  Workload w = small_options().workload;
+  w.fences = 0;
+  for (uint32_t round = 0; round < 200; ++round) {
+    for (const Op& op : make_plan(w, Limits{8, 8, 64, 1024}, 0, 1, round)) {
+      ASSERT_FALSE(op.fence);
+      if (op.kind == OpKind::kRead) {
+        ASSERT_EQ(op.remote, Use::kSource);
       }
     }
   }
