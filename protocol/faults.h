@@ -121,6 +121,13 @@ namespace hostnic {
   X(roce_rnr_forgotten, "after the RNR timer nothing goes")                                    \
   X(roce_timeout_repeats_nothing, "a timeout repeats nothing")                                 \
   X(roce_goes_back_too_little, "the packet that is missing does not go again")                 \
+  X(roce_hold_executes_early, "what is held does not wait for what is missing")                \
+  X(roce_hold_loses_last, "the last packet that is held counts as executed, and is not")       \
+  X(roce_hold_leaks, "what was held is not given back when it has executed")                   \
+  X(roce_hold_survives, "what is held stays when its connection ends")                         \
+  X(roce_hold_not_acknowledged, "what was held is acknowledged only where it asks for that")   \
+  X(roce_second_gap_not_told, "a gap behind what was held gets no NAK")                        \
+  X(roce_acknowledged_goes_again, "what has been acknowledged leaves all the same")            \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

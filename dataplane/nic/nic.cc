@@ -26,10 +26,6 @@ const char* type_name(const QpContext& qp) {
   return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
 }
 
-Psn expected_psn(const QpContext& qp) {
-  return qp.roce != nullptr ? qp.roce->expected : qp.requests.window.expected();
-}
-
 impair::Direction direction(bool receive_side) {
   return receive_side ? impair::Direction::kRx : impair::Direction::kTx;
 }
@@ -77,7 +73,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       packetizer(nic.settings, egress, placement),
       hostnic({nic.settings, qps, clients, egress, placement, nic.windows, packetizer, receives,
                reorder, reports, nic.counters, now}),
-      roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reports,
+      roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reorder, reports,
             nic.counters, now}),
       unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters}),
       management(nic.settings, egress, nic.counters) {}
@@ -92,6 +88,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   clients.look_at_unserved();
   clients.ask_for_descriptors();
   uint32_t work = hostnic.advance_windows();
+  work += roce.advance_windows();
   work += receive_turn();
   hostnic.acks.send_all();
   work += command_turn();
@@ -133,7 +130,7 @@ TimeNs Nic::next_deadline_ns() const {
 bool Nic::work_waiting() {
   NicShard& nic = core_->shard;
   if (nic.loopback.waiting() != 0 || nic.port.has_ready() || nic.reports.waiting() != 0 ||
-      !nic.hostnic.advance_list.empty())
+      !nic.hostnic.advance_list.empty() || nic.roce.any_to_advance())
     return true;
   // What else there is ends at the port.
   if (waits_for_port()) return false;
@@ -251,8 +248,9 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
         "recv-sn {} epoch {}{}",
         settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
         host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
-        expected_psn(qp).value(), qp.requests.window.received_ahead(), qp.transmitted.value(),
-        qp.una.value(), qp.recv_next_sn, qp.epoch, qp.fatal ? " refused its peer" : ""));
+        qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
+        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
+        qp.fatal ? " refused its peer" : ""));
   }
   if (from == qps.end_position()) from = kNoMoreQps;
   return lines;

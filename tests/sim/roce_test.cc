@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "dataplane/nic/packet/packet.h"
-#include "tests/sim/pair.h"
+#include "tests/sim/forged_packet.h"
 
 namespace hostnic::sim {
 namespace {
@@ -26,36 +26,6 @@ QpSettings from_psn(uint32_t psn) {
   return qp;
 }
 uint64_t timeouts(Pair& pair) { return pair.near->host->driver().counters().timeouts; }
-
-// A packet of the near end's to the far one's, not from its NIC.
-struct Forged {
-  Opcode opcode = Opcode::kRcSendOnly;
-  uint32_t psn = 0;
-  uint64_t va = 0;
-  uint32_t rkey = 0, length_bytes = 0;  // RETH
-  uint16_t payload_bytes = 0;
-};
-void forge(Pair& pair, const Forged& forged, uint32_t source_host = 0) {
-  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
-  ASSERT_NE(packet, nullptr);
-  wire::Packet p;
-  p.opcode = forged.opcode;
-  p.psn = Psn(forged.psn);
-  p.dest_qpn = Qpn{pair.far->qpn()};
-  p.ack_request = true;
-  p.reth = {forged.va, forged.rkey, forged.length_bytes};
-  p.payload_bytes = forged.payload_bytes;
-  const auto flow =
-      wire::make_flow_template({}, {}, pair.world.host(source_host).nic().settings().ip,
-                               pair.world.host(1).nic().settings().ip, 0xc123, 0);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const size_t headers = wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
-  std::memset(frame + headers, 0xbd, forged.payload_bytes);
-  packet->data_len = static_cast<uint16_t>(headers + forged.payload_bytes);
-  packet->pkt_len = packet->data_len;
-  pair.world.wire().inject(1, packet);
-  pair.world.run_for(20 * kMicrosecond);
-}
 
 bool untouched(const Pair& pair, size_t bytes) {
   return equal(pair.remote, 0, Memory(bytes), 0, bytes);

@@ -51,17 +51,18 @@ struct RoceConnection {
   FixedRing<RoceRequest, kReadDestinationEntries> requests;
   bool gap_told = false;  // the driver knows that an answer is missing
 
-  // The members from here on are the responder's.
-  Psn expected;
+  // The members from here on are the responder's. Which PSN it expects, and what it holds beyond
+  // that, is in QpContext::requests.
   enum class Message : uint8_t { kNone, kSend, kWrite };
   Message message = Message::kNone;  // which one's rest is to come
   uint64_t offset_bytes = 0;         // how much of it has been placed
   uint64_t va = 0;                   // a WRITE's, as are the next two
   uint32_t key = 0, length_bytes = 0;
   bool gap_answered = false;  // a NAK for the missing PSN has been sent, or an RNR NAK
+  bool not_ready = false;     // it was an RNR NAK: what is behind comes again, and is not held
   FixedRing<RoceAnswer, 64> answers;
-  // The NAK that leaves behind the answers; of another kind than kAck, about `expected` unless it
-  // is fatal.
+  // The NAK that leaves behind the answers; of another kind than kAck, about the expected PSN
+  // unless it is fatal.
   wire::AckKind nak = wire::AckKind::kAck;
   uint64_t next_cnp_ns = 0;
 };

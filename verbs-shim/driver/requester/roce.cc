@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/driver/requester/roce.h"
 
+#include <utility>
+
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/qp_state.h"
@@ -14,6 +16,11 @@ constexpr uint32_t kMostInFlight = 512;
 // What one READ request asks for at most; by any path MTU that is a power of two of answers.
 constexpr uint32_t kRequestBytes = 64 * 1024;
 constexpr uint32_t kMaxBackoff = 6;
+// A missing packet that went again alone: how long its acknowledgement may take at least, how often
+// it goes, and how often a peer may have dropped what is behind it until that is taken for granted.
+constexpr uint64_t kLeastFillNs = 100'000;
+constexpr uint32_t kMostFills = 3;
+constexpr uint32_t kMostDoubts = 3;
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 
 }  // namespace
@@ -21,7 +28,7 @@ constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   const DriverSettings& settings = queue.host.settings();
   *this = RoceRequester();
-  una_ = again_ = next_ = first;
+  una_ = again_ = next_ = repeated_until_ = first;
   const uint32_t window = std::min(settings.window, kMostInFlight);
   congestion_.reset(first, window, settings.congestion_allowance_ns);
   answers_per_request_ = std::min(kRequestBytes >> queue.mtu_shift(), window / 4);
@@ -128,6 +135,7 @@ void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t
 // handed over before and has not left, which the peer drops.
 bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
   if (rnr_until_ns_ != 0) return true;
+  if (filling_ == Filling::kDue && !send_missing(queue, now_ns)) return false;
   while (again_ != next_) {
     const uint32_t index = queue.find_by_psn(again_);
     if (queue.failed_at_or_before(index)) return true;
@@ -148,6 +156,73 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     queue.host.totals.retransmitted_packets += psns;
   }
   return true;
+}
+
+// Whether the packet at una_ may go again alone. A READ's answers are not held, nor is it known of
+// what has left more than once whether it was.
+bool RoceRequester::may_fill(const SendQueue& queue) const {
+  if (queue.host.settings().policy == wire::Policy::kGoBackN || again_ != next_) return false;
+  if (peer_ == Peer::kDrops) return false;
+  if (peer_ == Peer::kUnknown && before(una_, repeated_until_)) return false;
+  return !is_read_or_atomic(queue.wqe(queue.find_by_psn(una_)).op);
+}
+
+void RoceRequester::fill(TimeNs now_ns) {
+  timed_ns_ = 0;
+  fills_ = filling_ == Filling::kSent && fill_psn_ == una_ ? fills_ + 1 : 0;
+  filling_ = Filling::kDue;
+  fill_psn_ = una_;
+  fill_ns_ = now_ns;
+}
+
+// Hands over the missing packet, which overtakes what has not left yet. Returns false if the ring
+// is full.
+bool RoceRequester::send_missing(SendQueue& queue, TimeNs now_ns) {
+  const uint32_t index = queue.find_by_psn(una_);
+  if (queue.failed_at_or_before(index)) {
+    filling_ = Filling::kNo;
+    return true;
+  }
+  if (!queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return false;
+  const Wqe& w = queue.wqe(index);
+  queue.send_range(w, index, static_cast<uint32_t>(distance(w.first_psn, una_)), 1, 1,
+                   kSendRetransmit | kSendAckRequest, queue.host.map.urgent);
+  filling_ = Filling::kSent;
+  fill_until_ = queue.transmitted();
+  sent_ns_ = fill_ns_ = now_ns;
+  ++queue.host.totals.retransmitted_packets;
+  return true;
+}
+
+// Takes the acknowledgement of a missing packet that went again alone. Where it ends before what
+// left earlier than that packet, the next one is missing; but a READ's answers may be on their way.
+void RoceRequester::note_filled(const SendQueue& queue, TimeNs now_ns) {
+  const Filling was = std::exchange(filling_, Filling::kNo);
+  if (was == Filling::kSent) fill_rtt_.sample(now_ns - fill_ns_);
+  if (was == Filling::kDue || !before(fill_psn_ + 1, fill_until_)) return;
+  const bool holds = was == Filling::kAnswers || before(fill_psn_ + 1, una_);
+  if (holds) {
+    peer_ = Peer::kHolds;
+  } else if (peer_ == Peer::kUnknown && ++doubts_ == kMostDoubts) {
+    peer_ = Peer::kDrops;
+  }
+  if (!before(una_, fill_until_)) return;
+  if (!holds) {
+    go_back();
+  } else if (was == Filling::kSent && may_fill(queue)) {
+    fill(now_ns);
+  } else {
+    filling_ = Filling::kAnswers;
+    fill_psn_ = una_;
+    fill_ns_ = now_ns;
+  }
+}
+
+// Two round trips, as far as they are known.
+uint64_t RoceRequester::fill_timeout_ns(const SendQueue& queue) const {
+  const uint64_t rto = rto_ns(queue);
+  const RttEstimator& rtt = fill_rtt_.valid() ? fill_rtt_ : rtt_;
+  return rtt.valid() ? std::min(rto, std::max(kLeastFillNs, 2 * rtt.srtt_ns())) : rto;
 }
 
 void RoceRequester::note_progress(TimeNs now_ns) {
@@ -179,6 +254,7 @@ void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot
     time_answer(now_ns);
     rnr_retries_used_ = 0;
     rnr_until_ns_ = 0;
+    if (filling_ != Filling::kNo) note_filled(queue, now_ns);
   }
   congestion_.on_ack(una_, next_);
 }
@@ -206,11 +282,19 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
     }
     if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
     ++queue.host.totals.rnr_waits;
+    filling_ = Filling::kNo;
     rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 1 : rnr_timer_ns(code));
     return;
   }
   if (code == 0) {  // a PSN is missing
-    if (!broken(Fault::roce_naks_ignored)) go_back();
+    if (broken(Fault::roce_naks_ignored)) return;
+    // It goes again already, and a timer watches over it.
+    if (filling_ == Filling::kDue || filling_ == Filling::kSent) return;
+    if (may_fill(queue) && !broken(Fault::roce_goes_back_too_little)) {
+      fill(now_ns);
+    } else {
+      go_back();
+    }
     return;
   }
   const Cause cause = cause_of_nak(code);
@@ -235,7 +319,8 @@ TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
   if (rnr_until_ns_ != 0) return rnr_until_ns_;
   if (in_flight() == 0) return UINT64_MAX;
   const uint64_t limit = silence_limit_ns(queue.attr);
-  const TimeNs due = std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue);
+  TimeNs due = std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue);
+  if (filling_ != Filling::kNo) due = std::min(due, fill_ns_ + fill_timeout_ns(queue));
   if (limit == UINT64_MAX) return due;
   return std::min(due, evaluated_ns_ + (limit - std::min(limit, silence_ns_)));
 }
@@ -277,6 +362,13 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
       !broken(Fault::retries_never_end)) {
     queue.fail(queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
+  }
+  if (filling_ != Filling::kNo && now_ns >= fill_ns_ + fill_timeout_ns(queue)) {
+    if (filling_ == Filling::kSent && peer_ == Peer::kHolds && fills_ + 1 < kMostFills) {
+      fill(now_ns);
+    } else {
+      go_back();
+    }
   }
   if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;
   fired_ns_ = now_ns;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The requester of the standard's RC (docs/roce.md; InfiniBand 9.7): one PSN space, in which READs
 // take as many numbers as they have answers; go-back-N: when something is missing, everything from
-// there on goes again.
+// there on goes again. A peer that holds what it has received behind a gap, and says so by an
+// acknowledgement that reaches beyond what was repeated, gets the missing packet alone: what is
+// still missing then shows in that acknowledgement (as in TCP's NewReno, RFC 6582).
 //
 // A long READ leaves as several requests, so that answers never come faster than there is room for
 // them.
@@ -60,8 +62,15 @@ class RoceRequester {
   void go_back() {
     timed_ns_ = 0;  // an answer could be to either copy
     again_ = broken(Fault::roce_goes_back_too_little) && una_ != next_ ? una_ + 1 : una_;
+    repeated_until_ = next_;
+    filling_ = Filling::kNo;
     requests_.clear();
   }
+  bool may_fill(const SendQueue& queue) const;
+  void fill(TimeNs now_ns);
+  bool send_missing(SendQueue& queue, TimeNs now_ns);
+  void note_filled(const SendQueue& queue, TimeNs now_ns);
+  uint64_t fill_timeout_ns(const SendQueue& queue) const;
   uint64_t rto_ns(const SendQueue& queue) const;
   void note_progress(TimeNs now_ns);
   void time_answer(TimeNs now_ns);
@@ -71,6 +80,22 @@ class RoceRequester {
   // Everything before una_ is acknowledged and answered; [una_, again_) has left since something
   // was last missing, [again_, next_) is to go again.
   Psn una_, again_, next_;
+  Psn repeated_until_;  // everything before it may have left more than once
+
+  // What the peer does with packets behind a gap.
+  enum class Peer : uint8_t { kUnknown, kHolds, kDrops };
+  Peer peer_ = Peer::kUnknown;
+  uint32_t doubts_ = 0;  // times that it may have dropped them
+  // The packet at fill_psn_ alone is to go again, or has; or the answers to a READ from there on
+  // are waited for, which shows what else is missing.
+  enum class Filling : uint8_t { kNo, kDue, kSent, kAnswers };
+  Filling filling_ = Filling::kNo;
+  uint32_t fills_ = 0;  // how often it has gone before
+  Psn fill_psn_;
+  Psn fill_until_;      // what left before the packet did: where it is missing then, it is lost
+  TimeNs fill_ns_ = 0;  // when it was handed over, or an answer came
+  RttEstimator fill_rtt_;
+
   uint32_t next_read_number_ = 0;
   uint32_t answers_per_request_ = 1;  // of a READ; a power of two
   uint32_t psns_since_ack_request_ = 0;

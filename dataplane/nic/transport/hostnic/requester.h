@@ -19,7 +19,7 @@
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
-#include "dataplane/nic/transport/hostnic/advance_list.h"
+#include "dataplane/nic/transport/advance_list.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {

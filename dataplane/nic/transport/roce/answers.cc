@@ -199,15 +199,15 @@ bool RoceAnswers::send_ack(QpContext& qp) {
   p.aeth = {connection.nak, kNoCredit, qp.msn & 0xffffff};
   switch (connection.nak) {
     case AckKind::kAck:
-      p.psn = connection.expected + Psn::kMask;  // the one before
+      p.psn = qp.requests.window.expected() + Psn::kMask;  // the one before
       if (broken(Fault::roce_ack_beyond)) p.psn += 1;
       break;
     case AckKind::kRnrNak:
-      p.psn = connection.expected;
+      p.psn = qp.requests.window.expected();
       p.aeth.code = qp.min_rnr_timer;
       break;
     case AckKind::kNak:
-      p.psn = qp.fatal ? qp.fatal_psn : connection.expected;
+      p.psn = qp.fatal ? qp.fatal_psn : qp.requests.window.expected();
       p.aeth.code = static_cast<uint8_t>(qp.fatal ? qp.fatal_code : wire::NakCode::kPsnSequence);
       break;
   }

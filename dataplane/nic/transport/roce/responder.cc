@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/roce/responder.h"
 
+#include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/atomics.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/packet/packet.h"
@@ -15,6 +16,7 @@ using wire::AckKind;
 using wire::NakCode;
 using wire::Opcode;
 using Message = RoceConnection::Message;
+using Place = ReceiveWindow::Place;
 
 // The least time between two notifications to one peer (DCQCN's N).
 constexpr uint64_t kCnpIntervalNs = 50'000;
@@ -31,6 +33,15 @@ bool is_atomic(Opcode opcode) {
 
 bool has_immediate(const wire::Packet& p) {
   return wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
+}
+
+// The headers of a packet that is held: they were valid when it arrived.
+wire::Packet held_headers(rte_mbuf* packet) {
+  wire::Packet p;
+  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
+  wire::parse_bth(first_segment_of(packet), packet->pkt_len, has_icrc, p);
+  wire::parse_extensions(wire::Dialect::kRocev2, first_segment_of(packet), has_icrc, p);
+  return p;
 }
 
 ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
@@ -57,7 +68,6 @@ void RoceResponder::note_congestion(QpContext& qp) {
 }
 
 void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  RoceConnection& connection = *qp.roce;
   if (qp.state == QpState::kRtr && !qp.comm_established) {
     qp.comm_established = true;
     reports_.publish_event(qp, kEventCommEstablished);
@@ -67,38 +77,125 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
     answers_.owe_nak(qp, AckKind::kNak);  // again: the first may be lost
     return;
   }
-  const int32_t ahead = distance(connection.expected, p.psn);
-  if (ahead < 0) {
-    counters_.add(Counter::duplicate_request);
-    receive_duplicate(qp, p);
+  ReceiveWindow::Place where = qp.requests.window.classify(p.psn);
+  if (where == Place::kAhead && broken(Fault::roce_gap_not_seen)) where = Place::kExpected;
+  switch (where) {
+    case Place::kExpected:
+      take_expected(qp, p, payload_of(packet, p));
+      if (qp.requests.window.expected_received() && !qp.fatal) advance(qp);
+      return;
+    case Place::kOld:
+      counters_.add(Counter::duplicate_request);
+      receive_duplicate(qp, p);
+      return;
+    case Place::kReceived:
+      counters_.add(Counter::duplicate_request);
+      receive_ahead(qp);
+      return;
+    case Place::kAhead:
+      counters_.add(Counter::out_of_sequence);
+      hold(qp, p, packet);
+      receive_ahead(qp);
+      return;
+    case Place::kBeyond:
+      counters_.add(Counter::out_of_window);
+      receive_ahead(qp);
+      return;
+  }
+}
+
+// Says once which PSN is missing, when something arrives that was sent after it. What is held from
+// before the gap was answered says nothing: its sender repeats all that is behind the gap, and what
+// it repeats tells whether another packet is lost.
+void RoceResponder::receive_ahead(QpContext& qp) {
+  RoceConnection& connection = *qp.roce;
+  ReceiveWindow& window = qp.requests.window;
+  if (window.expected_received()) return;  // held as well, and executes in a later turn
+  if (broken(Fault::roce_hold_executes_early) && window.has_hole()) {
+    window.accept_in_order();
+    if (window.expected_received()) advance(qp);
     return;
   }
-  if (ahead > 0 && !broken(Fault::roce_gap_not_seen)) {
-    counters_.add(Counter::out_of_sequence);
-    if (connection.gap_answered && !broken(Fault::roce_nak_for_each)) return;
-    counters_.add(Counter::packet_seq_err);
-    connection.gap_answered = true;
-    answers_.owe_nak(qp, AckKind::kNak);
-    return;
+  if (connection.gap_answered && !broken(Fault::roce_nak_for_each)) return;
+  counters_.add(Counter::packet_seq_err);
+  connection.gap_answered = true;
+  answers_.owe_nak(qp, AckKind::kNak);
+}
+
+// Holds a copy of a packet: buffers of ports are few, and those of the virtual wire refer to the
+// sender's memory. After an RNR NAK nothing is held: its sender waits, and repeats it.
+void RoceResponder::hold(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (settings_.policy == wire::Policy::kGoBackN || qp.roce->not_ready) return;
+  if (!reorder_.enter(qp.requests, p.psn, packet)) return;
+  qp.requests.window.set(p.psn);
+}
+
+void RoceResponder::drop_held(QpContext& qp) {
+  ReceiveWindow& window = qp.requests.window;
+  if (!window.has_hole()) return;
+  reorder_.drop(qp.requests);
+  window.reset(window.expected(), window.window());
+}
+
+// Passes the PSNs of a request that has executed. What is held behind the first of them, where a
+// READ has its answers, no sender can have meant.
+void RoceResponder::pass(QpContext& qp, uint32_t psns) {
+  ReceiveWindow& window = qp.requests.window;
+  for (; psns != 0 && window.has_hole(); --psns) {
+    if (window.expected_received()) {
+      rte_mbuf* const packet = reorder_.release_slot(qp.requests, window.expected()).packet();
+      if (!broken(Fault::roce_hold_leaks)) rte_pktmbuf_free(packet);
+      window.advance();
+    } else {
+      window.accept_in_order();
+    }
   }
-  switch (execute(qp, p, payload_of(packet, p))) {
+  window.accept_in_order(psns);
+}
+
+// Executes the expected request, whether it has just arrived or was held.
+RoceResponder::Outcome RoceResponder::take_expected(QpContext& qp, const wire::Packet& p,
+                                                    std::span<const std::byte> payload) {
+  RoceConnection& connection = *qp.roce;
+  const Outcome outcome = execute(qp, p, payload);
+  switch (outcome) {
     case Outcome::kDone:
-      connection.gap_answered = false;
+      connection.gap_answered = connection.not_ready = false;
       // A NAK about what has come meanwhile is not said any more.
       connection.nak = qp.fatal ? connection.nak : AckKind::kAck;
       if (p.ack_request) answers_.owe_ack(qp);
       break;
     case Outcome::kNotReady:
       counters_.add(Counter::rnr_nak_sent);
-      connection.gap_answered = true;
+      connection.gap_answered = connection.not_ready = true;
+      drop_held(qp);
       answers_.owe_nak(qp, AckKind::kRnrNak);
       break;
     case Outcome::kNotYet:
-      connection.gap_answered = false;
+      connection.gap_answered = connection.not_ready = false;
       break;
     case Outcome::kRefused:
+      drop_held(qp);
       break;
   }
+  return outcome;
+}
+
+void RoceResponder::advance(QpContext& qp) {
+  const ReceiveWindow& window = qp.requests.window;
+  const Psn first = window.expected();
+  uint32_t budget = kAdvanceBudget;
+  while (window.expected_received() && !qp.fatal && budget-- != 0) {
+    if (broken(Fault::roce_hold_loses_last) && window.received_ahead() == 1) return pass(qp, 1);
+    rte_mbuf* const packet = qp.requests.waiting(window.expected()).packet();
+    const wire::Packet p = held_headers(packet);
+    if (take_expected(qp, p, payload_of(packet, p)) != Outcome::kDone) break;
+  }
+  // One acknowledgement for all, so that the sender repeats none of them.
+  if (window.expected() != first && !broken(Fault::roce_hold_not_acknowledged))
+    answers_.owe_ack(qp);
+  if (broken(Fault::roce_second_gap_not_told)) qp.roce->gap_answered = window.has_hole();
+  if (window.expected_received() && !qp.fatal) advance_list_.add(qp);
 }
 
 // Answers a request that has been executed (InfiniBand 9.7.5.1.3..5).
@@ -107,7 +204,7 @@ void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
     if (broken(Fault::roce_read_not_repeated)) return;
     const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
     // What reaches beyond what has been asked for is no repetition.
-    if (distance(p.psn + answers, qp.roce->expected) < 0) return;
+    if (distance(p.psn + answers, qp.requests.window.expected()) < 0) return;
     answers_.owe_answers(qp, {.first = p.psn,
                               .packets = answers,
                               .key = p.reth.key,
@@ -184,7 +281,7 @@ RoceResponder::Outcome RoceResponder::execute_message(QpContext& qp, const wire:
   const Outcome placed = write ? place_write(qp, p, payload) : place_send(qp, p, payload);
   if (placed != Outcome::kDone) return placed;
   if (!broken(Fault::roce_middle_overwrites_first)) connection.offset_bytes += payload.size();
-  connection.expected += 1;
+  pass(qp, 1);
   connection.message = !p.more ? Message::kNone : write ? Message::kWrite : Message::kSend;
   if (p.more) return Outcome::kDone;
   ++qp.msn;
@@ -290,7 +387,7 @@ RoceResponder::Outcome RoceResponder::execute_read(QpContext& qp, const wire::Pa
       return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
   }
   const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
-  qp.roce->expected += answers;
+  pass(qp, answers);
   ++qp.msn;
   answers_.owe_answers(qp, {.first = p.psn,
                             .packets = answers,
@@ -323,7 +420,7 @@ RoceResponder::Outcome RoceResponder::execute_atomic(QpContext& qp, const wire::
   counters_.add(Counter::atomics_executed);
   qp.atomics[qp.atomic_next] = {true, p.psn, before};
   qp.atomic_next = (qp.atomic_next + 1) % kAtomicRecords;
-  if (p.psn == qp.roce->expected) qp.roce->expected += 1;
+  if (p.psn == qp.requests.window.expected()) pass(qp, 1);
   ++qp.msn;
   answers_.owe_answers(
       qp, {.first = p.psn, .packets = 1, .is_atomic = true, .before = before, .msn = qp.msn});

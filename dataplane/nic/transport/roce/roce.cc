@@ -6,6 +6,9 @@ namespace {
 
 using wire::Opcode;
 
+// PSNs beyond the expected one that may be held: as many as a requester here has in flight.
+constexpr uint32_t kMostHeld = 512;
+
 Opcode write_opcode(bool imm, bool cont, bool more) {
   if (more) return cont ? Opcode::kRcWriteMiddle : Opcode::kRcWriteFirst;
   if (imm) return cont ? Opcode::kRcWriteLastImm : Opcode::kRcWriteOnlyImm;
@@ -49,12 +52,14 @@ void set_opcode(const SendDescriptor& d, wire::Packet& p) {
 }  // namespace
 
 RoceTransport::RoceTransport(const Parts& parts)
-    : egress_(parts.egress),
+    : settings_(parts.settings),
+      egress_(parts.egress),
       packetizer_(parts.packetizer),
       counters_(parts.counters),
+      advance_list_(parts.settings.nic_qps),
       answers_({parts.settings, parts.egress, parts.placement, parts.reports, parts.counters}),
-      responder_({parts.placement, parts.windows, parts.receives, parts.reports, answers_,
-                  parts.counters, parts.now}),
+      responder_({parts.settings, parts.placement, parts.windows, parts.receives, parts.reorder,
+                  parts.reports, answers_, advance_list_, parts.counters, parts.now}),
       requester_({parts.settings, parts.placement, parts.reports, parts.counters}) {}
 
 void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
@@ -70,7 +75,26 @@ void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
   }
 }
 
+// Passes over the packets of a repetition that have been acknowledged since it was handed over: the
+// peer held them. Returns whether that was all of the descriptor.
+bool RoceTransport::skip_acknowledged(const QpContext& qp, SendProgress& progress) const {
+  const SendDescriptor& d = progress.descriptor;
+  if ((d.flags & kSendRetransmit) == 0 || broken(Fault::roce_acknowledged_goes_again)) return false;
+  const auto acknowledged = [&qp](Psn end) { return distance(end, qp.una) >= 0; };
+  if (is_read_or_atomic(d.op)) {
+    const uint32_t psns = d.op == SendOp::kRead ? answers_of_read(d.length_bytes, qp.mtu_bytes) : 1;
+    return acknowledged(Psn(d.psn) + psns);
+  }
+  while (acknowledged(Psn(d.psn + progress.sent_packets) + 1)) {
+    const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, d.length_bytes - progress.sent_bytes);
+    Packetizer::pass_payload(progress, bytes);
+    if (!Packetizer::note_progress(progress, 1, bytes)) return true;
+  }
+  return false;
+}
+
 bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
+  if (skip_acknowledged(qp, progress)) return false;
   const SendDescriptor& d = progress.descriptor;
   wire::Packet p = packetizer_.next_packet(qp, progress);
   set_opcode(d, p);
@@ -96,12 +120,22 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
 
 void RoceTransport::connect(QpContext& qp) {
   qp.roce = std::make_unique<RoceConnection>();
-  qp.roce->expected = Psn(qp.rq_psn);
+  qp.requests.window.reset(Psn(qp.rq_psn), std::min(settings_.window, kMostHeld));
   qp.msn = 0;
   qp.atomics = {};
   qp.atomic_next = 0;
   qp.ack_owed = false;
   qp.responses_changed = qp.response_bits_published = false;
+}
+
+void RoceTransport::quiesce(QpContext& qp) {
+  if (!broken(Fault::roce_hold_survives)) responder_.drop_held(qp);
+  advance_list_.forget(qp);
+  answers_.forget(qp);
+}
+
+uint32_t RoceTransport::advance_windows() {
+  return advance_list_.for_each([this](QpContext& qp) { responder_.advance(qp); });
 }
 
 }  // namespace hostnic

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The standard's RC (InfiniBand 9.7, RoCEv2 annex A17), as the NIC does it: packets are taken in
-// order, acknowledged by number, and repeated from where one is missing. What a transport must do
-// is in transport/transport.h; docs/roce.md says what differs from the native one.
+// The standard's RC (InfiniBand 9.7, RoCEv2 annex A17), as the NIC does it: packets execute in
+// order, are acknowledged by number, and repeated from where one is missing. What a transport must
+// do is in transport/transport.h; docs/roce.md says what differs from the native one.
 //
 // The NIC's lcore.
 #pragma once
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "dataplane/nic/counters.h"
@@ -15,8 +16,10 @@
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
 #include "dataplane/nic/qp/receive_queue.h"
+#include "dataplane/nic/qp/reorder_buffer.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/roce/answers.h"
 #include "dataplane/nic/transport/roce/requester.h"
@@ -34,6 +37,7 @@ class RoceTransport {
     WindowTable& windows;
     Packetizer& packetizer;
     ReceiveQueues& receives;
+    ReorderPool& reorder;
     Reports& reports;
     Counters& counters;
     const TimeNs& now;
@@ -54,15 +58,23 @@ class RoceTransport {
   // packets have left.
   uint32_t serve() { return answers_.serve(); }
   bool any_work() const { return answers_.any_owed(); }
-  size_t waiting() const { return answers_.waiting(); }
+  size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
+  // Executes what is held and has its turn, of queue pairs that had too much of it for one turn of
+  // the NIC. Returns how many there were.
+  uint32_t advance_windows();
+  bool any_to_advance() const { return !advance_list_.empty(); }
 
-  static void connect(QpContext& qp);
-  void quiesce(QpContext& qp) { answers_.forget(qp); }
+  void connect(QpContext& qp);
+  void quiesce(QpContext& qp);
 
  private:
+  bool skip_acknowledged(const QpContext& qp, SendProgress& progress) const;
+
+  const NicSettings& settings_;
   Egress& egress_;
   Packetizer& packetizer_;
   Counters& counters_;
+  AdvanceList advance_list_;
   RoceAnswers answers_;
   RoceResponder responder_;
   RoceRequester requester_;
