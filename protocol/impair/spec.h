@@ -5,6 +5,7 @@
 //   rule      = "drop" which
 //             | "duplicate" which
 //             | "corrupt" which
+//             | "mark" which                                      -- congestion experienced
 //             | "reorder" which ( "distance" N [ "flush" TIME ] | "delay" TIME [ jitter ] )
 //             | "delay" TIME [ jitter ] [ which ]
 //             | "rate" RATE [ "queue" PACKETS ] [ selectors ]
@@ -68,7 +69,7 @@ inline constexpr uint32_t kDefaultRateQueue = 256;
 inline constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 
 enum class Direction : uint8_t { kRx, kTx };
-enum class Action : uint8_t { kDrop, kDuplicate, kReorder, kCorrupt, kDelay, kRate };
+enum class Action : uint8_t { kDrop, kDuplicate, kReorder, kCorrupt, kMark, kDelay, kRate };
 enum class TriggerKind : uint8_t { kAlways, kUniform, kBurst, kNth, kEvery, kFirst };
 enum class Distribution : uint8_t { kUniform, kNormal, kExponential };
 

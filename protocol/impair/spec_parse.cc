@@ -13,7 +13,7 @@ namespace hostnic::impair {
 namespace {
 
 constexpr const char* kRuleExpected =
-    "a rule: drop, duplicate, corrupt, reorder, delay, rate or blackhole";
+    "a rule: drop, duplicate, corrupt, mark, reorder, delay, rate or blackhole";
 constexpr const char* kPercentExpected = "a percentage such as 1%, from 0% to 100%";
 constexpr const char* kTimeExpected = "a time such as 50us, in whole nanoseconds, at most 86400s";
 
@@ -166,6 +166,8 @@ bool Parser::parse_rule(Rule& rule) {
     rule.action = Action::kDuplicate;
   } else if (action.is("corrupt")) {
     rule.action = Action::kCorrupt;
+  } else if (action.is("mark")) {
+    rule.action = Action::kMark;
   } else if (action.is("reorder")) {
     rule.action = Action::kReorder;
   } else if (action.is("delay")) {

@@ -93,6 +93,8 @@ std::string to_string(const Rule& rule) {
       return "duplicate" + which + selectors;
     case Action::kCorrupt:
       return "corrupt" + which + selectors;
+    case Action::kMark:
+      return "mark" + which + selectors;
     case Action::kReorder:
       if (rule.distance == 0)
         return "reorder" + which + " delay " + to_string(rule.delay) + selectors;
@@ -132,7 +134,7 @@ std::string_view spec_help() {
   duplicate 0.5%                         corrupt 0.1%
   reorder 5% distance 8                  reorder 1% delay 100us jitter 50us normal
   delay 50us jitter 10us                 rate 10Gbit queue 256
-  blackhole from 2s to 2.5s
+  blackhole from 2s to 2.5s              mark 5% kind data  (ECN)
 Which packets: N%, all, burst, nth N, every N, first N; kind any|data|write|send|read-request|
 read-response|atomic|ack|other, peer IPV4, qpn N, last-packet, first-attempt, once, from T to T.
 )";

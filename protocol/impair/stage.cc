@@ -91,6 +91,8 @@ bool ImpairmentStage::apply_rule(size_t index, Plan& plan, const PacketInfo& inf
       return true;
     case Action::kCorrupt:
       return !triggered || apply_corrupt(state, plan);
+    case Action::kMark:
+      return !triggered || apply_mark(plan);
     case Action::kRate:
       return !triggered || apply_rate(state, plan, info, now);
     case Action::kDelay:
@@ -123,6 +125,13 @@ bool ImpairmentStage::apply_corrupt(RuleState& state, Plan& plan) {
   ops_.corrupt(plan.packet, static_cast<uint32_t>(random >> 32),
                static_cast<uint8_t>(1 + (random & 0xffff) % 255));
   ++counters_.corrupted;
+  return true;
+}
+
+bool ImpairmentStage::apply_mark(Plan& plan) {
+  if (!detach(plan)) return false;
+  plan.may_pass = false;
+  counters_.marked += ops_.mark(plan.packet);
   return true;
 }
 

@@ -37,15 +37,18 @@ class PacketOps {
   // Returns a second buffer with the same packet, or null if there is none to have (then it is not
   // duplicated). It may share bytes with the original.
   virtual void* clone(void* packet) = 0;
-  // Called before a packet is held back or corrupted: returns it in a buffer whose bytes nobody
-  // else shares or may change (docs/transport.md rule 31), which may be `packet` itself. Returns
-  // null if there is no room: `packet` has then been released, and the stage counts it as
+  // Called before a packet is held back, corrupted or marked: returns it in a buffer whose bytes
+  // nobody else shares or may change (docs/transport.md rule 31), which may be `packet` itself.
+  // Returns null if there is no room: `packet` has then been released, and the stage counts it as
   // queue_dropped.
   virtual void* detach(void* packet) { return packet; }
   // Changes one byte, that number `byte_selector` modulo the packet's length chooses, by XOR with
   // `xor_mask`, which is not 0. What can't be protected by the ICRC is the implementer's to
   // exclude.
   virtual void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) = 0;
+  // Marks a packet as having met congestion (ECN, RFC 3168). Returns false if its sender does not
+  // allow that.
+  virtual bool mark(void* packet) = 0;
   virtual void release(void* packet) = 0;
 
  protected:
@@ -59,6 +62,7 @@ struct Counters {
   uint64_t reordered = 0;   // delayed until overtaken, by distance or by time
   uint64_t delayed = 0;     // delayed by delay rules and rate limits
   uint64_t corrupted = 0;
+  uint64_t marked = 0;
   uint64_t rate_dropped = 0;      // packets that found a rate limit's queue full
   uint64_t queue_dropped = 0;     // packets that found the stage full, or no buffer to wait in
   uint64_t script_forgotten = 0;  // notes of scripted rules that were displaced: see script_table.h
@@ -72,6 +76,7 @@ struct Counters {
     visit("reordered", reordered);
     visit("delayed", delayed);
     visit("corrupted", corrupted);
+    visit("marked", marked);
     visit("rate_dropped", rate_dropped);
     visit("queue_dropped", queue_dropped);
     visit("script_forgotten", script_forgotten);
@@ -195,6 +200,7 @@ class ImpairmentStage {
   void apply_delay(RuleState& state, Plan& plan, bool triggered);
   void apply_reorder(size_t index, Plan& plan, bool triggered);
   bool apply_corrupt(RuleState& state, Plan& plan);
+  bool apply_mark(Plan& plan);
   bool detach(Plan& plan);
   void drop(Plan& plan, uint64_t& counter);
   void finish(Plan& plan, TimeNs now);

@@ -122,6 +122,22 @@ inline bool congestion_experienced(const Packet& packet) {
   return (packet.traffic_class & kEcnMask) == kEcnCongestionExperienced || packet.fecn;
 }
 
+// Marks a frame as the network does that is congested. Returns false if its sender does not allow
+// that.
+inline bool mark_congestion(std::span<std::byte> frame) {
+  if (frame.size() < kEthernetBytes + kIpv4Bytes ||
+      load_be16(frame.data() + ethernet_offset::kEtherType) != kEtherTypeIpv4)
+    return false;
+  std::byte* const ip = frame.data() + kEthernetBytes;
+  const uint16_t before = load_be16(ip);  // version and traffic class
+  if ((before & kEcnMask) == 0) return false;
+  const uint16_t after = before | kEcnCongestionExperienced;
+  store_be16(ip, after);
+  std::byte* const checksum = ip + ipv4_offset::kChecksum;
+  store_be16(checksum, update_checksum(load_be16(checksum), before, after));
+  return true;
+}
+
 enum class ParseError : uint8_t {
   kNone,
   kNotIpv4,      // other ethertype, IP version, or IP options (we never send them)

@@ -30,6 +30,10 @@ class CountingOps final : public PacketOps {
   void corrupt(void* packet, uint32_t, uint8_t mask) override {
     require(mask != 0 && inside.contains(packet));
   }
+  bool mark(void* packet) override {
+    require(inside.contains(packet));
+    return true;
+  }
   void release(void* packet) override { require(inside.erase(packet) == 1); }
 
   std::set<void*> inside;

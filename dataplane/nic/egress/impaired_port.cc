@@ -10,6 +10,7 @@
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "protocol/impair/classify.h"
+#include "protocol/wire/packet.h"
 
 namespace hostnic {
 namespace {
@@ -403,6 +404,11 @@ void ImpairedPort::corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mas
   if (mbuf->data_len <= kFirst) return;
   auto* bytes = rte_pktmbuf_mtod(mbuf, uint8_t*);
   bytes[kFirst + byte_selector % (mbuf->data_len - kFirst)] ^= xor_mask;
+}
+
+bool ImpairedPort::mark(void* packet) {
+  auto* mbuf = static_cast<rte_mbuf*>(packet);
+  return wire::mark_congestion({rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len});
 }
 
 void ImpairedPort::release(void* packet) {

@@ -125,6 +125,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   void* clone(void* packet) override;
   void* detach(void* packet) override;
   void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) override;
+  bool mark(void* packet) override;
   void release(void* packet) override;
 
   LoopbackPort& port_;

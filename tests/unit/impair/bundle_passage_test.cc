@@ -73,6 +73,7 @@ std::string random_spec(Random& random) {
       "duplicate last-packet",
       "corrupt 2%",
       "corrupt every 40",
+      "mark 3%",
       "reorder 3% distance 5",
       "reorder 2% distance 100 flush 10us",
       "reorder every 30 delay 5us",

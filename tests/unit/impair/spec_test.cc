@@ -238,7 +238,7 @@ TEST(ImpairSpec, EveryExampleInTheHelpParses) {
        {"drop 1%", "drop burst p 0.1% r 20%", "drop nth 3 kind ack per-qp", "drop last-packet once",
         "duplicate 0.5%", "corrupt 0.1%", "reorder 5% distance 8",
         "reorder 1% delay 100us jitter 50us normal", "delay 50us jitter 10us",
-        "rate 10Gbit queue 256", "blackhole from 2s to 2.5s"}) {
+        "rate 10Gbit queue 256", "blackhole from 2s to 2.5s", "mark 5% kind data"}) {
     EXPECT_NE(help.find(example), std::string::npos) << example;
     must_parse(example);
   }

@@ -136,6 +136,18 @@ TEST(ImpairStage, CorruptChangesTheChosenPacketsOnly) {
   EXPECT_EQ(selectors, 0xffffffffu);
 }
 
+TEST(ImpairStage, MarkMarksTheChosenPacketsAndDropsNone) {
+  Network network("mark every 3");
+  EXPECT_EQ(network.stream(2), (std::vector<int>{0, 1}));
+  EXPECT_FALSE(network.last_out.marked);
+  EXPECT_EQ(network.stream(1), (std::vector<int>{2}));
+  EXPECT_TRUE(network.last_out.marked);
+  EXPECT_EQ(network.stage.counters().marked, 1u);
+  network.ops.refuse_mark = true;
+  EXPECT_EQ(network.stream(3), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(network.stage.counters().marked, 1u) << "its sender did not allow it";
+}
+
 TEST(ImpairStage, CorruptedCopyLeavesTheOriginalAlone) {
   Network network("duplicate all; corrupt nth 2");
   std::array<void*, 4> out;

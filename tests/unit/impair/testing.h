@@ -20,6 +20,7 @@ struct TestPacket {
   int number = 0;
   bool is_copy = false;
   bool corrupted = false;
+  bool marked = false;
   bool detached = false;
 };
 
@@ -53,6 +54,10 @@ class TestPacketOps final : public PacketOps {
     static_cast<TestPacket*>(packet)->corrupted = true;
     corruptions.emplace_back(byte_selector, xor_mask);
   }
+  bool mark(void* packet) override {
+    EXPECT_TRUE(static_cast<TestPacket*>(packet)->detached);
+    return static_cast<TestPacket*>(packet)->marked = !refuse_mark;
+  }
   void release(void* packet) override {
     leave(packet);
     released.push_back(static_cast<TestPacket*>(packet)->number);
@@ -72,7 +77,7 @@ class TestPacketOps final : public PacketOps {
 
   std::function<int()> current_number;  // of the packet that has no buffer
   size_t clones_left = ~size_t{0};
-  bool refuse_detach = false;
+  bool refuse_detach = false, refuse_mark = false;
   std::vector<int> released;
   std::vector<std::pair<uint32_t, uint8_t>> corruptions;
 
@@ -114,7 +119,7 @@ class Network {
       push(info, clock_ns);
     } else if (TestPacket* packet = ops.make(next_number++);
                stage.pass(packet, clock_ns, [&] { return info; })) {
-      EXPECT_FALSE(packet->detached || packet->corrupted);
+      EXPECT_FALSE(packet->detached || packet->corrupted || packet->marked);
       out.push_back(ops.leave(packet)->number);
       ++passed;
     }

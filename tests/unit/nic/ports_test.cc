@@ -239,6 +239,7 @@ TEST_F(Ports, WhatIsLetThroughOfABundleStaysTogether) {
                       {"drop every 2", {0, 2, 4}, 3, 3},
                       {"duplicate nth 3", {0, 1, 2, 2, 3, 4, 5}, 3, 2},
                       {"corrupt nth 3", {0, 1, 3, 4, 5}, 3, 2},
+                      {"mark nth 3", {0, 1, 2, 3, 4, 5}, 3, 2},
                       {"reorder nth 3 distance 2", {0, 1, 3, 4, 2, 5}, 4, 3},
                       {"delay 0ns; drop nth 4", {0, 1, 2, 4, 5}, 2, 1}};
   for (const auto& each : kCases) {
@@ -413,6 +414,19 @@ TEST_F(Ports, CorruptPacketsHaveAnIcrcThatTellsSo) {
   EXPECT_NE(packet->ol_flags & icrc_flag(), 0u);
   wire::Packet p;
   EXPECT_TRUE(parse_packet(packet, p) != wire::ParseError::kNone || !icrc_valid(packet, p));
+  release_packet(packet, references_);
+}
+
+// A mark changes what the network may change, and so neither ICRC nor checksum is wrong then.
+TEST_F(Ports, MarkedPacketsAreValid) {
+  set(Direction::kRx, "mark 100%");
+  pipe_.arriving.push_back(make_packet(1));
+  rte_mbuf* packet = nullptr;
+  ASSERT_EQ(port_.receive(0, &packet, 1), 1);
+  wire::Packet p;
+  EXPECT_EQ(parse_packet(packet, p), wire::ParseError::kNone);
+  EXPECT_TRUE(congestion_experienced(p));
+  EXPECT_EQ(p.psn, Psn(1));
   release_packet(packet, references_);
 }
 
