@@ -128,6 +128,11 @@ namespace hostnic {
   X(roce_hold_not_acknowledged, "what was held is acknowledged only where it asks for that")   \
   X(roce_second_gap_not_told, "a gap behind what was held gets no NAK")                        \
   X(roce_acknowledged_goes_again, "what has been acknowledged leaves all the same")            \
+  X(dcqcn_ignores_cnp, "congestion notifications change nothing")                              \
+  X(dcqcn_cuts_at_every_cnp, "notifications that come at once cut the rate as often")          \
+  X(dcqcn_never_recovers, "a rate that was cut stays as it is")                                \
+  X(dcqcn_rate_not_heeded, "packets leave as if there were no rate")                           \
+  X(dcqcn_wake_up_forgotten, "nobody looks when the next packet may leave")                    \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

@@ -124,6 +124,7 @@ Expected<void, std::string> Daemon::open_network_ports() {
       if (const int error = instance.lcore->watch_arrivals(socket.get()))
         return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
     settings.mac = instance.network->mac();
+    settings.line_rate_mbps = instance.network->speed_mbps();
     auto mtu = choose_ib_mtu(settings.name, instance.plan.port, settings.mtu_bytes,
                              instance.network->ip_mtu_bytes());
     if (!mtu) return Unexpected(mtu.error());

@@ -30,6 +30,8 @@ namespace hostnic {
   X(acks_received, "ACKs received, NAKs included")                                       \
   X(cnp_sent, "congestion notifications sent (transport roce)")                          \
   X(cnp_received, "congestion notifications received")                                   \
+  X(rate_cuts, "times a queue pair's rate was cut by a congestion notification")         \
+  X(rate_recoveries, "times a queue pair that was limited was at the line rate again")   \
   X(acks_dropped, "ACKs that found no room and were not sent")                           \
   X(time_wait_acks_sent, "ACKs to peers of connections that have ended here")            \
   X(read_requests_served, "READ pulls answered")                                         \

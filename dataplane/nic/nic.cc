@@ -26,6 +26,29 @@ const char* type_name(const QpContext& qp) {
   return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
 }
 
+std::string text_of_rate(const char* name, uint32_t mbps, uint32_t alpha_permille, uint32_t cuts,
+                         uint32_t recoveries) {
+  if (cuts == 0) return {};
+  const std::string now =
+      mbps == 0 ? "unlimited" : fmt::format("{} Mb/s alpha {}/1000", mbps, alpha_permille);
+  return fmt::format(" {} {} cuts {} recoveries {}", name, now, cuts, recoveries);
+}
+
+// What congestion has made of the rates at which a queue pair's requests and answers leave: the
+// former says its driver.
+std::string text_of_rates(const QpContext& qp) {
+  if (qp.transport != TransportKind::kRoce || qp.roce == nullptr) return {};
+  const auto word = [](const std::atomic<uint32_t>& value) {
+    return value.load(std::memory_order_relaxed);
+  };
+  const QpStatus& status = *qp.status;
+  const DcqcnRate& answers = qp.roce->answer_limiter.rate();
+  return text_of_rate("rate", word(status.rate_mbps), word(status.alpha_permille),
+                      word(status.rate_cuts), word(status.rate_recoveries)) +
+         text_of_rate("answer-rate", answers.limited() ? std::max(answers.kbps() / 1000, 1u) : 0,
+                      answers.alpha_permille(), answers.cuts(), answers.recoveries());
+}
+
 impair::Direction direction(bool receive_side) {
   return receive_side ? impair::Direction::kRx : impair::Direction::kTx;
 }
@@ -121,7 +144,8 @@ uint32_t Nic::poll(TimeNs now_ns) { return core_->shard.turn(now_ns); }
 
 TimeNs Nic::next_deadline_ns() const {
   const NicShard& nic = core_->shard;
-  TimeNs earliest = std::min(nic.port.next_deadline_ns(), nic.egress.next_deadline_ns());
+  TimeNs earliest = std::min(
+      {nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(), nic.roce.next_deadline_ns()});
   for (const ClientState* client : nic.clients.served())
     earliest = std::min(earliest, client->wake_due_ns);
   return earliest;
@@ -245,11 +269,11 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
     lines.push_back(fmt::format(
         "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
         "{} "
-        "recv-sn {} epoch {}{}",
+        "recv-sn {} epoch {}{}{}",
         settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
         host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
         qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
-        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
+        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch, text_of_rates(qp),
         qp.fatal ? " refused its peer" : ""));
   }
   if (from == qps.end_position()) from = kNoMoreQps;

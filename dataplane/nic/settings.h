@@ -46,6 +46,7 @@ struct NicSettings {
   // How much a round trip may grow before senders slow down (rule 27, congestion window); drivers
   // are told.
   uint32_t congestion_allowance_us = 250;
+  uint32_t line_rate_mbps = 0;  // the port's; 0: it has none, or nobody knows
   Ordering ordering = Ordering::kTail;
   // What RC connections speak: the longest prefix that the peer's address has says it, else this.
   ReliableTransport transport = ReliableTransport::kHostnic;

@@ -33,12 +33,13 @@ enum class SendOp : uint8_t {
 };
 
 enum SendFlag : uint8_t {
-  kSendCont = 1,         // the chunk does not start its message
-  kSendMore = 2,         // the chunk does not end its message
-  kSendAckRequest = 4,   // the chunk's last packet asks for an ACK
-  kSendSolicited = 8,    // the message's last packet is solicited
-  kSendInline = 16,      // payload follows in continuation elements instead of SGEs
-  kSendRetransmit = 32,  // the packets are counted as resends; their PSNs were handed over before
+  kSendCont = 1,          // the chunk does not start its message
+  kSendMore = 2,          // the chunk does not end its message
+  kSendAckRequest = 4,    // the chunk's last packet asks for an ACK
+  kSendSolicited = 8,     // the message's last packet is solicited
+  kSendInline = 16,       // payload follows in continuation elements instead of SGEs
+  kSendRetransmit = 32,   // the packets are counted as resends; their PSNs were handed over before
+  kSendRateChanged = 64,  // the status's rate_cuts or rate_recoveries have changed
 };
 
 // A descriptor is one chunk: at most kMaxChunkBytes of one work request, PSNs contiguous from

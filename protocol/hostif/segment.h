@@ -206,6 +206,12 @@ struct QpStatus {
   // The driver knows that every PSN before this is acknowledged. The memory of those requests may
   // be deregistered, so a repetition of them that still waits in a ring and finds none is no error.
   std::atomic<uint32_t> acknowledged_psn;
+  // How fast the driver sends what congestion notifications limit (docs/roce.md), for people: the
+  // rate, 0 where nothing limits it; alpha; how often it was cut, and the line rate reached again.
+  std::atomic<uint32_t> rate_mbps;
+  std::atomic<uint32_t> alpha_permille;
+  std::atomic<uint32_t> rate_cuts;
+  std::atomic<uint32_t> rate_recoveries;
 };
 static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
               offsetof(QpStatus, sack) == 128);

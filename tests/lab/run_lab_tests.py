@@ -19,6 +19,7 @@ import ordinary_user  # noqa: E402
 from cm_cases import CM, connection_cases  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
+from congestion_cases import congestion_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
@@ -336,6 +337,7 @@ def main():
     maker.cases += credit_cases(maker)
     maker.cases += collective_cases(maker)
     maker.cases += service_cases(maker)
+    maker.cases += congestion_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

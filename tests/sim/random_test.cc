@@ -49,6 +49,10 @@ const std::vector<Profile>& profiles() {
         "drop burst p 0.5% r 20%; duplicate 10%; reorder 10% delay 30us jitter 30us; corrupt 2%",
         "rate 2Gbit queue 100; drop 1%; reorder 5% distance 4; duplicate 2%; corrupt 0.5%",
         "drop 15%; duplicate 15%; corrupt 5%; reorder 15% distance 30; delay 40us jitter 20us"}},
+      {"mark",
+       {"mark 1%", "mark 10% kind data", "mark all kind data to 20ms", "mark 5%; drop 1%",
+        "mark burst p 1% r 5%; reorder 2% distance 8"},
+       4},
       {"clean", {""}, 20},
       {"pools", {"drop 1%; reorder 2% distance 8"}, 5, true},
   };

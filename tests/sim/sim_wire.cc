@@ -100,7 +100,13 @@ class SimWire::SimPort final : public Port {
 };
 
 SimWire::SimWire(uint32_t hosts, const LinkSettings& settings, Trace& trace)
-    : settings_(settings), trace_(trace), queues_(hosts), link_free_ns_(hosts), cut_(hosts) {
+    : settings_(settings),
+      trace_(trace),
+      queues_(hosts),
+      link_free_ns_(hosts),
+      port_free_ns_(hosts),
+      longest_queue_(hosts),
+      cut_(hosts) {
   for (uint32_t host = 0; host < hosts; ++host)
     ports_.push_back(std::make_unique<SimPort>(*this, host));
 }
@@ -138,6 +144,7 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
       static_cast<uint64_t>(static_cast<double>(wire_bytes_of(packet) * 8) / settings_.gigabits);
   link_free_ns_[from] = std::max(link_free_ns_[from], now_ns_) + busy_ns;
   TimeNs arrival_ns = link_free_ns_[from] + settings_.delay_ns;
+  if (settings_.network_switch.gigabits != 0) arrival_ns = pass_switch(to, packet, arrival_ns);
   // Several senders share the receiver's link: first come, first served.
   if (!queue.empty() && !judge_) arrival_ns = std::max(arrival_ns, queue.back().arrival_ns);
   if (fate.delay_ns != 0) trace_.note(now_ns_, fmt::format("  late by {} ns", fate.delay_ns));
@@ -153,6 +160,30 @@ bool SimWire::deliver(uint32_t from, uint32_t to, rte_mbuf* packet) {
     arrive(queue, {arrival_ns + fate.delay_ns, copy});
   }
   return true;
+}
+
+// When a packet that arrives at the switch has left it. It is marked by how many bytes are before
+// it.
+TimeNs SimWire::pass_switch(uint32_t to, rte_mbuf* packet, TimeNs arrival_ns) {
+  const SwitchSettings& s = settings_.network_switch;
+  const TimeNs begin_ns = std::max(port_free_ns_[to], arrival_ns);
+  const auto queue_bytes =
+      static_cast<uint64_t>(static_cast<double>(begin_ns - arrival_ns) * s.gigabits / 8);
+  longest_queue_[to] = std::max(longest_queue_[to], queue_bytes);
+  const double between = queue_bytes <= s.marks_from_bytes
+                             ? 0
+                             : static_cast<double>(queue_bytes - s.marks_from_bytes) /
+                                   static_cast<double>(s.marks_all_from_bytes - s.marks_from_bytes);
+  if (draw(between >= 1 ? 1 : between * s.marks_at_most))
+    wire::mark_congestion({rte_pktmbuf_mtod(packet, std::byte*), packet->data_len});
+  port_free_ns_[to] =
+      begin_ns + static_cast<uint64_t>(static_cast<double>(wire_bytes_of(packet) * 8) / s.gigabits);
+  return port_free_ns_[to];
+}
+
+bool SimWire::draw(double chance) {
+  random_ = random_ * 6364136223846793005 + 1442695040888963407;
+  return static_cast<double>(random_ >> 11) < chance * static_cast<double>(uint64_t{1} << 53);
 }
 
 bool SimWire::has_icrc(const rte_mbuf* packet) const {

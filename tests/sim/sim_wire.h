@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dataplane/nic/port.h"
@@ -14,6 +15,15 @@
 #include "tests/sim/trace.h"
 
 namespace hostnic::sim {
+
+// A switch with a port for each receiver, whose queue has no end and marks as RED does, with the
+// figures of the paper about DCQCN.
+struct SwitchSettings {
+  double gigabits = 0;  // 0: there is no switch, and receivers take what all senders send
+  uint64_t marks_from_bytes = 5'000;        // K_min
+  uint64_t marks_all_from_bytes = 200'000;  // K_max
+  double marks_at_most = 0.01;              // P_max, shortly before that
+};
 
 struct LinkSettings {
   uint64_t delay_ns = 1'000;
@@ -28,6 +38,7 @@ struct LinkSettings {
   bool takes_bundles_apart = false;
   // A port whose queue is full says so, as one does that will wake its lcore.
   bool announces_room = false;
+  SwitchSettings network_switch;
 };
 
 inline Ipv4Address address_of(uint32_t host) { return Ipv4Address{0x0a000001u + host}; }
@@ -58,6 +69,8 @@ class SimWire {
   // Asked about every packet; a null one lets all pass. Flipping bytes wants packets with ICRC.
   void set_judge(Judge judge) { judge_ = std::move(judge); }
   uint64_t flipped() const { return flipped_; }
+  // The longest that the switch's queue to a host has been since this was last asked.
+  uint64_t take_longest_queue_bytes(uint32_t to) { return std::exchange(longest_queue_[to], 0); }
 
  private:
   class SimPort;
@@ -67,6 +80,8 @@ class SimWire {
   };
   bool deliver(uint32_t from, uint32_t to, rte_mbuf* packet);
   bool has_icrc(const rte_mbuf* packet) const;
+  TimeNs pass_switch(uint32_t to, rte_mbuf* packet, TimeNs arrival_ns);
+  bool draw(double chance);
   Fate fate_of(uint32_t to, const rte_mbuf* packet) const;
   static void arrive(std::deque<InFlight>& queue, InFlight in_flight);
 
@@ -77,6 +92,9 @@ class SimWire {
   TimeNs now_ns_ = 0;
   std::vector<std::deque<InFlight>> queues_;  // by receiver
   std::vector<TimeNs> link_free_ns_;          // by sender
+  std::vector<TimeNs> port_free_ns_;          // of the switch, by receiver
+  std::vector<uint64_t> longest_queue_;       // of the switch, by receiver
+  uint64_t random_ = 1;
   std::vector<bool> cut_;
   Tap tap_;
   std::vector<std::unique_ptr<SimPort>> ports_;

@@ -48,6 +48,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.mtu_bytes = s.mtu_bytes;
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
+  nic.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   nic.ordering = s.ordering;
   nic.transport = s.transport;
   for (const uint32_t host : s.roce_hosts) {
@@ -77,6 +78,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   settings.max_qps = 64;
   settings.mtu_bytes = s.mtu_bytes;
   settings.window = window;
+  settings.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
   settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;
@@ -466,9 +468,11 @@ std::string World::report() const {
         text += fmt::format(" {} {}", counter_name(counter), value);
     }
     const driver::DriverCounters c = host->driver().counters();
-    text +=
-        fmt::format("\n  driver: retransmitted {} timeouts {} probes {} rnr waits {} repulls {}\n",
-                    c.retransmitted_packets, c.timeouts, c.probes, c.rnr_waits, c.read_repulls);
+    text += fmt::format(
+        "\n  driver: retransmitted {} timeouts {} probes {} rnr waits {} repulls {} rate cuts {} "
+        "recoveries {}\n",
+        c.retransmitted_packets, c.timeouts, c.probes, c.rnr_waits, c.read_repulls, c.rate_cuts,
+        c.rate_recoveries);
   }
   return text + trace_.text();
 }

@@ -48,6 +48,7 @@ struct DriverSettings {
   wire::Policy policy = wire::Policy::kSelective;
   bool relaxed_ordering = false;               // the NIC's: READs may overtake each other (rule 18)
   uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
+  uint32_t line_rate_mbps = 0;  // what the port carries; 0: unknown (docs/roce.md, congestion)
   uint64_t min_rto_ns = 4'000'000;
   uint64_t min_probe_ns = 500'000;  // time before the tail-loss probe
   // Bytes handed to the NIC and not yet transmitted, per QP: while others send as well, and alone.
@@ -83,6 +84,8 @@ struct DriverCounters {
   uint64_t probes = 0;    // tail-loss probes
   uint64_t rnr_waits = 0;
   uint64_t read_repulls = 0;
+  uint64_t rate_cuts = 0;        // congestion notifications that lowered a rate
+  uint64_t rate_recoveries = 0;  // rates that are the line's again
 };
 
 // What a queue pair has outstanding at one moment.

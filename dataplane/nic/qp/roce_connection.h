@@ -10,6 +10,7 @@
 #include "protocol/fixed_ring.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/psn.h"
+#include "protocol/transport/dcqcn.h"
 #include "protocol/wire/aeth.h"
 
 namespace hostnic {
@@ -50,6 +51,9 @@ struct RoceConnection {
   // A requester has kReadDestinationEntries outstanding at most.
   FixedRing<RoceRequest, kReadDestinationEntries> requests;
   bool gap_told = false;  // the driver knows that an answer is missing
+  // Congestion notifications that came, and of what they did to the driver's rate what has been
+  // counted.
+  uint32_t notifications = 0, counted_cuts = 0, counted_recoveries = 0;
 
   // The members from here on are the responder's. Which PSN it expects, and what it holds beyond
   // that, is in QpContext::requests.
@@ -65,6 +69,11 @@ struct RoceConnection {
   // unless it is fatal.
   wire::AckKind nak = wire::AckKind::kAck;
   uint64_t next_cnp_ns = 0;
+  // How fast answers of READs leave, once the network has told of congestion; and whether some left
+  // since it last did.
+  DcqcnLimiter answer_limiter;
+  uint32_t answer_recoveries = 0;  // of the limiter's, those that have been counted
+  bool answered = false;
 };
 
 }  // namespace hostnic

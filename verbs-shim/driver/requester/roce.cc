@@ -23,6 +23,11 @@ constexpr uint32_t kMostFills = 3;
 constexpr uint32_t kMostDoubts = 3;
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 
+// What `psns` packets of a WRITE or SEND carry, from number `within` on.
+uint32_t payload_bytes(const SendQueue& queue, const Wqe& w, uint32_t within, uint32_t psns) {
+  return std::min(psns << queue.mtu_shift(), w.length_bytes - (within << queue.mtu_shift()));
+}
+
 }  // namespace
 
 void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
@@ -31,6 +36,8 @@ void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   una_ = again_ = next_ = repeated_until_ = first;
   const uint32_t window = std::min(settings.window, kMostInFlight);
   congestion_.reset(first, window, settings.congestion_allowance_ns);
+  limiter_.reset(settings.line_rate_mbps);
+  tell_rate(queue);
   answers_per_request_ = std::min(kRequestBytes >> queue.mtu_shift(), window / 4);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
@@ -45,7 +52,13 @@ QpGauges RoceRequester::gauges(const SendQueue& queue) const {
 }
 
 uint32_t RoceRequester::room(const SendQueue& queue) const {
-  const uint32_t room = congestion_.psns() - std::min(congestion_.psns(), in_flight());
+  uint32_t room = congestion_.psns() - std::min(congestion_.psns(), in_flight());
+  if (has_rate_) [[unlikely]] {
+    const uint32_t by_rate = packets_by_rate(queue);
+    if (by_rate == 0) return 0;
+    // A request for answers is one packet, however many these are.
+    if (!is_read_or_atomic(queue.wqe(queue.next_to_issue()).op)) room = std::min(room, by_rate);
+  }
   const Wqe& w = queue.wqe(queue.next_to_issue());
   if (!is_read_or_atomic(w.op)) return room;
   if (requests_.size() >= read_limit(queue) && !broken(Fault::read_limit_ignored)) return 0;
@@ -104,11 +117,41 @@ uint32_t RoceRequester::send_request(SendQueue& queue, const Wqe& w, uint32_t wi
   return answers;
 }
 
+// Spends what the rate allows on packets that leave now. Returns the flags of their descriptor.
+uint8_t RoceRequester::spend_rate(SendQueue& queue, uint32_t packets, uint32_t payload_bytes) {
+  if (limiter_.limited()) {
+    limiter_.take(packets, payload_bytes);
+    if (!limiter_.limited()) tell_rate(queue);
+  }
+  const bool untold = rate_untold_;
+  rate_untold_ = false;
+  has_rate_ = limiter_.limited();
+  return untold ? uint8_t{kSendRateChanged} : uint8_t{0};
+}
+
+// Writes down how fast packets may leave.
+void RoceRequester::tell_rate(SendQueue& queue) {
+  const DcqcnRate& rate = limiter_.rate();
+  QpStatus& status = queue.status();
+  const uint32_t mbps = rate.limited() ? std::max(rate.kbps() / 1000, 1u) : 0;
+  status.rate_mbps.store(mbps, std::memory_order_relaxed);
+  status.alpha_permille.store(rate.alpha_permille(), std::memory_order_relaxed);
+  status.rate_cuts.store(rate.cuts(), std::memory_order_relaxed);
+  status.rate_recoveries.store(rate.recoveries(), std::memory_order_relaxed);
+  DriverCounters& totals = queue.host.totals;
+  totals.rate_cuts += rate.cuts() - told_cuts_;
+  totals.rate_recoveries += rate.recoveries() - told_recoveries_;
+  rate_untold_ |= rate.cuts() != told_cuts_ || rate.recoveries() != told_recoveries_;
+  told_cuts_ = rate.cuts();
+  told_recoveries_ = rate.recoveries();
+  has_rate_ = rate.limited() || rate_untold_;
+}
+
 void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room,
                               uint64_t limit_bytes, TimeNs now_ns) {
   uint32_t psns = 0;
   if (is_read_or_atomic(w.op)) {
-    psns = send_request(queue, w, w.issued_psns, 0);
+    psns = send_request(queue, w, w.issued_psns, has_rate_ ? spend_rate(queue, 1, 0) : uint8_t{0});
     psns_since_ack_request_ = 0;  // its answers acknowledge what is before it
   } else {
     psns = std::min(
@@ -116,8 +159,10 @@ void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t
     // The last packet of a message asks, as adapters have it, and one in every quarter window.
     const bool ask = w.issued_psns + psns == w.psn_count || psns == room ||
                      psns_since_ack_request_ + psns >= congestion_.psns() / 4;
-    queue.send_range(w, index, w.issued_psns, psns, 0, ask ? kSendAckRequest : 0,
-                     queue.host.map.sends);
+    uint8_t flags = ask ? kSendAckRequest : 0;
+    if (has_rate_) [[unlikely]]
+      flags |= spend_rate(queue, psns, payload_bytes(queue, w, w.issued_psns, psns));
+    queue.send_range(w, index, w.issued_psns, psns, 0, flags, queue.host.map.sends);
     psns_since_ack_request_ = ask ? 0 : psns_since_ack_request_ + psns;
   }
   w.issued_psns += psns;
@@ -134,6 +179,10 @@ void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t
 // What goes again leaves by the same ring as all else: in the order of the PSNs, behind what was
 // handed over before and has not left, which the peer drops.
 bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
+  if (has_rate_ && limiter_.limited()) [[unlikely]] {
+    limiter_.advance(now_ns);
+    tell_rate(queue);
+  }
   if (rnr_until_ns_ != 0) return true;
   if (filling_ == Filling::kDue && !send_missing(queue, now_ns)) return false;
   while (again_ != next_) {
@@ -142,14 +191,18 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     if (!queue.host.map.sends.has_room(1 + kMaxExtraElements)) return false;
     const Wqe& w = queue.wqe(index);
     const auto within = static_cast<uint32_t>(distance(w.first_psn, again_));
+    const uint32_t by_rate = packets_by_rate(queue);
+    if (by_rate == 0) return true;  // the timer says when
     uint32_t psns = static_cast<uint32_t>(distance(again_, next_));
+    uint8_t flags = kSendRetransmit;
     if (is_read_or_atomic(w.op)) {
       if (requests_.size() >= read_limit(queue)) return true;  // answers to these come first
-      psns = send_request(queue, w, within, kSendRetransmit);
+      if (has_rate_) flags |= spend_rate(queue, 1, 0);
+      psns = send_request(queue, w, within, flags);
     } else {
-      psns = std::min({psns, w.issued_psns - within, queue.resent_packets()});
-      queue.send_range(w, index, within, psns, 1, kSendRetransmit | kSendAckRequest,
-                       queue.host.map.sends);
+      psns = std::min({psns, w.issued_psns - within, queue.resent_packets(), by_rate});
+      if (has_rate_) flags |= spend_rate(queue, psns, payload_bytes(queue, w, within, psns));
+      queue.send_range(w, index, within, psns, 1, flags | kSendAckRequest, queue.host.map.sends);
     }
     again_ += psns;
     sent_ns_ = now_ns;
@@ -185,8 +238,11 @@ bool RoceRequester::send_missing(SendQueue& queue, TimeNs now_ns) {
   }
   if (!queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return false;
   const Wqe& w = queue.wqe(index);
-  queue.send_range(w, index, static_cast<uint32_t>(distance(w.first_psn, una_)), 1, 1,
-                   kSendRetransmit | kSendAckRequest, queue.host.map.urgent);
+  const auto within = static_cast<uint32_t>(distance(w.first_psn, una_));
+  uint8_t flags = kSendRetransmit | kSendAckRequest;
+  // It does not wait for the rate, but those behind it do.
+  if (has_rate_) flags |= spend_rate(queue, 1, payload_bytes(queue, w, within, 1));
+  queue.send_range(w, index, within, 1, 1, flags, queue.host.map.urgent);
   filling_ = Filling::kSent;
   fill_until_ = queue.transmitted();
   sent_ns_ = fill_ns_ = now_ns;
@@ -241,7 +297,7 @@ void RoceRequester::time_answer(TimeNs now_ns) {
 void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
   if (snapshot.mark_count != seen_mark_count_) {
     seen_mark_count_ = snapshot.mark_count;
-    congestion_.on_mark();
+    if (limiter_.on_cnp(now_ns)) tell_rate(queue);
   }
   // The status is believed only in what is possible (rule 22, valid ACKs).
   const Psn una(snapshot.una_psn);
@@ -316,11 +372,13 @@ uint64_t RoceRequester::rto_ns(const SendQueue& queue) const {
 }
 
 TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
-  if (rnr_until_ns_ != 0) return rnr_until_ns_;
-  if (in_flight() == 0) return UINT64_MAX;
+  const TimeNs look_ns = limiter_.limited() ? next_look_ns() : UINT64_MAX;
+  if (rnr_until_ns_ != 0) return std::min(rnr_until_ns_, look_ns);
+  if (in_flight() == 0) return look_ns;
   const uint64_t limit = silence_limit_ns(queue.attr);
   TimeNs due = std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue);
   if (filling_ != Filling::kNo) due = std::min(due, fill_ns_ + fill_timeout_ns(queue));
+  due = std::min(due, look_ns);
   if (limit == UINT64_MAX) return due;
   return std::min(due, evaluated_ns_ + (limit - std::min(limit, silence_ns_)));
 }
@@ -372,6 +430,8 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   }
   if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;
   fired_ns_ = now_ns;
+  // What waits for its time by the rate is not lost, and nobody can have answered it.
+  if (again_ == una_ && limiter_.limited()) return true;
   if (broken(Fault::roce_timeout_repeats_nothing)) return true;
   ++retries_;
   ++backoff_;

@@ -7,12 +7,16 @@
 //
 // A long READ leaves as several requests, so that answers never come faster than there is room for
 // them.
+//
+// After a congestion notification packets leave at a rate (DCQCN), and the timer says when the next
+// one may.
 #pragma once
 
 #include <algorithm>
 
 #include "protocol/fixed_ring.h"
 #include "protocol/transport/congestion_window.h"
+#include "protocol/transport/dcqcn.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/requester/requester.h"
 
@@ -49,7 +53,8 @@ class RoceRequester {
 
   TimeNs deadline_ns(const SendQueue& queue) const;
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
-    return in_flight() == 0 ? UINT64_MAX : now_ns + queue.host.settings().min_rto_ns;
+    const TimeNs rto = in_flight() == 0 ? UINT64_MAX : now_ns + queue.host.settings().min_rto_ns;
+    return limiter_.limited() ? std::min(rto, next_look_ns()) : rto;
   }
   bool on_timer(SendQueue& queue, TimeNs now_ns);
 
@@ -76,6 +81,14 @@ class RoceRequester {
   void time_answer(TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void charge_silence(SendQueue& queue, TimeNs now_ns);
+  uint32_t packets_by_rate(const SendQueue& queue) const {
+    return limiter_.limited() ? limiter_.packets(queue.mtu_shift()) : UINT32_MAX;
+  }
+  uint8_t spend_rate(SendQueue& queue, uint32_t packets, uint32_t payload_bytes);
+  void tell_rate(SendQueue& queue);
+  TimeNs next_look_ns() const {
+    return broken(Fault::dcqcn_wake_up_forgotten) ? UINT64_MAX : limiter_.wake_ns();
+  }
 
   // Everything before una_ is acknowledged and answered; [una_, again_) has left since something
   // was last missing, [again_, next_) is to go again.
@@ -101,7 +114,11 @@ class RoceRequester {
   uint32_t psns_since_ack_request_ = 0;
   // The ends of the READ and atomic requests whose answers have not all come.
   FixedRing<Psn, kReadDestinationEntries> requests_;
-  CongestionWindow congestion_;
+  CongestionWindow congestion_;  // of timeouts; marks are the limiter's
+  DcqcnLimiter limiter_;
+  bool has_rate_ = false;     // the limiter limits, or the NIC is to be told that it no longer does
+  bool rate_untold_ = false;  // the NIC is to count cuts and recoveries
+  uint32_t told_cuts_ = 0, told_recoveries_ = 0;
 
   uint32_t seen_nak_count_ = 0, seen_mark_count_ = 0;
   uint32_t rnr_retries_used_ = 0;

@@ -33,7 +33,8 @@ RoceAnswers::RoceAnswers(const Parts& parts)
     : egress_(parts.egress),
       placement_(parts.placement),
       reports_(parts.reports),
-      counters_(parts.counters) {
+      counters_(parts.counters),
+      now_(parts.now) {
   list_.reserve(parts.settings.nic_qps);
 }
 
@@ -72,6 +73,7 @@ void RoceAnswers::refuse(QpContext& qp, Psn psn, wire::NakCode code, uint32_t ev
 
 void RoceAnswers::forget(QpContext& qp) {
   if (qp.on_ack_list) std::erase(list_, &qp);
+  waiting_for_rate_ = 0;  // serve() looks who is left
   qp.on_ack_list = qp.ack_owed = false;
   if (qp.roce == nullptr) return;
   qp.roce->answers.clear();
@@ -82,13 +84,17 @@ void RoceAnswers::forget(QpContext& qp) {
 uint32_t RoceAnswers::serve() {
   uint32_t budget = kPacketsPerTurn;
   size_t kept = 0, looked_at = 0;
+  waiting_for_rate_ = 0;
+  next_by_rate_ns_ = UINT64_MAX;
   for (; looked_at != list_.size() && budget != 0; ++looked_at) {
     QpContext& qp = *list_[looked_at];
-    if (serve_qp(qp, budget)) {
+    const Served served = serve_qp(qp, budget);
+    if (served == Served::kAll) {
       qp.on_ack_list = false;
-    } else {
-      list_[kept++] = &qp;
+      continue;
     }
+    waiting_for_rate_ += served == Served::kWaitsForRate;
+    list_[kept++] = &qp;
   }
   // Queue pairs that had no turn come first next time.
   std::rotate(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(looked_at), list_.end());
@@ -96,15 +102,39 @@ uint32_t RoceAnswers::serve() {
   return kPacketsPerTurn - budget;
 }
 
-// Returns whether nothing is owed any more.
-bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
+// Whether the next answer may leave now, by the rate that congestion has left.
+bool RoceAnswers::rate_allows(RoceConnection& connection) {
+  DcqcnLimiter& limiter = connection.answer_limiter;
+  if (!limiter.limited()) return true;
+  limiter.advance(now_);
+  count_recoveries(connection);
+  if (!limiter.limited() || limiter.packets(0) != 0) return true;
+  next_by_rate_ns_ = std::min(next_by_rate_ns_, limiter.wake_ns());
+  return false;
+}
+
+void RoceAnswers::count_recoveries(RoceConnection& connection) {
+  const uint32_t recoveries = connection.answer_limiter.rate().recoveries();
+  counters_.add(Counter::rate_recoveries, recoveries - connection.answer_recoveries);
+  connection.answer_recoveries = recoveries;
+}
+
+void RoceAnswers::slow_down(QpContext& qp) {
+  // What the network has marked may be requests, whose driver sees to them.
+  if (!qp.roce->answered) return;
+  qp.roce->answered = false;
+  counters_.add(Counter::rate_cuts, qp.roce->answer_limiter.on_cnp(now_));
+}
+
+RoceAnswers::Served RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
   RoceConnection& connection = *qp.roce;
   for (uint32_t left = std::min(budget, kPacketsPerQp); !connection.answers.empty(); --left) {
-    if (left == 0) return false;
+    if (left == 0) return Served::kNotAll;
     RoceAnswer& answer = connection.answers.front();
+    if (!rate_allows(connection)) return Served::kWaitsForRate;
     const Sent sent = send_answer(qp, answer);
     if (sent == Sent::kNoRoom && broken(Fault::roce_answers_forgotten)) connection.answers.clear();
-    if (sent == Sent::kNoRoom) return false;
+    if (sent == Sent::kNoRoom) return Served::kNotAll;
     --budget;
     if (sent == Sent::kNever) {
       connection.answers.clear();
@@ -112,10 +142,10 @@ bool RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
       connection.answers.pop_front();
     }
   }
-  if (!qp.ack_owed && connection.nak == AckKind::kAck) return true;
-  if (budget == 0 || !send_ack(qp)) return false;
+  if (!qp.ack_owed && connection.nak == AckKind::kAck) return Served::kAll;
+  if (budget == 0 || !send_ack(qp)) return Served::kNotAll;
   --budget;
-  return true;
+  return Served::kAll;
 }
 
 RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
@@ -151,6 +181,11 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
   if (packet == nullptr) return Sent::kNoRoom;
   if (answer.sent == 0 && !answer.is_atomic) counters_.add(Counter::read_requests_served);
   egress_.emit(packet, qp.peer);
+  qp.roce->answered = true;
+  if (qp.roce->answer_limiter.limited()) [[unlikely]] {
+    qp.roce->answer_limiter.take(1, p.payload_bytes);
+    count_recoveries(*qp.roce);
+  }
   return Sent::kYes;
 }
 

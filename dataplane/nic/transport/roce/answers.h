@@ -34,6 +34,7 @@ class RoceAnswers {
     Placement& placement;
     Reports& reports;
     Counters& counters;
+    const TimeNs& now;
   };
   explicit RoceAnswers(const Parts& parts);
 
@@ -48,17 +49,26 @@ class RoceAnswers {
   // Tells the peer that the network is congested.
   bool notify_congestion(QpContext& qp);
 
+  // Takes the peer's notification that the network is congested: answers leave more slowly.
+  void slow_down(QpContext& qp);
+
   // Sends what is owed, as much as a turn may. Returns how many packets have left.
   uint32_t serve();
   void forget(QpContext& qp);
-  bool any_owed() const { return !list_.empty(); }
+  // Whether serve() may have something to send now.
+  bool any_owed() const { return list_.size() > waiting_for_rate_; }
+  // When it may send what waits by its rate; UINT64_MAX: nothing does.
+  TimeNs next_deadline_ns() const { return next_by_rate_ns_; }
   size_t waiting() const { return list_.size(); }
 
  private:
   enum class Sent : uint8_t { kYes, kNoRoom, kNever };
+  enum class Served : uint8_t { kAll, kNotAll, kWaitsForRate };
 
   void add(QpContext& qp);
-  bool serve_qp(QpContext& qp, uint32_t& budget);
+  Served serve_qp(QpContext& qp, uint32_t& budget);
+  bool rate_allows(RoceConnection& connection);
+  void count_recoveries(RoceConnection& connection);
   Sent send_answer(QpContext& qp, RoceAnswer& answer);
   rte_mbuf* build_read_answer(QpContext& qp, const RoceAnswer& answer, const wire::Packet& p,
                               bool& gone);
@@ -68,7 +78,10 @@ class RoceAnswers {
   Placement& placement_;
   Reports& reports_;
   Counters& counters_;
+  const TimeNs& now_;
   std::vector<QpContext*> list_;
+  size_t waiting_for_rate_ = 0;  // of the list, as of the last serve()
+  TimeNs next_by_rate_ns_ = UINT64_MAX;
 };
 
 }  // namespace hostnic

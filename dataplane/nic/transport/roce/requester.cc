@@ -175,9 +175,24 @@ LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const Roce
 
 void RoceRequester::receive_congestion_notification(QpContext& qp) {
   counters_.add(Counter::cnp_received);
+  ++qp.roce->notifications;
   QpStatusUpdate update(*qp.status);
   ++qp.status->mark_count;
   reports_.add(qp);
+}
+
+// A rate is cut once for each notification at most, and recovers once from each cut.
+void RoceRequester::count_rate_changes(QpContext& qp) {
+  RoceConnection& c = *qp.roce;
+  const auto count = [this](Counter counter, uint32_t now, uint32_t& counted) {
+    if (now <= counted) return;
+    counters_.add(counter, now - counted);
+    counted = now;
+  };
+  const uint32_t cuts = qp.status->rate_cuts.load(std::memory_order_relaxed);
+  const uint32_t recoveries = qp.status->rate_recoveries.load(std::memory_order_relaxed);
+  count(Counter::rate_cuts, std::min(cuts, c.notifications), c.counted_cuts);
+  count(Counter::rate_recoveries, std::min(recoveries, c.counted_cuts), c.counted_recoveries);
 }
 
 // Remembers a READ or atomic that is asked for the first time, to place its answers.

@@ -39,6 +39,8 @@ class RoceRequester {
   void receive_ack(QpContext& qp, const wire::Packet& p);
   void receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void receive_congestion_notification(QpContext& qp);
+  // Counts what the driver says has become of the queue pair's rate.
+  void count_rate_changes(QpContext& qp);
 
   // Notes that a packet has left.
   void note_transmitted(QpContext& qp, const SendDescriptor& d, const wire::Packet& p);

@@ -18,9 +18,6 @@ using wire::Opcode;
 using Message = RoceConnection::Message;
 using Place = ReceiveWindow::Place;
 
-// The least time between two notifications to one peer (DCQCN's N).
-constexpr uint64_t kCnpIntervalNs = 50'000;
-
 bool is_write(Opcode opcode) {
   return opcode >= Opcode::kRcWriteFirst && opcode <= Opcode::kRcWriteOnlyImm;
 }
@@ -62,17 +59,11 @@ ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
 
 }  // namespace
 
-void RoceResponder::note_congestion(QpContext& qp) {
-  if (now_ < qp.roce->next_cnp_ns || !answers_.notify_congestion(qp)) return;
-  qp.roce->next_cnp_ns = now_ + kCnpIntervalNs;
-}
-
 void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.state == QpState::kRtr && !qp.comm_established) {
     qp.comm_established = true;
     reports_.publish_event(qp, kEventCommEstablished);
   }
-  if (congestion_experienced(p)) note_congestion(qp);
   if (qp.fatal) {
     answers_.owe_nak(qp, AckKind::kNak);  // again: the first may be lost
     return;

@@ -39,7 +39,6 @@ class RoceResponder {
     RoceAnswers& answers;
     AdvanceList& advance_list;
     Counters& counters;
-    const TimeNs& now;
   };
   explicit RoceResponder(const Parts& parts)
       : settings_(parts.settings),
@@ -50,8 +49,7 @@ class RoceResponder {
         reports_(parts.reports),
         answers_(parts.answers),
         advance_list_(parts.advance_list),
-        counters_(parts.counters),
-        now_(parts.now) {}
+        counters_(parts.counters) {}
 
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   // Executes what is held, in order, up to where a packet is missing.
@@ -80,7 +78,6 @@ class RoceResponder {
   Outcome refuse_receive(QpContext& qp, const wire::Packet& p, wire::NakCode code,
                          RecvStatus status, uint32_t event = 0);
   Outcome refuse_write(QpContext& qp, const wire::Packet& p);
-  void note_congestion(QpContext& qp);
 
   const NicSettings& settings_;
   Placement& placement_;
@@ -91,7 +88,6 @@ class RoceResponder {
   RoceAnswers& answers_;
   AdvanceList& advance_list_;
   Counters& counters_;
-  const TimeNs& now_;
 };
 
 }  // namespace hostnic

@@ -22,6 +22,9 @@ Opcode send_opcode(SendOp op, bool cont, bool more) {
   return cont ? Opcode::kRcSendLast : Opcode::kRcSendOnly;
 }
 
+// The least time between two notifications to one peer (DCQCN's N).
+constexpr uint64_t kCnpIntervalNs = 50'000;
+
 // Makes the standard's headers of those that the native transport would send.
 void set_opcode(const SendDescriptor& d, wire::Packet& p) {
   switch (d.op) {
@@ -56,19 +59,28 @@ RoceTransport::RoceTransport(const Parts& parts)
       egress_(parts.egress),
       packetizer_(parts.packetizer),
       counters_(parts.counters),
+      now_(parts.now),
       advance_list_(parts.settings.nic_qps),
-      answers_({parts.settings, parts.egress, parts.placement, parts.reports, parts.counters}),
+      answers_({parts.settings, parts.egress, parts.placement, parts.reports, parts.counters,
+                parts.now}),
       responder_({parts.settings, parts.placement, parts.windows, parts.receives, parts.reorder,
-                  parts.reports, answers_, advance_list_, parts.counters, parts.now}),
+                  parts.reports, answers_, advance_list_, parts.counters}),
       requester_({parts.settings, parts.placement, parts.reports, parts.counters}) {}
 
 void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.roce == nullptr) return;
   if (p.opcode == Opcode::kCnp) {
     requester_.receive_congestion_notification(qp);
-  } else if (p.opcode == Opcode::kRcAck) {
+    answers_.slow_down(qp);
+    return;
+  }
+  if (p.opcode == Opcode::kRcAck) {
     requester_.receive_ack(qp, p);
-  } else if (wire::is_response(p.opcode)) {
+    return;
+  }
+  if (congestion_experienced(p)) [[unlikely]]
+    note_congestion(qp);
+  if (wire::is_response(p.opcode)) {
     requester_.receive_answer(qp, p, packet);
   } else {
     responder_.receive(qp, p, packet);
@@ -91,6 +103,12 @@ bool RoceTransport::skip_acknowledged(const QpContext& qp, SendProgress& progres
     if (!Packetizer::note_progress(progress, 1, bytes)) return true;
   }
   return false;
+}
+
+// Tells the peer that what it sends, requests or answers, meets congestion.
+void RoceTransport::note_congestion(QpContext& qp) {
+  if (now_ < qp.roce->next_cnp_ns || !answers_.notify_congestion(qp)) return;
+  qp.roce->next_cnp_ns = now_ + kCnpIntervalNs;
 }
 
 bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
@@ -121,6 +139,7 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
 void RoceTransport::connect(QpContext& qp) {
   qp.roce = std::make_unique<RoceConnection>();
   qp.requests.window.reset(Psn(qp.rq_psn), std::min(settings_.window, kMostHeld));
+  qp.roce->answer_limiter.reset(settings_.line_rate_mbps);
   qp.msn = 0;
   qp.atomics = {};
   qp.atomic_next = 0;

@@ -46,8 +46,10 @@ class RoceTransport {
 
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   // Any range of a queue pair's PSNs may come again: the driver knows the order.
-  static bool start(const QpContext& qp, const SendDescriptor& d) {
-    return qp.roce != nullptr && d.op != SendOp::kCreditNotify;
+  bool start(QpContext& qp, const SendDescriptor& d) {
+    if (qp.roce == nullptr || d.op == SendOp::kCreditNotify) return false;
+    if ((d.flags & kSendRateChanged) != 0) requester_.count_rate_changes(qp);
+    return true;
   }
   // Sends nothing: packets leave one by one.
   static uint32_t send_several(const QpContext&, const SendProgress&, const SendBudget&) {
@@ -58,6 +60,8 @@ class RoceTransport {
   // packets have left.
   uint32_t serve() { return answers_.serve(); }
   bool any_work() const { return answers_.any_owed(); }
+  // When serve() may send what waits for its time; UINT64_MAX: nothing does.
+  TimeNs next_deadline_ns() const { return answers_.next_deadline_ns(); }
   size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
   // Executes what is held and has its turn, of queue pairs that had too much of it for one turn of
   // the NIC. Returns how many there were.
@@ -69,11 +73,13 @@ class RoceTransport {
 
  private:
   bool skip_acknowledged(const QpContext& qp, SendProgress& progress) const;
+  void note_congestion(QpContext& qp);
 
   const NicSettings& settings_;
   Egress& egress_;
   Packetizer& packetizer_;
   Counters& counters_;
+  const TimeNs& now_;
   AdvanceList advance_list_;
   RoceAnswers answers_;
   RoceResponder responder_;
