@@ -48,7 +48,7 @@ _hostnic_command() {
     "set impair "*)
       case ${#given[@]} in
         3) choices="rx tx" ;;
-        4) choices="none drop duplicate corrupt reorder delay rate blackhole" ;;
+        4) choices="none drop duplicate corrupt mark reorder delay rate blackhole" ;;
       esac
       ;;
     clear) choices="counters" ;;

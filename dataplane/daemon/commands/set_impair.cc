@@ -31,7 +31,7 @@ CommandResult set_impair(Daemon& daemon, const Asker&, std::span<const std::stri
 
 const PromptCommand kSetImpair = {
     "set impair", "hnicK|all rx|tx SPEC",
-    "drop, duplicate, reorder, delay, corrupt or limit packets; none ends it", set_impair,
+    "drop, duplicate, reorder, delay, corrupt, mark or limit packets; none ends it", set_impair,
     /*is_owners=*/true};
 
 }  // namespace hostnic
