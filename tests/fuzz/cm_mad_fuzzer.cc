@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Management datagrams: what is understood survives being built and parsed again, and the IP header
-// in front of a REQ's private data likewise.
+// in front of a REQ's private data likewise, and what hosts say of what they speak.
 #include <algorithm>
 #include <cstdlib>
 
-#include "protocol/cm/mad.h"
+#include "protocol/cm/peer.h"
 
 using namespace hostnic::cm;
 
@@ -15,6 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto mad = parse(bytes);
   if (!mad) return 0;
   if (parse(build(*mad)) != mad) std::abort();
+  if (const auto question = question_in(*mad);
+      question && question_in(mad_of(*question)) != question)
+    std::abort();
+  if (const auto answer = answer_in(*mad); answer && answer_in(mad_of(*answer)) != answer)
+    std::abort();
   if (const auto* req = std::get_if<Req>(&mad->message)) {
     const auto ip = parse_ip_header(std::span(req->private_data).first<kIpHeaderBytes>());
     std::array<std::byte, kIpHeaderBytes> again;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a NIC finds out what a host speaks (docs/roce.md, "auto"): it asks whether the host has a
+// service that only hostnics have, by InfiniBand's service ID resolution (SIDR_REQ, SIDR_REP),
+// which all that speak rdma_cm answer. What a hostnic says of itself is in the private data of
+// both.
+//
+//   magic "HNIC" 32 | format 8 (1) | native version 8 | recovery policy 8 | wanted transport 8
+//
+// Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "protocol/cm/mad.h"
+
+namespace hostnic {
+
+// What a NIC is told to speak to a host: the native transport, the standard's, or what both can.
+enum class WantedTransport : uint8_t { kHostnic, kRoce, kAuto };
+
+const char* to_string(WantedTransport wanted);
+
+namespace cm {
+
+// An external organisation's (0x10) service, of one whose OUI is locally administered.
+inline constexpr uint64_t kPeerService = 0x1002'686e'6963'0001;
+
+// What a hostnic says of itself to one host.
+struct PeerFacts {
+  uint8_t version = 0;  // wire::kNativeVersion
+  uint8_t policy = 0;   // wire::Policy
+  WantedTransport wanted = WantedTransport::kHostnic;
+  bool operator==(const PeerFacts&) const = default;
+};
+
+// Whether two hosts, at least one of which leaves it to this, speak the native transport to each
+// other: alike at both ends.
+constexpr bool native_between(const PeerFacts& a, const PeerFacts& b) {
+  return a.wanted != WantedTransport::kRoce && b.wanted != WantedTransport::kRoce &&
+         a.version == b.version && a.policy == b.policy;
+}
+
+struct PeerQuestion {
+  uint64_t transaction_id = 0;
+  uint32_t request_id = 0;
+  PeerFacts facts;  // the asker's
+  bool operator==(const PeerQuestion&) const = default;
+};
+
+struct PeerAnswer {
+  uint64_t transaction_id = 0;
+  uint32_t request_id = 0;
+  std::optional<PeerFacts>
+      facts;  // nothing: whoever answered is no hostnic that knows the question
+  bool operator==(const PeerAnswer&) const = default;
+};
+
+// What a management datagram is of these; nothing: another one, or one that says the impossible.
+std::optional<PeerQuestion> question_in(const Mad& mad);
+// Any SIDR_REP may be an answer: whoever has asked knows by the numbers.
+std::optional<PeerAnswer> answer_in(const Mad& mad);
+
+Mad mad_of(const PeerQuestion& question);
+Mad mad_of(const PeerAnswer& answer);
+
+}  // namespace cm
+}  // namespace hostnic
