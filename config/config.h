@@ -41,7 +41,7 @@ enum class Gids : uint8_t { kAuto, kOne, kMlx5 };
 
 // What RC connections speak: the native transport, or the standard's, which adapters and the Linux
 // kernel's rdma_rxe understand.
-enum class Transport : uint8_t { kHostnic, kRoce };
+enum class Transport : uint8_t { kHostnic, kRoce, kAuto };
 
 // Hosts whose addresses begin with the `bits` first bits of `address`.
 struct Prefix {
@@ -109,7 +109,7 @@ struct NicConfig {
   Transport transport = Transport::kHostnic;
   // Peers to which connections speak the one or the other, whatever `transport` says; of several
   // that an address has the longest counts.
-  std::vector<Prefix> hostnic_peers, roce_peers;
+  std::vector<Prefix> hostnic_peers, roce_peers, auto_peers;
   std::optional<Idle> idle;  // none: hostnicd's
   Icrc icrc = Icrc::kAuto;
   Segmentation segmentation = Segmentation::kAuto;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <span>
 
 #include "config/values.h"
 #include "protocol/impair/spec_values.h"
@@ -189,7 +190,7 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 20> kNicKeys{{
+const std::array<Key<NicDraft>, 21> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -207,7 +208,9 @@ const std::array<Key<NicDraft>, 20> kNicKeys{{
     {"transport", kString,
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.transport, "transport", value,
-                         {{"hostnic", Transport::kHostnic}, {"roce", Transport::kRoce}});
+                         {{"hostnic", Transport::kHostnic},
+                          {"roce", Transport::kRoce},
+                          {"auto", Transport::kAuto}});
      }},
     {"hostnic_peers", kString,
      [](NicDraft& draft, const Value& value) {
@@ -216,6 +219,10 @@ const std::array<Key<NicDraft>, 20> kNicKeys{{
     {"roce_peers", kString,
      [](NicDraft& draft, const Value& value) {
        return set_prefixes(draft.nic.roce_peers, "roce_peers", value);
+     }},
+    {"auto_peers", kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_prefixes(draft.nic.auto_peers, "auto_peers", value);
      }},
     {"congestion_allowance_us", kInteger, set_congestion_allowance},
     {"ordering", kString,
@@ -315,6 +322,31 @@ std::optional<std::string> check_address(const NicConfig& nic) {
   return std::nullopt;
 }
 
+// What is wrong with the prefixes of peers: one in two lists says two things.
+std::optional<std::string> check_peers(const NicConfig& nic) {
+  struct List {
+    const char* key;
+    const std::vector<Prefix>& prefixes;
+  };
+  const List lists[] = {{"hostnic_peers", nic.hostnic_peers},
+                        {"roce_peers", nic.roce_peers},
+                        {"auto_peers", nic.auto_peers}};
+  for (const List& list : lists) {
+    for (const List& other : std::span(lists).first(static_cast<size_t>(&list - lists))) {
+      for (const Prefix& prefix : list.prefixes) {
+        const auto twin = std::ranges::find_if(other.prefixes, [&](const Prefix& each) {
+          return each.bits == prefix.bits &&
+                 same_network(each.address, prefix.address, prefix.bits);
+        });
+        if (twin == other.prefixes.end()) continue;
+        return fmt::format("{} has {} in both {} and {} (leave it out of one)", nic.name,
+                           hostnic::to_string(prefix.address), other.key, list.key);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   NicConfig& nic = draft.nic;
   nic.port_by_address = draft.has_ip && !draft.has_port;
@@ -333,6 +365,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
     nic.prefix_length = 24;
   }
   if (auto error = check_address(nic)) return Unexpected(*error);
+  if (auto error = check_peers(nic)) return Unexpected(*error);
   if (!nic.mac_given) nic.mac = derived_mac(nic.ip);
   if (nic.on_wire() && !nic.port_by_address && nic.mtu_bytes == 0) nic.mtu_bytes = kWireMtuBytes;
   return std::move(nic);

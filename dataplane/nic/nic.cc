@@ -69,9 +69,9 @@ Ipv4Address NicSettings::own_for(Ipv4Address destination) const {
   return found;
 }
 
-ReliableTransport NicSettings::transport_to(Ipv4Address number) const {
+WantedTransport NicSettings::wanted_to(Ipv4Address number) const {
   const Gid address = address_of(number);
-  ReliableTransport chosen = transport;
+  WantedTransport chosen = transport;
   uint32_t best = 0;
   for (const TransportPrefix& prefix : transports) {
     if (prefix.bits < best || !same_network(address, prefix.address, prefix.bits)) continue;
@@ -79,6 +79,13 @@ ReliableTransport NicSettings::transport_to(Ipv4Address number) const {
     chosen = prefix.transport;
   }
   return chosen;
+}
+
+bool NicSettings::asks_peers() const {
+  return transport == WantedTransport::kAuto ||
+         std::ranges::any_of(transports, [](const TransportPrefix& prefix) {
+           return prefix.transport == WantedTransport::kAuto;
+         });
 }
 
 NicShard::NicShard(NicShared& nic, Port& nic_port)
@@ -99,7 +106,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reorder, reports,
             nic.counters, now}),
       unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters}),
-      management(nic.settings, egress, nic.counters) {}
+      management(nic.settings, egress, nic.counters, now) {}
 
 NicShard::~NicShard() {
   qps.for_each([this](QpContext& qp) { quiesce_qp(qp); });
@@ -115,6 +122,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   work += receive_turn();
   hostnic.acks.send_all();
   work += command_turn();
+  work += management.ask_peers(now_ns);
   work += transmit_turn();
   work += roce.serve();
   work += egress.ask_neighbours();
@@ -144,8 +152,9 @@ uint32_t Nic::poll(TimeNs now_ns) { return core_->shard.turn(now_ns); }
 
 TimeNs Nic::next_deadline_ns() const {
   const NicShard& nic = core_->shard;
-  TimeNs earliest = std::min(
-      {nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(), nic.roce.next_deadline_ns()});
+  TimeNs earliest =
+      std::min({nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(),
+                nic.roce.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
   for (const ClientState* client : nic.clients.served())
     earliest = std::min(earliest, client->wake_due_ns);
   return earliest;
@@ -182,6 +191,7 @@ void Nic::detach(ClientChannel* channel) {
   core_->shared.windows.drop_all_of(channel->settings().client_id);
   nic.windows_of_user[channel->settings().uid] -=
       channel->use->windows.exchange(0, std::memory_order_relaxed);
+  nic.management.peers().forget_client(channel->settings().client_id);
   const std::vector<uint32_t> qpns = std::exchange(client->qpns, {});
   for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));
   nic.clients.detach(*client);
@@ -249,8 +259,7 @@ std::string Nic::describe() const {
       "{}/{} "
       "port {}",
       settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
-      settings.window, settings.transport == ReliableTransport::kRoce ? "roce" : "hostnic",
-      wire::to_string(settings.policy),
+      settings.window, to_string(settings.transport), wire::to_string(settings.policy),
       nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
       nic.clients.size(), qps, neighbours, buffers.in_use, buffers.all, nic.port.describe());
 }
@@ -278,6 +287,10 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
   }
   if (from == qps.end_position()) from = kNoMoreQps;
   return lines;
+}
+
+std::vector<std::string> Nic::describe_peers() const {
+  return core_->shard.management.peers().describe(core_->shard.now);
 }
 
 NicGauges Nic::gauges() const {

@@ -105,6 +105,8 @@ class Nic {
   static constexpr uint32_t kNoMoreQps = UINT32_MAX;
   std::vector<std::string> describe_qps(uint32_t& from,
                                         std::optional<uint32_t> user = std::nullopt) const;
+  // What is known of what hosts speak: `show peers`.
+  std::vector<std::string> describe_peers() const;
   NicGauges gauges() const;
 
   // -- Any thread.

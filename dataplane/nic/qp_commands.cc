@@ -99,6 +99,8 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
       clear_status(*qp.status);  // receives posted from now on count from 0
       break;
     case QpState::kErr:
+      if (command.peer_silent != 0 && qp.type != QpType::kUd)
+        management.peers().doubt(Ipv4Address{qp.source_ip}, Ipv4Address{qp.dest_ip});
       quiesce_qp(qp);
       break;
     case QpState::kRtr:
@@ -141,20 +143,28 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
 }
 
-// RESET or INIT to RTR: everything about the connection starts anew.
+// RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: what the peer speaks
+// is not known yet, and nothing has happened.
 int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   // A datagram queue pair has no path: every descriptor brings its own.
   const bool has_path = qp.type != QpType::kUd;
   if (has_path && command.path_mtu_bytes > shared.settings.mtu_bytes) return EINVAL;
+  const Ipv4Address source = shared.settings.own_address(command.source_index);
+  ReliableTransport spoken = ReliableTransport::kHostnic;
+  if (has_path) {
+    const auto known =
+        management.peers().transport_to(source, Ipv4Address{command.dest_ip}, qp.client_id, now);
+    if (!known) return EAGAIN;
+    spoken = *known;
+  }
   quiesce_qp(qp);
   clear_status(*qp.status);
-  const ReliableTransport spoken = shared.settings.transport_to(Ipv4Address{command.dest_ip});
   qp.transport = transport_of(qp.type, spoken);
   qp.tagged = spoken == ReliableTransport::kHostnic;
   qp.roce.reset();
   qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;
-  qp.source_ip = raw(shared.settings.own_address(command.source_index));
+  qp.source_ip = raw(source);
   qp.rq_psn = command.rq_psn & Psn::kMask;
   qp.mtu_bytes =
       static_cast<uint16_t>(has_path ? command.path_mtu_bytes : shared.settings.mtu_bytes);

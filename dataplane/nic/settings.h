@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dataplane/nic/address_book.h"
+#include "protocol/cm/peer.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
@@ -21,12 +22,12 @@ enum class Ordering : uint8_t {
 };  // docs/transport.md rule 10 (tails
     // wait)
 
-// Hosts with which RC connections speak a certain transport: those whose address begins with the
-// `bits` first bits of `address`.
+// Hosts with which connections speak a certain transport, or what both can: those whose address
+// begins with the `bits` first bits of `address`.
 struct TransportPrefix {
   Gid address{};
   uint32_t bits = 0;
-  ReliableTransport transport = ReliableTransport::kHostnic;
+  WantedTransport transport = WantedTransport::kHostnic;
 };
 
 struct NicSettings {
@@ -48,8 +49,8 @@ struct NicSettings {
   uint32_t congestion_allowance_us = 250;
   uint32_t line_rate_mbps = 0;  // the port's; 0: it has none, or nobody knows
   Ordering ordering = Ordering::kTail;
-  // What RC connections speak: the longest prefix that the peer's address has says it, else this.
-  ReliableTransport transport = ReliableTransport::kHostnic;
+  // What connections speak: the longest prefix that the peer's address has says it, else this.
+  WantedTransport transport = WantedTransport::kHostnic;
   std::vector<TransportPrefix> transports;
   uint32_t max_qps = 16384;  // of one client
   uint32_t nic_qps = 32768;  // of all clients
@@ -68,7 +69,9 @@ struct NicSettings {
     return number == ip ||
            (raw(number) != 0 && std::ranges::find(more_addresses, number) != more_addresses.end());
   }
-  ReliableTransport transport_to(Ipv4Address number) const;
+  WantedTransport wanted_to(Ipv4Address number) const;
+  // Whether there are hosts that are asked what they speak.
+  bool asks_peers() const;
   // The own address that packets to a host leave from, where nobody says which: of the same family,
   // and to a link-local one from a link-local one, if there is one.
   Ipv4Address own_for(Ipv4Address destination) const;

@@ -40,8 +40,8 @@ _hostnic_command() {
   local choices=""
   case "${given[*]}" in
     "") choices="show set clear start stop help quit" ;;
-    show) choices="nic qp client cm counters impair" ;;
-    "show nic" | "show qp" | "show impair" | "clear counters") choices=$device ;;
+    show) choices="nic qp peers client cm counters impair" ;;
+    "show nic" | "show qp" | "show peers" | "show impair" | "clear counters") choices=$device ;;
     "show counters"*) choices="$device all" ;;
     set) choices="impair" ;;
     "set impair") choices="$device all" ;;

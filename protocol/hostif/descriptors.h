@@ -163,6 +163,8 @@ struct ModifyQpCommand {
   uint8_t restart_sends;  // 1: UC, UD from SQE to RTS; sends go on at sq_psn
   uint8_t source_index;   // which of the NIC's addresses packets leave from
   uint32_t qkey;          // UD
+  uint8_t peer_silent;    // 1: RC to ERR, since the peer has not answered for the whole retry time
+  uint8_t reserved[3];
 };
 
 struct DestroyQpCommand {
@@ -233,7 +235,8 @@ static_assert(sizeof(Command) == 64 && std::is_trivially_copyable_v<Command>);
 
 struct CommandResponse {
   uint32_t correlation;
-  int32_t error;  // errno value, 0 on success
+  int32_t error;  // errno value, 0 on success; EAGAIN: kModifyQp to RTR, and it is not known yet
+                  // what the peer speaks: ask again
   uint32_t qpn;
   uint32_t window_key;
   ReliableTransport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose

@@ -359,7 +359,9 @@ class Hostile {
                          .hop_limit = 64,
                          .restart_sends = static_cast<uint8_t>(psn % 16 == 7),
                          .source_index = static_cast<uint8_t>(input_.below(4)),
-                         .qkey = psn};
+                         .qkey = psn,
+                         .peer_silent = static_cast<uint8_t>(psn % 8 == 3),
+                         .reserved = {}};
     map_.commands.enqueue_bulk(&command, 1);
   }
 

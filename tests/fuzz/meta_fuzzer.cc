@@ -35,6 +35,7 @@ class LyingNic final : public NicLink {
   std::byte* segment() { return reinterpret_cast<std::byte*>(&channel_->header()); }
   void kick() override { serve(); }
   void wait_for_response() override { serve(); }
+  void pause(uint32_t) override {}
 
  private:
   void serve() {

@@ -25,7 +25,7 @@ sim::WorldSettings settings() {
   settings.mtu_bytes = kMtu;
   settings.windows = {64};
   settings.pool_scale = 0.1;
-  settings.transport = ReliableTransport::kRoce;
+  settings.transport = WantedTransport::kRoce;
   return settings;
 }
 

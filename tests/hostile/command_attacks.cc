@@ -62,6 +62,7 @@ void impossible_commands(const Target& target) {
   modify([](ModifyQpCommand& m) { m.max_dest_rd_atomic = 255; });
   modify([](ModifyQpCommand& m) { m.min_rnr_timer = 200; });
   modify([](ModifyQpCommand& m) { m.restart_sends = 9; });
+  modify([](ModifyQpCommand& m) { m.peer_silent = 9; });
   modify([](ModifyQpCommand& m) { m.dest_qpn = 0x1000010; });
   modify([](ModifyQpCommand& m) { m.qpn = 0xffffffff; });
   for (const uint32_t mtu : {0u, 1u, 255u, 300u, 8192u, 65535u})

@@ -51,9 +51,13 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   nic.ordering = s.ordering;
   nic.transport = s.transport;
+  if (std::ranges::find(s.roce_hosts, nic_index) != s.roce_hosts.end())
+    nic.transport = WantedTransport::kRoce;
+  if (std::ranges::find(s.auto_hosts, nic_index) != s.auto_hosts.end())
+    nic.transport = WantedTransport::kAuto;
   for (const uint32_t host : s.roce_hosts) {
-    if (host == nic_index) nic.transport = ReliableTransport::kRoce;
-    nic.transports.push_back({gid_of(address_of(host)), 128, ReliableTransport::kRoce});
+    if (nic.transport == WantedTransport::kAuto) break;
+    nic.transports.push_back({gid_of(address_of(host)), 128, WantedTransport::kRoce});
   }
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;
@@ -138,6 +142,7 @@ void Host::wait_for_response() {
   world_.poll_nics();
   world_.advance(kMicrosecond);
 }
+void Host::pause(uint32_t pause_ns) { world_.run_nics_for(pause_ns); }
 
 // ---- endpoint
 
@@ -300,6 +305,18 @@ void World::advance(uint64_t duration_ns) {
 void World::poll_nics() {
   for (auto& host : hosts_)
     if (host->has_own_nic()) host->nic().poll(now_);
+}
+
+void World::run_nics_for(uint64_t duration_ns) {
+  const TimeNs end = now_ + duration_ns;
+  while (now_ < end) {
+    poll_nics();
+    TimeNs next = wire_->next_arrival_ns();
+    for (const auto& host : hosts_)
+      if (host->has_own_nic()) next = std::min(next, host->nic().next_deadline_ns());
+    advance(std::min(std::max(next, now_ + kMicrosecond), end) - now_);
+  }
+  poll_nics();
 }
 
 // One turn of everything. False: nothing was done and nothing waits.

@@ -57,8 +57,10 @@ struct WorldSettings {
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
-  ReliableTransport transport = ReliableTransport::kHostnic;
-  std::vector<uint32_t> roce_hosts;  // speak the standard's, and the others to them
+  WantedTransport transport = WantedTransport::kHostnic;
+  // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
+  // unless they find out.
+  std::vector<uint32_t> roce_hosts, auto_hosts;
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;
@@ -104,6 +106,7 @@ class Host final : public driver::NicLink {
   // NicLink
   void kick() override {}
   void wait_for_response() override;
+  void pause(uint32_t pause_ns) override;
 
  private:
   World& world_;
@@ -174,7 +177,8 @@ class World {
   // failure unless the caller expects just that).
   bool run_until(const std::function<bool()>& done, uint64_t limit_ns, bool idle_is_a_bug = true);
   void run_for(uint64_t duration_ns);
-  void poll_nics();  // one turn of all NICs, no driver
+  void poll_nics();                         // one turn of all NICs, no driver
+  void run_nics_for(uint64_t duration_ns);  // and nothing else
 
   // Programs: called every turn, with the time of their next own deed.
   struct Program {

@@ -94,7 +94,10 @@ ModifyQpCommand DriverCore::command_for(const Qp& qp, QpState state) const {
           .hop_limit = attr.hop_limit,
           .restart_sends = 0,
           .source_index = attr.source_index,
-          .qkey = attr.qkey};
+          .qkey = attr.qkey,
+          .peer_silent =
+              static_cast<uint8_t>(state == QpState::kErr && qp.failed_for_silence() ? 1 : 0),
+          .reserved = {}};
 }
 
 // ---- memory windows

@@ -175,42 +175,60 @@ void DriverCore::take_back_receives(Qp& qp) {
   qp.release_receives();
 }
 
-int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
-  std::lock_guard lock(mutex_);
-  if (const int error = check_transition(qp->init.type, qp->state, attr, mask); error != 0)
+// EAGAIN: the NIC does not know yet what the peer speaks; nothing has changed.
+int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
+  if (const int error = check_transition(qp.init.type, qp.state, wanted, mask); error != 0)
     return error;
-  const DeviceLimits limits{.mtu_bytes = settings_.mtu_bytes,
+  const DeviceLimits limits{.mtu_bytes = settings().mtu_bytes,
                             .max_rd_atomic = kReadDestinationEntries};
-  if (const int error = check_attributes(attr, mask, limits); error != 0) return error;
-  const QpAttr before = qp->attr;
-  apply_attributes(qp->attr, attr, mask);
-  const QpState to = (mask & kQpState) != 0 ? attr.state : qp->state;
-  if (to == QpState::kErr && qp->state == QpState::kErr) return 0;
-  if (to == QpState::kReset && qp->init.srq != nullptr) core_->take_back_receives(*qp);
+  if (const int error = check_attributes(wanted, mask, limits); error != 0) return error;
+  const QpAttr before = qp.attr;
+  apply_attributes(qp.attr, wanted, mask);
+  const QpState to = (mask & kQpState) != 0 ? wanted.state : qp.state;
+  if (to == QpState::kErr && qp.state == QpState::kErr) return 0;
+  if (to == QpState::kReset && qp.init.srq != nullptr) take_back_receives(qp);
   Command command{};
   command.kind = CommandKind::kModifyQp;
-  command.modify_qp = core_->command_for(*qp, to);
-  if (qp->state == QpState::kSqe && to == QpState::kRts) {
+  command.modify_qp = command_for(qp, to);
+  if (qp.state == QpState::kSqe && to == QpState::kRts) {
     command.modify_qp.restart_sends = 1;
-    command.modify_qp.sq_psn = qp->next_request_psn().value();
+    command.modify_qp.sq_psn = qp.next_request_psn().value();
   }
   CommandResponse response{};
-  if (const int error = core_->execute(command, response); error != 0) {
-    qp->attr = before;
+  if (const int error = execute(command, response); error != 0) {
+    qp.attr = before;
     return error;
   }
-  if (to == QpState::kRtr) qp->set_transport(response.transport);
+  if (to == QpState::kRtr) qp.set_transport(response.transport);
   if (to == QpState::kSqd)
-    qp->notify_drained = (mask & kQpEnSqdAsyncNotify) != 0 && attr.en_sqd_async_notify;
+    qp.notify_drained = (mask & kQpEnSqdAsyncNotify) != 0 && wanted.en_sqd_async_notify;
   if (to == QpState::kReset) {
-    qp->init.send_cq->remove_qp(qp->qpn);
-    qp->init.recv_cq->remove_qp(qp->qpn);
+    qp.init.send_cq->remove_qp(qp.qpn);
+    qp.init.recv_cq->remove_qp(qp.qpn);
   }
   // Answers next to the one awaited may have moved queue pairs meanwhile, this one too; the time is
   // only a lower bound here.
-  if (to != qp->state) qp->enter_state(to, core_->owner.last_now_ns_);
-  core_->kick_if_needed();
+  if (to != qp.state) qp.enter_state(to, owner.last_now_ns_);
+  kick_if_needed();
   return 0;
+}
+
+int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
+  // Short at first: mostly the answer takes a round trip. All together is longer than the NIC gives
+  // a host, or several clients' hosts one after the other.
+  constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 2'000'000;
+  constexpr uint64_t kAllPausesNs = 10'000'000'000;
+  uint32_t pause_ns = kFirstPauseNs;
+  for (uint64_t waited_ns = 0;; waited_ns += pause_ns) {
+    {
+      std::lock_guard lock(mutex_);
+      const int error = core_->modify(*qp, attr, mask);
+      if (error != EAGAIN) return error;
+    }
+    if (waited_ns >= kAllPausesNs) return ETIMEDOUT;
+    core_->link.pause(pause_ns);
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+  }
 }
 
 void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {

@@ -39,6 +39,8 @@ class NicLink {
   // Called repeatedly while a command's response is awaited: sleep, yield, or (simulation) run the
   // NIC.
   virtual void wait_for_response() = 0;
+  // Called without the lock while the NIC asks a host what it speaks: lets that time pass, at most.
+  virtual void pause(uint32_t pause_ns) = 0;
 };
 
 struct DriverSettings {
@@ -130,6 +132,8 @@ class Driver {
   int destroy_qp(Qp* qp);
   // [locks] EINVAL for a transition or attribute mask that the state table refuses; see
   // docs/verbs.md.
+  // To RTR it may take the time of a question to the peer (docs/roce.md, "auto"), for which it lets
+  // go of the lock.
   int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
   // [locks] The key of a new memory window, not bound to anything.

@@ -91,6 +91,7 @@ struct DriverCore final : QpHost {
   void serve_ring_waiters(TimeNs now_ns);
   ModifyQpCommand command_for(const Qp& qp, QpState state) const;
   Expected<Qp*, int> make_qp(const QpInit& init);
+  int modify(Qp& qp, const QpAttr& wanted, uint32_t mask);
   void take_back_receives(Qp& qp);
   void forget(Qp& qp);
 };

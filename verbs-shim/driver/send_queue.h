@@ -118,6 +118,8 @@ class SendQueue {
   // before it still completes (rule 28, after an error). Returns whether it counts.
   bool fail(uint32_t index, WcStatus status, VendorError vendor);
   bool failed() const { return failed_; }
+  // Whether a request has failed because the peer did not answer it for the whole retry time.
+  bool failed_for_silence() const { return failed_ && failed_status_ == WcStatus::kRetryExcErr; }
   // Why the oldest request was never answered, as far as this side can say: its packets may be
   // longer than the port can carry since its MTU was lowered.
   VendorError why_no_answer() const;

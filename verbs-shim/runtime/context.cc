@@ -236,6 +236,8 @@ void Context::wait_for_response() {
   pause_for(20'000);
 }
 
+void Context::pause(uint32_t pause_ns) { pause_for(pause_ns); }
+
 uint32_t Context::port_mtu_bytes() const {
   const uint32_t fits = alive() ? parts_->header->mtu_bytes.load(std::memory_order_relaxed) : 0;
   return fits == 0 ? device_.mtu_bytes : std::min(fits, device_.mtu_bytes);

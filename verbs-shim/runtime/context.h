@@ -87,6 +87,7 @@ class Context final : private driver::NicLink {
   Context();
   void kick() override;
   void wait_for_response() override;
+  void pause(uint32_t pause_ns) override;
   Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
   void prepare_threads(bool move_threads);
   bool refresh_gids();

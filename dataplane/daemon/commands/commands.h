@@ -15,6 +15,7 @@ extern const PromptCommand kShowCm;
 extern const PromptCommand kShowCounters;
 extern const PromptCommand kShowImpair;
 extern const PromptCommand kShowNic;
+extern const PromptCommand kShowPeers;
 extern const PromptCommand kShowQp;
 extern const PromptCommand kStart;
 extern const PromptCommand kStop;

@@ -7,9 +7,7 @@ namespace hostnic {
 
 // Returns false if the packet is no management datagram.
 bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
-  if (raw(p.dest_qpn) != cm::kManagementQpn || queue_ == nullptr ||
-      p.opcode != wire::Opcode::kUdSend)
-    return false;
+  if (raw(p.dest_qpn) != cm::kManagementQpn || p.opcode != wire::Opcode::kUdSend) return false;
   if (p.qkey != cm::kManagementQkey) {
     counters_.add(Counter::rx_wrong_qkey);
     return true;
@@ -20,6 +18,8 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
     return true;
   }
   counters_.add(Counter::management_received);
+  if (receive_about_peers(p, payload.first<cm::kMadBytes>())) return true;
+  if (queue_ == nullptr) return false;
   if (!queue_->push(p.src_ip, p.dst_ip, payload.first<cm::kMadBytes>()))
     counters_.add(Counter::management_dropped);
   // The path back is asked for now, because the answer will need it.
@@ -28,10 +28,33 @@ bool Management::receive(const wire::Packet& p, rte_mbuf* packet) {
   return true;
 }
 
+// Returns false if the datagram is nothing about what hosts speak.
+bool Management::receive_about_peers(const wire::Packet& p,
+                                     std::span<const std::byte, cm::kMadBytes> bytes) {
+  const auto mad = cm::parse(bytes);
+  std::optional<cm::Mad> reply;
+  if (!mad || !peers_.receive(*mad, p.dst_ip, p.src_ip, now_, reply)) return false;
+  if (reply) send_for(Neighbours::kSender, p.dst_ip, p.src_ip, 0, cm::build(*reply));
+  return true;
+}
+
+uint32_t Management::ask_peers(TimeNs now) {
+  uint32_t asked = 0;
+  for (; const auto due = peers_.next_due(now); ++asked)
+    send_for(due->client, due->own, due->peer, 0, cm::build(due->mad));
+  return asked;
+}
+
 void Management::send(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                       std::span<const std::byte, cm::kMadBytes> bytes) {
+  send_for(Neighbours::kOwn, from, to, traffic_class, bytes);
+}
+
+// The address is looked for in that name (neighbours.h).
+void Management::send_for(uint32_t name, Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
+                          std::span<const std::byte, cm::kMadBytes> bytes) {
   Path path;
-  bool known = egress_.find_path(to, Neighbours::kOwn, false, path) == 0;
+  bool known = egress_.find_path(to, name, false, path) == 0;
   wire::MacAddress mac = egress_.mac_without_arp(to);
   if (known && path.neighbour >= 0) {
     known = egress_.use_neighbour(path.neighbour) != 0;

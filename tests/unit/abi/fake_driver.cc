@@ -267,6 +267,7 @@ using namespace driver;
 struct Context::Parts : NicLink {
   void kick() override {}
   void wait_for_response() override {}
+  void pause(uint32_t) override {}
   SegmentMemory segment;
 };
 
@@ -274,6 +275,7 @@ Context::Context() = default;
 Context::~Context() = default;
 void Context::kick() {}
 void Context::wait_for_response() {}
+void Context::pause(uint32_t) {}
 
 std::string counters_text(std::string_view) { return {}; }
 

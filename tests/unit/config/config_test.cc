@@ -127,6 +127,7 @@ window = 4096
 transport = "roce"
 hostnic_peers = "192.168.7.0/24"
 roce_peers = "  fd00::/8 10.0.0.9"
+auto_peers = "10.0.0.0/8"
 congestion_allowance_us = 40
 policy = "go-back-n"
 ordering = "strict"
@@ -152,6 +153,7 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.hostnic_peers, (std::vector<Prefix>{{gid_of(Ipv4Address{0xc0a80700}), 96 + 24}}));
   EXPECT_EQ(nic.roce_peers, (std::vector<Prefix>{{*parse_gid("fd00::"), 8},
                                                  {gid_of(Ipv4Address{0x0a000009}), 128}}));
+  EXPECT_EQ(nic.auto_peers, (std::vector<Prefix>{{gid_of(Ipv4Address{0x0a000000}), 96 + 8}}));
   EXPECT_EQ(nic.congestion_allowance_us, 40u);
   EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
   EXPECT_EQ(nic.ordering, Ordering::kStrict);
@@ -284,10 +286,13 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\ncongestion_allowance_us = 0",
                   "test.toml:2:27: congestion_allowance_us is 0 (use 1 to 1000000)"},
         Malformed{"[[nic]]\ntransport = 'rocev2'",
-                  "test.toml:2:13: transport is \"rocev2\" (use one of: hostnic, roce)"},
+                  "test.toml:2:13: transport is \"rocev2\" (use one of: hostnic, roce, auto)"},
         Malformed{"[[nic]]\nroce_peers = '10.0.0.0/33'",
                   "test.toml:2:14: roce_peers is \"10.0.0.0/33\" (use addresses and the lengths"},
         Malformed{"[[nic]]\nhostnic_peers = 'ten'", "test.toml:2:17: hostnic_peers is \"ten\""},
+        Malformed{"[[nic]]\nauto_peers = '::/129'", "test.toml:2:14: auto_peers is \"::/129\""},
+        Malformed{"[[nic]]\nauto_peers = '10.0.0.9/24'\nroce_peers = '10.1.0.0/24 10.0.0.0/24'",
+                  "hnic0 has 10.0.0.9 in both roce_peers and auto_peers (leave it out of one)"},
         Malformed{"[[nic]]\npolicy = 'gbn'",
                   "test.toml:2:10: policy is \"gbn\" (use one of: selective, go-back-n, whole-m"},
         Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},

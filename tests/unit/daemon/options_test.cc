@@ -238,7 +238,8 @@ TEST(CommandLine, EmptyLinesAndCommentsAreNothing) {
 TEST(CommandLine, UnknownOnesNameWhatThereIs) {
   EXPECT_EQ(parse_command_line("frobnicate").error,
             "no command \"frobnicate\" (`help` lists them)");
-  EXPECT_NE(parse_command_line("show").error.find("show nic, show qp"), std::string::npos);
+  EXPECT_NE(parse_command_line("show").error.find("show nic, show qp, show peers"),
+            std::string::npos);
   EXPECT_NE(parse_command_line("clear everything").error.find("clear counters"), std::string::npos);
   EXPECT_EQ(parse_command_line("showqp").command, nullptr);
 }

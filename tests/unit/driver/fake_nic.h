@@ -38,6 +38,7 @@ class FakeNic final : public NicLink {
 
   void kick() override { serve_commands(); }
   void wait_for_response() override { serve_commands(); }
+  void pause(uint32_t pause_ns) override { paused_ns += pause_ns; }
 
   // Everything in a ring. A descriptor whose elements are not all there fails the test.
   std::vector<Chunk> take(RingEnd& ring) {
@@ -82,6 +83,10 @@ class FakeNic final : public NicLink {
   }
 
   static constexpr uint32_t kQpn = 0x10002;
+  // So many more times it is not known yet what a peer speaks; and for how long was waited.
+  uint32_t unknown_peers = 0;
+  uint64_t paused_ns = 0;
+  bool peer_silent = false;  // as the last command to modify a queue pair said
 
  private:
   void serve_commands() {
@@ -92,6 +97,12 @@ class FakeNic final : public NicLink {
       CommandResponse response{};
       response.correlation = command.correlation;
       response.qpn = kQpn;
+      if (command.kind == CommandKind::kModifyQp && command.modify_qp.state == QpState::kRtr &&
+          unknown_peers != 0) {
+        --unknown_peers;
+        response.error = EAGAIN;
+      }
+      if (command.kind == CommandKind::kModifyQp) peer_silent = command.modify_qp.peer_silent != 0;
       EXPECT_TRUE(channel_->responses.enqueue_bulk(&response, 1));
     }
   }

@@ -61,6 +61,7 @@ TEST(CommandChecks, WordsOfModify) {
   EXPECT_EQ(EINVAL, check([](auto& c) { c.max_dest_rd_atomic = 17; }));
   EXPECT_EQ(EINVAL, check([](auto& c) { c.min_rnr_timer = 32; }));
   EXPECT_EQ(EINVAL, check([](auto& c) { c.restart_sends = 2; }));
+  EXPECT_EQ(EINVAL, check([](auto& c) { c.peer_silent = 2; }));
   EXPECT_EQ(EINVAL, check([](auto& c) { c.dest_qpn = 1u << 24; }));
   for (const uint16_t mtu : {0, 1, 128, 300, 8192, 65535})
     EXPECT_EQ(EINVAL, check([mtu](auto& c) { c.path_mtu_bytes = mtu; })) << mtu;
