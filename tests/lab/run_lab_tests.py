@@ -16,7 +16,8 @@ from harness import (  # noqa: E402
     run_cases, select, verify_is_ok, udp_nics)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
-from cm_cases import CM, connection_cases  # noqa: E402
+from auto_cases import auto_cases  # noqa: E402
+from cm_cases import CM, SERVER_IP, connection_cases, says  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from congestion_cases import congestion_cases  # noqa: E402
@@ -266,6 +267,7 @@ class Maker:
         self.cases += [*refused_cases(self.build, scratch), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
                        *loading_cases(self, scratch),
+                       *auto_cases(self, scratch, verify_is_ok, says(r"rdma-ping-999: ")),
                        *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
 
     def write_bw(self, arguments):
@@ -274,6 +276,10 @@ class Maker:
         server, client = PLACES["two NICs"]
         return pair(port, self.run_on(server, command),
                     self.run_on(client, [*command, "127.0.0.1"]))
+
+    def rping(self):
+        return pair(0, self.run_on("hnic0", ["rping", "-s", "-a", SERVER_IP, "-C", "1000", "-V"]),
+                    self.run_on("hnic1", ["rping", "-c", "-a", SERVER_IP, "-C", "1000", "-v", "-V"]))
 
     def add_error_checks(self):
         for place in PLACES:
