@@ -44,6 +44,7 @@ class PlayedNic final : public driver::NicLink {
   ClientChannel& channel() { return *channel_; }
   void kick() override { serve_commands(); }
   void wait_for_response() override { serve_commands(); }
+  void pause(uint32_t) override {}
 
   // Takes what is in the send ring. How many descriptors that were; `packets` of theirs.
   uint32_t take(uint32_t& packets) {

@@ -43,6 +43,12 @@ struct NicShared {
   WindowTable windows{mrs, settings.random_seed};
 };
 
+// What a connection learns of the way to its peer before it begins.
+struct Route {
+  ReliableTransport spoken = ReliableTransport::kHostnic;
+  Path path;
+};
+
 // What one lcore has for itself.
 struct NicShard {
   NicShard(NicShared& shared, Port& port);
@@ -118,6 +124,8 @@ struct NicShard {
   QpContext* own_qp(const ClientState& client, uint32_t qpn) const;
   int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
   int modify_qp(QpContext& qp, const ModifyQpCommand& command);
+  int find_route(const QpContext& qp, const ModifyQpCommand& command, Ipv4Address source,
+                 Route& route);
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   void begin_sending(QpContext& qp, uint32_t sq_psn);
   void destroy_qp(ClientState& client, QpContext& qp);

@@ -143,24 +143,37 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
 }
 
-// RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: what the peer speaks
-// is not known yet, and nothing has happened.
+// What is known of the way to the peer. EAGAIN: what the peer speaks, or its MAC address, is not
+// known yet. An address that nobody answers for is waited for as long as Linux does for adapters;
+// then packets ask.
+int NicShard::find_route(const QpContext& qp, const ModifyQpCommand& command, Ipv4Address source,
+                         Route& route) {
+  const Ipv4Address peer{command.dest_ip};
+  const auto known = management.peers().transport_to(source, peer, qp.client_id, now);
+  if (!known) return EAGAIN;
+  route.spoken = *known;
+  if (const int error = egress.find_path(peer, qp.client_id, true, route.path)) {
+    if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
+    return error;
+  }
+  return egress.is_being_found(route.path) ? EAGAIN : 0;
+}
+
+// RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: nothing has happened,
+// since not all is known yet.
 int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   // A datagram queue pair has no path: every descriptor brings its own.
   const bool has_path = qp.type != QpType::kUd;
   if (has_path && command.path_mtu_bytes > shared.settings.mtu_bytes) return EINVAL;
   const Ipv4Address source = shared.settings.own_address(command.source_index);
-  ReliableTransport spoken = ReliableTransport::kHostnic;
+  Route route;
   if (has_path) {
-    const auto known =
-        management.peers().transport_to(source, Ipv4Address{command.dest_ip}, qp.client_id, now);
-    if (!known) return EAGAIN;
-    spoken = *known;
+    if (const int error = find_route(qp, command, source, route)) return error;
   }
   quiesce_qp(qp);
   clear_status(*qp.status);
-  qp.transport = transport_of(qp.type, spoken);
-  qp.tagged = spoken == ReliableTransport::kHostnic;
+  qp.transport = transport_of(qp.type, route.spoken);
+  qp.tagged = route.spoken == ReliableTransport::kHostnic;
   qp.roce.reset();
   qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;
@@ -181,14 +194,9 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.flows_made_for = 0;
   with_transport(qp, [&](auto& transport) { transport.connect(qp); });
   if (!has_path) return 0;
-  Path path;
-  if (const int error = egress.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, true, path)) {
-    if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
-    return error;
-  }
-  qp.peer = path.peer;
-  qp.neighbour = path.neighbour;
-  if (path.neighbour >= 0) return 0;
+  qp.peer = route.path.peer;
+  qp.neighbour = route.path.neighbour;
+  if (qp.neighbour >= 0) return 0;
   qp.flows_made_for = 1;
   egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
   return 0;

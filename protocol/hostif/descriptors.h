@@ -235,8 +235,8 @@ static_assert(sizeof(Command) == 64 && std::is_trivially_copyable_v<Command>);
 
 struct CommandResponse {
   uint32_t correlation;
-  int32_t error;  // errno value, 0 on success; EAGAIN: kModifyQp to RTR, and it is not known yet
-                  // what the peer speaks: ask again
+  int32_t error;  // errno value, 0 on success; EAGAIN: kModifyQp to RTR, and what the peer
+                  // speaks or its MAC address is not known yet: ask again
   uint32_t qpn;
   uint32_t window_key;
   ReliableTransport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose

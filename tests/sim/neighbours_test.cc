@@ -42,6 +42,37 @@ void send_datagrams(Pair& pair, Endpoint& from, uint32_t first, uint32_t count) 
   }
 }
 
+// Nobody repeats what UC has lost: not the first message either.
+TEST(Neighbours, TheFirstMessageOfAConnectionLeavesToAKnownAddress) {
+  Pair pair({.type = QpType::kUc}, ethernet());
+  ASSERT_EQ(pair.post(SendOp::kWrite, 1, pair.at(0, 5000)), 0);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  pair.world.run_for(10 * kMillisecond);
+  EXPECT_EQ(pair.near_counter(Counter::tx_unresolved), 0u);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 5000));
+}
+
+// As long as Linux asks for adapters, and not again for each that connects to the same address.
+TEST(Neighbours, AnAddressThatNobodyAnswersForHoldsAConnectionUpForASecond) {
+  World world(ethernet());
+  for (const uint64_t expected_ns : {kSecond, uint64_t{0}}) {
+    auto end = world.make_endpoint(0, {.type = QpType::kUc});
+    const TimeNs start = world.now();
+    const driver::QpAttr attr{.state = QpState::kRtr,
+                              .dest_qpn = 1,
+                              .path_mtu_bytes = 1024,
+                              .dest_ip = kDead,
+                              .is_global = true};
+    EXPECT_EQ(end->host->driver().modify_qp(
+                  end->qp, attr,
+                  driver::kQpState | driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn |
+                      driver::kQpRqPsn),
+              0);
+    EXPECT_GE(world.now() - start, expected_ns);
+    EXPECT_LE(world.now() - start, expected_ns + 20 * kMillisecond);
+  }
+}
+
 // 1,024 of them once filled the table for ever, and connections to others were refused.
 TEST(Neighbours, DatagramsToDeadAddressesKeepNoConnectionOut) {
   Pair pair({}, ethernet(3));

@@ -17,7 +17,7 @@ constexpr uint32_t kMtu = 4096;
 
 WorldSettings roce() {
   WorldSettings settings;
-  settings.transport = ReliableTransport::kRoce;
+  settings.transport = WantedTransport::kRoce;
   return settings;
 }
 QpSettings from_psn(uint32_t psn) {

@@ -175,7 +175,7 @@ void DriverCore::take_back_receives(Qp& qp) {
   qp.release_receives();
 }
 
-// EAGAIN: the NIC does not know yet what the peer speaks; nothing has changed.
+// EAGAIN: the NIC does not know yet what the peer speaks, or where it is; nothing has changed.
 int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   if (const int error = check_transition(qp.init.type, qp.state, wanted, mask); error != 0)
     return error;

@@ -39,7 +39,8 @@ class NicLink {
   // Called repeatedly while a command's response is awaited: sleep, yield, or (simulation) run the
   // NIC.
   virtual void wait_for_response() = 0;
-  // Called without the lock while the NIC asks a host what it speaks: lets that time pass, at most.
+  // Called without the lock while the NIC asks where a host is or what it speaks: lets that time
+  // pass, at most.
   virtual void pause(uint32_t pause_ns) = 0;
 };
 

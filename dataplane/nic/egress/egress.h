@@ -87,6 +87,10 @@ class Egress {
   // Finds it in a client's name, or one of Neighbours' own, for a datagram or a connection. Returns
   // 0, EHOSTUNREACH or ENOMEM (all neighbours are in use).
   int find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path);
+  // Whether somebody has been asked for the path's MAC address, and may still answer.
+  bool is_being_found(const Path& path) const {
+    return path.neighbour > Neighbours::kNobody && neighbours_.is_on_trial(path.neighbour, now_);
+  }
   // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it, so
   // that captures look right all the same.
   wire::MacAddress mac_without_arp(Ipv4Address ip) const;

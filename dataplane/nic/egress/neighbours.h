@@ -71,6 +71,11 @@ class Neighbours {
   // connection who has not answered for long is asked again soon.
   int find_or_add(Ipv4Address ip, uint32_t client, uint64_t now_ns, bool connects = false);
   const Entry& entry(int index) const { return entries_[static_cast<size_t>(index)]; }
+  // Whether nobody has answered yet who may: for a second, as long as Linux asks for adapters.
+  bool is_on_trial(int index, uint64_t now_ns) const {
+    const Entry& asked = entry(index);
+    return asked.generation == 0 && now_ns - asked.added_ns < kTrialNs;
+  }
   // Says that a packet goes to the entry's address; returns the entry's generation.
   uint32_t use(int index, uint64_t now_ns) {
     Entry& entry = entries_[static_cast<size_t>(index)];
