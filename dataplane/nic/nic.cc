@@ -36,13 +36,16 @@ std::string text_of_rate(const char* name, uint32_t mbps, uint32_t alpha_permill
 
 // What congestion has made of the rates at which a queue pair's requests and answers leave: the
 // former says its driver.
-std::string text_of_rates(const QpContext& qp) {
+std::string text_of_rates(const QpContext& qp, TimeNs now_ns) {
   if (qp.transport != TransportKind::kRoce || qp.roce == nullptr) return {};
   const auto word = [](const std::atomic<uint32_t>& value) {
     return value.load(std::memory_order_relaxed);
   };
   const QpStatus& status = *qp.status;
-  const DcqcnRate& answers = qp.roce->answer_limiter.rate();
+  // Time goes by for answers when the next one leaves; here it is looked at as if one did.
+  DcqcnLimiter limiter = qp.roce->answer_limiter;
+  limiter.advance(now_ns);
+  const DcqcnRate& answers = limiter.rate();
   return text_of_rate("rate", word(status.rate_mbps), word(status.alpha_permille),
                       word(status.rate_cuts), word(status.rate_recoveries)) +
          text_of_rate("answer-rate", answers.limited() ? std::max(answers.kbps() / 1000, 1u) : 0,
@@ -282,8 +285,8 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
         settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
         host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
         qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
-        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch, text_of_rates(qp),
-        qp.fatal ? " refused its peer" : ""));
+        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
+        text_of_rates(qp, core_->shard.now), qp.fatal ? " refused its peer" : ""));
   }
   if (from == qps.end_position()) from = kNoMoreQps;
   return lines;

@@ -9,7 +9,7 @@ from harness import Case, no_trouble
 
 # Of two NICs, hnic0 and hnic1: what they speak and lose, whether that is the standard's RC in the end, what hnic0 knows
 # of hnic1 (None: it asks nobody), in the quick run.
-SILENT = 'transport=roce,impair_rx="drop 100% kind send"'
+SILENT = "transport=roce,impair_rx=drop 100% kind send"
 PEERS = [
     ("auto, auto", "transport=auto", "transport=auto", False, "hostnic version 2 .* wants auto", True),
     ("auto, hostnic", "transport=auto", "transport=hostnic", False, "hostnic version 2 .* wants hostnic", False),

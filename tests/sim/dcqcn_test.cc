@@ -264,6 +264,10 @@ TEST(Dcqcn, AnswersOfReadsLeaveByTheRate) {
     EXPECT_GT(limited_ns, 2 * kMillisecond);
     EXPECT_LT(limited_ns, 8 * kMillisecond);
     EXPECT_EQ(timeouts(pair), 0u);
+    EXPECT_NE(shown(*pair.far).find(" answer-rate "), std::string::npos);
+    pair.world.run_for(500 * kMillisecond);
+    EXPECT_NE(shown(*pair.far).find(" answer-rate unlimited cuts 6 recoveries 1"),
+              std::string::npos);
     pair.world.check_at_rest();
     EXPECT_FALSE(pair.world.failed()) << pair.world.report();
   }

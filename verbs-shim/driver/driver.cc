@@ -219,7 +219,7 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 2'000'000;
   constexpr uint64_t kAllPausesNs = 10'000'000'000;
   uint32_t pause_ns = kFirstPauseNs;
-  for (uint64_t waited_ns = 0;; waited_ns += pause_ns) {
+  for (uint64_t waited_ns = 0;;) {
     {
       std::lock_guard lock(mutex_);
       const int error = core_->modify(*qp, attr, mask);
@@ -227,6 +227,7 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
     }
     if (waited_ns >= kAllPausesNs) return ETIMEDOUT;
     core_->link.pause(pause_ns);
+    waited_ns += pause_ns;
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
 }

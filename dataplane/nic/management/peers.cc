@@ -10,6 +10,17 @@
 
 namespace hostnic {
 
+namespace {
+
+// Every bit of the result depends on every bit of the value (the end of splitmix64).
+uint64_t mixed(uint64_t value) {
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+  value = (value ^ value >> 27) * 0x94d049bb133111eb;
+  return value ^ value >> 31;
+}
+
+}  // namespace
+
 Peers::Peers(const NicSettings& settings, Counters& counters)
     : settings_(settings),
       counters_(counters),
@@ -34,10 +45,7 @@ std::array<Peers::Known, Peers::kWays>& Peers::set_of(const Ends& ends) {
   static_assert(sizeof(words) == sizeof(ends));
   std::memcpy(words, &ends, sizeof(words));
   uint64_t hash = hash_secret_;
-  for (const uint64_t word : words) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 29;
-  }
+  for (const uint64_t word : words) hash = mixed(hash ^ word);
   return known_[hash % known_.size()];
 }
 

@@ -292,7 +292,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\nhostnic_peers = 'ten'", "test.toml:2:17: hostnic_peers is \"ten\""},
         Malformed{"[[nic]]\nauto_peers = '::/129'", "test.toml:2:14: auto_peers is \"::/129\""},
         Malformed{"[[nic]]\nauto_peers = '10.0.0.9/24'\nroce_peers = '10.1.0.0/24 10.0.0.0/24'",
-                  "hnic0 has 10.0.0.9 in both roce_peers and auto_peers (leave it out of one)"},
+                  "test.toml:1:1: hnic0 has 10.0.0.9 in both roce_peers and auto_peers (leave it "
+                  "out of one)"},
         Malformed{"[[nic]]\npolicy = 'gbn'",
                   "test.toml:2:10: policy is \"gbn\" (use one of: selective, go-back-n, whole-m"},
         Malformed{"[[nic]]\nordering = 'weak'", "test.toml:2:12: ordering is \"weak\""},

@@ -86,7 +86,6 @@ class FakeNic final : public NicLink {
   // So many more times it is not known yet what a peer speaks; and for how long was waited.
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
-  bool peer_silent = false;  // as the last command to modify a queue pair said
 
  private:
   void serve_commands() {
@@ -102,7 +101,6 @@ class FakeNic final : public NicLink {
         --unknown_peers;
         response.error = EAGAIN;
       }
-      if (command.kind == CommandKind::kModifyQp) peer_silent = command.modify_qp.peer_silent != 0;
       EXPECT_TRUE(channel_->responses.enqueue_bulk(&response, 1));
     }
   }

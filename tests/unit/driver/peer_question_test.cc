@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RTR while the NIC does not know yet what the peer speaks, and what the NIC is told of peers that
-// fall silent.
+// RTR while the NIC does not know yet what the peer speaks.
 #include <cerrno>
 
 #include "tests/unit/driver/bench.h"
@@ -56,28 +55,6 @@ TEST_P(PeerQuestion, RtrDoesNotWaitForEver) {
   EXPECT_GE(nic_.paused_ns, 10'000'000'000u);
   nic_.unknown_peers = 0;
   EXPECT_EQ(to_rtr(), 0);
-}
-
-TEST_P(PeerQuestion, TheNicIsToldOfSilenceAndOfNothingElse) {
-  connect();
-  ASSERT_EQ(driver_->modify_qp(qp_, {.state = QpState::kErr}, kQpState), 0);
-  EXPECT_FALSE(nic_.peer_silent);
-  ASSERT_EQ(driver_->destroy_qp(qp_), 0);
-  qp_ = make_qp(0);
-  const Sge sge{0, 64, 1};
-  SendRequest request;
-  request.op = SendOp::kWrite;
-  request.sges = {&sge, 1};
-  ASSERT_EQ(post(request), 0);
-  nic_.sends();
-  nic_.transmitted(Psn(1));
-  for (int i = 0; i < 4000 && !nic_.peer_silent; ++i) {
-    now_ns_ += 10'000'000;
-    progress();
-    nic_.urgent();
-  }
-  EXPECT_TRUE(nic_.peer_silent);
-  EXPECT_EQ(queried().state, QpState::kErr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mtus, PeerQuestion, testing::Values(1024u));

@@ -76,8 +76,8 @@ class Ports : public testing::Test {
   }
 
   static wire::FlowTemplate flow() {
-    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, kOther, kOwn, 0xc000, 0,
-                                    64);
+    return wire::make_flow_template({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, kOther, kOwn, 0xc000,
+                                    wire::kEcnCapable, 64);
   }
   // A WRITE with so many bytes of payload that lies elsewhere.
   rte_mbuf* make_packet(uint32_t psn, uint16_t payload_bytes = 64,
