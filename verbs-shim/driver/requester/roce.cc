@@ -16,9 +16,10 @@ constexpr uint32_t kMostInFlight = 512;
 // What one READ request asks for at most; by any path MTU that is a power of two of answers.
 constexpr uint32_t kRequestBytes = 64 * 1024;
 constexpr uint32_t kMaxBackoff = 6;
-// A missing packet that went again alone: how long its acknowledgement may take at least, how often
-// it goes, and how often a peer may have dropped what is behind it until that is taken for granted.
-constexpr uint64_t kLeastFillNs = 100'000;
+// A missing packet that went again alone: how long its acknowledgement may take at least, while it
+// is not known how long that of another one took and when it is; how often it goes; and how often
+// in a row the peer may have dropped what is behind it until that is taken for granted.
+constexpr uint64_t kFirstFillNs = 500'000, kLeastFillNs = 100'000;
 constexpr uint32_t kMostFills = 3;
 constexpr uint32_t kMostDoubts = 3;
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
@@ -257,13 +258,15 @@ void RoceRequester::note_filled(const SendQueue& queue, TimeNs now_ns) {
   if (was == Filling::kSent) fill_rtt_.sample(now_ns - fill_ns_);
   if (was == Filling::kDue || !before(fill_psn_ + 1, fill_until_)) return;
   const bool holds = was == Filling::kAnswers || before(fill_psn_ + 1, una_);
+  doubts_ = holds ? 0 : doubts_ + 1;
   if (holds) {
     peer_ = Peer::kHolds;
-  } else if (peer_ == Peer::kUnknown && ++doubts_ == kMostDoubts) {
+  } else if (peer_ == Peer::kUnknown && doubts_ == kMostDoubts) {
     peer_ = Peer::kDrops;
   }
   if (!before(una_, fill_until_)) return;
-  if (!holds) {
+  // A peer that holds may miss two packets in a row, or find no room.
+  if (peer_ != Peer::kHolds || doubts_ >= kMostDoubts) {
     go_back();
   } else if (was == Filling::kSent && may_fill(queue)) {
     fill(now_ns);
@@ -277,8 +280,8 @@ void RoceRequester::note_filled(const SendQueue& queue, TimeNs now_ns) {
 // Two round trips, as far as they are known.
 uint64_t RoceRequester::fill_timeout_ns(const SendQueue& queue) const {
   const uint64_t rto = rto_ns(queue);
-  const RttEstimator& rtt = fill_rtt_.valid() ? fill_rtt_ : rtt_;
-  return rtt.valid() ? std::min(rto, std::max(kLeastFillNs, 2 * rtt.srtt_ns())) : rto;
+  if (fill_rtt_.valid()) return std::min(rto, std::max(kLeastFillNs, 2 * fill_rtt_.srtt_ns()));
+  return rtt_.valid() ? std::min(rto, std::max(kFirstFillNs, 2 * rtt_.srtt_ns())) : rto;
 }
 
 void RoceRequester::note_progress(TimeNs now_ns) {

@@ -143,6 +143,9 @@ RoceAnswers::Served RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
     }
   }
   if (!qp.ack_owed && connection.nak == AckKind::kAck) return Served::kAll;
+  // What is held has not all executed: the responder says when.
+  if (qp.on_advance_list && qp.requests.window.expected_received() && !qp.fatal)
+    return Served::kAll;
   if (budget == 0 || !send_ack(qp)) return Served::kNotAll;
   --budget;
   return Served::kAll;

@@ -164,6 +164,7 @@ RoceResponder::Outcome RoceResponder::take_expected(QpContext& qp, const wire::P
       break;
     case Outcome::kNotYet:
       connection.gap_answered = connection.not_ready = false;
+      drop_held(qp);
       break;
     case Outcome::kRefused:
       drop_held(qp);
@@ -182,7 +183,7 @@ void RoceResponder::advance(QpContext& qp) {
     const wire::Packet p = held_headers(packet);
     if (take_expected(qp, p, payload_of(packet, p)) != Outcome::kDone) break;
   }
-  // One acknowledgement for all, so that the sender repeats none of them.
+  // One acknowledgement for all, when all have executed: where it ends a packet is missing.
   if (window.expected() != first && !broken(Fault::roce_hold_not_acknowledged))
     answers_.owe_ack(qp);
   if (broken(Fault::roce_second_gap_not_told)) qp.roce->gap_answered = window.has_hole();

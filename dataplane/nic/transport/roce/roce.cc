@@ -91,13 +91,9 @@ void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
 // peer held them. Returns whether that was all of the descriptor.
 bool RoceTransport::skip_acknowledged(const QpContext& qp, SendProgress& progress) const {
   const SendDescriptor& d = progress.descriptor;
-  if ((d.flags & kSendRetransmit) == 0 || broken(Fault::roce_acknowledged_goes_again)) return false;
-  const auto acknowledged = [&qp](Psn end) { return distance(end, qp.una) >= 0; };
-  if (is_read_or_atomic(d.op)) {
-    const uint32_t psns = d.op == SendOp::kRead ? answers_of_read(d.length_bytes, qp.mtu_bytes) : 1;
-    return acknowledged(Psn(d.psn) + psns);
-  }
-  while (acknowledged(Psn(d.psn + progress.sent_packets) + 1)) {
+  if ((d.flags & kSendRetransmit) == 0 || is_read_or_atomic(d.op)) return false;
+  if (broken(Fault::roce_acknowledged_goes_again)) return false;
+  while (before(Psn(d.psn + progress.sent_packets), qp.una)) {
     const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, d.length_bytes - progress.sent_bytes);
     Packetizer::pass_payload(progress, bytes);
     if (!Packetizer::note_progress(progress, 1, bytes)) return true;
