@@ -35,10 +35,11 @@ sim::WorldSettings world_settings(const Cell& cell) {
   settings.mtu_bytes = kMtuBytes;
   settings.windows = {cell.window};
   settings.policies = {cell.policy};
+  if (cell.roce) settings.transport = ReliableTransport::kRoce;
   settings.link.delay_ns = kRttNs / 2;
   settings.link.gigabits = kLinkGigabits;
   settings.link.queue_packets = kLinkQueuePackets;
-  settings.pool_scale = cell.qps == 1 ? 0.25 : 1;
+  settings.pool_scale = cell.qps == 1 && !cell.roce ? 0.25 : 1;
   // Programs here are never without a core: one limit for all, so that cells compare.
   settings.sole_queued_bytes_limit = driver::DriverSettings{}.queued_bytes_limit;
   settings.trace = false;

@@ -29,6 +29,7 @@ struct Cell {
   std::string study;
   SendOp op = SendOp::kWrite;  // or kRead, whose data go the other way
   wire::Policy policy = wire::Policy::kSelective;
+  bool roce = false;  // the standard's RC, which holds what is ahead unless the policy is go-back-N
   Topology topology = Topology::kPair;
   uint32_t qps = 1;
   uint32_t window = 1024;  // PSNs
@@ -72,7 +73,7 @@ Result run(const Cell& cell);
 std::vector<Cell> study_cells();
 std::vector<Cell> golden_cells();
 
-const char* name_of(wire::Policy policy);
+const char* policy_name(const Cell& cell);
 std::string csv_header();
 std::string csv_line(const Cell& cell, const Result& result);
 

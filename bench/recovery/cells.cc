@@ -9,8 +9,16 @@
 namespace hostnic::recovery {
 namespace {
 
-constexpr wire::Policy kPolicies[] = {wire::Policy::kSelective, wire::Policy::kGoBackN,
-                                      wire::Policy::kWholeMessage};
+// A way to recover: a policy of the native transport, or the standard's RC.
+struct Recovery {
+  wire::Policy policy;
+  bool roce = false;
+};
+constexpr Recovery kRecoveries[] = {{wire::Policy::kSelective},
+                                    {wire::Policy::kGoBackN},
+                                    {wire::Policy::kWholeMessage},
+                                    {wire::Policy::kSelective, /*roce=*/true},
+                                    {wire::Policy::kGoBackN, /*roce=*/true}};
 constexpr uint32_t kKiB = 1024;
 constexpr uint32_t kSizes[] = {32 * kKiB, 64 * kKiB, 128 * kKiB, 256 * kKiB};
 constexpr uint32_t kLossesPpm[] = {0,     1000,  2000,  3000,   4000,   5000,
@@ -29,11 +37,12 @@ uint32_t messages_for(uint32_t packets, uint32_t message_bytes, uint32_t qps) {
 
 // One transfer at a time: how long does it take?
 void add_single(std::vector<Cell>& cells, uint32_t messages) {
-  for (const wire::Policy policy : kPolicies)
+  for (const Recovery& recovery : kRecoveries)
     for (const uint32_t bytes : kSizes)
       for (const uint32_t loss_ppm : kLossesPpm)
         cells.push_back({.study = "single",
-                         .policy = policy,
+                         .policy = recovery.policy,
+                         .roce = recovery.roce,
                          .message_bytes = bytes,
                          .loss_ppm = loss_ppm,
                          .messages = messages});
@@ -41,11 +50,12 @@ void add_single(std::vector<Cell>& cells, uint32_t messages) {
 
 // One QP with enough outstanding: how much gets through?
 void add_stream(std::vector<Cell>& cells, uint32_t packets) {
-  for (const wire::Policy policy : kPolicies)
+  for (const Recovery& recovery : kRecoveries)
     for (const uint32_t bytes : kSizes)
       for (const uint32_t loss_ppm : kLossesPpm)
         cells.push_back({.study = "stream",
-                         .policy = policy,
+                         .policy = recovery.policy,
+                         .roce = recovery.roce,
                          .message_bytes = bytes,
                          .depth = kOutstandingBytes / bytes,
                          .loss_ppm = loss_ppm,
@@ -69,11 +79,12 @@ void add_reads(std::vector<Cell>& cells, uint32_t messages, uint32_t packets) {
 // 64 QPs with one transfer at a time each: between two hosts, and from many hosts to one.
 void add_many(std::vector<Cell>& cells, uint32_t packets) {
   for (const Topology topology : {Topology::kPair, Topology::kIncast})
-    for (const wire::Policy policy : kPolicies)
+    for (const Recovery& recovery : kRecoveries)
       for (const uint32_t bytes : kSizes)
         for (const uint32_t loss_ppm : kLossesPpm)
           cells.push_back({.study = topology == Topology::kPair ? "qps64" : "incast64",
-                           .policy = policy,
+                           .policy = recovery.policy,
+                           .roce = recovery.roce,
                            .topology = topology,
                            .qps = kManyQps,
                            .message_bytes = bytes,
@@ -84,10 +95,11 @@ void add_many(std::vector<Cell>& cells, uint32_t packets) {
 // Windows against reordering, without loss.
 void add_reorder(std::vector<Cell>& cells, uint32_t packets) {
   const uint32_t bytes = 256 * kKiB;
-  for (const wire::Policy policy : kPolicies) {
+  for (const Recovery& recovery : kRecoveries) {
     for (const uint32_t window : kWindows) {
       Cell cell{.study = "reorder",
-                .policy = policy,
+                .policy = recovery.policy,
+                .roce = recovery.roce,
                 .window = window,
                 .message_bytes = bytes,
                 .depth = kOutstandingBytes / bytes,
@@ -134,14 +146,14 @@ std::vector<Cell> golden_cells() {
   return some;
 }
 
-const char* name_of(wire::Policy policy) {
-  switch (policy) {
+const char* policy_name(const Cell& cell) {
+  switch (cell.policy) {
     case wire::Policy::kGoBackN:
-      return "go-back-n";
+      return cell.roce ? "roce" : "go-back-n";
     case wire::Policy::kWholeMessage:
       return "whole-message";
     default:
-      return "selective";
+      return cell.roce ? "roce-hold" : "selective";
   }
 }
 
@@ -164,7 +176,7 @@ std::string csv_header() {
 
 std::string csv_line(const Cell& cell, const Result& result) {
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                     cell.study, name_of(cell.policy), cell.qps, cell.window, cell.message_bytes,
+                     cell.study, policy_name(cell), cell.qps, cell.window, cell.message_bytes,
                      cell.depth, cell.loss_ppm, cell.reorder_ppm, cell.reorder_distance,
                      cell.messages * cell.qps, result.completed, name_of(result.outcome),
                      result.p50_ns, result.p99_ns, result.payload_bytes, result.duration_ns,

@@ -15,7 +15,7 @@ namespace {
 struct Options {
   bool golden = false;
   uint32_t part = 0, parts = 1;
-  std::string study;
+  std::string study, policy;
 };
 
 int run_all(const Options& options) {
@@ -24,6 +24,7 @@ int run_all(const Options& options) {
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i % options.parts != options.part) continue;
     if (!options.study.empty() && options.study != cells[i].study) continue;
+    if (!options.policy.empty() && options.policy != policy_name(cells[i])) continue;
     fmt::print("{},{}\n", i, csv_line(cells[i], run(cells[i])));
     std::fflush(stdout);
   }
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
   app.add_option("--part", options.part, "which of them, from 0");
   app.add_option("--study", options.study,
                  "only: single, stream, qps64, incast64, reorder, single-reads or reads");
+  app.add_option("--policy", options.policy,
+                 "only: selective, go-back-n, whole-message, roce-hold or roce");
   CLI11_PARSE(app, argc, argv);
   const hostnic::TestEal eal("recovery-study");
   if (!eal) return 1;

@@ -93,4 +93,4 @@ def write(directory, rows):
     draw(directory / "completion-time.svg", completion_times(rows), 2)
     draw(directory / "goodput.svg", goodputs(rows), 2)
     draw(directory / "overhead.svg", overheads(rows), 2)
-    draw(directory / "reordering.svg", reorderings(rows), 3)
+    draw(directory / "reordering.svg", reorderings(rows), len(POLICIES))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tables of docs/recovery.md, between two marks in it."""
 
-POLICIES = ["selective", "go-back-n", "whole-message"]
+POLICIES = ["selective", "go-back-n", "whole-message", "roce-hold", "roce"]
 BEGIN = "<!-- ./run bench recovery writes from here -->\n"
 END = "<!-- ./run bench recovery writes to here -->\n"
 # Of fewer transfers no 99th percentile is told.
