@@ -14,6 +14,12 @@
 
 namespace hostnic::memory {
 
+// Registrations of at least so many bytes leave their pages in the mirror when they end: to copy
+// them back takes a second per gigabyte. It is the size of the heaps in which the C library gives
+// threads their memory. What lies in these has to come home: the library empties parts of them by
+// bare system calls (MADV_DONTNEED), and relies on zeros there.
+inline constexpr uint64_t kLargeBytes = 64 << 20;
+
 class MemoryRegistrar::Critical {
  public:
   explicit Critical(MemoryRegistrar& registrar) : mutex_(registrar.mutex_) {

@@ -37,6 +37,8 @@ void MemoryRegistrar::before_fork() {
   // Mappings whose end the kernel did not tell of yet must not come to life again in the child.
   if (!table_.empty()) try {
       lose_where_gone(lowest_.load(), highest_.load());
+      // What nobody has registered is shared with the child as other memory is, and not copied.
+      if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
     } catch (...) {  // no memory for a list of the process's areas
     }
   const bool copies = counters_.in_mirror_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
@@ -93,7 +95,7 @@ void MemoryRegistrar::forget_parent() {
   revoker_.forget_parent();
   own_threads_.clear();
   new (&threads_mutex_) std::mutex;
-  parked_ = false;
+  parked_ = wants_home_ = false;
   for (std::atomic<int>* fd : {&mem_fd_, &mirror_fd_}) {
     const int old = fd->exchange(-1);
     if (old >= 0) close(old);

@@ -92,7 +92,9 @@ Failure MemoryRegistrar::read_environment() {
   else
     return failure(EINVAL, "HOSTNIC_MEMORY=%.64s: use auto, memfd, window or file", mode);
   const char* migrate = std::getenv("HOSTNIC_MIGRATE");
-  migration_wanted_ = migrate == nullptr || std::string_view(migrate) != "0";
+  const std::string_view how = migrate != nullptr ? migrate : "";
+  migration_wanted_ = how != "0";
+  comes_home_at_once_ = how == "at-once";
   environment_read_ = true;
   return {};
 }
@@ -144,6 +146,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
         minor(file.st_dev) == mirror_minor_)
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
+    if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
     if (!table_.empty())
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
@@ -308,8 +311,10 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
 
 void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
   if (length_bytes == 0 || va + length_bytes < va) return;
+  const uint64_t start = page_down(va), end = page_up(va + length_bytes);
+  if (is_large(start, end)) start_threads();  // without them nothing stays in the mirror
   const Critical critical(*this);
-  unpin(page_down(va), page_up(va + length_bytes));
+  unpin(start, end);
 } catch (...) {
   // There is no memory to split a range: its pages stay where they are, which harms nobody.
 }

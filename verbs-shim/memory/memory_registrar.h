@@ -10,7 +10,8 @@
 // it holds its own, and works from any thread.
 //
 // Environment: HOSTNIC_MEMORY=auto|memfd|window|file chooses the way (auto), where `window` and
-// `file` fail instead of taking the mem fd; HOSTNIC_MIGRATE=0 leaves private memory in place.
+// `file` fail instead of taking the mem fd; HOSTNIC_MIGRATE=0 leaves private memory in place,
+// and HOSTNIC_MIGRATE=at-once brings all of it home when it is deregistered.
 #pragma once
 
 #include <signal.h>
@@ -181,7 +182,10 @@ class MemoryRegistrar {
 
   // Functions in page_release.cc: where pages come back, or are taken away.
   void unpin(uint64_t start, uint64_t end);
-  void unpark();
+  bool is_large(uint64_t start, uint64_t end) const;
+  bool park(uint64_t start, uint64_t end);
+  enum class Unpark { kSome, kAll };
+  void unpark(Unpark what);
   void unwatch_unused(uint64_t start, uint64_t end);
   void watch_parked(uint64_t start, uint64_t end);
   // Moves a migrated range home. Returns false if it stays in the mirror.
@@ -228,8 +232,10 @@ class MemoryRegistrar {
   int pagemap_fd_ = -1;
   uint32_t mirror_major_ = 0, mirror_minor_ = 0;
   uint64_t mirror_inode_ = 0;
-  bool parked_ = false;  // something in the mirror may be registered by nobody
+  bool parked_ = false;      // something in the mirror may be registered by nobody
+  bool wants_home_ = false;  // some of that could not come home when it was deregistered
   bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
+  bool comes_home_at_once_ = false;  // HOSTNIC_MIGRATE=at-once
   MemoryMode mode_ = MemoryMode::kAuto;
   int mem_error_ = 0;
   size_t max_areas_ = 0;  // number of areas beyond which nothing migrates

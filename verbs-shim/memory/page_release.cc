@@ -26,6 +26,16 @@ void for_each_part(const RawVector<Area>& areas, uint64_t start, uint64_t end, U
 
 constexpr uint64_t kNoEnd = UINT64_MAX;
 
+// The bytes that the frames of this thread take while pages come home.
+constexpr uint64_t kFrameBytes = 64 << 10;
+
+// Whether frames that this thread needs while pages come home lie in [start, end): it could not go
+// on when they are stopped.
+bool holds_own_stack(uint64_t start, uint64_t end) {
+  const uint64_t frame = address(__builtin_frame_address(0));
+  return frame + kPageBytes > start && frame - kFrameBytes < end;
+}
+
 }  // namespace
 
 void MemoryRegistrar::update_bounds() {
@@ -42,6 +52,7 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   if (start >= end) return;
   table_.split_at(start);
   table_.split_at(end);
+  const bool large = is_large(start, end);
   bool asked = false, may_move = false;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
@@ -52,10 +63,14 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
     }
     if (range.place == PagePlace::kMirror) {
       range.by_mem_fd = false;
-      if (!std::exchange(asked, true)) may_move = may_stop_pages();
       const uint64_t range_end = range.end;
+      if (large && park(it->first, range_end)) {
+        it = table_.first_after(range_end);
+        continue;
+      }
+      if (!std::exchange(asked, true)) may_move = may_stop_pages();
       if (!may_move || !return_home(it->first, range)) {
-        parked_ = true;
+        parked_ = wants_home_ = true;
         it = table_.first_after(range_end);
         continue;
       }
@@ -66,7 +81,7 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   table_.join(start, end);
   if (parked_) watch_parked(start, end);
   unwatch_unused(start, end);
-  if (parked_ && may_move) unpark();
+  if (wants_home_ && may_move) unpark(Unpark::kSome);
   update_bounds();
 }
 
@@ -81,22 +96,47 @@ void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
   }
 }
 
-// Brings home pages that could not come before.
-void MemoryRegistrar::unpark() {
-  parked_ = false;
+// Whether a registration leaves its pages in the mirror.
+bool MemoryRegistrar::is_large(uint64_t start, uint64_t end) const {
+  return end - start >= kLargeBytes && !comes_home_at_once_;
+}
+
+// Leaves migrated pages that nobody has registered in the mirror. Returns false if their end would
+// not be noticed: nobody would free the mirror's pages.
+bool MemoryRegistrar::park(uint64_t start, uint64_t end) {
+  RawVector<Area> areas;
+  if (!watch_.runs() || !read_areas(start, end, areas)) return false;
+  if (!std::ranges::all_of(areas, [this](const Area& area) { return is_mirror(area); }))
+    return false;
+  watch_range(areas, start, end);
+  if (!watch_.covers(start, end)) return false;
+  parked_ = true;
+  return true;
+}
+
+// Brings home pages that could not come before, or that were left in the mirror because they are
+// many.
+void MemoryRegistrar::unpark(Unpark what) {
+  bool some_parked = false, some_want_home = false;
   for (auto it = table_.begin(); it != table_.end();) {
     const PageRange& range = it->second;
     const uint64_t range_start = it->first, range_end = range.end;
     if (range.place != PagePlace::kMirror || range.registrations != 0) {
       ++it;
+    } else if (what == Unpark::kSome && is_large(range_start, range_end)) {
+      some_parked = true;
+      ++it;
     } else if (return_home(it->first, range)) {
       it = table_.erase(it);
     } else {
-      parked_ = true;
+      some_parked = some_want_home = true;
       watch_parked(range_start, range_end);
       it = table_.first_after(range_end);
     }
   }
+  parked_ = some_parked;
+  wants_home_ = some_want_home;
+  update_bounds();
 }
 
 // Ends watches that nothing needs. With many watched ranges, each stays whole as long as anything
@@ -122,7 +162,9 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
   watch_.unwatch(start, range.end);
   // A real adapter that pinned these pages would go on using them where they are.
-  if (process_memory().pinned_kb != 0 || !read_areas(start, range.end, areas)) return false;
+  if (holds_own_stack(start, range.end) || process_memory().pinned_kb != 0 ||
+      !read_areas(start, range.end, areas))
+    return false;
   uint64_t stopped_at = kNoEnd;
   for_each_part(areas, start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
     if (stopped_at != kNoEnd) return;
