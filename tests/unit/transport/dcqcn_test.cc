@@ -248,6 +248,27 @@ TEST(DcqcnLimiter, AtMostOnePacketIsOwedAndItsTimeComes) {
   EXPECT_GE(limiter.packets(12), 1u);
 }
 
+// At the least rate a packet takes 33 ms, in which the rate grows to gigabits: who looked again
+// only then sent nothing for all of it, and came back at that rate, with all others.
+TEST(DcqcnLimiter, WhoOwesAPacketFollowsTheRateAsItGrows) {
+  DcqcnLimiter limiter;
+  limiter.reset(10'000);
+  TimeNs now = kStart;
+  for (uint32_t i = 0; i < 30; ++i, now += 50 * kMicrosecond) EXPECT_TRUE(limiter.on_cnp(now));
+  limiter.advance(now);
+  limiter.take(1, 4096);
+  ASSERT_EQ(limiter.packets(12), 0u);
+  const TimeNs start = now;
+  while (limiter.packets(12) == 0) {
+    const TimeNs wake = limiter.wake_ns();
+    ASSERT_GT(wake, now);
+    ASSERT_LE(wake, now + 55 * kMicrosecond + 16'384 + 1);
+    limiter.advance(now = wake);
+  }
+  EXPECT_LE(now, start + 1'000'000);
+  EXPECT_LE(limiter.rate().kbps(), 300'000u);
+}
+
 TEST(DcqcnLimiter, ASenderThatIsSilentRecovers) {
   DcqcnLimiter limiter;
   limiter.reset(100'000);
