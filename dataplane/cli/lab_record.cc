@@ -43,12 +43,15 @@ UniqueFd open_of_guardian(const LabRecord& record, int guardian_fd) {
   return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
+bool is_network_of(const HostRecord& host, const UniqueFd& network) {
+  struct stat status {};
+  return network && fstat(network.get(), &status) == 0 && status.st_ino == host.network_id;
+}
+
 HeldNetworks::HeldNetworks(const LabRecord& record) {
   for (const HostRecord& host : record.hosts) {
     UniqueFd network = open_of_guardian(record, host.network_fd);
-    struct stat status {};
-    if (!network || fstat(network.get(), &status) != 0 || status.st_ino != host.network_id)
-      continue;
+    if (!is_network_of(host, network)) continue;
     ids_.insert(host.network_id);
     descriptors_.push_back(std::move(network));
   }

@@ -35,6 +35,10 @@ Expected<LabRecord, std::string> read_record(const std::string& directory);
 // Opens what the guardian has open as `guardian_fd`; errno says why that is not possible.
 UniqueFd open_of_guardian(const LabRecord& record, int guardian_fd);
 
+// Whether that is the host's network. The guardian's process number may be another process's by
+// now, which has something else open as that descriptor.
+bool is_network_of(const HostRecord& host, const UniqueFd& network);
+
 // The network namespaces of the hosts, kept by descriptors of our own. The kernel gives the number
 // of a namespace to the next one as soon as nobody keeps it, and that may be another lab's: only
 // while it is kept do processes with that number belong to this lab.

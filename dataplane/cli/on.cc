@@ -62,6 +62,8 @@ Expected<void, std::string> enter_host(const LabRecord& lab, const HostRecord& h
                                         : fmt::format("the lab is another user's, or this is no "
                                                       "place from which to enter it: {}",
                                                       strerror(errno)));
+    if (wanted[i].kind == CLONE_NEWNET && !is_network_of(host, opened[i]))
+      return Unexpected(std::string("the lab has ended"));
   }
   for (size_t i = 0; i < std::size(wanted); ++i)
     if (opened[i] && !is_in(opened[i], wanted[i].name) &&

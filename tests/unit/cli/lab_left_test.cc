@@ -176,6 +176,15 @@ TEST(HeldNetworks, TheNumberOfAHostIsNobodyElsesWhileItIsHeld) {
   EXPECT_TRUE(HeldNetworks(record).ids().empty()) << "that guardian is gone";
 }
 
+// Whoever has the number of a guardian that was killed may have any network open.
+TEST(HostRecord, AnotherNetworkIsNotTheHosts) {
+  const UniqueFd network = own_namespace("net");
+  const ino_t id = network_id_of(getpid());
+  EXPECT_TRUE(is_network_of({.network_id = id}, network));
+  EXPECT_FALSE(is_network_of({.network_id = id + 1}, network));
+  EXPECT_FALSE(is_network_of({.network_id = id}, UniqueFd()));
+}
+
 // Processes that end while they are looked at.
 TEST(LabMembers, OthersMayComeAndGo) {
   const pid_t busy = fork();
