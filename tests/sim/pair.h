@@ -23,8 +23,9 @@ inline std::vector<driver::Completion> take_completions(World& world, Endpoint& 
 
 class Pair {
  public:
+  // With `cut` the hosts don't hear each other while their queue pairs are connected, nor then.
   explicit Pair(const QpSettings& qp = {}, const WorldSettings& settings = {},
-                uint32_t remote_access = kAllAccess)
+                uint32_t remote_access = kAllAccess, bool cut = false)
       : world(settings),
         near(world.make_endpoint(0, qp)),
         far(world.make_endpoint(settings.hosts > 1 ? 1 : 0, qp)),
@@ -32,6 +33,7 @@ class Pair {
         remote(kBytes),
         lkey(near->host->add_mr(local)),
         rkey(far->host->add_mr(remote, remote_access)) {
+    if (cut) world.cut(1, true);
     world.connect(*near, *far);
     for (size_t i = 0; i < kBytes; ++i) local.data()[i] = static_cast<uint8_t>(i * 7 + i / 251);
   }
