@@ -118,9 +118,9 @@ ROWS = [
     cm("RC", "rping", "rping", ["-C", "20", "-V"], says(r"rdma-ping-19: "), quick=True, lossy=True,
        client_options=("-v",)),
     cm("RC", "ucmatose", "ucmatose", ["-c", "5", "-C", "20"], BOTH_STATUSES, lossy=True),
-    perftest("ib_write_bw", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True),
-    perftest("ib_read_bw", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True),
-    perftest("ib_send_lat", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True),
+    perftest("ib_write_bw", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True, limit_s=20),
+    perftest("ib_read_bw", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True, limit_s=20),
+    perftest("ib_send_lat", "-R", ["-R", "-n", "300"], meets_by="cm", lossy=True, limit_s=20),
     # Two of rdma_rxe against each other stop at a fence, too.
     Row("RC", "hostnic-verify --no-fences", "hostnic-verify", ["--no-fences", "--qps", "2", "--max-bytes", "256k"],
         verify_is_ok, meets_by="retry", quick=True, lossy=True, limit_s=180),

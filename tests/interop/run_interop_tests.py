@@ -23,6 +23,8 @@ from interop_rows import ROWS  # noqa: E402
 VERIFY = Path("tests/apps/hostnic-verify")
 INTERFACE_MTUS = (1500, 9000)  # path MTU 1024 and 4096
 LOSS_PERCENT = 1
+# How often a case runs again that may have met a race of its program.
+RACES = 2
 CLIENTS = ("hostnic", "rxe")
 ASK_TIMES, ASK_PAUSE_S = 10, 0.5
 
@@ -114,6 +116,13 @@ def cases_at(at, ports, lossy):
     return cases
 
 
+def may_be_race(case, text):
+    """perftest's -R connects twice, and its server listens anew between: a client that is quicker is rejected and ends.
+    The one that asks next is then taken for the second connection, and each end waits for the other."""
+    row = case.place[0]
+    return row.meets_by == "cm" and row.program.startswith("ib_") and "not done after" in text.splitlines()[0]
+
+
 def kept_results(path):
     return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
 
@@ -126,8 +135,13 @@ class Run:
         self.kept = kept  # a file, or None
         self.results = kept_results(kept)
 
-    def case(self, case):
+    def case(self, case, at=None):
         outcome, text = run_one(case)
+        for _ in range(RACES):
+            if outcome != "FAIL" or at is None or not may_be_race(case, text):
+                break
+            at.clear_guest()
+            outcome, text = run_one(case)
         self.counts[outcome] += 1
         self.results[interop_page.key(*case.place)] = outcome if outcome != "FAIL" else text.splitlines()[0]
         if self.kept is not None:
@@ -137,7 +151,7 @@ class Run:
 
     def cases(self, at, cases):
         for case in cases:
-            if self.case(case) == "FAIL":
+            if self.case(case, at) == "FAIL":
                 at.clear_guest()
                 if not at.guest_lives():
                     raise CannotRun("the guest is gone")
