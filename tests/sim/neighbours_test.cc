@@ -63,10 +63,9 @@ TEST(Neighbours, AnAddressThatNobodyAnswersForHoldsAConnectionUpForASecond) {
                               .path_mtu_bytes = 1024,
                               .dest_ip = kDead,
                               .is_global = true};
-    EXPECT_EQ(end->host->driver().modify_qp(
-                  end->qp, attr,
-                  driver::kQpState | driver::kQpAv | driver::kQpPathMtu | driver::kQpDestQpn |
-                      driver::kQpRqPsn),
+    EXPECT_EQ(end->host->driver().modify_qp(end->qp, attr,
+                                            driver::kQpState | driver::kQpAv | driver::kQpPathMtu |
+                                                driver::kQpDestQpn | driver::kQpRqPsn),
               0);
     EXPECT_GE(world.now() - start, expected_ns);
     EXPECT_LE(world.now() - start, expected_ns + 20 * kMillisecond);
