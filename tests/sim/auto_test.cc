@@ -124,7 +124,7 @@ TEST(Auto, WhoHearsNoQuestionSpeaksTheStandardAndSoDoWe) {
   EXPECT_LT(world.now() - before, kMillisecond);
 }
 
-// Who was silent asks in its turn later, and is told what has been decided.
+// A host that was silent asks in its turn later, and is told what has been decided.
 TEST(Auto, BothEndsFallBackTogether) {
   World world(finding_out());
   world.impair(1, "rx drop first 7 kind send");

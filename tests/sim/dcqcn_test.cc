@@ -15,7 +15,7 @@
 namespace hostnic::sim {
 namespace {
 
-// Of links alone, and of those that lead to a switch and from it.
+// The speed of links alone, and of those that lead to a switch and from it.
 constexpr double kGigabits = 40, kSharedGigabits = 10;
 constexpr uint32_t kMessageBytes = 64 * 1024;
 

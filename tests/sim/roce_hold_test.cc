@@ -7,6 +7,7 @@
 
 #include "dataplane/nic/packet/packet.h"
 #include "tests/sim/forged_packet.h"
+#include "tests/sim/roce_pair.h"
 
 namespace hostnic::sim {
 namespace {
@@ -15,17 +16,6 @@ using wire::Opcode;
 
 constexpr uint32_t kMtu = 4096;
 
-WorldSettings roce() {
-  WorldSettings settings;
-  settings.transport = WantedTransport::kRoce;
-  return settings;
-}
-QpSettings from_psn(uint32_t psn) {
-  QpSettings qp;
-  qp.psn = psn;
-  return qp;
-}
-uint64_t timeouts(Pair& pair) { return pair.near->host->driver().counters().timeouts; }
 uint32_t held(Pair& pair) { return pair.far->host->nic().gauges().reorder_packets; }
 Forged send(uint32_t psn, uint16_t bytes) { return {.psn = psn, .payload_bytes = bytes}; }
 Forged write(Pair& pair, uint32_t psn, uint64_t offset, uint16_t bytes) {

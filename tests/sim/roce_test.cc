@@ -7,6 +7,7 @@
 
 #include "dataplane/nic/packet/packet.h"
 #include "tests/sim/forged_packet.h"
+#include "tests/sim/roce_pair.h"
 
 namespace hostnic::sim {
 namespace {
@@ -14,18 +15,6 @@ namespace {
 using wire::Opcode;
 
 constexpr uint32_t kMtu = 4096;
-
-WorldSettings roce() {
-  WorldSettings settings;
-  settings.transport = WantedTransport::kRoce;
-  return settings;
-}
-QpSettings from_psn(uint32_t psn) {
-  QpSettings qp;
-  qp.psn = psn;
-  return qp;
-}
-uint64_t timeouts(Pair& pair) { return pair.near->host->driver().counters().timeouts; }
 
 bool untouched(const Pair& pair, size_t bytes) {
   return equal(pair.remote, 0, Memory(bytes), 0, bytes);

@@ -83,7 +83,8 @@ class FakeNic final : public NicLink {
   }
 
   static constexpr uint32_t kQpn = 0x10002;
-  // So many more times it is not known yet what a peer speaks; and for how long was waited.
+  // How many more times the NIC says that it does not know yet what a peer speaks, and how long
+  // the driver has waited for it.
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
 

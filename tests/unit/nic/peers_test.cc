@@ -253,7 +253,7 @@ TEST_F(PeersTest, StrangersDisplaceNothingThatIsUsed) {
   EXPECT_LE(peers.describe(now).size(), size_t{Peers::kSets} * Peers::kWays);
 }
 
-// Who is not answered is not believed either: both ends would speak differently.
+// A host that is not answered is not believed either: both ends would speak differently.
 TEST_F(PeersTest, BeyondTheRateQuestionsAreNotHeard) {
   uint32_t answered = 0;
   for (uint32_t i = 0; i < 2000; ++i)

@@ -284,7 +284,7 @@ TEST(DcqcnLimiter, ASenderThatIsSilentRecovers) {
   EXPECT_LE(looks, 20u) << "2,500 additive increases of 55 us";
 }
 
-// The same sequence at any time, also where the clock wraps.
+// The sequence of rates is the same at any time, also where the clock wraps.
 TEST(DcqcnLimiter, TimeMayWrap) {
   const auto run = [](TimeNs start) {
     DcqcnLimiter limiter;

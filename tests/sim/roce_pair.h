@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the tests of the standard's RC set up their pairs with, and ask of them.
+#pragma once
+
+#include "tests/sim/pair.h"
+
+namespace hostnic::sim {
+
+inline WorldSettings roce() {
+  WorldSettings settings;
+  settings.transport = WantedTransport::kRoce;
+  return settings;
+}
+inline QpSettings from_psn(uint32_t psn) {
+  QpSettings qp;
+  qp.psn = psn;
+  return qp;
+}
+inline uint64_t timeouts(Pair& pair) { return pair.near->host->driver().counters().timeouts; }
+
+}  // namespace hostnic::sim
