@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Frames of the standard's RC from somebody on the network, for a NIC that speaks it: every opcode
 // at every PSN, right and wrong keys, lengths and payloads, answers to what was and was not asked
-// for, and bytes changed anywhere. The NIC must not read or write outside, not change memory that
-// no key opens, not disturb another connection, and keep nothing afterwards.
+// for, frames that a genuine peer sent, and bytes changed anywhere. The NIC must not read or write
+// outside, not change memory that no key opens, not disturb another connection, and keep nothing
+// afterwards. How many frames there were is said at the end.
 //
 // An input is a program: operations with their arguments, see step().
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tests/fuzz/input.h"
 #include "tests/sim/resources.h"
 #include "tests/sim/world.h"
+#include "tests/support/rxe_recording.h"
 #include "tests/support/test_eal.h"
 
 namespace hostnic::fuzz {
@@ -36,6 +41,31 @@ sim::QpSettings qp_settings() {
   qp.timeout = 1;  // gives up after 64 ms
   return qp;
 }
+
+// The frames of a genuine peer at this path MTU, in the order in which they were sent.
+struct RecordedFrame {
+  wire::Packet packet;
+  std::vector<std::byte> payload;
+  bool begins = false;  // a recording
+};
+
+std::vector<RecordedFrame> read_recorded() {
+  std::vector<RecordedFrame> frames;
+  for (const auto& entry : std::filesystem::directory_iterator(recording::folder())) {
+    if (entry.path().extension() != ".json") continue;
+    const std::string name = entry.path().filename().string();
+    bool begins = true;
+    for (const auto& f : recording::read(name.substr(0, name.find('.'))).frames) {
+      const auto payload =
+          std::span(f.bytes).subspan(f.packet.header_bytes, f.packet.payload_bytes);
+      frames.push_back({f.packet, {payload.begin(), payload.end()}, begins});
+      begins = false;
+    }
+  }
+  return frames;
+}
+
+uint64_t frames_sent = 0;
 
 // Host 1's queue pair is attacked, in the name of host 0's; beside it runs an honest connection.
 struct Ground {
@@ -99,6 +129,7 @@ struct Ground {
   std::unique_ptr<Endpoint> honest_near, honest_far, peer, victim;
   Memory source, target, open, closed;
   uint32_t source_key, target_key, open_key, closed_key;
+  std::vector<RecordedFrame> recorded = read_recorded();
   uint8_t generation = 0;
 };
 
@@ -126,6 +157,9 @@ class Attack {
         ground_.victim->post_recv({.wr_id = 1, .sges = {&sge, 1}});
         return;
       }
+      case 3:
+      case 4:
+        return recorded();
       default:
         return frame();
     }
@@ -184,20 +218,47 @@ class Attack {
   }
 
   void frame() {
+    const wire::Packet p = headers();
+    send(p, {});
+  }
+
+  // A frame of a genuine peer, the one that followed the last or any, addressed to the victim: its
+  // queue pair, a PSN near what comes next, memory that there is.
+  void recorded() {
+    const auto flags = input_.take<uint8_t>();
+    const auto& frames = ground_.recorded;
+    if ((flags & 1) == 0) recorded_ = input_.take<uint16_t>();
+    recorded_ %= frames.size();
+    const RecordedFrame& frame = frames[recorded_++];
+    if (frame.begins) shift_psns_ = next_.value() - frame.packet.psn.value();
+    wire::Packet p = frame.packet;
+    p.dest_qpn = Qpn{ground_.victim->qpn()};
+    p.psn = (flags & 2) != 0 ? next_ + (flags >> 4) : p.psn + shift_psns_;
+    const uint64_t va = ground_.open.address() + p.reth.va % ground_.open.size();
+    if ((flags & 4) == 0) {
+      p.reth.va = p.atomic.va = va;
+      p.reth.key = p.atomic.rkey = ground_.open_key;
+    }
+    send(p, frame.payload);
+  }
+
+  void send(const wire::Packet& p, std::span<const std::byte> payload) {
     rte_mbuf* packet = rte_pktmbuf_alloc(ground_.world.pools().data);
     if (packet == nullptr) return;
-    const wire::Packet p = headers();
     const auto flow =
         wire::make_flow_template({}, {}, sim::address_of(0), sim::address_of(1), 0xc123, 0);
     auto* bytes = rte_pktmbuf_mtod(packet, std::byte*);
     const size_t header_bytes = wire::build(flow, p, false, {}, {bytes, wire::kMaxHeaderBytes});
     std::memset(bytes + header_bytes, 0x44, p.payload_bytes);
+    if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
     packet->data_len = static_cast<uint16_t>(header_bytes + p.payload_bytes);
     packet->pkt_len = packet->data_len;
-    // Now and then a byte is another one.
-    if (input_.below(8) == 0)
+    // Now and then bytes are others.
+    const uint32_t choice = input_.below(16);
+    for (uint32_t changes = choice < 4 ? choice : 0; changes > 0; --changes)
       bytes[wire::kFlowBytes + input_.take<uint16_t>() % (packet->data_len - wire::kFlowBytes)] =
           std::byte{input_.take<uint8_t>()};
+    ++frames_sent;
     ground_.world.wire().inject(1, packet);
     ground_.world.run_for(sim::kMicrosecond);
     if (p.psn == next_ && wire::is_request(p.opcode)) next_ = p.psn + 1;
@@ -206,6 +267,8 @@ class Attack {
   Ground& ground_;
   Input input_;
   Psn next_{kFirstPsn};
+  size_t recorded_ = 0;
+  uint32_t shift_psns_ = 0;  // from a recording's PSNs to the victim's
 };
 
 void nothing_left(Ground& ground) {
@@ -228,6 +291,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   eal = new hostnic::TestEal("fuzz");
   hostnic::fuzz::require(bool{*eal});
   std::atexit([] {
+    fmt::print(stderr, "{} frames\n", hostnic::fuzz::frames_sent);
     hostnic::sim::free_unused();
     delete eal;
   });
