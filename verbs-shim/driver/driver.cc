@@ -181,7 +181,10 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
     return error;
   const DeviceLimits limits{.mtu_bytes = settings().mtu_bytes,
                             .max_rd_atomic = kReadDestinationEntries};
-  if (const int error = check_attributes(wanted, mask, limits); error != 0) return error;
+  if (const char* what = refused_attribute(wanted, mask, limits)) {
+    log_info("ibv_modify_qp: QP %u: %s", qp.qpn, what);
+    return EINVAL;
+  }
   const QpAttr before = qp.attr;
   apply_attributes(qp.attr, wanted, mask);
   const QpState to = (mask & kQpState) != 0 ? wanted.state : qp.state;

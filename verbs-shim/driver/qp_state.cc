@@ -95,26 +95,37 @@ int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mas
   return EINVAL;
 }
 
-int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits) {
-  const auto refused = [mask](uint32_t bit, bool bad) { return (mask & bit) != 0 && bad; };
+const char* refused_attribute(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits) {
   constexpr uint32_t kRemoteAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
                                      kAccessRemoteAtomic | kAccessMwBind | kAccessOnDemand |
                                      kAccessRelaxedOrdering;
   const bool mtu_bad = attr.path_mtu_bytes < 256 || attr.path_mtu_bytes > limits.mtu_bytes ||
                        !std::has_single_bit(attr.path_mtu_bytes);
-  if (refused(kQpPort, attr.port != 1) || refused(kQpPkeyIndex, attr.pkey_index != 0) ||
-      refused(kQpAccessFlags, (attr.access & ~kRemoteAccess) != 0) ||
-      refused(kQpPathMtu, mtu_bad) || refused(kQpDestQpn, attr.dest_qpn > 0xffffff) ||
-      refused(kQpMaxQpRdAtomic, attr.max_rd_atomic > limits.max_rd_atomic) ||
-      refused(kQpMaxDestRdAtomic, attr.max_dest_rd_atomic > limits.max_rd_atomic) ||
-      refused(kQpMinRnrTimer, attr.min_rnr_timer > 31) || refused(kQpTimeout, attr.timeout > 31) ||
-      refused(kQpRetryCnt, attr.retry_cnt > 7) || refused(kQpRnrRetry, attr.rnr_retry > 7) ||
-      refused(kQpAltPath, true)) {
-    return EINVAL;
-  }
-  // An address that leads nowhere is refused. The ABI layer makes one from the GRH, or from a LID.
-  if (refused(kQpAv, raw(attr.dest_ip) == 0)) return EINVAL;
-  return 0;
+  const struct {
+    uint32_t bit;
+    bool bad;
+    const char* what;
+  } checks[] = {
+      {kQpPort, attr.port != 1, "port_num is not 1"},
+      {kQpPkeyIndex, attr.pkey_index != 0, "pkey_index is not 0"},
+      {kQpAccessFlags, (attr.access & ~kRemoteAccess) != 0, "qp_access_flags has unknown bits"},
+      {kQpPathMtu, mtu_bad, "path_mtu is more than the port's active_mtu, or none"},
+      {kQpDestQpn, attr.dest_qpn > 0xffffff, "dest_qp_num has more than 24 bits"},
+      {kQpMaxQpRdAtomic, attr.max_rd_atomic > limits.max_rd_atomic,
+       "max_rd_atomic is more than the device's max_qp_init_rd_atom"},
+      {kQpMaxDestRdAtomic, attr.max_dest_rd_atomic > limits.max_rd_atomic,
+       "max_dest_rd_atomic is more than the device's max_qp_rd_atom"},
+      {kQpMinRnrTimer, attr.min_rnr_timer > 31, "min_rnr_timer is more than 31"},
+      {kQpTimeout, attr.timeout > 31, "timeout is more than 31"},
+      {kQpRetryCnt, attr.retry_cnt > 7, "retry_cnt is more than 7"},
+      {kQpRnrRetry, attr.rnr_retry > 7, "rnr_retry is more than 7"},
+      {kQpAltPath, true, "there are no alternate paths"},
+      // The ABI layer makes the address from the GRH, or from a LID.
+      {kQpAv, raw(attr.dest_ip) == 0, "ah_attr leads to no address"},
+  };
+  for (const auto& check : checks)
+    if ((mask & check.bit) != 0 && check.bad) return check.what;
+  return nullptr;
 }
 
 void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask) {

@@ -16,8 +16,8 @@ struct DeviceLimits {
   uint32_t mtu_bytes = 4096;
   uint32_t max_rd_atomic = 16;
 };
-// Returns 0, or EINVAL when an attribute named by `mask` has a value that cannot be.
-int check_attributes(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits);
+// Returns nullptr, or what is wrong with an attribute named by `mask`.
+const char* refused_attribute(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits);
 
 // Copies the attributes named by `mask` from `attr` to `into`, kQpState excepted.
 void apply_attributes(QpAttr& into, const QpAttr& attr, uint32_t mask);
