@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from e2e import (bandwidth, growth, latency, loss, micro, ports, programs, queue_pairs, report,
-                 rivals, udp)
+                 rivals, rxe, udp)
 from e2e.lab import Lab
 from e2e.programs import BenchError, Unavailable
 
@@ -34,6 +34,7 @@ SECTIONS = {
     "peers": ("bandwidth beside UCX, libfabric and iperf3", rivals.run),
     "udp": ("the udp port over veth beside bare UDP sockets (root)", udp.run),
     "ports": ("packets per second over veth beside testpmd (root)", ports.run),
+    "rxe": ("hostnic to a kernel's rdma_rxe beside rdma_rxe to rdma_rxe (root, a peer)", rxe.run),
     "growth": ("memory per object, start-up, registration, CPU use when idle", growth.run),
     "loss": ("goodput against loss", loss.run),
 }
