@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs come, change state, go. Not the hot path: allocation is allowed here.
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cerrno>
 
@@ -40,6 +41,13 @@ bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpComma
   qp.recv_names = reinterpret_cast<uint32_t*>(
       channel.arena_at(command.recv_completion_offset, command.recv_entries * sizeof(uint32_t)));
   return qp.recv_names != nullptr;
+}
+
+// What the peer may have outstanding: adapters count in powers of two, and rdma_rxe's requester
+// sends as many as its own number rounded up.
+uint8_t responder_resources(const ModifyQpCommand& command) {
+  const uint8_t agreed = command.max_dest_rd_atomic;
+  return agreed == 0 ? agreed : std::bit_ceil(agreed);
 }
 
 }  // namespace
@@ -118,7 +126,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   }
   qp.access = command.access;
   qp.qkey = command.qkey;
-  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
+  qp.responder_resources = responder_resources(command);
   qp.min_rnr_timer = command.min_rnr_timer;
   qp.state = command.state;  // in ERR a fatal NAK stays known and is repeated until RESET (rule 28)
   return 0;
@@ -181,7 +189,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.rq_psn = command.rq_psn & Psn::kMask;
   qp.mtu_bytes =
       static_cast<uint16_t>(has_path ? command.path_mtu_bytes : shared.settings.mtu_bytes);
-  qp.max_dest_rd_atomic = command.max_dest_rd_atomic;
+  qp.responder_resources = responder_resources(command);
   qp.traffic_class = command.traffic_class;
   qp.hop_limit = command.hop_limit;
   qp.recv_next_sn = qp.recv_bound_sn = 0;

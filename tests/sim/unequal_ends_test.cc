@@ -237,14 +237,22 @@ TEST(UnequalEnds, MoreReadsThanTheResponderServesAtATimeAreRefused) {
   EXPECT_TRUE(raised(*pair.far, AsyncEvent::kQpReqErr));
 }
 
-// A requester that keeps to what its peer said is never refused, whatever is lost or repeated.
-TEST(UnequalEnds, AsManyReadsAsTheResponderServesAreNeverRefused) {
-  for (const uint8_t resources : {uint8_t{1}, uint8_t{2}, uint8_t{5}}) {
+// A requester that keeps to what its peer said is never refused, whatever is lost or repeated, nor
+// is one that rounds it up to a power of two.
+class AsManyReadsAsTheResponderServes : public testing::TestWithParam<WantedTransport> {};
+
+TEST_P(AsManyReadsAsTheResponderServes, AreNeverRefused) {
+  struct Numbers {
+    uint8_t requester, responder;
+  };
+  for (const auto& [requester, responder] : {Numbers{1, 1}, {2, 2}, {4, 3}, {5, 5}, {8, 5}}) {
     for (uint64_t seed = 1; seed <= 5; ++seed) {
       QpSettings qp;
-      qp.max_rd_atomic = resources;
-      qp.max_dest_rd_atomic = resources;
-      Pair pair(qp);
+      qp.max_rd_atomic = requester;
+      qp.max_dest_rd_atomic = responder;
+      WorldSettings settings;
+      settings.transport = GetParam();
+      Pair pair(qp, settings);
       for (const uint32_t host : {0u, 1u})
         pair.world.impair(host, "drop 5%; duplicate 10%; reorder 10% distance 8", seed * 2 + host);
       for (uint64_t i = 0; i < 60; ++i) {
@@ -259,6 +267,12 @@ TEST(UnequalEnds, AsManyReadsAsTheResponderServesAreNeverRefused) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(UnequalEnds, AsManyReadsAsTheResponderServes,
+                         testing::Values(WantedTransport::kHostnic, WantedTransport::kRoce),
+                         [](const auto& info) {
+                           return info.param == WantedTransport::kRoce ? "Roce" : "Hostnic";
+                         });
 
 }  // namespace
 }  // namespace hostnic::sim

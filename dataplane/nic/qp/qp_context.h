@@ -162,7 +162,7 @@ struct alignas(kCacheLineBytes) QpContext {
 
   // The members from here on are needed for few packets.
   uint32_t sq_psn = 0, rq_psn = 0;
-  uint8_t max_dest_rd_atomic = 0;
+  uint8_t responder_resources = 0;  // READs and atomics that the peer may have outstanding
   uint8_t min_rnr_timer = 0;
   uint32_t source_ip = 0;  // the own address that it sends from
   uint8_t traffic_class = 0, hop_limit = 64;

@@ -260,8 +260,8 @@ RequestResult Responder::execute(QpContext& qp, const wire::Packet& p,
 // a time (InfiniBand 9.7.4.1.2, "too many RDMA READ or ATOMIC requests").
 bool Responder::has_too_many_reads(const QpContext& qp, const wire::Packet& p) {
   if (broken(Fault::responder_resources_ignored)) return false;
-  return qp.max_dest_rd_atomic == 0 ||
-         serial_distance(qp.reads_answered, p.read.read_number) >= qp.max_dest_rd_atomic;
+  return qp.responder_resources == 0 ||
+         serial_distance(qp.reads_answered, p.read.read_number) >= qp.responder_resources;
 }
 
 RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,

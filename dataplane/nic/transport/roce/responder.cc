@@ -360,7 +360,7 @@ bool RoceResponder::has_too_many_reads(const QpContext& qp) {
   uint32_t owed = 0;
   const auto& answers = qp.roce->answers;
   for (uint32_t i = 0; i < answers.size(); ++i) owed += answers.at(i).again ? 0 : 1;
-  return owed >= qp.max_dest_rd_atomic && !broken(Fault::responder_resources_ignored);
+  return owed >= qp.responder_resources && !broken(Fault::responder_resources_ignored);
 }
 
 RoceResponder::Outcome RoceResponder::execute_read(QpContext& qp, const wire::Packet& p) {
