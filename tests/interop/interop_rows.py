@@ -114,6 +114,8 @@ ROWS = [
     perftest("ib_atomic_bw", "-A CMP_AND_SWAP", ["-A", "CMP_AND_SWAP", "-n", "500"], lossy=True),
     perftest("ib_atomic_bw", "-b", ["-b", "-n", "200"], lossy=True),
     perftest("ib_atomic_bw", "-q 8", ["-q", "8", "-n", "100"], lossy=True),
+    # rdma_rxe rounds what is agreed up to 8.
+    perftest("ib_atomic_bw", "-o 7 -b -q 3", ["-o", "7", "-b", "-q", "3", "-n", "100"], lossy=True),
     perftest("ib_atomic_lat", "", ["-n", "500"], lossy=True),
     cm("RC", "rping", "rping", ["-C", "20", "-V"], says(r"rdma-ping-19: "), quick=True, lossy=True,
        client_options=("-v",)),
