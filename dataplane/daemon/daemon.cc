@@ -232,6 +232,8 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.max_qps = settings.max_qps;
   info.max_mrs = plan_.max_mrs;
   info.atomic_on_host = 0;
+  info.asks_for_hosts =
+      instance.network != nullptr && instance.network->capabilities().needs_arp ? 1 : 0;
   info.node_guid = guid_of(settings.mac);
   copy_text(info.netdev, instance.netdev);
   const std::vector<GidEntry> gids = instance.gids->entries(settings.mac);

@@ -97,6 +97,18 @@ int detach_group(NicShard& nic, const ClientState& client, const GroupCommand& c
   return 0;
 }
 
+// ---- hosts
+
+// EAGAIN: somebody has been asked and may still answer. A host that can't be reached costs its
+// datagrams only.
+int find_host(NicShard& nic, const ClientState& client, Ipv4Address ip) {
+  Path path;
+  if (wire::is_multicast(ip) ||
+      nic.egress.find_path(ip, client.channel->settings().client_id, false, path) != 0)
+    return 0;
+  return nic.egress.is_being_found(path) ? EAGAIN : 0;
+}
+
 }  // namespace
 
 uint32_t NicShard::command_turn() {
@@ -170,6 +182,9 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
       break;
     case CommandKind::kDetachGroup:
       response.error = detach_group(*this, client, command.group);
+      break;
+    case CommandKind::kFindHost:
+      response.error = find_host(*this, client, Ipv4Address{command.find_host.ip});
       break;
     default:
       clients.drop(client, DropReason::kBadCommand);

@@ -87,6 +87,7 @@ struct DeviceInfo {
   uint32_t max_qps;
   uint32_t max_mrs;
   uint32_t atomic_on_host;    // 1: every MR is mapped, atomics are coherent with the CPU's
+  uint32_t asks_for_hosts;    // 1: hosts have MAC addresses, which the NIC finds by ARP
   uint64_t node_guid;         // big-endian bytes as verbs wants them
   char netdev[16];            // the interface that has the NIC's addresses, or is its port
   uint32_t gid_count;         // entries of `gids` that are there

@@ -108,6 +108,7 @@ enum class CommandKind : uint32_t {
   kInvalidateWindow,
   kAttachGroup,
   kDetachGroup,
+  kFindHost,
 };
 
 // The types of queue pairs, with the verbs' values.
@@ -216,6 +217,11 @@ struct GroupCommand {
   uint32_t group_ip;
 };
 
+// Has the NIC ask where a host is that datagrams will be for, as IP addresses in NICs name it.
+struct FindHostCommand {
+  uint32_t ip;
+};
+
 struct Command {
   CommandKind kind;
   uint32_t correlation;
@@ -228,6 +234,7 @@ struct Command {
     BindWindowCommand bind_window;
     InvalidateWindowCommand invalidate_window;
     GroupCommand group;
+    FindHostCommand find_host;
     std::byte padding[56];
   };
 };
@@ -235,8 +242,8 @@ static_assert(sizeof(Command) == 64 && std::is_trivially_copyable_v<Command>);
 
 struct CommandResponse {
   uint32_t correlation;
-  int32_t error;  // errno value, 0 on success; EAGAIN: kModifyQp to RTR, and what the peer
-                  // speaks or its MAC address is not known yet: ask again
+  int32_t error;  // errno value, 0 on success; EAGAIN: kModifyQp to RTR, or kFindHost, and what
+                  // the peer speaks or its MAC address is not known yet: ask again
   uint32_t qpn;
   uint32_t window_key;
   ReliableTransport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose

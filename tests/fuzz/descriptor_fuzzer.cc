@@ -303,6 +303,13 @@ class Hostile {
 
   void group() {
     Command command{};
+    if (input_.below(4) == 0) {
+      command.kind = CommandKind::kFindHost;
+      command.find_host.ip =
+          input_.below(2) == 0 ? input_.take<uint32_t>() : raw(sim::address_of(input_.below(3)));
+      map_.commands.enqueue_bulk(&command, 1);
+      return;
+    }
     command.kind = input_.below(3) == 0 ? CommandKind::kDetachGroup : CommandKind::kAttachGroup;
     command.group = {
         some_qpn(), input_.below(8) == 0 ? input_.take<uint32_t>() : 0xef000000u + input_.below(4)};

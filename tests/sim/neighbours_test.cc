@@ -72,6 +72,33 @@ TEST(Neighbours, AnAddressThatNobodyAnswersForHoldsAConnectionUpForASecond) {
   }
 }
 
+// As long as an address handle takes to be made. Many are made, of hosts, groups and oneself.
+TEST(Neighbours, TheFirstDatagramLeavesToAHostThatWasFound) {
+  QpSettings ud{.type = QpType::kUd};
+  ud.qkey = 0x11111111;
+  Pair pair(ud, ethernet());
+  driver::Driver& driver = pair.near->host->driver();
+  for (const Ipv4Address ip :
+       {address_of(1), address_of(1), address_of(0), Ipv4Address{0xef000001}})
+    EXPECT_EQ(driver.find_host(ip), 0);
+  const TimeNs start = pair.world.now();
+  for (const uint64_t expected_ns : {kSecond, uint64_t{0}}) {
+    EXPECT_EQ(driver.find_host(kDead), 0);
+    EXPECT_GE(pair.world.now() - start, expected_ns);
+    EXPECT_LE(pair.world.now() - start, kSecond + 20 * kMillisecond);
+  }
+  ASSERT_EQ(pair.post_receive(1, 0, 4096), 0);
+  const Sge sge = pair.at(0, 64);
+  driver::SendRequest request;
+  request.op = SendOp::kSend;
+  request.signalled = true;
+  request.sges = {&sge, 1};
+  request.ud = {.ip = address_of(1), .hop_limit = 7, .qpn = pair.far->qpn(), .qkey = ud.qkey};
+  ASSERT_EQ(pair.near->post_send(request), 0);
+  EXPECT_EQ(pair.received(1).size(), 1u);
+  EXPECT_EQ(pair.near_counter(Counter::tx_unresolved), 0u);
+}
+
 // 1,024 of them once filled the table for ever, and connections to others were refused.
 TEST(Neighbours, DatagramsToDeadAddressesKeepNoConnectionOut) {
   Pair pair({}, ethernet(3));

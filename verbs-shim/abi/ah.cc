@@ -25,6 +25,9 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
     ContextNumbers numbers(*owner.driver);
     if (int error = to_ud_address(attr, owner.driver->device_now(), numbers, ah->path))
       return fail_null(error);
+    if (owner.driver->device().asks_for_hosts != 0) {
+      if (int error = owner.driver->driver().find_host(ah->path.ip)) return fail_null(error);
+    }
   }
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);

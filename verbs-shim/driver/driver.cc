@@ -216,7 +216,9 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   return 0;
 }
 
-int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
+// Asks the NIC, with the lock, until it says something else than EAGAIN.
+template <typename Ask>
+int Driver::ask_until_known(const Ask& ask) {
   // Short at first: mostly the answer takes a round trip. All together is longer than the NIC gives
   // a host, or several clients' hosts one after the other.
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 2'000'000;
@@ -225,7 +227,7 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   for (uint64_t waited_ns = 0;;) {
     {
       std::lock_guard lock(mutex_);
-      const int error = core_->modify(*qp, attr, mask);
+      const int error = ask();
       if (error != EAGAIN) return error;
     }
     if (waited_ns >= kAllPausesNs) return ETIMEDOUT;
@@ -233,6 +235,22 @@ int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
     waited_ns += pause_ns;
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
+}
+
+int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
+  return ask_until_known([&] { return core_->modify(*qp, attr, mask); });
+}
+
+int Driver::find_host(Ipv4Address ip) {
+  return ask_until_known([&] {
+    Command command{};
+    command.kind = CommandKind::kFindHost;
+    command.find_host.ip = raw(ip);
+    CommandResponse response{};
+    const int error = core_->execute(command, response);
+    core_->kick_if_needed();
+    return error;
+  });
 }
 
 void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {

@@ -137,6 +137,10 @@ class Driver {
   // go of the lock.
   int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
+  // [locks] Has the NIC find out where a host is that datagrams will be for, so that the first of
+  // them is not lost. Returns 0 when it knows, or nobody has answered for a second; letting go of
+  // the lock meanwhile.
+  int find_host(Ipv4Address ip);
   // [locks] The key of a new memory window, not bound to anything.
   Expected<uint32_t, int> create_window(uint32_t pd, WindowType type);
   // [locks] Destroys a window and unbinds it. `key` is any that the window ever had.
@@ -185,6 +189,9 @@ class Driver {
   const DriverSettings& settings() const { return settings_; }
 
  private:
+  template <typename Ask>
+  int ask_until_known(const Ask& ask);
+
   friend class Qp;
   friend struct DriverCore;
   BiasedMutex mutex_;

@@ -285,6 +285,22 @@ TEST_F(AbiDatagram, SendsGoToGroups) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
+// The fake's second device finds hosts by ARP, the first has none to find.
+TEST_F(AbiDatagram, AHandleWaitsForTheHostToBeFound) {
+  EXPECT_TRUE(fake::seen().hosts_asked_for.empty());
+  ibv_context* context = ibv_open_device(list_[1]);
+  ASSERT_NE(context, nullptr);
+  ibv_pd* pd = ibv_alloc_pd(context);
+  ibv_ah_attr attr = attr_to(kPeerIp);
+  ibv_ah* ah = ibv_create_ah(pd, &attr);
+  ASSERT_NE(ah, nullptr);
+  ASSERT_EQ(fake::seen().hosts_asked_for.size(), 1u);
+  EXPECT_EQ(fake::seen().hosts_asked_for[0], Ipv4Address{kPeerIp});
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(ibv_close_device(context), 0);
+}
+
 TEST_F(AbiDatagram, TheWayBackFromAGroupLeadsToTheSender) {
   ibv_wc wc{};
   wc.wc_flags = IBV_WC_GRH;

@@ -97,6 +97,11 @@ int Driver::destroy_qp(Qp* qp) {
   return 0;
 }
 
+int Driver::find_host(Ipv4Address ip) {
+  fake::seen().hosts_asked_for.push_back(ip);
+  return 0;
+}
+
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
   fake::seen().attr = attr;
   fake::seen().attr_mask = mask;
@@ -297,6 +302,7 @@ Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
     info.speed_mbps = 100'000;
     info.max_qps = 1024;
     info.max_mrs = 4096;
+    info.asks_for_hosts = i;
     const uint8_t guid[8] = {0x02, 0, 0, 0xff, 0xfe, 0, 0, static_cast<uint8_t>(i + 1)};
     memcpy(&info.node_guid, guid, sizeof guid);
     snprintf(info.port, sizeof info.port, "net_ring%u", i);

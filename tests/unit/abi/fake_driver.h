@@ -44,6 +44,7 @@ struct Seen {
     bool operator==(const Prefetch&) const = default;
   };
   std::vector<Prefetch> prefetches;
+  std::vector<Ipv4Address> hosts_asked_for;
   std::vector<Ipv4Address> groups;  // attached to, in order
   bool abandoned = false;
 };
