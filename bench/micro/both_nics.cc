@@ -24,7 +24,7 @@ constexpr uint32_t kTurnPackets = 32;
 constexpr size_t kMemoryBytes = 1 << 17;
 constexpr uint32_t kMaxTurns = 100;
 
-enum class Packets : uint8_t { kSingle, kWithIcrc, kBundles };
+enum class Packets : uint8_t { kSingle, kWithIcrc, kBundles, kRoce };
 enum class Direction : uint8_t { kWrites, kReads };
 
 class BothNics {
@@ -113,11 +113,13 @@ class BothNics {
     return std::move(*wire);
   }
   NicBenchSettings settings(uint32_t index, Packets packets, uint32_t qps) const {
-    return {.index = index,
-            .qps = qps,
-            .with_icrc = packets == Packets::kWithIcrc,
-            .segmentation = packets == Packets::kBundles,
-            .pools = &pools_.get()};
+    return {
+        .index = index,
+        .qps = qps,
+        .with_icrc = packets == Packets::kWithIcrc,
+        .segmentation = packets == Packets::kBundles,
+        .transport = packets == Packets::kRoce ? WantedTransport::kRoce : WantedTransport::kHostnic,
+        .pools = &pools_.get()};
   }
   bool alike(uint64_t bytes) const {
     return std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==
@@ -250,6 +252,9 @@ HOSTNIC_BENCHMARK(nic_both_bundles)->Arg(65536);
 // Packets as on Ethernet: payload copied into them, ICRC made and checked.
 void nic_both_icrc(benchmark::State& state) { run(state, Packets::kWithIcrc); }
 HOSTNIC_BENCHMARK(nic_both_icrc)->Arg(64)->Arg(4096)->Arg(65536);
+// By the standard's transport.
+void nic_both_roce(benchmark::State& state) { run(state, Packets::kRoce); }
+HOSTNIC_BENCHMARK(nic_both_roce)->Arg(64)->Arg(4096)->Arg(65536);
 
 }  // namespace
 }  // namespace hostnic::bench

@@ -58,6 +58,7 @@ NicBench::NicBench(Port& port, const Buffer& memory, const NicBenchSettings& set
   nic.max_qps = settings.qps;
   nic.always_icrc = settings.with_icrc;
   nic.segmentation = settings.segmentation;
+  nic.transport = settings.transport;
   nic_ = std::make_unique<Nic>(nic, mrs_, settings.pools == nullptr ? own_pools_ : *settings.pools,
                                port);
   auto channel = ClientChannel::create({.client_id = 1,
