@@ -80,6 +80,16 @@ class Scoreboard {
     return reorder_window_over(s, now_ns, srtt_ns) && time_tells(s);
   }
 
+  // The number of PSNs from una() on whose absence may say something.
+  uint32_t judged() const {
+    const uint32_t outstanding = in_flight();
+    if (!knows_judged_) return outstanding;
+    const int32_t judged = distance(una_, judged_);
+    return judged <= 0 ? 0 : std::min(static_cast<uint32_t>(judged), outstanding);
+  }
+  // The PSN behind the last that has arrived; una() if none has.
+  Psn arrived_end() const { return before(una_, arrived_end_) ? arrived_end_ : una_; }
+
   // Visits the PSNs whose absence says something: sent before what has arrived, and not
   // acknowledged. First transmissions leave in PSN order and a repetition is younger than all that
   // left before it, so behind the first transmission that is too young there is nothing: with a
@@ -87,7 +97,7 @@ class Scoreboard {
   // Visit: bool(Psn, const State&), whether to go on.
   template <class Visit>
   void for_each_overtaken(Visit visit) const {
-    const uint32_t outstanding = in_flight();
+    const uint32_t outstanding = judged();
     for (uint32_t offset = 0; offset < outstanding; offset += 64) {
       uint64_t missing = ~acked_->extract(una_ + offset);
       if (outstanding - offset < 64) missing &= (uint64_t{1} << (outstanding - offset)) - 1;
@@ -138,7 +148,9 @@ class Scoreboard {
 
   std::vector<State> states_;
   Psn transmitted_;
-  bool knows_transmitted_ = false;
+  Psn judged_;
+  bool knows_transmitted_ = false, knows_judged_ = false;
+  Psn arrived_end_;  // behind the last PSN whose bit was ever set in acked_
   uint32_t mask_ = 0;
   Psn una_, next_;
   uint32_t next_sequence_ = 1;

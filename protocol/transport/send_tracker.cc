@@ -23,8 +23,8 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   traits_ = with_strategy([](const auto& strategy) { return strategy.kTraits; });
   states_.assign(window, State{});
   mask_ = window - 1;
-  una_ = next_ = transmitted_ = first;
-  knows_transmitted_ = false;
+  una_ = next_ = transmitted_ = arrived_end_ = first;
+  knows_transmitted_ = knows_judged_ = false;
   acked_ = std::make_unique<PsnBits>();
   next_sequence_ = 1;
   newest_arrived_ = 0;
@@ -79,6 +79,7 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
     if (s.attempt != 0) --resends_in_flight_;
   }
   una_ = new_una;
+  arrived_end_ = arrived_end();
   if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
   if (threshold_ > kMinThreshold && ++quiet_acks_ >= kDecayAfterAcks) {
     quiet_acks_ = 0;
@@ -100,6 +101,7 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
       fresh &= fresh - 1;
       acked_->set(psn);
+      if (before(arrived_end_, psn + 1)) arrived_end_ = psn + 1;
       ++acked_ahead_;
       ++newly;
       State& s = state(psn);
@@ -214,6 +216,7 @@ void SendTracker::rewind(Psn to) {
     s = State{};
   }
   if (keep < static_cast<int32_t>(outstanding)) next_ = to;
+  if (before(to, arrived_end_)) arrived_end_ = to;
 }
 
 }  // namespace hostnic

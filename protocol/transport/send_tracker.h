@@ -58,6 +58,7 @@ class SendTracker : private Scoreboard {
   // hot path.
   void reset(Psn first, uint32_t window, wire::Policy policy = wire::Policy::kSelective);
 
+  using Scoreboard::arrived_end;
   using Scoreboard::in_flight;
   using Scoreboard::lost_count;
   using Scoreboard::next;
@@ -97,6 +98,12 @@ class SendTracker : private Scoreboard {
   void note_transmitted(Psn psn) {
     transmitted_ = psn;
     knows_transmitted_ = true;
+  }
+  // Notes that the absence of PSNs from `psn` on says nothing yet, whatever has arrived that was
+  // sent later. Without a call that of every PSN does.
+  void judge_before(Psn psn) {
+    judged_ = psn;
+    knows_judged_ = true;
   }
   // Notes that `count` PSNs from `first`, all outstanding, leave again; raises their attempt number
   // (modulo 4).

@@ -22,6 +22,11 @@ struct DigestSecret {
 // Returns 64 bits in which every bit of the bytes counts; never 0.
 uint64_t digest_of(std::span<const std::byte> bytes, const DigestSecret& secret);
 
+// Copies a payload out of memory that programs write (copy.h), and returns the digest of the copy:
+// where the processor can, in one pass.
+uint64_t copy_and_digest(std::byte* to, std::span<const std::byte> memory,
+                         const DigestSecret& secret);
+
 // The functions that a processor may have; for tests.
 using DigestFunction = uint64_t (*)(std::span<const std::byte> bytes, const DigestSecret& secret);
 std::span<const DigestFunction> digest_functions();

@@ -118,6 +118,10 @@ class DigestTables {
     if (order.unrepeated_ >= kUnrepeated) take(order);
   }
   uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, secret_); }
+  // Copies out of memory that programs write; returns the digest of the copy.
+  uint64_t copy(std::byte* to, std::span<const std::byte> memory) const {
+    return copy_and_digest(to, memory, secret_);
+  }
   uint32_t used() const { return used_; }
   uint32_t window() const { return window_; }
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
 #include <vector>
 
@@ -69,6 +71,25 @@ TEST(Digest, Rule18_ThoseByCarrylessProductsAgree) {
   for (const size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1000, 4095, 4096}) {
     const std::vector<std::byte> data = some_bytes(bytes);
     EXPECT_EQ(functions[0](data, secret), functions[1](data, secret)) << bytes;
+  }
+}
+
+// A copy that is digested as it is made is a copy, and has the digest that it would have later.
+TEST(Digest, Rule18_ACopyIsDigestedInOnePass) {
+  const DigestSecret secret(1);
+  alignas(64) std::array<std::byte, 4096 + 64> memory;
+  const std::vector<std::byte> bytes = some_bytes(memory.size());
+  std::ranges::copy(bytes, memory.begin());
+  for (const size_t length : {0, 1, 8, 63, 64, 65, 127, 128, 200, 1000, 4095, 4096}) {
+    for (const size_t offset : {0, 8, 32, 33}) {
+      const std::span<const std::byte> from(memory.data() + offset, length);
+      std::vector<std::byte> copy(length + 2, std::byte{0x55});
+      EXPECT_EQ(copy_and_digest(copy.data() + 1, from, secret), digest_of(from, secret))
+          << length << " from " << offset;
+      EXPECT_TRUE(std::equal(from.begin(), from.end(), copy.begin() + 1));
+      EXPECT_EQ(copy.front(), std::byte{0x55});
+      EXPECT_EQ(copy.back(), std::byte{0x55});
+    }
   }
 }
 

@@ -71,6 +71,21 @@ TEST_P(Reordering, Rule24_ProbesAndTimeoutsAreGuesses) {
   EXPECT_TRUE(tracker_.guessed(at(19))) << "also when its acknowledgement has come";
 }
 
+TEST_P(Reordering, Rule24_WhatCannotHaveComeYetIsNotLost) {
+  start(20);
+  EXPECT_EQ(tracker_.arrived_end(), at(0));
+  tracker_.judge_before(at(4));
+  tracker_.on_ack(at(2), bits(at(18), 1));
+  EXPECT_EQ(tracker_.arrived_end(), at(19));
+  EXPECT_EQ(tracker_.detect_losses(10 * kRtt, kRtt), 2u);
+  EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), UINT64_MAX) << "nothing else will be";
+  tracker_.judge_before(at(20));
+  EXPECT_EQ(tracker_.reorder_deadline_ns(kRtt), kRtt + kRtt / 4);
+  EXPECT_EQ(tracker_.detect_losses(10 * kRtt, kRtt), 14u);
+  tracker_.rewind(at(10));
+  EXPECT_EQ(tracker_.arrived_end(), at(10)) << "what is forgotten has not come";
+}
+
 TEST_P(Reordering, Rule27_WhatIsSettledIsNotOnItsWay) {
   start(100);
   EXPECT_EQ(tracker_.on_its_way(), 100u);

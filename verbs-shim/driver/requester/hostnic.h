@@ -98,6 +98,7 @@ class HostnicRequester {
   uint8_t attempt_of_rest(const Wqe& w) const;
 
   // Functions in hostnic_issue.cc.
+  static uint32_t find_by_response(const SendQueue& queue, Psn psn);
   uint32_t response_room(const SendQueue& queue) const;
   uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
@@ -114,6 +115,7 @@ class HostnicRequester {
   // Functions in hostnic_reports.cc.
   void take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot);
   void take_responses(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void judge_responses(const SendQueue& queue);
   void take_executed(SendQueue& queue, TimeNs now_ns);
   void note_acknowledged(SendQueue& queue, Psn una, TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);

@@ -12,8 +12,10 @@ constexpr uint64_t kPulledBytesLimit = 2 * 1024 * 1024;
 constexpr uint32_t kPullParts = 8;       // of the windows, which are pulled in that many requests
 constexpr uint32_t kMostWaitedFor = 16;  // answers
 
+}  // namespace
+
 // Finds the READ or atomic that an answer belongs to; the oldest request if there is none.
-uint32_t find_by_response(const SendQueue& queue, Psn psn) {
+uint32_t HostnicRequester::find_by_response(const SendQueue& queue, Psn psn) {
   for (uint32_t i = queue.head(); i != queue.tail() && queue.wqe(i).started; ++i) {
     const Wqe& w = queue.wqe(i);
     if (!is_read_or_atomic(w.op)) continue;
@@ -22,8 +24,6 @@ uint32_t find_by_response(const SendQueue& queue, Psn psn) {
   }
   return queue.head();
 }
-
-}  // namespace
 
 uint32_t HostnicRequester::response_room(const SendQueue& queue) const {
   const uint32_t limit = std::min(

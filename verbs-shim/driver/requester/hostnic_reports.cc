@@ -105,8 +105,22 @@ void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& 
   response_congestion_.on_ack(responses_.una(), responses_.next());
   if (fresh != 0) note_progress(now_ns);
   if (responses_.una() != una) take_executed(queue, now_ns);
-  if (responses_.una() != una || fresh != 0) responses_.detect_losses(now_ns, rtt_.srtt_ns());
+  if (responses_.una() != una || fresh != 0) {
+    judge_responses(queue);
+    responses_.detect_losses(now_ns, rtt_.srtt_ns());
+  }
   if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);
+}
+
+// Says which answers may be lost by what has arrived. READs execute in order, and what is pulled
+// again of those that have executed overtakes all of those that wait for a lost request: answers to
+// a READ may be missed when one of them has come, or one to a later READ.
+void HostnicRequester::judge_responses(const SendQueue& queue) {
+  const Psn end = responses_.arrived_end();
+  const Wqe& w = queue.wqe(find_by_response(queue, end));
+  const Psn behind = w.first_response_psn + w.response_count;
+  const bool begun = before(w.first_response_psn, end) && before(end, behind);
+  responses_.judge_before(begun ? behind : end);
 }
 
 // Acknowledges requests by their answers: READs and atomics execute at the peer's expected PSN, so

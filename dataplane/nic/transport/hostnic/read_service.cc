@@ -185,7 +185,8 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
     return 1;
   }
   if (packet == nullptr) return 0;
-  if (order.has_digests() && !note_digest(order, p.psn, copied_payload(p, packet), again)) {
+  if (order.has_digests() &&
+      !note_digest(order, p.psn, digests_.digest(copied_payload(p, packet)), again)) {
     rte_pktmbuf_free(packet);
     return refuse(qp, job);
   }
@@ -251,9 +252,7 @@ uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudge
 
 // Notes the digest of an answer that is about to leave. Of one that is given again, after a later
 // READ was read, only what it said the first time may leave: false, if it says something else.
-bool ReadService::note_digest(ReadOrder& order, Psn psn, std::span<const std::byte> payload,
-                              bool again) {
-  const uint64_t digest = digests_.digest(payload);
+bool ReadService::note_digest(ReadOrder& order, Psn psn, uint64_t digest, bool again) {
   if (!again) {
     order.set_digest(psn, digest);
     return true;
@@ -263,15 +262,17 @@ bool ReadService::note_digest(ReadOrder& order, Psn psn, std::span<const std::by
   return same;
 }
 
-// Sends packets of a range as one bundle of copies, as far as they have, or still have, the digests
-// that they should have. Returns how much of the turn they are worth; 0 where they go one by one.
+// Sends copies of packets of a range, as far as they have, or still have, the digests that they
+// should have. Returns how much of the turn they are worth; 0 where they go one by one.
 uint32_t ReadService::serve_copies(QpContext& qp, ReadJob& job, const SendBudget& budget,
                                    bool again) {
   // A copied payload is read now, an external one perhaps not yet: a copy waits until none is out.
-  if (!egress_.sends_bundles(qp.peer) || !egress_.allows_external_answers() || qp.answers.any_out())
-    return 0;
+  if (!egress_.allows_external_answers() || qp.answers.any_out()) return 0;
+  const bool bundled = egress_.sends_bundles(qp.peer);
   const int mtu_shift = std::countr_zero(qp.mtu_bytes);
-  const Range all = next_range(qp, job, budget, CopyBlocks::kBlockBytes >> mtu_shift);
+  uint32_t most = CopyBlocks::kBlockBytes >> mtu_shift;
+  if (!bundled) most = std::min({most, budget.packets, egress_.train_room(qp.peer)});
+  const Range all = next_range(qp, job, budget, most);
   if (all.packets < 2) return 0;
   const wire::Packet first = next_answer(qp, job);
   const std::byte* const memory = address_of(qp, job, first.reth.va, all.bytes);
@@ -280,16 +281,50 @@ uint32_t ReadService::serve_copies(QpContext& qp, ReadJob& job, const SendBudget
   Range same;
   for (; same.packets != all.packets; ++same.packets) {
     const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, all.bytes - same.bytes);
-    std::byte* const copy = block.bytes + same.bytes;
-    copy_from_memory(copy, memory + same.bytes, bytes);
-    if (!note_digest(qp.read_order, first.psn + same.packets, {copy, bytes}, again)) break;
+    const uint64_t digest = digests_.copy(block.bytes + same.bytes, {memory + same.bytes, bytes});
+    if (!note_digest(qp.read_order, first.psn + same.packets, digest, again)) break;
     same.bytes += bytes;
   }
   if (same.packets == 0) return refuse(qp, job);
-  if (!emit_range(qp, job, first, same, {block.bytes, block.region, copies_.packets()})) return 0;
-  qp.read_order.note_read(job.read(qp.mtu_bytes), first.psn, first.psn + same.packets);
-  if (!again) digests_.note_answered(qp.read_order, same.packets);
-  return turn_packets(same.packets);
+  uint32_t sent = same.packets;
+  if (!bundled)
+    sent = emit_packets(qp, job, same, block.bytes, block.region);
+  else if (!emit_range(qp, job, first, same, {block.bytes, block.region, copies_.packets()}))
+    return 0;
+  qp.read_order.note_read(job.read(qp.mtu_bytes), first.psn, first.psn + sent);
+  if (!again) digests_.note_answered(qp.read_order, sent);
+  return bundled ? turn_packets(sent) : sent;
+}
+
+// Sends packets of a range, whose bytes were copied into a block, each in a buffer of its own.
+// Returns how many found one.
+uint32_t ReadService::emit_packets(QpContext& qp, ReadJob& job, Range range, const std::byte* bytes,
+                                   MemoryRegionEntry* block) {
+  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
+  uint32_t sent = 0;
+  while (sent != range.packets) {
+    wire::Packet p = next_answer(qp, job);
+    const MappedPayload payload{bytes, block, copies_.packets()};
+    // All but a READ's first and last are alike.
+    const uint64_t before_last = p.cont ? (job.total_bytes - p.reth.va - 1) >> mtu_shift : 0;
+    const auto alike =
+        static_cast<uint32_t>(std::min<uint64_t>(before_last, range.bytes >> mtu_shift));
+    uint32_t count = 1, part = p.payload_bytes;
+    if (alike >= 2) {
+      count = alike;
+      part = alike << mtu_shift;
+      if (!egress_.emit_train(qp.peer, qp.response_flow, p, payload, alike)) break;
+    } else {
+      rte_mbuf* const packet = egress_.build_external(qp.response_flow, p, payload);
+      if (packet == nullptr) break;
+      egress_.emit(packet, qp.peer);
+    }
+    job.sent_bytes += part;
+    bytes += part;
+    range.bytes -= part;
+    sent += count;
+  }
+  return sent;
 }
 
 // Refuses the rest of a range: an answer without bytes says that what it said the first time can't

@@ -88,7 +88,7 @@ class ReadService {
   uint32_t serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget);
   rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
                          bool& lost);
-  bool note_digest(ReadOrder& order, Psn psn, std::span<const std::byte> payload, bool again);
+  bool note_digest(ReadOrder& order, Psn psn, uint64_t digest, bool again);
   std::span<const std::byte> copied_payload(const wire::Packet& p, const rte_mbuf* packet) const;
   uint32_t serve_copies(QpContext& qp, ReadJob& job, const SendBudget& budget, bool again);
   static Range next_range(const QpContext& qp, const ReadJob& job, const SendBudget& budget,
@@ -97,6 +97,8 @@ class ReadService {
                               MemoryRegionEntry** region = nullptr);
   bool emit_range(QpContext& qp, ReadJob& job, const wire::Packet& first, Range range,
                   const MappedPayload& payload);
+  uint32_t emit_packets(QpContext& qp, ReadJob& job, Range range, const std::byte* bytes,
+                        MemoryRegionEntry* block);
   uint32_t refuse(const QpContext& qp, ReadJob& job);
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
