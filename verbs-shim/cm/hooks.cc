@@ -15,6 +15,7 @@
 
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/cm/device.h"
+#include "verbs-shim/cm/device_number.h"
 #include "verbs-shim/cm/files.h"
 #include "verbs-shim/elf/next_function.h"
 
@@ -28,10 +29,9 @@ bool is_file(int fd) { return may_be_file(fd) && file_name(fd) != 0; }
 // Makes a status look like the kernel's device under udev: readable and writable by all.
 template <typename Stat>
 void disguise(int fd, Stat* status) {
-  constexpr unsigned kMiscMajor = 10, kMinor = 58;
   if (!is_file(fd)) return;
   status->st_mode = S_IFCHR | 0666;
-  status->st_rdev = makedev(kMiscMajor, kMinor);
+  status->st_rdev = makedev(kMiscMajor, device_minor());
 }
 
 // Waits for an event without being cancelled: librdmacm does not write in parts.
