@@ -9,7 +9,8 @@ third of them with --all), hosts (two network namespaces; as root only), hostile
 hostnicd beside honest ones), sanitize (a
 build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
 suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
-driver half with ThreadSanitizer) and interop (stock programs between hostnic and a genuine rdma_rxe)."""
+driver half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe) and netem (two
+hosts while a kernel loses packets)."""
 
 import argparse
 import concurrent.futures
@@ -33,7 +34,7 @@ CPUS = len(os.sched_getaffinity(0))
 PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "hostile", "sanitize", "clang",
          "fuzz", "faults", "lint"]
 # Only when asked for: too long for CI, or with more than a machine usually has.
-MORE_PARTS = ["tsan", "interop"]
+MORE_PARTS = ["tsan", "interop", "netem"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "hostile"]
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
@@ -57,7 +58,7 @@ SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
 LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "demo": 600, "pyverbs": 900, "programs": 7200, "hosts": 1800,
-           "hostile": 1800, "interop": 14400, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
+           "hostile": 1800, "interop": 14400, "netem": 14400, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
@@ -209,6 +210,11 @@ class Runner:
         self.part("hostnic and a Linux kernel's rdma_rxe", lambda: self.runner(
             "interop", "interop/run_interop_tests.py", self.options.build, self.options.selection,
             LIMIT_S["interop"]))
+
+    def netem(self):
+        self.part("Two hosts while the kernel loses packets", lambda: self.runner(
+            "netem", "hosts/run_netem_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["netem"]))
 
     def hostile(self):
         self.part("Hostile programs beside honest ones", lambda: self.runner(
