@@ -22,6 +22,7 @@ PATIENCE_S = 60
 # Three sleeps (one is a daemon), the shell of one, and a hostnicd.
 LEAST_PROGRAMS = 5
 
+HOSTS = "4"
 # Programs in both hosts, one of them a daemon that nobody of ours is the parent of, and one that has
 # to be killed. The shell says when all run, and waits for input to end.
 COMMAND = """
@@ -111,7 +112,7 @@ def main():
         os.environ["TMPDIR"] = name
         for number in range(count):
             way = ways[number % len(ways)]
-            failed = run_one(way, [hostnic, "lab", "--hosts", "2", *rest, "--", "sh", "-c", COMMAND], home)
+            failed = run_one(way, [hostnic, "lab", "--hosts", HOSTS, *rest, "--", "sh", "-c", COMMAND], home)
             if failed is not None:
                 print(f"{way}: {failed}")
                 return 1
@@ -132,7 +133,7 @@ def main():
 
 def killed_with_guardian(hostnic, options, home):
     """Nobody is left who could remove the directory: the next lab does."""
-    lab = subprocess.Popen([hostnic, "lab", "--hosts", "2", *options, "--", "sh", "-c", "echo up; exec sleep 1000"],
+    lab = subprocess.Popen([hostnic, "lab", "--hosts", HOSTS, *options, "--", "sh", "-c", "echo up; exec sleep 1000"],
                            stdout=subprocess.PIPE, text=True)
     if lab.stdout.readline() != "up\n":
         print("lab and guardian are killed: the lab did not start")
