@@ -79,7 +79,6 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
     if (s.attempt != 0) --resends_in_flight_;
   }
   una_ = new_una;
-  arrived_end_ = arrived_end();
   if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
   if (threshold_ > kMinThreshold && ++quiet_acks_ >= kDecayAfterAcks) {
     quiet_acks_ = 0;
@@ -97,11 +96,13 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
     uint64_t fresh = acked.extract(una_ + offset) & ~acked_->extract(una_ + offset);
     if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
     if (broken(Fault::sack_bit_ignored)) fresh &= ~(uint64_t{1} << 9);
+    if (fresh == 0) continue;
+    const Psn end = una_ + (offset + 64 - static_cast<uint32_t>(std::countl_zero(fresh)));
+    if (before(arrived_end_, end)) arrived_end_ = end;
     while (fresh != 0) {
       const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
       fresh &= fresh - 1;
       acked_->set(psn);
-      if (before(arrived_end_, psn + 1)) arrived_end_ = psn + 1;
       ++acked_ahead_;
       ++newly;
       State& s = state(psn);

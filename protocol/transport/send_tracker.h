@@ -100,8 +100,10 @@ class SendTracker : private Scoreboard {
     knows_transmitted_ = true;
   }
   // Notes that the absence of PSNs from `psn` on says nothing yet, whatever has arrived that was
-  // sent later. Without a call that of every PSN does.
+  // sent later. Without a call that of every PSN does. Whoever goes by arrived_end() calls this
+  // once in half the number space.
   void judge_before(Psn psn) {
+    arrived_end_ = arrived_end();
     judged_ = psn;
     knows_judged_ = true;
   }
