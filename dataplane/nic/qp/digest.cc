@@ -138,8 +138,8 @@ __attribute__((target("avx2,vpclmulqdq"))) uint64_t digest_avx2(std::span<const 
   return finish_sums(sums, bytes.size(), secret);
 }
 
-// The same digest of a copy that it makes: what is stored is what counts, for each unit of the
-// memory is loaded once, by aligned instructions (copy.h).
+// This function copies and returns the digest_avx2() of the copy. It loads each unit of the memory
+// once, by aligned instructions (copy.h), so that what it digests is what it stores.
 __attribute__((target("avx2,vpclmulqdq"))) uint64_t copy_avx2(std::byte* to,
                                                               std::span<const std::byte> memory,
                                                               const DigestSecret& secret) {
