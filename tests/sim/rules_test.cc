@@ -242,24 +242,6 @@ TEST(Rules, Rule24_NeedlessResendsWidenTheReorderingWindow) {
   EXPECT_LE(pair.near->host->driver().counters().retransmitted_packets, late * 3 / 4);
 }
 
-// READs execute in order, and pulls of those that have executed overtake the lost request: that
-// answers to later ones are not there says nothing.
-TEST(Rules, Rule24_AnswersThatWaitForALostRequestAreNotLost) {
-  Pair pair;
-  for (size_t i = 0; i < Pair::kBytes; ++i)
-    pair.remote.data()[i] = static_cast<uint8_t>(i * 5 + i / 249);
-  pair.post(SendOp::kRead, 0, pair.at(0, kMtu));
-  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);  // the round trip is known
-  pair.world.impair(1, "rx drop nth 3 kind read-request");
-  pair.world.impair(0, "rx drop nth 20 kind read-response");
-  for (uint64_t i = 0; i < 16; ++i)
-    pair.post(SendOp::kRead, i, pair.at(i * 65536, 65536), i * 65536);
-  EXPECT_EQ(pair.sent(16).size(), 16u);
-  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, Pair::kBytes));
-  EXPECT_EQ(pair.near->host->driver().counters().timeouts, 0u);
-  EXPECT_EQ(pair.near_counter(Counter::duplicate_request), 0u) << "answers that came twice";
-}
-
 TEST(Rules, Rule24_LostTailIsProbed) {
   Pair pair;
   pair.world.impair(1, "rx drop nth 4 kind write");
