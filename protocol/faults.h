@@ -60,6 +60,7 @@ namespace hostnic {
   X(answers_not_pulled_again, "17: lost READ answers are not pulled again")                    \
   X(epoch_not_renewed, "18: later READs keep what they read before an earlier one")            \
   X(answers_read_again, "18: a repeated answer says what is in memory now")                    \
+  X(lost_answer_taken_for_placed, "18: a lost answer may say anything when it comes again")    \
   X(digests_outlive_epoch, "18: a repeated answer may be as in an epoch before")               \
   X(refusals_not_heard, "18: a refused pull is pulled again, and again")                       \
   X(epoch_not_checked, "18: answers of any epoch count")                                       \

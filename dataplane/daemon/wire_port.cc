@@ -24,6 +24,7 @@ class WirePort : public Port {
     return {.needs_icrc = false,
             .needs_arp = false,
             .allows_external_payload = true,
+            .delivers_to_readers = true,
             .delivers_whole_bth = true,
             .carries_bundles = true};
   }

@@ -96,6 +96,7 @@ struct NicShard {
 
   // Functions in receive.cc.
   uint32_t receive_turn();
+  void receive_lost(rte_mbuf* packet);
   void receive_packet(rte_mbuf* packet);  // takes the packet
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);

@@ -25,6 +25,10 @@ struct PortCapabilities {
   // (packet/external_payload.h): where the port has read it when transmit() returns, or the
   // receiver is in this process.
   bool allows_external_payload = false;
+  // Whether the receiver is in this process for sure, reads external payload when it takes the
+  // packet, and gets those lost on the way, too, marked as such (lost_flag()), where they have to
+  // be read.
+  bool delivers_to_readers = false;
   // Whether each buffer that arrives begins with a whole BTH: then it may be looked at before it is
   // parsed.
   bool delivers_whole_bth = false;

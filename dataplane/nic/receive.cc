@@ -283,7 +283,19 @@ bool NicShard::receive_acks(rte_mbuf* bundle) {
   return true;
 }
 
+// Has what is lost read in its turn, if it would have been taken for an answer: nothing else comes
+// of it (rule 18).
+void NicShard::receive_lost(rte_mbuf* packet) {
+  const wire::Packet p = valid_headers(packet);
+  QpContext* const qp = is_own(p.dst_ip) ? qps.find(raw(p.dest_qpn)) : nullptr;
+  if (qp != nullptr && accepts_from(*qp, p, /*answer=*/true))
+    hostnic.requester.note_response(*qp, p, *external_payload(packet));
+  release_payload(packet, references);
+  spent.add(packet);
+}
+
 void NicShard::receive_packet(rte_mbuf* packet) {
+  if (unlikely(is_lost(packet))) return receive_lost(packet);
   const bool bundle = is_bundle(packet);
   if (!bundle || !receive_bundle(packet)) {
     do {

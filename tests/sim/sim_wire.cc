@@ -23,6 +23,7 @@ class SimWire::SimPort final : public Port {
     return {.needs_icrc = !is_wire,
             .needs_arp = !is_wire,
             .allows_external_payload = is_wire,
+            .delivers_to_readers = is_wire && !wire_.judge_,
             .delivers_whole_bth = is_wire,
             .carries_bundles = is_wire && !wire_.judge_ && !wire_.tap_};
   }

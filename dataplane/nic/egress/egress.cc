@@ -132,7 +132,7 @@ bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& 
     std::memcpy(frame, headers.data(), wire::kMaxTrainHeaderBytes);
     if (i != 0) wire::step(p, {frame, wire::kMaxTrainHeaderBytes});
     attach_payload(*train[i], header_bytes, p.payload_bytes,
-                   {bytes, payload.region, payload.packets});
+                   {bytes, payload.region, payload.packets, payload.digests});
     train[i]->port = static_cast<uint16_t>(peer);
   }
   queue.count += count;
@@ -150,7 +150,7 @@ rte_mbuf* Egress::build_external(const wire::FlowTemplate& flow, const wire::Pac
   const size_t header_bytes = wire::build(flow, p, false, {}, frame);
   references_.acquire(*payload.region, *payload.packets, 1);
   attach_payload(*packet, header_bytes, p.payload_bytes,
-                 {payload.bytes, payload.region, payload.packets});
+                 {payload.bytes, payload.region, payload.packets, payload.digests});
   return packet;
 }
 

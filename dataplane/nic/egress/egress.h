@@ -36,7 +36,8 @@ namespace hostnic {
 struct MappedPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
-  PacketCount* packets;  // the count that the reference to it is added to
+  PacketCount* packets;            // the count that the reference to it is added to
+  DigestTable* digests = nullptr;  // where the receiver of an answer notes what it reads
 };
 
 // The way by which packets to an address leave.
@@ -62,6 +63,10 @@ class Egress {
   // Whether that of answers to READs may: it is read in the order in which the answers left only if
   // nothing holds some of them back (rule 18).
   bool allows_external_answers() const { return external_payload_ && !port_.holds_back_sent(); }
+  // Whether the receiver notes what it reads of them, then (DigestTable).
+  bool answers_are_noted() const {
+    return allows_external_answers() && port_.capabilities().delivers_to_readers;
+  }
   // Whether packets towards `peer` may leave in bundles.
   bool sends_bundles(int peer) const {
     return settings_.segmentation && external_payload_ && bundles_to(peer);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/egress/impaired_port.h"
 
+#include <rte_branch_prediction.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -125,6 +127,7 @@ impair::PacketInfo info_in_bundle(rte_mbuf* bundle, impair::PacketInfo front, ui
 
 // Decides what becomes of the packets of a buffer, and lets go what goes on.
 void ImpairedPort::impair(Direction direction, rte_mbuf* buffer) {
+  if (unlikely(is_lost(buffer))) return let_go(direction, buffer);
   if (!is_bundle(buffer)) return impair_packet(direction, buffer);
   if (stage_of(direction) == nullptr) return let_go(direction, buffer);
   if (has_bundled_packets(buffer)) {
@@ -146,8 +149,20 @@ void ImpairedPort::impair_packet(Direction direction, rte_mbuf* packet) {
   if (direction == Direction::kRx && holds_back_arrived_) packet = copy_answer(packet);
   if (packet == nullptr) return;
   impair::ImpairmentStage* const stage = stage_of(direction);
-  if (stage == nullptr || stage->pass(packet, now_, [&] { return describe(direction, packet); }))
+  if (stage == nullptr) return let_go(direction, packet);
+  // What has to be read in its turn stays in its place when it is lost.
+  const bool stays = is_noted_when_read(packet) && !holds_back(direction);
+  if (stage->pass(stays ? nullptr : packet, now_, [&] { return describe(direction, packet); })) {
     let_go(direction, packet);
+  } else if (stays) {
+    lose(direction, packet);
+  }
+}
+
+// Lets go what is lost, for its receiver to read in its turn.
+void ImpairedPort::lose(Direction direction, rte_mbuf* buffer) {
+  buffer->ol_flags |= lost_flag();
+  let_go(direction, buffer);
 }
 
 // Impairs the packets of a bundle of one message.
@@ -155,6 +170,7 @@ void ImpairedPort::impair_in_runs(Direction direction, rte_mbuf* bundle) {
   const uint32_t packets = packets_in(bundle);
   impair::BundlePassage passage(*stage_of(direction), packets);
   const impair::PacketInfo front = describe(direction, bundle);
+  const bool lost_stay = is_noted_when_read(bundle) && !holds_back(direction);
   passing_ = {bundle, &passage};
   let_due_go(direction);
   bool left = false;
@@ -168,6 +184,10 @@ void ImpairedPort::impair_in_runs(Direction direction, rte_mbuf* bundle) {
       left = true;
     } else if (run.count != 0) {
       if (rte_mbuf* part = copy_run(bundle, run); part != nullptr) let_go(direction, part);
+    }
+    if (const uint32_t behind = run.first + run.count; lost_stay && behind != passage.current()) {
+      if (rte_mbuf* part = copy_run(bundle, {behind, passage.current() - behind}); part != nullptr)
+        lose(direction, part);
     }
     let_due_go(direction);
   }
@@ -250,13 +270,16 @@ void ImpairedPort::let_due_go(Direction direction) {
   }
 }
 
-// Appends a buffer that has arrived, or if it is answers to READs a copy of each.
+// Appends a buffer that has arrived, or if it is answers to READs a copy of each. What is lost has
+// been read now, and is done with.
 void ImpairedPort::copy_answers(rte_mbuf* buffer, std::vector<rte_mbuf*>& out) {
   if (!is_read_answer(buffer) || external_payload(buffer) == nullptr) return out.push_back(buffer);
   for (bool more = true; more; more = step_bundle(buffer, references_)) {
     rte_mbuf* const copy = copy_packet(buffer, pools_.copies);
     if (copy == nullptr)
       counters_.add(Counter::rx_no_buffer);
+    else if (is_lost(buffer))
+      rte_pktmbuf_free(copy);
     else
       out.push_back(copy);
   }

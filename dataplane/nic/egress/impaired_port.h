@@ -112,6 +112,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   rte_mbuf* copy_run(rte_mbuf* bundle, impair::PacketRun run);
   rte_mbuf* copy_passing();
   void let_go(impair::Direction direction, rte_mbuf* buffer);
+  void lose(impair::Direction direction, rte_mbuf* buffer);
   void let_due_go(impair::Direction direction);
   uint16_t transmit_impaired(uint16_t peer, rte_mbuf** packets, uint16_t count);
   bool has_room(size_t peer);

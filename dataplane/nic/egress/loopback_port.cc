@@ -9,14 +9,17 @@
 namespace hostnic {
 namespace {
 
-// The packets and bytes that buffers stand for; nearly all buffers are one packet.
+// The packets and bytes that buffers stand for; nearly all buffers are one packet. What is lost
+// counts for nothing.
 struct Carried {
   uint64_t packets = 0, bytes = 0;
 };
 Carried carried_by(rte_mbuf** packets, uint16_t count) {
   Carried carried{.packets = count};
   for (uint16_t i = 0; i < count; ++i) {
-    if (unlikely(is_bundle(packets[i]))) {
+    if (unlikely(is_lost(packets[i]))) {
+      --carried.packets;
+    } else if (unlikely(is_bundle(packets[i]))) {
       carried.packets += packets_in(packets[i]) - 1;
       carried.bytes += wire_bytes_of(packets[i]);
     } else {

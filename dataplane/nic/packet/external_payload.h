@@ -22,10 +22,14 @@
 
 namespace hostnic {
 
+class DigestTable;
+
 struct ExternalPayload {
   const std::byte* bytes;
   MemoryRegionEntry* region;
   PacketCount* packets;
+  // Where it is noted what was read of an answer to a READ (packet/digest_table.h); null: nowhere.
+  DigestTable* digests = nullptr;
   // The members from here on are a bundle's only (bundle.h).
   uint16_t packets_behind = 0;      // packets behind the one that the headers belong to
   uint16_t last_payload_bytes = 0;  // payload of the last of them; the others carry as much as the
@@ -33,15 +37,16 @@ struct ExternalPayload {
   bool last_more = false, last_ack_request = false, last_solicited = false;
 };
 // The private area of every buffer that may have external payload.
-inline constexpr uint16_t kExternalPayloadBytes = 32;
+inline constexpr uint16_t kExternalPayloadBytes = 64;
 static_assert(sizeof(ExternalPayload) <= kExternalPayloadBytes);
 
-// Dynamic mbuf flags: "its payload is external", "it is a bundle of several packets", and "it ends
-// in pad and ICRC". They are looked at several times per packet, so they are plain words, not
-// statics that each look would have to find initialised; no packet is without a pool, and
-// create_mbuf_pools() registers them first.
+// Dynamic mbuf flags: "its payload is external", "it is a bundle of several packets", "it ends in
+// pad and ICRC", and "the network has lost it" (it arrives only to be read, rule 18). They are
+// looked at several times per packet, so they are plain words, not statics that each look would
+// have to find initialised; no packet is without a pool, and create_mbuf_pools() registers them
+// first.
 struct alignas(64) MbufFlags {
-  uint64_t external = 0, bundle = 0, icrc = 0;
+  uint64_t external = 0, bundle = 0, icrc = 0, lost = 0;
 };
 inline MbufFlags mbuf_flags;
 // Registers the flags. Returns false if DPDK has no flags left (rte_errno); EAL must be up; called
@@ -50,12 +55,20 @@ bool register_mbuf_flags();
 inline uint64_t external_flag() { return mbuf_flags.external; }
 inline uint64_t bundle_flag() { return mbuf_flags.bundle; }
 inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
+inline uint64_t lost_flag() { return mbuf_flags.lost; }
 
 // The packet's external payload; null: the payload follows the headers.
 inline const ExternalPayload* external_payload(rte_mbuf* packet) {
   if ((packet->ol_flags & external_flag()) == 0) return nullptr;
   return static_cast<const ExternalPayload*>(rte_mbuf_to_priv(packet));
 }
+
+// Whether the receiver has to note what it reads of a packet, also where the network has lost it.
+inline bool is_noted_when_read(rte_mbuf* packet) {
+  const ExternalPayload* const payload = external_payload(packet);
+  return payload != nullptr && payload->digests != nullptr;
+}
+inline bool is_lost(const rte_mbuf* packet) { return (packet->ol_flags & lost_flag()) != 0; }
 
 // Attaches external payload to a packet that has nothing but headers.
 inline void attach_payload(rte_mbuf& packet, size_t header_bytes, uint32_t payload_bytes,

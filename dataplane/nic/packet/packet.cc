@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "dataplane/nic/memory/copy.h"
+#include "dataplane/nic/packet/digest_table.h"
 #include "protocol/wire/icrc.h"
 
 namespace hostnic {
@@ -20,6 +21,12 @@ namespace {
 
 uint32_t crc32(const std::byte* data, size_t bytes) {
   return rte_net_crc_calc(data, static_cast<uint32_t>(bytes), RTE_NET_CRC32_ETH);
+}
+
+// The PSN of a packet of this process.
+Psn psn_of(rte_mbuf* packet) {
+  const auto* bth = rte_pktmbuf_mtod_offset(packet, const std::byte*, wire::kFlowBytes);
+  return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes)).psn();
 }
 
 size_t covered_bytes(const wire::Packet& p) { return wire::icrc_covered_bytes(p); }
@@ -39,8 +46,10 @@ bool register_mbuf_flags() {
   if (mbuf_flags.icrc != 0) return true;
   mbuf_flags = {.external = register_mbuf_flag("hostnic_external"),
                 .bundle = register_mbuf_flag("hostnic_bundle"),
-                .icrc = register_mbuf_flag("hostnic_icrc")};
-  return mbuf_flags.external != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0;
+                .icrc = register_mbuf_flag("hostnic_icrc"),
+                .lost = register_mbuf_flag("hostnic_lost")};
+  return mbuf_flags.external != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0 &&
+         mbuf_flags.lost != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -65,8 +74,12 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   if (packet->pkt_len > rte_pktmbuf_tailroom(copy)) return false;
   auto* out = rte_pktmbuf_mtod(copy, std::byte*);
   std::memcpy(out, rte_pktmbuf_mtod(packet, const std::byte*), packet->data_len);
-  if (const ExternalPayload* external = external_payload(packet); external != nullptr)
-    copy_from_memory(out + packet->data_len, external->bytes, packet->pkt_len - packet->data_len);
+  if (const ExternalPayload* external = external_payload(packet); external != nullptr) {
+    const uint32_t payload_bytes = packet->pkt_len - packet->data_len;
+    copy_from_memory(out + packet->data_len, external->bytes, payload_bytes);
+    if (external->digests != nullptr)
+      external->digests->note_copied(psn_of(packet), {out + packet->data_len, payload_bytes});
+  }
   copy->data_len = static_cast<uint16_t>(packet->pkt_len);
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;
@@ -126,9 +139,10 @@ rte_mbuf* copy_front(rte_mbuf* bundle, rte_mempool* pool, PayloadReferences& ref
   if (const ExternalPayload* payload = external_payload(bundle); payload != nullptr) {
     references.acquire_again(*payload);
     attach_payload(*single, bundle->data_len, bundle->pkt_len - bundle->data_len,
-                   {payload->bytes, payload->region, payload->packets});
+                   {payload->bytes, payload->region, payload->packets, payload->digests});
   }
   single->port = bundle->port;
+  single->ol_flags |= bundle->ol_flags & lost_flag();
   return single;
 }
 

@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "dataplane/nic/qp/digest.h"
+#include "dataplane/nic/packet/digest.h"
+#include "dataplane/nic/packet/digest_table.h"
 #include "protocol/psn.h"
 #include "protocol/types.h"
 
@@ -54,46 +56,41 @@ class ReadOrder {
     any_ = true;
   }
 
-  // Whether answers have digests now.
+  // Whether answers have digests now; where these are: nothing is known there of an answer that was
+  // never read, or read before the queue pair had a table.
   bool has_digests() const { return table_ != nullptr; }
-  void set_digest(Psn psn, uint64_t digest) { table_[psn.value() & mask_] = digest ^ psn.value(); }
-  // Whether the answer with this PSN, or one a window after it, has a digest. It has none if it was
-  // never read, or before the queue pair had a table: such places hold 0.
-  bool has_digest(Psn psn) const { return table_[psn.value() & mask_] != 0; }
-  // A peer with a larger window than ours has answers share places: the PSN tells them apart, also
-  // where they say the same.
-  bool had_digest(Psn psn, uint64_t digest) const {
-    return table_[psn.value() & mask_] == (digest ^ psn.value());
-  }
+  DigestTable* table() const { return table_; }
 
  private:
   friend class DigestTables;
   // Notes that the answers from `from` to `end`, which others have overtaken, were not read.
   void forget_digests(Psn from, Psn end) {
-    if (table_ == nullptr) return;
-    const auto count = std::min(static_cast<uint32_t>(distance(from, end)), mask_ + 1);
-    for (uint32_t i = 0; i < count; ++i) table_[(from + i).value() & mask_] = 0;
+    if (table_ != nullptr) table_->forget(from, static_cast<uint32_t>(distance(from, end)));
   }
 
   Read newest_;
-  bool any_ = false;  // something has been read in this epoch
-  Psn end_;           // of the answers that have been read
-  uint32_t mask_ = 0;
+  bool any_ = false;         // something has been read in this epoch
+  Psn end_;                  // of the answers that have been read
   uint32_t unrepeated_ = 0;  // answers since one was asked for again
-  uint64_t* table_ = nullptr;
+  DigestTable* table_ = nullptr;
 };
 
-// The tables of all queue pairs: fewer than these, because only those whose answers get lost need
-// one. All memory is allocated at start.
+// The tables of a NIC's queue pairs: fewer than these, because only those whose answers get lost
+// need one. All memory is allocated at start; it belongs to the process, and another NIC takes it
+// when no answer refers to it any more.
 class DigestTables {
  public:
   // A table has room for `window` answers, a power of two: as many as a peer with the same window
   // pulls ahead of one that it misses. `seed` is that of the NIC's random numbers.
   DigestTables(uint32_t window, uint64_t seed);
+  ~DigestTables();
+  DigestTables(const DigestTables&) = delete;
+  DigestTables& operator=(const DigestTables&) = delete;
 
-  // Gives a queue pair a table. Where none is free it is taken from who has had one longest: that
-  // peer's repeated pulls are refused until it gets another.
-  void give(ReadOrder& order);
+  // Gives a queue pair a table, whose answers `answers` counts. Where none is free it is taken from
+  // who has had one longest: that peer's repeated pulls are refused until it gets another. A table
+  // that answers on their way refer to is passed over.
+  void give(ReadOrder& order, const PacketCount* answers);
   // Takes the table away.
   void take(ReadOrder& order);
   // Begins an epoch: nothing has been read in it.
@@ -104,23 +101,23 @@ class DigestTables {
     order = {};
   }
   // Notes that answers are asked for again.
-  void note_repeated(ReadOrder& order) {
+  void note_repeated(ReadOrder& order, const PacketCount* answers) {
     if (order.has_digests()) {
       order.unrepeated_ = 0;
     } else {
-      give(order);
+      give(order, answers);
     }
   }
-  // Notes answers that were read and have digests. After many of which none was asked for again
-  // the queue pair can do without.
+  // Notes answers that have left and have digests, or will. After many of which none was asked for
+  // again the queue pair can do without.
   void note_answered(ReadOrder& order, uint32_t answers) {
     order.unrepeated_ += answers;
     if (order.unrepeated_ >= kUnrepeated) take(order);
   }
-  uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, secret_); }
+  uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, set_->secret); }
   // Copies out of memory that programs write; returns the digest of the copy.
   uint64_t copy(std::byte* to, std::span<const std::byte> memory) const {
-    return copy_and_digest(to, memory, secret_);
+    return copy_and_digest(to, memory, set_->secret);
   }
   uint32_t used() const { return used_; }
   uint32_t window() const { return window_; }
@@ -129,9 +126,17 @@ class DigestTables {
   static constexpr uint32_t kUnrepeated = 8192;
 
  private:
+  struct Set {
+    Set(uint32_t window, uint64_t seed);
+    bool any_referred_to() const;
+    DigestSecret secret;
+    std::vector<DigestTable> tables;
+  };
+  struct Pool;
+  static Pool& pool();
+
   const uint32_t window_;
-  DigestSecret secret_;
-  std::vector<uint64_t> entries_;
+  std::unique_ptr<Set> set_;
   std::vector<ReadOrder*> owners_;  // of each table; null: free
   uint32_t next_ = 0, used_ = 0;
 };

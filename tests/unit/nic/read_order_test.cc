@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -116,49 +117,138 @@ TEST(ReadOrder, Rule18_KnowsWhatHasBeenReadAcrossTheWrap) {
 
 TEST(ReadOrder, Rule18_ATableHoldsWhatWasReadInThisEpochAndWindow) {
   DigestTables tables(kWindow, 1);
+  const QpPackets answers;
   ReadOrder order;
   EXPECT_FALSE(order.has_digests());
-  tables.note_repeated(order);
+  tables.note_repeated(order, answers.count());
   ASSERT_TRUE(order.has_digests());
   const Psn first(100);
   const auto answer = [&](Psn psn, uint64_t digest) {
     order.note_read(read_number(1, first), psn, psn + 1);
-    order.set_digest(psn, digest);
+    order.table()->set(psn, digest);
   };
   answer(first, 7);
-  EXPECT_TRUE(order.had_digest(first, 7));
-  EXPECT_FALSE(order.had_digest(first, 8));
-  EXPECT_FALSE(order.has_digest(first + 1));
+  EXPECT_TRUE(order.table()->may_say(first, 7));
+  EXPECT_FALSE(order.table()->may_say(first, 8));
+  EXPECT_FALSE(order.table()->knows(first + 1));
   answer(first + kWindow, 9);
-  EXPECT_FALSE(order.had_digest(first, 7)) << "its place is another's";
-  EXPECT_FALSE(order.had_digest(first, 9)) << "which says what the memory says by now";
+  EXPECT_FALSE(order.table()->may_say(first, 7)) << "its place is another's";
+  EXPECT_FALSE(order.table()->may_say(first, 9)) << "which says what the memory says by now";
   // What is overtaken was not read, whatever its places hold from a window before.
-  for (uint32_t i = 1; i < kWindow; ++i) EXPECT_FALSE(order.has_digest(first + kWindow + i));
+  for (uint32_t i = 1; i < kWindow; ++i) EXPECT_FALSE(order.table()->knows(first + kWindow + i));
   for (uint32_t i = 1; i < kWindow; ++i) answer(first + kWindow + i, 5);
   answer(first + 2 * kWindow + 3, 6);
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_FALSE(order.has_digest(first + 2 * kWindow + i));
-  EXPECT_TRUE(order.has_digest(first + kWindow + 4));
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_FALSE(order.table()->knows(first + 2 * kWindow + i));
+  EXPECT_TRUE(order.table()->knows(first + kWindow + 4));
   tables.begin_epoch(order);
-  for (uint32_t i = 0; i < kWindow; ++i) EXPECT_FALSE(order.has_digest(first + i));
+  for (uint32_t i = 0; i < kWindow; ++i) EXPECT_FALSE(order.table()->knows(first + i));
 }
 
 TEST(ReadOrder, Rule18_TablesAreBoundedAndComeBack) {
   DigestTables tables(kWindow, 1);
+  const QpPackets answers;
   std::vector<ReadOrder> orders(DigestTables::kTables + 1);
-  for (ReadOrder& order : orders) tables.note_repeated(order);
+  for (ReadOrder& order : orders) tables.note_repeated(order, answers.count());
   EXPECT_EQ(tables.used(), DigestTables::kTables);
   EXPECT_FALSE(orders.front().has_digests()) << "who had one longest";
   EXPECT_TRUE(orders.back().has_digests());
   // A queue pair that is asked for nothing again gives its table back.
   for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back(), 1);
   EXPECT_TRUE(orders.back().has_digests());
-  tables.note_repeated(orders.back());
+  tables.note_repeated(orders.back(), answers.count());
   for (uint32_t i = 1; i < DigestTables::kUnrepeated; ++i) tables.note_answered(orders.back(), 1);
   EXPECT_TRUE(orders.back().has_digests());
   tables.note_answered(orders.back(), 1);
   EXPECT_FALSE(orders.back().has_digests());
   for (ReadOrder& order : orders) tables.begin_connection(order);
   EXPECT_EQ(tables.used(), 0u);
+}
+
+// Answers that are on their way refer to a table: while they do it is no other queue pair's.
+TEST(ReadOrder, Rule18_ATableIsItsAnswersUntilTheyHaveArrived) {
+  DigestTables tables(kWindow, 1);
+  const QpPackets answers, others;
+  ReadOrder order;
+  tables.note_repeated(order, answers.count());
+  DigestTable* const table = order.table();
+  answers.count()->add(1);
+  tables.begin_connection(order);
+  std::vector<ReadOrder> orders(DigestTables::kTables);
+  for (ReadOrder& other : orders) {
+    tables.note_repeated(other, others.count());
+    EXPECT_NE(other.table(), table);
+  }
+  EXPECT_FALSE(orders.front().has_digests()) << "its table went to the last";
+  EXPECT_TRUE(orders.back().has_digests());
+  answers.count()->remove(1);
+  ReadOrder next;
+  tables.note_repeated(next, others.count());
+  EXPECT_TRUE(next.has_digests());
+  for (ReadOrder& other : orders) tables.begin_connection(other);
+  tables.begin_connection(next);
+}
+
+// Where all tables are referred to nobody gets one.
+TEST(ReadOrder, Rule18_NoTableIsTakenFromAnswersOnTheirWay) {
+  DigestTables tables(kWindow, 1);
+  const QpPackets answers;
+  std::vector<ReadOrder> orders(DigestTables::kTables);
+  for (ReadOrder& order : orders) tables.note_repeated(order, answers.count());
+  answers.count()->add(1);
+  ReadOrder order;
+  tables.note_repeated(order, answers.count());
+  EXPECT_FALSE(order.has_digests());
+  EXPECT_EQ(tables.used(), DigestTables::kTables);
+  answers.count()->remove(1);
+}
+
+// The memory belongs to the process: answers may be out after their NIC is gone, and what they note
+// is no other NIC's business.
+TEST(ReadOrder, Rule18_TablesOutliveTheirNic) {
+  const QpPackets answers;
+  ReadOrder order;
+  auto tables = std::make_unique<DigestTables>(kWindow, 1);
+  tables->note_repeated(order, answers.count());
+  DigestTable* const table = order.table();
+  answers.count()->add(1);
+  tables.reset();
+  DigestTables next(kWindow, 2);
+  ReadOrder other;
+  const QpPackets others;
+  next.note_repeated(other, others.count());
+  EXPECT_NE(other.table(), table);
+  table->note_placed(Psn(5), 1);
+  EXPECT_FALSE(other.table()->knows(Psn(5)));
+  answers.count()->remove(1);
+  next.begin_connection(other);
+}
+
+TEST(DigestTable, Rule18_SaysWhatTheReceiverHasRead) {
+  const DigestSecret secret(1);
+  DigestTable table(kWindow, secret);
+  const std::vector<std::byte> said = some_bytes(4096), says = some_bytes(4095);
+  const Psn first(Psn::kMask);  // the last before the wrap
+  table.note_out(first, 4);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(table.knows(first + i));
+    EXPECT_TRUE(table.is_out(first + i));
+    EXPECT_FALSE(table.may_say(first + i, digest_of(said, secret))) << "nobody knows yet";
+  }
+  EXPECT_FALSE(table.knows(first + 4));
+  table.note_placed(first, 2);
+  table.note_read(first + 2, said);
+  table.note_copied(first + 3, said);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_FALSE(table.is_out(first + i));
+    EXPECT_TRUE(table.may_say(first + i, digest_of(said, secret)));
+    EXPECT_EQ(table.may_say(first + i, digest_of(says, secret)), i < 2) << "which is dropped";
+    EXPECT_FALSE(table.may_say(first + (i + kWindow), digest_of(said, secret))) << "another PSN";
+  }
+  table.forget(first + 1, 2);
+  EXPECT_TRUE(table.knows(first));
+  EXPECT_FALSE(table.knows(first + 1));
+  EXPECT_FALSE(table.may_say(first + 2, digest_of(said, secret)));
+  EXPECT_TRUE(table.knows(first + 3));
 }
 
 }  // namespace

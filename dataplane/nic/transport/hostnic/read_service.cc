@@ -162,30 +162,31 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
   ReadOrder& order = qp.read_order;
   const uint32_t number = job.request.read_number;
   if (job.sent_bytes == 0 && order.is_repeated(job.request.first_response_psn))
-    digests_.note_repeated(order);
+    digests_.note_repeated(order, qp.answers.count());
   if (const ReadOrder::Read* const newest = order.newest();
       newest != nullptr && order.has_digests() && serial_distance(newest->number, number) > 0) {
-    if (const uint32_t digested = digest_skipped(qp, budget.packets); digested != 0)
-      return digested;
+    if (const auto digested = digest_skipped(qp, budget.packets)) return *digested;
   }
   const bool again = order.has_read_later(number) && !broken(Fault::answers_read_again);
   if (again && !order.has_digests()) return refuse(qp, job);
-  if (const uint32_t several = order.has_digests() ? serve_copies(qp, job, budget, again)
-                                                   : serve_in_bulk(qp, job, budget);
+  if (const uint32_t several = reads_now(order, again) ? serve_copies(qp, job, budget, again)
+                                                       : serve_in_bulk(qp, job, budget);
       several != 0)
     return several;
   const wire::Packet p = next_answer(qp, job);
+  if (again && may_be_placed_yet(qp, p.psn)) return 0;
   const RemoteRange range = placement_.remote_range(qp.scope(), job.rkey, job.va + p.reth.va,
                                                     p.payload_bytes, kAccessRemoteRead);
   bool lost = range.region == nullptr;
-  rte_mbuf* packet = lost ? nullptr : build_answer(qp, p, range, lost);
+  rte_mbuf* packet = lost ? nullptr : build_answer(qp, p, range, again, lost);
   if (lost) {
     job.sent_bytes = job.request.length_bytes;
     job.is_lost = true;
     return 1;
   }
   if (packet == nullptr) return 0;
-  if (order.has_digests() &&
+  const bool is_out = external_payload(packet) != nullptr;
+  if (order.has_digests() && !is_out &&
       !note_digest(order, p.psn, digests_.digest(copied_payload(p, packet)), again)) {
     rte_pktmbuf_free(packet);
     return refuse(qp, job);
@@ -197,44 +198,6 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
   return 1;
 }
 
-// Before a later READ is read: notes digests of those answers to the newest one that have none, for
-// their pulls may be lost, or overtaken. Returns how many, at most `budget`.
-uint32_t ReadService::digest_skipped(QpContext& qp, uint32_t budget) {
-  if (qp.answers.any_out()) return 0;
-  ReadOrder& order = qp.read_order;
-  const ReadOrder::Read read = *order.newest();
-  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
-  const uint32_t packets = (read.length_bytes + qp.mtu_bytes - 1) >> mtu_shift;
-  uint32_t digested = 0;
-  for (uint32_t i = packets - std::min(packets, digests_.window()); i < packets; ++i) {
-    const Psn psn = read.first + i;
-    if (order.is_repeated(psn) && order.has_digest(psn)) continue;
-    if (digested == budget) break;
-    const uint64_t va = read.va + (uint64_t{i} << mtu_shift);
-    const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, read.length_bytes - (i << mtu_shift));
-    const RemoteRange range =
-        placement_.remote_range(qp.scope(), read.rkey, va, bytes, kAccessRemoteRead);
-    // A helper answers later: not worth waiting for.
-    if (range.region == nullptr || range.region->helper != nullptr ||
-        placement_.fetch(*range.region, range.iova, scratch_.data(), bytes,
-                         {&qp.responses, psn.value()}) != MemoryAccess::kDone)
-      break;
-    order.note_read(read, psn, psn + 1);
-    order.set_digest(psn, digests_.digest({scratch_.data(), bytes}));
-    ++digested;
-  }
-  return digested;
-}
-
-// The payload of an answer that is a copy.
-std::span<const std::byte> ReadService::copied_payload(const wire::Packet& p,
-                                                       const rte_mbuf* packet) const {
-  const size_t behind =
-      egress_.adds_icrc() ? wire::pad_bytes(p.payload_bytes) + wire::kIcrcBytes : 0;
-  const auto* end = rte_pktmbuf_mtod_offset(packet, const std::byte*, packet->data_len - behind);
-  return {end - p.payload_bytes, p.payload_bytes};
-}
-
 // Sends packets of a range that need not be copied. Returns how much of the turn they are worth; 0
 // where nothing of that kind comes next.
 uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget) {
@@ -243,121 +206,30 @@ uint32_t ReadService::serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudge
                                                          : serve_read_train(qp, job, budget);
   if (served != 0) {
     const int shift = std::countr_zero(qp.mtu_bytes);
-    const Psn first = job.request.first_response_psn;
-    qp.read_order.note_read(job.read(qp.mtu_bytes), first + (sent_before >> shift),
-                            first + ((job.sent_bytes + qp.mtu_bytes - 1) >> shift));
+    const Psn first = job.request.first_response_psn + (sent_before >> shift);
+    const uint32_t sent = ((job.sent_bytes + qp.mtu_bytes - 1) >> shift) - (sent_before >> shift);
+    ReadOrder& order = qp.read_order;
+    order.note_read(job.read(qp.mtu_bytes), first, first + sent);
+    if (order.has_digests()) digests_.note_answered(order, sent);
   }
   return served;
-}
-
-// Notes the digest of an answer that is about to leave. Of one that is given again, after a later
-// READ was read, only what it said the first time may leave: false, if it says something else.
-bool ReadService::note_digest(ReadOrder& order, Psn psn, uint64_t digest, bool again) {
-  if (!again) {
-    order.set_digest(psn, digest);
-    return true;
-  }
-  const bool same = order.had_digest(psn, digest);
-  if (same) counters_.add(Counter::read_answers_repeated);
-  return same;
-}
-
-// Sends copies of packets of a range, as far as they have, or still have, the digests that they
-// should have. Returns how much of the turn they are worth; 0 where they go one by one.
-uint32_t ReadService::serve_copies(QpContext& qp, ReadJob& job, const SendBudget& budget,
-                                   bool again) {
-  // A copied payload is read now, an external one perhaps not yet: a copy waits until none is out.
-  if (!egress_.allows_external_answers() || qp.answers.any_out()) return 0;
-  const bool bundled = egress_.sends_bundles(qp.peer);
-  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
-  uint32_t most = CopyBlocks::kBlockBytes >> mtu_shift;
-  if (!bundled) most = std::min({most, budget.packets, egress_.train_room(qp.peer)});
-  const Range all = next_range(qp, job, budget, most);
-  if (all.packets < 2) return 0;
-  const wire::Packet first = next_answer(qp, job);
-  const std::byte* const memory = address_of(qp, job, first.reth.va, all.bytes);
-  const CopyBlocks::Block block = copies_.find_free();
-  if (memory == nullptr || block.region == nullptr) return 0;
-  Range same;
-  for (; same.packets != all.packets; ++same.packets) {
-    const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, all.bytes - same.bytes);
-    const uint64_t digest = digests_.copy(block.bytes + same.bytes, {memory + same.bytes, bytes});
-    if (!note_digest(qp.read_order, first.psn + same.packets, digest, again)) break;
-    same.bytes += bytes;
-  }
-  if (same.packets == 0) return refuse(qp, job);
-  uint32_t sent = same.packets;
-  if (!bundled)
-    sent = emit_packets(qp, job, same, block.bytes, block.region);
-  else if (!emit_range(qp, job, first, same, {block.bytes, block.region, copies_.packets()}))
-    return 0;
-  qp.read_order.note_read(job.read(qp.mtu_bytes), first.psn, first.psn + sent);
-  if (!again) digests_.note_answered(qp.read_order, sent);
-  return bundled ? turn_packets(sent) : sent;
-}
-
-// Sends packets of a range, whose bytes were copied into a block, each in a buffer of its own.
-// Returns how many found one.
-uint32_t ReadService::emit_packets(QpContext& qp, ReadJob& job, Range range, const std::byte* bytes,
-                                   MemoryRegionEntry* block) {
-  const int mtu_shift = std::countr_zero(qp.mtu_bytes);
-  uint32_t sent = 0;
-  while (sent != range.packets) {
-    wire::Packet p = next_answer(qp, job);
-    const MappedPayload payload{bytes, block, copies_.packets()};
-    // All but a READ's first and last are alike.
-    const uint64_t before_last = p.cont ? (job.total_bytes - p.reth.va - 1) >> mtu_shift : 0;
-    const auto alike =
-        static_cast<uint32_t>(std::min<uint64_t>(before_last, range.bytes >> mtu_shift));
-    uint32_t count = 1, part = p.payload_bytes;
-    if (alike >= 2) {
-      count = alike;
-      part = alike << mtu_shift;
-      if (!egress_.emit_train(qp.peer, qp.response_flow, p, payload, alike)) break;
-    } else {
-      rte_mbuf* const packet = egress_.build_external(qp.response_flow, p, payload);
-      if (packet == nullptr) break;
-      egress_.emit(packet, qp.peer);
-    }
-    job.sent_bytes += part;
-    bytes += part;
-    range.bytes -= part;
-    sent += count;
-  }
-  return sent;
-}
-
-// Refuses the rest of a range: an answer without bytes says that what it said the first time can't
-// be said again.
-uint32_t ReadService::refuse(const QpContext& qp, ReadJob& job) {
-  wire::Packet p = next_answer(qp, job);
-  p.reth.length_bytes = 0;
-  p.payload_bytes = 0;
-  p.more = true;
-  rte_mbuf* packet = egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
-  if (packet == nullptr) return 0;
-  counters_.add(Counter::read_pulls_refused);
-  job.refused = true;
-  job.sent_bytes = job.request.length_bytes;
-  egress_.emit(packet, qp.peer);
-  return 1;
 }
 
 // Builds an answer: its payload is external where the memory is mapped, else copied. Returns null
 // if there is no buffer, or if the memory is gone (`lost`) or can't be read now.
 rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
-                                    bool& lost) {
-  const std::byte* payload = !egress_.allows_external_answers() || qp.read_order.has_digests()
+                                    bool again, bool& lost) {
+  const std::byte* payload = !egress_.allows_external_answers() || reads_now(qp.read_order, again)
                                  ? nullptr
                                  : mapped_address(*range.region, range.iova, p.payload_bytes);
   if (payload != nullptr) {
-    rte_mbuf* packet =
-        egress_.build_external(qp.response_flow, p, {payload, range.region, qp.answers.count()});
+    rte_mbuf* packet = egress_.build_external(qp.response_flow, p,
+                                              out_payload(qp, p.psn, 1, payload, range.region));
     if (packet == nullptr) counters_.add(Counter::tx_no_buffer);
     return packet;
   }
-  // A copied payload is read now, an external one perhaps not yet: a copy waits until none is out.
-  if (qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
+  // As in serve_copies().
+  if (!again && qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
   rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
   if (packet == nullptr) {
     counters_.add(Counter::tx_no_buffer);
@@ -396,9 +268,8 @@ uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, const SendBu
       range.region == nullptr ? nullptr : mapped_address(*range.region, range.iova, bytes);
   if (payload == nullptr) return 0;
   wire::Packet p = next_answer(qp, job);
-  if (!egress_.emit_train(qp.peer, qp.response_flow, p, {payload, range.region, qp.answers.count()},
-                          count))
-    return 0;
+  const MappedPayload out = out_payload(qp, p.psn, count, payload, range.region);
+  if (!egress_.emit_train(qp.peer, qp.response_flow, p, out, count)) return 0;
   job.sent_bytes += bytes;
   return count;
 }
@@ -478,8 +349,8 @@ uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendB
   const wire::Packet first = next_answer(qp, job);
   MemoryRegionEntry* region = nullptr;
   const std::byte* payload = address_of(qp, job, first.reth.va, range.bytes, &region);
-  if (payload == nullptr ||
-      !emit_range(qp, job, first, range, {payload, region, qp.answers.count()}))
+  if (payload == nullptr || !emit_range(qp, job, first, range,
+                                        out_payload(qp, first.psn, range.packets, payload, region)))
     return 0;
   return turn_packets(range.packets);
 }

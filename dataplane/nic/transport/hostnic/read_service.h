@@ -7,8 +7,9 @@
 // they are sent (or when they are first delayed, buffered or copied). Of what a full socket did not
 // take the udp port reads everything again next time, in the same order. For the requester that is
 // as good as when they were built, as long as no later answer is read earlier: what can't be
-// external, and what an atomic does, waits until no external answer of the queue pair is out; and
-// where impairments hold back some answers and not others, none is external (rules 18, 31).
+// external, and what an atomic does, waits until no external answer of the queue pair is out, but
+// for what is given again; and where impairments hold back some answers and not others, none is
+// external (rules 18, 31).
 //
 // The NIC's lcore.
 #pragma once
@@ -16,6 +17,7 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -84,9 +86,19 @@ class ReadService {
   uint32_t serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget);
   uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget);
   uint32_t serve_read_train(QpContext& qp, ReadJob& job, const SendBudget& budget);
-  uint32_t digest_skipped(QpContext& qp, uint32_t budget);
+  bool reads_now(const ReadOrder& order, bool again) const;
+  static bool may_be_placed_yet(const QpContext& qp, Psn psn);
+  std::optional<uint32_t> digest_skipped(QpContext& qp, uint32_t budget);
   uint32_t serve_in_bulk(QpContext& qp, ReadJob& job, const SendBudget& budget);
-  rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range,
+  // The payload of `packets` answers from `first` on, which is read when they are placed. From now
+  // on they are on their way.
+  static MappedPayload out_payload(const QpContext& qp, Psn first, uint32_t packets,
+                                   const std::byte* bytes, MemoryRegionEntry* region) {
+    DigestTable* const digests = qp.read_order.table();
+    if (digests != nullptr) digests->note_out(first, packets);
+    return {bytes, region, qp.answers.count(), digests};
+  }
+  rte_mbuf* build_answer(QpContext& qp, const wire::Packet& p, const RemoteRange& range, bool again,
                          bool& lost);
   bool note_digest(ReadOrder& order, Psn psn, uint64_t digest, bool again);
   std::span<const std::byte> copied_payload(const wire::Packet& p, const rte_mbuf* packet) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dataplane/nic/client/qp_status_update.h"
+#include "dataplane/nic/packet/digest_table.h"
 #include "dataplane/nic/packet/packet.h"
 
 namespace hostnic {
@@ -123,7 +124,8 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
          before(p.psn, qp.epoch_keep_until);
 }
 
-void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+[[gnu::always_inline]] inline void Requester::take_response(QpContext& qp, const wire::Packet& p,
+                                                            rte_mbuf* packet) {
   if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p) &&
       !broken(Fault::epoch_not_checked)) {
     counters_.add(Counter::stale_epoch);
@@ -175,6 +177,25 @@ void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf*
     if (filled_hole) advance(qp);
   }
   report_responses(qp);
+}
+
+void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  take_response(qp, p, packet);
+  if (is_noted_when_read(packet)) note_response(qp, p, *external_payload(packet));
+}
+
+// An answer that is missing still will be asked for again, and has to say then what it says now
+// (rule 18).
+void Requester::note_response(QpContext& qp, const wire::Packet& p,
+                              const ExternalPayload& payload) {
+  if (p.response_epoch != qp.epoch) return;
+  const Place where = qp.responses.window.classify(p.psn);
+  const bool missing =
+      where == Place::kExpected || where == Place::kAhead || where == Place::kBeyond;
+  if (missing && !broken(Fault::lost_answer_taken_for_placed))
+    payload.digests->note_read(p.psn, {payload.bytes, p.payload_bytes});
+  else
+    payload.digests->note_placed(p.psn, 1);
 }
 
 // The peer can't say again what it said the first time, and has read for later READs since: the
@@ -307,7 +328,11 @@ uint32_t Requester::receive_response_bundle(QpContext& qp, const wire::Packet& f
   const uint32_t packets = 1u + payload.packets_behind;
   if (first.payload_bytes != qp.mtu_bytes || first.response_epoch != qp.epoch) return 0;
   const Place where = window.classify(first.psn);
-  if (unlikely(where == Place::kAhead)) return take_responses_ahead(qp, whole, bytes, packets);
+  if (unlikely(where == Place::kAhead)) {
+    const uint32_t taken = take_responses_ahead(qp, whole, bytes, packets);
+    if (payload.digests != nullptr) payload.digests->note_placed(first.psn, taken);
+    return taken;
+  }
   const bool hole = window.has_hole();
   if (where != Place::kExpected || unlikely(hole && !window.misses_all(first.psn, packets)))
     return 0;
@@ -316,6 +341,7 @@ uint32_t Requester::receive_response_bundle(QpContext& qp, const wire::Packet& f
       place_response(qp, whole, {.packets = packets, .payload = bytes, .watched = true}, miss);
   if (miss != ResponseMiss::kNone || error != LocalError::kNone) return 0;
   window.accept_in_order(packets);
+  if (payload.digests != nullptr) payload.digests->note_placed(first.psn, packets);
   if (unlikely(hole)) advance(qp);
   report_responses(qp);
   return packets;

@@ -62,6 +62,9 @@ class Requester {
   uint32_t receive_response_bundle(QpContext& qp, const wire::Packet& first,
                                    const wire::Packet& whole, const ExternalPayload& payload,
                                    std::span<const std::byte> bytes);
+  // Notes for the peer what was read of an answer, which the network may have lost: that it has
+  // been placed, or else what it says.
+  void note_response(QpContext& qp, const wire::Packet& p, const ExternalPayload& payload);
   // Moves the window over everything received (rule 8, execution in PSN order).
   void advance(QpContext& qp);
   // Has the response window made visible to the driver.
@@ -99,6 +102,7 @@ class Requester {
     bool ahead = false;
     bool watched = false;  // the payload lies in memory that a program may write to
   };
+  void take_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   LocalError place_response(QpContext& qp, const wire::Packet& p, const Answers& answers,
                             ResponseMiss& miss);
   uint32_t take_responses_ahead(QpContext& qp, wire::Packet p, std::span<const std::byte> bytes,

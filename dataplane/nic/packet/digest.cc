@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/nic/qp/digest.h"
+#include "dataplane/nic/packet/digest.h"
 
 #include <cassert>
 #include <cstring>
