@@ -56,6 +56,8 @@ class Scoreboard {
     return gone <= 0 ? 0 : std::min(static_cast<uint32_t>(gone), outstanding);
   }
 
+  // When the newest transmission that has arrived was made; 0: none has.
+  uint64_t newest_arrived_sent_ns() const { return newest_arrived_sent_ns_; }
   // Whether something that was sent later than this has arrived.
   bool overtaken(const State& s) const { return sequence_before(s.sequence, newest_arrived_); }
   // Whether this, or something that was sent later, has arrived.

@@ -61,6 +61,7 @@ class SendTracker : private Scoreboard {
   using Scoreboard::arrived_end;
   using Scoreboard::in_flight;
   using Scoreboard::lost_count;
+  using Scoreboard::newest_arrived_sent_ns;
   using Scoreboard::next;
   using Scoreboard::threshold;
   using Scoreboard::una;

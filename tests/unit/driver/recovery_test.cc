@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One queue pair's answers to what its NIC reports: resends, limits, failures, completions, on a
 // NIC that only takes descriptors apart.
+#include <numeric>
 #include <optional>
 
 #include "tests/unit/driver/fake_nic.h"
+#include "verbs-shim/driver/requester/hostnic.h"
 
 namespace hostnic::driver {
 namespace {
@@ -275,6 +277,82 @@ TEST_F(Recovery, AnAcknowledgementOfWhatWasRefusedEndsTheWait) {
     EXPECT_EQ(completions().size(), last ? 2u : 3u);
     nic_.urgent();
   }
+}
+
+// Two READs of 16 answers each, of which the second's request is lost. All answers to the first but
+// its fourth arrive, and that is pulled again.
+class LostAnswers : public Recovery {
+ protected:
+  static constexpr uint64_t kRttNs = 10'000;
+
+  LostAnswers() {
+    for (uint64_t i = 0; i < 2; ++i) EXPECT_EQ(post(SendOp::kRead, i, 16), 0);
+    EXPECT_EQ(handed_over().size(), 2u);
+    QpStatus& status = nic_.qp_status();
+    status.rtt_ns = kRttNs;
+    status.rtt_count = 1;
+    for (uint32_t psn = 4; psn < 16; ++psn) status.response_bitmap[0] |= uint64_t{1} << psn;
+    status.responses_ahead = 12;
+    nic_.acknowledge(at(1), 1024, Psn(3));
+    progress(kRttNs);
+    EXPECT_EQ(pulled(), std::vector<uint32_t>{3});
+  }
+  // The PSNs of the answers that are pulled again.
+  std::vector<uint32_t> pulled() {
+    std::vector<uint32_t> psns;
+    for (const Chunk& chunk : nic_.urgent()) {
+      EXPECT_EQ(chunk.d.op, SendOp::kRead);
+      for (uint32_t i = 0; i < chunk.d.length_bytes / kMtu; ++i)
+        psns.push_back(chunk.d.first_response_psn + i);
+    }
+    return psns;
+  }
+};
+
+// READs execute in order, and pulls of those that have executed overtake a lost request: that
+// answers to it are not there says nothing (rule 24).
+TEST_F(LostAnswers, ThoseThatWaitForALostRequestAreNotLost) {
+  progress(2 * kRttNs);
+  QpStatus& status = nic_.qp_status();
+  status.response_bitmap[0] = 0;
+  status.responses_ahead = 0;
+  nic_.acknowledge(at(1), 1024, Psn(16));
+  progress(2 * kRttNs);
+  EXPECT_TRUE(pulled().empty());
+  // One of them has come: the others should have, too.
+  status.response_bitmap[0] = uint64_t{1} << 31;
+  status.responses_ahead = 1;
+  nic_.acknowledge(at(1), 1024, Psn(16));
+  progress(2 * kRttNs);
+  std::vector<uint32_t> missing(15);
+  std::iota(missing.begin(), missing.end(), 16);
+  EXPECT_EQ(pulled(), missing);
+}
+
+// An answer that is pulled again and lost again may be the last that is on its way: nothing behind
+// it tells, so it is probed soon, and more than once.
+TEST_F(LostAnswers, ThoseThatWerePulledAgainAreProbedSoon) {
+  uint64_t waited_ns = 0;
+  const auto wait_for_probe = [&] {
+    const uint64_t before = driver_->counters().probes;
+    for (waited_ns = 0; driver_->counters().probes == before && waited_ns < 10'000'000;
+         waited_ns += 1000) {
+      nic_.channel().header().nic_turn_ns.store(now_ns_ + 1000);
+      progress();
+    }
+  };
+  uint64_t last_ns = 0;
+  for (uint32_t probe = 0; probe < kMostRepullProbes; ++probe) {
+    wait_for_probe();
+    EXPECT_GT(waited_ns, std::max(last_ns, 2 * kRttNs));
+    EXPECT_LT(waited_ns, (DriverSettings{}.min_probe_ns / 4) << probe);
+    EXPECT_EQ(std::ranges::count(pulled(), 3u), 1);
+    last_ns = waited_ns;
+  }
+  EXPECT_EQ(driver_->counters().timeouts, 0u);
+  wait_for_probe();
+  EXPECT_EQ(driver_->counters().probes, kMostRepullProbes) << "then a timeout's turn comes";
+  EXPECT_GT(driver_->counters().timeouts, 0u);
 }
 
 }  // namespace

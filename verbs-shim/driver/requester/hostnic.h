@@ -15,6 +15,9 @@ namespace hostnic::driver {
 
 inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the oldest unacknowledged one
                                                       // (una) moves again
+// Probes, each after twice the silence, while answers are missing that were pulled again: a loss
+// has just shown, and the last that is pulled again has nothing behind it by which its loss would.
+inline constexpr uint32_t kMostRepullProbes = 4;
 
 // Members that each message needs come first, next to each other (qp_prefetch.cc).
 class HostnicRequester {
@@ -86,7 +89,8 @@ class HostnicRequester {
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
     if (!waits_for_peer() || rnr_ == Rnr::kWaiting) return UINT64_MAX;
     const DriverSettings& settings = queue.host.settings();
-    return now_ns + std::min(settings.min_probe_ns, settings.min_rto_ns);
+    return now_ns + std::min(misses_repulled() ? probe_ns(settings) : settings.min_probe_ns,
+                             settings.min_rto_ns);
   }
   bool on_timer(SendQueue& queue, TimeNs now_ns);
 
@@ -128,7 +132,13 @@ class HostnicRequester {
 
   // Functions in hostnic_timers.cc.
   uint64_t rto_ns(const SendQueue& queue) const;
+  bool misses_repulled() const {
+    return responses_.in_flight() != 0 && responses_.attempt(responses_.una()) != 0 &&
+           !epoch_unanswered_;
+  }
   uint64_t probe_ns(const DriverSettings& settings) const;
+  uint64_t repeat_ns(const SendQueue& queue) const;
+  bool may_probe() const { return probes_ < (misses_repulled() ? kMostRepullProbes : 1); }
   uint64_t silence_limit_ns(const SendQueue& queue) const;
   bool waits_for_peer() const { return requests_.in_flight() != 0 || responses_.in_flight() != 0; }
   TimeNs quiet_since_ns() const;
@@ -163,6 +173,7 @@ class HostnicRequester {
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0,
            seen_mark_count_ = 0, seen_response_mark_count_ = 0;
   RttEstimator rtt_;
+  RttEstimator answer_rtt_;  // from a pull to its answers, which wait for those pulled before
 
   TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
   uint64_t silence_ns_ = 0;  // charged against retry_cnt
@@ -170,8 +181,9 @@ class HostnicRequester {
   // Probes and timeouts since una last moved; some must have been made before silence_ns_ ends the
   // connection.
   uint32_t retries_ = 0;
-  bool probed_ = false;
+  uint32_t probes_ = 0;  // of these, how many were probes
   uint8_t epoch_ = 0;
+  bool epoch_unanswered_ = false;  // all is pulled anew, and answers of the old epoch still come
 
   SendTracker responses_;
   CongestionWindow response_congestion_;

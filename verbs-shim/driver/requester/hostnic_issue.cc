@@ -207,6 +207,7 @@ void HostnicRequester::renew_epoch(const SendQueue& queue) {
     if (before(end, keep_until)) keep_until = end;
   }
   ++epoch_;
+  epoch_unanswered_ = true;
   epoch_keep_until_ = keep_until;
   responses_.rewind(keep_until);
   responses_.mark_all_lost();

@@ -90,11 +90,12 @@ void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& 
   // or after the silence before a probe, is taken for that pull's, and what was pulled before is
   // missing. Otherwise a lost range would come back probe by probe.
   TimeNs answered_before_ns = 0;
-  if (probed_) {
+  if (probes_ != 0) {
     answered_before_ns = now_ns;
   } else if (rtt_.valid()) {
     answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
   }
+  const TimeNs newest_ns = responses_.newest_arrived_sent_ns();
   const uint32_t fresh =
       has_bits ? responses_.on_ack(new_una, queue.host.bits.responses, answered_before_ns)
                : responses_.on_ack(new_una, answered_before_ns);
@@ -103,10 +104,15 @@ void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& 
     response_congestion_.on_mark();
   }
   response_congestion_.on_ack(responses_.una(), responses_.next());
-  if (fresh != 0) note_progress(now_ns);
+  if (fresh != 0) {
+    epoch_unanswered_ = false;
+    note_progress(now_ns);
+  }
   if (responses_.una() != una) take_executed(queue, now_ns);
   if (responses_.una() != una || fresh != 0) {
     judge_responses(queue);
+    const TimeNs sent_ns = responses_.newest_arrived_sent_ns();
+    if (sent_ns != newest_ns) answer_rtt_.sample(now_ns - std::min(now_ns, sent_ns));
     responses_.detect_losses(now_ns, rtt_.srtt_ns());
   }
   if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);
@@ -157,7 +163,7 @@ void HostnicRequester::note_progress(TimeNs now_ns) {
   silence_ns_ = 0;
   retries_ = 0;
   backoff_ = 0;
-  probed_ = false;
+  probes_ = 0;
 }
 
 void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {

@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint32_t kMaxBackoff = 6;
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
+// How much less silence precedes a probe for answers that were pulled again: processes that have
+// just sent and received have their cores.
+constexpr uint64_t kRepullsSooner = 8;
 
 }  // namespace
 
@@ -31,7 +34,14 @@ uint64_t HostnicRequester::rto_ns(const SendQueue& queue) const {
 
 uint64_t HostnicRequester::probe_ns(const DriverSettings& settings) const {
   const uint64_t measured = rtt_.valid() ? 2 * rtt_.srtt_ns() : settings.min_rto_ns;
-  return std::max(settings.min_probe_ns, measured);
+  if (!misses_repulled() || !answer_rtt_.valid()) return std::max(settings.min_probe_ns, measured);
+  return std::max({settings.min_probe_ns / kRepullsSooner, measured, 2 * answer_rtt_.srtt_ns()});
+}
+
+// The silence after which something is repeated: at first by a probe.
+uint64_t HostnicRequester::repeat_ns(const SendQueue& queue) const {
+  const uint64_t rto = rto_ns(queue);
+  return may_probe() ? std::min(probe_ns(queue.host.settings()) << probes_, rto) : rto;
 }
 
 uint64_t HostnicRequester::silence_limit_ns(const SendQueue& queue) const {
@@ -46,11 +56,9 @@ TimeNs HostnicRequester::quiet_since_ns() const {
 
 // When the peer's silence, or its answers to what was sent later, will say something.
 TimeNs HostnicRequester::answer_deadline_ns(const SendQueue& queue) const {
-  const uint64_t rto = rto_ns(queue);
-  const uint64_t wait = probed_ ? rto : std::min(probe_ns(queue.host.settings()), rto);
   const uint64_t limit = silence_limit_ns(queue);
   return std::min(
-      {quiet_since_ns() + wait, requests_.reorder_deadline_ns(rtt_.srtt_ns()),
+      {quiet_since_ns() + repeat_ns(queue), requests_.reorder_deadline_ns(rtt_.srtt_ns()),
        responses_.reorder_deadline_ns(rtt_.srtt_ns()),
        limit == UINT64_MAX ? UINT64_MAX : evaluated_ns_ + (limit - std::min(limit, silence_ns_))});
 }
@@ -105,14 +113,12 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
-  const TimeNs since = quiet_since_ns();
-  const uint64_t rto = rto_ns(queue);
-  if (!probed_ && now_ns >= since + std::min(probe_ns(queue.host.settings()), rto)) {
+  if (now_ns >= quiet_since_ns() + repeat_ns(queue)) {
     fired_ns_ = now_ns;
-    on_probe(queue);
-  } else if (probed_ && now_ns >= since + rto) {
-    fired_ns_ = now_ns;
-    on_timeout(queue);
+    if (may_probe())
+      on_probe(queue);
+    else
+      on_timeout(queue);
   }
   return true;
 }
@@ -120,7 +126,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
 // Repeats the last packet: the end of what was sent may be lost without anything behind it to show
 // that.
 void HostnicRequester::on_probe(SendQueue& queue) {
-  probed_ = true;
+  ++probes_;
   ++retries_;
   ++queue.host.totals.probes;
   if (broken(Fault::no_tail_loss_probe)) return;
@@ -129,7 +135,10 @@ void HostnicRequester::on_probe(SendQueue& queue) {
     requests_.mark_lost(last);
     if (last == requests_.una()) requests_.mark_una_lost();
   }
-  if (responses_.in_flight() != 0) responses_.mark_lost(responses_.last_unacknowledged());
+  if (misses_repulled())
+    responses_.mark_first_lost(kResendsAfterTimeout);
+  else if (responses_.in_flight() != 0)
+    responses_.mark_lost(responses_.last_unacknowledged());
 }
 
 void HostnicRequester::on_timeout(SendQueue& queue) {
