@@ -2,6 +2,7 @@
 #include "dataplane/nic/memory/placement.h"
 
 #include <algorithm>
+#include <array>
 
 namespace hostnic {
 namespace {
@@ -12,6 +13,24 @@ MemoryAccess worse(MemoryAccess one, MemoryAccess other) { return std::max(one, 
 
 PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                              std::span<const std::byte> bytes) {
+  const PlaceResult result = write(request, region, iova, bytes);
+  if (request.ahead && result == PlaceResult::kDone) remember(request, region, iova, bytes.size());
+  return result;
+}
+
+// Remembers what a packet has written that is ahead, and counts as received.
+void Placement::remember(const PlaceRequest& request, const MemoryRegionEntry& region,
+                         uint64_t iova, uint64_t length_bytes) {
+  const Psn last = request.psn + (request.packets - 1);
+  for_each_piece(region, iova + region.va_delta, length_bytes,
+                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                   return request.early_writes.add(early_writes_, request.psn, last, piece.space_id,
+                                                   piece.space_offset + offset, part);
+                 });
+}
+
+PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+                             std::span<const std::byte> bytes) {
   if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
   const uint64_t addr = iova + region.va_delta;
   const MemFdPass pass(region);
@@ -19,14 +38,14 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
     counters_.add(Counter::mem_fd_put_off);
     return PlaceResult::kNotNow;
   }
-  // The ranges of all pieces are remembered, or nothing is written.
+  // The ranges of all pieces can be remembered, or nothing is written.
   if (request.ahead && early_writes_.available() < region.pieces.size())
     return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
   MemoryAccess access = MemoryAccess::kDone;
   const TransferUser user{&request.early_writes, request.psn.value()};
-  const auto write = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
-                         uint64_t part, bool tail) {
+  const auto put = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
+                       uint64_t part, bool tail) {
     if (piece.host == nullptr) {
       counters_.add(Counter::bytes_copied_mem_fd, part);
       access = worse(access, write_through(region, piece, offset, {source, part}, user));
@@ -39,25 +58,21 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
   // PSN.
   const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
                     !(request.ahead && request.window.beyond_all(request.psn));
-  const Psn last = request.psn + (request.packets - 1);
   for_each_piece(region, addr, bytes.size(),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
                    const bool tail = request.tail && from + part == bytes.data() + bytes.size();
                    if (!late) {
-                     write(piece, offset, from, part, tail);
+                     put(piece, offset, from, part, tail);
                    } else {
                      const uint64_t start = piece.space_offset + offset;
                      const uint64_t skipped = request.early_writes.for_each_unwritten(
                          early_writes_, request.psn, piece.space_id, start, part,
                          [&](uint64_t at, uint64_t length_bytes) {
-                           write(piece, offset + (at - start), from + (at - start), length_bytes,
-                                 tail && at + length_bytes == start + part);
+                           put(piece, offset + (at - start), from + (at - start), length_bytes,
+                               tail && at + length_bytes == start + part);
                          });
                      counters_.add(Counter::late_bytes_skipped, skipped);
                    }
-                   if (request.ahead && access == MemoryAccess::kDone)
-                     request.early_writes.add(early_writes_, request.psn, last, piece.space_id,
-                                              piece.space_offset + offset, part);
                    from += part;
                    return access != MemoryAccess::kGone;
                  });
@@ -71,6 +86,12 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
                                std::span<const Sge> sges, uint64_t offset,
                                std::span<const std::byte> bytes, LocalError& error) {
   bool not_now = false;
+  struct Part {
+    const MemoryRegionEntry* region;
+    uint64_t iova, length_bytes;
+  };
+  std::array<Part, kMaxSge> parts;  // of a packet that is ahead
+  size_t part_count = 0, ranges = 0;
   for (const Sge& sge : sges) {
     if (bytes.empty()) break;
     if (offset >= sge.length_bytes) {
@@ -88,13 +109,21 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
     }
     PlaceRequest part_request = request;
     part_request.tail = request.tail && part == bytes.size();
-    const PlaceResult result = place(part_request, *region, sge.addr + offset, bytes.first(part));
+    if (request.ahead) {
+      parts[part_count++] = {region, sge.addr + offset, part};
+      ranges += region->pieces.size();
+      if (early_writes_.available() < ranges) return PlaceResult::kNotNow;
+    }
+    const PlaceResult result = write(part_request, *region, sge.addr + offset, bytes.first(part));
     // A helper gets all parts to do before the packet comes again.
     if (result == PlaceResult::kMemoryGone) return result;
     not_now |= result == PlaceResult::kNotNow;
     bytes = bytes.subspan(part);
     offset = 0;
   }
+  // Of a packet that comes again nothing is remembered.
+  for (size_t i = 0; i < part_count && !not_now; ++i)
+    remember(request, *parts[i].region, parts[i].iova, parts[i].length_bytes);
   if (!bytes.empty()) error = LocalError::kLength;
   return not_now && error == LocalError::kNone ? PlaceResult::kNotNow : PlaceResult::kDone;
 }

@@ -70,6 +70,10 @@ class Placement {
   MrTable& regions() { return mrs_; }
 
  private:
+  PlaceResult write(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+                    std::span<const std::byte> bytes);
+  void remember(const PlaceRequest& request, const MemoryRegionEntry& region, uint64_t iova,
+                uint64_t length_bytes);
   static void put_bytes(const PlaceRequest& request, std::byte* to,
                         std::span<const std::byte> bytes, bool tail);
   // The scope is passed by value, so that callers need not have it in memory.
