@@ -60,8 +60,8 @@ Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
   if (__builtin_add_overflow(fixed->iova, fixed->length_bytes, &end))
     return invalid("register: iova + length wraps around");
   for (const MemoryRegion& region : call.regions) {
-    if (region.kind > RegionKind::kFile) return invalid("register: unknown kind of region");
-    if (region.kind == RegionKind::kFile && region.file_index >= fd_count)
+    if (region.kind > RegionKind::kMirrorLate) return invalid("register: unknown kind of region");
+    if (names_file(region.kind) && region.file_index >= fd_count)
       return invalid("register: a region names a file that was not sent");
   }
   return ControlCall(std::move(call));
@@ -95,6 +95,11 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
     }
     case ControlKind::kRevokeMemory:
       return parse_revoke(payload);
+    case ControlKind::kMemoryFilled: {
+      const auto request = take<MemoryFilledRequest>(payload);
+      if (!request || !payload.empty()) return invalid("filled: wrong length");
+      return ControlCall(MemoryFilled{request->lkey});
+    }
     case ControlKind::kNameHost: {
       const auto request = take<NameHostRequest>(payload);
       if (!request || !payload.empty()) return invalid("name host: wrong length");

@@ -35,6 +35,9 @@ struct DeregisterMr {
 struct RevokeMemory {
   uint64_t va = 0, length_bytes = 0;  // the range is not empty, and does not wrap around
 };
+struct MemoryFilled {
+  uint32_t lkey = 0;
+};
 struct NameHost {
   Gid address{};  // an IPv6 address that a host can have
 };
@@ -43,7 +46,7 @@ struct TextCommand {
 };
 
 using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory,
-                                 NameHost, TextCommand, OpenCmRequest>;
+                                 MemoryFilled, NameHost, TextCommand, OpenCmRequest>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

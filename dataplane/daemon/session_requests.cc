@@ -28,6 +28,8 @@ bool ClientSession::handle(ControlDatagram& datagram) {
     return handle_deregister(*deregistration);
   if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
   if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
+  if (std::holds_alternative<MemoryFilled>(*call))
+    return refuse({EINVAL, "no late regions in this hostnicd"});
   if (std::holds_alternative<ListDevices>(*call)) return handle_list();
   return refuse({EINVAL, "this connection is an open device already"});
 }

@@ -202,6 +202,8 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
       MemorySpaces::release(source->space_id);  // the mappings hold references of their own
       return mapped;
     }
+    case RegionKind::kMirrorLate:
+      break;
   }
   return refuse(region, "unknown kind");
 }

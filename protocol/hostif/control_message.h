@@ -35,6 +35,8 @@ enum class ControlKind : uint32_t {
                   // memory through the mem fd
   kNameHost,      // NameHostRequest -> NameHostReply
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
+  kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent when hostnicd reaches the region's
+                  // late parts like all of the mirror
 };
 
 struct ControlRequest {
@@ -157,6 +159,14 @@ inline constexpr uint32_t kMaxNamedHosts = 1024;
 struct RevokeMemoryRequest {
   uint64_t va;
   uint64_t length_bytes;
+};
+
+// Says that all slices of a region's late parts are filled (memory_region.h). Refused with EINVAL
+// where the client has no such region, with EAGAIN where a slice's state or the mirror says
+// otherwise: the region then goes on as it was. A region without late parts, or of which this has
+// been said before, stays as it is.
+struct MemoryFilledRequest {
+  uint32_t lkey;
 };
 
 }  // namespace hostnic

@@ -2,6 +2,13 @@
 // How a client describes registered memory to hostnicd: an ordered list of regions which cover
 // [va, va + length) without gap or overlap. Sent by value on the control socket, so every field is
 // untrusted on hostnicd's side (ClientMemory::map checks them).
+//
+// A late region's pages come into the mirror after the registration, slice by slice. The process's
+// fill map, a memfd of one SliceState a slice that both sides map, says which are there: the client
+// stores kFilled, with release order, when all pages of a slice are in the mirror; hostnicd touches
+// no page of the slice before, and stores kWanted where it has found kAside and waits. What is
+// wanted is filled first, and everything by and by: nobody is waked. When all of a region is filled
+// the client says so (ControlKind::kMemoryFilled).
 #pragma once
 
 #include <cstdint>
@@ -14,14 +21,31 @@ enum class RegionKind : uint32_t {
   kMemFd,   // reached by pread/pwrite on the client's /proc/self/mem descriptor, offset = va
   kMirror,  // lives in the client's mirror file at offset va; hostnicd maps it
   kFile,    // shared memory of the application's own: hostnicd maps fds[file_index] at file_offset
+  kMirrorLate,  // as kMirror, whole slices, each of which is there once the fill map says so:
+                // fds[file_index], in which the first slice's state lies at file_offset
+};
+
+// Whether regions of this kind name one of the descriptors that are sent along.
+constexpr bool names_file(RegionKind kind) {
+  return kind == RegionKind::kFile || kind == RegionKind::kMirrorLate;
+}
+
+// What the pages of late regions come into the mirror by; it begins at a multiple of its length.
+inline constexpr uint64_t kSliceBytes = uint64_t{2} << 20;
+
+// A byte of the fill map, accessed as an atomic one.
+enum class SliceState : uint8_t {
+  kFilled = 0,  // all pages are in the mirror
+  kAside = 1,   // the pages are not in the mirror yet
+  kWanted = 2,  // nor are these, and hostnicd waits for them
 };
 
 struct MemoryRegion {
   uint64_t va = 0;  // in the client's address space
   uint64_t length_bytes = 0;
   RegionKind kind = RegionKind::kMemFd;
-  uint32_t file_index = 0;   // kFile: which of the descriptors sent along with the registration
-  uint64_t file_offset = 0;  // kFile: where va's byte lies in that file
+  uint32_t file_index = 0;   // kFile, kMirrorLate: which of the descriptors sent along
+  uint64_t file_offset = 0;  // kFile: where va's byte lies in that file; kMirrorLate: its state
 };
 static_assert(sizeof(MemoryRegion) == 32 && std::is_trivially_copyable_v<MemoryRegion>);
 

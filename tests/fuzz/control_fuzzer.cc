@@ -27,7 +27,7 @@ void check(const RegisterMr& call, size_t fds) {
     require(covers_exactly(call.regions, call.fixed.va, call.fixed.length_bytes));
   require(call.fixed.iova + call.fixed.length_bytes >= call.fixed.iova);
   for (const MemoryRegion& region : call.regions)
-    require(region.kind != RegionKind::kFile || region.file_index < fds);
+    require(!names_file(region.kind) || region.file_index < fds);
 }
 
 // What is left of a line lies inside it, and nothing means an error.
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&header, datagram.data(), sizeof(header));
     header.magic = kControlMagic;
     header.abi_version = kHostAbiVersion;
-    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 9);
+    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 10);
     header.payload_bytes = static_cast<uint32_t>(datagram.size() - sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
   }

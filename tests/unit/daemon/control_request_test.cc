@@ -119,11 +119,24 @@ TEST(ControlRequest, RegionsMustCoverTheMemoryAndNameFilesThatCame) {
       "register: the regions do not cover the memory exactly");
   EXPECT_EQ(
       refusal(
-          registration(1, 0, 4096).add(MemoryRegion{0, 4096, static_cast<RegionKind>(3), 0, 0})),
+          registration(1, 0, 4096).add(MemoryRegion{0, 4096, static_cast<RegionKind>(4), 0, 0})),
       "register: unknown kind of region");
-  const auto file = registration(1, 0, 4096).add(MemoryRegion{0, 4096, RegionKind::kFile, 1, 0});
-  EXPECT_EQ(refusal(file, 1), "register: a region names a file that was not sent");
-  EXPECT_EQ(refusal(file, 2), "accepted");
+  for (const RegionKind kind : {RegionKind::kFile, RegionKind::kMirrorLate}) {
+    const auto file = registration(1, 0, 4096).add(MemoryRegion{0, 4096, kind, 1, 0});
+    EXPECT_EQ(refusal(file, 1), "register: a region names a file that was not sent");
+    EXPECT_EQ(refusal(file, 2), "accepted");
+  }
+}
+
+TEST(ControlRequest, FilledMemoryIsNamedByItsKey) {
+  const auto filled = Request(ControlKind::kMemoryFilled).add(MemoryFilledRequest{77});
+  auto call = parse_control_request(filled.bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<MemoryFilled>(*call).lkey, 77u);
+  EXPECT_EQ(refusal(Request(ControlKind::kMemoryFilled)), "filled: wrong length");
+  EXPECT_EQ(refusal(Request(ControlKind::kMemoryFilled).add(MemoryFilledRequest{77}).text("x")),
+            "filled: wrong length");
+  EXPECT_EQ(refusal(filled, 1), "descriptors came along with a request that takes none");
 }
 
 TEST(ControlRequest, RevokedMemoryIsARange) {
