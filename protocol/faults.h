@@ -140,6 +140,7 @@ namespace hostnic {
   X(copy_block_reused, "31: a block of copies is used again while packets refer to it")        \
   X(early_write_leaks, "early writes of a destroyed queue pair stay in use")                   \
   X(reorder_block_leaks, "a queue pair's slots stay in use when nothing waits in them")        \
+  X(unfilled_slice_used, "memory that has not come into the mirror yet counts as there")       \
   X(region_count_leaks, "31: a region still counts packets that are back")
 
 enum class Fault : uint8_t {

@@ -330,12 +330,26 @@ void Daemon::revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAdd
                            uint64_t length_bytes) {
   // Nobody adds or removes this client's regions meanwhile, although the lock is given up: only its
   // session does, and it is what calls this.
-  MrTable::Revocation revocation;
+  MrTable::PieceChange revocation;
   {
     std::lock_guard lock(mrs_mutex_);
     revocation = mrs_.revoke(client_id, va, length_bytes);
   }
   if (!revocation.empty()) instance.lcore->run_on([&] { revocation.take_effect(); });
+}
+
+std::optional<std::vector<MappedPiece>> Daemon::late_pieces(uint32_t key, uint32_t client_id) {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.late_pieces(key, client_id);
+}
+
+void Daemon::end_lateness(NicInstance& instance, uint32_t key, uint32_t client_id) {
+  MrTable::PieceChange change;  // as with revoke_memory()
+  {
+    std::lock_guard lock(mrs_mutex_);
+    change = mrs_.end_lateness(key, client_id);
+  }
+  if (!change.empty()) instance.lcore->run_on([&] { change.take_effect(); });
 }
 
 void Daemon::retire(RetiredMemory memory) {

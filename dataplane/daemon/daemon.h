@@ -135,6 +135,11 @@ class Daemon {
   // Revokes memory: when this returns, the client's NIC no longer reaches it through the mem fd.
   void revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
                      uint64_t length_bytes);
+  // The late pieces of a client's region; nothing: it has no such key.
+  std::optional<std::vector<MappedPiece>> late_pieces(uint32_t key, uint32_t client_id);
+  // When this returns, the client's NIC reaches the region's late pieces, which are filled and have
+  // their pages here, like all that is mapped.
+  void end_lateness(NicInstance& instance, uint32_t key, uint32_t client_id);
   uint32_t region_count() const { return mrs_.size(); }
 
   void retire(RetiredMemory memory);  // [any thread]

@@ -248,12 +248,14 @@ void ClientSession::serve() {
   close_down(why);
 }
 
-// Waits for a request: returns null when one can be read, else why the session ends.
+// Waits for a request, and brings pages meanwhile: returns null when one can be read, else why the
+// session ends.
 const char* ClientSession::wait_for_request() {
   for (;;) {
     pollfd watched[2] = {{socket_.get(), POLLIN, 0}, {pid_fd_.get(), POLLIN, 0}};
-    const int ready = poll(watched, 2, -1);
+    const int ready = poll(watched, 2, filled_.empty() ? -1 : 0);
     if (const char* why = why_over()) return why;
+    if (ready == 0) bring_filled();
     if (ready <= 0) continue;
     if (watched[1].revents != 0) return "ended";
     if (watched[0].revents != 0) return nullptr;

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -81,6 +82,9 @@ class ClientSession {
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
   bool handle_revoke(const RevokeMemory& call);
+  bool handle_filled(const MemoryFilled& call);
+  void bring_filled();
+  void forget_filled(uint32_t lkey);
   bool handle_name(const NameHost& call);
   bool handle_list();
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
@@ -103,6 +107,13 @@ class ClientSession {
   std::unique_ptr<ClientMemory> memory_;
   std::unique_ptr<MemFdHelper> helper_;  // once a region needs it
   pid_t pid_ = 0;                        // as the kernel says; 0: in another PID namespace
+  // The regions whose late pieces are filled, and still have to get their pages here.
+  struct Filled {
+    uint32_t lkey = 0;
+    std::vector<MappedPiece> late;  // those that are left
+    uint64_t done_bytes = 0;        // of the last one
+  };
+  std::deque<Filled> filled_;
   // The keys that were deregistered while packets would not let go of their memory in time.
   std::vector<uint32_t> lingering_keys_;
   // The numbers of hosts that the client has named by IPv6 addresses.

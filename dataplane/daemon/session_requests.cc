@@ -28,8 +28,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
     return handle_deregister(*deregistration);
   if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
   if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
-  if (std::holds_alternative<MemoryFilled>(*call))
-    return refuse({EINVAL, "no late regions in this hostnicd"});
+  if (auto* filled = std::get_if<MemoryFilled>(&*call)) return handle_filled(*filled);
   if (std::holds_alternative<ListDevices>(*call)) return handle_list();
   return refuse({EINVAL, "this connection is an open device already"});
 }
@@ -55,7 +54,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   }
   RegisterMrReply answer{};
   for (const MappedPiece& piece : *pieces)
-    (piece.host != nullptr ? answer.bytes_mapped : answer.bytes_mem_fd) += piece.length_bytes;
+    (piece.by_mem_fd() ? answer.bytes_mem_fd : answer.bytes_mapped) += piece.length_bytes;
   MrTable::Init init;
   init.client_id = info_.client_id;
   init.pd = call.fixed.pd;
@@ -95,7 +94,7 @@ Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
 // programs could put anything in its place at any moment.
 Expected<MemFdHelper*, ControlError> ClientSession::helper_for(
     const std::vector<MappedPiece>& pieces) {
-  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.host == nullptr; };
+  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.by_mem_fd(); };
   if (std::ranges::none_of(pieces, by_mem_fd)) return nullptr;
   if (is_owner(info_.uid) && !may_block(pid_, pieces)) return nullptr;
   if (helper_ == nullptr) {
@@ -121,6 +120,7 @@ Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::I
     if (free) return Unexpected(bound);
     return control_error(EBUSY, "packets still refer to the memory (are the NICs stopped?)");
   }
+  forget_filled(key);
   const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
   memory_->unmap(pieces);
   note_deregistration(pieces);
@@ -131,7 +131,7 @@ Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::I
 void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) {
   int64_t mapped = 0, mem_fd = 0;
   for (const MappedPiece& piece : pieces)
-    (piece.host != nullptr ? mapped : mem_fd) -= static_cast<int64_t>(piece.length_bytes);
+    (piece.by_mem_fd() ? mem_fd : mapped) -= static_cast<int64_t>(piece.length_bytes);
   daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
 }
 
@@ -151,6 +151,7 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
     return refuse({EBUSY, "packets still refer to the memory (are the NICs stopped?)"});
   }
   if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
+  forget_filled(call.lkey);
   const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
   memory_->unmap(pieces);
   note_deregistration(pieces);
@@ -160,6 +161,37 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
 bool ClientSession::handle_revoke(const RevokeMemory& call) {
   daemon_.revoke_memory(*unit_, info_.client_id, call.va, call.length_bytes);
   return send_reply(socket_.get(), 0, ControlReply{});
+}
+
+// Takes word that a region's late pieces are filled. Bringing their pages may take seconds, in
+// which the client may want other things.
+bool ClientSession::handle_filled(const MemoryFilled& call) {
+  auto late = daemon_.late_pieces(call.lkey, info_.client_id);
+  if (!late) return refuse({EINVAL, "no memory region of this client has that key"});
+  if (auto filled = memory_->check_filled(*late); !filled) return refuse({EAGAIN, filled.error()});
+  if (!late->empty() && std::ranges::find(filled_, call.lkey, &Filled::lkey) == filled_.end())
+    filled_.push_back({call.lkey, std::move(*late)});
+  return send_reply(socket_.get(), 0, ControlReply{});
+}
+
+// Brings some pages of what is filled. Once all of a region are there its late pieces become
+// ordinary ones. Where that can't be had they stay what they are, which serves as well.
+void ClientSession::bring_filled() {
+  Filled& filled = filled_.front();
+  const MappedPiece& piece = filled.late.back();
+  const uint64_t brought = ClientMemory::populate_step(piece, filled.done_bytes);
+  filled.done_bytes += brought;
+  if (brought != 0 && filled.done_bytes < piece.length_bytes) return;
+  filled.done_bytes = 0;
+  filled.late.pop_back();
+  if (brought != 0 && !filled.late.empty()) return;
+  if (brought != 0) daemon_.end_lateness(*unit_, filled.lkey, info_.client_id);
+  filled_.pop_front();
+}
+
+// A region goes, or becomes another one.
+void ClientSession::forget_filled(uint32_t lkey) {
+  std::erase_if(filled_, [lkey](const Filled& filled) { return filled.lkey == lkey; });
 }
 
 bool ClientSession::handle_name(const NameHost& call) {

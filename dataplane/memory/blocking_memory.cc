@@ -49,7 +49,7 @@ std::set<dev_t> memory_devices() {
 }  // namespace
 
 bool may_block(pid_t process, std::span<const MappedPiece> pieces) {
-  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.host == nullptr; };
+  const auto by_mem_fd = [](const MappedPiece& piece) { return piece.by_mem_fd(); };
   if (std::ranges::none_of(pieces, by_mem_fd)) return false;
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   if (!maps) return true;

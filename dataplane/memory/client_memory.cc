@@ -50,7 +50,7 @@ Unexpected<std::string> refuse(const MemoryRegion& region, const std::string& wh
 bool are_long(std::span<const MappedPiece> pieces) {
   uint64_t mapped_bytes = 0;
   for (const MappedPiece& piece : pieces)
-    if (piece.host != nullptr) mapped_bytes += piece.length_bytes;
+    if (piece.mapping() != nullptr) mapped_bytes += piece.length_bytes;
   return mapped_bytes > kMappingStepBytes;
 }
 
@@ -184,7 +184,7 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
                                                      std::vector<MappedPiece>& pieces) {
   switch (region.kind) {
     case RegionKind::kMemFd:
-      if (!pieces.empty() && pieces.back().host == nullptr) {
+      if (!pieces.empty() && pieces.back().by_mem_fd()) {
         pieces.back().length_bytes += region.length_bytes;
         return {};
       }
@@ -193,7 +193,10 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
     case RegionKind::kMirror: {
       MemoryRegion at_va = region;
       at_va.file_offset = region.va;
-      return map_source({mirror_fd_, mirror_space_, kMirrorBytes, kPageBytes, true}, at_va, pieces);
+      if (!populated(mirror_fd_, align_down(region.va, kPageBytes),
+                     region.va + region.length_bytes))
+        return refuse(region, "has pages that are not in the mirror");
+      return map_source(mirror_source(), at_va, pieces);
     }
     case RegionKind::kFile: {
       auto source = open_file_source(region, fds, need_write);
@@ -203,7 +206,7 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
       return mapped;
     }
     case RegionKind::kMirrorLate:
-      break;
+      return map_late(region, fds, pieces);
   }
   return refuse(region, "unknown kind");
 }
@@ -241,12 +244,13 @@ Expected<ClientMemory::Source, std::string> ClientMemory::open_file_source(
   return Source{fd, MemorySpaces::acquire(file.st_dev, file.st_ino), size, page_bytes, writable};
 }
 
+ClientMemory::Source ClientMemory::mirror_source() const {
+  return {mirror_fd_, mirror_space_, kMirrorBytes, kPageBytes, true};
+}
+
 Expected<void, std::string> ClientMemory::map_source(const Source& source,
                                                      const MemoryRegion& region,
                                                      std::vector<MappedPiece>& pieces) {
-  if (source.fd == mirror_fd_ && !populated(mirror_fd_, align_down(region.file_offset, kPageBytes),
-                                            region.file_offset + region.length_bytes))
-    return refuse(region, "has pages that are not in the mirror");
   uint64_t done = 0;
   while (done < region.length_bytes) {
     const uint64_t offset = region.file_offset + done;
@@ -261,6 +265,92 @@ Expected<void, std::string> ClientMemory::map_source(const Source& source,
     done += end - offset;
   }
   return {};
+}
+
+// ---- late regions
+
+// The file that tells of a late region's slices. It is sealed, so that none of it can be cut off,
+// and has all pages that are looked at.
+Expected<ClientMemory::Source, std::string> ClientMemory::open_fill_map(
+    const MemoryRegion& region, std::span<const int> fds) const {
+  constexpr int kWantedSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (region.file_index >= fds.size()) return refuse(region, "names a fill map that was not sent");
+  const int fd = fds[region.file_index];
+  uint64_t end = 0;
+  if (__builtin_add_overflow(region.file_offset, region.length_bytes / kSliceBytes, &end))
+    return refuse(region, "offset in the fill map wraps around");
+  struct stat file {};
+  struct statfs fs {};
+  const int flags = fcntl(fd, F_GETFL), seals = fcntl(fd, F_GET_SEALS);
+  if (flags < 0 || seals < 0 || fstat(fd, &file) != 0 || fstatfs(fd, &fs) != 0)
+    return refuse(region, "fill map: not a memfd");
+  if (fs.f_type != TMPFS_MAGIC) return refuse(region, "fill map: not on ordinary pages");
+  if ((seals & kWantedSeals) != kWantedSeals)
+    return refuse(region, "fill map: not sealed against truncation");
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || (flags & O_ACCMODE) != O_RDWR)
+    return refuse(region, "fill map: not for reading and writing");
+  const auto size = static_cast<uint64_t>(file.st_size);
+  if (end > size) return refuse(region, "reaches beyond the end of the fill map");
+  if (!populated(fd, align_down(region.file_offset, kPageBytes), end))
+    return refuse(region, "fill map: has pages that were not populated");
+  return Source{fd, MemorySpaces::acquire(file.st_dev, file.st_ino), size, kPageBytes, true};
+}
+
+// Maps a region whose pages need not be there yet: none of them is touched.
+Expected<void, std::string> ClientMemory::map_late(const MemoryRegion& region,
+                                                   std::span<const int> fds,
+                                                   std::vector<MappedPiece>& pieces) {
+  if (region.va % kSliceBytes != 0 || region.length_bytes % kSliceBytes != 0)
+    return refuse(region, "late, and not whole slices");
+  auto fill_map = open_fill_map(region, fds);
+  if (!fill_map) return Error(fill_map.error());
+  MemoryRegion at_va = region;
+  at_va.file_offset = region.va;
+  const size_t first = pieces.size();
+  auto mapped = map_source(mirror_source(), at_va, pieces);
+  for (size_t i = first; i < pieces.size(); ++i)
+    pieces[i].late_host = std::exchange(pieces[i].host, nullptr);
+  for (size_t i = first; mapped && i < pieces.size(); ++i) {
+    const uint64_t offset = region.file_offset + (pieces[i].va - region.va) / kSliceBytes;
+    if (auto done = map_slices(*fill_map, offset, pieces[i]); !done)
+      mapped = refuse(region, done.error());
+  }
+  MemorySpaces::release(fill_map->space_id);  // the mappings hold references of their own
+  return mapped;
+}
+
+// Maps the states of a piece's slices, from `offset` of the fill map on.
+Expected<void, std::string> ClientMemory::map_slices(const Source& fill_map, uint64_t offset,
+                                                     MappedPiece& piece) {
+  const uint64_t count = piece.length_bytes / kSliceBytes;
+  auto mapping = acquire(fill_map, offset, offset + count);
+  if (!mapping) return Error("fill map: " + mapping.error());
+  std::byte* slices = (*mapping)->host + (offset - (*mapping)->offset);
+  piece.slices = reinterpret_cast<uint8_t*>(slices);
+  const uint64_t lead = offset % kPageBytes;
+  if (madvise(slices - lead, align_up(lead + count, kPageBytes), MADV_POPULATE_WRITE) != 0)
+    return Error(std::string("fill map: cannot populate hostnicd's mapping: ") +
+                 std::strerror(errno));
+  return {};
+}
+
+Expected<void, std::string> ClientMemory::check_filled(
+    std::span<const MappedPiece> late_pieces) const {
+  for (const MappedPiece& piece : late_pieces) {
+    const uint64_t count = piece.length_bytes / kSliceBytes;
+    for (uint64_t i = 0; i < count; ++i)
+      if (slice_state(piece.slices[i]) != SliceState::kFilled)
+        return Error("a slice of the region is not filled");
+    if (!populated(mirror_fd_, piece.space_offset, piece.space_offset + piece.length_bytes))
+      return Error("the region has pages that are not in the mirror");
+  }
+  return {};
+}
+
+uint64_t ClientMemory::populate_step(const MappedPiece& late_piece, uint64_t offset) {
+  let_short_mappings_pass();
+  const uint64_t bytes = std::min(kMappingStepBytes, late_piece.length_bytes - offset);
+  return madvise(late_piece.late_host + offset, bytes, MADV_POPULATE_WRITE) == 0 ? bytes : 0;
 }
 
 Expected<void, std::string> ClientMemory::populate(std::span<const MappedPiece> pieces) {
@@ -349,9 +439,10 @@ void ClientMemory::release(std::byte* host) {
 void ClientMemory::unmap(std::span<const MappedPiece> pieces) {
   const bool is_long = are_long(pieces);
   for (const MappedPiece& piece : pieces) {
-    if (piece.host == nullptr) continue;
+    if (piece.mapping() == nullptr) continue;
     if (is_long) let_short_mappings_pass();
-    release(piece.host);
+    release(piece.mapping());
+    if (piece.slices != nullptr) release(reinterpret_cast<std::byte*>(piece.slices));
   }
 }
 

@@ -25,12 +25,21 @@ namespace hostnic {
 struct MappedPiece {
   VirtualAddress va = 0;  // address in the client
   uint64_t length_bytes = 0;
-  std::byte* host = nullptr;  // null: reached only through the client's mem fd, at offset va
+  // Null: reached only through the client's mem fd, at offset va; or late.
+  std::byte* host = nullptr;
   uint32_t space_id = 0;
   uint64_t space_offset = 0;
   bool writable = true;     // false: host is mapped PROT_READ
   bool gone = false;        // the client said that this memory is no longer there; host is null
   uint8_t page_shift = 12;  // of the file's pages
+  // What was registered late (memory_region.h) has these: where it lies in hostnicd, and its
+  // slices' states, which the client writes as well. Once all of it is filled, host is set, too.
+  std::byte* late_host = nullptr;
+  uint8_t* slices = nullptr;
+
+  bool is_late() const { return host == nullptr && late_host != nullptr; }
+  bool by_mem_fd() const { return host == nullptr && late_host == nullptr; }
+  std::byte* mapping() const { return host != nullptr ? host : late_host; }
 };
 
 // Names files (device, inode) by small numbers. It is shared by all clients of a hostnicd, so that
@@ -64,9 +73,15 @@ class ClientMemory {
                                                       std::span<const int> fds,
                                                       bool need_write = true);
 
-  // Brings the pages of what map() returned: an lcore must not take page faults. An error is one
-  // line; the pieces stay mapped.
+  // Brings the pages of what map() returned, but for late pieces: an lcore must not take page
+  // faults. An error is one line; the pieces stay mapped.
   static Expected<void, std::string> populate(std::span<const MappedPiece> pieces);
+
+  // Says what of late pieces is not filled: an error of one line.
+  Expected<void, std::string> check_filled(std::span<const MappedPiece> late_pieces) const;
+  // Brings the pages of a late piece that is filled, from `offset` on, at most kMappingStepBytes of
+  // them. Returns how many bytes; 0 on failure.
+  static uint64_t populate_step(const MappedPiece& late_piece, uint64_t offset);
 
   // Gives back what map() returned, after no lcore or mbuf refers to it any more.
   void unmap(std::span<const MappedPiece> pieces);
@@ -82,8 +97,15 @@ class ClientMemory {
                                          bool need_write, std::vector<MappedPiece>& pieces);
   Expected<Source, std::string> open_file_source(const MemoryRegion& region,
                                                  std::span<const int> fds, bool need_write) const;
+  Expected<Source, std::string> open_fill_map(const MemoryRegion& region,
+                                              std::span<const int> fds) const;
+  Expected<void, std::string> map_late(const MemoryRegion& region, std::span<const int> fds,
+                                       std::vector<MappedPiece>& pieces);
+  Expected<void, std::string> map_slices(const Source& fill_map, uint64_t offset,
+                                         MappedPiece& piece);
   Expected<void, std::string> map_source(const Source& source, const MemoryRegion& region,
                                          std::vector<MappedPiece>& pieces);
+  Source mirror_source() const;
   Expected<Mapping*, std::string> acquire(const Source& source, uint64_t offset, uint64_t end);
   Expected<Mapping*, std::string> create(const Source& source, uint64_t offset, uint64_t end);
   void release(std::byte* host);

@@ -46,6 +46,7 @@ namespace hostnic {
   X(bytes_copied_mapped, "payload bytes placed by memcpy")                               \
   X(bytes_copied_mem_fd, "payload bytes placed or fetched by system call")               \
   X(mem_fd_put_off, "transfers put off while the client's mappings changed")             \
+  X(unfilled_put_off, "accesses put off until memory has come into the mirror")          \
   X(rx_unknown_qp, "packets for no QP of ours")                                          \
   X(rx_wrong_tag,                                                                        \
     "packets of an older connection of the QP, or of another QP than the connected one") \

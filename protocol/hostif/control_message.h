@@ -35,8 +35,8 @@ enum class ControlKind : uint32_t {
                   // memory through the mem fd
   kNameHost,      // NameHostRequest -> NameHostReply
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
-  kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent when hostnicd reaches the region's
-                  // late parts like all of the mirror
+  kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent at once; soon after that hostnicd
+                  // reaches the region's late parts like all of the mirror
 };
 
 struct ControlRequest {

@@ -11,6 +11,7 @@
 // the client says so (ControlKind::kMemoryFilled).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -39,6 +40,10 @@ enum class SliceState : uint8_t {
   kAside = 1,   // the pages are not in the mirror yet
   kWanted = 2,  // nor are these, and hostnicd waits for them
 };
+// What a byte of the fill map says. Pages may be touched after it has said kFilled.
+inline SliceState slice_state(uint8_t& slice) {
+  return static_cast<SliceState>(std::atomic_ref(slice).load(std::memory_order_acquire));
+}
 
 struct MemoryRegion {
   uint64_t va = 0;  // in the client's address space

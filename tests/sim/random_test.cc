@@ -182,7 +182,7 @@ class RandomRun {
     for (int side = 0; side < 2; ++side) {
       TrafficSettings traffic;
       traffic.late_receives = random_.percent(40);
-      traffic.reach = static_cast<Reach>(random_.below(3));
+      traffic.reach = static_cast<Reach>(random_.below(4));
       traffic.signalled_percent = random_.percent(50) ? 100 : 20;
       traffic.pause_us = random_.percent(50) ? 5 : 100;
       traffic.short_lived_regions = random_.percent(30);
@@ -210,6 +210,7 @@ class RandomRun {
   // Faults end and nothing new is asked for: what is left finishes in time.
   void recover() {
     note_corruption();
+    for (uint32_t host = 0; host < world_.host_count(); ++host) world_.host(host).fill_all_slices();
     for (uint32_t host = 0; host < world_.host_count(); ++host)
       world_.impair(host, direction_ + "none");
     const TimeNs start = world_.now();

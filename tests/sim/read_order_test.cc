@@ -188,7 +188,7 @@ void run(uint64_t seed, Totals& totals) {
   const std::string direction = random.percent(60) ? "rx " : "tx ";
   for (uint32_t host = 0; host < 2; ++host) world.impair(host, direction + spec, random.next());
   Changes changes(world, random.next());
-  Reader reader(world, *near, *far, changes, static_cast<Reach>(random.below(3)), 300,
+  Reader reader(world, *near, *far, changes, static_cast<Reach>(random.below(4)), 300,
                 random.next());
   world.add(changes);
   world.add(reader);

@@ -18,7 +18,6 @@ namespace hostnic::sim {
 namespace {
 
 constexpr uint64_t kTurnNs = 300;  // what a turn with work costs in virtual time
-constexpr uint64_t kPageBytes = 4096;
 constexpr uint32_t kTurnsPerCheck = 8;
 
 std::string text_of(const NicGauges& g) {
@@ -99,43 +98,6 @@ Host::~Host() {
   driver_.reset();
   nic_->detach(channel_.get());
   own_nic_.reset();
-}
-
-uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd) {
-  MrTable::Init init;
-  init.client_id = index_ + 1;
-  init.pd = pd;
-  init.access = access;
-  init.va = init.iova = memory.address();
-  init.length_bytes = memory.size();
-  init.mem_fd = world_.mem_fd();
-  init.gate = &channel_->header().memory_gate;
-  // Mixed: pieces of one, two, three, one, ... pages, mapped and not in turn.
-  uint64_t at = 0;
-  for (uint32_t i = 0; at < memory.size(); ++i) {
-    const uint64_t wanted = reach == Reach::kMixed ? (1 + i % 3) * kPageBytes : memory.size();
-    const uint64_t length = std::min(wanted, memory.size() - at);
-    const bool mapped = reach == Reach::kMapped || (reach == Reach::kMixed && i % 4 != 1);
-    init.pieces.push_back(
-        {.va = memory.address(at),
-         .length_bytes = length,
-         .host = mapped ? reinterpret_cast<std::byte*>(memory.data() + at) : nullptr,
-         .space_id = index_ + 1,
-         .space_offset = memory.address(at)});
-    at += length;
-  }
-  const uint32_t key = world_.mrs().add(std::move(init));
-  require(key != 0, "MR table full");
-  return key;
-}
-
-void Host::remove_mr(uint32_t key) {
-  world_.mrs().invalidate(key, index_ + 1);
-  world_.retire(key);
-}
-
-void Host::revoke(uint64_t va, uint64_t length_bytes) {
-  world_.mrs().revoke(index_ + 1, va, length_bytes).take_effect();
 }
 
 void Host::wait_for_response() {
@@ -333,6 +295,7 @@ bool World::turn() {
   }
   for (Program* program : programs_) busy = program->turn(now_) || busy;
   for (auto& host : hosts_) busy = busy || host->nic().work_waiting();
+  for (auto& host : hosts_) busy = host->fill_slices() || busy;
   if (!retired_keys_.empty()) reclaim_retired();
   if (work != 0) trace_impairments();
   if (++turns_ % kTurnsPerCheck == 0) check_bounds();

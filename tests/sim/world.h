@@ -8,6 +8,7 @@
 
 #include <array>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,8 +70,9 @@ struct WorldSettings {
   bool trace = true;  // remember the last packets, for reports of failures
 };
 
-// How registered memory looks to the NIC.
-enum class Reach : uint8_t { kMapped, kMemFd, kMixed };
+// How registered memory looks to the NIC. Late: its slices, of a few pages here, count as filled
+// one by one, what is wanted first.
+enum class Reach : uint8_t { kMapped, kMemFd, kMixed, kLate };
 
 class World;
 
@@ -91,6 +93,9 @@ class Host final : public driver::NicLink {
   void remove_mr(uint32_t key);
   // The client said that it has unmapped these addresses.
   void revoke(uint64_t va, uint64_t length_bytes);
+  // Fills some slices of late regions, or all of them. Returns whether some are wanted.
+  bool fill_slices();
+  void fill_all_slices();
   Nic& nic() { return *nic_; }
   bool has_own_nic() const { return own_nic_ != nullptr; }
   driver::Driver& driver() { return *driver_; }
@@ -109,8 +114,16 @@ class Host final : public driver::NicLink {
   void pause(uint32_t pause_ns) override;
 
  private:
+  struct LateRegion {
+    uint32_t key = 0;
+    std::vector<uint8_t> slices;
+  };
+  void end_lateness(LateRegion& region);
+
   World& world_;
   uint32_t index_, nic_index_;
+  std::list<LateRegion> late_, filled_;  // a state stays where it is
+  Random fill_order_{1};
   std::unique_ptr<ClientChannel> channel_;
   SegmentMemory segment_;
   std::unique_ptr<Nic> own_nic_;

@@ -18,15 +18,32 @@ uint64_t execute_on_word(uint64_t* word, const AtomicOperation& operation) {
   return before;
 }
 
+struct Word {
+  std::byte* address = nullptr;  // null: not mapped in one piece
+  bool unfilled = false;         // part of it has not come into the mirror yet
+};
+Word find_word(const MemoryRegionEntry& region, uint64_t iova) {
+  Word word;
+  for_each_piece(region, iova + region.va_delta, 8,
+                 [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
+                   std::byte* address = address_now(piece, offset, part);
+                   word.unfilled |= address == nullptr && piece.is_late();
+                   if (part == 8) word.address = address;
+                   return true;
+                 });
+  return word;
+}
+
 }  // namespace
 
 AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
                                const AtomicOperation& operation, const TransferUser& user,
                                uint64_t& before) {
-  std::byte* mapped = mapped_address(region, iova, 8);
-  if (mapped != nullptr && reinterpret_cast<uintptr_t>(mapped) % 8 == 0) {
+  const Word word = find_word(region, iova);
+  if (word.unfilled) return AtomicResult::kBusy;
+  if (word.address != nullptr && reinterpret_cast<uintptr_t>(word.address) % 8 == 0) {
     // Mapped memory takes the CPU's own instruction, which is coherent with the program's.
-    before = execute_on_word(reinterpret_cast<uint64_t*>(mapped), operation);
+    before = execute_on_word(reinterpret_cast<uint64_t*>(word.address), operation);
     return AtomicResult::kDone;
   }
   // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).
@@ -47,11 +64,12 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
         region, addr, bytes.size(), [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
           const VirtualAddress va = piece.va + offset;
           std::byte* mine = bytes.data() + (va - addr);
-          if (piece.host == nullptr)
+          if (piece.by_mem_fd())
             return (write ? write_through(region, piece, offset, {mine, part}, user)
                           : read_through(region, piece, offset, {mine, part}, user)) ==
                    MemoryAccess::kDone;
-          std::memcpy(write ? piece.host + offset : mine, write ? mine : piece.host + offset, part);
+          std::byte* theirs = piece.mapping() + offset;
+          std::memcpy(write ? theirs : mine, write ? mine : theirs, part);
           return true;
         });
   };

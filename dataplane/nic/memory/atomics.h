@@ -12,7 +12,8 @@ namespace hostnic {
 
 enum class AtomicResult : uint8_t {
   kDone,
-  kBusy,  // another lcore is executing one, or a helper this one: ask again
+  kBusy,  // another lcore is executing one, or a helper this one, or memory is not filled: ask
+          // again
   kMemoryGone,
 };
 

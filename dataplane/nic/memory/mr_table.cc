@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "protocol/hostif/descriptors.h"
@@ -34,10 +35,9 @@ void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.pieces = std::move(init.pieces);
   entry.partly_gone = false;
   // Regions on demand need no gate: for them, what is mapped at the moment is what is meant.
-  const bool fixed_by_mem_fd = (entry.access & kAccessOnDemand) == 0 &&
-                               std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
-                                 return piece.host == nullptr;
-                               });
+  const bool fixed_by_mem_fd =
+      (entry.access & kAccessOnDemand) == 0 &&
+      std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) { return piece.by_mem_fd(); });
   entry.gate = fixed_by_mem_fd ? init.gate : nullptr;
 }
 
@@ -104,7 +104,7 @@ std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAdd
     const VirtualAddress piece_end = piece.va + piece.length_bytes;
     const VirtualAddress from = std::max(piece.va, va);
     const VirtualAddress to = std::min(piece_end, va + length_bytes);
-    if (piece.host != nullptr || piece.gone || from >= to) {
+    if (!piece.by_mem_fd() || piece.gone || from >= to) {
       result.push_back(piece);
       continue;
     }
@@ -128,24 +128,42 @@ std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAdd
 
 }  // namespace
 
-MrTable::Revocation MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
-  Revocation revocation;
+MrTable::PieceChange MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
+  PieceChange revocation;
   for (uint32_t i = 0; i < capacity_; ++i) {
     MemoryRegionEntry& entry = entries_[i];
     if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
         (entry.access & kAccessOnDemand) != 0)
       continue;
     auto pieces = without(entry.pieces, va, length_bytes);
-    if (!pieces.empty()) revocation.changes_.push_back({&entry, std::move(pieces)});
+    if (!pieces.empty()) revocation.changes_.push_back({&entry, std::move(pieces), true});
   }
   return revocation;
 }
 
-void MrTable::Revocation::take_effect() {
+MrTable::PieceChange MrTable::end_lateness(uint32_t key, uint32_t client_id) {
+  PieceChange change;
+  MemoryRegionEntry* entry = find(key);
+  if (entry == nullptr || entry->client_id != client_id) return change;
+  std::vector<MappedPiece> pieces = entry->pieces;
+  for (MappedPiece& piece : pieces) piece.host = piece.mapping();
+  change.changes_.push_back({entry, std::move(pieces), entry->partly_gone});
+  return change;
+}
+
+void MrTable::PieceChange::take_effect() {
   for (Change& change : changes_) {
     change.entry->pieces.swap(change.pieces);
-    change.entry->partly_gone = true;
+    change.entry->partly_gone = change.partly_gone;
   }
+}
+
+std::optional<std::vector<MappedPiece>> MrTable::late_pieces(uint32_t key, uint32_t client_id) {
+  const MemoryRegionEntry* entry = find(key);
+  if (entry == nullptr || entry->client_id != client_id) return std::nullopt;
+  std::vector<MappedPiece> late;
+  std::ranges::copy_if(entry->pieces, std::back_inserter(late), &MappedPiece::is_late);
+  return late;
 }
 
 bool MrTable::referenced(uint32_t key) const {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -79,10 +80,10 @@ class MrTable {
   std::vector<MappedPiece> replace(uint32_t key, Init init);
   // Frees the key; called by the control thread, after quiescence. Returns the pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
-  // Takes away what a client's regions (but those on demand) reach through the mem fd in [va, va +
-  // length). The pieces change in take_effect(), which the caller runs on the only lcore that looks
-  // at this client's; afterwards the old ones may be freed.
-  class Revocation {
+  // Other pieces for some of a client's regions. They change in take_effect(), which the caller
+  // runs on the only lcore that looks at this client's; afterwards the old ones may be freed. The
+  // caller, which is the control thread, lets nobody add or remove this client's regions before.
+  class PieceChange {
    public:
     bool empty() const { return changes_.empty(); }
     void take_effect();
@@ -92,12 +93,17 @@ class MrTable {
     struct Change {
       MemoryRegionEntry* entry;
       std::vector<MappedPiece> pieces;
+      bool partly_gone;
     };
     std::vector<Change> changes_;
   };
-  // Called by the control thread, which lets nobody add or remove this client's regions until the
-  // revocation has taken effect.
-  Revocation revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
+  // Takes away what a client's regions (but those on demand) reach through the mem fd in [va, va +
+  // length).
+  PieceChange revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
+  // Makes ordinary mapped pieces of a region's late ones, which are filled.
+  PieceChange end_lateness(uint32_t key, uint32_t client_id);
+  // The late pieces of a client's region; nothing: it has no such key. Control thread.
+  std::optional<std::vector<MappedPiece>> late_pieces(uint32_t key, uint32_t client_id);
   // Whether memory windows are bound to this region of the client's, also one that was
   // invalidated. Control thread.
   bool has_windows(uint32_t key, uint32_t client_id) const {

@@ -7,6 +7,11 @@
 namespace hostnic {
 namespace {
 
+// Says why an access to memory is put off.
+void note_put_off(Counters& counters, bool unfilled) {
+  counters.add(unfilled ? Counter::unfilled_put_off : Counter::mem_fd_put_off);
+}
+
 MemoryAccess worse(MemoryAccess one, MemoryAccess other) { return std::max(one, other); }
 
 }  // namespace
@@ -43,15 +48,19 @@ PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& reg
     return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
   MemoryAccess access = MemoryAccess::kDone;
+  bool unfilled = false;
   const TransferUser user{&request.early_writes, request.psn.value()};
   const auto put = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
                        uint64_t part, bool tail) {
-    if (piece.host == nullptr) {
+    if (std::byte* to = address_now(piece, offset, part)) {
+      counters_.add(Counter::bytes_copied_mapped, part);
+      put_bytes(request, to, {source, part}, tail);
+    } else if (piece.is_late()) {
+      unfilled = true;
+      access = worse(access, MemoryAccess::kNotNow);
+    } else {
       counters_.add(Counter::bytes_copied_mem_fd, part);
       access = worse(access, write_through(region, piece, offset, {source, part}, user));
-    } else {
-      counters_.add(Counter::bytes_copied_mapped, part);
-      put_bytes(request, piece.host + offset, {source, part}, tail);
     }
   };
   // Later PSNs may have written here already, also when this packet is itself ahead of the expected
@@ -76,7 +85,7 @@ PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& reg
                    from += part;
                    return access != MemoryAccess::kGone;
                  });
-  if (access == MemoryAccess::kNotNow) counters_.add(Counter::mem_fd_put_off);
+  if (access == MemoryAccess::kNotNow) note_put_off(counters_, unfilled);
   return access == MemoryAccess::kDone     ? PlaceResult::kDone
          : access == MemoryAccess::kNotNow ? PlaceResult::kNotNow
                                            : PlaceResult::kMemoryGone;
@@ -136,10 +145,14 @@ MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byt
     return MemoryAccess::kNotNow;
   }
   MemoryAccess access = MemoryAccess::kDone;
+  bool unfilled = false;
   for_each_piece(region, iova + region.va_delta, length_bytes,
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                   if (piece.host != nullptr) {
-                     copy_from_memory(out, piece.host + offset, part);
+                   if (const std::byte* from = address_now(piece, offset, part)) {
+                     copy_from_memory(out, from, part);
+                   } else if (piece.is_late()) {
+                     unfilled = true;
+                     access = worse(access, MemoryAccess::kNotNow);
                    } else {
                      counters_.add(Counter::bytes_copied_mem_fd, part);
                      access = worse(access, read_through(region, piece, offset, {out, part}, user));
@@ -147,7 +160,7 @@ MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byt
                    out += part;
                    return access != MemoryAccess::kGone;
                  });
-  if (access == MemoryAccess::kNotNow) counters_.add(Counter::mem_fd_put_off);
+  if (access == MemoryAccess::kNotNow) note_put_off(counters_, unfilled);
   return access;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory of a region, piece by piece: mapped, or reached through the client's mem fd.
+// The memory of a region, piece by piece: mapped, late, or reached through the client's mem fd.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "dataplane/memory/mem_fd.h"
 #include "dataplane/memory/mem_fd_helper.h"
+#include "dataplane/nic/memory/late_piece.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "protocol/hostif/descriptors.h"
 
@@ -67,7 +68,8 @@ class MemFdPass {
 // What became of an access to a region's memory.
 enum class MemoryAccess : uint8_t {  // the worse, the later
   kDone,
-  kNotNow,  // no MemFdPass was granted, or the helper is not done: try again
+  kNotNow,  // no MemFdPass was granted, the helper is not done, or a late piece not filled: try
+            // again
   kGone,    // the client unmapped the memory
 };
 
@@ -142,14 +144,14 @@ inline MemoryAccess has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_
   MemoryAccess access = MemoryAccess::kDone;
   for_each_piece(region, addr, std::min(length_bytes, kMostBytes),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-                   if (piece.host == nullptr)
-                     access = probe_through(region, piece, offset, part, user);
+                   if (piece.by_mem_fd()) access = probe_through(region, piece, offset, part, user);
                    return access == MemoryAccess::kDone;
                  });
   return access;
 }
 
-// The address of a range, or null where the range is not mapped in one piece.
+// The address of a range, or null where the range is not mapped in one piece; late pieces count as
+// not mapped.
 inline std::byte* mapped_address(const MemoryRegionEntry& region, uint64_t iova,
                                  uint64_t length_bytes) {
   std::byte* address = nullptr;

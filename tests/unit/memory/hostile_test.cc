@@ -130,6 +130,149 @@ TEST_F(ClientMemoryTest, RefusesFilesThatDoNotFit) {
   }
 }
 
+class LateRegions : public ClientMemoryTest {
+ protected:
+  void SetUp() override {
+    ClientMemoryTest::SetUp();
+    fill_map_ = make_map(MFD_ALLOW_SEALING, F_SEAL_SHRINK | F_SEAL_GROW);
+    states_ = static_cast<uint8_t*>(
+        mmap(nullptr, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fill_map_, 0));
+    ASSERT_NE(MAP_FAILED, states_);
+  }
+  void TearDown() override {
+    munmap(states_, kMapBytes);
+    close(fill_map_);
+    ClientMemoryTest::TearDown();
+  }
+  static int make_map(unsigned flags, int seals) {
+    const int fd = memfd_create("fill-map", MFD_CLOEXEC | flags);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(0, ftruncate(fd, kMapBytes));
+    populate(fd, 0, kMapBytes);
+    EXPECT_TRUE(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+  }
+  static MemoryRegion late(uint64_t va, uint64_t slices, uint64_t at) {
+    return {va, slices * kSliceBytes, RegionKind::kMirrorLate, 0, at};
+  }
+
+  static constexpr size_t kMapBytes = 2 * kPage;
+  // Nothing of it is in the mirror.
+  static constexpr uint64_t kEmptyVa = kVa + (uint64_t{1} << 30);
+  int fill_map_ = -1;
+  uint8_t* states_ = nullptr;
+};
+
+TEST_F(LateRegions, AreMappedWithoutTouchingThem) {
+  const MemoryRegion region = late(kEmptyVa, 3, 70);
+  for (uint64_t i = 0; i < 3; ++i) states_[70 + i] = static_cast<uint8_t>(SliceState::kAside);
+  auto pieces = memory_->map({&region, 1}, {&fill_map_, 1});
+  ASSERT_TRUE(pieces) << pieces.error();
+  ASSERT_EQ(1u, pieces->size());
+  const MappedPiece& piece = pieces->front();
+  EXPECT_TRUE(piece.is_late() && !piece.by_mem_fd());
+  EXPECT_EQ(nullptr, piece.host);
+  ASSERT_TRUE(ClientMemory::populate(*pieces));
+  EXPECT_EQ(static_cast<off_t>(kEmptyVa), lseek(mirror_, kEmptyVa, SEEK_HOLE)) << "still empty";
+  // The states are the client's bytes.
+  EXPECT_EQ(SliceState::kAside, slice_state(piece.slices[2]));
+  states_[72] = static_cast<uint8_t>(SliceState::kFilled);
+  EXPECT_EQ(SliceState::kFilled, slice_state(piece.slices[2]));
+  piece.slices[0] = static_cast<uint8_t>(SliceState::kWanted);
+  EXPECT_EQ(static_cast<uint8_t>(SliceState::kWanted), states_[70]);
+  // It has the same identity as the mirror.
+  const MemoryRegion own{kVa, kMiB, RegionKind::kMirror, 0, 0};
+  auto other = memory_->map({&own, 1}, {});
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->front().space_id, piece.space_id);
+  EXPECT_EQ(kEmptyVa, piece.space_offset);
+  memory_->unmap(*other);
+  memory_->unmap(*pieces);
+  EXPECT_EQ(0u, memory_->mapping_count());
+}
+
+TEST_F(LateRegions, AreOrdinaryOnceTheyAreFilled) {
+  const MemoryRegion region = late(kEmptyVa, 2, 0);
+  std::fill_n(states_, 2, static_cast<uint8_t>(SliceState::kAside));
+  auto pieces = memory_->map({&region, 1}, {&fill_map_, 1});
+  ASSERT_TRUE(pieces) << pieces.error();
+  EXPECT_FALSE(memory_->check_filled(*pieces));
+  populate(mirror_, kEmptyVa, kSliceBytes);
+  states_[0] = 0;
+  EXPECT_FALSE(memory_->check_filled(*pieces)) << "half of it";
+  states_[1] = 0;
+  EXPECT_FALSE(memory_->check_filled(*pieces)) << "the second slice is said to be there";
+  populate(mirror_, kEmptyVa + kSliceBytes, kSliceBytes);
+  EXPECT_TRUE(memory_->check_filled(*pieces));
+  const MappedPiece& piece = pieces->front();
+  EXPECT_EQ(piece.length_bytes, ClientMemory::populate_step(piece, 0));
+  EXPECT_EQ(std::byte{1}, piece.late_host[2 * kSliceBytes - 1]);
+  MappedPiece ordinary = piece;
+  ordinary.host = ordinary.late_host;
+  memory_->unmap({&ordinary, 1});
+  EXPECT_EQ(0u, memory_->mapping_count());
+}
+
+TEST_F(LateRegions, GoOnAcrossGigabytes) {
+  const MemoryRegion region = late(kVa + 2 * (uint64_t{1} << 30) - kSliceBytes, 2, kPage - 1);
+  auto pieces = memory_->map({&region, 1}, {&fill_map_, 1});
+  ASSERT_TRUE(pieces) << pieces.error();
+  ASSERT_EQ(2u, pieces->size());
+  states_[kPage - 1] = 7;
+  states_[kPage] = 9;
+  EXPECT_EQ(7, *pieces->front().slices);
+  EXPECT_EQ(9, *pieces->back().slices);
+  memory_->unmap(*pieces);
+  EXPECT_EQ(0u, memory_->mapping_count());
+}
+
+TEST_F(LateRegions, AreRefusedWhereTheyDoNotFit) {
+  EXPECT_TRUE(accepted({late(kVa, 2, 0)}, {fill_map_}));
+  EXPECT_TRUE(accepted({late(kVa, 1, kMapBytes - 1)}, {fill_map_}));
+  EXPECT_NE("", refused({late(kVa + kPage, 1, 0)}, {fill_map_})) << "no whole slices";
+  MemoryRegion part = late(kVa, 2, 0);
+  part.length_bytes -= kPage;
+  EXPECT_NE("", refused({part}, {fill_map_})) << "no whole slices";
+  EXPECT_NE("", refused({late(kVa, 1, kMapBytes)}, {fill_map_})) << "beyond the map";
+  EXPECT_NE("", refused({late(kVa, 2, kMapBytes - 1)}, {fill_map_})) << "beyond the map";
+  EXPECT_NE("", refused({late(kVa, 2, UINT64_MAX)}, {fill_map_})) << "wraps around";
+  EXPECT_NE("", refused({late(kVa, 1, 0)}, {})) << "no map";
+  EXPECT_NE("", refused({late(kVa, 1, 0)}, {-1})) << "no descriptor";
+  EXPECT_NE("", refused({late(kMirrorBytes - kSliceBytes, 2, 0)}, {fill_map_}));
+  // Part good, part bad: nothing may stay.
+  EXPECT_NE("", refused({late(kVa, 1, 0), late(kVa + kSliceBytes, 1, kMapBytes)}, {fill_map_}));
+}
+
+TEST_F(LateRegions, AreRefusedWithoutAProperFillMap) {
+  EXPECT_NE("", refused({late(kVa, 1, 0)}, {file_})) << "not sealed";
+  for (const int seals :
+       {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE}) {
+    const int fd = make_map(MFD_ALLOW_SEALING, seals);
+    EXPECT_NE("", refused({late(kVa, 1, 0)}, {fd})) << seals;
+    close(fd);
+  }
+  const int sparse = memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(0, ftruncate(sparse, kMapBytes));
+  ASSERT_EQ(0, fcntl(sparse, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+  EXPECT_NE("", refused({late(kVa, 1, 0)}, {sparse})) << "nobody paid for its pages";
+  close(sparse);
+  const std::string name = "/proc/self/fd/" + std::to_string(fill_map_);
+  for (const int flags : {O_RDONLY, O_PATH}) {
+    const int fd = open(name.c_str(), flags | O_CLOEXEC);
+    EXPECT_NE("", refused({late(kVa, 1, 0)}, {fd})) << flags;
+    close(fd);
+  }
+  int ends[2];
+  ASSERT_EQ(0, pipe(ends));
+  EXPECT_NE("", refused({late(kVa, 1, 0)}, {ends[0]}));
+  for (const int end : ends) close(end);
+}
+
+// Whatever it is, it is the client's own memory that is spoilt.
+TEST_F(LateRegions, TheMirrorItselfMayServeAsAFillMap) {
+  EXPECT_TRUE(accepted({late(kEmptyVa, 1, kVa)}, {mirror_}));
+}
+
 TEST_F(ClientMemoryTest, ChecksMirrorsThatClientsSend) {
   EXPECT_TRUE(check_mirror(mirror_).has_value());
   EXPECT_FALSE(check_mirror(file_).has_value());

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -14,8 +15,10 @@
 namespace hostnic {
 namespace {
 
-// A page of this process, as a region whose words are mapped, behind the mem fd, or cut in two.
-enum class Kind : uint8_t { kMapped, kMemFd, kCut };
+// A page of this process, as a region whose words are mapped, late, behind the mem fd, or cut in
+// two: mapped or late, and behind the mem fd.
+enum class Kind : uint8_t { kMapped, kLate, kMemFd, kCut, kCutLate };
+constexpr std::array kNames = {"Mapped", "Late", "MemFd", "Cut", "CutLate"};
 
 class AtomicsTest : public testing::TestWithParam<Kind> {
  protected:
@@ -30,13 +33,18 @@ class AtomicsTest : public testing::TestWithParam<Kind> {
                       .host = GetParam() == Kind::kMapped ? host : nullptr,
                       .space_id = 1,
                       .space_offset = 0};
-    if (GetParam() != Kind::kCut) {
+    if (GetParam() == Kind::kLate) set_late(whole);
+    if (GetParam() != Kind::kCut && GetParam() != Kind::kCutLate) {
       region_.pieces = {whole};
       return;
     }
     MappedPiece second = whole;
     whole.length_bytes = 4;
-    whole.host = host;
+    if (GetParam() == Kind::kCutLate) {
+      set_late(whole);
+    } else {
+      whole.host = host;
+    }
     second.va += 4;
     second.length_bytes -= 4;
     second.space_offset = 4;
@@ -51,7 +59,13 @@ class AtomicsTest : public testing::TestWithParam<Kind> {
     return before;
   }
 
+  void set_late(MappedPiece& piece) {
+    piece.late_host = reinterpret_cast<std::byte*>(words_);
+    piece.slices = &slice_;
+  }
+
   alignas(4096) uint64_t words_[512] = {};
+  uint8_t slice_ = 0;  // filled
   int mem_fd_;
   MemoryRegionEntry region_;
 };
@@ -72,6 +86,23 @@ TEST_P(AtomicsTest, AddsAndSwaps) {
   EXPECT_EQ(words_[1], 0u);
   add(511, 5);
   EXPECT_EQ(words_[511], 5u);
+}
+
+class LateAtomicsTest : public AtomicsTest {};
+
+TEST_P(LateAtomicsTest, WaitForASliceThatIsNotFilled) {
+  slice_ = static_cast<uint8_t>(SliceState::kAside);
+  words_[0] = 5;
+  uint64_t before = 0;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(execute_atomic_on(region_, region_.iova, {false, 1, 0}, {}, before),
+              AtomicResult::kBusy);
+    EXPECT_EQ(words_[0], 5u);
+    EXPECT_EQ(slice_, static_cast<uint8_t>(SliceState::kWanted));
+  }
+  slice_ = static_cast<uint8_t>(SliceState::kFilled);
+  EXPECT_EQ(add(0, 1), 5u);
+  EXPECT_EQ(words_[0], 6u);
 }
 
 TEST_P(AtomicsTest, Rule19_TwoLcoresNeverInterleaveOnOneWord) {
@@ -113,12 +144,13 @@ TEST_P(AtomicsTest, Rule19_TwoLcoresNeverInterleaveOnOneWord) {
   EXPECT_EQ(words_[0], 2 * kEach);
 }
 
-INSTANTIATE_TEST_SUITE_P(Nic, AtomicsTest, testing::Values(Kind::kMapped, Kind::kMemFd, Kind::kCut),
-                         [](const auto& info) {
-                           return info.param == Kind::kMapped  ? "Mapped"
-                                  : info.param == Kind::kMemFd ? "MemFd"
-                                                               : "Cut";
-                         });
+INSTANTIATE_TEST_SUITE_P(Nic, AtomicsTest,
+                         testing::Values(Kind::kMapped, Kind::kLate, Kind::kMemFd, Kind::kCut,
+                                         Kind::kCutLate),
+                         [](const auto& info) { return kNames[static_cast<size_t>(info.param)]; });
+
+INSTANTIATE_TEST_SUITE_P(Nic, LateAtomicsTest, testing::Values(Kind::kLate, Kind::kCutLate),
+                         [](const auto& info) { return kNames[static_cast<size_t>(info.param)]; });
 
 TEST(Atomics, UnmappedMemoryIsGone) {
   const int mem_fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);

@@ -2,11 +2,13 @@
 // The NIC's small tables: multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "dataplane/nic/memory/late_piece.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/memory/window_table.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -176,6 +178,66 @@ TEST(MrTable, AKeyCanMeanAnotherRegion) {
   ASSERT_TRUE(table.invalidate(key, 1));
   EXPECT_EQ(table.reclaim(key).size(), 1u);
   EXPECT_FALSE(table.has_windows(key, 1));
+}
+
+TEST(MrTable, LatePiecesBecomeOrdinaryWhenAllIsFilled) {
+  std::byte memory[3], other[1];
+  uint8_t slices[2] = {};
+  const MappedPiece mapped{.va = 0x1000, .length_bytes = 4096, .host = memory};
+  const MappedPiece late{.va = 0x2000, .length_bytes = 4096, .late_host = other, .slices = slices};
+  const MappedPiece by_mem_fd{.va = 0x3000, .length_bytes = 4096};
+  MrTable table(4);
+  MrTable::Init init = region(1, 0x1000);
+  init.pieces = {mapped, late, by_mem_fd};
+  const uint32_t key = table.add(std::move(init));
+  table.revoke(1, 0x1000, 0x3000).take_effect();
+  EXPECT_FALSE(table.late_pieces(key, 2).has_value()) << "another client's";
+  EXPECT_FALSE(table.late_pieces(key ^ 1, 1).has_value());
+  EXPECT_TRUE(table.end_lateness(key, 2).empty());
+  const auto found = table.late_pieces(key, 1);
+  ASSERT_TRUE(found.has_value());
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_EQ(found->front().va, late.va);
+  auto change = table.end_lateness(key, 1);
+  const MemoryRegionEntry* entry = table.find(key);
+  EXPECT_EQ(entry->pieces[1].host, nullptr) << "not yet";
+  change.take_effect();
+  ASSERT_EQ(entry->pieces.size(), 3u);
+  EXPECT_EQ(entry->pieces[0].host, memory);
+  EXPECT_EQ(entry->pieces[1].host, other);
+  EXPECT_EQ(entry->pieces[1].slices, slices) << "to be unmapped";
+  EXPECT_EQ(entry->pieces[2].host, nullptr);
+  EXPECT_TRUE(entry->pieces[2].gone && entry->partly_gone);
+  EXPECT_TRUE(table.late_pieces(key, 1)->empty());
+  table.end_lateness(key, 1).take_effect();  // once more
+  EXPECT_EQ(entry->pieces[1].host, other);
+  table.invalidate(key, 1);
+  EXPECT_FALSE(table.late_pieces(key, 1).has_value());
+  EXPECT_TRUE(table.end_lateness(key, 1).empty());
+}
+
+TEST(LatePiece, IsReachedWhereItsSlicesAreFilled) {
+  constexpr auto kAside = static_cast<uint8_t>(SliceState::kAside);
+  constexpr auto kWanted = static_cast<uint8_t>(SliceState::kWanted);
+  constexpr uint8_t kFilled = 0, kNonsense = 77;
+  std::byte memory[1];
+  std::array<uint8_t, 6> slices = {kFilled, kFilled, kAside, kAside, kNonsense, kFilled};
+  const MappedPiece piece{.va = 0x40000000,
+                          .length_bytes = slices.size() * kSliceBytes,
+                          .late_host = memory,
+                          .slices = slices.data()};
+  EXPECT_EQ(address_now(piece, 0, 2 * kSliceBytes), memory);
+  EXPECT_EQ(address_now(piece, kSliceBytes + 5, 8), memory + kSliceBytes + 5);
+  EXPECT_EQ(address_now(piece, 2 * kSliceBytes - 1, 2), nullptr);
+  EXPECT_EQ(slices[2], kWanted);
+  EXPECT_EQ(slices[3], kAside);
+  EXPECT_EQ(address_now(piece, 4 * kSliceBytes + 100, 4096), nullptr);
+  EXPECT_EQ(slices[4], kNonsense) << "not ours to change";
+  EXPECT_EQ(address_now(piece, 0, piece.length_bytes), nullptr);
+  EXPECT_EQ(slices,
+            (std::array<uint8_t, 6>{kFilled, kFilled, kWanted, kWanted, kNonsense, kFilled}));
+  slices[2] = slices[3] = kFilled;
+  EXPECT_EQ(address_now(piece, 2 * kSliceBytes - 1, 2 * kSliceBytes), memory + 2 * kSliceBytes - 1);
 }
 
 TEST(MrTable, TagsAreNotPredictableByCounting) {
