@@ -27,6 +27,7 @@ void never_connected(const Target& target);
 void many_pieces(const Target& target);
 void memory_that_never_comes(const Target& target);
 void files_that_never_close(const Target& target);
+void late_memory(const Target& target);
 
 // All of something.
 void take_all_queue_pairs(const Target& target);

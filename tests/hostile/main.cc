@@ -32,6 +32,7 @@ constexpr Attack kAttacks[] = {
     {"many-pieces", many_pieces},
     {"memory-that-never-comes", memory_that_never_comes},
     {"files-that-never-close", files_that_never_close},
+    {"late-memory", late_memory},
     {"takes-all-queue-pairs", take_all_queue_pairs},
     {"takes-all-regions", take_all_regions},
     {"takes-all-devices", take_all_devices},

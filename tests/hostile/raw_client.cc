@@ -71,6 +71,7 @@ RawClient::RawClient(const std::string& socket, uint32_t device) : socket_(conne
   device_ = opened.device;
   segment_ = std::move(reply->fds[0]);
   arena_ = std::move(reply->fds[1]);
+  mirror_ = std::move(reply->fds[2]);
   doorbell_ = std::move(reply->fds[3]);
   need(memory_.map(segment_.get(), opened.segment_bytes, arena_.get(), opened.arena_bytes) == 0,
        "mapping the segment");
@@ -137,10 +138,16 @@ RegisterMrReply RawClient::register_memory(const void* at, uint64_t length_bytes
   return register_memory(va, length_bytes, {&region, 1});
 }
 
+int RawClient::say_filled(uint32_t lkey) { return ask_about(ControlKind::kMemoryFilled, lkey); }
+
 int RawClient::deregister_memory(uint32_t lkey) {
-  const DeregisterMrRequest request{lkey};
-  need(send_request(socket_.get(), ControlKind::kDeregisterMr, bytes_of(request)),
-       "sending a deregistration");
+  return ask_about(ControlKind::kDeregisterMr, lkey);
+}
+
+int RawClient::ask_about(ControlKind kind, uint32_t lkey) {
+  static_assert(sizeof(DeregisterMrRequest) == sizeof(lkey));
+  static_assert(sizeof(MemoryFilledRequest) == sizeof(lkey));
+  need(send_request(socket_.get(), kind, bytes_of(lkey)), "sending a request about a region");
   const auto reply = receive_reply(socket_.get());
   return reply ? reply->header.error : EPIPE;
 }

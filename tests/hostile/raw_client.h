@@ -44,6 +44,7 @@ class RawClient {
   const std::string& message() const { return message_; }
   const DeviceInfo& device() const { return device_; }
   driver::SegmentMap& map() { return map_; }
+  int mirror_fd() const { return mirror_.get(); }
   std::byte* at(uint64_t offset) { return map_.at(offset); }
 
   // Hands a command over and waits for its answer; nothing if hostnicd gives none in time, as when
@@ -60,6 +61,9 @@ class RawClient {
                                   std::span<const int> files = {});
   RegisterMrReply register_memory(const void* at, uint64_t length_bytes);
 
+  // Says that a late region's slices are filled. Returns 0 or an errno value.
+  int say_filled(uint32_t lkey);
+
   // Deregisters it and waits until hostnicd has nothing of it. Returns 0 or an errno value.
   int deregister_memory(uint32_t lkey);
 
@@ -71,9 +75,11 @@ class RawClient {
   bool dropped() const;
 
  private:
+  int ask_about(ControlKind kind, uint32_t lkey);
+
   int error_ = 0;
   std::string message_;
-  UniqueFd socket_, doorbell_;
+  UniqueFd socket_, mirror_, doorbell_;
   DeviceInfo device_{};
   SegmentMemory memory_;
   UniqueFd segment_, arena_;

@@ -65,6 +65,8 @@ CASES = [
          holds=True, needs_root=True),
     Case("files that never close", "files-that-never-close", "^[1-9].* wait", seconds=ATTACK_S,
          holds=True, needs_root=True),
+    Case("late memory that is never filled, and lies about it", "late-memory",
+         "^refused 5 of 5, unfilled 2 of 2, foreign 2 of 2, filled 3 of 3"),
     Case("all queue pairs", "takes-all-queue-pairs", "^took 300 of 400", "has met a limit",
          config="limits = { max_qps = 400, user_qps = 300 }", needs_root=True),
     Case("all memory regions", "takes-all-regions", "^took 300 of 400 .*ENOMEM|Cannot allocate",
