@@ -7,21 +7,44 @@
 namespace hostnic {
 namespace {
 
-// Says why an access to memory is put off.
-void note_put_off(Counters& counters, bool unfilled) {
-  counters.add(unfilled ? Counter::unfilled_put_off : Counter::mem_fd_put_off);
-}
-
 MemoryAccess worse(MemoryAccess one, MemoryAccess other) { return std::max(one, other); }
 
-}  // namespace
+// An access to memory that has no address now; apart from the others, which are nearly all. It
+// notes what it made of the whole access in `access`, and `unfilled` if a late piece is why.
+struct Elsewhere {
+  Counters& counters;
+  MemoryRegionEntry& region;
+  MemoryAccess access = MemoryAccess::kDone;
+  bool unfilled = false;
 
-PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
-                             std::span<const std::byte> bytes) {
-  const PlaceResult result = write(request, region, iova, bytes);
-  if (request.ahead && result == PlaceResult::kDone) remember(request, region, iova, bytes.size());
-  return result;
-}
+  [[gnu::noinline]] void write(const MappedPiece& piece, uint64_t offset,
+                               std::span<const std::byte> bytes, const TransferUser& user) {
+    if (is_unfilled(piece, bytes.size())) return;
+    access = worse(access, write_through(region, piece, offset, bytes, user));
+  }
+  [[gnu::noinline]] void read(const MappedPiece& piece, uint64_t offset, std::span<std::byte> bytes,
+                              const TransferUser& user) {
+    if (is_unfilled(piece, bytes.size())) return;
+    access = worse(access, read_through(region, piece, offset, bytes, user));
+  }
+  void count_put_off() const {
+    if (access == MemoryAccess::kNotNow)
+      counters.add(unfilled ? Counter::unfilled_put_off : Counter::mem_fd_put_off);
+  }
+
+ private:
+  bool is_unfilled(const MappedPiece& piece, uint64_t length_bytes) {
+    if (piece.by_mem_fd()) {
+      counters.add(Counter::bytes_copied_mem_fd, length_bytes);
+      return false;
+    }
+    unfilled = true;
+    access = worse(access, MemoryAccess::kNotNow);
+    return true;
+  }
+};
+
+}  // namespace
 
 // Remembers what a packet has written that is ahead, and counts as received.
 void Placement::remember(const PlaceRequest& request, const MemoryRegionEntry& region,
@@ -34,7 +57,7 @@ void Placement::remember(const PlaceRequest& request, const MemoryRegionEntry& r
                  });
 }
 
-PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
+PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                              std::span<const std::byte> bytes) {
   if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
   const uint64_t addr = iova + region.va_delta;
@@ -47,26 +70,22 @@ PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& reg
   if (request.ahead && early_writes_.available() < region.pieces.size())
     return PlaceResult::kNotNow;
   const std::byte* from = bytes.data();
-  MemoryAccess access = MemoryAccess::kDone;
-  bool unfilled = false;
+  Elsewhere elsewhere{counters_, region};
   const TransferUser user{&request.early_writes, request.psn.value()};
   const auto put = [&](const MappedPiece& piece, uint64_t offset, const std::byte* source,
                        uint64_t part, bool tail) {
-    if (std::byte* to = address_now(piece, offset, part)) {
-      counters_.add(Counter::bytes_copied_mapped, part);
-      put_bytes(request, to, {source, part}, tail);
-    } else if (piece.is_late()) {
-      unfilled = true;
-      access = worse(access, MemoryAccess::kNotNow);
-    } else {
-      counters_.add(Counter::bytes_copied_mem_fd, part);
-      access = worse(access, write_through(region, piece, offset, {source, part}, user));
-    }
+    std::byte* to = address_now(piece, offset, part);
+    if (to == nullptr) return elsewhere.write(piece, offset, {source, part}, user);
+    counters_.add(Counter::bytes_copied_mapped, part);
+    put_bytes(request, to, {source, part}, tail);
   };
   // Later PSNs may have written here already, also when this packet is itself ahead of the expected
   // PSN.
   const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
                     !(request.ahead && request.window.beyond_all(request.psn));
+  const bool remembers = request.ahead && !request.is_part;
+  bool in_one_piece = false;
+  const Psn last = request.psn + (request.packets - 1);
   for_each_piece(region, addr, bytes.size(),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
                    const bool tail = request.tail && from + part == bytes.data() + bytes.size();
@@ -82,10 +101,17 @@ PlaceResult Placement::write(const PlaceRequest& request, MemoryRegionEntry& reg
                          });
                      counters_.add(Counter::late_bytes_skipped, skipped);
                    }
+                   if (remembers && part == bytes.size() && elsewhere.access == MemoryAccess::kDone)
+                     request.early_writes.add(early_writes_, request.psn, last, piece.space_id,
+                                              piece.space_offset + offset, part);
+                   in_one_piece = part == bytes.size();
                    from += part;
-                   return access != MemoryAccess::kGone;
+                   return elsewhere.access != MemoryAccess::kGone;
                  });
-  if (access == MemoryAccess::kNotNow) note_put_off(counters_, unfilled);
+  const MemoryAccess access = elsewhere.access;
+  elsewhere.count_put_off();
+  if (remembers && !in_one_piece && access == MemoryAccess::kDone)
+    remember(request, region, iova, bytes.size());
   return access == MemoryAccess::kDone     ? PlaceResult::kDone
          : access == MemoryAccess::kNotNow ? PlaceResult::kNotNow
                                            : PlaceResult::kMemoryGone;
@@ -118,12 +144,13 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
     }
     PlaceRequest part_request = request;
     part_request.tail = request.tail && part == bytes.size();
-    if (request.ahead) {
+    part_request.is_part = part_count != 0 || part != bytes.size();
+    if (request.ahead && part_request.is_part) {
       parts[part_count++] = {region, sge.addr + offset, part};
       ranges += region->pieces.size();
       if (early_writes_.available() < ranges) return PlaceResult::kNotNow;
     }
-    const PlaceResult result = write(part_request, *region, sge.addr + offset, bytes.first(part));
+    const PlaceResult result = place(part_request, *region, sge.addr + offset, bytes.first(part));
     // A helper gets all parts to do before the packet comes again.
     if (result == PlaceResult::kMemoryGone) return result;
     not_now |= result == PlaceResult::kNotNow;
@@ -144,24 +171,19 @@ MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byt
     counters_.add(Counter::mem_fd_put_off);
     return MemoryAccess::kNotNow;
   }
-  MemoryAccess access = MemoryAccess::kDone;
-  bool unfilled = false;
+  Elsewhere elsewhere{counters_, region};
   for_each_piece(region, iova + region.va_delta, length_bytes,
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
                    if (const std::byte* from = address_now(piece, offset, part)) {
                      copy_from_memory(out, from, part);
-                   } else if (piece.is_late()) {
-                     unfilled = true;
-                     access = worse(access, MemoryAccess::kNotNow);
                    } else {
-                     counters_.add(Counter::bytes_copied_mem_fd, part);
-                     access = worse(access, read_through(region, piece, offset, {out, part}, user));
+                     elsewhere.read(piece, offset, {out, part}, user);
                    }
                    out += part;
-                   return access != MemoryAccess::kGone;
+                   return elsewhere.access != MemoryAccess::kGone;
                  });
-  if (access == MemoryAccess::kNotNow) note_put_off(counters_, unfilled);
-  return access;
+  elsewhere.count_put_off();
+  return elsewhere.access;
 }
 
 RemoteRange Placement::windows_range(AccessScope scope, uint32_t key, uint64_t va,

@@ -32,6 +32,7 @@ struct PlaceRequest {
   bool ahead;            // remember the range
   bool tail;             // last bytes of a message: the final word is stored last
   bool watched = false;  // the bytes may lie in memory that a program writes to
+  bool is_part = false;  // of what scatter() places, which remembers the whole
   uint32_t packets = 1;  // several, from `psn` on, whose bytes follow each other
 };
 
@@ -70,8 +71,6 @@ class Placement {
   MrTable& regions() { return mrs_; }
 
  private:
-  PlaceResult write(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
-                    std::span<const std::byte> bytes);
   void remember(const PlaceRequest& request, const MemoryRegionEntry& region, uint64_t iova,
                 uint64_t length_bytes);
   static void put_bytes(const PlaceRequest& request, std::byte* to,
