@@ -35,7 +35,7 @@ struct Honest {
         source(4096, 0x11),
         target(4096),
         closed(8192, 0x77),
-        own(8192, 0x33),
+        own(12288, 0x33),
         source_key(near->host->add_mr(source, 0)),
         target_key(far->host->add_mr(target)),
         closed_key(near->host->add_mr(closed)) {
@@ -47,13 +47,16 @@ struct Honest {
     init.va = init.iova = own.address();
     init.length_bytes = own.size();
     init.mem_fd = world.mem_fd();
-    // Half mapped, half by system call.
+    // A page is mapped, one is reached by system call, and one is late.
     for (uint64_t at = 0; at < own.size(); at += 4096) {
+      auto* host = reinterpret_cast<std::byte*>(own.data() + at);
       init.pieces.push_back({.va = own.address(at),
                              .length_bytes = 4096,
-                             .host = at == 0 ? reinterpret_cast<std::byte*>(own.data()) : nullptr,
+                             .host = at == 0 ? host : nullptr,
                              .space_id = kHostileId,
-                             .space_offset = own.address(at)});
+                             .space_offset = own.address(at),
+                             .late_host = at == 8192 ? host : nullptr,
+                             .slices = at == 8192 ? &own_slice : nullptr});
     }
     own_key = world.mrs().add(std::move(init));
     require(own_key != 0);
@@ -61,6 +64,9 @@ struct Honest {
 
   // The honest connection works.
   void use() {
+    // What the hostile one has late comes and goes.
+    own_slice =
+        static_cast<uint8_t>(generation % 2 == 0 ? SliceState::kAside : SliceState::kFilled);
     std::memset(source.data(), ++generation, 1024);
     const Sge sge{source.address(), 1024, source_key};
     driver::SendRequest request;
@@ -92,6 +98,7 @@ struct Honest {
   std::unique_ptr<Endpoint> near, far;
   Memory source, target, closed, own;
   uint32_t source_key, target_key, closed_key, own_key = 0;
+  uint8_t own_slice = 0;
   uint8_t generation = 0;
 };
 
@@ -225,7 +232,7 @@ class Hostile {
   uint64_t some_address() {
     const uint32_t choice = input_.below(8);
     const auto offset = input_.take<uint16_t>();
-    if (choice < 5) return honest_.own.address(offset % 8200);
+    if (choice < 5) return honest_.own.address(offset % 12300);
     if (choice == 5) return honest_.closed.address(offset % 8200);
     return choice == 6 ? uint64_t{0} - offset : input_.take<uint64_t>();
   }
