@@ -250,6 +250,27 @@ TEST(LateMemory, NoConnectionEndsBecauseASliceTakesLong) {
   }
 }
 
+// Nobody sends such packets again: they are lost, and the receive waits for the next one.
+TEST(LateMemory, UnreliableMessagesThatComeTooEarlyAreLost) {
+  QpSettings unreliable;
+  unreliable.type = QpType::kUc;
+  Pair pair(unreliable);
+  LateMemory far(pair.world, *pair.far->host, pair.remote);
+  pair.post_receive_with(5, {pair.remote.address(kPage), kPage, far.key});
+  ASSERT_EQ(pair.post_to(SendOp::kSend, 1, pair.at(0, 1000), 0, 0), 0);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess) << "it has left";
+  EXPECT_TRUE(pair.received(1, kMillisecond).empty());
+  EXPECT_EQ(far.slices_in(kWanted), range(1, 1));
+  far.fill_all();
+  ASSERT_EQ(pair.post_to(SendOp::kSend, 2, pair.at(2000, 1000), 0, 0), 0);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  const auto received = pair.received(1);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(received[0].wr_id, 5u);
+  EXPECT_TRUE(equal(pair.local, 2000, pair.remote, kPage, 1000));
+}
+
 TEST_P(LateMemoryTest, FilledMemoryBecomesOrdinary) {
   LateMemory far(pair.world, *pair.far->host, pair.remote);
   far.fill_all();
