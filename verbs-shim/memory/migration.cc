@@ -64,10 +64,12 @@ uint64_t Migrator::reserve_stash(uint64_t start, uint64_t end) {
   return stash - start;
 }
 
-Migrator::Result Migrator::move_to_mirror(uint64_t start, uint64_t end, int prot) {
-  // The area is written to first: one that was never written has no anon_vma yet. Its parts would
-  // each get their own on separate ways, and never merge again.
+void Migrator::prepare(uint64_t start, int prot) {
   if ((prot & PROT_WRITE) != 0) raw_madvise(pointer(start), kPageBytes, MADV_POPULATE_WRITE);
+}
+
+Migrator::Result Migrator::move_to_mirror(uint64_t start, uint64_t end, int prot) {
+  prepare(start, prot);
   const uint64_t delta = reserve_stash(start, end);
   if (delta == 0) return {start, 0, ENOMEM};
   Result result{start, delta, 0};

@@ -14,14 +14,13 @@
 
 #include <cstdint>
 
+#include "protocol/hostif/memory_region.h"
 #include "verbs-shim/memory/userfault.h"
 
 namespace hostnic::memory {
 
-// The size of a slice, a huge page: writers wait for one at a time (less than a millisecond on an
-// idle machine).
-inline constexpr uint64_t kSliceBytes = 2 << 20;
-
+// A slice is a huge page: writers wait for one at a time (less than a millisecond on an idle
+// machine).
 // Used under the registrar's mutex, with all signals blocked: a handler that touched a stopped page
 // on this thread would wait for itself. Nothing here allocates or touches the pages it stopped.
 class Migrator {
@@ -47,6 +46,9 @@ class Migrator {
   Result move_to_mirror(uint64_t start, uint64_t end, int prot);
   // Moves a part of one slice in the same way, with a stash that has been reserved.
   int move_slice(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+  // Writes to an area that pages from `start` on leave: one that was never written has no anon_vma
+  // yet. Its parts would each get their own on separate ways, and never merge again.
+  static void prepare(uint64_t start, int prot);
   // Reserves a stash for [start, end). Returns its delta, or 0 when there is no address space.
   static uint64_t reserve_stash(uint64_t start, uint64_t end);
 

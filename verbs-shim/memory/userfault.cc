@@ -108,6 +108,13 @@ int Userfault::stop(uint64_t start, uint64_t length_bytes, bool missing) {
   return 0;
 }
 
+int Userfault::stop_first_touches(uint64_t start, uint64_t length_bytes) {
+  uffdio_register request{};
+  request.range = {start, length_bytes};
+  request.mode = UFFDIO_REGISTER_MODE_MISSING;
+  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+}
+
 void Userfault::wake(uint64_t start, uint64_t length_bytes) {
   uffdio_range range{start, length_bytes};
   ioctl(fd_, UFFDIO_WAKE, &range);

@@ -28,6 +28,8 @@ class Userfault {
   // Stops writes in the range, and with `missing` also any first touch. Returns 0 or an errno
   // value.
   int stop(uint64_t start, uint64_t length_bytes, bool missing);
+  // Stops nothing but first touches. Returns 0 or an errno value.
+  int stop_first_touches(uint64_t start, uint64_t length_bytes);
   // Wakes threads that wait; they look at the page tables again.
   void wake(uint64_t start, uint64_t length_bytes);
   // Undoes stop() where the pages stayed in place.

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lets the pages of large memory get into the mirror late: the private pages move aside at once, by
+// their page tables, the mirror's empty mapping takes their place, and each slice of 2 MiB is
+// copied when somebody touches it, when hostnicd asks for it, or by and by. Who touches a slice
+// before waits, in a system call as well: for full userfaultfd only.
+//
+// One thread of its own does all the copying, so that no slice is copied twice. It takes no lock,
+// allocates nothing, and touches nothing but pages that lie aside. Its userfaultfd is in a
+// descriptor table of its own: a program that closes all its descriptors would otherwise end the
+// waiting, and read zeros.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/hostif/memory_region.h"
+#include "verbs-shim/memory/migration.h"
+#include "verbs-shim/memory/raw_memory.h"
+#include "verbs-shim/memory/userfault.h"
+
+namespace hostnic::memory {
+
+constexpr uint64_t slice_down(uint64_t va) { return va & ~(kSliceBytes - 1); }
+constexpr uint64_t slice_up(uint64_t va) { return slice_down(va + kSliceBytes - 1); }
+
+// Registrations of at least so many bytes move memory aside: less is copied as quickly.
+inline constexpr uint64_t kLateBytes = 16 << 20;
+
+class LateFill {
+ public:
+  // Called by the thread when nothing of some memory lies aside any more.
+  using Tell = void (*)();
+
+  // Starts the thread, with the mirror that it copies into and a descriptor of /dev/userfaultfd or
+  // -1; both may be closed afterwards. Not in the registrar's critical section. Returns 0 or an
+  // errno value: EPERM where there is no full userfaultfd, EINVAL where the kernel can't take pages
+  // out (before Linux 6.8).
+  int start(int mirror_fd, int lent_device, Tell tell);
+  bool runs() const { return state_.load(std::memory_order_acquire) == State::kRuns; }
+
+  // Tests that look at what is aside want nothing to be copied by and by. Called before start().
+  void copy_only_wanted() { only_wanted_ = true; }
+
+  // The functions below are called under the registrar's mutex, with all signals blocked, by a
+  // thread whose stack does not lie in the memory concerned.
+
+  // Ends the thread; nothing lies aside. It can be started again.
+  void stop();
+  // Whether the thread needs a part of [start, end) to go on: that must not move aside.
+  bool stands_in(uint64_t start, uint64_t end) const {
+    return overlaps(stack_start_, stack_end_, start, end) ||
+           overlaps(bell_, bell_ + kPageBytes, start, end);
+  }
+  // Lets the mirror's empty mapping take the place of [start, end), whole slices of one private
+  // anonymous area with protection `prot`, whose pages move to the stash that `stash_delta` leads
+  // to, which is reserved. The program may not unmap the range meanwhile. `stops` is another full
+  // userfaultfd. Returns 0, or an errno value and has changed nothing.
+  int move_aside(uint64_t start, uint64_t end, uint64_t stash_delta, int mirror_fd, int prot,
+                 Userfault& stops);
+  // Returns when no slice that [start, end) overlaps lies aside any more. Where the program has
+  // unmapped it the mirror gets its pages all the same. Returns 0 or an errno value: EBUSY when a
+  // device has a page in its hands for long.
+  int fill(uint64_t start, uint64_t end);
+  // Brings the slices in [start, end) that still lie aside back to their place, where the mirror's
+  // mapping still is, with protection `prot`, and calls use(from, to) for each run of these. The
+  // program may not unmap the range meanwhile. Slices that are only partly in the range, or have
+  // been copied in part, are filled. Returns as fill() does.
+  template <class Use>
+  int bring_home(uint64_t start, uint64_t end, int prot, Use use) {
+    if (!any_aside(start, end)) return 0;
+    const uint64_t last = slice_down(end);
+    order(Command::kTake, slice_up(start), last, 0);
+    for (uint64_t from = slice_up(start), to = 0; next_taken(from, last, to); from = to) {
+      if (put_home(from, to, prot) != 0) break;
+      use(from, to);
+    }
+    order(Command::kGiveBack, slice_up(start), last, 0);
+    return fill(start, end);
+  }
+  // Whether any part of [start, end) lies aside, or has just ceased to. For any thread, without the
+  // lock.
+  bool any_aside(uint64_t start, uint64_t end) const;
+
+  // A part of a range that lies aside, and where its slices' states are in the fill map.
+  struct Part {
+    uint64_t start = 0, end = 0;
+    uint64_t map_start = 0;  // what the first byte of the map stands for, as an address
+    uint64_t map_offset(uint64_t va) const { return (va - map_start) / kSliceBytes; }
+  };
+  // Finds the first part of [start, end) that lies aside. Returns false if there is none.
+  bool next_aside(uint64_t start, uint64_t end, Part& part) const;
+  // A new descriptor of the fill map, or -1 with errno: the program closed ours.
+  int duplicate_map() const;
+  uint64_t map_inode() const { return map_inode_; }
+
+  // Called in a forked child, which has no such thread. The parent had filled everything before.
+  void forget_parent();
+
+ private:
+  enum class State : uint32_t { kNotStarted, kRuns, kFailed };
+  enum class Command : uint32_t { kPrepare, kAdd, kAdded, kFill, kTake, kLeave, kGiveBack, kStop };
+  using Slice = std::atomic<SliceState>;
+  static_assert(sizeof(Slice) == 1 && Slice::is_always_lock_free);
+  // Further states, which hostnicd takes for pages that are not there yet.
+  static constexpr SliceState kMoving{3};  // the registrar moves it aside, or home
+  static constexpr SliceState kPartly{4};  // a device has a page of it in its hands; the rest is
+                                           // filled
+
+  // Memory that was moved aside, whole slices. Written by the thread only.
+  struct Aside {
+    std::atomic<uint64_t> start{0};  // 0: the entry is free
+    uint64_t end = 0, stash_delta = 0;
+    uint64_t map_start = 0;  // as in Part
+    bool takes_out = false;  // pages leave the stash before they are copied
+
+    uint64_t slot(uint64_t va) const { return (va - map_start) / kSliceBytes; }
+    bool used() const { return start.load(std::memory_order_acquire) != 0; }
+    bool overlaps(uint64_t from, uint64_t to) const {
+      return used() && start.load(std::memory_order_relaxed) < to && from < end;
+    }
+  };
+  // Memory that the program moved by mremap while it lay aside.
+  struct Moved {
+    uint64_t from = 0, to = 0, length_bytes = 0;
+  };
+  static constexpr size_t kMaxAsides = 256, kMaxMoved = 64;
+  static constexpr uint64_t kTakesOut = 1;        // added to the stash_delta of an order
+  static constexpr uint64_t kMapBytes = 1 << 20;  // slices of 2 TiB
+
+  static constexpr bool overlaps(uint64_t start, uint64_t end, uint64_t from, uint64_t to) {
+    return start < to && from < end;
+  }
+
+  // Functions in late_fill.cc: the registrar's threads.
+  int make_map();
+  int order(Command command, uint64_t start, uint64_t end, uint64_t argument);
+  bool next_taken(uint64_t& from, uint64_t end, uint64_t& to) const;
+  int put_home(uint64_t from, uint64_t to, int prot);
+  static int swap(uint64_t start, uint64_t length, void* stash, void* incoming, Userfault& stops);
+  const Aside* find(uint64_t va) const;
+  Slice& slice(const Aside& aside, uint64_t va) const { return map_[aside.slot(va)]; }
+
+  // Functions in late_fill_thread.cc and late_fill_orders.cc: the thread.
+  void run();
+  int open_descriptors();
+  int reserve_window();
+  void wait(int64_t pause_ns) const;
+  void read_events();
+  void want(uint64_t va);
+  void follow_moved();
+  bool obey();
+  int carry_out();
+  int add();
+  uint64_t find_room(uint64_t slices) const;
+  int64_t step();
+  uint64_t next_in_state(SliceState state, uint64_t from, const Aside*& found) const;
+  bool release_filled();
+  enum class Pages { kAny, kHuge };
+  int fill_slice(const Aside& aside, uint64_t start, Pages pages);
+  void collapse(uint64_t start);
+  bool map_transit() const;
+  void unmap_transit() const;
+  int take_out(uint64_t to, uint64_t from, uint64_t& length);
+  void put_in(uint64_t at, uint64_t source, uint64_t length);
+  int copy_into_file(uint64_t page, uint64_t source) const;
+  int fill_all(uint64_t start, uint64_t end);
+  void mark(uint64_t start, uint64_t end, SliceState from, SliceState to);
+  void settle(const Aside& aside, uint64_t start);
+  void supply(uint64_t page) const;
+  void wake(uint64_t start, uint64_t end) const;
+  void let_go(uint64_t start, uint64_t end) const;
+  void cut(uint64_t start, uint64_t end);
+  bool is_filled(const Aside& aside) const;
+
+  std::atomic<State> state_{State::kNotStarted};  // futex word while it starts
+  int start_error_ = 0, mirror_fd_ = -1, lent_device_ = -1;
+  Tell tell_ = nullptr;
+  Aside asides_[kMaxAsides];
+
+  // The process's fill map.
+  int map_fd_ = -1;
+  uint64_t map_inode_ = 0;
+  Slice* map_ = nullptr;
+
+  // The order that the thread is to carry out, and its result. Who orders touches the bell, a
+  // missing page, and waits in the kernel until the thread has put a page there.
+  uint64_t bell_ = 0;
+  std::atomic<uint64_t> ordered_{0}, done_{0};  // orders are numbered
+  Command command_ = Command::kFill;
+  uint64_t command_start_ = 0, command_end_ = 0, command_argument_ = 0;
+  int result_ = 0;
+
+  // The thread's own: descriptors in its own table, two slices of addresses that pages pass
+  // through, and what it will look at next.
+  int fd_ = -1, own_mirror_fd_ = -1;
+  uint64_t window_ = 0, stack_start_ = 0, stack_end_ = 0;
+  bool bell_rings_ = false, only_wanted_ = false, no_huge_pages_ = false;
+  Moved moved_[kMaxMoved];
+  size_t moved_count_ = 0;
+  uint64_t next_ = 0, next_slot_ = 0;
+  int64_t eager_until_ns_ = 0, retry_ns_ = 0;
+};
+
+}  // namespace hostnic::memory

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The thread of late filling: it answers touches, carries out orders, and copies what lies aside.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "verbs-shim/memory/late_fill.h"
+
+#ifndef USERFAULTFD_IOC_NEW
+#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
+#endif
+#ifndef UFFD_FEATURE_MOVE
+#define UFFD_FEATURE_MOVE (1 << 16)
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+namespace hostnic::memory {
+namespace {
+
+constexpr int64_t kRetryNs = 1'000'000;  // after which a page that could not be had is tried again
+// While nobody waits the thread rests as long as it worked, but not longer than this: hostnicd
+// wants slices without waking anybody.
+constexpr int64_t kLongestRestNs = 2'000'000;
+// A registration gives several orders in a row, none of which shall wait for a slice.
+constexpr int64_t kNextOrderNs = 500'000, kLongestOrdersNs = 50'000'000;
+constexpr int64_t kEagerNs = 10'000'000;     // no rest for so long after a slice was wanted
+constexpr uint64_t kStackBytes = 512 << 10;  // of background_thread.cc
+constexpr int kTries = 1000, kFillTries = 200;
+
+int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+void sleep_ns(int64_t ns) {
+  const timespec pause{0, ns};
+  nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+// ---- start
+
+int LateFill::open_descriptors() {
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+  // The program never sees what this thread opens from here on, and can't close it.
+  if (unshare(CLONE_FILES) != 0) return errno;
+  own_mirror_fd_ = fcntl(mirror_fd_, F_DUPFD_CLOEXEC, 0);
+  if (own_mirror_fd_ < 0) return errno;
+  fd_ = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
+  if (fd_ < 0 && lent_device_ >= 0) fd_ = ioctl(lent_device_, USERFAULTFD_IOC_NEW, kFlags);
+  if (fd_ < 0) return errno;
+  // Its copies of the program's descriptors would keep pipes and sockets open.
+  const unsigned low = static_cast<unsigned>(std::min(fd_, own_mirror_fd_));
+  const unsigned high = static_cast<unsigned>(std::max(fd_, own_mirror_fd_));
+  if (low > 0) syscall(SYS_close_range, 0u, low - 1, 0u);
+  if (high > low + 1) syscall(SYS_close_range, low + 1, high - 1, 0u);
+  syscall(SYS_close_range, high + 1, ~0u, 0u);
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_MISSING_SHMEM |
+                 UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE;
+  return ioctl(fd_, UFFDIO_API, &api) == 0 ? reserve_window() : errno;
+}
+
+// Reserves the addresses that pages pass through, and makes the page that orders touch.
+int LateFill::reserve_window() {
+  if (window_ == 0) {
+    void* at = raw_mmap(nullptr, 3 * kSliceBytes, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return errno;
+    raw_madvise(at, 3 * kSliceBytes, MADV_DONTFORK);
+    window_ = slice_up(address(at));
+  }
+  void* bell =
+      raw_mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bell == MAP_FAILED) return errno;
+  raw_madvise(bell, kPageBytes, MADV_DONTFORK);
+  bell_ = address(bell);
+  uffdio_register request{};
+  request.range = {bell_, kPageBytes};
+  request.mode = UFFDIO_REGISTER_MODE_MISSING;
+  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
+}
+
+void LateFill::run() {
+  const uint64_t frame = address(__builtin_frame_address(0));
+  stack_start_ = frame - kStackBytes;
+  stack_end_ = frame + kStackBytes;
+  start_error_ = open_descriptors();
+  state_.store(start_error_ == 0 ? State::kRuns : State::kFailed, std::memory_order_release);
+  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+  if (start_error_ != 0) return;
+  int64_t pause_ns = -1, orders_until_ns = 0, worked_ns = 0;
+  for (;;) {
+    wait(pause_ns);
+    if (pause_ns < 0) worked_ns = now_ns();  // there was nothing to do
+    read_events();
+    follow_moved();
+    const bool ordered = bell_rings_;
+    if (ordered && !obey()) return;
+    const int64_t at_ns = now_ns();
+    if (ordered) orders_until_ns = at_ns + kNextOrderNs;
+    if (at_ns < orders_until_ns && at_ns < worked_ns + kLongestOrdersNs) {
+      pause_ns = orders_until_ns - at_ns;
+      continue;
+    }
+    pause_ns = step();
+    worked_ns = now_ns();
+  }
+}
+
+void LateFill::wait(int64_t pause_ns) const {
+  pollfd readable{fd_, POLLIN, 0};
+  const timespec pause{pause_ns / 1'000'000'000, pause_ns % 1'000'000'000};
+  ppoll(&readable, 1, pause_ns < 0 ? nullptr : &pause, nullptr);
+}
+
+// ---- events
+
+// Reads what there is: the kernel refuses copies while a change of mappings waits to be read.
+// Nothing is copied here, since whoever copies calls it.
+void LateFill::read_events() {
+  uffd_msg event;
+  while (read(fd_, &event, sizeof(event)) == static_cast<ssize_t>(sizeof(event))) {
+    if (event.event == UFFD_EVENT_PAGEFAULT) {
+      want(event.arg.pagefault.address);
+    } else if (event.event == UFFD_EVENT_REMAP) {
+      const auto& remap = event.arg.remap;
+      if (any_aside(remap.from, remap.from + remap.len) && moved_count_ < kMaxMoved)
+        moved_[moved_count_++] = {remap.from, remap.to, remap.len};
+    }
+  }
+}
+
+void LateFill::want(uint64_t va) {
+  if (va - bell_ < kPageBytes) {
+    bell_rings_ = true;
+    return;
+  }
+  for (size_t i = 0; i < moved_count_; i++)
+    if (va - moved_[i].to < moved_[i].length_bytes) return;  // it waits until follow_moved()
+  if (const Aside* aside = find(va); aside != nullptr) {
+    SliceState seen = SliceState::kAside;
+    slice(*aside, va).compare_exchange_strong(seen, SliceState::kWanted);
+    if (seen != SliceState::kFilled) return;
+  }
+  supply(page_down(va));
+}
+
+// Puts an empty page where the mirror has none any more: the program discarded it.
+void LateFill::supply(uint64_t page) const {
+  uffdio_zeropage request{};
+  request.range = {page, kPageBytes};
+  ioctl(fd_, UFFDIO_ZEROPAGE, &request);
+  wake(page, page + kPageBytes);
+}
+
+void LateFill::wake(uint64_t start, uint64_t end) const {
+  if (start >= end) return;
+  uffdio_range range{start, end - start};
+  ioctl(fd_, UFFDIO_WAKE, &range);
+}
+
+// The program moved memory that lies aside: what it moved shows the mirror's pages at another
+// address, so these are made.
+void LateFill::follow_moved() {
+  while (moved_count_ != 0) {
+    const Moved moved = moved_[moved_count_ - 1];
+    fill_all(moved.from, moved.from + moved.length_bytes);
+    uffdio_range range{moved.to, moved.length_bytes};
+    ioctl(fd_, UFFDIO_UNREGISTER, &range);
+    wake(moved.to, moved.to + moved.length_bytes);
+    moved_count_--;
+  }
+}
+
+// ---- filling
+
+// Does the next piece of work: what is wanted, what follows it, what is left. Returns how long to
+// wait for an event then; -1: until there is one.
+int64_t LateFill::step() {
+  const int64_t began_ns = now_ns(), used_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+  const Aside* aside = nullptr;
+  uint64_t at = 0;
+  if (began_ns >= retry_ns_ && (at = next_in_state(kPartly, next_, aside)) != 0 &&
+      fill_slice(*aside, at, Pages::kAny) != 0)
+    retry_ns_ = began_ns + kRetryNs;
+  at = next_in_state(SliceState::kWanted, next_, aside);
+  const bool wanted = at != 0;
+  if (!wanted && only_wanted_) return kRetryNs;
+  if (!wanted) at = next_in_state(SliceState::kAside, next_, aside);
+  if (at != 0) {
+    // To make a huge page takes as long again: somebody might be waiting for what comes next.
+    const bool eager = wanted || began_ns < eager_until_ns_;
+    const int error = fill_slice(*aside, at, eager ? Pages::kAny : Pages::kHuge);
+    next_ = at + kSliceBytes;
+    if (error != 0) return kRetryNs;
+    if (wanted) eager_until_ns_ = began_ns + kEagerNs;
+  } else if (!release_filled()) {
+    return next_in_state(kPartly, 0, aside) != 0 ? kRetryNs : -1;
+  }
+  if (now_ns() < eager_until_ns_) return 0;
+  return std::min(now_ns(CLOCK_THREAD_CPUTIME_ID) - used_ns, kLongestRestNs);
+}
+
+// The first slice in a state, from `from` on and round; 0 if there is none.
+uint64_t LateFill::next_in_state(SliceState state, uint64_t from, const Aside*& found) const {
+  uint64_t after = UINT64_MAX, first = UINT64_MAX;
+  const Aside *after_in = nullptr, *first_in = nullptr;
+  for (const Aside& aside : asides_) {
+    if (!aside.used()) continue;
+    for (uint64_t at = aside.start; at < aside.end; at += kSliceBytes) {
+      if (slice(aside, at).load(std::memory_order_relaxed) != state) continue;
+      if (at < first) {
+        first = at;
+        first_in = &aside;
+      }
+      if (at < from) continue;
+      if (at < after) {
+        after = at;
+        after_in = &aside;
+      }
+      break;
+    }
+  }
+  found = after_in != nullptr ? after_in : first_in;
+  return after_in != nullptr ? after : first_in != nullptr ? first : 0;
+}
+
+// Copies a slice to its place, which the kernel does only as long as the place is what we put
+// there: what the program maps there otherwise is not touched. Pages are taken out of the stash
+// before: a device may have one in its hands since before it moved, and still write to it. Returns
+// 0, or an errno value: then the slice stays aside, in part if it says so.
+int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
+  const uint64_t end = start + kSliceBytes;
+  bool takes_out = aside.takes_out && map_transit(), busy = false;
+  for (uint64_t at = start; at < end;) {
+    uint64_t length = end - at, source = at + aside.stash_delta;
+    if (takes_out) {
+      const uint64_t transit = window_ + (at - start);
+      const int error = take_out(transit, source, length);
+      if (error == EINVAL) {
+        takes_out = false;  // memory that the kernel can't move
+      } else if (error != 0) {
+        busy = true;
+        at += kPageBytes;
+        continue;
+      } else {
+        source = transit;
+      }
+    }
+    put_in(at, source, length);
+    at += length;
+  }
+  if (aside.takes_out) unmap_transit();
+  if (busy) {
+    slice(aside, start).store(kPartly);
+    return EBUSY;
+  }
+  if (pages == Pages::kHuge) collapse(start);
+  settle(aside, start);
+  return 0;
+}
+
+// Makes a huge page of a slice, before hostnicd uses it: it would wait. If the program has mapped
+// something else there it does no harm.
+void LateFill::collapse(uint64_t start) {
+  if (!no_huge_pages_ && raw_madvise(pointer(start), kSliceBytes, MADV_COLLAPSE) != 0)
+    no_huge_pages_ = errno == EINVAL;
+}
+
+// Maps the place to which pages leave, anew each time: page tables left there would split huge
+// pages. It must not stop first touches: the kernel reads holes there on this thread.
+bool LateFill::map_transit() const {
+  if (raw_mmap(pointer(window_), kSliceBytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return false;
+  raw_madvise(pointer(window_), kSliceBytes, MADV_DONTFORK);
+  uffdio_register request{};
+  request.range = {window_, kSliceBytes};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0;
+}
+
+void LateFill::unmap_transit() const {
+  raw_mmap(pointer(window_), kSliceBytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+// Moves pages from the stash, up to `length`, which becomes what has moved. Returns 0, EBUSY for a
+// page that is in the hands of a device, or another errno value; then nothing has moved.
+int LateFill::take_out(uint64_t to, uint64_t from, uint64_t& length) {
+  struct MoveRequest {  // UFFDIO_MOVE, which older headers don't have
+    uint64_t to, from, length_bytes, mode;
+    int64_t moved_bytes;
+  };
+  constexpr unsigned long kMovePages = _IOWR(0xAA, 0x05, MoveRequest);
+  constexpr uint64_t kHolesAllowed = 1 << 1;
+  bool own = false;
+  for (int tries = 0; tries < kTries; tries++) {
+    MoveRequest request{to, from, length, kHolesAllowed, 0};
+    if (ioctl(fd_, kMovePages, &request) == 0) return 0;
+    const int error = errno;
+    if (request.moved_bytes > 0) {
+      length = static_cast<uint64_t>(request.moved_bytes);
+      return 0;
+    }
+    if (error == EAGAIN || error == EINTR) {
+      read_events();
+      sched_yield();
+    } else if (error == EBUSY && !std::exchange(own, true)) {
+      // What a forked child shares becomes the program's own by a write.
+      raw_madvise(pointer(from), kPageBytes, MADV_POPULATE_WRITE);
+    } else {
+      return error;
+    }
+  }
+  return EBUSY;
+}
+
+// A page that is in the mirror is never copied again: the program may have written to it. It does
+// not fail: the pages would be lost.
+void LateFill::put_in(uint64_t at, uint64_t source, uint64_t length) {
+  uint64_t most = length;  // one page at a time where the place is no longer whole
+  for (uint64_t done = 0; done < length;) {
+    uffdio_copy copy{};
+    copy.dst = at + done;
+    copy.src = source + done;
+    copy.len = std::min(most, length - done);
+    int error = ioctl(fd_, UFFDIO_COPY, &copy) == 0 ? 0 : errno;
+    if (error == 0 || copy.copy > 0) {
+      done += static_cast<uint64_t>(copy.copy);
+      continue;
+    }
+    const bool alone = copy.len == kPageBytes;
+    if (error == ENOENT && alone) error = copy_into_file(at + done, source + done);
+    if (error == ENOENT && !alone) {
+      most = kPageBytes;
+    } else if (error == EAGAIN) {
+      read_events();
+      sched_yield();
+    } else if (error == ENOMEM || error == EINTR) {
+      sleep_ns(kRetryNs);
+    } else {
+      done += kPageBytes;  // it is there, or can't be read: the program unmapped the stash
+    }
+  }
+}
+
+int LateFill::copy_into_file(uint64_t page, uint64_t source) const {
+  const auto offset = static_cast<off_t>(page);
+  if (lseek(own_mirror_fd_, offset, SEEK_DATA) == offset) return 0;
+  if (pwrite(own_mirror_fd_, pointer(source), kPageBytes, offset) == kPageBytes) return 0;
+  if (errno != EFBIG) return errno;
+  // The program limits the size of files that it writes.
+  void* to = raw_mmap(pointer(window_ + kSliceBytes), kPageBytes, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE | MAP_FIXED, own_mirror_fd_, offset);
+  if (to == MAP_FAILED) return ENOMEM;
+  std::memcpy(to, pointer(source), kPageBytes);
+  raw_mmap(to, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+           0);
+  return 0;
+}
+
+int LateFill::fill_all(uint64_t start, uint64_t end) {
+  for (const Aside& aside : asides_) {
+    if (!aside.overlaps(start, end)) continue;
+    const uint64_t last = std::min(aside.end, end);
+    int tries = 0;
+    for (uint64_t at = std::max(aside.start.load(), slice_down(start)); at < last;) {
+      const SliceState state = slice(aside, at);
+      if (state == SliceState::kFilled || state == kMoving) {
+        at += kSliceBytes;
+        continue;
+      }
+      const int error = fill_slice(aside, at, Pages::kAny);
+      read_events();
+      if (error == 0) continue;
+      if (++tries == kFillTries) return error;
+      sleep_ns(kRetryNs);
+    }
+  }
+  return 0;
+}
+
+void LateFill::settle(const Aside& aside, uint64_t start) {
+  slice(aside, start).store(SliceState::kFilled, std::memory_order_release);
+  raw_madvise(pointer(start + aside.stash_delta), kSliceBytes, MADV_DONTNEED);
+  wake(start, start + kSliceBytes);
+}
+
+// ---- when it is filled
+
+bool LateFill::is_filled(const Aside& aside) const {
+  for (uint64_t at = aside.start; at < aside.end; at += kSliceBytes)
+    if (slice(aside, at).load(std::memory_order_relaxed) != SliceState::kFilled) return false;
+  return true;
+}
+
+// Forgets memory that is filled. Returns false if there is none.
+bool LateFill::release_filled() {
+  const auto filled = std::ranges::find_if(
+      asides_, [this](const Aside& aside) { return aside.used() && is_filled(aside); });
+  if (filled == std::end(asides_)) return false;
+  cut(filled->start, filled->end);
+  tell_();
+  return true;
+}
+
+}  // namespace hostnic::memory
