@@ -63,6 +63,7 @@ struct MemoryRegistrar::Described {
     uint32_t device_major = 0, device_minor = 0;
     uint64_t inode = 0, size_bytes = 0;
     bool writable = false;
+    bool is_fill_map = false;
   };
   RawVector<MemoryRegion> regions;
   RawVector<File> files;

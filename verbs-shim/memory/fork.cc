@@ -39,6 +39,7 @@ void MemoryRegistrar::before_fork() {
       lose_where_gone(lowest_.load(), highest_.load());
       // What nobody has registered is shared with the child as other memory is, and not copied.
       if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
+      late_.fill(lowest_.load(), highest_.load());
     } catch (...) {  // no memory for a list of the process's areas
     }
   const bool copies = counters_.in_mirror_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
@@ -68,7 +69,9 @@ void MemoryRegistrar::after_fork_in_child() {
   const int saved_errno = errno;
   for (const auto& [start, range] : table_) {
     if (range.place != PagePlace::kMirror) continue;
-    const bool skipped = skip_copy_in_child_.load() && range.registrations != 0;
+    // What a device kept from getting into the mirror must not be looked for there.
+    const bool skipped = (skip_copy_in_child_.load() && range.registrations != 0) ||
+                         late_.any_aside(start, range.end);
     if (skipped || !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
       raw_munmap(pointer(start + range.stash_delta), range.end - start);
   }
@@ -93,6 +96,7 @@ void MemoryRegistrar::forget_parent() {
   userfault_.close();
   watch_.forget_parent();
   revoker_.forget_parent();
+  late_.forget_parent();
   own_threads_.clear();
   new (&threads_mutex_) std::mutex;
   parked_ = wants_home_ = false;

@@ -95,6 +95,7 @@ Failure MemoryRegistrar::read_environment() {
   const std::string_view how = migrate != nullptr ? migrate : "";
   migration_wanted_ = how != "0";
   comes_home_at_once_ = how == "at-once";
+  late_wanted_ = how.empty();
   environment_read_ = true;
   return {};
 }
@@ -147,10 +148,11 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
     if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
-    if (!table_.empty())
+    if (!table_.empty() || late_.any_aside(0, UINT64_MAX))
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
                      "deregister all memory before opening a device of another hostnicd");
+    late_.stop();  // its thread has the old one
     close(mirror_fd_.exchange(-1));
   }
   const int own = fcntl(mirror_fd, F_DUPFD_CLOEXEC, 3);
@@ -165,6 +167,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
 void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
   const Critical critical(*this);
   if (migration_enabled()) userfault_.open(device_fd);
+  if (lent_device_fd_ < 0) lent_device_fd_ = fcntl(device_fd, F_DUPFD_CLOEXEC, 3);
 }
 
 // Copying needs the mem fd and pagemap, too.
@@ -189,6 +192,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.stack_low = page_down(frame - kStackMargin);
   request.stack_high = page_up(frame + kStackMargin);
   Registration registration;
+  if (length_bytes >= kLateBytes && paging == Paging::kAsMapped) start_late_fill();
   watch_.wait_for_reports();
   registration.registering = Revoker::Registering(revoker_);
   Described described;
@@ -240,6 +244,23 @@ int MemoryRegistrar::start_threads() {
   return 0;
 }
 
+// This does not run under the registrar's mutex either. Where it fails everything is copied before
+// a registration returns.
+void MemoryRegistrar::start_late_fill() {
+  int mirror = -1, device = -1;
+  {
+    const Critical critical(*this);
+    if (!late_wanted_ || late_.runs() || !can_migrate() || !userfault_.moves_pages() ||
+        userfault_.mode() != UserfaultMode::kFull)
+      return;
+    mirror = mirror_fd_;
+    device = lent_device_fd_;
+  }
+  if (start_threads() != 0) return;
+  const std::lock_guard lock(threads_mutex_);
+  late_.start(mirror, device, [] { process().look_for_filled(); });
+}
+
 void MemoryRegistrar::own_thread_starts() {
   const Critical critical(*this);
   own_threads_.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
@@ -282,6 +303,9 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
   if (Failure failed = check_access(request)) return failed;
   if (request.paging == Paging::kOnDemand) {
+    // The mem fd fails at pages that lie aside.
+    if (const int error = late_.fill(request.first, request.last); error != 0)
+      return failure(error, "its pages can't be copied: %s", std::strerror(error));
     pin_on_demand(request);
   } else {
     request.process = process_memory();
@@ -298,9 +322,9 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     if (by_mem_fd) watch(request, described);
   }
   for (const MemoryRegion& region : described.regions) {
-    uint64_t& counter = region.kind == RegionKind::kMirror ? counters_.mirror_bytes
-                        : region.kind == RegionKind::kFile ? counters_.file_bytes
-                                                           : counters_.mem_fd_bytes;
+    uint64_t& counter = region.kind == RegionKind::kFile    ? counters_.file_bytes
+                        : region.kind == RegionKind::kMemFd ? counters_.mem_fd_bytes
+                                                            : counters_.mirror_bytes;
     counter += region.length_bytes;
   }
   table_.join(request.first, request.last);
@@ -320,6 +344,8 @@ void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
 }
 
 void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try {
+  // What came late while somebody waited has small pages: those of a gigabyte would take a second.
+  if (late_.runs()) return;
   const uint64_t start = (va + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
   const uint64_t end = (va + length_bytes) & ~(kHugePageBytes - 1);
   for (uint64_t at = start; at < end; at += kHugePageBytes) {

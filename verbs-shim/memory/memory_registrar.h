@@ -11,7 +11,8 @@
 //
 // Environment: HOSTNIC_MEMORY=auto|memfd|window|file chooses the way (auto), where `window` and
 // `file` fail instead of taking the mem fd; HOSTNIC_MIGRATE=0 leaves private memory in place,
-// and HOSTNIC_MIGRATE=at-once brings all of it home when it is deregistered.
+// HOSTNIC_MIGRATE=now copies it before a registration returns, and HOSTNIC_MIGRATE=at-once brings
+// all of it home when it is deregistered.
 #pragma once
 
 #include <signal.h>
@@ -27,6 +28,7 @@
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/memory/areas.h"
+#include "verbs-shim/memory/late_fill.h"
 #include "verbs-shim/memory/mapping_watch.h"
 #include "verbs-shim/memory/migration.h"
 #include "verbs-shim/memory/range_table.h"
@@ -42,7 +44,7 @@ struct Error {
 };
 
 // What is to be sent to hostnicd: `regions` cover the registration exactly, `fds` are for its kFile
-// regions and may be closed once sent.
+// and kMirrorLate regions and may be closed once sent.
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
@@ -123,6 +125,17 @@ class MemoryRegistrar {
   // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
   // takes long; for any thread.
   void after_registration(uint64_t va, uint64_t length_bytes);
+  // Whether a part of a registered range is not known to be filled: it was described as
+  // kMirrorLate. For any thread, without a lock.
+  bool fills_late(uint64_t va, uint64_t length_bytes) const {
+    return late_.any_aside(va, va + length_bytes);
+  }
+  // Has the attached devices asked anew whether what they have registered is filled: some of it may
+  // have been before they knew of it.
+  void look_for_filled() { revoker_.memory_filled(); }
+
+  // For tests that look at what lies aside; before the first add().
+  void copy_only_wanted() { late_.copy_only_wanted(); }
 
   MemoryCounters counters();
   // Says in one line how memory is reached, or why the fast way does not work.
@@ -152,6 +165,7 @@ class MemoryRegistrar {
   static Failure check_access(const Request& request);
   Failure add_once(Request& request, Described& described);
   int start_threads();
+  void start_late_fill();
   Failure add_locked(Request& request, Described& described);
   bool migration_enabled() const {
     return migration_wanted_ && (mode_ == MemoryMode::kAuto || mode_ == MemoryMode::kMirror);
@@ -166,12 +180,20 @@ class MemoryRegistrar {
   void pin_area(Request& request, const Area& area, uint64_t start, uint64_t end);
   void pin_new(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end);
+  bool migrate_late(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void migrated(Request& request, uint64_t start, const PageRange& range);
   bool too_many_areas();
   bool may_migrate(Request& request, const Area& area);
   bool may_migrate_now(Request& request);
   Failure describe(const Request& request, Described& described);
   Failure describe_part(const Request& request, const Area& area, PagePlace place, uint64_t start,
                         uint64_t end, Described& described);
+  Failure describe_mirror(const Request& request, const Area& area, uint64_t start, uint64_t end,
+                          Described& described);
+  Failure describe_filled(const Request& request, const Area& area, uint64_t start, uint64_t end,
+                          Described& described);
+  bool find_fill_map(Described& described, uint32_t& index) const;
   bool describe_file(const Request& request, const Area& area, uint64_t start, uint64_t end,
                      Described& described);
 
@@ -186,6 +208,7 @@ class MemoryRegistrar {
   bool park(uint64_t start, uint64_t end);
   enum class Unpark { kSome, kAll };
   void unpark(Unpark what);
+  bool bring_aside_home(uint64_t start, uint64_t end);
   void unwatch_unused(uint64_t start, uint64_t end);
   void watch_parked(uint64_t start, uint64_t end);
   // Moves a migrated range home. Returns false if it stays in the mirror.
@@ -223,19 +246,21 @@ class MemoryRegistrar {
   RangeTable table_;
   Userfault userfault_;
   Migrator migrator_;
+  LateFill late_;
   MappingWatch watch_;
   Revoker revoker_;
   std::mutex threads_mutex_;  // held while threads start; before mutex_
   RawVector<pid_t> own_threads_;
   RawVector<Area> areas_of_losses_;  // has room from the start
   std::atomic<int> mem_fd_{-1}, mirror_fd_{-1};
-  int pagemap_fd_ = -1;
+  int pagemap_fd_ = -1, lent_device_fd_ = -1;
   uint32_t mirror_major_ = 0, mirror_minor_ = 0;
   uint64_t mirror_inode_ = 0;
   bool parked_ = false;      // something in the mirror may be registered by nobody
   bool wants_home_ = false;  // some of that could not come home when it was deregistered
   bool handles_forks_ = false, environment_read_ = false, migration_wanted_ = true;
   bool comes_home_at_once_ = false;  // HOSTNIC_MIGRATE=at-once
+  bool late_wanted_ = true;          // no HOSTNIC_MIGRATE
   MemoryMode mode_ = MemoryMode::kAuto;
   int mem_error_ = 0;
   size_t max_areas_ = 0;  // number of areas beyond which nothing migrates

@@ -54,6 +54,7 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   table_.split_at(end);
   const bool large = is_large(start, end);
   bool asked = false, may_move = false;
+  uint64_t brought_to = start;  // what lay aside before has come home
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
     PageRange& range = it->second;
     if (range.registrations > 0) range.registrations--;
@@ -63,7 +64,14 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
     }
     if (range.place == PagePlace::kMirror) {
       range.by_mem_fd = false;
-      const uint64_t range_end = range.end;
+      const uint64_t range_start = it->first, range_end = range.end;
+      if (range_start >= brought_to && late_.any_aside(range_start, range_end)) {
+        brought_to = range_end;
+        const bool came = bring_aside_home(range_start, range_end);
+        if (!came) parked_ = wants_home_ = true;
+        it = table_.first_after(came ? range_start : range_end);
+        continue;
+      }
       if (large && park(it->first, range_end)) {
         it = table_.first_after(range_end);
         continue;
@@ -83,6 +91,29 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   unwatch_unused(start, end);
   if (wants_home_ && may_move) unpark(Unpark::kSome);
   update_bounds();
+}
+
+// Brings home what still lies aside of a range that nobody has registered, by its page tables; the
+// rest of it is filled then. Returns false if that failed.
+bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
+  RawVector<Area> areas;
+  table_.reserve(2 + (end - start) / kSliceBytes);
+  if (holds_own_stack(start, end) || !read_areas(start, end, areas)) return false;
+  bool came = true;
+  for_each_part(areas, start, end, [&](uint64_t from, uint64_t to, const Area* area) {
+    const auto forget = [this](uint64_t home, uint64_t home_end) {
+      table_.split_at(home);
+      table_.split_at(home_end);
+      while (table_.first_after(home) != table_.end() && table_.first_after(home)->first < home_end)
+        table_.erase(table_.first_after(home));
+      counters_.in_mirror_bytes -= home_end - home;
+    };
+    const bool in_place = area != nullptr && is_mirror(*area);
+    const int error =
+        in_place ? late_.bring_home(from, to, area->prot, forget) : late_.fill(from, to);
+    came &= error == 0;
+  });
+  return came;
 }
 
 // Watches pages that stay in the mirror, registered by nobody: when they are registered again they
@@ -163,7 +194,7 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   watch_.unwatch(start, range.end);
   // A real adapter that pinned these pages would go on using them where they are.
   if (holds_own_stack(start, range.end) || process_memory().pinned_kb != 0 ||
-      !read_areas(start, range.end, areas))
+      !read_areas(start, range.end, areas) || late_.fill(start, range.end) != 0)
     return false;
   uint64_t stopped_at = kNoEnd;
   for_each_part(areas, start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
@@ -244,7 +275,10 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
       ++it;
       continue;
     }
-    raw_munmap(pointer(it->first + range.stash_delta), range.end - it->first);
+    // A key leads to the old pages still: the mirror gets what lies aside. What a device holds for
+    // long stays there.
+    if (late_.fill(it->first, range.end) == 0)
+      raw_munmap(pointer(it->first + range.stash_delta), range.end - it->first);
     counters_.in_mirror_bytes -= range.end - it->first;
     range.place = PagePlace::kLost;
     range.stash_delta = 0;

@@ -43,6 +43,7 @@ void append(RawVector<MemoryRegion>& regions, const MemoryRegion& region) {
   if (!regions.empty()) {
     MemoryRegion& last = regions.back();
     const bool joins = last.kind == region.kind && last.file_index == region.file_index &&
+                       region.kind != RegionKind::kMirrorLate &&
                        (region.kind != RegionKind::kFile ||
                         last.file_offset + last.length_bytes == region.file_offset);
     if (joins) {
@@ -191,18 +192,52 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
   return why == nullptr;
 }
 
+// Large memory moves aside at once and is copied later; the edges that are no whole slices are
+// copied now.
 void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  table_.reserve(1);           // what has migrated must get into the table
   watch_.unwatch(start, end);  // a page can have one userfaultfd only
+  const uint64_t first = slice_up(start), last = slice_down(end);
+  const bool late = late_.runs() && late_wanted_ && request.length_bytes >= kLateBytes &&
+                    first < last && !late_.stands_in(first, last);
+  if (!late) return migrate_now(request, area, start, end);
+  if (first > start) migrate_now(request, area, start, first);
+  if (first > start && request.pinned_end != first) return;
+  const bool moved = migrate_late(request, area, first, last);
+  if (moved && last == end) return;
+  migrate_now(request, area, moved ? last : first, end);
+}
+
+void MemoryRegistrar::migrate_now(Request& request, const Area& area, uint64_t start,
+                                  uint64_t end) {
+  table_.reserve(1);  // what has migrated must get into the table
   const auto moved = migrator_.move_to_mirror(start, end, area.prot);
   if (moved.error != 0)
     set_reason("%s", moved.error == EBUSY    ? "the program uses userfaultfd on this memory itself"
                      : moved.error == EAGAIN ? "mlockall is in force and its limit is reached"
                                              : std::strerror(moved.error));
   if (moved.end == start) return;
-  table_.insert(start, {moved.end, 1, PagePlace::kMirror, area.prot, moved.stash_delta});
-  request.pinned_end = moved.end;
-  counters_.in_mirror_bytes += moved.end - start;
+  migrated(request, start, {moved.end, 1, PagePlace::kMirror, area.prot, moved.stash_delta});
+}
+
+// Moves whole slices aside. Returns false if that is not possible, and nothing has changed.
+bool MemoryRegistrar::migrate_late(Request& request, const Area& area, uint64_t start,
+                                   uint64_t end) {
+  table_.reserve(1);
+  migrator_.prepare(start, area.prot);
+  const uint64_t delta = Migrator::reserve_stash(start, end);
+  if (delta == 0) return false;
+  if (late_.move_aside(start, end, delta, mirror_fd_, area.prot, userfault_) != 0) {
+    raw_munmap(pointer(start + delta), end - start);
+    return false;
+  }
+  migrated(request, start, {end, 1, PagePlace::kMirror, area.prot, delta});
+  return true;
+}
+
+void MemoryRegistrar::migrated(Request& request, uint64_t start, const PageRange& range) {
+  table_.insert(start, range);
+  request.pinned_end = range.end;
+  counters_.in_mirror_bytes += range.end - start;
   counters_.migrations++;
 }
 
@@ -224,7 +259,9 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
     }
   }
   if (described.regions.size() <= kMaxRegionsPerMr) return {};
-  // The registration is a patchwork. The mem fd reaches all of it.
+  // The registration is a patchwork. The mem fd reaches all of it, once it is filled.
+  if (const int error = late_.fill(request.first, request.last); error != 0)
+    return failure(error, "its pages can't be copied: %s", std::strerror(error));
   described.regions.clear();
   described.files.clear();
   described.regions.push_back(whole);
@@ -235,14 +272,8 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
                                        uint64_t start, uint64_t end, Described& described) {
   const uint64_t first = std::max(start, request.va);
   const uint64_t last = std::min(end, request.va + request.length_bytes);
-  MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
-  if (place == PagePlace::kMirror) {
-    if (const int error = populate(start, end, (area.prot & PROT_WRITE) != 0))
-      return failure(error, "its pages can't be allocated: %s", std::strerror(error));
-    region.kind = RegionKind::kMirror;
-    append(described.regions, region);
-    return {};
-  }
+  if (place == PagePlace::kMirror) return describe_mirror(request, area, start, end, described);
+  const MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
   if (area.shared && mode_ != MemoryMode::kMemFd &&
       describe_file(request, area, start, end, described))
     return {};
@@ -254,6 +285,55 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
                    reason_[0] != '\0' ? reason_ : "it is registered in place already");
   append(described.regions, region);
   return {};
+}
+
+// Describes pages of the mirror: whole slices that lie aside as late, slices that lie aside and are
+// in the registration only in part are filled.
+Failure MemoryRegistrar::describe_mirror(const Request& request, const Area& area, uint64_t start,
+                                         uint64_t end, Described& described) {
+  const uint64_t first = std::max(start, request.va);
+  const uint64_t last = std::min(end, request.va + request.length_bytes);
+  LateFill::Part part;
+  for (uint64_t at = start; at < end;) {
+    late_.next_aside(at, end, part);
+    const uint64_t from = slice_up(std::max(part.start, first));
+    const uint64_t to = slice_down(std::min(part.end, last));
+    uint32_t file = 0;
+    const bool late = from < to && find_fill_map(described, file);
+    const uint64_t filled_end = late ? from : part.end;
+    if (Failure failed = describe_filled(request, area, at, filled_end, described)) return failed;
+    at = filled_end;
+    if (!late) continue;
+    described.regions.push_back(
+        {from, to - from, RegionKind::kMirrorLate, file, part.map_offset(from)});
+    at = to;
+  }
+  return {};
+}
+
+Failure MemoryRegistrar::describe_filled(const Request& request, const Area& area, uint64_t start,
+                                         uint64_t end, Described& described) {
+  if (start >= end) return {};
+  const uint64_t first = std::max(start, request.va);
+  const uint64_t last = std::min(end, request.va + request.length_bytes);
+  int error = late_.fill(start, end);
+  if (error == 0) error = populate(start, end, (area.prot & PROT_WRITE) != 0);
+  if (error != 0) return failure(error, "its pages can't be allocated: %s", std::strerror(error));
+  append(described.regions, {first, last - first, RegionKind::kMirror, 0, 0});
+  return {};
+}
+
+// Has the fill map sent along. Returns false where that is not possible.
+bool MemoryRegistrar::find_fill_map(Described& described, uint32_t& index) const {
+  const auto known = std::ranges::find_if(
+      described.files, [](const Described::File& file) { return file.is_fill_map; });
+  index = static_cast<uint32_t>(known - described.files.begin());
+  if (known != described.files.end()) return true;
+  Described::File file{UniqueFd(late_.duplicate_map())};
+  file.is_fill_map = true;
+  if (file.fd.get() < 0 || described.files.size() == kMaxControlFds) return false;
+  described.files.push_back(std::move(file));
+  return true;
 }
 
 // Marks ranges that are reached by the mem fd, and has their end noticed as far as the kernel can
@@ -284,7 +364,7 @@ bool MemoryRegistrar::describe_file(const Request& request, const Area& area, ui
   size_t index = 0;
   while (index < described.files.size()) {
     const Described::File& file = described.files[index];
-    if (file.inode == area.inode && file.device_major == area.device_major &&
+    if (!file.is_fill_map && file.inode == area.inode && file.device_major == area.device_major &&
         file.device_minor == area.device_minor && file.writable == writable)
       break;
     index++;
@@ -296,7 +376,8 @@ bool MemoryRegistrar::describe_file(const Request& request, const Area& area, ui
                          area.device_minor,
                          area.inode,
                          0,
-                         writable};
+                         writable,
+                         false};
     struct stat status {};
     if (file.fd.get() < 0 || fstat(file.fd.get(), &status) != 0) return false;
     file.size_bytes = static_cast<uint64_t>(status.st_size);

@@ -166,6 +166,21 @@ void Revoker::tell_devices() {
     for (RegionUser* user : told_users_) user->revoke_memory(range.start, range.end - range.start);
 }
 
+void Revoker::memory_filled() {
+  filled_.store(true, std::memory_order_release);
+  work_.fetch_add(1, std::memory_order_release);
+  futex_wake(work_);
+}
+
+void Revoker::tell_filled() {
+  const std::lock_guard no_detach(users_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    told_users_ = users_;
+  }
+  for (RegionUser* user : told_users_) user->memory_filled();
+}
+
 // Waits for registrations on their way; returns false if there are none.
 bool Revoker::wait_for_registrations() {
   for (bool any = false;; any = true) {
@@ -190,6 +205,7 @@ bool Revoker::take_ended_changes() {
 void Revoker::run() {
   for (;;) {
     const uint32_t seen = work_.load(std::memory_order_acquire);
+    if (filled_.exchange(false, std::memory_order_acquire)) tell_filled();
     if (!take_ended_changes()) {
       futex_wait(work_, seen);
       continue;

@@ -36,6 +36,9 @@ class RegionUser {
   // Revokes memory: returns when the NIC no longer reaches it through the mem fd, or the device is
   // dead.
   virtual void revoke_memory(uint64_t start, uint64_t length_bytes) = 0;
+  // Called when memory that was described as late is filled: tells hostnicd of those of its
+  // registrations of which everything is.
+  virtual void memory_filled() {}
 
  protected:
   ~RegionUser() = default;
@@ -64,6 +67,9 @@ class Revoker {
   // Both are called with all signals blocked. What begin_change() returns is for end_change().
   uint64_t begin_change();
   void end_change(uint64_t change, const LostRange* ranges, size_t count);
+
+  // Has memory_filled() of all users called soon, for any thread.
+  void memory_filled();
 
   // A registration, from before it looks at the address space until hostnicd knows it.
   class Registering {
@@ -94,6 +100,7 @@ class Revoker {
   void end_registration();
   void run();
   void tell_devices();
+  void tell_filled();
   bool wait_for_registrations();
   bool take_ended_changes();
   void close_gates();
@@ -110,7 +117,7 @@ class Revoker {
   uint32_t closers_ = 0;        // changes that not all devices were told yet
   uint32_t registrations_ = 0;  // registrations on their way
   Forget forget_ = nullptr;
-  std::atomic<bool> runs_{false};
+  std::atomic<bool> runs_{false}, filled_{false};
   std::atomic<uint32_t> done_{0};      // futex word: counts rounds of the thread
   std::atomic<uint32_t> work_{0};      // futex word of the thread
   std::atomic<uint32_t> finished_{0};  // futex word: counts registrations that have finished

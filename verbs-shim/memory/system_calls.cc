@@ -131,6 +131,10 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   // contents go.
   if (advice == MADV_DONTNEED && libc_madvise(at, length_bytes, advice) != 0) return -1;
   const Critical critical(*this);
+  if (advice == MADV_DONTNEED && late_.fill(start, end) != 0) {
+    errno = EAGAIN;
+    return -1;
+  }
   uint64_t done = start;
   while (done < end) {
     const auto range = table_.first_after(done);

@@ -64,6 +64,8 @@ struct Context::Parts {
   SegmentHeader* header = nullptr;
   RegisteredRanges registered;
   std::map<Gid, Ipv4Address> named_hosts;  // under control_mutex
+  // Registrations whose pages may not all have got into the mirror yet; under control_mutex.
+  std::vector<MemoryRegistration> late;
   std::optional<CoreSharing> cores;
   std::optional<ServiceThread> service;
 
@@ -90,9 +92,25 @@ struct Context::Parts {
       if (error != 0 && error != EIO)
         log_warn("hostnicd refused to hear of unmapped memory: %s", strerror(error));
     }
+    // EAGAIN: what hostnicd looks at says otherwise; the region is as good, and somewhat slower.
+    void memory_filled() override {
+      std::lock_guard lock(p.control_mutex);
+      std::erase_if(p.late, [this](const MemoryRegistration& mr) {
+        if (MemoryRegistrar::process().fills_late(mr.va, mr.length_bytes)) return false;
+        const MemoryFilledRequest request{mr.lkey};
+        const int error = p.control.tell(ControlKind::kMemoryFilled, bytes_of(request));
+        if (error != 0 && error != EIO && error != EAGAIN)
+          log_warn("hostnicd refused to hear that memory is filled: %s", strerror(error));
+        return error != EAGAIN;
+      });
+    }
     Parts& p;
   };
   std::unique_ptr<User> user;
+
+  void forget_late(uint32_t lkey) {
+    std::erase_if(late, [lkey](const MemoryRegistration& mr) { return mr.lkey == lkey; });
+  }
 
   ~Parts() {
     if (doorbell != nullptr) munmap(const_cast<DoorbellPage*>(doorbell), sizeof(DoorbellPage));
@@ -281,9 +299,22 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   if (replaced != nullptr) {
     if (replaced->length_bytes != 0) registered.remove(replaced->va, replaced->length_bytes);
     registrar.remove(replaced->va, replaced->length_bytes);
+    std::lock_guard lock(parts_->control_mutex);
+    parts_->forget_late(replaced->lkey);
+  }
+  const MemoryRegistration registration{answer->lkey, answer->rkey, va, length_bytes};
+  const auto is_late = [](const MemoryRegion& region) {
+    return region.kind == RegionKind::kMirrorLate;
+  };
+  if (std::ranges::any_of(added->regions, is_late)) {
+    {
+      std::lock_guard lock(parts_->control_mutex);
+      parts_->late.push_back(registration);
+    }
+    registrar.look_for_filled();
   }
   registrar.after_registration(va, length_bytes);
-  return MemoryRegistration{answer->lkey, answer->rkey, va, length_bytes};
+  return registration;
 }
 
 Expected<RegisterMrReply, ContextError> Context::send_registration(
@@ -312,6 +343,7 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
     // EBUSY means that windows are bound to the region, or packets refer to it: it remains. A dead
     // hostnicd refers to nothing, nor does one that has no such region.
     if (!answer && answer.error().error == EBUSY) return EBUSY;
+    parts_->forget_late(registration.lkey);
     if (registration.length_bytes != 0)
       parts_->registered.remove(registration.va, registration.length_bytes);
   }

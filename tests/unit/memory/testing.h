@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -26,6 +27,9 @@ namespace hostnic::memory_testing {
 
 inline constexpr size_t kPage = 4096;
 inline constexpr size_t kMiB = 1 << 20;
+
+// Pages are copied before a registration returns, but in late_registration_test.cc.
+inline const int copies_at_once = setenv("HOSTNIC_MIGRATE", "now", 1);
 
 inline size_t area_count() {
   std::ifstream maps("/proc/self/maps");
