@@ -78,6 +78,10 @@ class LateFill {
     order(Command::kGiveBack, slice_up(start), last, 0);
     return fill(start, end);
   }
+  // Makes huge pages of what was copied while somebody waited, by and by, when nobody does.
+  void tidy(uint64_t start, uint64_t end) {
+    if (runs()) order(Command::kTidy, slice_up(start), slice_down(end), 0);
+  }
   // Whether any part of [start, end) lies aside, or has just ceased to. For any thread, without the
   // lock.
   bool any_aside(uint64_t start, uint64_t end) const;
@@ -99,7 +103,17 @@ class LateFill {
 
  private:
   enum class State : uint32_t { kNotStarted, kRuns, kFailed };
-  enum class Command : uint32_t { kPrepare, kAdd, kAdded, kFill, kTake, kLeave, kGiveBack, kStop };
+  enum class Command : uint32_t {
+    kPrepare,
+    kAdd,
+    kAdded,
+    kFill,
+    kTake,
+    kLeave,
+    kGiveBack,
+    kTidy,
+    kStop
+  };
   using Slice = std::atomic<SliceState>;
   static_assert(sizeof(Slice) == 1 && Slice::is_always_lock_free);
   // Further states, which hostnicd takes for pages that are not there yet.
@@ -156,6 +170,7 @@ class LateFill {
   int64_t step();
   uint64_t next_in_state(SliceState state, uint64_t from, const Aside*& found) const;
   bool release_filled();
+  bool tidy_some();
   enum class Pages { kAny, kHuge };
   int fill_slice(const Aside& aside, uint64_t start, Pages pages);
   void collapse(uint64_t start);
@@ -196,6 +211,7 @@ class LateFill {
   int fd_ = -1, own_mirror_fd_ = -1;
   uint64_t window_ = 0, stack_start_ = 0, stack_end_ = 0;
   bool bell_rings_ = false, only_wanted_ = false, no_huge_pages_ = false;
+  uint64_t tidy_at_ = 0, tidy_end_ = 0;
   Moved moved_[kMaxMoved];
   size_t moved_count_ = 0;
   uint64_t next_ = 0, next_slot_ = 0;

@@ -68,6 +68,10 @@ int LateFill::carry_out() {
       cut(start, end);
       wake(start, end);
       return 0;
+    case Command::kTidy:  // the last one is enough: it is for speed only
+      tidy_at_ = start;
+      tidy_end_ = end;
+      return 0;
     case Command::kStop:
       break;
   }

@@ -212,7 +212,7 @@ int64_t LateFill::step() {
     next_ = at + kSliceBytes;
     if (error != 0) return kRetryNs;
     if (wanted) eager_until_ns_ = began_ns + kEagerNs;
-  } else if (!release_filled()) {
+  } else if (!release_filled() && !tidy_some()) {
     return next_in_state(kPartly, 0, aside) != 0 ? kRetryNs : -1;
   }
   if (now_ns() < eager_until_ns_) return 0;
@@ -410,6 +410,14 @@ void LateFill::settle(const Aside& aside, uint64_t start) {
 bool LateFill::is_filled(const Aside& aside) const {
   for (uint64_t at = aside.start; at < aside.end; at += kSliceBytes)
     if (slice(aside, at).load(std::memory_order_relaxed) != SliceState::kFilled) return false;
+  return true;
+}
+
+// Makes a huge page of a slice that was deregistered. Returns false if there is none.
+bool LateFill::tidy_some() {
+  if (tidy_at_ >= tidy_end_) return false;
+  raw_madvise(pointer(tidy_at_), kSliceBytes, MADV_COLLAPSE);
+  tidy_at_ += kSliceBytes;
   return true;
 }
 

@@ -141,6 +141,7 @@ bool MemoryRegistrar::park(uint64_t start, uint64_t end) {
     return false;
   watch_range(areas, start, end);
   if (!watch_.covers(start, end)) return false;
+  late_.tidy(start, end);
   parked_ = true;
   return true;
 }
