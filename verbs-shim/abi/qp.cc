@@ -205,6 +205,8 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
              error);
     return fail(error);
   }
+  const bool hears = (bits & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTR;
+  if (hears && qp->qp_type == IBV_QPT_UC) runtime::Context::take_unreliable_writes();
   if (int error = context.driver().modify_qp(object->qp, wanted, bits)) {
     log_info("ibv_modify_qp: QP %u: state %d to %d with mask 0x%x refused: error %d", qp->qp_num,
              qp->state, bits & IBV_QP_STATE ? attr->qp_state : qp->state, bits, error);

@@ -46,6 +46,7 @@ struct MemoryRegistrar::Request {
   uint64_t va = 0, length_bytes = 0;
   bool need_write = false;
   Paging paging = Paging::kAsMapped;
+  Arrival arrival = Arrival::kMayBeLate;
   bool needs_revoker = false;  // a part is to be reached by the mem fd, and nobody would notice its
                                // end
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;

@@ -95,6 +95,17 @@ bool LateFill::any_aside(uint64_t start, uint64_t end) const {
                              [=](const Aside& aside) { return aside.overlaps(start, end); });
 }
 
+bool LateFill::any_unfilled(uint64_t start, uint64_t end) const {
+  return std::ranges::any_of(asides_, [=, this](const Aside& aside) {
+    if (!aside.overlaps(start, end)) return false;
+    const uint64_t last = std::min(aside.end, end);
+    for (uint64_t at = std::max(aside.start.load(), slice_down(start)); at < last;
+         at += kSliceBytes)
+      if (slice(aside, at).load(std::memory_order_acquire) != SliceState::kFilled) return true;
+    return false;
+  });
+}
+
 const LateFill::Aside* LateFill::find(uint64_t va) const {
   for (const Aside& aside : asides_)
     if (aside.overlaps(va, va + 1)) return &aside;
@@ -190,6 +201,7 @@ int LateFill::put_home(uint64_t from, uint64_t to, int prot) {
 void LateFill::forget_parent() {
   if (map_fd_ >= 0) close(map_fd_);
   new (this) LateFill;
+  asides_in_use_.store(0);
 }
 
 }  // namespace hostnic::memory

@@ -85,6 +85,10 @@ class LateFill {
   // Whether any part of [start, end) lies aside, or has just ceased to. For any thread, without the
   // lock.
   bool any_aside(uint64_t start, uint64_t end) const;
+  // Whether a slice of [start, end) has not been copied yet. As any_aside().
+  bool any_unfilled(uint64_t start, uint64_t end) const;
+  // Whether any memory of this process lies aside. For any thread, at any time, and at no cost.
+  static bool anything_aside() { return asides_in_use_.load(std::memory_order_relaxed) != 0; }
 
   // A part of a range that lies aside, and where its slices' states are in the fill map.
   struct Part {
@@ -187,6 +191,8 @@ class LateFill {
   void let_go(uint64_t start, uint64_t end) const;
   void cut(uint64_t start, uint64_t end);
   bool is_filled(const Aside& aside) const;
+
+  static inline constinit std::atomic<uint32_t> asides_in_use_{0};
 
   std::atomic<State> state_{State::kNotStarted};  // futex word while it starts
   int start_error_ = 0, mirror_fd_ = -1, lent_device_ = -1;

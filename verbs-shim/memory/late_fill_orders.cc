@@ -105,6 +105,7 @@ int LateFill::add() {
   free->takes_out = (command_argument_ & kTakesOut) != 0;
   free->map_start = start - room * kSliceBytes;
   free->start.store(start, std::memory_order_release);
+  asides_in_use_.fetch_add(1);
   return 0;
 }
 
@@ -137,7 +138,9 @@ void LateFill::cut(uint64_t start, uint64_t end) {
     const uint64_t from = std::max(aside.start.load(), start), to = std::min(aside.end, end);
     let_go(from, to);
     if (from == aside.start) {
-      aside.start.store(to == aside.end ? 0 : to, std::memory_order_release);
+      const bool whole = to == aside.end;
+      aside.start.store(whole ? 0 : to, std::memory_order_release);
+      if (whole) asides_in_use_.fetch_sub(1);
       continue;
     }
     if (to < aside.end) {
@@ -149,6 +152,7 @@ void LateFill::cut(uint64_t start, uint64_t end) {
       rest->map_start = aside.map_start;
       rest->takes_out = aside.takes_out;
       rest->start.store(to, std::memory_order_release);
+      asides_in_use_.fetch_add(1);
     }
     aside.end = from;
   }

@@ -177,7 +177,8 @@ bool MemoryRegistrar::can_migrate() const {
 }
 
 Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_bytes,
-                                                   bool need_write, Paging paging) try {
+                                                   bool need_write, Paging paging,
+                                                   Arrival arrival) try {
   if (length_bytes == 0) return Unexpected(Error{EINVAL, "memory region: length is 0"});
   if (va + length_bytes < va || page_up(va + length_bytes) < va)
     return Unexpected(Error{EINVAL, "memory region: address + length wraps around"});
@@ -187,12 +188,14 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.length_bytes = length_bytes;
   request.need_write = need_write;
   request.paging = paging;
+  request.arrival = arrival;
   request.first = request.pinned_end = page_down(va);
   request.last = page_up(va + length_bytes);
   request.stack_low = page_down(frame - kStackMargin);
   request.stack_high = page_up(frame + kStackMargin);
   Registration registration;
-  if (length_bytes >= kLateBytes && paging == Paging::kAsMapped) start_late_fill();
+  if (length_bytes >= kLateBytes && paging == Paging::kAsMapped && arrival == Arrival::kMayBeLate)
+    start_late_fill();
   watch_.wait_for_reports();
   registration.registering = Revoker::Registering(revoker_);
   Described described;
@@ -261,6 +264,19 @@ void MemoryRegistrar::start_late_fill() {
   late_.start(mirror, device, [] { process().look_for_filled(); });
 }
 
+void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {
+  const uint64_t end = va + length_bytes;
+  if (end < va || !late_.any_unfilled(va, end)) return;
+  const Critical critical(*this);
+  late_.fill(va, end);
+}
+
+void MemoryRegistrar::bring_all() {
+  const Critical critical(*this);
+  late_wanted_ = false;
+  late_.fill(lowest_.load(), highest_.load());
+}
+
 void MemoryRegistrar::own_thread_starts() {
   const Critical critical(*this);
   own_threads_.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
@@ -302,10 +318,12 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   if (!read_areas(request.first, request.last, request.areas))
     return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
   if (Failure failed = check_access(request)) return failed;
-  if (request.paging == Paging::kOnDemand) {
-    // The mem fd fails at pages that lie aside.
+  // The mem fd fails at pages that lie aside.
+  if (request.paging == Paging::kOnDemand || request.arrival == Arrival::kNow) {
     if (const int error = late_.fill(request.first, request.last); error != 0)
       return failure(error, "its pages can't be copied: %s", std::strerror(error));
+  }
+  if (request.paging == Paging::kOnDemand) {
     pin_on_demand(request);
   } else {
     request.process = process_memory();

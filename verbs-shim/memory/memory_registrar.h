@@ -67,6 +67,10 @@ enum class MemoryMode { kAuto, kMemFd, kMirror, kFile };
 // HOSTNIC_MEMORY says.
 enum class Paging : uint8_t { kAsMapped, kOnDemand };
 
+// When a registration's pages have to be where hostnicd reaches them: some time after it has
+// returned, or before.
+enum class Arrival : uint8_t { kMayBeLate, kNow };
+
 // Makes the pages of [va, va + length_bytes) present. Returns EFAULT if not all of it is mapped, or
 // not for such an access. Succeeds without doing anything where the kernel can't (before Linux
 // 5.14).
@@ -119,7 +123,8 @@ class MemoryRegistrar {
   // other errno values when no way works. May take long (about 1 s per GiB); other threads may use
   // the memory meanwhile. On demand, what is not mapped, or reserved with PROT_NONE, is no error.
   Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write,
-                                    Paging paging = Paging::kAsMapped);
+                                    Paging paging = Paging::kAsMapped,
+                                    Arrival arrival = Arrival::kMayBeLate);
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
   void remove(uint64_t va, uint64_t length_bytes);
   // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
@@ -130,6 +135,14 @@ class MemoryRegistrar {
   bool fills_late(uint64_t va, uint64_t length_bytes) const {
     return late_.any_aside(va, va + length_bytes);
   }
+  // Returns when what [va, va + length_bytes) has of pages that come late is there. For datagrams
+  // and UC's messages: what finds no page is lost, and nobody sends it again.
+  void bring(uint64_t va, uint64_t length_bytes) {
+    if (LateFill::anything_aside()) bring_late(va, length_bytes);
+  }
+  // Returns when all pages are there; from now on none comes late. For UC's WRITEs, which may go
+  // anywhere.
+  void bring_all();
   // Has the attached devices asked anew whether what they have registered is filled: some of it may
   // have been before they knew of it.
   void look_for_filled() { revoker_.memory_filled(); }
@@ -179,6 +192,7 @@ class MemoryRegistrar {
   void pin_on_demand(Request& request);
   void pin_area(Request& request, const Area& area, uint64_t start, uint64_t end);
   void pin_new(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void bring_late(uint64_t va, uint64_t length_bytes);
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end);
   bool migrate_late(Request& request, const Area& area, uint64_t start, uint64_t end);

@@ -197,8 +197,9 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
 void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
   watch_.unwatch(start, end);  // a page can have one userfaultfd only
   const uint64_t first = slice_up(start), last = slice_down(end);
-  const bool late = late_.runs() && late_wanted_ && request.length_bytes >= kLateBytes &&
-                    first < last && !late_.stands_in(first, last);
+  const bool late = late_.runs() && late_wanted_ && request.arrival == Arrival::kMayBeLate &&
+                    request.length_bytes >= kLateBytes && first < last &&
+                    !late_.stands_in(first, last);
   if (!late) return migrate_now(request, area, start, end);
   if (first > start) migrate_now(request, area, start, first);
   if (first > start && request.pinned_end != first) return;

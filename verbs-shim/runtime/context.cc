@@ -40,6 +40,7 @@ using driver::Srq;
 
 namespace {
 
+using memory::LateFill;
 using memory::MemoryRegistrar;
 
 constexpr uint32_t kFullPollsBeforeTurn = 8;
@@ -279,7 +280,9 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
       (access & kAccessOnDemand) != 0 ? memory::Paging::kOnDemand : memory::Paging::kAsMapped;
   const bool need_write = (access & (kAccessLocalWrite | kRemoteWriting)) != 0;
   Expected<memory::Registration, memory::Error> added{memory::Registration{}};
-  if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging);
+  // Receives in such regions don't name the memory's address (bring_receive()).
+  const memory::Arrival arrival = iova == va ? memory::Arrival::kMayBeLate : memory::Arrival::kNow;
+  if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging, arrival);
   if (!added) return failure(added.error().error, added.error().message);
   RegisteredRanges& registered = parts_->registered;
   if (length_bytes != 0) registered.add(va, length_bytes);
@@ -374,6 +377,8 @@ int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return memory::prefetch(va, length_bytes, for_writing);
 }
 
+void Context::take_unreliable_writes() { MemoryRegistrar::process().bring_all(); }
+
 // The NIC or the driver gets some time before a queue is made too small: an adapter has long
 // written the completions of what was sent before the call; here neither may have had a core yet.
 int Context::resize_cq(Cq& cq, uint32_t entries) {
@@ -434,13 +439,25 @@ int Context::post_send(Qp& qp, const SendRequest& request) {
   return error;
 }
 
+namespace {
+
+// A message that can't be placed when it arrives may be lost: the receive waits here.
+void bring_receive(const RecvRequest& request) {
+  if (!LateFill::anything_aside()) return;
+  for (const Sge& sge : request.sges) MemoryRegistrar::process().bring(sge.addr, sge.length_bytes);
+}
+
+}  // namespace
+
 int Context::post_recv(Qp& qp, const RecvRequest& request) {
   if (!alive()) return EIO;
+  bring_receive(request);
   return driver_->post_recv(&qp, request);
 }
 
 int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
   if (!alive()) return EIO;
+  bring_receive(request);
   return driver_->post_srq_recv(&srq, request);
 }
 

@@ -70,6 +70,9 @@ class Context final : private driver::NicLink {
   int post_send(driver::Qp& qp, const driver::SendRequest& request);
   int post_recv(driver::Qp& qp, const driver::RecvRequest& request);
   int post_srq_recv(driver::Srq& srq, const driver::RecvRequest& request);
+  // Called before a queue pair of UC can hear its peer: of WRITEs that find no page nobody would
+  // know. May take as long as copying all that has been registered a moment before.
+  static void take_unreliable_writes();
 
   // False once hostnicd died or dropped this client, or in a forked child: every call then fails
   // with EIO.

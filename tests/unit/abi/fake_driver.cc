@@ -280,6 +280,7 @@ Context::Context() = default;
 Context::~Context() = default;
 void Context::kick() {}
 void Context::wait_for_response() {}
+void Context::take_unreliable_writes() {}
 void Context::pause(uint32_t) {}
 
 std::string counters_text(std::string_view) { return {}; }

@@ -209,6 +209,47 @@ TEST(LateRegistration, EverythingIsFilledByAndByAndToldOf) {
   });
 }
 
+// What is lost where no page is must not have to wait: a receive for datagrams, UC's WRITEs, and
+// regions that are named by other addresses than the memory's.
+TEST(LateRegistration, WhatCannotWaitIsBrought) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
+    EXPECT_FALSE(memory::LateFill::anything_aside());
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    EXPECT_TRUE(memory::LateFill::anything_aside());
+    const uint64_t before = mirror_file_bytes(registrar.mirror_fd());
+    registrar.bring(buffer.va() + 20 * kMiB + 100, 200);
+    EXPECT_EQ(before + kSliceBytes, mirror_file_bytes(registrar.mirror_fd()));
+    registrar.bring(buffer.va() + 20 * kMiB + 100, 200);
+    registrar.bring(buffer.va() + kLarge + kMiB, 200);
+    registrar.bring(UINT64_MAX - 5, 200);
+    EXPECT_EQ(before + kSliceBytes, mirror_file_bytes(registrar.mirror_fd()));
+    auto now = registrar.add(buffer.va() + 30 * kMiB, 20 * kMiB, true, memory::Paging::kAsMapped,
+                             memory::Arrival::kNow);
+    ASSERT_TRUE(now.has_value());
+    EXPECT_TRUE(std::ranges::all_of(now->regions, [](const MemoryRegion& region) {
+      return region.kind == RegionKind::kMirror;
+    }));
+    now->registering = {};
+    registrar.remove(buffer.va() + 30 * kMiB, 20 * kMiB);
+    registrar.bring_all();
+    EXPECT_FALSE(registrar.fills_late(buffer.va(), kLarge));
+    EXPECT_EQ(kLarge, mirror_file_bytes(registrar.mirror_fd()));
+    EXPECT_EQ(0u, nic.wrong(mr, 1));
+    Buffer other(kLarge);
+    other.fill(2);
+    LateNic::Mr next;
+    ASSERT_TRUE(nic.add(other.va(), kLarge, next));
+    EXPECT_FALSE(next.any_late()) << "from now on";
+    EXPECT_EQ(0u, nic.wrong(next, 2));
+    nic.remove(next);
+    nic.remove(mr);
+    EXPECT_TRUE(is_right(buffer, 1));
+    EXPECT_TRUE(is_right(other, 2));
+    EXPECT_FALSE(memory::LateFill::anything_aside());
+  });
+}
+
 // Borders that are no slices': each registration finds its pages, and leaves the others theirs.
 TEST(LateRegistration, RegistrationsOverlap) {
   late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
