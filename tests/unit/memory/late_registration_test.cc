@@ -19,23 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kLarge = 64 * kMiB;
-
-uint64_t mirror_file_bytes(int mirror) {
-  struct stat file {};
-  EXPECT_EQ(0, fstat(mirror, &file));
-  return static_cast<uint64_t>(file.st_blocks) * 512;
-}
-
-template <class Condition>
-bool comes_true(Condition condition) {
-  for (int tries = 0; tries < 10'000; tries++) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
-
 // What hostnicd does with the memory of a client: looks at the fill map and waits.
 class LateNic {
  public:

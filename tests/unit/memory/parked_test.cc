@@ -13,23 +13,6 @@
 namespace hostnic::memory_testing {
 namespace {
 
-constexpr size_t kLarge = 64 * kMiB;
-
-uint64_t mirror_file_bytes(int mirror) {
-  struct stat file {};
-  EXPECT_EQ(0, fstat(mirror, &file));
-  return static_cast<uint64_t>(file.st_blocks) * 512;
-}
-
-template <class Condition>
-bool comes_true(Condition condition) {
-  for (int tries = 0; tries < 10'000; tries++) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
-
 bool is_filled(const Buffer& buffer, unsigned seed) {
   for (size_t i = 0; i < buffer.size(); i += 997)
     if (buffer.data()[i] != Buffer::pattern(seed, i)) return false;

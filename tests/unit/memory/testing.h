@@ -5,17 +5,20 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dataplane/memory/client_memory.h"
@@ -206,6 +209,25 @@ void in_child(Body body) {
   int status = -1;
   ASSERT_EQ(child, waitpid(child, &status, 0));
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
+}
+
+// As much as stays in the mirror when it is deregistered, and comes late when it is registered.
+inline constexpr size_t kLarge = 64 * kMiB;
+
+inline uint64_t mirror_file_bytes(int mirror) {
+  struct stat file {};
+  EXPECT_EQ(0, fstat(mirror, &file));
+  return static_cast<uint64_t>(file.st_blocks) * 512;
+}
+
+// Waits for something that another thread brings about, ten seconds at most.
+template <class Condition>
+bool comes_true(Condition condition) {
+  for (int tries = 0; tries < 10'000; tries++) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace hostnic::memory_testing
