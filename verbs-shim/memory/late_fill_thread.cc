@@ -21,12 +21,6 @@
 #ifndef UFFD_FEATURE_MOVE
 #define UFFD_FEATURE_MOVE (1 << 16)
 #endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
 
 namespace hostnic::memory {
 namespace {

@@ -26,9 +26,6 @@ constexpr uint64_t kHugePageBytes = 2 << 20;
 constexpr size_t kAreasOfALoss = 500;
 constexpr uint64_t kBordersOfLosses = 8;  // borders that a loss may add to the table and to the
                                           // watch
-#ifndef MADV_COLLAPSE
-constexpr int MADV_COLLAPSE = 25;
-#endif
 
 }  // namespace
 

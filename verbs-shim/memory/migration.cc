@@ -9,13 +9,6 @@
 
 #include "verbs-shim/memory/raw_memory.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
 namespace hostnic::memory {
 namespace {
 

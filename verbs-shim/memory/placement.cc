@@ -13,7 +13,6 @@
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
 #endif
 
 namespace hostnic::memory {

@@ -15,6 +15,14 @@
 #include <new>
 #include <vector>
 
+// Newer than some C libraries' headers.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 namespace hostnic::memory {
 
 inline constexpr uint64_t kPageBytes = 4096;

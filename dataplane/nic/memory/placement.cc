@@ -157,7 +157,7 @@ PlaceResult Placement::scatter(const AccessScope& scope, const PlaceRequest& req
     bytes = bytes.subspan(part);
     offset = 0;
   }
-  // Of a packet that comes again nothing is remembered.
+  // A packet that is put off comes again, and is remembered then.
   for (size_t i = 0; i < part_count && !not_now; ++i)
     remember(request, *parts[i].region, parts[i].iova, parts[i].length_bytes);
   if (!bytes.empty()) error = LocalError::kLength;

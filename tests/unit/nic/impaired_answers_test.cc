@@ -45,7 +45,7 @@ TEST_F(Ports, Rule18_AnswersThatAreLostArriveToBeRead) {
   for (const Direction direction : {Direction::kRx, Direction::kTx}) {
     set(direction, "drop every 3");
     counters_.clear();
-    // Of what is not read nothing is left.
+    // A lost packet that nobody has to read is gone.
     std::vector<rte_mbuf*> buffers = {answer(1, 1),   answer(2, 1),   answer(3, 1), make_packet(4),
                                       make_packet(5), make_packet(6), answer(7, 6)};
     if (direction == Direction::kTx) {
