@@ -67,14 +67,20 @@ Result parse_register(std::span<const std::byte> payload, size_t fd_count) {
   return ControlCall(std::move(call));
 }
 
-Result parse_revoke(std::span<const std::byte> payload) {
-  const auto request = take<RevokeMemoryRequest>(payload);
-  if (!request || !payload.empty()) return invalid("revoke: wrong length");
+Result parse_change(std::span<const std::byte> payload) {
+  const auto request = take<MemoryChange>(payload);
+  if (!request || !payload.empty()) return invalid("memory change: wrong length");
   uint64_t end = 0;
   if (request->length_bytes == 0 ||
       __builtin_add_overflow(request->va, request->length_bytes, &end))
-    return invalid("revoke: the range is empty or wraps around");
-  return ControlCall(RevokeMemory{request->va, request->length_bytes});
+    return invalid("memory change: the range is empty or wraps around");
+  if (request->kind > MemoryChangeKind::kOutside) return invalid("memory change: unknown kind");
+  const bool moves = request->kind == MemoryChangeKind::kMoved;
+  if (moves ? __builtin_add_overflow(request->moved_to, request->length_bytes, &end) ||
+                  end > kMirrorBytes
+            : request->moved_to != 0)
+    return invalid("memory change: no place to move to");
+  return ControlCall(*request);
 }
 
 Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_t fd_count) {
@@ -93,8 +99,8 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
       if (!request || !payload.empty()) return invalid("deregister: wrong length");
       return ControlCall(DeregisterMr{request->lkey});
     }
-    case ControlKind::kRevokeMemory:
-      return parse_revoke(payload);
+    case ControlKind::kChangeMemory:
+      return parse_change(payload);
     case ControlKind::kMemoryFilled: {
       const auto request = take<MemoryFilledRequest>(payload);
       if (!request || !payload.empty()) return invalid("filled: wrong length");

@@ -32,9 +32,6 @@ struct RegisterMr {
 struct DeregisterMr {
   uint32_t lkey = 0;
 };
-struct RevokeMemory {
-  uint64_t va = 0, length_bytes = 0;  // the range is not empty, and does not wrap around
-};
 struct MemoryFilled {
   uint32_t lkey = 0;
 };
@@ -45,7 +42,7 @@ struct TextCommand {
   std::string text;
 };
 
-using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, RevokeMemory,
+using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange,
                                  MemoryFilled, NameHost, TextCommand, OpenCmRequest>;
 
 // The answer that a request gets instead of being served.

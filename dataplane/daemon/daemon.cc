@@ -326,16 +326,18 @@ std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
   return mrs_.keys_of(client_id);
 }
 
-void Daemon::revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
-                           uint64_t length_bytes) {
+uint64_t Daemon::follow_memory(NicInstance& instance, uint32_t client_id,
+                               const MemoryChange& change, MemFdHelper* helper) {
   // Nobody adds or removes this client's regions meanwhile, although the lock is given up: only its
   // session does, and it is what calls this.
-  MrTable::PieceChange revocation;
+  MrTable::PieceChange follows;
   {
     std::lock_guard lock(mrs_mutex_);
-    revocation = mrs_.revoke(client_id, va, length_bytes);
+    follows = mrs_.follow(client_id, change);
   }
-  if (!revocation.empty()) instance.lcore->run_on([&] { revocation.take_effect(); });
+  follows.set_helper(helper);
+  if (!follows.empty()) instance.lcore->run_on([&] { follows.take_effect(); });
+  return follows.bytes_left();
 }
 
 std::optional<std::vector<MappedPiece>> Daemon::late_pieces(uint32_t key, uint32_t client_id) {
@@ -344,7 +346,7 @@ std::optional<std::vector<MappedPiece>> Daemon::late_pieces(uint32_t key, uint32
 }
 
 void Daemon::end_lateness(NicInstance& instance, uint32_t key, uint32_t client_id) {
-  MrTable::PieceChange change;  // as with revoke_memory()
+  MrTable::PieceChange change;  // as with follow_memory()
   {
     std::lock_guard lock(mrs_mutex_);
     change = mrs_.end_lateness(key, client_id);

@@ -132,9 +132,10 @@ class Daemon {
   bool wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit);
   std::vector<MappedPiece> reclaim_region(uint32_t key);
   std::vector<uint32_t> regions_of(uint32_t client_id);
-  // Revokes memory: when this returns, the client's NIC no longer reaches it through the mem fd.
-  void revoke_memory(NicInstance& instance, uint32_t client_id, VirtualAddress va,
-                     uint64_t length_bytes);
+  // Follows a change of a client's mappings: when this returns, its NIC does. `helper` is for what
+  // is reached through the mem fd from now on. Returns how many bytes lost their mapping.
+  uint64_t follow_memory(NicInstance& instance, uint32_t client_id, const MemoryChange& change,
+                         MemFdHelper* helper);
   // The late pieces of a client's region; nothing: it has no such key.
   std::optional<std::vector<MappedPiece>> late_pieces(uint32_t key, uint32_t client_id);
   // When this returns, the client's NIC reaches the region's late pieces, which are filled and have

@@ -81,7 +81,7 @@ class ClientSession {
   bool handle(ControlDatagram& datagram);
   bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
   bool handle_deregister(const DeregisterMr& call);
-  bool handle_revoke(const RevokeMemory& call);
+  bool handle_change(const MemoryChange& call);
   bool handle_filled(const MemoryFilled& call);
   void bring_filled();
   void forget_filled(uint32_t lkey);
@@ -90,6 +90,7 @@ class ClientSession {
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
   void note_deregistration(const std::vector<MappedPiece>& pieces);
+  Expected<MemFdHelper*, ControlError> make_helper();
   Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
   void close_descriptors();
   bool program_ended() const;

@@ -26,7 +26,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
     return handle_register(*registration, datagram.fds);
   if (auto* deregistration = std::get_if<DeregisterMr>(&*call))
     return handle_deregister(*deregistration);
-  if (auto* revocation = std::get_if<RevokeMemory>(&*call)) return handle_revoke(*revocation);
+  if (auto* change = std::get_if<MemoryChange>(&*call)) return handle_change(*change);
   if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
   if (auto* filled = std::get_if<MemoryFilled>(&*call)) return handle_filled(*filled);
   if (std::holds_alternative<ListDevices>(*call)) return handle_list();
@@ -97,6 +97,10 @@ Expected<MemFdHelper*, ControlError> ClientSession::helper_for(
   const auto by_mem_fd = [](const MappedPiece& piece) { return piece.by_mem_fd(); };
   if (std::ranges::none_of(pieces, by_mem_fd)) return nullptr;
   if (is_owner(info_.uid) && !may_block(pid_, pieces)) return nullptr;
+  return make_helper();
+}
+
+Expected<MemFdHelper*, ControlError> ClientSession::make_helper() {
   if (helper_ == nullptr) {
     helper_ = MemFdHelper::create(mem_fd_.get());
     if (helper_ == nullptr)
@@ -158,8 +162,16 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 
-bool ClientSession::handle_revoke(const RevokeMemory& call) {
-  daemon_.revoke_memory(*unit_, info_.client_id, call.va, call.length_bytes);
+bool ClientSession::handle_change(const MemoryChange& call) {
+  MemFdHelper* helper = nullptr;
+  if (call.kind == MemoryChangeKind::kOutside && !is_owner(info_.uid)) {
+    auto made = make_helper();
+    if (!made) return refuse(made.error());
+    helper = *made;
+  }
+  const auto left =
+      static_cast<int64_t>(daemon_.follow_memory(*unit_, info_.client_id, call, helper));
+  if (left != 0) daemon_.note_registration(info_.client_id, 0, -left, left);
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 

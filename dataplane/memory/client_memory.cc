@@ -231,8 +231,11 @@ Expected<ClientMemory::Source, std::string> ClientMemory::open_file_source(
     return refuse(region, "not a file of tmpfs or hugetlbfs");
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
     return refuse(region, "descriptor is not readable");
-  const bool writable = (flags & O_ACCMODE) == O_RDWR;
-  if (need_write && !writable) return refuse(region, "file was opened read-only");
+  const int seals = fcntl(fd, F_GET_SEALS);  // -1: the file can't have any
+  const bool sealed = seals > 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+  const bool writable = (flags & O_ACCMODE) == O_RDWR && !sealed;
+  if (need_write && !writable)
+    return refuse(region, "file was opened read-only, or is sealed against writing");
   const bool huge = fs.f_type == HUGETLBFS_MAGIC;
   const uint64_t page_bytes = huge ? static_cast<uint64_t>(fs.f_bsize) : kPageBytes;
   if (page_bytes == 0 || (page_bytes & (page_bytes - 1)) != 0)
@@ -262,6 +265,7 @@ Expected<void, std::string> ClientMemory::map_source(const Source& source,
     pieces.push_back({region.va + done, end - offset, host, source.space_id, offset,
                       source.writable,
                       /*gone=*/false, static_cast<uint8_t>(std::countr_zero(source.page_bytes))});
+    pieces.back().in_mirror = source.fd == mirror_fd_;
     done += end - offset;
   }
   return {};
@@ -439,7 +443,7 @@ void ClientMemory::release(std::byte* host) {
 void ClientMemory::unmap(std::span<const MappedPiece> pieces) {
   const bool is_long = are_long(pieces);
   for (const MappedPiece& piece : pieces) {
-    if (piece.mapping() == nullptr) continue;
+    if (piece.mapping() == nullptr || piece.is_rest) continue;
     if (is_long) let_short_mappings_pass();
     release(piece.mapping());
     if (piece.slices != nullptr) release(reinterpret_cast<std::byte*>(piece.slices));

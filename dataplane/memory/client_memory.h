@@ -36,10 +36,19 @@ struct MappedPiece {
   // slices' states, which the client writes as well. Once all of it is filled, host is set, too.
   std::byte* late_host = nullptr;
   uint8_t* slices = nullptr;
+  // The client's memory may change its place after the registration (MemoryChangeKind).
+  uint64_t moved_by = 0;           // reached by the mem fd: add to va for where it is now
+  std::byte* left_host = nullptr;  // it was here in hostnicd, which packets under way still read
+  bool in_mirror = false;          // it was registered as a part of the mirror
+  bool is_rest = false;            // cut off a piece, which gives the mapping back for it
 
   bool is_late() const { return host == nullptr && late_host != nullptr; }
   bool by_mem_fd() const { return host == nullptr && late_host == nullptr; }
-  std::byte* mapping() const { return host != nullptr ? host : late_host; }
+  std::byte* mapping() const {
+    return host != nullptr ? host : late_host != nullptr ? late_host : left_host;
+  }
+  // The client's address of a byte, for the mem fd.
+  VirtualAddress client_address(uint64_t offset) const { return va + moved_by + offset; }
 };
 
 // Names files (device, inode) by small numbers. It is shared by all clients of a hostnicd, so that

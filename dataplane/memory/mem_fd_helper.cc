@@ -69,7 +69,7 @@ struct MemFdHelper::State {
     bool is_for(const Target& other, Operation what, uint64_t length) const {
       return !abandoned && operation == what && length_bytes == length &&
              target.user.object == other.user.object && target.user.psn == other.user.psn &&
-             target.va == other.va;
+             target.named_va == other.named_va;
     }
     bool overlaps(VirtualAddress va, uint64_t length) const {
       return target.va < va + length && va < target.va + length_bytes;
@@ -128,10 +128,7 @@ void MemFdHelper::State::serve() {
 
 void MemFdHelper::State::transfer(RequestSlot& slot) const {
   MemoryGate* const gate = slot.target.gate;
-  if (gate != nullptr) {
-    gate->in_transfer.fetch_add(1, std::memory_order_seq_cst);
-    slot.put_off = gate->closed.load(std::memory_order_acquire) != 0;
-  }
+  if (gate != nullptr) slot.put_off = !gate->enter();
   const std::span<std::byte> bytes(slot.bytes.data(), std::min(slot.length_bytes, kMaxBytes));
   if (!slot.put_off) {
     switch (slot.operation) {
@@ -149,7 +146,7 @@ void MemFdHelper::State::transfer(RequestSlot& slot) const {
         break;
     }
   }
-  if (gate != nullptr) gate->in_transfer.fetch_sub(1, std::memory_order_release);
+  if (gate != nullptr) gate->leave();
 }
 
 MemFdResult MemFdHelper::State::probe(const RequestSlot& slot) const {

@@ -43,7 +43,8 @@ class MemFdHelper {
   // What a transfer is about, and what it needs while it lasts.
   struct Target {
     TransferUser user;
-    VirtualAddress va = 0;
+    VirtualAddress va = 0;        // where the client has the memory now
+    VirtualAddress named_va = 0;  // as the region was registered: it stays when memory moves
     std::atomic<uint32_t>* references = nullptr;  // the region's packets
     MemoryGate* gate = nullptr;                   // see MemFdPass
   };

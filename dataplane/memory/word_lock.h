@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Atomics on memory that is reached through a mem fd: the word is read and then written, under a
-// lock that all threads of hostnicd share. Atomic among NICs, and not with the CPU's.
+// lock that all threads of hostnicd share. Atomic among NICs, and not with the CPU's. Shared memory
+// may be reached in both ways, by several clients and at several addresses: NICs take the lock for
+// all of it.
 #pragma once
 
 #include <array>
@@ -23,8 +25,8 @@ inline uint64_t result_of(const AtomicOperation& operation, uint64_t before) {
   return before == operation.compare ? operation.swap_or_add : before;
 }
 
-// Words are locked by their address, and not by their region: one word may lie in several. The
-// client is no part of the hash: a collision costs time only.
+// Words are locked by their place in their page, which is the same one wherever the page is mapped:
+// a word may lie in several regions, of several clients. A collision costs time only.
 class WordLock {
  public:
   explicit WordLock(VirtualAddress word) : flag_(flags()[word / 8 % kStripes].flag) {
@@ -45,7 +47,7 @@ class WordLock {
   bool held() const { return held_; }
 
  private:
-  static constexpr size_t kStripes = 64;
+  static constexpr size_t kStripes = 4096 / 8;
   static constexpr uint32_t kPatience = 2000;
   struct alignas(64) Stripe {
     std::atomic_flag flag;

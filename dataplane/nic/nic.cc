@@ -108,7 +108,8 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
                reorder, reports, nic.counters, now}),
       roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reorder, reports,
             nic.counters, now}),
-      unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters}),
+      unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters,
+                  nic.pools.copies}),
       management(nic.settings, egress, nic.counters, now) {}
 
 NicShard::~NicShard() {
@@ -122,6 +123,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   clients.ask_for_descriptors();
   uint32_t work = hostnic.advance_windows();
   work += roce.advance_windows();
+  work += unreliable.retry_held();
   work += receive_turn();
   hostnic.acks.send_all();
   work += command_turn();
@@ -166,7 +168,7 @@ TimeNs Nic::next_deadline_ns() const {
 bool Nic::work_waiting() {
   NicShard& nic = core_->shard;
   if (nic.loopback.waiting() != 0 || nic.port.has_ready() || nic.reports.waiting() != 0 ||
-      !nic.hostnic.advance_list.empty() || nic.roce.any_to_advance())
+      !nic.hostnic.advance_list.empty() || nic.roce.any_to_advance() || nic.unreliable.holds_any())
     return true;
   // What else there is ends at the port.
   if (waits_for_port()) return false;

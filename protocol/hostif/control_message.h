@@ -31,8 +31,7 @@ enum class ControlKind : uint32_t {
   kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
                   // the memory
   kText,          // a command as at the prompt -> ControlReply, text
-  kRevokeMemory,  // RevokeMemoryRequest -> ControlReply, sent when the NIC can no longer reach the
-                  // memory through the mem fd
+  kChangeMemory,  // MemoryChange -> ControlReply, sent when the change is in force
   kNameHost,      // NameHostRequest -> NameHostReply
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
   kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent at once; soon after that hostnicd
@@ -151,15 +150,6 @@ struct NameHostReply {
   uint32_t number;
 };
 inline constexpr uint32_t kMaxNamedHosts = 1024;
-
-// Says that what the client had mapped at [va, va + length) is gone. Its regions keep their keys;
-// what they reached there through the mem fd counts from now on as memory that is no longer there.
-// This does not concern on-demand regions, which promise to follow, and mapped memory, whose pages
-// are still the old ones.
-struct RevokeMemoryRequest {
-  uint64_t va;
-  uint64_t length_bytes;
-};
 
 // Says that all slices of a region's late parts are filled (memory_region.h). Refused with EINVAL
 // where the client has no such region, with EAGAIN where a slice's state or the mirror says

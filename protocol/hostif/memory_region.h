@@ -54,6 +54,26 @@ struct MemoryRegion {
 };
 static_assert(sizeof(MemoryRegion) == 32 && std::is_trivially_copyable_v<MemoryRegion>);
 
+// What has become of memory that the client had mapped.
+enum class MemoryChangeKind : uint32_t {
+  kGone,     // it is no longer there: an access is answered as one to memory that is not there
+  kMoved,    // it is at `moved_to` now, byte by byte, and keys lead there
+  kOutside,  // it leaves the mirror: it is reached through the mem fd from now on
+};
+
+// A change of the client's mappings at [va, va + length_bytes). Its regions keep their keys. kGone
+// and kMoved concern what is reached through the mem fd: mapped memory has its pages still.
+// kOutside concerns what is in the mirror. On-demand regions, which promise to follow by
+// themselves, are never concerned.
+struct MemoryChange {
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;
+  MemoryChangeKind kind = MemoryChangeKind::kGone;
+  uint32_t reserved = 0;
+  uint64_t moved_to = 0;  // kMoved; else 0
+};
+static_assert(sizeof(MemoryChange) == 32 && std::is_trivially_copyable_v<MemoryChange>);
+
 // The mirror's size: file offset == virtual address, so it spans the user half of a 48-bit address
 // space. tmpfs takes any size; the file is sparse.
 inline constexpr uint64_t kMirrorBytes = uint64_t{1} << 48;

@@ -38,7 +38,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 20;
+inline constexpr uint32_t kHostAbiVersion = 21;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -86,6 +86,20 @@ enum RingId : uint32_t {
 struct MemoryGate {
   alignas(64) std::atomic<uint32_t> closed;       // written by the driver
   alignas(64) std::atomic<uint32_t> in_transfer;  // written by the NIC
+  // 1: a transfer was put off, and none has been made since. Written by the NIC, for a driver that
+  // closes the gate again and again: it lets the NIC through in between.
+  std::atomic<uint32_t> wanted;
+
+  // The NIC's: begins a transfer, which leave() ends. Returns whether it may be made.
+  bool enter() {
+    in_transfer.fetch_add(1, std::memory_order_seq_cst);
+    const bool open = closed.load(std::memory_order_acquire) == 0;
+    const uint32_t wants = open ? 0 : 1;
+    if (wanted.load(std::memory_order_relaxed) != wants)
+      wanted.store(wants, std::memory_order_release);
+    return open;
+  }
+  void leave() { in_transfer.fetch_sub(1, std::memory_order_release); }
 };
 
 struct SegmentHeader {

@@ -13,6 +13,7 @@ namespace hostnic {
 namespace {
 
 constexpr uint64_t kNearArenaBytes = uint64_t{1} << 30;
+constexpr uint64_t kStepBytes = uint64_t{1} << 20;  // by which more of the arena is opened
 
 void keep_to_this_process(void* at, uint64_t bytes) {
   madvise(at, bytes, MADV_DONTFORK);
@@ -22,7 +23,9 @@ void keep_to_this_process(void* at, uint64_t bytes) {
 
 }  // namespace
 
-int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes) {
+int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes,
+                       Access access) {
+  const bool closed = access == Access::kOpened;
   const uint64_t near_bytes = std::min(arena_bytes, kNearArenaBytes);
   // The reservation has room to align: huge pages want an address that is a multiple of theirs; it
   // does no harm to others.
@@ -39,7 +42,7 @@ int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uin
   if (mmap(base, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, segment_fd, 0) ==
       MAP_FAILED)
     return errno;
-  if (mmap(base + segment_bytes, near_bytes, PROT_READ | PROT_WRITE,
+  if (mmap(base + segment_bytes, near_bytes, closed ? PROT_NONE : PROT_READ | PROT_WRITE,
            MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena_fd, 0) == MAP_FAILED)
     return errno;
   madvise(base, segment_bytes, MADV_DONTFORK);
@@ -48,6 +51,8 @@ int SegmentMemory::map(int segment_fd, uint64_t segment_bytes, int arena_fd, uin
   segment_bytes_ = segment_bytes;
   arena_bytes_ = arena_bytes;
   near_end_ = segment_bytes + near_bytes;
+  opened_near_ = closed ? segment_bytes : 0;
+  opened_far_ = closed ? near_end_ : 0;
   arena_fd_ = arena_fd;
   return 0;
 }
@@ -67,11 +72,23 @@ void SegmentMemory::abandon() {
 
 bool SegmentMemory::reach_far() {
   if (far_base_ != nullptr) return true;
-  void* all =
-      mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena_fd_, 0);
+  const int prot = opened_far_ != 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
+  void* all = mmap(nullptr, arena_bytes_, prot, MAP_SHARED | MAP_NORESERVE, arena_fd_, 0);
   if (all == MAP_FAILED) return false;
   keep_to_this_process(all, arena_bytes_);
   far_base_ = static_cast<std::byte*>(all) - segment_bytes_;
+  return true;
+}
+
+bool SegmentMemory::open(uint64_t offset, uint64_t bytes) {
+  const bool near = offset < near_end_;
+  uint64_t& opened = near ? opened_near_ : opened_far_;
+  const uint64_t limit = near ? near_end_ : segment_bytes_ + arena_bytes_;
+  if (opened == 0 || offset + bytes <= opened) return true;
+  const uint64_t end = std::min(limit, (offset + bytes + kStepBytes - 1) / kStepBytes * kStepBytes);
+  if (mprotect((near ? base_ : far_base_) + opened, end - opened, PROT_READ | PROT_WRITE) != 0)
+    return false;
+  opened = end;
   return true;
 }
 

@@ -22,9 +22,13 @@ class SegmentMemory {
   SegmentMemory(const SegmentMemory&) = delete;
   SegmentMemory& operator=(const SegmentMemory&) = delete;
 
+  // Whether all of the arena can be accessed at once, or only what was opened: mlockall() of a
+  // program brings every page that can.
+  enum class Access : uint8_t { kAll, kOpened };
   // Maps both parts; returns 0 or an errno value. `arena_fd` is used until the object goes, and
   // stays the caller's. Neither part is inherited by children.
-  int map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes);
+  int map(int segment_fd, uint64_t segment_bytes, int arena_fd, uint64_t arena_bytes,
+          Access access = Access::kAll);
   void unmap();
   // Forgets the mappings, in a child, where nothing of them is there.
   void abandon();
@@ -35,6 +39,9 @@ class SegmentMemory {
   // The end of the part of the arena that is always mapped.
   uint64_t near_end() const { return near_end_; }
 
+  // Lets the arena be accessed up to the end of [offset, offset + bytes), which lies on one side of
+  // near_end(). Returns false if the system has no memory for that.
+  bool open(uint64_t offset, uint64_t bytes);
   // The address of what begins at this offset. An object that does not lie before near_end() as a
   // whole must begin at near_end() or later, and reach_far() must have succeeded.
   std::byte* at(uint64_t offset) const { return (offset < near_end_ ? base_ : far_base_) + offset; }
@@ -52,6 +59,7 @@ class SegmentMemory {
   std::byte* base_ = nullptr;
   std::byte* far_base_ = nullptr;  // address where offset 0 would be
   uint64_t segment_bytes_ = 0, arena_bytes_ = 0, near_end_ = 0;
+  uint64_t opened_near_ = 0, opened_far_ = 0;  // ends of what can be accessed; 0: all can
   int arena_fd_ = -1;
   void* reservation_ = nullptr;
   uint64_t reservation_bytes_ = 0;

@@ -64,8 +64,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (const auto* registration = std::get_if<RegisterMr>(&*call)) check(*registration, fds);
-  if (const auto* revoked = std::get_if<RevokeMemory>(&*call))
-    require(revoked->length_bytes != 0 && revoked->va + revoked->length_bytes > revoked->va);
+  if (const auto* change = std::get_if<MemoryChange>(&*call)) {
+    require(change->length_bytes != 0 && change->va + change->length_bytes > change->va);
+    require(change->kind == MemoryChangeKind::kMoved || change->moved_to == 0);
+    require(change->moved_to + change->length_bytes >= change->moved_to);
+  }
   if (const auto* named = std::get_if<NameHost>(&*call)) require(is_ipv6_host(named->address));
   if (const auto* open = std::get_if<OpenDevice>(&*call)) require_printable(open->program);
   if (const auto* text = std::get_if<TextCommand>(&*call)) {

@@ -55,7 +55,9 @@ void Host::remove_mr(uint32_t key) {
 }
 
 void Host::revoke(uint64_t va, uint64_t length_bytes) {
-  world_.mrs().revoke(index_ + 1, va, length_bytes).take_effect();
+  world_.mrs()
+      .follow(index_ + 1, {.va = va, .length_bytes = length_bytes, .kind = MemoryChangeKind::kGone})
+      .take_effect();
 }
 
 bool Host::fill_slices() {

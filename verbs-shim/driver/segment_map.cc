@@ -54,6 +54,7 @@ uint64_t SegmentMap::allocate(uint64_t bytes) {
     if (it->second < bytes) continue;
     const uint64_t offset = it->first, rest = it->second - bytes;
     if (offset >= memory_->near_end() && !memory_->reach_far()) return 0;
+    if (!memory_->open(offset, bytes)) return 0;
     free_.erase(it);
     if (rest != 0) free_[offset + bytes] = rest;
     return offset;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 
@@ -121,6 +122,18 @@ bool parse_area(const char* line, size_t length, Area& area) {
   return true;
 }
 
+namespace {
+
+// Areas may have grown together while they were read: what is known already is cut off.
+void keep_in_order(const RawVector<Area>& areas, Area& area) {
+  if (areas.empty() || area.start >= areas.back().end) return;
+  const uint64_t start = std::min(areas.back().end, area.end);
+  area.offset += area.inode != 0 ? start - area.start : 0;
+  area.start = start;
+}
+
+}  // namespace
+
 bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   return query_areas(start, end, areas) || parse_areas(start, end, areas);
 }
@@ -143,6 +156,7 @@ bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
     if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // no area follows
     if (answer.vma_start >= end) return true;
     Area area = area_of(answer, text);
+    keep_in_order(areas, area);
     ProcmapQuery previous;
     area.above_guard =
         query(area.start - 1, 0, previous) && (previous.vma_flags & kAccessFlags) == 0;
@@ -160,12 +174,30 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
     if (!parse_area(line, length, area)) return true;
     if (area.end > start && area.start < end) {
       area.above_guard = previous_closed && previous_end == area.start;
-      areas.push_back(area);
+      keep_in_order(areas, area);
+      if (area.start < area.end) areas.push_back(area);
     }
     previous_end = area.end;
     previous_closed = area.prot == PROT_NONE;
     return area.end < end;
   });
+}
+
+bool find_shifted(uint64_t at, const FileRange& range, Area& found, bool& known) {
+  const auto shows = [&](const Area& area) {
+    return area.shared && area.end > at && area.offset != area.start &&
+           area.same_file_as(range.device_major, range.device_minor, range.inode) &&
+           area.offset < range.end && area.offset + (area.end - area.start) > range.start;
+  };
+  bool any = false;
+  known = for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+    Area area;
+    if (!parse_area(line, length, area) || !shows(area)) return true;
+    any = true;
+    found = area;
+    return false;
+  });
+  return any;
 }
 
 size_t count_areas() {

@@ -38,6 +38,16 @@ bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 
+// A part of a file: [start, end) of the file's bytes.
+struct FileRange {
+  uint32_t device_major = 0, device_minor = 0;
+  uint64_t inode = 0, start = 0, end = 0;
+};
+// Finds the first place from `at` on where a shared mapping shows a part of the range, at another
+// address than the file's offset. Returns false if there is none; `known` says whether the kernel
+// told. Needs no memory.
+bool find_shifted(uint64_t at, const FileRange& range, Area& found, bool& known);
+
 // Counts all areas of the process. This takes about 0.4 us for each.
 size_t count_areas();
 

@@ -47,8 +47,6 @@ struct MemoryRegistrar::Request {
   bool need_write = false;
   Paging paging = Paging::kAsMapped;
   Arrival arrival = Arrival::kMayBeLate;
-  bool needs_revoker = false;  // a part is to be reached by the mem fd, and nobody would notice its
-                               // end
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
   uint64_t first = 0, last = 0;            // its pages, head and tail included
   uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table

@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fork. A child must neither share migrated pages with its parent nor lose them: they are not
-// inherited (MADV_DONTFORK), and the child's handler puts private memory in their place and fills
-// it from the mirror while the parent's handler waits. A raw fork system call bypasses this; the
-// child then finds nothing mapped there.
+// Fork. A child must neither share migrated pages with its parent nor lose them: the mirror's
+// mappings are not inherited (MADV_DONTFORK). Before a fork the pages are copied to where they came
+// from, the "stash", which a child inherits as any private memory; the child puts it in its place,
+// and the parent empties it again. A raw fork system call bypasses this; the child then finds
+// nothing mapped there.
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "verbs-shim/memory/critical.h"
 
 namespace hostnic::memory {
-namespace {
-
-// The limit for a child's copying: a child that was stopped before it finished must not stop its
-// parent for ever.
-constexpr int kCopyTimeoutMs = 10'000;
-
-}  // namespace
-
 void MemoryRegistrar::install_fork_handlers() {
   pthread_atfork([] { process().before_fork(); }, [] { process().after_fork_in_parent(); },
                  [] { process().after_fork_in_child(); });
@@ -33,60 +26,109 @@ void MemoryRegistrar::before_fork() {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   mutex_.lock();
   fork_signals_ = before;
-  fork_pipe_[0] = fork_pipe_[1] = -1;
-  // Mappings whose end the kernel did not tell of yet must not come to life again in the child.
-  if (!table_.empty()) try {
-      lose_where_gone(lowest_.load(), highest_.load());
-      // What nobody has registered is shared with the child as other memory is, and not copied.
-      if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
-      late_.fill(lowest_.load(), highest_.load());
-    } catch (...) {  // no memory for a list of the process's areas
-    }
-  const bool copies = counters_.in_mirror_bytes != 0 && (parked_ || !skip_copy_in_child_.load());
   // Cancellation is off for the handlers: fork() is no cancellation point.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);
-  if (copies && pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
+  snapshots_.clear();
+  if (!table_.empty()) try {
+      // Mappings whose end the kernel did not tell of yet must not come to life again in the child.
+      lose_where_gone(lowest_.load(), highest_.load());
+      // What nobody has registered is shared with the child as other memory is, and not copied.
+      if (parked_ && may_move_pages()) unpark(Unpark::kAll);
+      late_.fill(lowest_.load(), highest_.load());
+      copy_for_child();
+    } catch (...) {  // no memory for a list of the process's areas: the child goes without
+    }
 }
 
-// The parent waits: the child writes a byte when it has copied; if it dies before, its end closes.
-void MemoryRegistrar::after_fork_in_parent() {
-  if (fork_pipe_[0] >= 0) {
-    const int saved_errno = errno;
-    close(fork_pipe_[1]);
-    pollfd readable{fork_pipe_[0], POLLIN, 0};
-    while (poll(&readable, 1, kCopyTimeoutMs) < 0 && errno == EINTR) continue;
-    close(fork_pipe_[0]);
-    errno = saved_errno;
+// Makes copies of what is in the mirror where a child inherits them. What is left out is not mapped
+// in the child: registered memory after ibv_fork_init(), what a device keeps from getting into the
+// mirror, and everything for which there is no memory.
+void MemoryRegistrar::copy_for_child() {
+  if (counters_.in_mirror_bytes == 0 && !lost_in_use_) return;
+  RawVector<Area> areas;
+  if (!read_areas(0, kMirrorBytes, areas)) return;
+  std::erase_if(areas, [this](const Area& area) {
+    return !area.shared || !area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
+  });
+  for (const Area& area : areas) {
+    if (area.offset == area.start)
+      copy_for_child(area);
+    else
+      copy_shifted_for_child(area);
   }
+}
+
+void MemoryRegistrar::copy_for_child(const Area& area) {
+  for (auto it = table_.first_after(area.start); it != table_.end() && it->first < area.end; ++it) {
+    const PageRange& range = it->second;
+    if (range.place != PagePlace::kMirror || range.stash_delta == 0) continue;
+    if (skip_copy_in_child_.load() && range.registrations != 0) continue;
+    const uint64_t start = std::max(area.start, it->first), end = std::min(area.end, range.end);
+    if (late_.any_aside(start, end)) continue;
+    if (migrator_.copy_to_stash(start, end, range.stash_delta, area.prot) == 0)
+      snapshots_.push_back({start, end, start + range.stash_delta});
+  }
+}
+
+// The program moved pages of the mirror by a bare mremap: they have no stash at their new place.
+void MemoryRegistrar::copy_shifted_for_child(const Area& area) {
+  const uint64_t length = area.end - area.start;
+  void* const copy = migrator_.copy_elsewhere(area.offset, length, area.prot);
+  if (copy != nullptr)
+    snapshots_.push_back({area.start, area.end, address(copy), /*shifted=*/true});
+}
+
+void MemoryRegistrar::end_fork() {
   const sigset_t before = fork_signals_;
   const int cancel_state = fork_cancel_state_;
   mutex_.unlock();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setcancelstate(cancel_state, nullptr);
 }
+
+void MemoryRegistrar::after_fork_in_parent() {
+  const int saved_errno = errno;
+  for (const Snapshot& snapshot : snapshots_) {
+    const uint64_t length = snapshot.end - snapshot.start;
+    if (snapshot.shifted)
+      raw_munmap(pointer(snapshot.copy), length);
+    else
+      Migrator::empty_stash(snapshot.copy, length);
+  }
+  snapshots_.clear();
+  errno = saved_errno;
+  end_fork();
+}
+
+namespace {
+
+// Moves a copy to its place in the child. Advice about a fork may have divided it into areas.
+void move_in_parts(uint64_t from, uint64_t length, uint64_t to) {
+  constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
+  if (raw_mremap(pointer(from), length, length, kFlags, pointer(to)) != MAP_FAILED) return;
+  RawVector<Area> areas;
+  if (!read_areas(from, from + length, areas)) return;
+  for (const Area& area : areas) {
+    const uint64_t start = std::max(area.start, from), end = std::min(area.end, from + length);
+    raw_mremap(pointer(start), end - start, end - start, kFlags, pointer(to + (start - from)));
+  }
+}
+
+}  // namespace
 
 void MemoryRegistrar::after_fork_in_child() {
   const int saved_errno = errno;
-  for (const auto& [start, range] : table_) {
-    if (range.place != PagePlace::kMirror) continue;
-    // What a device kept from getting into the mirror must not be looked for there.
-    const bool skipped = (skip_copy_in_child_.load() && range.registrations != 0) ||
-                         late_.any_aside(start, range.end);
-    if (skipped || !migrator_.restore_in_child(start, range.end, range.stash_delta, range.prot))
+  for (const Snapshot& snapshot : snapshots_) {
+    const uint64_t length = snapshot.end - snapshot.start;
+    move_in_parts(snapshot.copy, length, snapshot.start);
+  }
+  snapshots_.clear();
+  for (const auto& [start, range] : table_)  // of the stash, what is not in its place now
+    if (range.place == PagePlace::kMirror && range.stash_delta != 0)
       raw_munmap(pointer(start + range.stash_delta), range.end - start);
-  }
-  if (fork_pipe_[0] >= 0) {
-    close(fork_pipe_[0]);
-    [[maybe_unused]] const ssize_t told = write(fork_pipe_[1], "", 1);
-    close(fork_pipe_[1]);
-  }
   forget_parent();
-  const sigset_t before = fork_signals_;
-  const int cancel_state = fork_cancel_state_;
-  mutex_.unlock();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setcancelstate(cancel_state, nullptr);
   errno = saved_errno;
+  end_fork();
 }
 
 // Forgets the descriptors, because they lead to the parent's memory. A device opened in the child
@@ -110,6 +152,8 @@ void MemoryRegistrar::forget_parent() {
   environment_read_ = false;
   reason_[0] = '\0';
   counters_ = {};
+  moved_.clear();
+  lost_in_use_ = false;
   update_bounds();
 }
 

@@ -73,6 +73,7 @@ int LateFill::order(Command command, uint64_t start, uint64_t end, uint64_t argu
   ordered_.store(number, std::memory_order_seq_cst);
   while (done_.load(std::memory_order_acquire) != number) {
     *static_cast<volatile char*>(pointer(bell_)) = 1;
+    raw_munlock(pointer(bell_), kPageBytes);  // by mlockall(): it would stay
     raw_madvise(pointer(bell_), kPageBytes, MADV_DONTNEED);
   }
   return result_;

@@ -81,8 +81,7 @@ int LateFill::reserve_window() {
     raw_madvise(at, 3 * kSliceBytes, MADV_DONTFORK);
     window_ = slice_up(address(at));
   }
-  void* bell =
-      raw_mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* bell = map_without_pages(nullptr, kPageBytes);
   if (bell == MAP_FAILED) return errno;
   raw_madvise(bell, kPageBytes, MADV_DONTFORK);
   bell_ = address(bell);
@@ -282,9 +281,7 @@ void LateFill::collapse(uint64_t start) {
 // Maps the place to which pages leave, anew each time: page tables left there would split huge
 // pages. It must not stop first touches: the kernel reads holes there on this thread.
 bool LateFill::map_transit() const {
-  if (raw_mmap(pointer(window_), kSliceBytes, PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-    return false;
+  if (map_without_pages(pointer(window_), kSliceBytes) == MAP_FAILED) return false;
   raw_madvise(pointer(window_), kSliceBytes, MADV_DONTFORK);
   uffdio_register request{};
   request.range = {window_, kSliceBytes};

@@ -85,19 +85,20 @@ bool MappingWatch::read_events() {
     uffd_msg events[kEventsAtOnce];
     const ssize_t got = read(fd_, events, sizeof(events));
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
-    LostRange lost[kEventsAtOnce];
+    MappingChange changes[kEventsAtOnce];
     size_t ranges = 0;
     for (size_t i = 0; i < count; i++) {
       if (events[i].event == UFFD_EVENT_UNMAP) {
-        lost[ranges++] = {events[i].arg.remove.start, events[i].arg.remove.end, 0};
+        const auto& gone = events[i].arg.remove;
+        changes[ranges++] = {{gone.start, gone.end - gone.start, MemoryChangeKind::kGone, 0, 0}};
       } else if (events[i].event == UFFD_EVENT_REMAP) {
         const auto& moved = events[i].arg.remap;
-        lost[ranges++] = {moved.from, moved.from + moved.len, moved.to};
+        changes[ranges++] = {{moved.from, moved.len, MemoryChangeKind::kMoved, 0, moved.to}};
       }
     }
     const bool more = count == kEventsAtOnce;
     const uint64_t next = more ? revoker_->begin_change() : 0;  // begins before this one ends
-    revoker_->end_change(change, lost, ranges);
+    revoker_->end_change(change, changes, ranges);
     change = next;
     if (!more) return got >= 0 || errno == EAGAIN || errno == EINTR;
   }
@@ -155,11 +156,6 @@ void MappingWatch::forget(uint64_t start, uint64_t end) {
   ranges_.split_at(end);
   for (auto it = ranges_.first_after(start); it != ranges_.end() && it->first < end;)
     it = ranges_.erase(it);
-}
-
-void MappingWatch::unwatch_moved(uint64_t start, uint64_t end) const {
-  uffdio_range range{start, end - start};
-  if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
 }
 
 bool MappingWatch::covers(uint64_t start, uint64_t end) {

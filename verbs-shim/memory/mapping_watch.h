@@ -41,8 +41,6 @@ class MappingWatch {
   void unwatch(uint64_t start, uint64_t end);
   // Forgets a range that is no longer mapped. Throws std::bad_alloc.
   void forget(uint64_t start, uint64_t end);
-  // Ends the watch of what was moved there, which is still watched by the kernel only.
-  void unwatch_moved(uint64_t start, uint64_t end) const;
   // Whether the end of any part of [start, end) is reported.
   bool covers(uint64_t start, uint64_t end);
   // Finds the first watched range that ends behind `va`. Returns false if there is none.

@@ -24,6 +24,8 @@ namespace {
 constexpr uint64_t kStackMargin = 1 << 20;
 constexpr uint64_t kHugePageBytes = 2 << 20;
 constexpr size_t kAreasOfALoss = 500;
+constexpr size_t kMovesAtFirst = 128;
+constexpr int kLooks = 4;  // at the areas of a registration that does not seem to be mapped
 constexpr uint64_t kBordersOfLosses = 8;  // borders that a loss may add to the table and to the
                                           // watch
 
@@ -126,6 +128,7 @@ Failure MemoryRegistrar::init_locked(int mirror_fd) {
     if (Failure failed = take_mirror(mirror_fd)) return failed;
   max_areas_ = max_map_count() / 2;
   areas_of_losses_.reserve(kAreasOfALoss);
+  for (RawVector<MovedMemory>* list : {&moved_, &moving_}) list->reserve(kMovesAtFirst);
   if (migration_enabled()) userfault_.open(-1);
   migrator_.use({mirror_fd_, mem_fd_, pagemap_fd_, &userfault_});
   if (mem_fd_ < 0)
@@ -144,7 +147,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
         minor(file.st_dev) == mirror_minor_)
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
-    if (parked_ && may_stop_pages()) unpark(Unpark::kAll);
+    if (parked_ && may_move_pages()) unpark(Unpark::kAll);
     if (!table_.empty() || late_.any_aside(0, UINT64_MAX))
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
@@ -193,19 +196,14 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   Registration registration;
   if (length_bytes >= kLateBytes && paging == Paging::kAsMapped && arrival == Arrival::kMayBeLate)
     start_late_fill();
+  if (paging == Paging::kAsMapped)
+    if (const int error = start_threads(); error != 0)
+      return Unexpected(
+          Error{error, std::string("no thread can be started: ") + std::strerror(error)});
   watch_.wait_for_reports();
   registration.registering = Revoker::Registering(revoker_);
   Described described;
   Failure failed = add_once(request, described);
-  if (request.needs_revoker) {
-    if (const int error = start_threads(); error != 0) {
-      failed = failure(error, "no thread can be started: %s", std::strerror(error));
-    } else {
-      described = {};
-      request.pinned_end = request.first;
-      failed = add_once(request, described);
-    }
-  }
   if (failed) {
     char range[64];
     std::snprintf(range, sizeof(range),
@@ -232,12 +230,13 @@ Failure MemoryRegistrar::add_once(Request& request, Described& described) {
   return failed;
 }
 
-// This does not run under the registrar's mutex, because starting a thread allocates. Without the
-// watch, interposed calls are noticed all the same.
+// Each registration needs them: whatever it registers may move one day, in a call of the program's
+// in which no thread can be started. This does not run under the registrar's mutex, because
+// starting a thread allocates. Without the watch, interposed calls are noticed all the same.
 int MemoryRegistrar::start_threads() {
   const std::lock_guard lock(threads_mutex_);
   if (const int error =
-          revoker_.start([](const LostRange& range) { process().forget_lost(range); });
+          revoker_.start([](const MemoryChange& change) { process().follow(change); });
       error != 0)
     return error;
   watch_.start(revoker_);
@@ -284,9 +283,10 @@ void MemoryRegistrar::own_thread_ends() {
   std::erase(own_threads_, static_cast<pid_t>(syscall(SYS_gettid)));
 }
 
-bool MemoryRegistrar::may_stop_pages() {
-  return userfault_.mode() != UserfaultMode::kUserOnly || is_alone(own_threads_);
-}
+// Another thread might discard, move or unmap pages by a bare system call at the very moment when
+// they are taken out, and its change would be undone or would hit what took their place. No
+// userfaultfd prevents that.
+bool MemoryRegistrar::may_move_pages() const { return is_alone(own_threads_); }
 
 Failure MemoryRegistrar::check_access(const Request& request) {
   const bool on_demand = request.paging == Paging::kOnDemand;
@@ -312,9 +312,15 @@ Failure MemoryRegistrar::check_access(const Request& request) {
 
 Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   if (mem_fd_ < 0) return failure(EIO, "no device of hostnicd is open in this process");
-  if (!read_areas(request.first, request.last, request.areas))
-    return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
-  if (Failure failed = check_access(request)) return failed;
+  // The kernel tells of one area after the other: another thread's change of mappings in between
+  // may look like a hole.
+  Failure denied;
+  for (int tries = 0; tries < kLooks && (tries == 0 || denied); tries++) {
+    if (!read_areas(request.first, request.last, request.areas))
+      return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
+    denied = check_access(request);
+  }
+  if (denied) return denied;
   // The mem fd fails at pages that lie aside.
   if (request.paging == Paging::kOnDemand || request.arrival == Arrival::kNow) {
     if (const int error = late_.fill(request.first, request.last); error != 0)
@@ -332,8 +338,6 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     const bool by_mem_fd = std::ranges::any_of(described.regions, [](const MemoryRegion& region) {
       return region.kind == RegionKind::kMemFd;
     });
-    request.needs_revoker = by_mem_fd && !revoker_.runs();
-    if (request.needs_revoker) return failure(EAGAIN, "to be tried again");
     if (by_mem_fd) watch(request, described);
   }
   for (const MemoryRegion& region : described.regions) {
@@ -348,10 +352,30 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   return {};
 }
 
+bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
+                                Registration& registration) try {
+  const auto by_mem_fd = [](const MemoryRegion& each) { return each.kind == RegionKind::kMemFd; };
+  if (mode_ != MemoryMode::kAuto || std::ranges::all_of(registration.regions, by_mem_fd))
+    return false;
+  registration.regions.assign(1, {va, length_bytes, RegionKind::kMemFd, 0, 0});
+  registration.fds.clear();
+  Request request;
+  request.va = va;
+  request.length_bytes = length_bytes;
+  Described described;
+  described.regions.push_back(registration.regions.front());
+  const Critical critical(*this);
+  const uint64_t start = page_down(va), end = page_up(va + length_bytes);
+  if (late_.fill(start, end) != 0 || !read_areas(start, end, request.areas)) return false;
+  watch(request, described);
+  return true;
+} catch (...) {
+  return false;
+}
+
 void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
   if (length_bytes == 0 || va + length_bytes < va) return;
   const uint64_t start = page_down(va), end = page_up(va + length_bytes);
-  if (is_large(start, end)) start_threads();  // without them nothing stays in the mirror
   const Critical critical(*this);
   unpin(start, end);
 } catch (...) {

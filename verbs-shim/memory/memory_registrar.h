@@ -125,6 +125,9 @@ class MemoryRegistrar {
   Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write,
                                     Paging paging = Paging::kAsMapped,
                                     Arrival arrival = Arrival::kMayBeLate);
+  // Describes a registration that hostnicd refused as one that the mem fd reaches. Returns false if
+  // it is one already, or has to be reached in another way.
+  bool fall_back(uint64_t va, uint64_t length_bytes, Registration& registration);
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
   void remove(uint64_t va, uint64_t length_bytes);
   // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
@@ -165,6 +168,10 @@ class MemoryRegistrar {
   void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
   int madvise(void* at, size_t length_bytes, int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+  // Does `reallocate`, libc's own realloc, to a block that is a mapping of libc's: it moves there
+  // by a bare mremap.
+  void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
+                        void* (*reallocate)(void*, size_t));
 
  private:
   class Critical;
@@ -213,8 +220,8 @@ class MemoryRegistrar {
 
   void watch(const Request& request, const Described& described);
   void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
-  // Whether pages may change place without disturbing a system call of somebody else's.
-  bool may_stop_pages();
+  // Whether nobody else can notice that pages change place.
+  bool may_move_pages() const;
 
   // Functions in page_release.cc: where pages come back, or are taken away.
   void unpin(uint64_t start, uint64_t end);
@@ -229,15 +236,28 @@ class MemoryRegistrar {
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
   bool goes_untold(uint64_t start, uint64_t end);
-  void forget_lost(const LostRange& range);
+  void follow(const MemoryChange& change);
   void lose_unmapped(uint64_t start, uint64_t end);  // called without the lock
   void lose_where_gone(uint64_t start, uint64_t end);
   bool is_mirror(const Area& area) const;
+  FileRange mirror_range(uint64_t start, uint64_t end) const;
+  void punch_unseen(uint64_t start, uint64_t end);
+  void free_lost();
   void update_bounds();
+
+  // Functions in moved_memory.cc: what the program moved while a key leads to it.
+  void note_move(uint64_t from, uint64_t to, uint64_t length_bytes);
+  void hold(uint64_t start, uint64_t end);
+  void come_back(uint64_t start, uint64_t end);
+  void drop_moves(uint64_t start, uint64_t end);
+  void drop_moves_to(uint64_t start, uint64_t end);
+  bool any_registered(uint64_t start, uint64_t end);
 
   // Functions in system_calls.cc.
   class Change;
   bool begin_change(Change& change, uint64_t start, uint64_t end);
+  bool take_outside(uint64_t start, uint64_t end);
+  bool prepare_move(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
@@ -245,6 +265,10 @@ class MemoryRegistrar {
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   // Functions in fork.cc.
+  void copy_for_child();
+  void copy_for_child(const Area& area);
+  void copy_shifted_for_child(const Area& area);
+  void end_fork();
   static void install_fork_handlers();
   void before_fork();
   void after_fork_in_parent();
@@ -282,7 +306,21 @@ class MemoryRegistrar {
   MemoryCounters counters_;
   char reason_[200] = {};  // why private memory was last not migrated
   std::atomic<bool> skip_copy_in_child_{false};
-  int fork_pipe_[2] = {-1, -1};
+  // While a fork is under way: copies that the child inherits, and where they belong.
+  struct Snapshot {
+    uint64_t start = 0, end = 0;
+    uint64_t copy = 0;
+    bool shifted = false;
+  };
+  RawVector<Snapshot> snapshots_;
+  // Memory that a key leads to and that the program moved. It counts in the table at both places.
+  struct MovedMemory {
+    uint64_t from = 0;  // where it was registered
+    uint64_t to = 0;    // where it is now
+    uint64_t length_bytes = 0;
+  };
+  RawVector<MovedMemory> moved_, moving_;  // have room from the start
+  bool lost_in_use_ = false;  // pages of the mirror that nobody registered are seen at other places
   sigset_t fork_signals_ = {};
   int fork_cancel_state_ = 0;
 };

@@ -35,6 +35,13 @@ uint64_t slice_end(uint64_t at, uint64_t end) {
 
 }  // namespace
 
+// Nothing can be accessed in an empty stash: mlockall() would bring a page for each of the
+// mirror's.
+void Migrator::empty_stash(uint64_t stash, uint64_t length) {
+  raw_madvise(pointer(stash), length, MADV_DONTNEED);
+  mprotect(pointer(stash), length, PROT_NONE);
+}
+
 int Migrator::reserve() {
   if (window_ != 0) return 0;
   void* at = raw_mmap(nullptr, 3 * kSliceBytes, PROT_NONE,
@@ -133,9 +140,8 @@ void* Migrator::map_incoming(uint64_t start, uint64_t length) const {
 // Maps the place to which pages leave, anew each time: page tables left there would split huge
 // pages. Returns MAP_FAILED with errno.
 void* Migrator::map_transit(uint64_t start, uint64_t length) const {
-  void* transit = raw_mmap(pointer(window_ + kSliceBytes + (start & (kSliceBytes - 1))), length,
-                           PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  void* transit =
+      map_without_pages(pointer(window_ + kSliceBytes + (start & (kSliceBytes - 1))), length);
   if (transit == MAP_FAILED) return transit;
   raw_madvise(transit, length, MADV_DONTFORK);
   if (const int error = fds_.userfault->accept_pages(address(transit), length); error != 0) {
@@ -208,7 +214,7 @@ int Migrator::move_slice(uint64_t start, uint64_t end, uint64_t delta, int prot)
     if (error == 0) error = put_in_place(start, length, pointer(start + delta), incoming);
     if (error == 0) {
       fds_.userfault->wake(start, length);
-      raw_madvise(pointer(start + delta), length, MADV_DONTNEED);
+      empty_stash(start + delta, length);
     } else {
       if (takes) fds_.userfault->put_back(start, address(transit), length);
       fds_.userfault->release(start, length);
@@ -227,20 +233,24 @@ uint64_t Migrator::move_back(uint64_t start, uint64_t end, uint64_t stash_delta,
     if (move_slice_back(at, next, stash_delta, prot) != 0) break;
     at = next;
   }
-  if (at > start) punch(start, at);  // punched at once: slice by slice would split huge pages
   return at;
 }
 
-// Reads the mirror by a mapping of its own, because the application may have taken away its access.
-int Migrator::fill_stash(uint64_t start, uint64_t end, uint64_t delta, int prot) {
-  const uint64_t length = end - start;
-  void* stash = pointer(start + delta);
-  void* source = map_mirror(fds_.mirror, start, length, PROT_READ);
+// Copies a part of the mirror to private memory, whose pages are made before: an error is better
+// than a signal. Reads the mirror by a mapping of its own, because the application may have taken
+// away its access.
+int Migrator::copy_out(uint64_t offset, uint64_t length, void* to, int prot) const {
+  void* source = map_mirror(fds_.mirror, offset, length, PROT_READ);
   if (source == MAP_FAILED) return errno;
-  int error = mprotect(stash, length, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+  int error = mprotect(to, length, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+  for (int tries = 0; error == 0 && raw_madvise(to, length, MADV_POPULATE_WRITE) != 0; tries++)
+    if (errno == EINVAL)
+      break;  // before Linux 5.14
+    else if ((errno != EAGAIN && errno != EINTR) || tries == kTries)
+      error = errno;
   if (error == 0) {
-    std::memcpy(stash, source, length);
-    if (prot != (PROT_READ | PROT_WRITE) && mprotect(stash, length, prot) != 0) error = errno;
+    std::memcpy(to, source, length);
+    if (prot != (PROT_READ | PROT_WRITE) && mprotect(to, length, prot) != 0) error = errno;
   }
   raw_munmap(source, length);
   return error;
@@ -250,24 +260,33 @@ int Migrator::move_slice_back(uint64_t start, uint64_t end, uint64_t delta, int 
   const uint64_t length = end - start;
   int error = fds_.userfault->stop(start, length, false);
   if (error != 0) return error;
-  error = fill_stash(start, end, delta, prot);
+  error = copy_out(start, length, pointer(start + delta), prot);
   if (error == 0 && raw_mremap(pointer(start + delta), length, length,
                                MREMAP_MAYMOVE | MREMAP_FIXED, pointer(start)) == MAP_FAILED)
     error = errno;
   if (error != 0) {
     fds_.userfault->release(start, length);
-    raw_madvise(pointer(start + delta), length, MADV_DONTNEED);
+    empty_stash(start + delta, length);
     return error;
   }
   fds_.userfault->wake(start, length);
   return 0;
 }
 
-bool Migrator::restore_in_child(uint64_t start, uint64_t end, uint64_t stash_delta, int prot) {
-  const uint64_t length = end - start;
-  if (fill_stash(start, end, stash_delta, prot) != 0) return false;
-  return raw_mremap(pointer(start + stash_delta), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
-                    pointer(start)) != MAP_FAILED;
+int Migrator::copy_to_stash(uint64_t start, uint64_t end, uint64_t stash_delta, int prot) {
+  void* const stash = pointer(start + stash_delta);
+  const int error = copy_out(start, end - start, stash, prot);
+  if (error != 0) empty_stash(start + stash_delta, end - start);
+  return error;
+}
+
+void* Migrator::copy_elsewhere(uint64_t offset, uint64_t length, int prot) {
+  void* const to =
+      raw_mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (to == MAP_FAILED) return nullptr;
+  if (copy_out(offset, length, to, prot) == 0) return to;
+  raw_munmap(to, length);
+  return nullptr;
 }
 
 void Migrator::punch(uint64_t start, uint64_t end) {

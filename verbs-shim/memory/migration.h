@@ -49,17 +49,21 @@ class Migrator {
   // Writes to an area that pages from `start` on leave: one that was never written has no anon_vma
   // yet. Its parts would each get their own on separate ways, and never merge again.
   static void prepare(uint64_t start, int prot);
+  // Frees the pages of a part of a stash, which is not needed before pages come home.
+  static void empty_stash(uint64_t stash, uint64_t length);
   // Reserves a stash for [start, end). Returns its delta, or 0 when there is no address space.
   static uint64_t reserve_stash(uint64_t start, uint64_t end);
 
   // Moves [start, end), which lies in the mirror with protection `prot` now, back into private
   // memory. Returns where it stopped: `end` unless the system ran out of memory or areas; what lies
-  // behind stays in the mirror.
+  // behind stays in the mirror. The mirror's pages are left: packets under way may read them.
   uint64_t move_back(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
 
-  // Puts the stash back and fills it from the mirror, in a forked child, which has none of the
-  // pages. Returns false when the child has no memory for it.
-  bool restore_in_child(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+  // Copies [start, end) from the mirror to its stash, which gets the protection `prot`. Returns 0
+  // or an errno value; then the stash is empty.
+  int copy_to_stash(uint64_t start, uint64_t end, uint64_t stash_delta, int prot);
+  // Copies a part of the mirror to private memory of its own, or returns null.
+  void* copy_elsewhere(uint64_t offset, uint64_t length, int prot);
 
   // Frees the mirror's pages of the range, which nobody needs any more.
   void punch(uint64_t start, uint64_t end);
@@ -71,7 +75,7 @@ class Migrator {
   int copy_pages(uint64_t start, uint64_t end, void* transit, unsigned char* to);
   static int put_in_place(uint64_t start, uint64_t length, void* stash, void* incoming);
   void copy_present_pages(uint64_t from, uint64_t start, uint64_t end, unsigned char* to);
-  int fill_stash(uint64_t start, uint64_t end, uint64_t delta, int prot);
+  int copy_out(uint64_t offset, uint64_t length, void* to, int prot) const;
 
   Descriptors fds_;
   // Two slices of addresses that nothing else is mapped at: what goes to the mirror is filled in

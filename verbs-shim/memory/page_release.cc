@@ -50,6 +50,7 @@ void MemoryRegistrar::update_bounds() {
 
 void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   if (start >= end) return;
+  lose_where_gone(start, end);
   table_.split_at(start);
   table_.split_at(end);
   const bool large = is_large(start, end);
@@ -76,17 +77,23 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
         it = table_.first_after(range_end);
         continue;
       }
-      if (!std::exchange(asked, true)) may_move = may_stop_pages();
+      if (!std::exchange(asked, true)) may_move = may_move_pages();
       if (!may_move || !return_home(it->first, range)) {
         parked_ = wants_home_ = true;
         it = table_.first_after(range_end);
         continue;
       }
     }
-    if (range.place == PagePlace::kLost) migrator_.punch(it->first, range.end);
-    it = table_.erase(it);
+    if (range.place == PagePlace::kLost) {
+      lost_in_use_ = true;
+      ++it;
+    } else {
+      it = table_.erase(it);
+    }
   }
+  if (lost_in_use_) free_lost();
   table_.join(start, end);
+  if (!moved_.empty()) drop_moves(start, end);
   if (parked_) watch_parked(start, end);
   unwatch_unused(start, end);
   if (wants_home_ && may_move) unpark(Unpark::kSome);
@@ -202,11 +209,12 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
     if (stopped_at != kNoEnd) return;
     if (area != nullptr && is_mirror(*area)) {
       const uint64_t moved = migrator_.move_back(from, to, range.stash_delta, area->prot);
+      if (moved > from && range.registrations == 0) migrator_.punch(from, moved);
       counters_.in_mirror_bytes -= moved - from;
       if (moved != to) stopped_at = moved;
     } else {
       raw_munmap(pointer(from + range.stash_delta), to - from);
-      migrator_.punch(from, to);
+      punch_unseen(from, to);
       counters_.in_mirror_bytes -= to - from;
     }
   });
@@ -228,18 +236,22 @@ bool MemoryRegistrar::goes_untold(uint64_t start, uint64_t end) {
   return false;
 }
 
-// Called by the revoker's thread: no device reaches the range by the mem fd any more.
-void MemoryRegistrar::forget_lost(const LostRange& range) try {
+// Called by the revoker's thread: all devices follow the change.
+void MemoryRegistrar::follow(const MemoryChange& change) try {
   const NoNewMappings no_new_mappings;
   const Critical critical(*this);
-  table_.split_at(range.start);
-  table_.split_at(range.end);
-  for (auto it = table_.first_after(range.start); it != table_.end() && it->first < range.end; ++it)
-    it->second.by_mem_fd = false;
-  watch_.forget(range.start, range.end);
-  if (range.moved_to != 0)
-    watch_.unwatch_moved(range.moved_to, range.moved_to + (range.end - range.start));
-  lose_where_gone(range.start, range.end);
+  const uint64_t start = page_down(change.va), end = page_up(change.va + change.length_bytes);
+  watch_.forget(start, end);
+  if (change.kind == MemoryChangeKind::kMoved) {
+    note_move(change.va, change.moved_to, change.length_bytes);
+  } else {
+    table_.split_at(start);
+    table_.split_at(end);
+    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+      it->second.by_mem_fd = false;
+    drop_moves_to(start, end);
+  }
+  lose_where_gone(start, end);
 } catch (...) {  // no room for a border: the next look at /proc/self/maps puts it right
 }
 
@@ -252,8 +264,8 @@ void MemoryRegistrar::lose_unmapped(uint64_t start, uint64_t end) try {
 } catch (...) {  // as above
 }
 
-// Loses the pages that are gone; where the program has mapped anew and registered meanwhile, the
-// mirror's pages are that registration's.
+// Loses the pages of the mirror that are gone; where the program has mapped anew and registered
+// meanwhile, the mirror's pages are that registration's.
 void MemoryRegistrar::lose_where_gone(uint64_t start, uint64_t end) {
   bool any_in_mirror = false;
   for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
@@ -283,14 +295,46 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
     counters_.in_mirror_bytes -= range.end - it->first;
     range.place = PagePlace::kLost;
     range.stash_delta = 0;
-    if (range.registrations > 0) {
+    lost_in_use_ |= range.registrations == 0;
+    ++it;
+  }
+  if (lost_in_use_) free_lost();
+  update_bounds();
+}
+
+FileRange MemoryRegistrar::mirror_range(uint64_t start, uint64_t end) const {
+  return {mirror_major_, mirror_minor_, mirror_inode_, start, end};
+}
+
+// Frees pages of the mirror that no key leads to, but for those that the program has moved to
+// another place by a bare mremap, and sees there.
+void MemoryRegistrar::punch_unseen(uint64_t start, uint64_t end) {
+  const FileRange range = mirror_range(start, end);
+  Area area;
+  bool known = false;
+  if (!find_shifted(0, range, area, known) && known) migrator_.punch(start, end);
+}
+
+// Forgets lost pages that nobody has registered and nobody sees. Others stay in the table, so that
+// nothing else takes their place in the mirror.
+void MemoryRegistrar::free_lost() {
+  lost_in_use_ = false;
+  for (auto it = table_.begin(); it != table_.end();) {
+    if (it->second.place != PagePlace::kLost || it->second.registrations != 0) {
       ++it;
       continue;
     }
-    migrator_.punch(it->first, range.end);
+    Area area;
+    bool known = false;
+    const bool seen = find_shifted(0, mirror_range(it->first, it->second.end), area, known);
+    if (seen || !known) {
+      lost_in_use_ = true;
+      ++it;
+      continue;
+    }
+    migrator_.punch(it->first, it->second.end);
     it = table_.erase(it);
   }
-  update_bounds();
 }
 
 }  // namespace hostnic::memory

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where the pages of a registration go, and how hostnicd is told.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,6 +54,12 @@ void append(RawVector<MemoryRegion>& regions, const MemoryRegion& region) {
   regions.push_back(region);
 }
 
+// Whether nobody can map the file for writing any more, though the program has.
+bool is_sealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);  // -1: the file can't have any
+  return seals > 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+}
+
 }  // namespace
 
 int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
@@ -71,11 +78,10 @@ bool MemoryRegistrar::is_mirror(const Area& area) const {
          area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
 }
 
-// Whether pages may migrate now: a system call of another thread's that meets a page on its way
-// must wait, which only full userfaultfd makes it do.
+// Whether pages may migrate now, which is looked at once for a registration.
 bool MemoryRegistrar::may_migrate_now(Request& request) {
   using Alone = Request::Alone;
-  if (request.alone == Alone::kUnknown) request.alone = may_stop_pages() ? Alone::kYes : Alone::kNo;
+  if (request.alone == Alone::kUnknown) request.alone = may_move_pages() ? Alone::kYes : Alone::kNo;
   return request.alone == Alone::kYes;
 }
 
@@ -184,7 +190,7 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
   else if (request.process.pinned_kb != 0)
     why = "the process has memory registered with another adapter or io_uring";
   else if (!may_migrate_now(request))
-    why = "other threads run, and without full userfaultfd their system calls could fail";
+    why = "other threads run, whose system calls could meet pages on their way";
   else if (too_many_areas())
     why = "the process has too many areas; raise vm.max_map_count";
   if (why != nullptr) set_reason("%s", why);
@@ -253,8 +259,11 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
     while (at < area_end) {
       const auto range = table_.first_after(at);
       const uint64_t end = std::min(area_end, range->second.end);
-      if (Failure failed = describe_part(request, area, range->second.place, at, end, described))
-        return failed;
+      // Pages on their way out of the mirror are no longer to be reached there.
+      const PageRange& pages = range->second;
+      const PagePlace place =
+          pages.by_mem_fd && pages.place == PagePlace::kMirror ? PagePlace::kLost : pages.place;
+      if (Failure failed = describe_part(request, area, place, at, end, described)) return failed;
       at = end;
     }
   }
@@ -353,7 +362,10 @@ void MemoryRegistrar::watch(const Request& request, const Described& described) 
 void MemoryRegistrar::watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end) {
   for (const Area& area : areas) {
     const uint64_t from = std::max(area.start, start), to = std::min(area.end, end);
-    if (from < to && (area.inode == 0 || area.shared)) watch_.watch(from, to, area.start, area.end);
+    if (from >= to || (area.inode != 0 && !area.shared)) continue;
+    // A part of an area is watched: both must merge again when it is not.
+    if (!area.shared && to - from < area.end - area.start) Migrator::prepare(from, area.prot);
+    watch_.watch(from, to, area.start, area.end);
   }
 }
 
@@ -380,6 +392,7 @@ bool MemoryRegistrar::describe_file(const Request& request, const Area& area, ui
                          false};
     struct stat status {};
     if (file.fd.get() < 0 || fstat(file.fd.get(), &status) != 0) return false;
+    if (writable && is_sealed(file.fd.get())) return false;
     file.size_bytes = static_cast<uint64_t>(status.st_size);
     described.files.push_back(std::move(file));
   }

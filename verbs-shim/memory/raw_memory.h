@@ -43,8 +43,22 @@ inline int raw_madvise(void* at, size_t length, int advice) {
 inline void* raw_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
   return reinterpret_cast<void*>(syscall(SYS_mremap, from, old_length, length, flags, to));
 }
+inline int raw_munlock(void* at, size_t length) {
+  return static_cast<int>(syscall(SYS_munlock, at, length));
+}
 inline void* pointer(uint64_t va) { return reinterpret_cast<void*>(va); }
 inline uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
+
+// Maps private memory at [at, at + length), or anywhere if `at` is null, that has no pages yet:
+// after mlockall(MCL_FUTURE) new memory gets them at once. Returns MAP_FAILED with errno.
+inline void* map_without_pages(void* at, size_t length) {
+  const int fixed = at != nullptr ? MAP_FIXED : 0;
+  void* memory =
+      raw_mmap(at, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  if (memory == MAP_FAILED) return memory;
+  raw_munlock(memory, length);
+  return mprotect(memory, length, PROT_READ | PROT_WRITE) == 0 ? memory : MAP_FAILED;
+}
 
 // While one exists its thread gets std::bad_alloc instead of new mappings: a program that has just
 // made room is perhaps about to map something at that very place by MAP_FIXED.

@@ -18,6 +18,14 @@ namespace {
 // for that.
 constexpr uint64_t kLongestTransferNs = 1'000'000'000;
 constexpr unsigned kSpins = 1000;
+// A program that changes its mappings all the time closes the gates again and again. After so long
+// the NICs that want to get through are let through first, for which a change waits at most so
+// long.
+constexpr uint64_t kClosedNs = 2'000'000, kThroughNs = 10'000'000;
+// Nor does a change begin while so many wait to be told: registrations wait for all of them.
+constexpr size_t kMostUntold = 32;
+// A caller of tell() goes on without an answer after that time.
+constexpr uint64_t kLongestTellNs = 2'000'000'000;
 // The capacity that is reserved; with more ranges or devices vectors grow.
 constexpr size_t kRangesAtOnce = 1024, kDevices = 512;
 
@@ -26,6 +34,10 @@ thread_local unsigned own_changes = 0;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void pause_briefly() {
+  const timespec pause{0, 20'000};
+  nanosleep(&pause, nullptr);
 }
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
@@ -42,8 +54,7 @@ void wait_for_transfer(const MemoryGate& gate, uint64_t& deadline_ns) {
     if (spins < kSpins) continue;
     if (deadline_ns == 0) deadline_ns = now_ns() + kLongestTransferNs;
     if (now_ns() > deadline_ns) return;
-    const timespec pause{0, 20'000};
-    nanosleep(&pause, nullptr);
+    pause_briefly();
   }
 }
 
@@ -82,13 +93,13 @@ void Revoker::detach(RegionUser& user) {
   std::erase(users_, &user);
 }
 
-int Revoker::start(Forget forget) {
+int Revoker::start(Follow follow) {
   if (runs()) return 0;
-  forget_ = forget;
+  follow_ = follow;
   {
     const Quiet quiet(mutex_);
-    for (RawVector<LostRange>* ranges : {&lost_, &told_}) ranges->reserve(kRangesAtOnce);
-    for (RawVector<uint64_t>* changes : {&changes_, &ended_changes_, &told_changes_})
+    for (RawVector<MappingChange>* parts : {&parts_, &told_}) parts->reserve(kRangesAtOnce);
+    for (RawVector<uint64_t>* changes : {&changes_, &ended_changes_, &told_changes_, &untold_})
       changes->reserve(kRangesAtOnce);
     for (RawVector<RegionUser*>* users : {&users_, &told_users_}) users->reserve(kDevices);
   }
@@ -111,23 +122,66 @@ void Revoker::open_gates_if_done() {
     user->memory_gate().closed.store(0, std::memory_order_seq_cst);
     user->memory_gate_opened();
   }
+  closed_since_ns_ = 0;
+}
+
+// Whether a NIC wants to get through gates that have been closed for long, or that were and have
+// just been opened; or whether there is more to tell than is told in a moment.
+bool Revoker::nics_come_first() {
+  if (untold_.size() >= kMostUntold) return true;
+  if (closed_since_ns_ != 0 && now_ns() - closed_since_ns_ < kClosedNs) return false;
+  return std::ranges::any_of(users_, [](RegionUser* user) {
+    return user->memory_gate().wanted.load(std::memory_order_acquire) != 0;
+  });
+}
+
+void Revoker::let_nics_through() {
+  if (own_changes != 0) return;  // this thread keeps the gates closed itself
+  const uint64_t deadline_ns = now_ns() + kThroughNs;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!nics_come_first()) return;
+    }
+    if (now_ns() > deadline_ns) return;
+    pause_briefly();
+  }
 }
 
 uint64_t Revoker::begin_change() {
+  let_nics_through();
   const std::lock_guard lock(mutex_);
   changes_.push_back(++last_change_);
-  if (closers_++ == 0) close_gates();
+  untold_.push_back(last_change_);
+  if (closers_++ == 0) {
+    closed_since_ns_ = now_ns();
+    close_gates();
+  }
   own_changes++;
   return last_change_;
 }
 
-void Revoker::end_change(uint64_t change, const LostRange* ranges, size_t count) {
+void Revoker::end_change(uint64_t change, const MappingChange* parts, size_t count) {
   const std::lock_guard lock(mutex_);
-  lost_.insert(lost_.end(), ranges, ranges + count);
+  parts_.insert(parts_.end(), parts, parts + count);
   ended_changes_.push_back(change);
   own_changes--;
   work_.fetch_add(1, std::memory_order_release);
   futex_wake(work_);
+}
+
+bool Revoker::tell(const MappingChange& change) {
+  const uint64_t number = begin_change();
+  end_change(number, &change, 1);
+  const uint64_t deadline_ns = now_ns() + kLongestTellNs;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::ranges::find(untold_, number) == untold_.end()) return true;
+    }
+    if (now_ns() > deadline_ns) return false;
+    pause_briefly();
+  }
 }
 
 // Waits for changes that are under way, but not for later ones: a program that changes its mappings
@@ -156,14 +210,27 @@ void Revoker::end_registration() {
   futex_wake(finished_);
 }
 
-void Revoker::tell_devices() {
+// Whether something came to a place in the same round that a part of it is gone from: devices must
+// not be told of that again.
+bool Revoker::is_taken_again(const MappingChange& gone) const {
+  return std::ranges::any_of(told_, [&gone](const MappingChange& change) {
+    return change.kind == MemoryChangeKind::kMoved &&
+           change.moved_to < gone.va + gone.length_bytes &&
+           gone.va < change.moved_to + change.length_bytes;
+  });
+}
+
+void Revoker::tell_devices(Round round) {
   const std::lock_guard no_detach(users_mutex_);
   {
     const std::lock_guard lock(mutex_);
     told_users_ = users_;
   }
-  for (const LostRange& range : told_)
-    for (RegionUser* user : told_users_) user->revoke_memory(range.start, range.end - range.start);
+  for (const MappingChange& change : told_) {
+    if (round == Round::kAgain && change.kind == MemoryChangeKind::kGone && is_taken_again(change))
+      continue;
+    for (RegionUser* user : told_users_) user->follow_memory(change);
+  }
 }
 
 void Revoker::memory_filled() {
@@ -196,7 +263,7 @@ bool Revoker::wait_for_registrations() {
 bool Revoker::take_ended_changes() {
   const std::lock_guard lock(mutex_);
   told_.clear();
-  told_.swap(lost_);
+  told_.swap(parts_);
   told_changes_.clear();
   told_changes_.swap(ended_changes_);
   return !told_changes_.empty();
@@ -210,16 +277,18 @@ void Revoker::run() {
       futex_wait(work_, seen);
       continue;
     }
-    tell_devices();
+    tell_devices(Round::kFirst);
     {
       const std::lock_guard lock(mutex_);
       closers_ -= static_cast<uint32_t>(told_changes_.size());
+      for (const uint64_t change : told_changes_) std::erase(untold_, change);
       open_gates_if_done();
     }
-    for (const LostRange& range : told_) forget_(range);
+    for (const MappingChange& change : told_)
+      if (!change.noted) follow_(change);
     // A registration that looked at the address space before the change may have reached hostnicd
     // after the revocation did.
-    if (!told_.empty() && wait_for_registrations()) tell_devices();
+    if (!told_.empty() && wait_for_registrations()) tell_devices(Round::kAgain);
     {
       const std::lock_guard lock(mutex_);
       for (const uint64_t change : told_changes_) std::erase(changes_, change);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tells hostnicd that memory has gone from this process's address space, so that an old key does
-// not reach what is mapped there next.
+// not reach what is mapped there next, or that it has moved, so that the key follows.
 //
 // A change of mappings runs like this. begin_change(), before the change can be seen (interposed
 // calls) or before the thread that made it may go on (the mapping watch): from then on no NIC uses
@@ -11,8 +11,8 @@
 // Its thread makes no mappings (allocates nothing) where a program has just made room, and perhaps
 // is about to map something at that very place by MAP_FIXED.
 //
-// Nobody here waits for anything but the revoker's thread, and that for hostnicd and for whoever
-// registers: a thread that unmaps may hold any lock of the program's (its allocator's).
+// Nobody here waits for long for anything but the revoker's thread, and that for hostnicd and for
+// whoever registers: a thread that unmaps may hold any lock of the program's (its allocator's).
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include <new>
 #include <utility>
 
+#include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 #include "verbs-shim/memory/raw_memory.h"
 
@@ -33,9 +34,8 @@ class RegionUser {
   virtual MemoryGate& memory_gate() = 0;
   // Called when the gate was opened: wakes the NIC, which may have put work off. It must not block.
   virtual void memory_gate_opened() = 0;
-  // Revokes memory: returns when the NIC no longer reaches it through the mem fd, or the device is
-  // dead.
-  virtual void revoke_memory(uint64_t start, uint64_t length_bytes) = 0;
+  // Tells of a change of mappings: returns when the NIC follows it, or the device is dead.
+  virtual void follow_memory(const MemoryChange& change) = 0;
   // Called when memory that was described as late is filled: tells hostnicd of those of its
   // registrations of which everything is.
   virtual void memory_filled() {}
@@ -44,29 +44,32 @@ class RegionUser {
   ~RegionUser() = default;
 };
 
-// A part of the address space that the program unmapped or replaced.
-struct LostRange {
-  uint64_t start = 0, end = 0;
-  uint64_t moved_to = 0;  // if not 0: where mremap moved it
+// A change of mappings as threads of this process hand it on.
+struct MappingChange : MemoryChange {
+  bool noted = false;  // the registrar knows of it
 };
 
 class Revoker {
  public:
-  using Forget = void (*)(const LostRange& range);
+  using Follow = void (*)(const MemoryChange& change);
 
   // From here on, until detach() returns, the user is called (from the revoker's thread only, but
   // memory_gate_opened()). For any thread.
   void attach(RegionUser& user);
   void detach(RegionUser& user);
 
-  // Starts the thread if it does not run. `forget` is called from it. There may be one caller at a
-  // time, which holds no lock that an unmapping thread may want. Returns 0 or an errno value.
-  int start(Forget forget);
+  // Starts the thread if it does not run. `follow` is called from it, for what is not noted yet.
+  // There may be one caller at a time, which holds no lock that an unmapping thread may want.
+  // Returns 0 or an errno value.
+  int start(Follow follow);
   bool runs() const { return runs_.load(std::memory_order_acquire); }
 
   // Both are called with all signals blocked. What begin_change() returns is for end_change().
   uint64_t begin_change();
-  void end_change(uint64_t change, const LostRange* ranges, size_t count);
+  void end_change(uint64_t change, const MappingChange* parts, size_t count);
+  // Tells of a change and waits until all devices follow it. The caller holds nothing that a thread
+  // which registers may want. Returns false if that takes longer than a moment (kLongestTellNs).
+  bool tell(const MappingChange& change);
 
   // Has memory_filled() of all users called soon, for any thread.
   void memory_filled();
@@ -99,24 +102,30 @@ class Revoker {
   void begin_registration();
   void end_registration();
   void run();
-  void tell_devices();
+  enum class Round { kFirst, kAgain };
+  void tell_devices(Round round);
+  bool is_taken_again(const MappingChange& gone) const;
   void tell_filled();
   bool wait_for_registrations();
   bool take_ended_changes();
+  void let_nics_through();
+  bool nics_come_first();
   void close_gates();
   void open_gates_if_done();
 
   std::mutex users_mutex_;  // held while a user is called; before mutex_
   std::mutex mutex_;        // held for moments only
   RawVector<RegionUser*> users_, told_users_;
-  RawVector<LostRange> lost_, told_;  // `told_...` are the thread's
+  RawVector<MappingChange> parts_, told_;  // `told_...` are the thread's
   // Changes by number: those of which something is left to revoke or to forget, those of them that
   // have ended, and those that the thread is at.
   RawVector<uint64_t> changes_, ended_changes_, told_changes_;
+  RawVector<uint64_t> untold_;  // those that not all devices follow yet
   uint64_t last_change_ = 0;
-  uint32_t closers_ = 0;        // changes that not all devices were told yet
-  uint32_t registrations_ = 0;  // registrations on their way
-  Forget forget_ = nullptr;
+  uint64_t closed_since_ns_ = 0;  // 0: the gates are open
+  uint32_t closers_ = 0;          // changes that not all devices were told yet
+  uint32_t registrations_ = 0;    // registrations on their way
+  Follow follow_ = nullptr;
   std::atomic<bool> runs_{false}, filled_{false};
   std::atomic<uint32_t> done_{0};      // futex word: counts rounds of the thread
   std::atomic<uint32_t> work_{0};      // futex word of the thread

@@ -20,7 +20,7 @@ class MemoryRegistrar::Change {
     pthread_sigmask(SIG_BLOCK, &all, &signals_);
   }
   ~Change() {
-    if (begun_) registrar_.revoker_.end_change(change_, lost_, count_);
+    if (begun_) registrar_.revoker_.end_change(change_, parts_, count_);
     pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
   }
   Change(const Change&) = delete;
@@ -36,15 +36,25 @@ class MemoryRegistrar::Change {
   // Notes that the call did take [start, end).
   void took(uint64_t start, uint64_t end) {
     if (start >= end) return;
-    if (begun_) lost_[count_++] = {start, end, 0};
+    if (begun_) add({{start, end - start, MemoryChangeKind::kGone, 0, 0}});
     registrar_.lose_unmapped(start, end);
+  }
+  // Notes that the call moved [start, end) to `to`; called with the registrar's lock.
+  void moved(uint64_t start, uint64_t end, uint64_t to) {
+    if (start >= end) return;
+    if (begun_) add({{start, end - start, MemoryChangeKind::kMoved, 0, to}, /*noted=*/true});
+    registrar_.note_move(start, to, end - start);
+    registrar_.lose_where_gone(start, end);
   }
 
  private:
+  static constexpr size_t kMostParts = 3;
+  void add(const MappingChange& part) { parts_[count_++] = part; }
+
   MemoryRegistrar& registrar_;
   bool begun_ = false;
   uint64_t change_ = 0;
-  LostRange lost_[2];
+  MappingChange parts_[kMostParts];
   size_t count_ = 0;
   sigset_t signals_;
 };
@@ -160,6 +170,26 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
+// Has hostnicd reach by the mem fd what it reaches in the mirror, before these pages leave it. What
+// is registered there later is reached so from the beginning. Returns false if hostnicd does not
+// answer: nothing may move.
+bool MemoryRegistrar::take_outside(uint64_t start, uint64_t end) {
+  bool any = false;
+  {
+    const Critical critical(*this);
+    table_.split_at(start);
+    table_.split_at(end);
+    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
+      PageRange& range = it->second;
+      if (range.place != PagePlace::kMirror || range.registrations == 0) continue;
+      any = true;
+      range.by_mem_fd = true;
+    }
+  }
+  return !any || revoker_.tell({{start, end - start, MemoryChangeKind::kOutside, 0, 0},
+                                /*noted=*/true});
+}
+
 // Brings pages home, because the mirror can hold them at their own address only. Returns false if
 // out of memory: nothing may move.
 bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
@@ -180,39 +210,76 @@ bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
   return true;
 }
 
-// Registrations of the old address are void from then on.
+// Prepares [start, end), which is about to move: all of it is the program's own, in one piece as
+// far as the program has it so, and no NIC touches it.
+bool MemoryRegistrar::prepare_move(Change& change, uint64_t start, uint64_t end) {
+  if (!take_outside(start, end)) return false;
+  const Critical critical(*this);
+  watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
+  change.may_take(start, end);
+  return bring_home(start, end);
+}
+
+// Keys follow what moves.
 void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
                               void* to) try {
   const uint64_t start = address(from), end = start + page_up(old_length);
   const bool replaces = (flags & MREMAP_FIXED) != 0;
   const uint64_t to_start = address(to), to_end = to_start + page_up(length);
+  if (start % kPageBytes != 0 || end < start)
+    return libc_mremap(from, old_length, length, flags, to);
   Change change(*this);
-  {
-    const Critical critical(*this);
-    watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
-    change.may_take(start, end);
-    if (replaces) change.may_take(to_start, to_end);
-    if (!bring_home(start, end)) {
-      errno = ENOMEM;
-      return MAP_FAILED;
-    }
+  if (!prepare_move(change, start, end)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
   }
+  if (replaces) begin_change(change, to_start, to_end);
   void* result = libc_mremap(from, old_length, length, flags, to);
-  const bool stays = result == MAP_FAILED || result == from;
-  const uint64_t kept_end = result == MAP_FAILED ? end : stays ? start + page_up(length) : start;
-  {
-    const Critical critical(*this);
-    watch_again(start, std::min(kept_end, end));
-    update_bounds();
-  }
+  const int error = errno;
   if (result != MAP_FAILED) {
-    change.took(std::min(kept_end, end), end);
+    const uint64_t kept_end = std::min(end, start + page_up(length));
+    change.took(kept_end, end);
     if (replaces) change.took(to_start, to_end);
+    const Critical critical(*this);
+    if (result != from) change.moved(start, kept_end, address(result));
   }
+  const Critical critical(*this);
+  watch_again(start, end);
+  update_bounds();
+  errno = error;
   return result;
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;
+}
+
+void* MemoryRegistrar::realloc_mapping(void* block, size_t usable_bytes, size_t length,
+                                       void* (*reallocate)(void*, size_t)) try {
+  const uint64_t start = page_down(address(block));
+  const uint64_t end = page_up(address(block) + usable_bytes);
+  bool concerned = false;
+  {
+    const Critical critical(*this);
+    concerned = in_table(start, end);
+  }
+  if (!concerned) return reallocate(block, length);
+  Change change(*this);
+  if (!prepare_move(change, start, end)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  void* result = reallocate(block, length);
+  const int error = errno;
+  const Critical critical(*this);
+  if (result != nullptr && result != block)
+    change.moved(start, end, start + (address(result) - address(block)));
+  watch_again(start, end);
+  update_bounds();
+  errno = error;
+  return result;
+} catch (...) {
+  errno = ENOMEM;
+  return nullptr;
 }
 
 }  // namespace hostnic::memory

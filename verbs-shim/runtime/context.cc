@@ -85,13 +85,13 @@ struct Context::Parts {
     // A dead hostnicd reaches no memory any more. No NIC uses the mem fd until all devices have
     // been told, and each answer takes hostnicd a turn of some busy core: only those that reach the
     // memory are told.
-    void revoke_memory(uint64_t start, uint64_t length_bytes) override {
-      if (!p.registered.overlaps(start, length_bytes)) return;
-      const RevokeMemoryRequest request{start, length_bytes};
+    void follow_memory(const MemoryChange& change) override {
+      if (!memory_moved && !p.registered.overlaps(change.va, change.length_bytes)) return;
+      memory_moved |= change.kind == MemoryChangeKind::kMoved;
       std::lock_guard lock(p.control_mutex);
-      const int error = p.control.tell(ControlKind::kRevokeMemory, bytes_of(request));
+      const int error = p.control.tell(ControlKind::kChangeMemory, bytes_of(change));
       if (error != 0 && error != EIO)
-        log_warn("hostnicd refused to hear of unmapped memory: %s", strerror(error));
+        log_warn("hostnicd refused to hear of changed mappings: %s", strerror(error));
     }
     // EAGAIN: what hostnicd looks at says otherwise; the region is as good, and somewhat slower.
     void memory_filled() override {
@@ -106,6 +106,7 @@ struct Context::Parts {
       });
     }
     Parts& p;
+    bool memory_moved = false;  // regions' memory may be where it was not registered
   };
   std::unique_ptr<User> user;
 
@@ -203,8 +204,8 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   Parts& p = *parts_;
   p.arena_fd = std::move(fds[1]);
   p.doorbell_fd = std::move(fds[3]);
-  if (const int error =
-          p.segment.map(fds[0].get(), reply.segment_bytes, p.arena_fd.get(), reply.arena_bytes);
+  if (const int error = p.segment.map(fds[0].get(), reply.segment_bytes, p.arena_fd.get(),
+                                      reply.arena_bytes, SegmentMemory::Access::kOpened);
       error != 0)
     return failure(error, std::string("mapping the segment: ") + strerror(error));
   void* doorbell = mmap(nullptr, sizeof(DoorbellPage), PROT_READ, MAP_SHARED, fds[4].get(), 0);
@@ -286,14 +287,20 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   if (!added) return failure(added.error().error, added.error().message);
   RegisteredRanges& registered = parts_->registered;
   if (length_bytes != 0) registered.add(va, length_bytes);
-  auto answer =
-      send_registration(*added, {.va = va,
-                                 .length_bytes = length_bytes,
-                                 .iova = iova,
-                                 .access = access,
-                                 .pd = pd,
-                                 .region_count = static_cast<uint32_t>(added->regions.size()),
-                                 .replaced_key = replaced == nullptr ? 0 : replaced->lkey});
+  RegisterMrRequest request{.va = va,
+                            .length_bytes = length_bytes,
+                            .iova = iova,
+                            .access = access,
+                            .pd = pd,
+                            .region_count = static_cast<uint32_t>(added->regions.size()),
+                            .replaced_key = replaced == nullptr ? 0 : replaced->lkey};
+  auto answer = send_registration(*added, request);
+  // Another thread may have taken pages away that hostnicd was about to map.
+  if (!answer && answer.error().error == EINVAL && length_bytes != 0 &&
+      registrar.fall_back(va, length_bytes, *added)) {
+    request.region_count = 1;
+    answer = send_registration(*added, request);
+  }
   if (!answer) {
     if (length_bytes != 0) registered.remove(va, length_bytes);
     registrar.remove(va, length_bytes);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "dataplane/nic/memory/region_access.h"
 
@@ -18,9 +19,17 @@ uint64_t execute_on_word(uint64_t* word, const AtomicOperation& operation) {
   return before;
 }
 
+AtomicResult atomic_result(MemoryAccess access) {
+  return access == MemoryAccess::kDone     ? AtomicResult::kDone
+         : access == MemoryAccess::kNotNow ? AtomicResult::kBusy
+                                           : AtomicResult::kMemoryGone;
+}
+
 struct Word {
-  std::byte* address = nullptr;  // null: not mapped in one piece
-  bool unfilled = false;         // part of it has not come into the mirror yet
+  const MappedPiece* piece = nullptr;  // which its first byte is in
+  uint64_t offset = 0;                 // of that byte
+  std::byte* address = nullptr;        // null: not mapped in one piece
+  bool unfilled = false;               // part of it has not come into the mirror yet
 };
 Word find_word(const MemoryRegionEntry& region, uint64_t iova) {
   Word word;
@@ -29,6 +38,10 @@ Word find_word(const MemoryRegionEntry& region, uint64_t iova) {
                    std::byte* address = address_now(piece, offset, part);
                    word.unfilled |= address == nullptr && piece.is_late();
                    if (part == 8) word.address = address;
+                   if (word.piece == nullptr) {
+                     word.piece = &piece;
+                     word.offset = offset;
+                   }
                    return true;
                  });
   return word;
@@ -43,41 +56,48 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
   if (word.unfilled) return AtomicResult::kBusy;
   if (word.address != nullptr && reinterpret_cast<uintptr_t>(word.address) % 8 == 0) {
     // Mapped memory takes the CPU's own instruction, which is coherent with the program's.
+    std::optional<WordLock> lock;
+    if (!word.piece->in_mirror && !lock.emplace(word.piece->va + word.offset).held())
+      return AtomicResult::kBusy;
     before = execute_on_word(reinterpret_cast<uint64_t*>(word.address), operation);
     return AtomicResult::kDone;
   }
   // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).
   const VirtualAddress addr = iova + region.va_delta;
+  if (word.piece == nullptr) return AtomicResult::kMemoryGone;
   if (region.helper != nullptr) {
-    const auto result =
-        region.helper->change_word(helper_target(region, user, addr), operation, before);
-    if (!result) return AtomicResult::kBusy;
-    return good_transfer(region, *result) ? AtomicResult::kDone : AtomicResult::kMemoryGone;
+    if (word.piece->gone) return AtomicResult::kMemoryGone;
+    const auto result = region.helper->change_word(
+        helper_target(region, user, *word.piece, word.offset), operation, before);
+    return atomic_result(access_of(region, result));
   }
   const WordLock lock(addr);
   if (!lock.held()) return AtomicResult::kBusy;
   std::array<std::byte, 8> bytes;
   const MemFdPass pass(region);
   if (!pass.granted()) return AtomicResult::kBusy;
+  MemoryAccess access = MemoryAccess::kDone;
   const auto transfer = [&](bool write) {
-    return for_each_piece(
+    for_each_piece(
         region, addr, bytes.size(), [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
-          const VirtualAddress va = piece.va + offset;
-          std::byte* mine = bytes.data() + (va - addr);
-          if (piece.by_mem_fd())
-            return (write ? write_through(region, piece, offset, {mine, part}, user)
-                          : read_through(region, piece, offset, {mine, part}, user)) ==
-                   MemoryAccess::kDone;
-          std::byte* theirs = piece.mapping() + offset;
+          std::byte* mine = bytes.data() + (piece.va + offset - addr);
+          if (piece.by_mem_fd()) {
+            access = write ? write_through(region, piece, offset, {mine, part}, user)
+                           : read_through(region, piece, offset, {mine, part}, user);
+            return access == MemoryAccess::kDone;
+          }
+          std::byte* theirs = (piece.host != nullptr ? piece.host : piece.late_host) + offset;
           std::memcpy(write ? theirs : mine, write ? mine : theirs, part);
           return true;
         });
   };
-  if (!transfer(/*write=*/false)) return AtomicResult::kMemoryGone;
+  transfer(/*write=*/false);
+  if (access != MemoryAccess::kDone) return atomic_result(access);
   std::memcpy(&before, bytes.data(), bytes.size());
   const uint64_t after = result_of(operation, before);
   std::memcpy(bytes.data(), &after, bytes.size());
-  return transfer(/*write=*/true) ? AtomicResult::kDone : AtomicResult::kMemoryGone;
+  transfer(/*write=*/true);
+  return atomic_result(access);
 }
 
 }  // namespace hostnic

@@ -34,11 +34,17 @@ void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.helper = init.helper;
   entry.pieces = std::move(init.pieces);
   entry.partly_gone = false;
-  // Regions on demand need no gate: for them, what is mapped at the moment is what is meant.
+  entry.fault_since_ns = 0;
+  entry.client_gate = init.gate;
+  set_gate(entry);
+}
+
+// Regions on demand need no gate: for them, what is mapped at the moment is what is meant.
+void MrTable::set_gate(MemoryRegionEntry& entry) {
   const bool fixed_by_mem_fd =
       (entry.access & kAccessOnDemand) == 0 &&
       std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) { return piece.by_mem_fd(); });
-  entry.gate = fixed_by_mem_fd ? init.gate : nullptr;
+  entry.gate = fixed_by_mem_fd ? entry.client_gate : nullptr;
 }
 
 uint32_t MrTable::add(Init init) {
@@ -94,33 +100,64 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
 
 namespace {
 
-// Returns the pieces, with those parts marked as unmapped that lie in [va, va + length_bytes). The
-// result is empty if that changes nothing.
-std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAddress va,
-                                 uint64_t length_bytes) {
+bool concerns(const MemoryChange& change, const MappedPiece& piece) {
+  if (piece.gone) return false;
+  const bool outside = change.kind == MemoryChangeKind::kOutside;
+  return outside ? piece.in_mirror && !piece.by_mem_fd() : piece.by_mem_fd();
+}
+
+void apply(const MemoryChange& change, MappedPiece& piece) {
+  switch (change.kind) {
+    case MemoryChangeKind::kGone:
+      piece.gone = true;
+      break;
+    case MemoryChangeKind::kMoved: {
+      const uint64_t by = change.moved_to - change.va;
+      piece.moved_by += by;
+      piece.space_offset += by;
+      break;
+    }
+    case MemoryChangeKind::kOutside:
+      piece.left_host = piece.mapping();
+      piece.host = piece.late_host = nullptr;
+      break;
+  }
+}
+
+// The part [from, to) of a piece, as offsets in it. The first part keeps what the piece has mapped.
+MappedPiece part_of(const MappedPiece& piece, uint64_t from, uint64_t to) {
+  MappedPiece part = piece;
+  part.va += from;
+  part.length_bytes = to - from;
+  part.space_offset += from;
+  for (std::byte** host : {&part.host, &part.late_host, &part.left_host})
+    if (*host != nullptr) *host += from;
+  part.is_rest = piece.is_rest || from != 0;
+  return part;
+}
+
+// Returns the pieces as they are after a change. The result is empty if that changes nothing.
+std::vector<MappedPiece> changed(std::span<const MappedPiece> pieces, const MemoryChange& change,
+                                 uint64_t& bytes_left) {
   std::vector<MappedPiece> result;
   bool changes = false;
   for (const MappedPiece& piece : pieces) {
-    const VirtualAddress piece_end = piece.va + piece.length_bytes;
-    const VirtualAddress from = std::max(piece.va, va);
-    const VirtualAddress to = std::min(piece_end, va + length_bytes);
-    if (!piece.by_mem_fd() || piece.gone || from >= to) {
+    const VirtualAddress start = piece.client_address(0), end = start + piece.length_bytes;
+    const VirtualAddress from = std::max(start, change.va);
+    const VirtualAddress to = std::min(end, change.va + change.length_bytes);
+    if (!concerns(change, piece) || from >= to) {
       result.push_back(piece);
       continue;
     }
     changes = true;
-    const auto part = [&](VirtualAddress start, VirtualAddress end, bool gone) {
-      if (start == end) return;
-      MappedPiece some = piece;
-      some.va = start;
-      some.length_bytes = end - start;
-      some.space_offset += start - piece.va;
-      some.gone = gone;
-      result.push_back(some);
-    };
-    part(piece.va, from, false);
-    part(from, to, true);
-    part(to, piece_end, false);
+    // A late piece has its slices' states at its beginning: it is not cut.
+    const bool whole = piece.is_late();
+    const uint64_t first = whole ? 0 : from - start, last = whole ? end - start : to - start;
+    if (first != 0) result.push_back(part_of(piece, 0, first));
+    result.push_back(part_of(piece, first, last));
+    apply(change, result.back());
+    if (change.kind == MemoryChangeKind::kOutside) bytes_left += last - first;
+    if (last != piece.length_bytes) result.push_back(part_of(piece, last, piece.length_bytes));
   }
   if (!changes) result.clear();
   return result;
@@ -128,17 +165,19 @@ std::vector<MappedPiece> without(std::span<const MappedPiece> pieces, VirtualAdd
 
 }  // namespace
 
-MrTable::PieceChange MrTable::revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes) {
-  PieceChange revocation;
+MrTable::PieceChange MrTable::follow(uint32_t client_id, const MemoryChange& change) {
+  PieceChange follows;
   for (uint32_t i = 0; i < capacity_; ++i) {
     MemoryRegionEntry& entry = entries_[i];
     if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
         (entry.access & kAccessOnDemand) != 0)
       continue;
-    auto pieces = without(entry.pieces, va, length_bytes);
-    if (!pieces.empty()) revocation.changes_.push_back({&entry, std::move(pieces), true});
+    auto pieces = changed(entry.pieces, change, follows.bytes_left_);
+    if (pieces.empty()) continue;
+    const bool partly_gone = entry.partly_gone || change.kind == MemoryChangeKind::kGone;
+    follows.changes_.push_back({&entry, std::move(pieces), partly_gone});
   }
-  return revocation;
+  return follows;
 }
 
 MrTable::PieceChange MrTable::end_lateness(uint32_t key, uint32_t client_id) {
@@ -146,7 +185,8 @@ MrTable::PieceChange MrTable::end_lateness(uint32_t key, uint32_t client_id) {
   MemoryRegionEntry* entry = find(key);
   if (entry == nullptr || entry->client_id != client_id) return change;
   std::vector<MappedPiece> pieces = entry->pieces;
-  for (MappedPiece& piece : pieces) piece.host = piece.mapping();
+  for (MappedPiece& piece : pieces)
+    if (piece.is_late()) piece.host = piece.late_host;
   change.changes_.push_back({entry, std::move(pieces), entry->partly_gone});
   return change;
 }
@@ -155,6 +195,9 @@ void MrTable::PieceChange::take_effect() {
   for (Change& change : changes_) {
     change.entry->pieces.swap(change.pieces);
     change.entry->partly_gone = change.partly_gone;
+    change.entry->fault_since_ns = 0;
+    if (change.entry->helper == nullptr) change.entry->helper = helper_;
+    set_gate(*change.entry);
   }
 }
 

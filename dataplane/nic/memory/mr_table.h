@@ -20,6 +20,7 @@
 #include "dataplane/memory/client_memory.h"
 #include "dataplane/nic/memory/random_source.h"
 #include "protocol/faults.h"
+#include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/types.h"
 
@@ -42,7 +43,9 @@ struct MemoryRegionEntry {
   // The client's gate, if a piece is reached through the mem fd and the region is not on demand;
   // else null.
   MemoryGate* gate = nullptr;
+  MemoryGate* client_gate = nullptr;
   MemFdHelper* helper = nullptr;    // makes the transfers through the mem fd, where they may block
+  uint64_t fault_since_ns = 0;      // when a transfer first found nothing there; 0: none did
   bool partly_gone = false;         // some pieces have been unmapped
   std::vector<MappedPiece> pieces;  // sorted by va
   std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
@@ -86,6 +89,10 @@ class MrTable {
   class PieceChange {
    public:
     bool empty() const { return changes_.empty(); }
+    // The bytes that lose their mapping in hostnicd.
+    uint64_t bytes_left() const { return bytes_left_; }
+    // Gives those regions that have no helper yet one, for what they will reach by the mem fd.
+    void set_helper(MemFdHelper* helper) { helper_ = helper; }
     void take_effect();
 
    private:
@@ -96,10 +103,12 @@ class MrTable {
       bool partly_gone;
     };
     std::vector<Change> changes_;
+    uint64_t bytes_left_ = 0;
+    MemFdHelper* helper_ = nullptr;
   };
-  // Takes away what a client's regions (but those on demand) reach through the mem fd in [va, va +
-  // length).
-  PieceChange revoke(uint32_t client_id, VirtualAddress va, uint64_t length_bytes);
+  // Follows a change of a client's mappings in all its regions but those on
+  // demand.
+  PieceChange follow(uint32_t client_id, const MemoryChange& change);
   // Makes ordinary mapped pieces of a region's late ones, which are filled.
   PieceChange end_lateness(uint32_t key, uint32_t client_id);
   // The late pieces of a client's region; nothing: it has no such key. Control thread.
@@ -130,6 +139,7 @@ class MrTable {
  private:
   static constexpr uint32_t kKeyBits = 31, kLeastTagBits = 12;
   static void fill(MemoryRegionEntry& entry, Init init);
+  static void set_gate(MemoryRegionEntry& entry);
   // The region that has this key, which may have been invalidated; null: none.
   MemoryRegionEntry* pending(uint32_t key) const {
     const uint32_t index = key >> tag_bits_;

@@ -48,13 +48,10 @@ class MemFdPass {
  public:
   explicit MemFdPass(const MemoryRegionEntry& region)
       : gate_(region.helper == nullptr ? region.gate : nullptr) {
-    if (gate_ == nullptr) return;
-    gate_->in_transfer.fetch_add(1, std::memory_order_seq_cst);
-    if (gate_->closed.load(std::memory_order_acquire) == 0) return;
-    granted_ = false;
+    if (gate_ != nullptr) granted_ = gate_->enter();
   }
   ~MemFdPass() {
-    if (gate_ != nullptr) gate_->in_transfer.fetch_sub(1, std::memory_order_release);
+    if (gate_ != nullptr) gate_->leave();
   }
   MemFdPass(const MemFdPass&) = delete;
   MemFdPass& operator=(const MemFdPass&) = delete;
@@ -73,22 +70,18 @@ enum class MemoryAccess : uint8_t {  // the worse, the later
   kGone,    // the client unmapped the memory
 };
 
-// Whether a transfer went well; a range that the client has unmapped is its own loss, and the
-// request fails. A client whose address space is gone is dropped.
-inline bool good_transfer(MemoryRegionEntry& region, MemFdResult result) {
-  if (result == MemFdResult::kGone && region.client_gone != nullptr) {
-    region.client_gone->store(true, std::memory_order_release);
-  }
-  return result == MemFdResult::kOk;
-}
+// What a finished transfer means. A client whose address space is gone is dropped. A range that is
+// not there has been unmapped, which is the client's own loss, or has moved, and the client is
+// about to say so: for a while it counts as not there now.
+MemoryAccess judge_transfer(MemoryRegionEntry& region, MemFdResult result);
 
 inline MemFdHelper::Target helper_target(MemoryRegionEntry& region, const TransferUser& user,
-                                         VirtualAddress va) {
-  return {user, va, &region.mbufs_out, region.gate};
+                                         const MappedPiece& piece, uint64_t offset) {
+  return {user, piece.client_address(offset), piece.va + offset, &region.mbufs_out, region.gate};
 }
 inline MemoryAccess access_of(MemoryRegionEntry& region, std::optional<MemFdResult> result) {
   if (!result) return MemoryAccess::kNotNow;
-  return good_transfer(region, *result) ? MemoryAccess::kDone : MemoryAccess::kGone;
+  return judge_transfer(region, *result);
 }
 
 // Reads at `offset` of a piece that is not mapped; the caller has a MemFdPass. A region with a
@@ -97,19 +90,21 @@ inline MemoryAccess read_through(MemoryRegionEntry& region, const MappedPiece& p
                                  uint64_t offset, std::span<std::byte> bytes,
                                  const TransferUser& user) {
   if (piece.gone) return MemoryAccess::kGone;
-  const VirtualAddress va = piece.va + offset;
+  const VirtualAddress va = piece.client_address(offset);
   if (region.helper != nullptr)
-    return access_of(region, region.helper->read(helper_target(region, user, va), bytes));
-  return access_of(region, read_client(region.mem_fd, va, bytes));
+    return access_of(region,
+                     region.helper->read(helper_target(region, user, piece, offset), bytes));
+  return judge_transfer(region, read_client(region.mem_fd, va, bytes));
 }
 inline MemoryAccess write_through(MemoryRegionEntry& region, const MappedPiece& piece,
                                   uint64_t offset, std::span<const std::byte> bytes,
                                   const TransferUser& user) {
   if (piece.gone) return MemoryAccess::kGone;
-  const VirtualAddress va = piece.va + offset;
+  const VirtualAddress va = piece.client_address(offset);
   if (region.helper != nullptr)
-    return access_of(region, region.helper->write(helper_target(region, user, va), bytes));
-  return access_of(region, write_client(region.mem_fd, va, bytes));
+    return access_of(region,
+                     region.helper->write(helper_target(region, user, piece, offset), bytes));
+  return judge_transfer(region, write_client(region.mem_fd, va, bytes));
 }
 // Looks at each page of a range.
 inline MemoryAccess probe_through(MemoryRegionEntry& region, const MappedPiece& piece,
@@ -117,13 +112,15 @@ inline MemoryAccess probe_through(MemoryRegionEntry& region, const MappedPiece& 
                                   const TransferUser& user) {
   constexpr uint64_t kPageBytes = 4096;
   if (piece.gone) return MemoryAccess::kGone;
-  const VirtualAddress va = piece.va + offset, end = va + length_bytes;
+  const VirtualAddress va = piece.client_address(offset), end = va + length_bytes;
   if (region.helper != nullptr)
-    return access_of(region, region.helper->probe(helper_target(region, user, va), length_bytes));
+    return access_of(
+        region, region.helper->probe(helper_target(region, user, piece, offset), length_bytes));
   std::byte byte{};
   for (VirtualAddress at = va; at < end; at = (at | (kPageBytes - 1)) + 1)
-    if (!good_transfer(region, read_client(region.mem_fd, at, {&byte, 1})))
-      return MemoryAccess::kGone;
+    if (const auto access = judge_transfer(region, read_client(region.mem_fd, at, {&byte, 1}));
+        access != MemoryAccess::kDone)
+      return access;
   return MemoryAccess::kDone;
 }
 

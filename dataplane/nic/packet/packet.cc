@@ -63,6 +63,14 @@ wire::Packet valid_headers(rte_mbuf* packet) {
   return headers;
 }
 
+wire::Packet held_headers(rte_mbuf* packet, wire::Dialect dialect) {
+  wire::Packet p;
+  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
+  wire::parse_bth(first_segment_of(packet), packet->pkt_len, has_icrc, p);
+  wire::parse_extensions(dialect, first_segment_of(packet), has_icrc, p);
+  return p;
+}
+
 rte_mbuf* copy_packet(rte_mbuf* packet, rte_mempool* pool) {
   rte_mbuf* copy = rte_pktmbuf_alloc(pool);
   if (copy == nullptr || copy_packet_into(packet, copy)) return copy;

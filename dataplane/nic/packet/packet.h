@@ -19,6 +19,9 @@ inline std::span<const std::byte> first_segment_of(rte_mbuf* packet) {
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers);
 // Parses the headers of a packet that waits in a slot: they were valid, or it would not be there.
 wire::Packet valid_headers(rte_mbuf* packet);
+// The headers of a packet that is held, in the dialect of its queue pair: they were valid when it
+// arrived.
+wire::Packet held_headers(rte_mbuf* packet, wire::Dialect dialect);
 // The payload of a received packet: contiguous, behind the headers or external.
 inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {
   const ExternalPayload* external = external_payload(packet);

@@ -188,6 +188,8 @@ struct alignas(kCacheLineBytes) QpContext {
   ReadOrder read_order;                  // what it has been answered in that
   MessageArrivals messages;              // used under the whole-message policy only (rule 30)
   UnreliableMessage message;             // UC only
+  uint16_t held_packets = 0;             // UC, UD: packets that wait for its memory (HeldPackets)
+  bool held_packets_wait = false;        // one of them was tried in vain in this turn
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
 
   // The members from here on are about answers to what we asked for.

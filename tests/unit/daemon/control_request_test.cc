@@ -139,20 +139,28 @@ TEST(ControlRequest, FilledMemoryIsNamedByItsKey) {
   EXPECT_EQ(refusal(filled, 1), "descriptors came along with a request that takes none");
 }
 
-TEST(ControlRequest, RevokedMemoryIsARange) {
-  const auto revocation = [](uint64_t va, uint64_t length_bytes) {
-    return Request(ControlKind::kRevokeMemory).add(RevokeMemoryRequest{va, length_bytes});
+TEST(ControlRequest, ChangedMemoryIsARange) {
+  const auto change = [](uint64_t va, uint64_t length_bytes, uint32_t kind = 0,
+                         uint64_t moved_to = 0) {
+    return Request(ControlKind::kChangeMemory)
+        .add(MemoryChange{va, length_bytes, static_cast<MemoryChangeKind>(kind), 0, moved_to});
   };
-  auto call = parse_control_request(revocation(4096, 8192).bytes(), 0);
+  auto call = parse_control_request(change(4096, 8192, 1, 0x70000).bytes(), 0);
   ASSERT_TRUE(call);
-  EXPECT_EQ(std::get<RevokeMemory>(*call).va, 4096u);
-  EXPECT_EQ(std::get<RevokeMemory>(*call).length_bytes, 8192u);
-  const std::string no_range = "revoke: the range is empty or wraps around";
-  EXPECT_EQ(refusal(revocation(4096, 0)), no_range);
-  EXPECT_EQ(refusal(revocation(UINT64_MAX - 10, 100)), no_range);
-  EXPECT_EQ(refusal(revocation(4096, 1).text("x")), "revoke: wrong length");
-  EXPECT_EQ(refusal(revocation(4096, 1), 1),
-            "descriptors came along with a request that takes none");
+  EXPECT_EQ(std::get<MemoryChange>(*call).va, 4096u);
+  EXPECT_EQ(std::get<MemoryChange>(*call).length_bytes, 8192u);
+  EXPECT_EQ(std::get<MemoryChange>(*call).kind, MemoryChangeKind::kMoved);
+  EXPECT_EQ(std::get<MemoryChange>(*call).moved_to, 0x70000u);
+  const std::string no_range = "memory change: the range is empty or wraps around";
+  const std::string no_place = "memory change: no place to move to";
+  EXPECT_EQ(refusal(change(4096, 0)), no_range);
+  EXPECT_EQ(refusal(change(UINT64_MAX - 10, 100)), no_range);
+  EXPECT_EQ(refusal(change(4096, 1, 3)), "memory change: unknown kind");
+  EXPECT_EQ(refusal(change(4096, 1, 0, 4096)), no_place);
+  EXPECT_EQ(refusal(change(4096, 8192, 1, kMirrorBytes - 4096)), no_place);
+  EXPECT_EQ(refusal(change(4096, 8192, 1, UINT64_MAX - 4096)), no_place);
+  EXPECT_EQ(refusal(change(4096, 1).text("x")), "memory change: wrong length");
+  EXPECT_EQ(refusal(change(4096, 1), 1), "descriptors came along with a request that takes none");
 }
 
 TEST(ControlRequest, OnlyHostsOfIpv6AddressesAreNamed) {

@@ -162,7 +162,7 @@ class Told final : public memory::RegionUser {
  public:
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
-  void revoke_memory(uint64_t, uint64_t) override {}
+  void follow_memory(const MemoryChange&) override {}
   void memory_filled() override { filled++; }
   std::atomic<int> filled{0};
 

@@ -26,7 +26,8 @@ class MemFdHelperTest : public ::testing::Test {
   }
   void TearDown() override { close(mem_fd_); }
   MemFdHelper::Target target(const void* at, uint32_t psn = 1) {
-    return {{&user_, psn}, reinterpret_cast<uint64_t>(at), &references_, nullptr};
+    const auto va = reinterpret_cast<uint64_t>(at);
+    return {{&user_, psn}, va, va, &references_, nullptr};
   }
   // Asks until there is an answer, as packets that come again do.
   static MemFdResult repeat(const std::function<std::optional<MemFdResult>()>& ask) {

@@ -116,7 +116,6 @@ TEST_F(MemoryMigration, NoWriteIsLost) {
   }
   EXPECT_LE(area_count(), areas + kStrayAreas) << "areas are left over or do not merge";
   EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
-  EXPECT_GE(registrar().counters().migrations, migrates() ? 1u * kRounds : 0u);
 }
 
 TEST_F(MemoryMigration, FirstTouchIsNotLost) {

@@ -34,9 +34,23 @@ class Device final : public memory::RegionUser {
 
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
-  void revoke_memory(uint64_t start, uint64_t length_bytes) override {
+  void follow_memory(const MemoryChange& change) override {
     const std::lock_guard lock(mutex_);
-    revoked_.push_back({start, start + length_bytes});
+    if (change.kind == MemoryChangeKind::kGone)
+      revoked_.push_back({change.va, change.va + change.length_bytes});
+    changes_.push_back(change);
+  }
+  // Where a byte is that was registered at `va`, as far as was told; 0: gone. `left_mirror` says
+  // whether it is said to have left the mirror.
+  uint64_t place_of(uint64_t va, bool* left_mirror = nullptr) {
+    const std::lock_guard lock(mutex_);
+    for (const MemoryChange& change : changes_) {
+      if (va == 0 || va - change.va >= change.length_bytes) continue;
+      if (change.kind == MemoryChangeKind::kGone) va = 0;
+      if (change.kind == MemoryChangeKind::kMoved) va += change.moved_to - change.va;
+      if (change.kind == MemoryChangeKind::kOutside && left_mirror != nullptr) *left_mirror = true;
+    }
+    return va;
   }
   bool revoked(uint64_t va) {
     const std::lock_guard lock(mutex_);
@@ -54,16 +68,15 @@ class Device final : public memory::RegionUser {
   void forget_revocations() {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
+    changes_.clear();
   }
   // What an lcore does with a packet. False: not now, or the memory is gone.
   bool write(uint64_t va, std::byte value) {
-    gate_.in_transfer.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     bool done = false;
-    if (gate_.closed.load(std::memory_order_acquire) == 0 && !revoked(va))
+    if (gate_.enter() && !revoked(va))
       done = write_client(memory::MemoryRegistrar::process().mem_fd(), va, {&value, 1}) ==
              MemFdResult::kOk;
-    gate_.in_transfer.store(0, std::memory_order_release);
+    gate_.leave();
     return done;
   }
 
@@ -71,6 +84,7 @@ class Device final : public memory::RegionUser {
   MemoryGate gate_{};
   std::mutex mutex_;
   std::vector<std::pair<uint64_t, uint64_t>> revoked_;
+  std::vector<MemoryChange> changes_;
 };
 
 // The first page of a region that begins in its midst is reached by the mem fd.
@@ -142,7 +156,66 @@ TEST_F(MemoryWatch, RawMoveIsTold) {
   ASSERT_EQ(target.data(), memory::raw_mremap(buffer.data(), kPage, kPage,
                                               MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
   wait_for_revoker();
-  EXPECT_TRUE(device.revoked(buffer.va() + kSkew));
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), target.va() + kSkew);
+  // It moves on, and goes where it is then.
+  Buffer last(kPage);
+  ASSERT_EQ(last.data(), memory::raw_mremap(target.data(), kPage, kPage,
+                                            MREMAP_MAYMOVE | MREMAP_FIXED, last.data()));
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), last.va() + kSkew);
+  ASSERT_EQ(raw_munmap(last.data(), kPage), 0);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), 0u);
+  nic.remove(mr);
+}
+
+TEST_F(MemoryWatch, InterposedMovesTakePagesOutOfTheMirror) {
+  Buffer buffer(kMiB), target(kMiB);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
+  const bool in_mirror = all_of_kind(mr, RegionKind::kMirror);
+  ASSERT_EQ(target.data(),
+            mremap(buffer.data(), kMiB, kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  for (size_t i = 0; i < kMiB; i += 997) ASSERT_EQ(Buffer::pattern(3, i), target.data()[i]);
+  wait_for_revoker();
+  bool left_mirror = false;
+  EXPECT_EQ(device.place_of(buffer.va() + kPage, &left_mirror), target.va() + kPage);
+  EXPECT_EQ(left_mirror, in_mirror);
+  ASSERT_EQ(munmap(target.data(), kMiB), 0);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kPage), 0u);
+  nic.remove(mr);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
+}
+
+// A program that closes the gate again and again lets the NIC through.
+TEST_F(MemoryWatch, NicsGetThroughWhereMappingsChangeAllTheTime) {
+  Buffer buffer(kMiB);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kSkew, kMiB - kSkew, mr)) << nic.error;
+  std::atomic<bool> over{false};
+  std::vector<std::thread> changers;
+  for (int i = 0; i < 4; i++)
+    changers.emplace_back([&, i] {
+      // Registered again and again, so that each unmapping concerns a region.
+      while (!over) {
+        Buffer other(4 * kPage);
+        Nic own(registrar().mirror_fd());
+        Nic::Mr region;
+        if (!own.add(other.va() + kSkew, kPage + static_cast<uint64_t>(i), region)) continue;
+        raw_munmap(other.data(), 4 * kPage);
+        own.remove(region);
+      }
+    });
+  int written = 0;
+  EXPECT_TRUE(comes_true([&] {
+    for (int tries = 0; tries < 100; tries++)
+      written += device.write(buffer.va() + 200, std::byte{1});
+    return written > 100;
+  }));
+  over = true;
+  for (std::thread& changer : changers) changer.join();
   nic.remove(mr);
 }
 

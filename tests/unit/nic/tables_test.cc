@@ -180,6 +180,73 @@ TEST(MrTable, AKeyCanMeanAnotherRegion) {
   EXPECT_FALSE(table.has_windows(key, 1));
 }
 
+namespace {
+
+MemoryChange moved(uint64_t va, uint64_t length_bytes, uint64_t to) {
+  return {va, length_bytes, MemoryChangeKind::kMoved, 0, to};
+}
+
+}  // namespace
+
+TEST(MrTable, KeysFollowMemoryThatMoves) {
+  MrTable table(4);
+  MrTable::Init init = region(1, 0x10000);
+  init.pieces = {{.va = 0x10000, .length_bytes = 0x4000, .space_id = 7, .space_offset = 0x10000}};
+  const uint32_t key = table.add(std::move(init));
+  EXPECT_TRUE(table.follow(2, moved(0x10000, 0x4000, 0x50000)).empty()) << "another client's";
+  EXPECT_TRUE(table.follow(1, moved(0x14000, 0x4000, 0x50000)).empty()) << "behind it";
+  table.follow(1, moved(0x11000, 0x2000, 0x50000)).take_effect();
+  const MemoryRegionEntry* entry = table.find(key);
+  ASSERT_EQ(entry->pieces.size(), 3u);
+  const MappedPiece& middle = entry->pieces[1];
+  EXPECT_EQ(entry->pieces[0].client_address(0xfff), 0x10fffu);
+  EXPECT_EQ(middle.va, 0x11000u);
+  EXPECT_EQ(middle.client_address(0x10), 0x50010u);
+  EXPECT_EQ(middle.space_offset, 0x50000u) << "what is mapped at the old place next is not this";
+  EXPECT_EQ(entry->pieces[2].va, 0x13000u);
+  EXPECT_EQ(entry->pieces[2].client_address(0), 0x13000u);
+  // A part of it moves on, downwards; what has left is not at the old place any more.
+  EXPECT_TRUE(table.follow(1, {.va = 0x11000, .length_bytes = 0x2000}).empty());
+  table.follow(1, moved(0x51000, 0x1000, 0x2000)).take_effect();
+  ASSERT_EQ(entry->pieces.size(), 4u);
+  EXPECT_EQ(entry->pieces[1].client_address(0), 0x50000u);
+  EXPECT_EQ(entry->pieces[2].va, 0x12000u);
+  EXPECT_EQ(entry->pieces[2].client_address(5), 0x2005u);
+  table.follow(1, {.va = 0x2000, .length_bytes = 0x1000}).take_effect();
+  EXPECT_TRUE(entry->pieces[2].gone && entry->partly_gone);
+  EXPECT_TRUE(table.follow(1, moved(0x2000, 0x1000, 0x9000)).empty()) << "gone for good";
+}
+
+TEST(MrTable, MemoryThatLeavesTheMirrorIsReachedByTheMemFd) {
+  std::byte memory[0x4000], own[1];
+  MemoryGate gate{};
+  MrTable table(4);
+  MrTable::Init init = region(1, 0x10000);
+  init.gate = &gate;
+  init.pieces = {{.va = 0x10000, .length_bytes = 0x4000, .host = memory, .in_mirror = true},
+                 {.va = 0x14000, .length_bytes = 0x1000, .host = own}};
+  const uint32_t key = table.add(std::move(init));
+  const MemoryRegionEntry* entry = table.find(key);
+  EXPECT_EQ(entry->gate, nullptr);
+  auto change =
+      table.follow(1, {.va = 0x11000, .length_bytes = 0x9000, .kind = MemoryChangeKind::kOutside});
+  EXPECT_EQ(change.bytes_left(), 0x3000u) << "shared memory of the program's own keeps its mapping";
+  change.take_effect();
+  EXPECT_EQ(entry->gate, &gate);
+  ASSERT_EQ(entry->pieces.size(), 3u);
+  EXPECT_EQ(entry->pieces[0].host, memory);
+  EXPECT_TRUE(entry->pieces[1].by_mem_fd());
+  EXPECT_EQ(entry->pieces[1].mapping(), memory + 0x1000) << "packets under way read it";
+  EXPECT_EQ(entry->pieces[2].host, own);
+  table.follow(1, moved(0x11000, 0x3000, 0x80000)).take_effect();
+  EXPECT_EQ(entry->pieces[1].client_address(0), 0x80000u);
+  table.invalidate(key, 1);
+  size_t mappings = 0;
+  for (const MappedPiece& piece : table.reclaim(key))
+    mappings += piece.mapping() != nullptr && !piece.is_rest;
+  EXPECT_EQ(mappings, 2u) << "each mapping is given back once";
+}
+
 TEST(MrTable, LatePiecesBecomeOrdinaryWhenAllIsFilled) {
   std::byte memory[3], other[1];
   uint8_t slices[2] = {};
@@ -190,7 +257,7 @@ TEST(MrTable, LatePiecesBecomeOrdinaryWhenAllIsFilled) {
   MrTable::Init init = region(1, 0x1000);
   init.pieces = {mapped, late, by_mem_fd};
   const uint32_t key = table.add(std::move(init));
-  table.revoke(1, 0x1000, 0x3000).take_effect();
+  table.follow(1, {.va = 0x1000, .length_bytes = 0x3000}).take_effect();
   EXPECT_FALSE(table.late_pieces(key, 2).has_value()) << "another client's";
   EXPECT_FALSE(table.late_pieces(key ^ 1, 1).has_value());
   EXPECT_TRUE(table.end_lateness(key, 2).empty());

@@ -32,15 +32,6 @@ bool has_immediate(const wire::Packet& p) {
   return wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
 }
 
-// The headers of a packet that is held: they were valid when it arrived.
-wire::Packet held_headers(rte_mbuf* packet) {
-  wire::Packet p;
-  const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
-  wire::parse_bth(first_segment_of(packet), packet->pkt_len, has_icrc, p);
-  wire::parse_extensions(wire::Dialect::kRocev2, first_segment_of(packet), has_icrc, p);
-  return p;
-}
-
 ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
   ReceiveEnd end;
   end.byte_len = static_cast<uint32_t>(message_bytes);
@@ -180,7 +171,7 @@ void RoceResponder::advance(QpContext& qp) {
   while (window.expected_received() && !qp.fatal && budget-- != 0) {
     if (broken(Fault::roce_hold_loses_last) && window.received_ahead() == 1) return pass(qp, 1);
     rte_mbuf* const packet = qp.requests.waiting(window.expected()).packet();
-    const wire::Packet p = held_headers(packet);
+    const wire::Packet p = held_headers(packet, wire::Dialect::kRocev2);
     if (take_expected(qp, p, payload_of(packet, p)) != Outcome::kDone) break;
   }
   // One acknowledgement for all, when all have executed: where it ends a packet is missing.

@@ -22,8 +22,7 @@ void UnreliableTransport::receive_from_group(std::span<QpContext* const> members
     counters_.add(Counter::rx_wrong_service);
   } else {
     for (QpContext* qp : members) {
-      if (qp->state >= QpState::kRtr && qp->state != QpState::kErr)
-        receive_datagram(*qp, p, packet);
+      if (qp->state >= QpState::kRtr && qp->state != QpState::kErr) receive(*qp, p, packet);
     }
   }
 }

@@ -104,24 +104,48 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   return false;
 }
 
-void UnreliableTransport::receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (qp.fatal) return;
+void UnreliableTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  bool begun = false;
+  if (qp.held_packets == 0 && take(qp, p, packet, begun) == Taken::kDone) return;
+  if (!held_.add(qp, packet, begun)) counters_.add(Counter::reorder_full);
+}
+
+uint32_t UnreliableTransport::retry_held() {
+  if (held_.empty()) return 0;
+  return held_.retry([this](QpContext& qp, rte_mbuf* packet, bool& begun) {
+    return take(qp, held_headers(packet, wire::Dialect::kRocev2), packet, begun) == Taken::kDone;
+  });
+}
+
+UnreliableTransport::Taken UnreliableTransport::take(QpContext& qp, const wire::Packet& p,
+                                                     rte_mbuf* packet, bool& begun) {
+  return qp.type == QpType::kUd ? receive_datagram(qp, p, packet)
+                                : receive_in_order(qp, p, packet, begun);
+}
+
+UnreliableTransport::Taken UnreliableTransport::receive_in_order(QpContext& qp,
+                                                                 const wire::Packet& p,
+                                                                 rte_mbuf* packet, bool& begun) {
+  if (qp.fatal) return Taken::kDone;
   if (qp.state == QpState::kRtr && !qp.comm_established) {
     qp.comm_established = true;
     reports_.publish_event(qp, kEventCommEstablished);
   }
-  if (!follow_message(qp, p)) return;
-  if (!place_message(qp, p, payload_of(packet, p))) {
+  if (!begun && !follow_message(qp, p)) return Taken::kDone;
+  begun = true;
+  const PlaceResult result = place_message(qp, p, payload_of(packet, p));
+  if (result == PlaceResult::kNotNow) return Taken::kNotNow;
+  if (result != PlaceResult::kDone) {
     qp.message.state = p.more ? State::kDropping : State::kNone;
-    return;
+    return Taken::kDone;
   }
   qp.message.offset_bytes += p.payload_bytes;
   if (!p.more) qp.message.state = State::kNone;
+  return Taken::kDone;
 }
 
-// Places a packet of a message; returns false if the message can't be taken.
-bool UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
-                                        std::span<const std::byte> payload) {
+PlaceResult UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
+                                               std::span<const std::byte> payload) {
   const UnreliableMessage& message = qp.message;
   const uint64_t end = message.offset_bytes + payload.size();
   const bool fits = !message.is_write ? end <= kMaxMessageBytes
@@ -129,50 +153,50 @@ bool UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
                                       : end == message.length_bytes;
   if (!fits || !fits_path_mtu(qp, p)) {
     counters_.add(Counter::rx_too_long);
-    return false;
+    return PlaceResult::kMemoryGone;
   }
   const bool takes_receive = !message.is_write || wire::opcode_info(p.opcode).has_imm;
   if (takes_receive && !receives_.is_there(qp, qp.recv_next_sn, /*ahead=*/false)) {
     counters_.add(Counter::rx_no_receive);
-    return false;
+    return PlaceResult::kMemoryGone;
   }
-  if (!(message.is_write ? place_uc_write(qp, p, payload) : place_uc_send(qp, p, payload)))
-    return false;
+  const PlaceResult result =
+      message.is_write ? place_uc_write(qp, p, payload) : place_uc_send(qp, p, payload);
+  if (result != PlaceResult::kDone) return result;
   if (takes_receive && !p.more) {
     ReceiveEnd receive_end = end_of_message(p, end);
     if (message.is_write) receive_end.flags |= kRecvIsWriteImm;
     receives_.complete(qp, qp.recv_next_sn, receive_end, RecvStatus::kSuccess);
   }
-  return true;
+  return PlaceResult::kDone;
 }
 
-bool UnreliableTransport::place_uc_send(QpContext& qp, const wire::Packet& p,
-                                        std::span<const std::byte> payload) {
+PlaceResult UnreliableTransport::place_uc_send(QpContext& qp, const wire::Packet& p,
+                                               std::span<const std::byte> payload) {
   const uint32_t sn = qp.recv_next_sn;
   PostedReceive receive;
   if (!ReceiveQueues::load(qp, sn, receive)) {
     fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return false;
+    return PlaceResult::kMemoryGone;
   }
   if (qp.message.offset_bytes + payload.size() > receive.capacity_bytes) {
     counters_.add(Counter::rx_too_long);
-    return false;
+    return PlaceResult::kMemoryGone;
   }
   LocalError error = LocalError::kNone;
   const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
                              /*tail=*/false};
   const PlaceResult result = placement_.scatter(qp.receive_scope(), request, receive.list(),
                                                 qp.message.offset_bytes, payload, error);
-  if (error == LocalError::kNone && result == PlaceResult::kDone) return true;
-  if (result == PlaceResult::kNotNow) return false;  // dropped as if the wire had lost it
+  if (error == LocalError::kNone && result != PlaceResult::kMemoryGone) return result;
   fail_receive(qp, sn, RecvStatus::kProtectionError);
-  return false;
+  return PlaceResult::kMemoryGone;
 }
 
-bool UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
-                                         std::span<const std::byte> payload) {
+PlaceResult UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
+                                                std::span<const std::byte> payload) {
   const UnreliableMessage& message = qp.message;
-  if (payload.empty()) return true;
+  if (payload.empty()) return PlaceResult::kDone;
   // The whole range is checked with the first packet, and each part again: the key may be revoked
   // meanwhile.
   const uint64_t va = message.va + message.offset_bytes;
@@ -184,10 +208,8 @@ bool UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
   const PlaceResult result = range.region == nullptr
                                  ? PlaceResult::kMemoryGone
                                  : placement_.place(request, *range.region, range.iova, payload);
-  if (result == PlaceResult::kDone) return true;
-  if (result == PlaceResult::kNotNow) return false;
-  counters_.add(Counter::uc_access_refused);
-  return false;
+  if (result == PlaceResult::kMemoryGone) counters_.add(Counter::uc_access_refused);
+  return result;
 }
 
 // The network header that datagrams' receives begin with: IPv6's 40 bytes, or as many of which the
@@ -213,25 +235,27 @@ std::array<std::byte, kGrhBytes> UnreliableTransport::network_header(const wire:
   return header;
 }
 
-void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (qp.fatal) return;
+UnreliableTransport::Taken UnreliableTransport::receive_datagram(QpContext& qp,
+                                                                 const wire::Packet& p,
+                                                                 rte_mbuf* packet) {
+  if (qp.fatal) return Taken::kDone;
   if (p.qkey != qp.qkey) {
     counters_.add(Counter::rx_wrong_qkey);
-    return;
+    return Taken::kDone;
   }
   const uint32_t sn = qp.recv_next_sn;
   if (!receives_.is_there(qp, sn, /*ahead=*/false)) {
     counters_.add(Counter::rx_no_receive);
-    return;
+    return Taken::kDone;
   }
   PostedReceive receive;
   if (!ReceiveQueues::load(qp, sn, receive)) {
     fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return;
+    return Taken::kDone;
   }
   if (kGrhBytes + uint64_t{p.payload_bytes} > receive.capacity_bytes) {
     counters_.add(Counter::rx_too_long);
-    return;
+    return Taken::kDone;
   }
   const std::array<std::byte, kGrhBytes> grh = network_header(p, packet);
   LocalError error = LocalError::kNone;
@@ -242,15 +266,16 @@ void UnreliableTransport::receive_datagram(QpContext& qp, const wire::Packet& p,
   if (error == LocalError::kNone && result == PlaceResult::kDone)
     result = placement_.scatter(qp.receive_scope(), request, receive.list(), kGrhBytes,
                                 payload_of(packet, p), error);
-  if (result == PlaceResult::kNotNow) return;
+  if (error == LocalError::kNone && result == PlaceResult::kNotNow) return Taken::kNotNow;
   if (error != LocalError::kNone || result != PlaceResult::kDone) {
     fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return;
+    return Taken::kDone;
   }
   ReceiveEnd end = end_of_message(p, kGrhBytes + p.payload_bytes);
   end.flags |= kRecvHasGrh | (is_stand_in(p.src_ip) ? kRecvIpv6 : 0u);
   end.src_qpn = raw(p.src_qpn);
   receives_.complete(qp, sn, end, RecvStatus::kSuccess);
+  return Taken::kDone;
 }
 
 // ---- sending

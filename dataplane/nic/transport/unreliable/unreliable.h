@@ -21,6 +21,7 @@
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/transport.h"
+#include "dataplane/nic/transport/unreliable/held_packets.h"
 #include "dataplane/nic/transport/unreliable/multicast_groups.h"
 #include "protocol/wire/packet.h"
 
@@ -36,6 +37,7 @@ class UnreliableTransport {
     ReceiveQueues& receives;
     Reports& reports;
     Counters& counters;
+    rte_mempool* copies;  // for packets that are held
   };
   explicit UnreliableTransport(const Parts& parts)
       : settings_(parts.settings),
@@ -44,16 +46,14 @@ class UnreliableTransport {
         packetizer_(parts.packetizer),
         receives_(parts.receives),
         reports_(parts.reports),
-        counters_(parts.counters) {}
+        counters_(parts.counters),
+        held_(parts.copies) {}
 
   // -- Packets that have arrived.
-  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-    if (qp.type == QpType::kUd)
-      receive_datagram(qp, p, packet);
-    else
-      receive_in_order(qp, p, packet);
-  }
-  void receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // Tries again what is held. Returns how many packets were done with.
+  uint32_t retry_held();
+  bool holds_any() const { return !held_.empty(); }
   std::array<std::byte, kGrhBytes> network_header(const wire::Packet& p, rte_mbuf* packet) const;
   void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
                           rte_mbuf* packet);
@@ -73,17 +73,25 @@ class UnreliableTransport {
     qp.message = {};
     qp.message.expected = Psn(qp.rq_psn);
   }
-  static void quiesce(const QpContext&) {}
+  void quiesce(QpContext& qp) { held_.drop(qp); }
 
   MulticastGroups& groups() { return groups_; }
 
  private:
-  void receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // What became of a packet: done with, or its memory can't be written now.
+  enum class Taken : uint8_t { kDone, kNotNow };
+  Taken take(QpContext& qp, const wire::Packet& p, rte_mbuf* packet, bool& begun);
+  Taken receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  Taken receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet, bool& begun);
   bool follow_message(QpContext& qp, const wire::Packet& p);
   void lose_message(QpContext& qp);
-  bool place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
-  bool place_uc_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
-  bool place_uc_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  // Each returns kMemoryGone where the message can't be taken.
+  PlaceResult place_message(QpContext& qp, const wire::Packet& p,
+                            std::span<const std::byte> payload);
+  PlaceResult place_uc_send(QpContext& qp, const wire::Packet& p,
+                            std::span<const std::byte> payload);
+  PlaceResult place_uc_write(QpContext& qp, const wire::Packet& p,
+                             std::span<const std::byte> payload);
   void fail_receive(QpContext& qp, uint32_t sn, RecvStatus status);
   void set_opcode(const QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
@@ -102,6 +110,7 @@ class UnreliableTransport {
   Reports& reports_;
   Counters& counters_;
   MulticastGroups groups_;
+  HeldPackets held_;
 };
 static_assert(NicTransport<UnreliableTransport>);
 
