@@ -21,6 +21,8 @@ from typing import Callable, Optional
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PAIR = HERE / "pair.py"
+sys.path.insert(0, str(REPOSITORY / "tests" / "tools"))
+import thirds  # noqa: E402
 TAIL_LINES = 40
 # The limits of cases are what an idle machine needs at most. They are there for what hangs, and a
 # busy machine takes several times as long.
@@ -207,6 +209,7 @@ def add_options(parser):
     size.add_argument("--ci", action="store_true",
                       help="everything but long cases that resemble others")
     size.add_argument("--full", action="store_true", help="everything (default)")
+    thirds.add_option(parser)
     parser.add_argument("--seed", type=int, default=1, help="for impairments and hostnic-verify")
 
 
@@ -215,8 +218,9 @@ def select(cases, options):
         pattern = re.compile(options.filter)
     except re.error as error:
         sys.exit(f"--filter: '{options.filter}' is no regular expression: {error}")
-    return [c for c in cases if pattern.search(c.name) and
-            (c.quick or not (options.quick or options.ci and c.slow))]
+    cases = [c for c in cases if c.quick or not (options.quick or options.ci and c.slow)]
+    of_third = {id(c) for c in thirds.dealt((c for c in cases if not c.quick), options.third)}
+    return [c for c in cases if (c.quick or id(c) in of_third) and pattern.search(c.name)]
 
 
 def remove_left_directories():

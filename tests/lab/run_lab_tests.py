@@ -25,6 +25,7 @@ from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_ca
 from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
 from loading_cases import loading_cases  # noqa: E402
+from roce_cases import roce_cases  # noqa: E402
 from service_cases import service_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
@@ -344,6 +345,7 @@ def main():
     maker.cases += collective_cases(maker)
     maker.cases += service_cases(maker)
     maker.cases += congestion_cases(maker)
+    maker.cases += roce_cases(maker, NETWORKS, ALL_SIZES)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

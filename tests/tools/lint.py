@@ -23,6 +23,7 @@ from layers import check_layers
 from packaging import check_packaging
 from references import check_references
 from rules import check_index
+import thirds
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "packaging", "debian", "tests", "bench"]
@@ -229,14 +230,14 @@ def grouped(units, jobs):
     return [same[i:i + size] for same in by_flags.values() for i in range(0, len(same), size)]
 
 
-def check_tidy(build, jobs, folders):
+def check_tidy(build, jobs, folders, third):
     version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, check=True).stdout
     basis = version + (TOP / ".clang-tidy").read_bytes() + shlex.join(TIDY_ARGUMENTS).encode()
     headers, cache = headers_of(build), cache_directory()
     passed, marks, good = 0, {}, True
-    for unit in compilations(build):
-        if unit.name.split("/")[0] not in folders:
-            continue
+    units = sorted((unit for unit in compilations(build) if unit.name.split("/")[0] in folders), key=lambda u: u.name)
+    # Whole groups: what is dealt out singly would share no headers.
+    for unit in (unit for group in thirds.dealt(grouped(units, jobs), third) for unit in group):
         # Without known headers nothing is known to be unchanged.
         known = headers.get(unit.output)
         mark = cache / unit.key(known, basis) if cache is not None and known else None
@@ -278,6 +279,7 @@ def main():
     parser.add_argument("--product", action="store_true",
                         help="clang-tidy only for what is shipped: tests and benchmarks are half of "
                              "the files and, with GoogleTest's headers, most of the time")
+    thirds.add_option(parser)
     options = parser.parse_args()
     require(CLANG_FORMAT)
     if options.fix_format:
@@ -294,7 +296,7 @@ def main():
     good = check_layers() and good
     good = check_packaging(options.build.resolve()) and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
-    good = check_tidy(options.build.resolve(), options.jobs, folders) and good
+    good = check_tidy(options.build.resolve(), options.jobs, folders, options.third) and good
     return 0 if good else 1
 
 

@@ -5,12 +5,15 @@
 The parts: unit (GoogleTest programs), sim (both halves on virtual time), lab (verbs programs between
 NICs of a private hostnicd, and the demo), conformance (verbs semantics, rule by rule, in a lab), pyverbs
 (rdma-core's own Python tests in a lab), programs (UCX, MPI, rdma_cm and what is built on them; a
-third of them with --all), hosts (two network namespaces; as root only), hostile (programs that attack
-hostnicd beside honest ones), sanitize (a
-build with AddressSanitizer and UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose: the
-suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
-driver half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe) and netem (two
-hosts while a kernel loses packets)."""
+representative part of them with --all), hosts (two network namespaces; as root only), loss (these two, while they lose
+their network), hostile (programs that attack hostnicd beside honest ones), sanitize (a build with AddressSanitizer and
+UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the
+other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose:
+the suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the driver
+half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe) and netem (two hosts while a
+kernel loses packets).
+
+With --all, what is long runs as a third, which the commit's hash chooses; --third all runs everything."""
 
 import argparse
 import concurrent.futures
@@ -25,22 +28,32 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 import huge_pages  # noqa: E402
+import thirds  # noqa: E402
 from harness import udp_nics  # noqa: E402
 from results import Results, run_check, run_gtest, run_runner  # noqa: E402
 
 TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
-PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "hostile", "sanitize", "clang",
+PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "loss", "hostile", "sanitize", "clang",
          "fuzz", "faults", "lint"]
+# With --all these run in one third of the commits, so that a commit makes one or two builds more and not three. All
+# others run always; lab, conformance and lint deal what is long in them out to the thirds (docs/testing.md, "Thirds").
+THIRD_OF = {"sanitize": 1, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3}
+# Of conformance, which wires belong to a third. The first of the list below always runs.
+CONFORMANCE_THIRDS = {"IPv6": 1, "UDP sockets": 2, "the standard's RC": 3}
 # Only when asked for: too long for CI, or with more than a machine usually has.
 MORE_PARTS = ["tsan", "interop", "netem"]
-DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "hostile"]
+DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "loss", "hostile"]
+# Instead of --third, for what calls .ci/run.
+THIRD_VARIABLE = "HOSTNIC_TEST_THIRD"
+# What the meson files declare besides GoogleTest programs: passed by exit status 0.
+OTHER_SUITES = {"bench", "tools"}
 
 PROGRAMS = ["hostnicd", "hostnic", "libhostnic-verbs.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 TSAN_BUILD = TOP / "build-tsan"
-CLANG_BUILD = TOP / "build-clang"
+# All of Clang's: what is shipped, and the fuzzers, which consist of most of it.
 FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/protocol/unit-protocol",
@@ -92,7 +105,8 @@ class Runner:
     def __init__(self, options):
         self.options = options
         self.results = Results()
-        self.durations = []
+        # Of each step, the seconds that it took; building comes before this program begins.
+        self.durations = [(step, float(seconds)) for step, seconds in options.before]
 
     def part(self, title, work):
         print(f"\n== {title}", flush=True)
@@ -102,7 +116,7 @@ class Runner:
 
     def gtests(self, build, sim, prefix="", slowdown=1, more_environment=None):
         # The test programs' own tests are no tests of the product.
-        passed_over = {"bench"} if build == self.options.build else {"bench", "integration"}
+        passed_over = OTHER_SUITES if build == self.options.build else {*OTHER_SUITES, "integration"}
         programs = [p for p in gtest_programs(build)
                     if ("sim" in p[1]) == sim and not passed_over.intersection(p[1])]
         if not programs:
@@ -141,10 +155,14 @@ class Runner:
                 self.results.add(results)
 
     def benchmarks(self):
-        """That they run, and that what they measure is done right."""
+        """That they run, and that what they measure is done right. The runners' own tests beside them."""
         for name, suites, command, environment in gtest_programs(self.options.build):
-            if "bench" in suites:
+            if OTHER_SUITES.intersection(suites):
                 run_check(self.results, name, command, LIMIT_S["gtest"], environment)
+
+    def of_third(self):
+        """For the runners that deal out: which third is wanted of them."""
+        return [] if self.options.third is None else ["--third", self.options.third]
 
     def runner(self, name, script, build, selection, limit_s, environment=None, more=()):
         command = [sys.executable, TESTS / script, "--build", build, selection, *more]
@@ -153,7 +171,7 @@ class Runner:
     def unit(self):
         with spare_huge_pages():
             self.part("Unit tests", lambda: self.gtests(self.options.build, sim=False))
-        self.part("Benchmarks, once", self.benchmarks)
+        self.part("Benchmarks, once, and the runners' own tests", self.benchmarks)
 
     def sim(self):
         self.part("Simulation", lambda: self.gtests(self.options.build, sim=True))
@@ -161,7 +179,7 @@ class Runner:
     def lab(self):
         self.part("Verbs programs in a lab", lambda: self.runner(
             "lab", "lab/run_lab_tests.py", self.options.build, self.options.selection,
-            LIMIT_S["lab"]))
+            LIMIT_S["lab"], more=self.of_third()))
 
         # What README begins with.
         self.part("Demo", lambda: run_check(
@@ -172,16 +190,18 @@ class Runner:
         build = self.options.build
         left_out = [LAST_CONFORMANCE] + ([] if self.options.selection == "--full" else [LONG_CONFORMANCE])
 
+        some = "-" + ":".join({*left_out, LONG_CONFORMANCE})
+
         def run():
-            for name, nics, tests in (
-                    ("conformance", [], "-" + ":".join(left_out)),
-                    ("conformance over UDP sockets", udp_nics(),
-                     "-" + ":".join({*left_out, LONG_CONFORMANCE})),
-                    ("conformance over IPv6",
-                     ["--nic", "ip=fd77::1/64,gids=mlx5", "--nic", "ip=fd77::2/64,gids=mlx5"],
-                     "-" + ":".join({*left_out, LONG_CONFORMANCE})),
-                    ("conformance: the end of the device", [], LAST_CONFORMANCE)):
-                run_gtest(self.results, name,
+            for wire, nics, tests in (
+                    ("", [], "-" + ":".join(left_out)),
+                    ("UDP sockets", udp_nics(), some),
+                    ("IPv6", ["--nic", "ip=fd77::1/64,gids=mlx5", "--nic", "ip=fd77::2/64,gids=mlx5"], some),
+                    ("the standard's RC", ["--nic", "transport=roce", "--nic", "transport=roce"], some),
+                    ("the end of the device", [], LAST_CONFORMANCE)):
+                if self.options.third not in (None, CONFORMANCE_THIRDS.get(wire, self.options.third)):
+                    continue
+                run_gtest(self.results, "conformance" + (f": {wire}" if wire else ""),
                           [build / "hostnic", "lab", *nics, "--",
                            build / "tests/conformance/conformance-test", f"--gtest_filter={tests}"],
                           LIMIT_S["conformance"])
@@ -202,6 +222,8 @@ class Runner:
         self.part("Two hosts over a veth pair", lambda: self.runner(
             "hosts", "hosts/run_hosts_tests.py", self.options.build, self.options.selection,
             LIMIT_S["hosts"]))
+
+    def loss(self):
         self.part("Two hosts that lose their network", lambda: self.runner(
             "hosts: loss", "hosts/run_loss_tests.py", self.options.build, self.options.selection,
             LIMIT_S["hosts"]))
@@ -242,7 +264,7 @@ class Runner:
             return False
         tests = [Path(command[0]).relative_to(SANITIZE_BUILD)
                  for _, suites, command, _ in gtest_programs(SANITIZE_BUILD)
-                 if not {"bench", "integration"}.intersection(suites)]
+                 if not {*OTHER_SUITES, "integration"}.intersection(suites)]
         return self.build_in("sanitize", SANITIZE_BUILD, [*PROGRAMS, *tests])
 
     def sanitize(self):
@@ -290,22 +312,21 @@ class Runner:
                                        "second_deadlock_stack=1"})
         self.part("Threads under ThreadSanitizer", work)
 
+    def configure_clang(self):
+        return self.configure("clang", FUZZ_BUILD, "-Dfuzz=true", "-Db_sanitize=address,undefined",
+                              "-Db_lundef=false", "-Doptimization=1", "-Ddebug=false",
+                              "-Dcpp_args=-g1 -fsanitize=fuzzer-no-link", environment=CLANG)
+
     def clang(self):
-        """Its warnings are errors, as g++'s are. Nothing of it runs: the fuzzers' build does."""
+        """Its warnings are errors, as g++'s are. Nothing of it runs: the fuzzers do."""
         def work():
-            if self.configure("clang", CLANG_BUILD, "-Doptimization=0", "-Ddebug=false",
-                              environment=CLANG):
-                self.build_in("clang", CLANG_BUILD, PROGRAMS)
+            if self.configure_clang():
+                self.build_in("clang", FUZZ_BUILD, PROGRAMS)
         self.part("Build with Clang", work)
 
     def fuzz(self):
         def work():
-            if not (self.configure(
-                    "fuzz", FUZZ_BUILD, "-Dfuzz=true", "-Db_sanitize=address,undefined",
-                    "-Db_lundef=false", "-Doptimization=1", "-Ddebug=false",
-                    "-Dcpp_args=-g1 -fsanitize=fuzzer-no-link", "-Dwerror=false",
-                    environment=CLANG) and
-                    self.build_in("fuzz", FUZZ_BUILD, ["fuzzers"])):
+            if not (self.configure_clang() and self.build_in("fuzz", FUZZ_BUILD, ["fuzzers"])):
                 return
             fuzzers = sorted((FUZZ_BUILD / "tests" / "fuzz").glob("*_fuzzer"))
             print(f"   {FUZZ_S} s each; new inputs go to {FUZZ_BUILD}/corpus/, those that fail to "
@@ -341,17 +362,35 @@ class Runner:
     def lint(self):
         script = TESTS / "tools" / "lint.py"
         self.part("Format and clang-tidy", lambda: run_runner(
-            self.results, "lint", [sys.executable, script, "--build", self.options.build, "--product"],
+            self.results, "lint", [sys.executable, script, "--build", self.options.build, "--product", *self.of_third()],
             LIMIT_S["lint"]))
 
     def finish(self):
         """The exit status."""
-        print("\n== Summary")
-        for title, seconds in self.durations:
-            print(f"   {title}: {seconds:.0f} s")
+        print("\n== Summary\n\n   minutes  part")
+        for title, seconds in [*self.durations, ("together", sum(seconds for _, seconds in self.durations))]:
+            print(f"   {seconds / 60:7.1f}  {title}")
+        if self.options.third is not None:
+            print(f"   third {self.options.third} of {thirds.COUNT}, chosen by {self.options.chosen_by}; in others: "
+                  f"{', '.join(part for part in PARTS if part not in self.options.parts)}, and two thirds of the long "
+                  f"cases of lab, conformance and lint. --third all runs everything")
         self.results.show_failures()
         print(self.results.summary(), flush=True)
         return 1 if self.results.failures or self.results.passed == 0 else 0
+
+
+def choose_third(options):
+    """Sets `third` to a number, or None for everything, and `chosen_by` to why."""
+    wanted = options.third or os.environ.get(THIRD_VARIABLE) or ("commit" if options.all else "all")
+    options.third, options.chosen_by = None, ""
+    if wanted == "commit":
+        third, chosen_by = thirds.of_tree(TOP)
+        options.third, options.chosen_by = third, f"commit {chosen_by[:12]}" if thirds.commit_of(TOP) else "the sources"
+    elif wanted in map(str, thirds.THIRDS):
+        options.third, options.chosen_by = int(wanted), "request"
+    elif wanted != "all":
+        return f"no third '{wanted}': {', '.join(map(str, thirds.THIRDS))}, all, or commit"
+    return None
 
 
 def parse():
@@ -366,12 +405,21 @@ def parse():
     what.add_argument("--only", metavar="PART,...", help=f"only these of {','.join(PARTS + MORE_PARTS)}")
     parser.add_argument("--quick", action="store_true",
                         help="a representative part of lab and hosts")
+    parser.add_argument("--third", metavar="N|all|commit",
+                        help="of what is long, this third; commit: the one that the commit's hash chooses (with --all, "
+                        f"if nothing else is said); all: everything (otherwise). {THIRD_VARIABLE} says the same")
+    parser.add_argument("--before", nargs=2, action="append", default=[], metavar=("STEP", "SECONDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    problem = choose_third(options)
+    if problem is not None:
+        parser.error(problem)
     options.selection = "--quick" if options.quick else "--ci" if options.all else "--full"
     # A sanitizer takes several times as long: fewer seeds, and one exhaustive pattern in so many.
     options.sim_arguments = lambda slowdown: (
         [] if slowdown == 1 else ["--seeds", 20, "--sample", 7])
-    options.parts = PARTS if options.all else DEFAULT_PARTS
+    options.parts = DEFAULT_PARTS
+    if options.all:
+        options.parts = [part for part in PARTS if options.third in (None, THIRD_OF.get(part, options.third))]
     if options.only is not None:
         options.parts = options.only.split(",")
         for part in options.parts:
