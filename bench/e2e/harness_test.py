@@ -49,6 +49,13 @@ class Parsers(unittest.TestCase):
     def test_perftest_latency(self):
         self.assertEqual(parsers.perftest_latency(LATENCY, 8), (6.86, 54.52))
 
+    def test_figures_that_are_not_asked_for_may_be_anything(self):
+        for word in ("-nan", "inf"):
+            self.assertEqual(parsers.perftest_latency(LATENCY.replace("42.36", word), 8), (6.86, 54.52))
+            self.assertEqual(parsers.perftest_bandwidth(BANDWIDTH.replace("170.40", word), 65536)[1], 322820)
+            with self.assertRaises(parsers.NoResult):
+                parsers.perftest_latency(LATENCY.replace("6.86", word), 8)
+
     def test_others(self):
         self.assertEqual(parsers.memcpy_rate("64 1000\n4096 5e9\n", 4096), 5e9)
         self.assertEqual(parsers.ucx_bandwidth(UCX, 8), 175611 * 8)

@@ -4,20 +4,18 @@ is read or there is none."""
 
 import json
 import re
+import sys
+from pathlib import Path
 
-# perftest's tables: bytes, iterations, peak and average Gb/s, million messages per second; or
-# bytes, iterations, then microseconds: min, max, median, mean, standard deviation, p99, p99.9.
-BANDWIDTH_LINE = re.compile(
-    r"^[ \t]*(\d+)[ \t]+\d+[ \t]+[\d.]+[ \t]+([\d.]+)[ \t]+([\d.]+)[ \t]*$", re.M)
-LATENCY_LINE = re.compile(
-    r"^[ \t]*(\d+)[ \t]+\d+[ \t]+[\d.]+[ \t]+[\d.]+[ \t]+([\d.]+)[ \t]+[\d.]+[ \t]+\S+[ \t]+"
-    r"([\d.]+)[ \t]+[\d.]+[ \t]*$", re.M)
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "tools"))
+import outputs  # noqa: E402
+
 # Below, two digits behind the point of a Gb/s say less than the message rate does.
 MIN_GBITS = 1.0
 MIB = 1 << 20
 # fi_pingpong: bytes as 64k, sent, acknowledged, total, time, MB/s (of 10^6), us per transfer.
-FI_LINE = re.compile(r"^(\S+)[ \t]+\S+[ \t]+=\S+[ \t]+\S+[ \t]+[\d.]+s[ \t]+([\d.]+)[ \t]+([\d.]+)"
-                     r"[ \t]+[\d.]+[ \t]*$", re.M)
+FI_LINE = re.compile(rf"^\S+[ \t]+\S+[ \t]+=\S+[ \t]+\S+[ \t]+\S+s[ \t]+({outputs.NUMBER})[ \t]+({outputs.NUMBER})"
+                     r"[ \t]+\S+[ \t]*$", re.M)
 
 
 class NoResult(Exception):
@@ -35,10 +33,10 @@ def positive(value, what, output):
 
 def perftest_bandwidth(output, size):
     """Bytes per second and messages per second."""
-    found = [groups for groups in BANDWIDTH_LINE.findall(output) if int(groups[0]) == size]
-    if not found:
+    rows = [row for row in outputs.perftest_rows(output, outputs.BANDWIDTH_COLUMNS) if row[0] == size]
+    if not rows:
         raise NoResult(f"perftest bandwidth of {size} bytes", output)
-    gbits, messages = float(found[-1][1]), float(found[-1][2]) * 1e6
+    gbits, messages = rows[-1][3], rows[-1][4] * 1e6
     rate = gbits * 1e9 / 8 if gbits >= MIN_GBITS else messages * size
     return (positive(rate, "perftest bandwidth above 0", output),
             positive(messages, "perftest message rate above 0", output))
@@ -46,11 +44,11 @@ def perftest_bandwidth(output, size):
 
 def perftest_latency(output, size):
     """Median and 99th percentile in microseconds."""
-    found = [groups for groups in LATENCY_LINE.findall(output) if int(groups[0]) == size]
-    if not found:
+    rows = [row for row in outputs.perftest_rows(output, outputs.LATENCY_COLUMNS) if row[0] == size]
+    if not rows:
         raise NoResult(f"perftest latency of {size} bytes", output)
-    return (positive(float(found[-1][1]), "perftest latency above 0", output),
-            positive(float(found[-1][2]), "perftest latency above 0", output))
+    return (positive(rows[-1][4], "perftest latency above 0", output),
+            positive(rows[-1][7], "perftest latency above 0", output))
 
 
 def memcpy_rate(output, size):
@@ -103,8 +101,8 @@ def fi_pingpong(output):
     found = FI_LINE.findall(output)
     if not found:
         raise NoResult("fi_pingpong row", output)
-    return (positive(float(found[-1][1]) * 1e6, "fi_pingpong rate above 0", output),
-            positive(float(found[-1][2]), "fi_pingpong latency above 0", output))
+    return (positive(float(found[-1][0]) * 1e6, "fi_pingpong rate above 0", output),
+            positive(float(found[-1][1]), "fi_pingpong latency above 0", output))
 
 
 def named(output, name):

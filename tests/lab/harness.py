@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PAIR = HERE / "pair.py"
 sys.path.insert(0, str(REPOSITORY / "tests" / "tools"))
+import outputs  # noqa: E402
 import thirds  # noqa: E402
 TAIL_LINES = 40
 # The limits of cases are what an idle machine needs at most. They are there for what hangs, and a
@@ -75,18 +76,12 @@ def perftest_rows(rows):
     def check(output):
         # Only what the client says on stdout: perftest's warnings would be glued to its table.
         client = output.split("--- client\n", 1)[-1].split("\n--- ", 1)[0]
-        results = []
-        for line in client.splitlines():
-            fields = line.split()
-            # perftest's own standard deviation is not a number where one sample is far off, and all
-            # of a line is infinite where it has measured the CPU's frequency as 0.
-            if len(fields) >= 4 and all(re.fullmatch(r"-?(\d+(\.\d+)?|nan|inf)", f) for f in fields):
-                results.append([float(f) for f in fields])
+        results = outputs.perftest_rows(client)
         if len(results) != rows:
             return f"{len(results)} lines of results, expected {rows}"
         for result in results:
-            # Bandwidths and message rate, or latencies. On a busy machine perftest can take the CPU's
-            # frequency for so large that all are 0.00.
+            # Bandwidths and message rate, or latencies. On a busy machine perftest can take the
+            # CPU's frequency for so large that all are 0.00, or for 0; deviations are no numbers then.
             if any(value < 0 for value in result[3:]):
                 return f"a result that is negative: {result}"
         return no_trouble(output)

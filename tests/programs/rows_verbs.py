@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that use libibverbs and exchange addresses by TCP."""
 
+import sys
+from pathlib import Path
+
 from row import LOST_ENDS_IT, Row, through
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from outputs import NUMBER  # noqa: E402
 
 VERBS = []
 
@@ -58,7 +64,7 @@ for what, tests, loses in QPERF:
     for options in ("", "-cm 1 ") if what == "rc" else ("",):
         VERBS.append(Row("qperf", f"qperf {options}{what}", ["qperf"], server="qperf -lp {port}", daemon=True,
                          client=f"qperf 127.0.0.1 -lp {{port}} -t 1 {options}{tests}",
-                         expect=(r"= +[\d.]+ ",), moves=through(100000), loses=loses, limit_s=120,
+                         expect=(rf"= +{NUMBER} ",), moves=through(100000), loses=loses, limit_s=120,
                          ci=bool(options), nics=[] if options else BY_LID,
                          note="; ".join(([] if options else ["needs NICs with LIDs (`lid=from-address`)"]) +
                                         ([] if loses else [LOST_ENDS_IT]))))
