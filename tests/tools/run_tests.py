@@ -58,7 +58,8 @@ FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/protocol/unit-protocol",
                 "tests/unit/driver/unit-driver", "tests/unit/nic/unit-nic"]
-CLANG = {"CC": "clang-14", "CXX": "clang++-14"}
+# Debian 12's; where that is not to be had, what there is.
+CLANG = {"CC": "clang-14", "CXX": "clang++-14"} if shutil.which("clang++-14") else {"CC": "clang", "CXX": "clang++"}
 # Each; as many at a time as there are CPUs.
 FUZZ_S = 15
 FUZZ_MAX_BYTES = 2048
