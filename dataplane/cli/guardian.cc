@@ -70,7 +70,7 @@ class Guardian {
   LabDirectory& directory_;
   std::string started_in_;  // where relative paths among hostnicd's options begin
   bool has_user_namespace_ = false;
-  UniqueFd user_, network_, mounts_, names_;  // the lab's own
+  UniqueFd user_, network_, mounts_, names_, root_;  // the lab's own
   std::optional<Netlink> lab_network_;
   std::vector<Host> hosts_;
   std::vector<LabDaemonPlan> daemon_plans_;
@@ -82,7 +82,8 @@ class Guardian {
 // Moves this process; the descriptors are of a host.
 bool enter(const HostNamespaces& host) {
   return setns(host.network.get(), CLONE_NEWNET) == 0 &&
-         setns(host.mounts.get(), CLONE_NEWNS) == 0 && setns(host.names.get(), CLONE_NEWUTS) == 0;
+         enter_mounts(host.mounts.get(), host.root.get()) &&
+         setns(host.names.get(), CLONE_NEWUTS) == 0;
 }
 
 Unexpected<std::string> failed(const std::string& what) {
@@ -108,6 +109,7 @@ Result Guardian::build() {
   network_ = own_namespace("net");
   mounts_ = own_namespace("mnt");
   names_ = own_namespace("uts");
+  root_ = own_root();
   auto netlink = Netlink::open();
   if (!netlink) return Unexpected(netlink.error());
   lab_network_.emplace(std::move(*netlink));
@@ -164,7 +166,7 @@ Result Guardian::connect_host(const HostPlan& plan) {
 }
 
 Result Guardian::return_to_lab() const {
-  if (setns(network_.get(), CLONE_NEWNET) != 0 || setns(mounts_.get(), CLONE_NEWNS) != 0 ||
+  if (setns(network_.get(), CLONE_NEWNET) != 0 || !enter_mounts(mounts_.get(), root_.get()) ||
       setns(names_.get(), CLONE_NEWUTS) != 0)
     return failed("back to the lab");
   return {};
@@ -234,7 +236,8 @@ Result Guardian::record() {
   for (const Host& host : hosts_)
     record.hosts.push_back({host.plan.name, impair::format_ipv4(host.plan.address),
                             host.namespaces.network.get(), host.namespaces.mounts.get(),
-                            host.namespaces.names.get(), host.namespaces.network_id});
+                            host.namespaces.names.get(), host.namespaces.root.get(),
+                            host.namespaces.network_id});
   if (!write_record(directory_.path(), record)) return failed(directory_.path());
   return {};
 }

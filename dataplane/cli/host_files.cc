@@ -33,6 +33,10 @@ int mount(const char* source, const char* target, const char* type, unsigned lon
   return static_cast<int>(syscall(SYS_mount, source, target, type, flags, options));
 }
 
+// Whether the kernel has it. In a lab this program, too, has the library preloaded, which shows
+// other files, and nothing can be mounted on those.
+bool exists(const char* path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0; }
+
 void make_read_only(const char* target) {
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_RDONLY;
@@ -67,7 +71,8 @@ std::vector<std::string> names_in(const char* path) {
 // Puts a directory of ours in the place of /sys/class, with all that was in there, and room for one
 // more: sysfs itself lets nobody make any.
 Expected<void, std::string> make_room_in_class(bool own_sysfs) {
-  const UniqueFd real(open(kClass, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd real(
+      static_cast<int>(syscall(SYS_openat, AT_FDCWD, kClass, O_PATH | O_DIRECTORY | O_CLOEXEC)));
   const std::vector<std::string> names = names_in(kClass);
   if (!real || mount("hostnic", kClass, "tmpfs", kHarmless, "mode=0755,size=64k,nr_inodes=1k") != 0)
     return failed(kClass);
@@ -86,8 +91,7 @@ Expected<void, std::string> make_room_in_class(bool own_sysfs) {
 Expected<void, std::string> mount_host_files(const std::string& infiniband,
                                              const std::string& hosts) {
   const bool own_sysfs = mount_sysfs();
-  struct stat status {};
-  const bool has_room = own_sysfs && stat(kInfiniband, &status) == 0;
+  const bool has_room = own_sysfs && exists(kInfiniband);
   if (!has_room) {
     if (auto made = make_room_in_class(own_sysfs); !made) return made;
   }

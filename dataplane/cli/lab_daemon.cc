@@ -38,7 +38,9 @@ bool LabDaemon::start(const LabDaemonPlan& plan) {
   command.insert(command.end(), plan.arguments.begin(), plan.arguments.end());
   UniqueFd log;
   ChildOptions child;
-  child.environment = {{"XDG_RUNTIME_DIR", plan.directory}, {"HOSTNIC_LAB", "1"}};
+  child.environment = {{"XDG_RUNTIME_DIR", plan.directory},
+                       {"RUNTIME_DIRECTORY", plan.directory},
+                       {"HOSTNIC_LAB", "1"}};
   child.unset = {"LD_PRELOAD", "HOSTNIC_SOCKET"};
   child.own_group = child.dies_with_us = child.stdin_null = true;
   child.keep_fds = {write_end.get()};

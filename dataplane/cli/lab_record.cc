@@ -21,7 +21,7 @@ bool write_record(const std::string& directory, const LabRecord& record) {
   file << record.guardian << ' ' << record.user_fd << '\n';
   for (const HostRecord& host : record.hosts)
     file << host.name << ' ' << host.address << ' ' << host.network_fd << ' ' << host.mounts_fd
-         << ' ' << host.names_fd << ' ' << host.network_id << '\n';
+         << ' ' << host.names_fd << ' ' << host.root_fd << ' ' << host.network_id << '\n';
   return static_cast<bool>(file.flush());
 }
 
@@ -31,7 +31,7 @@ Expected<LabRecord, std::string> read_record(const std::string& directory) {
   if (!(file >> record.guardian >> record.user_fd))
     return Unexpected(fmt::format("no lab with hosts runs in {}: it has ended", directory));
   for (HostRecord host; file >> host.name >> host.address >> host.network_fd >> host.mounts_fd >>
-                        host.names_fd >> host.network_id;)
+                        host.names_fd >> host.root_fd >> host.network_id;)
     record.hosts.push_back(host);
   return record;
 }

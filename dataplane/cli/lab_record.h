@@ -17,6 +17,7 @@ struct HostRecord {
   std::string name, address;
   // Descriptors of the guardian, which keep the host's namespaces.
   int network_fd = -1, mounts_fd = -1, names_fd = -1;
+  int root_fd = -1;  // its root directory
   ino_t network_id = 0;
 };
 

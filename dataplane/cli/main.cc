@@ -11,6 +11,7 @@
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/run.h"
 #include "protocol/hostif/control_socket.h"
+#include "protocol/hostif/standard_descriptors.h"
 
 namespace hostnic::cli {
 namespace {
@@ -194,5 +195,6 @@ int run(std::vector<std::string> words) {
 }  // namespace hostnic::cli
 
 int main(int argc, char** argv) {
+  hostnic::open_standard_descriptors();
   return hostnic::cli::run(std::vector<std::string>(argv + 1, argv + argc));
 }

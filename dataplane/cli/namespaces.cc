@@ -56,6 +56,21 @@ Unexpected<std::string> forbidden(const char* what, int error) {
                   what, strerror(error), obstacle(error)));
 }
 
+// What is mounted outside later is to be seen in here, and nothing the other way round.
+bool follow_outer_mounts() {
+  const auto follow = [] { return mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0; };
+  if (follow()) return true;
+  if (errno != EINVAL) return false;
+  // In a chroot nothing need be mounted on "/": at the root of the namespace there is.
+  const UniqueFd root = own_root(), mounts = own_namespace("mnt");
+  if (!root || !mounts || setns(mounts.get(), CLONE_NEWNS) != 0) return false;
+  const bool done = follow();
+  const int error = errno;
+  const bool back = fchdir(root.get()) == 0 && chroot(".") == 0;
+  if (!done) errno = error;
+  return done && back;
+}
+
 bool write_file(const char* path, const std::string& text) {
   const UniqueFd fd(open(path, O_WRONLY | O_CLOEXEC));
   return fd && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -78,28 +93,37 @@ Expected<void, std::string> enter_user_namespace() {
 }  // namespace
 
 Expected<bool, std::string> enter_lab_namespaces() {
+  if (!own_namespace("net"))
+    return Unexpected(
+        fmt::format("--hosts needs /proc, and there is none here ({}): mount -t proc proc /proc. "
+                    "Labs without --hosts need none",
+                    strerror(errno)));
   const bool privileged = geteuid() == 0 && unshare(kNamespaces) == 0;
   if (!privileged) {
     if (auto entered = enter_user_namespace(); !entered) return Unexpected(entered.error());
     if (unshare(kNamespaces) != 0) return forbidden("unshare", errno);
   }
-  // What is mounted outside later is to be seen in here, and nothing the other way round.
-  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
-    return forbidden("mount", errno);
+  if (!follow_outer_mounts()) return forbidden("mount", errno);
   return !privileged;
 }
 
 Expected<HostNamespaces, std::string> enter_new_host() {
   if (unshare(kNamespaces) != 0) return forbidden("unshare", errno);
-  HostNamespaces made{own_namespace("net"), own_namespace("mnt"), own_namespace("uts"),
+  HostNamespaces made{own_namespace("net"), own_namespace("mnt"), own_namespace("uts"), own_root(),
                       network_id_of(getpid())};
-  if (!made.network || !made.mounts || !made.names)
+  if (!made.network || !made.mounts || !made.names || !made.root)
     return Unexpected(fmt::format("/proc/self/ns: {}", strerror(errno)));
   return made;
 }
 
 UniqueFd own_namespace(const char* kind) {
   return UniqueFd(open(fmt::format("/proc/self/ns/{}", kind).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+UniqueFd own_root() { return UniqueFd(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
+
+bool enter_mounts(int mounts, int root) {
+  return setns(mounts, CLONE_NEWNS) == 0 && fchdir(root) == 0 && chroot(".") == 0;
 }
 
 ino_t network_id_of(pid_t pid) {

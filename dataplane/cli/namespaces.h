@@ -18,9 +18,9 @@ namespace hostnic::cli {
 // what to do.
 Expected<bool, std::string> enter_lab_namespaces();
 
-// The namespaces of one host: descriptors that keep them.
+// The namespaces of one host: descriptors that keep them, and its root directory in its mounts.
 struct HostNamespaces {
-  UniqueFd network, mounts, names;
+  UniqueFd network, mounts, names, root;
   ino_t network_id = 0;  // by which processes are known that are in it
 };
 
@@ -28,6 +28,11 @@ struct HostNamespaces {
 Expected<HostNamespaces, std::string> enter_new_host();
 // Opens a namespace of this process: "net", "mnt", "uts", "user".
 UniqueFd own_namespace(const char* kind);
+// Opens the root directory of this process, which in a chroot is not that of its mount namespace.
+UniqueFd own_root();
+// Moves this process into a mount namespace, below that root directory in it: the kernel by itself
+// moves it to the root of the namespace, and so out of a chroot. The working directory is the root.
+bool enter_mounts(int mounts, int root);
 // The number of the network namespace of a process; 0: it can't be seen.
 ino_t network_id_of(pid_t pid);
 

@@ -65,9 +65,14 @@ Expected<void, std::string> enter_host(const LabRecord& lab, const HostRecord& h
     if (wanted[i].kind == CLONE_NEWNET && !is_network_of(host, opened[i]))
       return Unexpected(std::string("the lab has ended"));
   }
+  const UniqueFd root = open_of_guardian(lab, host.root_fd);
+  if (!root) return Unexpected(std::string("the lab has ended"));
+  const auto move = [&](size_t i) {
+    return wanted[i].kind == CLONE_NEWNS ? enter_mounts(opened[i].get(), root.get())
+                                         : setns(opened[i].get(), wanted[i].kind) == 0;
+  };
   for (size_t i = 0; i < std::size(wanted); ++i)
-    if (opened[i] && !is_in(opened[i], wanted[i].name) &&
-        setns(opened[i].get(), wanted[i].kind) != 0)
+    if (opened[i] && !is_in(opened[i], wanted[i].name) && !move(i))
       return Unexpected(fmt::format("setns ({}): {}", wanted[i].name, strerror(errno)));
   if (chdir(directory.c_str()) != 0 && chdir("/") != 0)
     return Unexpected(fmt::format("{}: {}", directory, strerror(errno)));

@@ -12,12 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <system_error>
-#include <thread>
 
+#include "dataplane/daemon/eal_needs.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/nic/client/client_channel.h"
 
@@ -42,17 +41,6 @@ std::vector<uint32_t> allowed_cpus() {
   for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   return cpus;
-}
-
-uint64_t free_huge_megabytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  uint64_t pages = 0, page_kilobytes = 0;
-  for (std::string line; std::getline(meminfo, line);) {
-    sscanf(line.c_str(), "HugePages_Free: %lu", &pages);
-    sscanf(line.c_str(), "Hugepagesize: %lu", &page_kilobytes);
-  }
-  return pages * page_kilobytes / 1024;
 }
 
 // EAL's map of lcores to CPUs; lcore 0 is the control thread. Without pinning all lcores float over
@@ -82,7 +70,7 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
     arguments.insert(arguments.end(), {"-m", fmt::format("{}", needed)});
   if (given(plan.eal, {"--no-huge", "--in-memory", "--huge-dir", "--huge-unlink"})) return {};
   const uint64_t free_megabytes = free_huge_megabytes();
-  const bool enough = free_megabytes >= needed;
+  const bool enough = free_megabytes >= needed && can_have_huge_megabytes(needed);
   // The requirement includes the first client's rings.
   const uint64_t required = needed + segment_megabytes(plan);
   if (plan.huge == config::HugePages::kRequire && free_megabytes < required)
@@ -100,29 +88,20 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
   return {};
 }
 
-bool writable_directory(const char* path) {
-  return path != nullptr && *path != 0 && access(path, W_OK | X_OK) == 0;
-}
-
 // EAL's threads beside lcores: interrupts, telemetry.
 constexpr uint32_t kEalThreads = 2;
 
-// Makes so many threads, for a moment: EAL aborts where it can't make one of its own.
-Expected<void, std::string> try_threads(uint32_t count) {
-  std::atomic<bool> enough{false};
-  std::vector<std::thread> threads;
-  Expected<void, std::string> result;
-  try {
-    while (threads.size() < count) threads.emplace_back([&enough] { enough.wait(false); });
-  } catch (const std::system_error& error) {
-    result = Unexpected(fmt::format(
-        "hostnicd needs {} threads, and gets {}: {} (see ulimit -u, and pids.max of its cgroup)",
-        count + 1, threads.size() + 1, error.code().message()));
-  }
-  enough.store(true);
-  enough.notify_all();
-  for (std::thread& thread : threads) thread.join();
-  return result;
+// EAL's descriptors, those of each lcore, and of each NIC on the virtual wire and on another port;
+// and what the first client costs.
+constexpr uint32_t kEalDescriptors = 8, kLcoreDescriptors = 4;
+constexpr uint32_t kWireDescriptors = 2, kPortDescriptors = 6;
+constexpr uint32_t kClientDescriptors = 12;
+
+uint32_t descriptors_needed(const DaemonPlan& plan) {
+  uint32_t count = kEalDescriptors + kLcoreDescriptors * plan.lcores + kClientDescriptors;
+  for (const NicPlan& nic : plan.nics)
+    count += nic.port.empty() ? kWireDescriptors : kPortDescriptors;
+  return count;
 }
 
 }  // namespace
@@ -169,25 +148,39 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
   return arguments;
 }
 
+// RUNTIME_DIRECTORY, which systemd sets for services, goes before all else with EAL.
+Expected<void, std::string> Eal::choose_directory() {
+  const char* given = getenv("RUNTIME_DIRECTORY");
+  const char* users = getenv("XDG_RUNTIME_DIR");
+  const char* usual = given != nullptr ? given : geteuid() == 0 ? "/var/run" : users;
+  auto chosen = choose_runtime_directory(usual, users);
+  if (!chosen) return Unexpected(chosen.error());
+  if (chosen->is_ours) private_runtime_dir_ = chosen->path;
+  setenv("RUNTIME_DIRECTORY", chosen->path.c_str(), 1);
+  return {};
+}
+
 Expected<void, std::string> Eal::start(const DaemonPlan& plan) {
   if (auto tried = try_threads(plan.lcores + kEalThreads); !tried) return tried;
-  // A private runtime directory is made where the user has none: EAL keeps its telemetry socket in
-  // it.
-  if (geteuid() != 0 && !writable_directory(getenv("XDG_RUNTIME_DIR"))) {
-    char name[] = "/tmp/hostnic-XXXXXX";
-    if (mkdtemp(name) == nullptr)
-      return Unexpected(fmt::format("a runtime directory in /tmp: {}", strerror(errno)));
-    private_runtime_dir_ = name;
-    setenv("XDG_RUNTIME_DIR", name, 1);
-  }
+  if (auto tried = try_descriptors(descriptors_needed(plan)); !tried) return tried;
+  if (auto chosen = choose_directory(); !chosen) return chosen;
+  // From counting huge pages until they are taken. Where there are too few there is nothing to
+  // take.
+  std::optional<HugePageTurn> turn;
+  if (plan.huge != config::HugePages::kNever && free_huge_megabytes() >= memory_megabytes(plan))
+    turn.emplace();
   auto arguments = eal_arguments(plan, allowed_cpus());
   if (!arguments) return Unexpected(arguments.error());
   std::vector<char*> argv;
   for (std::string& argument : *arguments) argv.push_back(argument.data());
-  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
+    lacked_huge_pages_ = plan.huge == config::HugePages::kAuto &&
+                         std::ranges::find(*arguments, "--in-memory") != arguments->end() &&
+                         !given(plan.eal, {"--in-memory"});
     return Unexpected(fmt::format("DPDK doesn't start ({}); its arguments were: {}",
                                   rte_strerror(rte_errno),
                                   fmt::join(arguments->begin() + 1, arguments->end(), " ")));
+  }
   started_ = true;
   return {};
 }

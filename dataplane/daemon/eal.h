@@ -26,9 +26,15 @@ class Eal {
   Eal& operator=(const Eal&) = delete;
   // Starts EAL, once per process. An error is one line; EAL's own messages are on stderr before it.
   Expected<void, std::string> start(const DaemonPlan& plan);
+  // Whether start() failed with huge pages that it chose by itself: others took them, or the
+  // machine took them back, after they had been counted. A new process may do without.
+  bool lacked_huge_pages() const { return lacked_huge_pages_; }
 
  private:
+  Expected<void, std::string> choose_directory();
+
   bool started_ = false;
+  bool lacked_huge_pages_ = false;
   std::string private_runtime_dir_;  // made by us because the user has none
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 
 #include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/control_listener.h"
@@ -24,6 +25,7 @@
 #include "dataplane/daemon/service_manager.h"
 #include "dataplane/daemon/telemetry.h"
 #include "dataplane/memory/sigbus.h"
+#include "protocol/hostif/standard_descriptors.h"
 
 namespace hostnic {
 namespace {
@@ -154,6 +156,20 @@ Expected<std::vector<ControlListener>, std::string> listen(DaemonPlan& plan,
   return listeners;
 }
 
+// Of a hostnicd that executes itself anew, which has none of these to begin with.
+constexpr const char* kWithoutHugePages = "HOSTNIC_WITHOUT_HUGE_PAGES";
+
+// Becomes a hostnicd that takes no huge pages: EAL can be started once in a process. Returns where
+// that is not possible.
+void begin_again_without_huge_pages(const std::vector<std::string>& arguments) {
+  log_line("huge pages that were free are gone: starting again without");
+  setenv(kWithoutHugePages, "1", 1);
+  std::vector<char*> argv = {const_cast<char*>("hostnicd")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv("/proc/self/exe", argv.data());
+}
+
 int run(const std::vector<std::string>& arguments) {
   auto plan = plan_from_arguments(arguments);
   if (!plan) {
@@ -162,6 +178,10 @@ int run(const std::vector<std::string>& arguments) {
     else
       log_line("{}", plan.error().text);
     return plan.error().exit_code;
+  }
+  if (getenv(kWithoutHugePages) != nullptr) {
+    unsetenv(kWithoutHugePages);
+    plan->huge = config::HugePages::kNever;
   }
   if (plan->ready_fd >= 0 && fcntl(plan->ready_fd, F_GETFD) < 0) {
     log_line("--ready-fd {}: {}", plan->ready_fd, strerror(errno));
@@ -175,10 +195,19 @@ int run(const std::vector<std::string>& arguments) {
   // The socket is ours before EAL starts: a second hostnicd on it ends here, in milliseconds.
   auto passed = take_passed_sockets();
   if (!passed) return fail(passed.error());
+  const bool made_all = passed->empty();
   auto listeners = listen(*plan, std::move(*passed));
   if (!listeners) return fail(listeners.error());
-  Eal eal;
-  if (auto started = eal.start(*plan); !started) return fail(started.error());
+  auto eal = std::make_unique<Eal>();
+  if (auto started = eal->start(*plan); !started) {
+    // A service manager, whose sockets are not passed on, starts a new one itself.
+    if (eal->lacked_huge_pages() && made_all) {
+      eal.reset();
+      listeners->clear();
+      begin_again_without_huge_pages(arguments);
+    }
+    return fail(started.error());
+  }
   return serve(*plan, std::move(*listeners), signal_fd.get(), *commands);
 }
 
@@ -186,5 +215,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace hostnic
 
 int main(int argc, char** argv) {
+  hostnic::open_standard_descriptors();
   return hostnic::run(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -42,7 +42,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
   if (!call.regions.empty())
     pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
-  if (!pieces) return refuse({EINVAL, pieces.error()});
+  if (!pieces) return refuse({memory_->refusal(), pieces.error()});
   if (auto populated = ClientMemory::populate(*pieces); !populated) {
     memory_->unmap(*pieces);
     return refuse({EINVAL, populated.error()});

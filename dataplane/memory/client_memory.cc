@@ -157,6 +157,7 @@ ClientMemory::~ClientMemory() {
 
 Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
     std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write) {
+  refusal_ = mirror_space_ == 0 ? ENOMEM : EINVAL;
   if (mirror_space_ == 0) return Error("no mirror: hostnicd ran out of descriptors");
   if (regions.empty()) return Error("registration without regions");
   const MemoryRegion& last = regions.back();
@@ -388,6 +389,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
 
 Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source& source,
                                                                    uint64_t offset, uint64_t end) {
+  refusal_ = ENOMEM;  // unless something else turns out to be wrong
   if (by_host_.size() >= kMaxMappings)
     return Error("hostnicd maps as many files for this program as it may");
   const uint64_t page_bytes = source.page_bytes;
@@ -402,6 +404,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
   if (mmap(host, length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, source.fd,
            static_cast<off_t>(begin)) == MAP_FAILED) {
     const int error = errno;
+    if (error != ENOMEM) refusal_ = EINVAL;
     munmap(host, length);
     return Error(std::string("hostnicd cannot map it: ") + std::strerror(error));
   }
@@ -410,6 +413,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
     munmap(host, length);
     return Error("hostnicd maps too much client memory already");
   }
+  refusal_ = EINVAL;
   auto mapping = std::make_unique<Mapping>();
   *mapping = {.host = host,
               .offset = begin,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -82,6 +83,10 @@ class ClientMemory {
                                                       std::span<const int> fds,
                                                       bool need_write = true);
 
+  // The errno value of the map() that failed last: ENOMEM where hostnicd lacked something, address
+  // space for one, and EINVAL where something was wrong with the request.
+  int refusal() const { return refusal_; }
+
   // Brings the pages of what map() returned, but for late pieces: an lcore must not take page
   // faults. An error is one line; the pieces stay mapped.
   static Expected<void, std::string> populate(std::span<const MappedPiece> pieces);
@@ -121,6 +126,7 @@ class ClientMemory {
 
   int mirror_fd_ = -1;
   uint32_t mirror_space_ = 0;
+  int refusal_ = EINVAL;
   std::atomic<bool>* client_gone_;
   std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping
 };

@@ -10,6 +10,7 @@ from pathlib import Path
 import ordinary_user
 from command_cases import output_has, shell_quote
 from harness import HERE, Case, no_trouble, perftest_rows, verify_is_ok
+from setup_cases import setup_cases
 
 PORTS = ("udp", "af_packet", "wire")
 
@@ -231,4 +232,5 @@ def hosts_cases(maker):
         yield from command_cases(user)
     yield from refused_cases(maker.build)
     yield from namespace_cases(everybody)
+    yield from setup_cases(maker, everybody)
 

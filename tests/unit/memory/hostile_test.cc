@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's side against clients that lie, truncate, and disappear.
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include "dataplane/memory/sigbus.h"
 #include "tests/unit/memory/testing.h"
@@ -51,6 +52,24 @@ class ClientMemoryTest : public ::testing::Test {
   std::atomic<bool> gone_{false};
   std::unique_ptr<ClientMemory> memory_;
 };
+
+// ulimit -v of hostnicd: a program is told ENOMEM, not that it asked for something impossible.
+TEST_F(ClientMemoryTest, LackOfAddressSpaceIsNoFaultOfTheRequest) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit none{.rlim_cur = kMiB, .rlim_max = before.rlim_max};
+  std::vector<MemoryRegion> regions = {{kVa, 4 * kMiB, RegionKind::kFile, 0, 0}};
+  std::vector<int> fds = {file_};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+  auto pieces = memory_->map(regions, fds);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_FALSE(pieces);
+  EXPECT_EQ(memory_->refusal(), ENOMEM);
+  EXPECT_TRUE(accepted(regions, fds));
+  regions[0].va = 0xffff'ffff'ffff'0000;
+  EXPECT_NE(refused(regions, fds), "");
+  EXPECT_EQ(memory_->refusal(), EINVAL);
+}
 
 TEST_F(ClientMemoryTest, AcceptsWhatIsRight) {
   EXPECT_TRUE(accepted({{kVa, kMiB, RegionKind::kMirror, 0, 0}}, {}));
