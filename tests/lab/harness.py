@@ -34,7 +34,7 @@ PORTS = range(10000, 32000)
 # Words by which the stock programs report trouble, whatever their exit status.
 TROUBLE = re.compile(
     r"Completion with error|completion with error|(?<!0 )[Ff]ailed|[Cc]ouldn't|[Uu]nable to|Problems|"
-    r"Failure|Segmentation|AddressSanitizer|runtime error|terminate called|Assertion|wrong byte")
+    r"is none of this lab's|Failure|Segmentation|AddressSanitizer|runtime error|terminate called|Assertion|wrong byte")
 
 
 @dataclasses.dataclass

@@ -41,6 +41,15 @@ hostnic run --socket $directory/socket -- ibv_devinfo
 kill $daemon; wait $daemon; echo status $?; ls $directory; rmdir $directory
 """
 
+# The client is of one lab and the server of another. It waits until the server listens: `ss` shows all of TCP.
+ANOTHER_LAB = """
+"$0" lab -- ib_write_bw -F -n 100 -p "$1" > /dev/null 2>&1 & server=$!
+port=$(printf ':%04X 0*:0* 0A' "$1")
+for i in $(seq 600); do grep -q "$port" /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done
+"$0" lab -- ib_write_bw -F -n 100 -p "$1" 127.0.0.1; echo client $?
+kill $server 2> /dev/null; wait $server; true
+"""
+
 # More than one hostnicd takes, and less than two.
 PAGES_FOR_ONE = 130
 
@@ -78,6 +87,10 @@ def setup_cases(maker, everybody):
     yield user.case("few descriptors (ulimit -n)", [
         *user.prefix, "sh", "-c", FEW_DESCRIPTORS, user.build / "hostnic", scratch / f"few-descriptors-{os.getpid()}"],
                     few_descriptors_are_said)
+    yield user.case("the server of another lab", [
+        *user.prefix, "sh", "-c", ANOTHER_LAB, user.build / "hostnic", maker.next_port()],
+                    output_has(r"client [1-9](.|\n)*queue pair 0x[0-9a-f]{6} of ::ffff:127.77.0.\d, .* is none of this "
+                               r"lab's: .*another lab"), quick=True)
     yield Case("root in a chroot [hosts]", [sys.executable, HERE / "in_chroot.py", maker.build], 120, True,
                output_has(r"in the chroot\n(hca_id:\s+hnic0\n(?:(?!hca_id)(.|\n))*PORT_ACTIVE(.|\n)*){2}in the chroot\n"
                           r"as before\n"),

@@ -11,6 +11,7 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/runtime/lab_peer.h"
 
 namespace hostnic::abi {
 namespace {
@@ -213,6 +214,8 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     return fail(error);
   }
   if (bits & IBV_QP_STATE) qp->state = attr->qp_state;
+  if (hears && qp->qp_type != IBV_QPT_UD && attr->ah_attr.is_global != 0)
+    runtime::warn_of_peer_outside_lab(attr->ah_attr.grh.dgid.raw, attr->dest_qp_num);
   if (bits & IBV_QP_QKEY) object->qkey.store(attr->qkey, std::memory_order_relaxed);
   return 0;
 }
