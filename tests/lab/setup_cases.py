@@ -82,7 +82,7 @@ def setup_cases(maker, everybody):
                            quick=name == "of a plain lab")
     yield user.case("standard descriptors are closed", [
         *user.prefix, "env", f"PATH={user.build}:/usr/bin:/bin", "sh", "-c", CLOSED, user.build / "hostnic"],
-                    output_has(r"^(2\nstatus 0\n1\nstatus 0\n){7}$"), limit_s=200, quick=True)
+                    output_has(r"^(2\nstatus 0\n1\nstatus 0\n){7}$"), limit_s=200)
     scratch = user.home or Path("/tmp")
     yield user.case("few descriptors (ulimit -n)", [
         *user.prefix, "sh", "-c", FEW_DESCRIPTORS, user.build / "hostnic", scratch / f"few-descriptors-{os.getpid()}"],

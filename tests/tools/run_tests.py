@@ -39,7 +39,7 @@ PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "l
          "fuzz", "faults", "lint"]
 # With --all these run in one third of the commits, so that a commit makes one or two builds more and not three. All
 # others run always; lab, conformance and lint deal what is long in them out to the thirds (docs/testing.md, "Thirds").
-THIRD_OF = {"sanitize": 1, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3}
+THIRD_OF = {"sanitize": 1, "pyverbs": 3, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3}
 # Of conformance, which wires belong to a third. The first of the list below always runs.
 CONFORMANCE_THIRDS = {"IPv6": 1, "UDP sockets": 2, "the standard's RC": 3}
 # Only when asked for: too long for CI, or with more than a machine usually has.

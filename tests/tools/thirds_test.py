@@ -35,6 +35,7 @@ class Thirds(unittest.TestCase):
             parts = [thirds.dealt(range(count), third) for third in thirds.THIRDS]
             self.assertEqual(sorted(item for part in parts for item in part), list(range(count)))
         self.assertEqual(thirds.dealt(range(7), None), list(range(7)))
+        self.assertEqual(set(thirds.TURNS), set(thirds.THIRDS))
 
     def test_an_archive_is_chosen_by_its_sources(self):
         self.source(self.top / "one", "int a;")
