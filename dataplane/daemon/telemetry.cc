@@ -2,6 +2,7 @@
 #include "dataplane/daemon/telemetry.h"
 
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include <mutex>
 
@@ -14,6 +15,15 @@ namespace {
 // command back.
 std::mutex mutex;
 Daemon* current = nullptr;
+
+// DPDK 23.03 has given it another name, and warns of the old one.
+void add_number(rte_tel_data* out, const char* name, uint64_t value) {
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+  rte_tel_data_add_dict_uint(out, name, value);
+#else
+  rte_tel_data_add_dict_u64(out, name, value);
+#endif
+}
 
 int list_nics(const char*, const char*, rte_tel_data* out) {
   std::lock_guard lock(mutex);
@@ -32,7 +42,7 @@ int nic_counters(const char*, const char* name, rte_tel_data* out) {
   rte_tel_data_start_dict(out);
   for (size_t i = 0; i < kCounterCount; ++i) {
     const auto counter = static_cast<Counter>(i);
-    rte_tel_data_add_dict_u64(out, counter_name(counter), instance->nic->counters().get(counter));
+    add_number(out, counter_name(counter), instance->nic->counters().get(counter));
   }
   return 0;
 }
