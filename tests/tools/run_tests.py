@@ -373,7 +373,7 @@ class Runner:
             print(f"   {seconds / 60:7.1f}  {title}")
         if self.options.third is not None:
             print(f"   third {self.options.third} of {thirds.COUNT}, chosen by {self.options.chosen_by}; in others: "
-                  f"{', '.join(part for part in PARTS if part not in self.options.parts)}, and two thirds of the long "
+                  f"{', '.join(part for part in PARTS if part not in self.options.parts)}, and the rest of the long "
                   f"cases of lab, conformance and lint. --third all runs everything")
         self.results.show_failures()
         print(self.results.summary(), flush=True)
