@@ -102,7 +102,24 @@ TEST_P(RemoteAccess, MissingRightOfTheQueuePair) {
   qp.access = kAccessLocalWrite;
   Pair pair(qp);
   pair.post(GetParam(), 1, pair.at(0, 8));
-  EXPECT_EQ(pair.status_of_one(), WcStatus::kRemAccessErr);
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kRemInvReqErr);
+  pair.world.run_for(kMillisecond);
+  EXPECT_TRUE(raised(*pair.far, AsyncEvent::kQpReqErr));
+  EXPECT_FALSE(raised(*pair.far, AsyncEvent::kQpAccessErr));
+  EXPECT_EQ(pair.far->state(), QpState::kErr);
+}
+TEST_P(RemoteAccess, MissingRightOfTheQueuePairBehindALoss) {
+  QpSettings qp;
+  qp.access = kAccessLocalWrite;
+  Pair pair(qp);
+  pair.post_receive(1, 0, kMtu);
+  pair.world.impair(1, "rx drop nth 1 kind send");
+  pair.post(SendOp::kSend, 1, pair.at(0, 8));
+  pair.post(GetParam(), 2, pair.at(0, 8));
+  const auto done = pair.sent(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[1].status, WcStatus::kRemInvReqErr);
 }
 TEST_P(RemoteAccess, OtherProtectionDomain) {
   Pair pair;
@@ -113,6 +130,21 @@ TEST_P(RemoteAccess, OtherProtectionDomain) {
 INSTANTIATE_TEST_SUITE_P(Errors, RemoteAccess,
                          testing::Values(SendOp::kWrite, SendOp::kRead, SendOp::kFetchAdd,
                                          SendOp::kCompareSwap));
+
+// A request without bytes names no memory, but is an operation all the same.
+TEST(Errors, AnEmptyRequestNeedsTheRightOfTheQueuePair) {
+  for (const SendOp op : {SendOp::kWrite, SendOp::kWriteImm, SendOp::kRead}) {
+    QpSettings qp;
+    qp.access = kAccessLocalWrite;
+    Pair pair(qp);
+    pair.post_receive(5, 0, kMtu);
+    pair.post(op, 1, pair.at(0, 0));
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kRemInvReqErr);
+    const auto received = pair.received(1);
+    ASSERT_EQ(received.size(), 1u);
+    EXPECT_EQ(received[0].status, WcStatus::kWrFlushErr) << "not taken by what was refused";
+  }
+}
 
 TEST(Errors, WriteImmWithBadRkeyFailsItsReceive) {
   Pair pair;

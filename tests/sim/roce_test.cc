@@ -202,6 +202,28 @@ TEST(Roce, WhatIsRefusedSaysWhy) {
   }
 }
 
+TEST(Roce, AnOperationThatTheQueuePairHasNoRightToIsAnInvalidRequest) {
+  const struct {
+    SendOp op;
+    uint32_t bytes;
+  } cases[] = {{SendOp::kWrite, 3 * kMtu}, {SendOp::kWrite, 0},      {SendOp::kWriteImm, 8},
+               {SendOp::kWriteImm, 0},     {SendOp::kRead, 8},       {SendOp::kRead, 0},
+               {SendOp::kFetchAdd, 8},     {SendOp::kCompareSwap, 8}};
+  for (const auto& c : cases) {
+    QpSettings qp;
+    qp.access = kAccessLocalWrite;
+    Pair pair(qp, roce());
+    pair.post_receive(7, 0, kMtu);
+    pair.post(c.op, 1, pair.at(0, c.bytes));
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kRemInvReqErr);
+    const auto received = pair.received(1);
+    ASSERT_EQ(received.size(), 1u);
+    EXPECT_EQ(received[0].status, WcStatus::kWrFlushErr);
+    EXPECT_TRUE(raised(*pair.far, driver::AsyncEvent::kQpReqErr));
+    EXPECT_FALSE(raised(*pair.far, driver::AsyncEvent::kQpAccessErr));
+  }
+}
+
 TEST(Roce, WhatCantBeInOrderEndsTheConnection) {
   for (const Forged& wrong :
        {Forged{.opcode = Opcode::kRcWriteMiddle, .payload_bytes = kMtu},

@@ -113,6 +113,24 @@ TEST(Unreliable, Rule36_UcErrorsAreSilent) {
   EXPECT_EQ(pair.far_counter(Counter::nak_sent), 0u);
 }
 
+// Also where there is nothing to write, and the receive of immediate data stays.
+TEST(Unreliable, Rule36_UcWritesNeedTheRightOfTheQueuePair) {
+  QpSettings qp = uc();
+  qp.access = kAccessLocalWrite;
+  Pair pair(qp);
+  ASSERT_EQ(pair.post_receive(7, 0, kMtu), 0);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
+  pair.post(SendOp::kWriteImm, 2, pair.at(0, 8));
+  pair.post(SendOp::kWriteImm, 3, pair.at(0, 0));
+  pair.post(SendOp::kSend, 4, pair.at(kMtu, 100));
+  for (const Completion& c : pair.sent(4)) EXPECT_EQ(c.status, WcStatus::kSuccess);
+  const auto received = pair.received(2, 10 * kMillisecond);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].byte_len, 100u) << "the SEND";
+  EXPECT_EQ(pair.far_counter(Counter::uc_access_refused), 3u);
+  EXPECT_EQ(pair.far->state(), QpState::kRts);
+}
+
 TEST(Unreliable, Rule36_UcSendErrorStopsSendsOnly) {
   Pair pair(uc());
   pair.post_receive(1, 0, kMtu);

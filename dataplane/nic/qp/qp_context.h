@@ -89,6 +89,10 @@ struct alignas(kCacheLineBytes) QpContext {
 
   // The scope of memory that the queue pair's packets may touch.
   AccessScope scope() const { return {client_id, pd, access, qpn}; }
+  // Whether the queue pair takes operations that need this right (AccessFlag), whatever their key
+  // and length. An RC responder refuses others as it would an opcode that it does not support: with
+  // the NAK "invalid request", as adapters and rxe do. A UC responder drops their message.
+  bool takes(uint32_t right) const { return (access & right) != 0; }
   // The scope of memory that its receives name.
   AccessScope receive_scope() const { return {client_id, recv_pd, access, qpn}; }
 

@@ -26,6 +26,9 @@ RequestResult fatal(wire::NakCode code, uint32_t event) {
           .recv_status = std::nullopt,
           .sn = 0};
 }
+RequestResult invalid_request() {
+  return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+}
 RequestResult fatal_receive(wire::NakCode code, RecvStatus status, uint32_t sn) {
   return {.kind = RequestResult::kFatal,
           .code = code,
@@ -87,7 +90,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
   if (unlikely(p.policy != policy_) && !broken(Fault::policy_not_checked)) {
     // Both ends must lose and recover by the same rules (rule 30).
     counters_.add(Counter::policy_mismatch);
-    refuse(qp, p, fatal(wire::NakCode::kInvalidRequest, kEventRequestError));
+    refuse(qp, p, invalid_request());
     return;
   }
   switch (where) {
@@ -237,22 +240,22 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
 
 RequestResult Responder::execute(QpContext& qp, const wire::Packet& p,
                                  std::span<const std::byte> payload, bool ahead, uint32_t packets) {
-  if (unlikely(!fits_path_mtu(qp, p)))
-    return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+  if (unlikely(!fits_path_mtu(qp, p))) return invalid_request();
   switch (p.opcode) {
     case Opcode::kWriteOnly:
     case Opcode::kWriteImm:
-      return execute_write(qp, p, payload, ahead, packets);
+      return qp.takes(kAccessRemoteWrite) ? execute_write(qp, p, payload, ahead, packets)
+                                          : invalid_request();
     case Opcode::kSend:
     case Opcode::kSendImm:
     case Opcode::kSendInv:
       return execute_send(qp, p, payload, ahead, packets);
     case Opcode::kReadRequest:
-      return has_too_many_reads(qp, p) ? fatal(wire::NakCode::kInvalidRequest, kEventRequestError)
-                                       : execute_read(qp, p);
+      return qp.takes(kAccessRemoteRead) && !has_too_many_reads(qp, p) ? execute_read(qp, p)
+                                                                       : invalid_request();
     default:
-      return has_too_many_reads(qp, p) ? fatal(wire::NakCode::kInvalidRequest, kEventRequestError)
-                                       : execute_atomic(qp, p);
+      return qp.takes(kAccessRemoteAtomic) && !has_too_many_reads(qp, p) ? execute_atomic(qp, p)
+                                                                         : invalid_request();
   }
 }
 
@@ -272,8 +275,7 @@ RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
     // Only the last packet of a WRITE_IMM is checked for a receive (rule 15, RNR), and it is never
     // placed ahead.
     qp.takes_receives = true;
-    if (p.recv_sn != qp.recv_next_sn)
-      return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+    if (p.recv_sn != qp.recv_next_sn) return invalid_request();
     const RequestResult outcome = check_receive(qp, p.recv_sn, ahead);
     if (outcome.kind != RequestResult::kDone) return outcome;
   }
@@ -307,8 +309,7 @@ RequestResult Responder::execute_send(QpContext& qp, const wire::Packet& p,
                                       uint32_t packets) {
   const uint32_t sn = p.reth.key;
   qp.takes_receives = true;
-  if (!ahead && sn != qp.recv_next_sn)
-    return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+  if (!ahead && sn != qp.recv_next_sn) return invalid_request();
   if (const RequestResult outcome = check_receive(qp, sn, ahead);
       outcome.kind != RequestResult::kDone)
     return outcome;
@@ -378,7 +379,7 @@ bool Responder::reads_unanswered(const QpContext& qp) const {
 
 RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (reads_unanswered(qp)) return {.kind = RequestResult::kRetry};
-  if (p.atomic.va % 8 != 0) return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
+  if (p.atomic.va % 8 != 0) return invalid_request();
   const RemoteRange range =
       placement_.remote_range(qp.scope(), p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
   // In an on-demand region nothing would be atomic with the CPU's accesses (IBV_ODP_SUPPORT_ATOMIC
@@ -474,7 +475,7 @@ void Responder::advance(QpContext& qp) {
       if (slot.sn() != qp.recv_next_sn) {
         wire::Packet last;
         last.psn = psn;
-        refuse(qp, last, fatal(wire::NakCode::kInvalidRequest, kEventRequestError));
+        refuse(qp, last, invalid_request());
         return;
       }
       receives_.publish(qp, slot.sn());

@@ -236,13 +236,16 @@ RoceResponder::Outcome RoceResponder::execute(QpContext& qp, const wire::Packet&
                                               std::span<const std::byte> payload) {
   const bool in_message = qp.roce->message != Message::kNone;
   if (p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode)) {
-    if (in_message) return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
+    const uint32_t right = is_atomic(p.opcode) ? kAccessRemoteAtomic : kAccessRemoteRead;
+    if (in_message || !qp.takes(right))
+      return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
     return is_atomic(p.opcode) ? execute_atomic(qp, p) : execute_read(qp, p);
   }
   // First and Only begin a message, Middle and Last go on with one of their kind.
   const Message kind = is_write(p.opcode) ? Message::kWrite : Message::kSend;
   const bool in_order = p.cont ? qp.roce->message == kind : !in_message;
-  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p))
+  const bool taken = kind != Message::kWrite || qp.takes(kAccessRemoteWrite);
+  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p) || !taken)
     return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
   return execute_message(qp, p, payload);
 }

@@ -147,6 +147,10 @@ UnreliableTransport::Taken UnreliableTransport::receive_in_order(QpContext& qp,
 PlaceResult UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
                                                std::span<const std::byte> payload) {
   const UnreliableMessage& message = qp.message;
+  if (message.is_write && !qp.takes(kAccessRemoteWrite)) {
+    counters_.add(Counter::uc_access_refused);
+    return false;
+  }
   const uint64_t end = message.offset_bytes + payload.size();
   const bool fits = !message.is_write ? end <= kMaxMessageBytes
                     : p.more          ? end < message.length_bytes
