@@ -307,6 +307,24 @@ TEST_F(States, QueryTellsWhatModifySet) {
   EXPECT_EQ(init.cap.max_send_wr, near->options.caps.max_send_wr);
 }
 
+// The structure's state is written by a query for the state, and by no other (ibv_query_qp(3)).
+TEST_F(States, QueryLeavesTheStructuresStateAloneUnlessAskedForIt) {
+  ASSERT_NO_FATAL_FAILURE(create_of(IBV_QPT_RC));
+  ASSERT_NO_FATAL_FAILURE(lead_to(IBV_QPS_RTS));
+  ibv_sge sge = near_host->sge(8);
+  sge.lkey = 0x7fffffff;
+  ASSERT_EQ(near->post(request(1, IBV_WR_SEND, &sge, *far_host)), 0);
+  near->expect(1, IBV_WC_LOC_PROT_ERR);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(near->qp, &attr, IBV_QP_DEST_QPN, &init), 0);
+  EXPECT_EQ(attr.dest_qp_num, far->qp->qp_num);
+  EXPECT_EQ(near->qp->state, IBV_QPS_RTS) << "as the program's last modify_qp left it";
+  ASSERT_EQ(ibv_query_qp(near->qp, &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(near->qp->state, IBV_QPS_ERR);
+}
+
 TEST_F(States, QueryTellsThePathThatModifySet) {
   ASSERT_NO_FATAL_FAILURE(create_of(IBV_QPT_RC));
   ASSERT_EQ(near->to_init(), 0);

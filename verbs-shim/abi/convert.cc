@@ -397,7 +397,7 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
     if (int error = to_address(attr.ah_attr, device, numbers, out)) return error;
   }
   if (mask & IBV_QP_ACCESS_FLAGS) {
-    if (int error = to_access(attr.qp_access_flags, out.access)) return error;
+    if (int error = to_qp_access(attr.qp_access_flags, out.access)) return error;
   }
   if (mask & IBV_QP_PATH_MIG_STATE) {
     if (!is_migration_state(attr.path_mig_state)) return EINVAL;
@@ -457,6 +457,12 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
   out.ah_attr.grh.hop_limit = attr.hop_limit_as_set;
 }
 
+namespace {
+
+// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which older headers don't have.
+constexpr unsigned int kFlushAccess = 1u << 8 | 1u << 9;
+
+// Keeps the flags that matter to the NIC. Returns EINVAL for unknown flags.
 int to_access(unsigned int access, uint32_t& out) {
   constexpr unsigned int kUsed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
                                  kAccessRemoteAtomic | kAccessMwBind | kAccessOnDemand |
@@ -468,6 +474,18 @@ int to_access(unsigned int access, uint32_t& out) {
   if (access & ~(kUsed | kHarmless)) return EINVAL;
   out = access & kUsed;
   return 0;
+}
+
+}  // namespace
+
+int to_region_access(unsigned int access, uint32_t& out) {
+  // The device has no FLUSH operation: the kernel's answer for regions of such devices.
+  if (access & kFlushAccess) return EOPNOTSUPP;
+  return to_access(access, out);
+}
+
+int to_qp_access(unsigned int access, uint32_t& out) {
+  return to_access(access & ~kFlushAccess, out);
 }
 
 }  // namespace hostnic::abi

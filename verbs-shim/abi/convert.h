@@ -89,9 +89,11 @@ void from_qp_attr(const driver::QpAttr& attr, const driver::QpCaps& caps, ibv_qp
 
 // ---- memory
 
-// Keeps the flags that matter to the NIC, relaxed ordering among them; hints, other optional ones
-// (rdma-core: bits 20 to 29) and ZERO_BASED, which is the caller's business, are taken off. Returns
-// EINVAL for unknown flags.
-int to_access(unsigned int access, uint32_t& out);
+// Keep the flags that matter to the NIC, relaxed ordering among them; hints, other optional ones
+// (rdma-core: bits 20 to 29) and ZERO_BASED, which is the caller's business, are taken off. Return
+// EINVAL for unknown flags. The rights to FLUSH, an operation that the device does not have, are
+// EOPNOTSUPP for a region and taken off for a queue pair, as with adapters without it.
+int to_region_access(unsigned int access, uint32_t& out);
+int to_qp_access(unsigned int access, uint32_t& out);
 
 }  // namespace hostnic::abi

@@ -23,7 +23,7 @@ int register_range(const PdObject& pd, void* address, size_t length, uint64_t io
                    unsigned int access, const runtime::MemoryRegistration* replaced,
                    runtime::MemoryRegistration& out) {
   uint32_t flags = 0;
-  if (int error = to_access(access, flags)) return error;
+  if (int error = to_region_access(access, flags)) return error;
   if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
     log_info("ibv_reg_mr: on-demand regions need bounds: the whole address space is not supported");
     return EOPNOTSUPP;

@@ -26,11 +26,10 @@ ibv_pd* create(ibv_context* context) {
 
 // Returns 0, or why there can't be such a parent domain. [registry]
 int check(const ContextObject& context, const ibv_parent_domain_init_attr& attr) {
-  constexpr uint32_t kKnown =
-      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  if (attr.comp_mask & ~kKnown) return EINVAL;
-  // Allocators are refused: queues are in memory that hostnicd made, and nobody else could.
-  if (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) return EOPNOTSUPP;
+  // Allocators are refused: queues are in memory that hostnicd made, and nobody else could. So are
+  // fields of newer libraries; programs take EOPNOTSUPP for "not on this device".
+  constexpr uint32_t kSupported = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (attr.comp_mask & ~kSupported) return EOPNOTSUPP;
   if (!is_live_in(Kind::kPd, attr.pd, &context)) return ENOENT;
   if (attr.td != nullptr && !is_live_in(Kind::kTd, attr.td, &context)) return ENOENT;
   if (is_unusable(context)) return EIO;

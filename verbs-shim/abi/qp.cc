@@ -232,7 +232,9 @@ HOSTNIC_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
   driver::QpCaps caps;
   object->owner->driver->driver().query_qp(object->qp, now, caps);
   from_qp_attr(now, caps, *attr);
-  qp->state = attr->qp_state;  // the driver's QP may have gone to ERR or SQE by itself
+  // The driver's QP may have gone to ERR or SQE by itself. As in libibverbs, the program's
+  // structure hears of it if it asked for the state, and is left alone otherwise.
+  if (static_cast<uint32_t>(mask) & IBV_QP_STATE) qp->state = attr->qp_state;
   *init = {};
   init->qp_context = qp->qp_context;
   init->send_cq = qp->send_cq;

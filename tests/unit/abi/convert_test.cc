@@ -242,17 +242,32 @@ TEST(AbiQpAttr, LooksAtNothingThatTheMaskDoesNotName) {
 
 TEST(AbiAccess, KeepsRightsDropsHintsRefusesTheRest) {
   uint32_t out = 0;
-  EXPECT_EQ(to_access(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_HUGETLB |
-                          IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED,
-                      out),
-            0);
+  EXPECT_EQ(
+      to_region_access(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_HUGETLB |
+                           IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED,
+                       out),
+      0);
   EXPECT_EQ(out, uint32_t{kAccessLocalWrite} | kAccessRemoteWrite | kAccessMwBind |
                      kAccessRelaxedOrdering);
-  EXPECT_EQ(to_access(1u << 25, out), 0) << "an optional flag of a later rdma-core";
-  EXPECT_EQ(to_access(IBV_ACCESS_ON_DEMAND, out), 0);
+  EXPECT_EQ(to_region_access(1u << 25, out), 0) << "an optional flag of a later rdma-core";
+  EXPECT_EQ(to_region_access(IBV_ACCESS_ON_DEMAND, out), 0);
   EXPECT_EQ(out, kAccessOnDemand);
-  EXPECT_EQ(to_access(1u << 10, out), EINVAL);
-  EXPECT_EQ(to_access(1u << 31, out), EINVAL);
+  EXPECT_EQ(to_region_access(1u << 10, out), EINVAL);
+  EXPECT_EQ(to_region_access(1u << 31, out), EINVAL);
+}
+
+// What programs built with newer headers say: rdma-core's tests skip at EOPNOTSUPP for regions, and
+// ask for these rights on every queue pair, whatever the device has.
+TEST(AbiAccess, FlushIsRefusedForRegionsAndIgnoredForQueuePairs) {
+  constexpr unsigned int kFlushGlobal = 1u << 8, kFlushPersistent = 1u << 9;
+  for (const unsigned int flush : {kFlushGlobal, kFlushPersistent}) {
+    uint32_t out = 0;
+    EXPECT_EQ(to_region_access(IBV_ACCESS_REMOTE_WRITE | flush, out), EOPNOTSUPP);
+    EXPECT_EQ(to_qp_access(IBV_ACCESS_REMOTE_WRITE | flush, out), 0);
+    EXPECT_EQ(out, uint32_t{kAccessRemoteWrite});
+  }
+  uint32_t out = 0;
+  EXPECT_EQ(to_qp_access(1u << 10, out), EINVAL);
 }
 
 TEST(AbiDeviceAttr, AdvertisesTheLimits) {
