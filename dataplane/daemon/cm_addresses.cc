@@ -30,6 +30,14 @@ std::optional<Ipv4Address> CmAgent::number_for(CmId& id, const Gid& address) {
   return number;
 }
 
+Gid CmAgent::shown_source(const CmId& id) const {
+  return id.named_source ? *id.named_source : address_of(&daemon_.addresses(), id.source);
+}
+Gid CmAgent::shown_destination(const CmId& id) const {
+  return id.named_destination ? *id.named_destination
+                              : address_of(&daemon_.addresses(), id.destination);
+}
+
 bool CmAgent::on_link(const NicSettings& settings, Ipv4Address destination) const {
   if (is_stand_in(destination) != is_stand_in(settings.ip)) {
     // The NIC's other addresses are on the interface's network, whose prefix is not known here.

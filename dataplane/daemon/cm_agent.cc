@@ -149,7 +149,9 @@ void CmAgent::serve(CmFile& file) {
   memcpy(&command, datagram.bytes.data(), sizeof(command));
   const Result result =
       run(file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
-  const CmAnswer answer{result.error, file.token_out && file.events.empty() ? 1u : 0u};
+  const uint32_t stale = (file.token_out && file.events.empty() ? kCmTokenStale : 0u) |
+                         (result.other_token_stale ? kCmOtherTokenStale : 0u);
+  const CmAnswer answer{result.error, stale};
   std::vector<std::byte> bytes(sizeof(answer) + result.response.size());
   memcpy(bytes.data(), &answer, sizeof(answer));
   std::copy(result.response.begin(), result.response.end(), bytes.begin() + sizeof(answer));
@@ -228,6 +230,7 @@ void CmAgent::advance() {
     take_events(nic);
   }
   look_at_kept();
+  look_at_resolving();
   flush();
 }
 
@@ -248,6 +251,7 @@ int CmAgent::wait_ms() const {
   TimeNs deadline = UINT64_MAX;
   for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
   if (!kept_.empty()) deadline = std::min(deadline, kept_.front().refuse_ns);
+  if (!resolving_.empty()) deadline = std::min(deadline, look_ns_);
   if (deadline == UINT64_MAX) return -1;
   const TimeNs now = monotonic_now_ns();
   if (deadline <= now) return 0;
@@ -259,7 +263,7 @@ std::string CmAgent::describe(const CmId& id) const {
   if (id.connection != 0)
     state = cm::name_of(id.nic->endpoint->state_of(id.connection));
   else if (raw(id.destination) != 0)
-    state = "resolved";
+    state = id.resolving_until_ns != 0 ? "resolving" : "resolved";
   const auto shown = [&](Ipv4Address ip) {
     return host_text(address_of(&daemon_.addresses(), ip));
   };

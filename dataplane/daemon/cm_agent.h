@@ -19,6 +19,7 @@
 
 #include "dataplane/daemon/commands/command.h"
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/kernel_neighbour.h"
 #include "dataplane/nic/management/management_queue.h"
 #include "protocol/cm/endpoint.h"
 #include "protocol/hostif/cm_message.h"
@@ -69,6 +70,13 @@ struct CmId {
   // By the numbers that NICs name hosts by. The id holds those that stand for IPv6 addresses.
   Ipv4Address source{}, destination{};
   std::vector<Ipv4Address> held;
+  // Loopback addresses as the program named them, where they stand for the NICs' addresses above:
+  // it is told of them, and of no others. A peer on this host is told as well if both are named.
+  std::optional<Gid> named_source, named_destination;
+  bool routed = false;  // the NIC is the one that led to the destination
+  // While the destination is being looked for: until when. 0: it is not.
+  TimeNs resolving_until_ns = 0;
+  TimeNs ask_again_ns = 0;
   uint16_t source_port = 0, destination_port = 0;
   uint32_t backlog = 0;  // connection requests that may still come before one is taken
   uint8_t type_of_service = 0, ack_timeout = cm::Endpoint::kAckTimeout;
@@ -136,6 +144,7 @@ class CmAgent {
   struct Result {
     int error = 0;
     std::vector<std::byte> response;
+    bool other_token_stale = false;  // of the file that MIGRATE_ID took an id from
   };
   template <typename T>
   static Result respond(const T& response) {
@@ -163,7 +172,9 @@ class CmAgent {
   bool on_link(const NicSettings& settings, Ipv4Address destination) const;
   bool leads_out(const CmNic& nic, Ipv4Address destination) const;
   template <typename To>
-  void put_address(To& to, const CmId& id, Ipv4Address ip, uint16_t port) const;
+  static void put_address(To& to, const CmId& id, const Gid& address, uint16_t port);
+  Gid shown_source(const CmId& id) const;
+  Gid shown_destination(const CmId& id) const;
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   CmNic* route(const CmFile& file, Ipv4Address destination);
   bool reachable(const CmNic& nic, Ipv4Address destination) const;
@@ -182,8 +193,6 @@ class CmAgent {
   Result create_id(CmFile& file, const rdma_ucm_create_id& command);
   Result destroy_id(CmFile& file, const rdma_ucm_destroy_id& command);
   Result bind_address(CmFile& file, uint32_t handle, std::span<const std::byte> address);
-  Result resolve_address(CmFile& file, uint32_t handle, std::span<const std::byte> source,
-                         std::span<const std::byte> destination);
   Result resolve_route(CmFile& file, const rdma_ucm_resolve_route& command);
   Result query_route(CmFile& file, const rdma_ucm_query& command);
   Result query(CmFile& file, const rdma_ucm_query& command);
@@ -194,6 +203,13 @@ class CmAgent {
   Result join(CmFile& file, uint32_t handle, uint64_t uid, std::span<const std::byte> address);
   Result leave(CmFile& file, const rdma_ucm_destroy_id& command);
   Result migrate(CmFile& file, const CmCommand& command, const rdma_ucm_migrate_id& migrate);
+
+  // Functions in cm_resolution.cc.
+  Result resolve_address(CmFile& file, uint32_t handle, uint32_t timeout_ms,
+                         std::span<const std::byte> source, std::span<const std::byte> destination);
+  bool knows(CmId& id, TimeNs now);
+  void end_resolution(CmId& id, int error);
+  void look_at_resolving();
 
   // Functions in cm_connections.cc.
   Result connect(CmFile& file, const rdma_ucm_connect& command);
@@ -208,6 +224,7 @@ class CmAgent {
   void take_request(CmNic& nic, const cm::Event& event);
   static void refuse(CmNic& nic, const cm::Event& event,
                      cm::RejectReason reason = cm::RejectReason::kInvalidServiceId);
+  void name_loopback(CmId& id, const cm::IpHeader& header) const;
   void refuse_or_keep(CmNic& nic, const cm::Event& event);
   void look_at_kept();
   // Tells the program an event, unless the id has no file, or the program does not know it yet.
@@ -229,6 +246,10 @@ class CmAgent {
     TimeNs refuse_ns;
   };
   std::deque<Kept> kept_;
+  // The ids whose destination is being looked for, and when to look again.
+  std::vector<uint32_t> resolving_;
+  TimeNs look_ns_ = 0;
+  KernelNeighbours neighbours_;
   size_t max_files_ = 0;
   bool in_lab_;
   // The ids that have a port, by port space and port.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <optional>
 
+#include "dataplane/daemon/cm_address.h"
 #include "dataplane/daemon/cm_agent.h"
 #include "dataplane/daemon/socket_address.h"
 #include "protocol/wire/multicast.h"
@@ -22,44 +23,6 @@ constexpr uint32_t kMaxMulticasts = 256;
 constexpr uint8_t kPortNumber = 1;
 constexpr uint8_t kQpTypeUd = 4;
 constexpr uint32_t kUnknownIndex = UINT32_MAX;
-
-// An address that a program names.
-struct NamedAddress {
-  bool given = false;  // a family was named
-  Gid address = gid_of(Ipv4Address{});
-  uint16_t port = 0;
-  bool ipv6 = false;
-};
-
-// Parses an address of either family. An error is an errno value.
-Expected<NamedAddress, int> parse_address(std::span<const std::byte> bytes) {
-  sa_family_t family = AF_UNSPEC;
-  if (bytes.size() < sizeof(family)) return Unexpected(EINVAL);
-  memcpy(&family, bytes.data(), sizeof(family));
-  if (family == AF_UNSPEC) return NamedAddress{};
-  NamedAddress named{.given = true, .ipv6 = family == AF_INET6};
-  if (family == AF_INET && bytes.size() >= sizeof(sockaddr_in)) {
-    sockaddr_in v4;
-    memcpy(&v4, bytes.data(), sizeof(v4));
-    named.address = gid_of(Ipv4Address{ntohl(v4.sin_addr.s_addr)});
-    named.port = ntohs(v4.sin_port);
-  } else if (family == AF_INET6 && bytes.size() >= sizeof(sockaddr_in6)) {
-    sockaddr_in6 v6;
-    memcpy(&v6, bytes.data(), sizeof(v6));
-    named.port = ntohs(v6.sin6_port);
-    memcpy(named.address.data(), &v6.sin6_addr, named.address.size());
-    // :: and ::1 mean this host, as 0.0.0.0 and 127.0.0.1 do.
-    if (IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr)) named.address = gid_of(Ipv4Address{});
-    if (IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) named.address = gid_of(Ipv4Address{INADDR_LOOPBACK});
-  } else {
-    return Unexpected(EAFNOSUPPORT);
-  }
-  // Numbers that stand for IPv6 addresses are no addresses that a host can have.
-  const auto ip = ipv4_of(named.address);
-  if (ip ? is_stand_in(*ip) : !is_ipv6_host(named.address) && named.address[0] != std::byte{0xff})
-    return Unexpected(EADDRNOTAVAIL);
-  return named;
-}
 
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -103,11 +66,13 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
     case RDMA_USER_CM_CMD_BIND:
       return HOSTNIC_CM(rdma_ucm_bind, bind_address(file, c.id, sized(c.addr, c.addr_size)));
     case RDMA_USER_CM_CMD_RESOLVE_IP:
-      return HOSTNIC_CM(rdma_ucm_resolve_ip,
-                        resolve_address(file, c.id, bytes_of(c.src_addr), bytes_of(c.dst_addr)));
+      return HOSTNIC_CM(
+          rdma_ucm_resolve_ip,
+          resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr), bytes_of(c.dst_addr)));
     case RDMA_USER_CM_CMD_RESOLVE_ADDR:
-      return HOSTNIC_CM(rdma_ucm_resolve_addr, resolve_address(file, c.id, bytes_of(c.src_addr),
-                                                               sized(c.dst_addr, c.dst_size)));
+      return HOSTNIC_CM(rdma_ucm_resolve_addr,
+                        resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr),
+                                        sized(c.dst_addr, c.dst_size)));
     case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
       return HOSTNIC_CM(rdma_ucm_resolve_route, resolve_route(file, c));
     case RDMA_USER_CM_CMD_QUERY_ROUTE:
@@ -167,10 +132,9 @@ CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
 
 // Writes an address as the program expects it.
 template <typename To>
-void CmAgent::put_address(To& to, const CmId& id, Ipv4Address ip, uint16_t port) const {
+void CmAgent::put_address(To& to, const CmId& id, const Gid& gid, uint16_t port) {
   const uint32_t scope = id.nic == nullptr ? 0 : if_nametoindex(id.nic->instance->netdev.c_str());
-  const SocketAddress address =
-      socket_address(hostnic::address_of(&daemon_.addresses(), ip), port, scope);
+  const SocketAddress address = socket_address(gid, port, scope);
   static_assert(sizeof(To) >= sizeof(address.ipv6));
   memset(&to, 0, sizeof(to));
   memcpy(&to, &address, address.bytes());
@@ -207,52 +171,24 @@ CmAgent::Result CmAgent::bind_address(CmFile& file, uint32_t handle,
                                       std::span<const std::byte> bytes) {
   CmId* id = find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
-  const auto address = parse_address(bytes);
+  const auto address = parse_cm_address(bytes);
   if (!address) return {address.error(), {}};
   if (!address->given) return {EAFNOSUPPORT, {}};
+  if (address->nobodys) return {EADDRNOTAVAIL, {}};
   if (!id->bound) id->ipv6 = address->ipv6;
   const auto number = number_for(*id, address->address);
   if (!number) return {ENOMEM, {}};
-  return {bind(*id, *number, address->port), {}};
-}
-
-CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle,
-                                         std::span<const std::byte> source_bytes,
-                                         std::span<const std::byte> destination_bytes) {
-  CmId* id = find_of(file, handle);
-  if (id == nullptr) return {ENOENT, {}};
-  const auto source = parse_address(source_bytes);
-  const auto destination = parse_address(destination_bytes);
-  if (!source) return {source.error(), {}};
-  if (!destination) return {destination.error(), {}};
-  if (!destination->given || id->listening || id->connection != 0) return {EINVAL, {}};
-  const auto from = number_for(*id, source->address), to = number_for(*id, destination->address);
-  if (!from || !to) return {ENOMEM, {}};
-  if (!id->bound) {
-    if (const int error = bind(*id, *from, source->port)) return {error, {}};
-  }
-  const bool has_source = id->nic != nullptr;
-  if (!has_source) id->nic = route(file, *to);
-  if (id->nic == nullptr) return {ENETUNREACH, {}};
-  id->destination = *to;
-  if (names_this_host(*to))
-    id->destination =
-        file.alone ? id->nic->ip() : this_host(*id->nic, id->port_space, destination->port);
-  if (!has_source) id->source = id->nic->settings().own_for(id->destination);
-  if (is_stand_in(id->source) != is_stand_in(id->destination) && !wire::is_multicast(*to))
-    return {EAFNOSUPPORT, {}};
-  id->destination_port = destination->port;
-  if (reachable(*id->nic, id->destination))
-    tell(*id, CmEvent::kAddrResolved, 0);
-  else
-    tell(*id, CmEvent::kAddrError, -EHOSTUNREACH);
-  return {};
+  const int error = bind(*id, *number, address->port);
+  if (error == 0 && id->nic != nullptr && names_this_host(*number))
+    id->named_source = address->named;
+  return {error, {}};
 }
 
 CmAgent::Result CmAgent::resolve_route(CmFile& file, const rdma_ucm_resolve_route& command) {
   CmId* id = find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
-  if (id->nic == nullptr || raw(id->destination) == 0) return {EINVAL, {}};
+  if (id->nic == nullptr || raw(id->destination) == 0 || id->resolving_until_ns != 0)
+    return {EINVAL, {}};
   tell(*id, CmEvent::kRouteResolved, 0);
   return {};
 }
@@ -261,9 +197,9 @@ CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command
   const CmId* id = find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   rdma_ucm_query_route_resp response{};
-  put_address(response.src_addr, *id, id->source, id->source_port);
+  put_address(response.src_addr, *id, shown_source(*id), id->source_port);
   if (raw(id->destination) != 0)
-    put_address(response.dst_addr, *id, id->destination, id->destination_port);
+    put_address(response.dst_addr, *id, shown_destination(*id), id->destination_port);
   response.ibdev_index = kUnknownIndex;
   if (id->nic == nullptr) return respond(response);
   const NicSettings& settings = id->nic->instance->plan.settings;
@@ -291,14 +227,14 @@ CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
   if (id == nullptr) return {ENOENT, {}};
   if (command.option != RDMA_USER_CM_QUERY_ADDR) return {ENOSYS, {}};
   rdma_ucm_query_addr_resp response{};
-  put_address(response.src_addr, *id, id->source, id->source_port);
-  const auto size_of = [](Ipv4Address ip) {
-    return static_cast<uint16_t>(is_stand_in(ip) ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  const auto size_of = [](const Gid& address) {
+    return static_cast<uint16_t>(ipv4_of(address) ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   };
-  response.src_size = size_of(id->source);
+  put_address(response.src_addr, *id, shown_source(*id), id->source_port);
+  response.src_size = size_of(shown_source(*id));
   if (raw(id->destination) != 0) {
-    put_address(response.dst_addr, *id, id->destination, id->destination_port);
-    response.dst_size = size_of(id->destination);
+    put_address(response.dst_addr, *id, shown_destination(*id), id->destination_port);
+    response.dst_size = size_of(shown_destination(*id));
   }
   response.pkey = 0xffff;
   response.ibdev_index = kUnknownIndex;
@@ -378,12 +314,13 @@ CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
                               std::span<const std::byte> bytes) {
   CmId* id = find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
-  const auto address = parse_address(bytes);
+  const auto address = parse_cm_address(bytes);
   if (!address) return {address.error(), {}};
+  if (address->nobodys) return {EADDRNOTAVAIL, {}};
   // Which IPv4 group stands for another group is what ibv_attach_mcast makes of the handle's GID.
   const auto ip = ipv4_of(address->address);
   const bool group = ip ? wire::is_multicast(*ip) : address->address[0] == std::byte{0xff};
-  if (id->nic == nullptr || !group) return {EINVAL, {}};
+  if (id->nic == nullptr || id->resolving_until_ns != 0 || !group) return {EINVAL, {}};
   if (id->multicasts.size() >= kMaxMulticasts) return {ENOMEM, {}};
   const uint32_t multicast = next_handle_++;
   id->multicasts.push_back({multicast, uid, 0});
@@ -426,7 +363,10 @@ CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
   }
   std::erase_if(from.events, [&](const auto& each) { return each.owner == id->handle; });
   id->file = &file;
-  return respond(response);
+  // Where no event is left the other file has a datagram too many, which its program takes away.
+  Result result = respond(response);
+  result.other_token_stale = from.token_out && from.events.empty();
+  return result;
 }
 
 }  // namespace hostnic

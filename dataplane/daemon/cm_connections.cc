@@ -39,8 +39,11 @@ void get_private(Param& param, const cm::PrivateData<Bytes>& from, size_t offset
 template <size_t Bytes>
 void put_ip_header(cm::PrivateData<Bytes>& to, const CmId& id) {
   const NicSettings& settings = id.nic->settings();
-  emit(cm::make_ip_header(settings.address_of(id.source), id.source_port,
-                          settings.address_of(id.destination)),
+  // Both ends are this host's where both have a name of their own; a peer that is told one of them
+  // alone would see two families, or an address that means somebody else.
+  const bool named = id.named_source && id.named_destination;
+  emit(cm::make_ip_header(named ? *id.named_source : settings.address_of(id.source), id.source_port,
+                          named ? *id.named_destination : settings.address_of(id.destination)),
        std::span(to).template first<cm::kIpHeaderBytes>());
 }
 
@@ -75,7 +78,8 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
   CmId* id = find_of(file, command.id);
   const rdma_ucm_conn_param& param = command.conn_param;
   if (id == nullptr) return {ENOENT, {}};
-  if (!param.valid || id->nic == nullptr || raw(id->destination) == 0 || id->connection != 0)
+  if (!param.valid || id->nic == nullptr || raw(id->destination) == 0 || id->connection != 0 ||
+      id->resolving_until_ns != 0)
     return {EINVAL, {}};
   const TimeNs now = monotonic_now_ns();
   const uint64_t service = cm::service_id(id->port_space, id->destination_port);
@@ -389,6 +393,32 @@ void CmAgent::look_at_kept() {
   }
 }
 
+namespace {
+
+constexpr Gid kIpv6Loopback = [] {
+  Gid address{};
+  address.back() = std::byte{1};
+  return address;
+}();
+
+}  // namespace
+
+// Gives a request's id the loopback addresses that it was made by. Only a NIC of this host's may
+// say so: to programs such a peer is one that need not be doubted.
+void CmAgent::name_loopback(CmId& id, const cm::IpHeader& header) const {
+  const bool from_here = std::ranges::any_of(
+      nics_, [&](const CmNic& nic) { return nic.settings().is_own(id.destination); });
+  const Gid source = cm::address_of(header, header.source);
+  const Gid destination = cm::address_of(header, header.destination);
+  const auto is_loopback_here = [&](const Gid& address) {
+    const auto ip = ipv4_of(address);
+    return ip ? is_loopback(*ip) && names_this_host(*ip) : address == kIpv6Loopback;
+  };
+  if (!from_here || !is_loopback_here(source) || !is_loopback_here(destination)) return;
+  id.named_source = destination;
+  id.named_destination = source;
+}
+
 void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   const auto* req = std::get_if<cm::Req>(&event.message);
   const auto* sidr = std::get_if<cm::SidrReq>(&event.message);
@@ -420,6 +450,7 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
   id->source_port = port_of(service);
   id->destination = event.ends.peer;
   id->ipv6 = is_stand_in(id->source);
+  name_loopback(*id, *ip);
   id->destination_port = ip->source_port;
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;

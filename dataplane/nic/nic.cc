@@ -217,6 +217,13 @@ void Nic::send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_clas
   core_->shard.management.send(from, to, traffic_class, bytes);
 }
 
+bool Nic::knows_host(Ipv4Address host) {
+  Egress& egress = core_->shard.egress;
+  Path path;
+  if (egress.find_path(host, Neighbours::kOwn, false, path) != 0) return true;
+  return path.neighbour <= Neighbours::kNobody || egress.use_neighbour(path.neighbour) != 0;
+}
+
 void Nic::clear_counters() {
   core_->shared.counters.clear();
   core_->shard.port.clear_counters();

@@ -86,6 +86,9 @@ class Nic {
   // it.
   void send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                        std::span<const std::byte, cm::kMadBytes> bytes);
+  // Whether packets to a host can be addressed; where its MAC address is not known yet it is asked
+  // for. True also where nobody would be asked, or too many are being asked.
+  bool knows_host(Ipv4Address host);
 
   void clear_counters();
   // Whether packets that have arrived are kept between turns: by impairments.

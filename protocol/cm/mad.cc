@@ -325,6 +325,10 @@ std::optional<IpHeader> parse_ip_header(std::span<const std::byte, kIpHeaderByte
   return header;
 }
 
+Gid address_of(const IpHeader& header, const Gid& end) {
+  return header.ip_version == 4 ? gid_of(Ipv4Address{load_be32(&end[12])}) : end;
+}
+
 void emit(const IpHeader& header, std::span<std::byte, kIpHeaderBytes> out) {
   store_u8(&out[0], 0);
   store_u8(&out[1], static_cast<uint8_t>(header.ip_version << 4));

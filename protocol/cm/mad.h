@@ -206,6 +206,9 @@ IpHeader make_ip_header(const Gid& source, uint16_t source_port, const Gid& dest
 std::optional<IpHeader> parse_ip_header(std::span<const std::byte, kIpHeaderBytes> bytes);
 void emit(const IpHeader& header, std::span<std::byte, kIpHeaderBytes> out);
 
+// One of the header's ends, as the rest of the program has addresses: IPv4-mapped.
+Gid address_of(const IpHeader& header, const Gid& end);
+
 // The service id 0x0000000001PPxxxx: PP is the second byte of the port space (0x06 TCP, 0x11 UDP),
 // xxxx the port.
 constexpr uint64_t service_id(uint16_t port_space, uint16_t port) {

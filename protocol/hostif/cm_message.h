@@ -34,9 +34,13 @@ struct CmCommand {
   uint64_t other_file;  // MIGRATE_ID
 };
 
+// There is no event any more: the datagram must be taken away from the file that the command was
+// given to, or from the other one that MIGRATE_ID names.
+inline constexpr uint32_t kCmTokenStale = 1 << 0, kCmOtherTokenStale = 1 << 1;
+
 struct CmAnswer {
-  int32_t error;         // errno value
-  uint32_t token_stale;  // 1: there is no event any more: the datagram must be taken away
+  int32_t error;   // errno value
+  uint32_t stale;  // of the bits above
 };
 
 }  // namespace hostnic

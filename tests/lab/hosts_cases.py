@@ -139,6 +139,9 @@ def port_cases(user, port):
             "hostnic on 3 -- rping -c -a 10.77.0.$host -C 5 -v && break; sleep 0.2; done; done; wait")
     yield user.case(f"rping --port {port}", user.lab(["--hosts", "3", *lab], ["sh", "-c", line]),
                     output_has(r"(rdma-ping-4(.|\n)*){2}"), quick=port == "wire")
+    yield user.case(f"rping to nobody --port {port}", user.lab(
+        ["--hosts", "2", *lab], ["sh", "-c", "hostnic on 1 -- rping -c -a 10.77.0.99; test $? -ne 0"]),
+                    output_has(r"ADDR_ERROR, error -1(10|13)\b"), quick=port == "udp", limit_s=30)
 
 
 def static_case(user, port):

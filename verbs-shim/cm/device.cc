@@ -85,6 +85,8 @@ bool send_whole(int fd, const msghdr& message) {
   }
 }
 
+void take_stale_token(int fd);
+
 // Has hostnicd carry out the command. Returns false if hostnicd is gone.
 bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, Answer& answer) {
   int pair[2];
@@ -115,12 +117,16 @@ bool call(int fd, const CmCommand& command, std::span<const std::byte> bytes, An
   if (received < static_cast<ssize_t>(sizeof(answer.header))) return false;
   memcpy(&answer.header, buffer, sizeof(answer.header));
   answer.response.assign(buffer + sizeof(answer.header), buffer + received);
-  if (answer.header.token_stale != 0) {
-    char token = 0;
-    Answer ignored;
-    if (recv(fd, &token, 1, MSG_DONTWAIT) == 1) call(fd, {kCmTokenTaken, 0, 0}, {}, ignored);
-  }
+  if ((answer.header.stale & kCmTokenStale) != 0) take_stale_token(fd);
   return true;
+}
+
+// Takes away the datagram that says that an event waits, where there is none any more. Another
+// thread may have been faster.
+void take_stale_token(int fd) {
+  char token = 0;
+  Answer ignored;
+  if (recv(fd, &token, 1, MSG_DONTWAIT) == 1) call(fd, {kCmTokenTaken, 0, 0}, {}, ignored);
 }
 
 enum class Called { kAnswered, kGone, kFailed };  // hostnicd is gone; errno says why
@@ -186,6 +192,13 @@ int response_offset(uint32_t command) {
   }
 }
 
+// The descriptor of the file that an id comes from.
+int file_left(std::span<const std::byte> bytes) {
+  rdma_ucm_migrate_id migrate;
+  memcpy(&migrate, bytes.data(), sizeof(migrate));
+  return static_cast<int>(migrate.fd);
+}
+
 // Adds to the command what it refers to in this process's memory.
 bool complete_command(CmCommand& command, std::vector<std::byte>& bytes) {
   if (command.command == RDMA_USER_CM_CMD_SET_OPTION) {
@@ -197,10 +210,8 @@ bool complete_command(CmCommand& command, std::vector<std::byte>& bytes) {
     bytes.resize(sizeof(option));
     bytes.insert(bytes.end(), value, value + option.optlen);
   } else if (command.command == RDMA_USER_CM_CMD_MIGRATE_ID) {
-    rdma_ucm_migrate_id migrate;
-    if (bytes.size() < sizeof(migrate)) return false;
-    memcpy(&migrate, bytes.data(), sizeof(migrate));
-    command.other_file = file_name(static_cast<int>(migrate.fd));
+    if (bytes.size() < sizeof(rdma_ucm_migrate_id)) return false;
+    command.other_file = file_name(file_left(bytes));
   }
   return true;
 }
@@ -248,6 +259,8 @@ ssize_t run_command(int fd, uint64_t file, const std::byte* written, size_t size
     called = call_for_event(fd, *waited, answer);
   else if (!call(fd, command, bytes, answer))
     called = Called::kGone;
+  else if ((answer.header.stale & kCmOtherTokenStale) != 0)
+    take_stale_token(file_left(bytes));
   if (called == Called::kFailed) return -1;
   if (called == Called::kGone)
     answer = answer_alone(file, header->cmd, bytes);

@@ -28,22 +28,27 @@ constexpr uint16_t kPort = 7471;
 
 class CmAgentTest : public testing::Test {
  protected:
-  void SetUp() override {
+  // A process makes each wire port once.
+  static void SetUpTestSuite() {
     ASSERT_TRUE(eal_runs());
     auto plan = plan_from_arguments({"--nic", "ip=fd00::1/64", "--nic", "ip=fd00::2/64"});
     ASSERT_TRUE(plan) << plan.error().text;
     auto daemon = Daemon::create(*plan);
     ASSERT_TRUE(daemon) << daemon.error();
     daemon_ = std::move(*daemon);
-    lcore_ = std::thread([this] { daemon_->lcores()[0]->run(); });
+    lcore_ = std::thread([] { daemon_->lcores()[0]->run(); });
+  }
+  static void TearDownTestSuite() {
+    if (daemon_) daemon_->lcores()[0]->request_stop();
+    if (lcore_.joinable()) lcore_.join();
+    daemon_.reset();
+  }
+  void SetUp() override {
+    ASSERT_TRUE(daemon_);
     epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
     agent_.emplace(*daemon_, epoll_.get());
   }
-  void TearDown() override {
-    agent_.reset();
-    if (daemon_) daemon_->lcores()[0]->request_stop();
-    if (lcore_.joinable()) lcore_.join();
-  }
+  void TearDown() override { agent_.reset(); }
 
   // Serves the agent's descriptors until nothing has happened for a while.
   void serve() {
@@ -105,8 +110,8 @@ class CmAgentTest : public testing::Test {
         std::ranges::count_if(agent_->describe(Asker{}),
                               [](const std::string& line) { return line.starts_with("id "); }));
   }
-  std::unique_ptr<Daemon> daemon_;
-  std::thread lcore_;
+  static inline std::unique_ptr<Daemon> daemon_;
+  static inline std::thread lcore_;
   UniqueFd epoll_;
   std::optional<CmAgent> agent_;
   std::optional<CmProgram> program_;
@@ -129,6 +134,56 @@ TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
   request_from(*host);
   EXPECT_EQ(ids(), 2u);
   EXPECT_TRUE(program_->take_token());
+}
+
+// What librdmacm needs to know: the datagram in the old file says of an event that is not there.
+TEST_F(CmAgentTest, AMigratedIdsEventLeavesADatagramBehind) {
+  open_file();
+  const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
+                           rdma_ucm_create_id{.uid = 7, .ps = RDMA_PS_TCP, .qp_type = 2});
+  rdma_ucm_create_id_resp id{};
+  ASSERT_GE(created.size(), sizeof id);
+  memcpy(&id, created.data(), sizeof id);
+  rdma_ucm_resolve_ip resolve{};
+  resolve.id = id.id;
+  resolve.timeout_ms = 1000;
+  resolve.dst_addr.sin6_family = AF_INET6;
+  const Gid peer = parse_gid("fd00::2").value();
+  memcpy(&resolve.dst_addr.sin6_addr, peer.data(), peer.size());
+  run(RDMA_USER_CM_CMD_RESOLVE_IP, resolve);
+  CmProgram other(*agent_, epoll_.get());
+  ASSERT_TRUE(other.open());
+  const rdma_ucm_migrate_id migrate{.response = 0, .id = id.id, .fd = 0};
+  ASSERT_TRUE(other.give({RDMA_USER_CM_CMD_MIGRATE_ID, 0, program_->name()},
+                         std::as_bytes(std::span(&migrate, 1))));
+  serve();
+  const auto answer = other.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->result.error, 0);
+  EXPECT_EQ(answer->result.stale, kCmOtherTokenStale);
+  EXPECT_TRUE(program_->take_token());
+  EXPECT_TRUE(other.take_token());
+}
+
+TEST_F(CmAgentTest, LoopbackAddressesAreToldAsTheyWereNamed) {
+  open_file();
+  const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
+                           rdma_ucm_create_id{.uid = 7, .ps = RDMA_PS_TCP, .qp_type = 2});
+  rdma_ucm_create_id_resp id{};
+  ASSERT_GE(created.size(), sizeof id);
+  memcpy(&id, created.data(), sizeof id);
+  rdma_ucm_bind_ip bind{};
+  bind.id = id.id;
+  bind.addr.sin6_family = AF_INET6;
+  bind.addr.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+  run(RDMA_USER_CM_CMD_BIND_IP, bind);
+  const auto queried =
+      run(RDMA_USER_CM_CMD_QUERY_ROUTE, rdma_ucm_query{.response = 0, .id = id.id});
+  rdma_ucm_query_route_resp route{};
+  ASSERT_GE(queried.size(), sizeof route);
+  memcpy(&route, queried.data(), sizeof route);
+  EXPECT_EQ(memcmp(&route.src_addr.sin6_addr, &bind.addr.sin6_addr, sizeof(in6_addr)), 0);
+  EXPECT_NE(route.node_guid, 0u) << "and it is of the first NIC";
 }
 
 }  // namespace
