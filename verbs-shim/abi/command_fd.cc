@@ -11,6 +11,9 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <utility>
+
+#include "verbs-shim/base/own_descriptors.h"
 
 namespace hostnic::abi {
 namespace {
@@ -50,9 +53,10 @@ int open_socket() {
 
 int acquire_command_fd() {
   const std::lock_guard lock(mutex);
-  if (users == 0) {
+  if (users == 0 || !still_ours(shared_fd)) {  // the program may have closed it
     shared_fd = open_socket();
     if (shared_fd < 0) return -1;
+    lend(shared_fd);
   }
   ++users;
   return shared_fd;
@@ -61,8 +65,7 @@ int acquire_command_fd() {
 void release_command_fd() {
   const std::lock_guard lock(mutex);
   if (users == 0 || --users != 0) return;
-  close(shared_fd);
-  shared_fd = -1;
+  close_ours(std::exchange(shared_fd, -1));
 }
 
 bool is_command_fd(int fd) {

@@ -15,6 +15,7 @@ namespace {
 // Takes one event from the descriptor without waiting. Returns false if none is left: whoever has
 // waited for it will find that out.
 bool take_back(int fd) {
+  if (!still_ours(fd)) return false;
   uint64_t one = 0;
   iovec into{&one, sizeof one};
   // The system call is made directly, because preadv2() is a cancellation point besides.
@@ -24,32 +25,35 @@ bool take_back(int fd) {
 // Adds one event to the descriptor. It is not write(), so that threads that post and poll are not
 // cancelled here.
 void give(int fd) {
+  // In a forked child the number may be a file of the program's by now.
+  if (!still_ours(fd)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const auto written = syscall(SYS_write, fd, &one, sizeof one);
 }
 
 }  // namespace
 
-EventQueue::~EventQueue() {
-  if (fd_ >= 0) ::close(fd_);
-}
+EventQueue::~EventQueue() { close_ours(fd_); }
 
 int EventQueue::open() {
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-  return fd_ >= 0 ? 0 : errno;
+  if (fd_ < 0) return errno;
+  lend(fd_);
+  own_ = OwnFd::copy_of(fd_);
+  return own_ ? 0 : errno;
 }
 
 void EventQueue::push(uint64_t record) {
   std::lock_guard lock(mutex_);
   waiting_.push_back(record);
-  give(fd_);
+  give(own_.get());
 }
 
 void EventQueue::close() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
   closed_ = true;
-  give(fd_);
+  give(own_.get());
 }
 
 int EventQueue::wait(int fd) {
@@ -63,7 +67,7 @@ EventQueue::Taken EventQueue::take(uint64_t& record) {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) return Taken::kNothing;
-    give(fd_);  // for the next thread that waits
+    give(own_.get());  // for the next thread that waits
     return Taken::kClosed;
   }
   record = waiting_.front();
@@ -73,7 +77,7 @@ EventQueue::Taken EventQueue::take(uint64_t& record) {
 
 void EventQueue::remove_if(const std::function<bool(uint64_t)>& unwanted) {
   std::lock_guard lock(mutex_);
-  for (size_t removed = std::erase_if(waiting_, unwanted); removed != 0 && take_back(fd_);)
+  for (size_t removed = std::erase_if(waiting_, unwanted); removed != 0 && take_back(own_.get());)
     --removed;
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A queue of events that programs wait for on a file descriptor: completion channels and the async
 // events of a device. Programs epoll the descriptor, set O_NONBLOCK on it and count on it being
-// readable once per event: a semaphore eventfd counts the events, which wait in memory. It is the
-// only descriptor, and never full.
+// readable once per event: a semaphore eventfd counts the events, which wait in memory, and is
+// never full. The queue has a descriptor of its own for it: a program may close the one that it
+// knows.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+
+#include "verbs-shim/base/own_descriptors.h"
 
 namespace hostnic::abi {
 
@@ -51,7 +54,8 @@ class EventQueue {
   // one more.
   std::deque<uint64_t> waiting_;
   bool closed_ = false;
-  int fd_ = -1;
+  int fd_ = -1;  // lent
+  OwnFd own_;
 };
 
 }  // namespace hostnic::abi

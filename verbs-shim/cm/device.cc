@@ -19,6 +19,7 @@
 #include "verbs-shim/abi/devices.h"
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/cm/files.h"
 #include "verbs-shim/cm/known_ids.h"
 
@@ -230,11 +231,11 @@ std::optional<rdma_ucm_cmd_hdr> header_of(const std::byte* written, size_t size)
 // A thread that waits for an event keeps the file, as in a kernel: another thread may close the
 // descriptor, whose number may become another file's, and the waiting thread hears of neither.
 // (rping ends with an error where it does.) What is kept goes with the thread if it is cancelled.
-thread_local UniqueFd kept_file;
+thread_local OwnFd kept_file;
 
 // Keeps the file of a descriptor; returns a descriptor of it, the same one if there is none left.
 int keep_file(int fd) noexcept {
-  kept_file.reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  kept_file = OwnFd::copy_of(fd);
   return kept_file ? kept_file.get() : fd;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "verbs-shim/base/cancellation.h"
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/cm/device.h"
 #include "verbs-shim/cm/device_number.h"
 #include "verbs-shim/cm/files.h"
@@ -32,6 +33,19 @@ void disguise(int fd, Stat* status) {
   if (!is_file(fd)) return;
   status->st_mode = S_IFCHR | 0666;
   status->st_rdev = makedev(kMiscMajor, device_minor());
+}
+
+// Whether a copy may get that number: one of this library's descriptors can't be replaced.
+bool may_be_replaced(int fd) {
+  if (__builtin_expect(!hostnic::is_kept(fd), 1)) return true;
+  errno = EBUSY;
+  return false;
+}
+
+// Says that a number leads to a copy of another descriptor now.
+void note_replaced(int from, int to) {
+  if (from != to) hostnic::note_closed(to, to);
+  copy_file(from, to);
 }
 
 // Waits for an event without being cancelled: librdmacm does not write in parts.
@@ -102,13 +116,15 @@ HOSTNIC_CM_HOOK(int, dup, (int fd)) {
 }
 
 HOSTNIC_CM_HOOK(int, dup2, (int fd, int to)) {
+  if (!may_be_replaced(to)) return -1;
   const int copy = NEXT(dup2)(fd, to);
-  if (copy >= 0) copy_file(fd, copy);
+  if (copy >= 0) note_replaced(fd, copy);
   return copy;
 }
 
 HOSTNIC_CM_HOOK(int, dup3, (int fd, int to, int flags)) {
+  if (!may_be_replaced(to)) return -1;
   const int copy = NEXT(dup3)(fd, to, flags);
-  if (copy >= 0) copy_file(fd, copy);
+  if (copy >= 0) note_replaced(fd, copy);
   return copy;
 }

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/critical.h"
 
 namespace hostnic::memory {
@@ -118,6 +120,7 @@ void move_in_parts(uint64_t from, uint64_t length, uint64_t to) {
 
 void MemoryRegistrar::after_fork_in_child() {
   const int saved_errno = errno;
+  lend_kept_in_child();
   for (const Snapshot& snapshot : snapshots_) {
     const uint64_t length = snapshot.end - snapshot.start;
     move_in_parts(snapshot.copy, length, snapshot.start);
@@ -143,11 +146,9 @@ void MemoryRegistrar::forget_parent() {
   new (&threads_mutex_) std::mutex;
   parked_ = wants_home_ = false;
   for (std::atomic<int>* fd : {&mem_fd_, &mirror_fd_}) {
-    const int old = fd->exchange(-1);
-    if (old >= 0) close(old);
+    close_ours(fd->exchange(-1));
   }
-  if (pagemap_fd_ >= 0) close(pagemap_fd_);
-  pagemap_fd_ = -1;
+  close_ours(std::exchange(pagemap_fd_, -1));
   mirror_inode_ = 0;
   environment_read_ = false;
   reason_[0] = '\0';

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/background_thread.h"
 
 namespace hostnic::memory {
@@ -42,13 +43,15 @@ int LateFill::make_map() {
   if (ftruncate(fd, static_cast<off_t>(kMapBytes)) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0 && fstat(fd, &file) == 0)
     map = raw_mmap(nullptr, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (map == MAP_FAILED) {
+  if (map != MAP_FAILED) map_fd_ = keep_copy(fd);
+  if (map_fd_ < 0) {
     const int error = errno;
+    if (map != MAP_FAILED) raw_munmap(map, kMapBytes);
     close(fd);
     return error;
   }
+  close(fd);
   raw_madvise(map, kMapBytes, MADV_DONTFORK);
-  map_fd_ = fd;
   map_inode_ = file.st_ino;
   map_ = static_cast<Slice*>(map);
   return 0;
@@ -200,7 +203,7 @@ int LateFill::put_home(uint64_t from, uint64_t to, int prot) {
 
 // The map, the bell and the window are not inherited.
 void LateFill::forget_parent() {
-  if (map_fd_ >= 0) close(map_fd_);
+  close_ours(map_fd_);
   new (this) LateFill;
   asides_in_use_.store(0);
 }

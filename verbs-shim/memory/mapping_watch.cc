@@ -12,7 +12,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "protocol/hostif/unique_fd.h"
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/background_thread.h"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -33,8 +36,9 @@ constexpr long kPauseNs = 20'000;
 
 bool MappingWatch::start(Revoker& revoker) {
   if (fd_ >= 0) return true;
-  const int fd =
-      static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  const UniqueFd opened(
+      static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
+  const int fd = keep_copy(opened.get());
   if (fd < 0) {
     std::snprintf(error_, sizeof(error_), "userfaultfd: %s", std::strerror(errno));
     return false;
@@ -57,7 +61,7 @@ bool MappingWatch::start(Revoker& revoker) {
   }
   std::snprintf(error_, sizeof(error_), "watching mappings: %s", std::strerror(error));
   reports_.store(false);
-  close(fd);
+  close_ours(fd);
   fd_ = -1;
   return false;
 }
@@ -73,7 +77,8 @@ bool MappingWatch::waits_for_events() {
   pollfd readable{fd_, POLLIN, 0};
   if (poll(&readable, 1, -1) < 0 && errno != EINTR) return false;
   if ((readable.revents & POLLNVAL) != 0) return false;
-  // A program that closes all descriptors may have got this number for a file of its own.
+  // A program that closes all descriptors, by system calls of its own, may have got this number for
+  // a file.
   uffdio_range nothing{};
   return ioctl(fd_, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
 }
@@ -174,8 +179,7 @@ bool MappingWatch::next_range(uint64_t va, uint64_t& start, uint64_t& end) {
 }
 
 void MappingWatch::forget_parent() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
+  close_ours(std::exchange(fd_, -1));
   reports_.store(false);
   ranges_.clear();
   revoker_ = nullptr;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/memory/solitude.h"
@@ -69,10 +70,14 @@ void MemoryRegistrar::open_own_memory_locked() {
   const int dumpable = prctl(PR_GET_DUMPABLE);
   if (dumpable != 1) prctl(PR_SET_DUMPABLE, 1);
   if (mem_fd_ < 0) {
-    mem_fd_ = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    const UniqueFd opened(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+    mem_fd_ = keep_copy(opened.get());
     mem_error_ = mem_fd_ < 0 ? errno : 0;
   }
-  if (pagemap_fd_ < 0) pagemap_fd_ = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (pagemap_fd_ < 0) {
+    const UniqueFd opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    pagemap_fd_ = keep_copy(opened.get());
+  }
   if (dumpable != 1) prctl(PR_SET_DUMPABLE, 0);
 }
 
@@ -153,9 +158,9 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
                      "hostnicd sent a second mirror while memory is registered in the first: "
                      "deregister all memory before opening a device of another hostnicd");
     late_.stop();  // its thread has the old one
-    close(mirror_fd_.exchange(-1));
+    close_ours(mirror_fd_.exchange(-1));
   }
-  const int own = fcntl(mirror_fd, F_DUPFD_CLOEXEC, 3);
+  const int own = keep_copy(mirror_fd);
   if (own < 0) return failure(errno, "mirror from hostnicd: %s", std::strerror(errno));
   mirror_inode_ = file.st_ino;
   mirror_major_ = major(file.st_dev);
@@ -167,7 +172,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
 void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
   const Critical critical(*this);
   if (migration_enabled()) userfault_.open(device_fd);
-  if (lent_device_fd_ < 0) lent_device_fd_ = fcntl(device_fd, F_DUPFD_CLOEXEC, 3);
+  if (lent_device_fd_ < 0) lent_device_fd_ = keep_copy(device_fd);
 }
 
 // Copying needs the mem fd and pagemap, too.

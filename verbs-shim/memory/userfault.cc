@@ -11,6 +11,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
+
+#include "verbs-shim/base/own_descriptors.h"
 
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -77,7 +80,12 @@ bool Userfault::accept(int fd, UserfaultMode mode) {
     return false;
   }
   close();
-  fd_ = fd;
+  fd_ = keep_copy(fd);
+  ::close(fd);
+  if (fd_ < 0) {
+    std::snprintf(error_, sizeof(error_), "userfaultfd: %s", std::strerror(errno));
+    return false;
+  }
   mode_ = mode;
   moves_pages_ = moves_pages;
   error_[0] = '\0';
@@ -85,8 +93,7 @@ bool Userfault::accept(int fd, UserfaultMode mode) {
 }
 
 void Userfault::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  close_ours(std::exchange(fd_, -1));
   mode_ = UserfaultMode::kNone;
 }
 

@@ -58,7 +58,7 @@ struct Context::Parts {
 
   std::mutex control_mutex;
   ControlClient control;
-  UniqueFd arena_fd, doorbell_fd;
+  OwnFd arena_fd, doorbell_fd;
   SegmentMemory segment;
   const DoorbellPage* doorbell = nullptr;
   bool lcore_fences = false;  // the lcore fences our threads before it sleeps
@@ -202,8 +202,10 @@ void Context::prepare_threads(bool move_threads) {
 Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
                                                   const OpenReply& reply) {
   Parts& p = *parts_;
-  p.arena_fd = std::move(fds[1]);
-  p.doorbell_fd = std::move(fds[3]);
+  p.arena_fd = OwnFd::copy_of(fds[1].get());
+  p.doorbell_fd = OwnFd::copy_of(fds[3].get());
+  if (!p.arena_fd || !p.doorbell_fd)
+    return failure(errno, std::string("no descriptors for hostnicd's files: ") + strerror(errno));
   if (const int error = p.segment.map(fds[0].get(), reply.segment_bytes, p.arena_fd.get(),
                                       reply.arena_bytes, SegmentMemory::Access::kOpened);
       error != 0)

@@ -37,7 +37,10 @@ Expected<ControlClient, ContextError> ControlClient::connect() {
     return failure(error, "no hostnicd on " + path + ": " + strerror(error) +
                               "; start hostnicd, or run the program under `hostnic lab --`");
   }
-  return ControlClient(std::move(socket));
+  OwnFd own = OwnFd::copy_of(socket.get());
+  if (!own)
+    return failure(errno, std::string("no descriptor for hostnicd's socket: ") + strerror(errno));
+  return ControlClient(std::move(own));
 }
 
 void ControlClient::wait_without_limit() { limit_waiting(socket_.get(), 0); }

@@ -12,6 +12,7 @@
 
 #include "protocol/expected.h"
 #include "protocol/hostif/control_socket.h"
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/runtime/context_error.h"
 
 namespace hostnic::runtime {
@@ -51,8 +52,8 @@ class ControlClient {
   void close() { socket_.reset(); }
 
  private:
-  explicit ControlClient(UniqueFd socket) : socket_(std::move(socket)) {}
-  UniqueFd socket_;
+  explicit ControlClient(OwnFd socket) : socket_(std::move(socket)) {}
+  OwnFd socket_;
 };
 
 }  // namespace hostnic::runtime
