@@ -60,6 +60,21 @@ def refused_cases(build, scratch):
                    output_has(pattern), skip=skip)
 
 
+# Calls that a test of the conformance suite makes and has refused, and the line that says why.
+REASONS = {
+    "no GRH": ("States.RtrWithoutAGrhIsRefused", r"ibv_modify_qp: QP \d+: no GRH: .*ibv_rc_pingpong: -g 0.*EINVAL"),
+    "too much inline data": ("Queues.InlineDataBeyondTheLimit", r"ibv_post_send: QP \d+: inline \d+, \d+ granted"),
+    "a full send queue": ("Queues.SendQueueTakesWhatWasGrantedAndNoMore", r"send queue of \d+ full.*ENOMEM"),
+}
+
+
+def reason_cases(build):
+    """Labs say by themselves why a call was refused."""
+    for name, (test, pattern) in REASONS.items():
+        yield Case(f"says why: {name}", [build / "hostnic", "lab", "--", build / "tests/conformance/conformance-test",
+                                         f"--gtest_filter={test}"], 30, True, no_trouble_and(pattern))
+
+
 # What `ibv_devinfo -v` must say of each device, and what it must not.
 DEVICE = [
     r"hca_id:\s+hnic0(.|\n)*hca_id:\s+hnic1", r"transport:\s+InfiniBand", r"fw_ver:\s+\d+\.\d+",

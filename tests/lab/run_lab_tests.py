@@ -19,7 +19,7 @@ import ordinary_user  # noqa: E402
 from auto_cases import auto_cases  # noqa: E402
 from cm_cases import CM, SERVER_IP, connection_cases, says  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
-from command_cases import debugger_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
+from command_cases import debugger_cases, reason_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
 from congestion_cases import congestion_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from hosts_cases import hosts_cases  # noqa: E402
@@ -265,7 +265,7 @@ class Maker:
     def add_commands(self):
         scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        self.cases += [*refused_cases(self.build, scratch), *running_cases(self),
+        self.cases += [*refused_cases(self.build, scratch), *reason_cases(self.build), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
                        *loading_cases(self, scratch),
                        *auto_cases(self, scratch, verify_is_ok, says(r"rdma-ping-999: ")),

@@ -6,6 +6,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 using namespace hostnic::abi;
 
@@ -23,8 +24,10 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
     ContextObject& owner = *object_of(pd->context);
     if (is_unusable(owner)) return fail_null(EIO);
     ContextNumbers numbers(*owner.driver);
-    if (int error = to_ud_address(attr, owner.driver->device_now(), numbers, ah->path))
+    if (int error = to_ud_address(attr, owner.driver->device_now(), numbers, ah->path)) {
+      hostnic::tell_refusal("ibv_create_ah", 0, error);
       return fail_null(error);
+    }
     if (owner.driver->device().asks_for_hosts != 0) {
       if (int error = owner.driver->driver().find_host(ah->path.ip)) return fail_null(error);
     }
@@ -48,7 +51,7 @@ int to_datagram(ibv_qp& qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey, driver::UdA
   constexpr uint32_t kControlled = 0x80000000;  // InfiniBand 10.2.5
   constexpr uint32_t kQpnMask = 0xffffff;       // QPN bits on the wire; adapters don't see what is
                                                 // above them
-  if (ah == nullptr) return EINVAL;
+  if (ah == nullptr) return refuse({Reason::kNoDestination});
   out = object_of(ah)->path;
   out.other_domain = object_of(ah)->protection != qp.pd->handle;
   out.qpn = qpn & kQpnMask;

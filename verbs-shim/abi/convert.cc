@@ -14,6 +14,7 @@
 #include "protocol/wire/ipv6.h"
 #include "protocol/wire/multicast.h"
 #include "verbs-shim/abi/limits.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -98,7 +99,8 @@ static_assert(same(AsyncEvent::kQpLastWqeReached, IBV_EVENT_QP_LAST_WQE_REACHED)
 static_assert(same(AsyncEvent::kGidChange, IBV_EVENT_GID_CHANGE));
 
 int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
-  if (count < 0 || static_cast<uint32_t>(count) > kMaxSge) return EINVAL;
+  if (count < 0 || static_cast<uint32_t>(count) > kMaxSge)
+    return refuse({Reason::kSges, static_cast<uint32_t>(count), kMaxSge});
   for (int i = 0; i < count; ++i)
     sges[i] = {field(list[i].addr), field(list[i].length), field(list[i].lkey)};
   return 0;
@@ -144,7 +146,7 @@ int to_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& num
                driver::QpAttr& out) {
   driver::UdAddress path;
   if (int error = to_ud_address(av, device, numbers, path)) return error;
-  if (wire::is_multicast(path.ip)) return EINVAL;  // nobody is connected to a group
+  if (wire::is_multicast(path.ip)) return refuse({Reason::kGroup});
   out.dest_ip = path.ip;
   out.dest_gid = *destination_of(av, device);
   out.source_index = path.source_index;
@@ -209,21 +211,22 @@ std::optional<QpType> qp_type(ibv_qp_type type) {
 
 int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
                   driver::UdAddress& out) {
-  if (av.port_num != kPortNumber) return EINVAL;
+  if (av.port_num != kPortNumber) return refuse({Reason::kPort, av.port_num});
   const GidEntry* const source = av.is_global ? gid_entry_at(device, av.grh.sgid_index) : nullptr;
-  if (av.is_global && (source == nullptr || source->usable == 0)) return EINVAL;
+  if (av.is_global && (source == nullptr || source->usable == 0))
+    return refuse({Reason::kSgidIndex, av.grh.sgid_index, device.gid_table_length});
   if (const auto group = av.is_global ? group_from_gid(av.grh.dgid) : std::nullopt) {
     out.ip = *group;  // which has an address of either family
   } else {
     const std::optional<Gid> host = destination_of(av, device);
-    if (!host) return EINVAL;
+    if (!host) return refuse({av.is_global ? Reason::kNoHost : Reason::kNoGrh});
     if (source != nullptr && ipv4_of(*host).has_value() != ipv4_of(gid_in(source->gid)).has_value())
-      return EINVAL;
+      return refuse({Reason::kGidFamily, av.grh.sgid_index});
     const auto number = numbers.number_of(*host);
     if (!number) return number.error();
     out.ip = *number;
   }
-  if (raw(out.ip) == 0) return EINVAL;
+  if (raw(out.ip) == 0) return refuse({Reason::kNoHost});
   if (source == nullptr) return 0;
   out.source_index = source->source_index;
   out.traffic_class = av.grh.traffic_class;
@@ -310,7 +313,7 @@ ibv_mtu mtu_enum_from_bytes(uint32_t bytes) {
 
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request) {
   const std::optional<SendOp> op = send_op(wr.opcode);
-  if (!op) return EINVAL;
+  if (!op) return refuse({Reason::kOperation, wr.opcode});
   const bool local = *op == SendOp::kBindWindow || *op == SendOp::kLocalInvalidate;
   if (!local) {
     if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
@@ -335,7 +338,7 @@ int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest&
     request.rkey = wr.wr.rdma.rkey;
   }
   const bool sends_no_data = *op == SendOp::kRead || is_atomic(*op);
-  return request.inline_data && sends_no_data ? EINVAL : 0;
+  return request.inline_data && sends_no_data ? refuse({Reason::kInlineRead}) : 0;
 }
 
 int to_recv_request(const ibv_recv_wr& wr, SgeBuffer& sges, driver::RecvRequest& request) {
@@ -380,18 +383,21 @@ ibv_qp_cap from_qp_caps(const driver::QpCaps& caps) {
 int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
                HostNumbers& numbers, driver::QpAttr& out) {
   if (mask & IBV_QP_STATE) {
-    if (!is_state(attr.qp_state)) return EINVAL;
+    if (!is_state(attr.qp_state)) return refuse({Reason::kUnknownState, attr.qp_state});
     out.state = static_cast<QpState>(attr.qp_state);
   }
   if (mask & IBV_QP_CUR_STATE) {
-    if (!is_state(attr.cur_qp_state)) return EINVAL;
+    if (!is_state(attr.cur_qp_state)) return refuse({Reason::kUnknownState, attr.cur_qp_state});
     out.cur_state = static_cast<QpState>(attr.cur_qp_state);
   }
-  if ((mask & IBV_QP_PORT) && attr.port_num != kPortNumber) return EINVAL;
-  if ((mask & IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_PORT) && attr.port_num != kPortNumber)
+    return refuse({Reason::kPort, attr.port_num});
+  if ((mask & IBV_QP_PKEY_INDEX) && attr.pkey_index != 0)
+    return refuse({Reason::kPkeyIndex, attr.pkey_index});
   if (mask & IBV_QP_PATH_MTU) {
     out.path_mtu_bytes = mtu_bytes_from_enum(attr.path_mtu);
-    if (out.path_mtu_bytes == 0 || out.path_mtu_bytes > device.mtu_bytes) return EINVAL;
+    if (out.path_mtu_bytes == 0 || out.path_mtu_bytes > device.mtu_bytes)
+      return refuse({Reason::kPathMtu, out.path_mtu_bytes, device.mtu_bytes});
   }
   if (mask & IBV_QP_AV) {
     if (int error = to_address(attr.ah_attr, device, numbers, out)) return error;
@@ -400,7 +406,8 @@ int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
     if (int error = to_qp_access(attr.qp_access_flags, out.access)) return error;
   }
   if (mask & IBV_QP_PATH_MIG_STATE) {
-    if (!is_migration_state(attr.path_mig_state)) return EINVAL;
+    if (!is_migration_state(attr.path_mig_state))
+      return refuse({.reason = Reason::kAttribute, .text = "path_mig_state is none"});
     out.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
   }
   out.port = kPortNumber;
@@ -471,7 +478,7 @@ int to_access(unsigned int access, uint32_t& out) {
   // business.
   constexpr unsigned int kHarmless =
       IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
-  if (access & ~(kUsed | kHarmless)) return EINVAL;
+  if (access & ~(kUsed | kHarmless)) return refuse({Reason::kAccessFlags, access});
   out = access & kUsed;
   return 0;
 }
@@ -480,7 +487,7 @@ int to_access(unsigned int access, uint32_t& out) {
 
 int to_region_access(unsigned int access, uint32_t& out) {
   // The device has no FLUSH operation: the kernel's answer for regions of such devices.
-  if (access & kFlushAccess) return EOPNOTSUPP;
+  if (access & kFlushAccess) return refuse({Reason::kFlushFlags, access});
   return to_access(access, out);
 }
 

@@ -11,6 +11,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -28,8 +29,9 @@ PdObject* parent_domain_of(const ibv_cq_init_attr_ex& attr) {
 
 // Returns 0, or why the queue can't be created.
 int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
-  if (attr.cqe == 0 || attr.cqe > kMaxCqe) return EINVAL;
-  if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors)) return EINVAL;
+  if (attr.cqe == 0 || attr.cqe > kMaxCqe) return refuse({Reason::kCqEntries, attr.cqe, kMaxCqe});
+  if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors))
+    return refuse({Reason::kCompletionVector, attr.comp_vector, kCompletionVectors});
   if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return ENOENT;
   if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
     if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return ENOENT;
@@ -97,7 +99,10 @@ void wait_until_acknowledged(CqObject& cq) {
 }  // namespace
 
 CqObject* create_cq_object(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
-  if (int error = reserve(context, attr)) return fail_null(error);
+  if (int error = reserve(context, attr)) {
+    tell_refusal("ibv_create_cq", 0, error);
+    return fail_null(error);
+  }
   CqObject* cq = without_exceptions([&] { return create_reserved(context, attr); });
   if (cq == nullptr) {
     const int error = errno;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Protection domains' memory: registering and deregistering.
+#include <cstdio>
+
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/exports.h"
@@ -7,6 +9,7 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 
 // The macros are removed, because libibverbs' headers define them to choose between the symbols.
 #undef ibv_reg_mr
@@ -19,27 +22,41 @@ constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
 // Registers a range; `replaced` is the registration whose key the new one takes, or null. Returns 0
 // or an errno value.
-int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
-                   unsigned int access, const runtime::MemoryRegistration* replaced,
-                   runtime::MemoryRegistration& out) {
+int check_and_register(const PdObject& pd, void* address, size_t length, uint64_t iova,
+                       unsigned int access, const runtime::MemoryRegistration* replaced,
+                       runtime::MemoryRegistration& out) {
   uint32_t flags = 0;
   if (int error = to_region_access(access, flags)) return error;
   if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
-    log_info("ibv_reg_mr: on-demand regions need bounds: the whole address space is not supported");
+    refuse({.reason = Reason::kMemory,
+            .text = "on-demand regions need bounds: the whole address space is not supported"});
     return EOPNOTSUPP;
   }
-  if (length > kMaxMrBytes) return EINVAL;
-  if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite)) return EINVAL;
+  if (length > kMaxMrBytes) return refuse({Reason::kRegionBytes, length, kMaxMrBytes});
+  if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite))
+    return refuse({Reason::kRemoteWithoutLocal, access});
   if (is_unusable(*pd.owner)) return EIO;
   auto registered =
       pd.owner->driver->register_memory(pd.handle, reinterpret_cast<uintptr_t>(address), length,
                                         first_address(iova, access), flags, replaced);
   if (!registered) {
-    log_info("ibv_reg_mr(%p, %zu): %s", address, length, registered.error().message.c_str());
+    char text[300];
+    snprintf(text, sizeof text, "%zu bytes at %p: %s", length, address,
+             registered.error().message.c_str());
+    refuse({.reason = Reason::kMemory, .text = text});
+    tell_refusal("ibv_reg_mr", 0, registered.error().error);
     return registered.error().error;
   }
   out = *registered;
   return 0;
+}
+
+int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
+                   unsigned int access, const runtime::MemoryRegistration* replaced,
+                   runtime::MemoryRegistration& out) {
+  const int error = check_and_register(pd, address, length, iova, access, replaced, out);
+  if (error != 0) tell_refusal("ibv_reg_mr", 0, error);
+  return error;
 }
 
 // Acquires a PD, which stays while this holds it. Returns 0, ENOENT when it is not live, or

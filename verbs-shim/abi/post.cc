@@ -4,6 +4,7 @@
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 
@@ -26,6 +27,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     if (error == 0) error = context.post_send(*object.qp, request);
     if (error != 0) {
       *bad_wr = wr;
+      tell_refusal("ibv_post_send", qp->qp_num, error);
       return fail(error);
     }
     if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.rkey;
@@ -36,7 +38,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 namespace {
 
 template <typename Post>
-int post_receives(ibv_recv_wr* wr, ibv_recv_wr** bad_wr, Post post) {
+int post_receives(const char* call, uint32_t qpn, ibv_recv_wr* wr, ibv_recv_wr** bad_wr,
+                  Post post) {
   SgeBuffer sges;  // not zeroed
   for (; wr != nullptr; wr = wr->next) {
     driver::RecvRequest request;
@@ -44,6 +47,7 @@ int post_receives(ibv_recv_wr* wr, ibv_recv_wr** bad_wr, Post post) {
     if (error == 0) error = post(request);
     if (error != 0) {
       *bad_wr = wr;
+      tell_refusal(call, qpn, error);
       return fail(error);
     }
   }
@@ -54,16 +58,18 @@ int post_receives(ibv_recv_wr* wr, ibv_recv_wr** bad_wr, Post post) {
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   QpObject& object = *object_of(qp);
-  return post_receives(wr, bad_wr, [&](const driver::RecvRequest& request) {
+  const auto post = [&](const driver::RecvRequest& request) {
     return object.owner->driver->post_recv(*object.qp, request);
-  });
+  };
+  return post_receives("ibv_post_recv", qp->qp_num, wr, bad_wr, post);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   SrqObject& object = *object_of(srq);
-  return post_receives(wr, bad_wr, [&](const driver::RecvRequest& request) {
+  const auto post = [&](const driver::RecvRequest& request) {
     return object.owner->driver->post_srq_recv(*object.srq, request);
-  });
+  };
+  return post_receives("ibv_post_srq_recv", 0, wr, bad_wr, post);
 }
 
 }  // namespace hostnic::abi

@@ -11,6 +11,7 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 #include "verbs-shim/runtime/lab_peer.h"
 
 namespace hostnic::abi {
@@ -18,20 +19,24 @@ namespace {
 
 // Returns 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
-  if (!qp_type(attr.qp_type)) return EOPNOTSUPP;
+  if (!qp_type(attr.qp_type)) return refuse({Reason::kQpType, attr.qp_type});
   if (!is_live_in(Kind::kPd, pd, &context)) return ENOENT;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return ENOENT;
   if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return ENOENT;
   const ibv_qp_cap& cap = attr.cap;
-  if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge) return EINVAL;
+  if (cap.max_send_wr > kMaxQpWr) return refuse({Reason::kMaxSendWr, cap.max_send_wr, kMaxQpWr});
+  if (cap.max_send_sge > kMaxSge) return refuse({Reason::kMaxSendSge, cap.max_send_sge, kMaxSge});
   if (attr.srq != nullptr) {  // with a shared queue the limits for receives don't matter (man
                               // ibv_create_qp)
     if (!is_live_in(Kind::kSrq, attr.srq, &context)) return ENOENT;
-  } else if (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge) {
-    return EINVAL;
+  } else if (cap.max_recv_wr > kMaxQpWr) {
+    return refuse({Reason::kMaxRecvWr, cap.max_recv_wr, kMaxQpWr});
+  } else if (cap.max_recv_sge > kMaxSge) {
+    return refuse({Reason::kMaxRecvSge, cap.max_recv_sge, kMaxSge});
   }
-  if (cap.max_inline_data > kMaxInlineBytes) return EINVAL;
+  if (cap.max_inline_data > kMaxInlineBytes)
+    return refuse({Reason::kMaxInline, cap.max_inline_data, kMaxInlineBytes});
   return is_unusable(context) ? EIO : 0;
 }
 
@@ -95,7 +100,10 @@ QpObject* create_with_users(ContextObject& context, ibv_pd* pd, const ibv_qp_ini
 
 QpObject* create_qp(ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   ContextObject* context = object_of(pd->context);
-  if (int error = acquire_users(*context, pd, attr)) return fail_null(error);
+  if (int error = acquire_users(*context, pd, attr)) {
+    tell_refusal("ibv_create_qp", 0, error);
+    return fail_null(error);
+  }
   QpObject* qp = without_exceptions([&] { return create_with_users(*context, pd, attr); });
   if (qp == nullptr) {
     const int error = errno;
@@ -202,13 +210,13 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const auto bits = static_cast<uint32_t>(mask);
   ContextNumbers numbers(context);
   if (int error = to_qp_attr(*attr, bits, context.device_now(), numbers, wanted)) {
-    log_info("ibv_modify_qp: QP %u: attributes of mask 0x%x refused: error %d", qp->qp_num, bits,
-             error);
+    tell_refusal("ibv_modify_qp", qp->qp_num, error);
     return fail(error);
   }
   const bool hears = (bits & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTR;
   if (hears && qp->qp_type == IBV_QPT_UC) runtime::Context::take_unreliable_writes();
   if (int error = context.driver().modify_qp(object->qp, wanted, bits)) {
+    tell_refusal("ibv_modify_qp", qp->qp_num, error);
     log_info("ibv_modify_qp: QP %u: state %d to %d with mask 0x%x refused: error %d", qp->qp_num,
              qp->state, bits & IBV_QP_STATE ? attr->qp_state : qp->state, bits, error);
     return fail(error);

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "verbs-shim/abi/objects.h"
+#include "verbs-shim/base/refusal.h"
 #include "verbs-shim/runtime/context.h"
 
 namespace hostnic::abi {
@@ -34,8 +35,9 @@ driver::SendRequest& SendBuilder::begin(SendOp op, uint64_t wr_id, unsigned int 
   const bool sends = op == SendOp::kSend || op == SendOp::kSendImm;
   const bool invalidates = op == SendOp::kSendInv;  // a key at the peer is invalidated
   if ((type_ == QpType::kUc && (reads || invalidates)) || (type_ == QpType::kUd && !sends))
-    refuse(EINVAL);
-  if (pending_.size() >= caps_.max_send_wr) refuse(ENOMEM);
+    refuse(hostnic::refuse({Reason::kNotOfThisType, static_cast<uint64_t>(op)}));
+  if (pending_.size() >= caps_.max_send_wr)
+    refuse(hostnic::refuse({Reason::kBatchTooLong, pending_.size() + 1, caps_.max_send_wr}));
   if (error_ != 0) return scratch_;
   try {
     pending_.push_back({scratch_, sges_.size(), 0, inline_bytes_.size(), 0});
@@ -48,7 +50,9 @@ driver::SendRequest& SendBuilder::begin(SendOp op, uint64_t wr_id, unsigned int 
 
 void SendBuilder::add_sges(const ibv_sge* list, size_t count) {
   if (error_ != 0) return;
-  if (pending_.empty() || count > caps_.max_send_sge) return refuse(EINVAL);
+  if (pending_.empty()) return refuse(EINVAL);
+  if (count > caps_.max_send_sge)
+    return refuse(hostnic::refuse({Reason::kSges, count, caps_.max_send_sge}));
   try {
     Pending& last = pending_.back();
     sges_.resize(last.first_sge);  // a second setter replaces the first
@@ -68,13 +72,15 @@ void SendBuilder::add_inline(const ibv_data_buf* buffers, size_t count) {
   Pending& last = pending_.back();
   const SendOp op = last.request.op;
   if (op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd) {
-    return refuse(EINVAL);
+    return refuse(hostnic::refuse({Reason::kInlineRead}));
   }
   try {
     inline_bytes_.resize(last.first_inline_byte);
     for (size_t i = 0; i < count; ++i) {
       const size_t used = inline_bytes_.size() - last.first_inline_byte;
-      if (buffers[i].length > caps_.max_inline_bytes - used) return refuse(EINVAL);
+      if (buffers[i].length > caps_.max_inline_bytes - used)
+        return refuse(hostnic::refuse(
+            {Reason::kInlineBytes, used + buffers[i].length, caps_.max_inline_bytes}));
       const auto* bytes = static_cast<const std::byte*>(buffers[i].addr);
       inline_bytes_.insert(inline_bytes_.end(), bytes, bytes + buffers[i].length);
     }
@@ -116,13 +122,16 @@ void SendBuilder::abort() { mutex_.unlock(); }
 int SendBuilder::post_all(runtime::Context& context, driver::Qp& qp) {
   // A datagram whose destination was never set is found only now.
   for (const Pending& item : pending_) {
-    if (type_ == QpType::kUd && raw(item.request.ud.ip) == 0) return EINVAL;
+    if (type_ == QpType::kUd && raw(item.request.ud.ip) == 0)
+      return hostnic::refuse({Reason::kNoDestination});
   }
   // Sizes and SGEs were checked while building, the state is the first request's business: with
   // room for all, only that one can be refused. A single request is all or nothing by itself.
   if (pending_.size() > 1) {
     if (!context.alive()) return EIO;
-    if (context.driver().free_send_slots(&qp) < pending_.size()) return ENOMEM;
+    const uint64_t free = context.driver().free_send_slots(&qp);
+    if (free < pending_.size())
+      return hostnic::refuse({Reason::kBatchTooLong, pending_.size(), free});
   }
   for (Pending& item : pending_) {
     Sge inline_sge{};
@@ -230,7 +239,10 @@ void wr_start(ibv_qp_ex* qp) { object_of(qp)->builder.start(); }
 int wr_complete(ibv_qp_ex* qp) {
   QpObject* object = object_of(qp);
   const int error = object->builder.complete(*object->owner->driver, *object->qp);
-  if (error != 0) errno = error;
+  if (error != 0) {
+    tell_refusal("ibv_wr_complete", object->qp_base.qp_num, error);
+    errno = error;
+  }
   return error;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 #include "verbs-shim/driver/driver_core.h"
 #include "verbs-shim/driver/qp_state.h"
 
@@ -182,8 +183,7 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   const DeviceLimits limits{.mtu_bytes = settings().mtu_bytes,
                             .max_rd_atomic = kReadDestinationEntries};
   if (const char* what = refused_attribute(wanted, mask, limits)) {
-    log_info("ibv_modify_qp: QP %u: %s", qp.qpn, what);
-    return EINVAL;
+    return refuse({.reason = Reason::kAttribute, .text = what});
   }
   const QpAttr before = qp.attr;
   apply_attributes(qp.attr, wanted, mask);

@@ -11,6 +11,7 @@
 #include "protocol/message_limits.h"
 #include "protocol/store_forwarding.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::driver {
 namespace {
@@ -66,30 +67,44 @@ Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
 // Refuses what the service does not have (InfiniBand table 35).
 int Qp::check_service(const SendRequest& request) const {
   if (is_reliable()) return 0;
-  if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv) return EINVAL;
+  const auto op = static_cast<uint64_t>(request.op);
+  if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv)
+    return refuse({Reason::kNotOfThisType, op});
   if (init.type == QpType::kUc) return 0;
-  const bool send = request.op == SendOp::kSend || request.op == SendOp::kSendImm;
-  return send && raw(request.ud.ip) != 0 ? 0 : EINVAL;
+  if (request.op != SendOp::kSend && request.op != SendOp::kSendImm)
+    return refuse({Reason::kNotOfThisType, op});
+  return raw(request.ud.ip) != 0 ? 0 : refuse({Reason::kNoDestination});
+}
+
+// Refuses a request for which there is no slot. The slots that are taken are as they were posted.
+int Qp::refuse_full() const {
+  uint64_t signalled = 0;
+  for (uint32_t i = freed_.load(std::memory_order_relaxed); i != tail_; ++i)
+    signalled += wqe(i).signalled ? 1 : 0;
+  return refuse({signalled == 0 ? Reason::kSendQueueUnsignalled : Reason::kSendQueueFull, signalled,
+                 init.caps.max_send_wr});
 }
 
 int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
-  if (state < QpState::kRts) return EINVAL;
+  if (state < QpState::kRts) return refuse({Reason::kSendState, static_cast<uint64_t>(state)});
   if (const int error = check_service(request); error != 0) return error;
-  if (request.sges.size() > init.caps.max_send_sge) return EINVAL;
+  if (request.sges.size() > init.caps.max_send_sge)
+    return refuse({Reason::kSges, request.sges.size(), init.caps.max_send_sge});
   uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length_bytes;
-  if (length > kMaxMessageBytes) return EINVAL;
-  if (request.inline_data &&
-      (length > init.caps.max_inline_bytes || is_read_or_atomic(request.op))) {
-    return EINVAL;
+  if (length > kMaxMessageBytes) return refuse({Reason::kMessageBytes, length, kMaxMessageBytes});
+  if (request.inline_data) {
+    if (is_read_or_atomic(request.op)) return refuse({Reason::kInlineRead});
+    if (length > init.caps.max_inline_bytes)
+      return refuse({Reason::kInlineBytes, length, init.caps.max_inline_bytes});
   }
   if (is_read_or_atomic(request.op) && attr.max_rd_atomic == 0 && state != QpState::kErr)
-    return EINVAL;
+    return refuse({Reason::kNoReads});
   if (is_atomic(request.op)) {
-    if (length < 8) return EINVAL;
+    if (length < 8) return refuse({Reason::kAtomicBytes, length});
     length = 8;
   }
-  if (free_send_slots() == 0) return ENOMEM;
+  if (free_send_slots() == 0) return refuse_full();
 
   Wqe& w = wqe(tail_);
   w.wr_id = request.wr_id;
@@ -142,9 +157,13 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
 }
 
 int Qp::post_recv(const RecvRequest& request) {
-  if (state == QpState::kReset || init.srq != nullptr) return EINVAL;
-  if (request.sges.size() > init.caps.max_recv_sge) return EINVAL;
-  if (recv_posted_ - recv_taken_ >= init.caps.max_recv_wr) return ENOMEM;
+  if (init.srq != nullptr) return refuse({Reason::kReceiveOfShared});
+  if (state == QpState::kReset)
+    return refuse({Reason::kReceiveState, static_cast<uint64_t>(state)});
+  if (request.sges.size() > init.caps.max_recv_sge)
+    return refuse({Reason::kSges, request.sges.size(), init.caps.max_recv_sge});
+  if (recv_posted_ - recv_taken_ >= init.caps.max_recv_wr)
+    return refuse({Reason::kReceiveQueueFull, 0, init.caps.max_recv_wr});
   const uint32_t sn = recv_posted_;
   const uint32_t slot_index = sn & (recv_entries_ - 1);
   recv_wr_ids_[slot_index] = request.wr_id;

@@ -83,6 +83,7 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
  private:
   // Functions in qp.cc.
   int check_service(const SendRequest& request) const;
+  int refuse_full() const;
   void flush_sends(VendorError why);
   void flush_receive(uint64_t wr_id, VendorError why);
   void flush_shared_receives(VendorError why);

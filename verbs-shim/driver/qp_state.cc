@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <span>
 
+#include "verbs-shim/base/refusal.h"
+
 namespace hostnic::driver {
 namespace {
 
@@ -74,6 +76,8 @@ std::span<const Rule> rules_of(QpType type) {
   }
 }
 
+uint64_t number_of(QpState state) { return static_cast<uint64_t>(state); }
+
 }  // namespace
 
 int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mask) {
@@ -81,18 +85,26 @@ int check_transition(QpType type, QpState from, const QpAttr& attr, uint32_t mas
   if ((mask & kQpCurState) != 0) {
     // The caller's belief about the current state must be true; only RTR, RTS, SQD and SQE can be
     // named (man ibv_modify_qp).
-    if (attr.cur_state != from) return EINVAL;
+    if (attr.cur_state != from)
+      return refuse({Reason::kCurrentState, number_of(attr.cur_state), number_of(from)});
   }
+  const auto attributes_refused = [&](Reason reason, uint32_t which) {
+    return refuse({reason, number_of(from), number_of(to), which});
+  };
   const uint32_t rest = mask & ~uint32_t{kQpState};
   if (to == QpState::kReset || to == QpState::kErr) {
-    return (mask & kQpState) != 0 && (rest & ~uint32_t{kQpCurState}) == 0 ? 0 : EINVAL;
+    if ((mask & kQpState) == 0) return attributes_refused(Reason::kMissingAttributes, kQpState);
+    const uint32_t extra = rest & ~uint32_t{kQpCurState};
+    return extra == 0 ? 0 : attributes_refused(Reason::kExtraAttributes, extra);
   }
   for (const Rule& rule : rules_of(type)) {
     if (rule.from != from || rule.to != to) continue;
-    if ((rest & rule.required) != rule.required) return EINVAL;
-    return (rest & ~(rule.required | rule.optional)) == 0 ? 0 : EINVAL;
+    if (const uint32_t missing = rule.required & ~rest; missing != 0)
+      return attributes_refused(Reason::kMissingAttributes, missing);
+    const uint32_t extra = rest & ~(rule.required | rule.optional);
+    return extra == 0 ? 0 : attributes_refused(Reason::kExtraAttributes, extra);
   }
-  return EINVAL;
+  return refuse({Reason::kNoTransition, number_of(from), number_of(to)});
 }
 
 const char* refused_attribute(const QpAttr& attr, uint32_t mask, const DeviceLimits& limits) {

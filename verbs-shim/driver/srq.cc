@@ -5,6 +5,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "verbs-shim/base/refusal.h"
+
 namespace hostnic::driver {
 namespace {
 
@@ -41,8 +43,9 @@ Srq::Srq(SegmentMap& segment, const SrqInit& srq_init, uint64_t slots, uint64_t 
 }
 
 int Srq::post(const RecvRequest& request) {
-  if (request.sges.size() > init.max_sge) return EINVAL;
-  if (free_.empty()) return ENOMEM;
+  if (request.sges.size() > init.max_sge)
+    return refuse({Reason::kSges, request.sges.size(), init.max_sge});
+  if (free_.empty()) return refuse({Reason::kSharedQueueFull, 0, init.max_wr});
   const uint32_t index = free_.back();
   free_.pop_back();
   wr_ids_[index] = request.wr_id;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/base/refusal.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "verbs-shim/base/log.h"
+
+namespace hostnic {
+namespace {
+
+using Number = unsigned long long;
+
+thread_local Refusal noted;
+
+const char* state_name(uint64_t state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return state < std::size(kNames) ? kNames[state] : "unknown";
+}
+
+// The attributes that a mask of ibv_modify_qp names, in the order of its bits.
+constexpr const char* kAttributes[] = {"STATE",
+                                       "CUR_STATE",
+                                       "EN_SQD_ASYNC_NOTIFY",
+                                       "ACCESS_FLAGS",
+                                       "PKEY_INDEX",
+                                       "PORT",
+                                       "QKEY",
+                                       "AV",
+                                       "PATH_MTU",
+                                       "TIMEOUT",
+                                       "RETRY_CNT",
+                                       "RNR_RETRY",
+                                       "RQ_PSN",
+                                       "MAX_QP_RD_ATOMIC",
+                                       "ALT_PATH",
+                                       "MIN_RNR_TIMER",
+                                       "SQ_PSN",
+                                       "MAX_DEST_RD_ATOMIC",
+                                       "PATH_MIG_STATE",
+                                       "CAP",
+                                       "DEST_QPN"};
+
+void name_attributes(uint32_t mask, char* out, size_t bytes) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (uint32_t bit = 0; bit < 32; ++bit) {
+    if ((mask >> bit & 1) == 0 || used >= bytes) continue;
+    const char* const separator = used == 0 ? "" : ", ";
+    const int more =
+        bit < std::size(kAttributes)
+            ? snprintf(out + used, bytes - used, "%sIBV_QP_%s", separator, kAttributes[bit])
+            : snprintf(out + used, bytes - used, "%s0x%x", separator, 1u << bit);
+    used += static_cast<size_t>(more);
+  }
+}
+
+// errno values other than EINVAL.
+int error_of(Reason reason) {
+  switch (reason) {
+    case Reason::kSendQueueFull:
+    case Reason::kSendQueueUnsignalled:
+    case Reason::kReceiveQueueFull:
+    case Reason::kSharedQueueFull:
+    case Reason::kBatchTooLong:
+      return ENOMEM;
+    case Reason::kQpType:
+    case Reason::kFlushFlags:
+      return EOPNOTSUPP;
+    default:
+      return EINVAL;
+  }
+}
+
+// What belongs to a state: `from` to `to`, or `from` alone where they are the same.
+void describe_step(const Refusal& r, const char* verb, char* line, size_t bytes) {
+  char names[300];
+  name_attributes(r.mask, names, sizeof names);
+  snprintf(line, bytes, "from %s to %s %s %s", state_name(r.given), state_name(r.limit), verb,
+           names);
+}
+
+}  // namespace
+
+void describe(const Refusal& r, char* line, size_t bytes) noexcept {
+  const auto given = static_cast<Number>(r.given), limit = static_cast<Number>(r.limit);
+  const auto say = [&](const char* format, auto... numbers) {
+    snprintf(line, bytes, format, numbers...);
+  };
+  switch (r.reason) {
+    case Reason::kSendState:
+      return say("the queue pair is in %s: sends are posted from RTS on", state_name(r.given));
+    case Reason::kReceiveState:
+      return say("the queue pair is in %s: receives are posted from INIT on", state_name(r.given));
+    case Reason::kReceiveOfShared:
+      return say("%s", "the queue pair has a shared receive queue: post receives there");
+    case Reason::kOperation:
+      return say("opcode %llu is no operation of this device", given);
+    case Reason::kNotOfThisType:
+      return say("opcode %llu is no operation of this type of queue pair", given);
+    case Reason::kNoDestination:
+      return say("%s", "no address handle, or one that leads nowhere");
+    case Reason::kSges:
+      return say("%llu scatter/gather elements, %llu granted", given, limit);
+    case Reason::kMessageBytes:
+      return say("a message of %llu bytes, %llu at most", given, limit);
+    case Reason::kInlineBytes:
+      return say("inline %llu, %llu granted", given, limit);
+    case Reason::kInlineRead:
+      return say("%s", "IBV_SEND_INLINE with a READ or an atomic, which send no data");
+    case Reason::kNoReads:
+      return say("%s", "max_rd_atomic of the queue pair is 0: no READs, no atomics");
+    case Reason::kAtomicBytes:
+      return say("an atomic whose result has %llu bytes of room: 8 are needed", given);
+    case Reason::kSendQueueFull:
+      return say(
+          "send queue of %llu full, %llu of them signalled: a slot is free when a completion "
+          "at or behind it has been polled",
+          limit, given);
+    case Reason::kSendQueueUnsignalled:
+      return say("send queue of %llu full, none of them signalled: no completion will free a slot",
+                 limit);
+    case Reason::kReceiveQueueFull:
+      return say("receive queue of %llu full", limit);
+    case Reason::kSharedQueueFull:
+      return say("shared receive queue of %llu full", limit);
+    case Reason::kBatchTooLong:
+      return say("a batch of %llu requests, and the send queue has %llu free slots", given, limit);
+    case Reason::kUnknownState:
+      return say("there is no state %llu", given);
+    case Reason::kCurrentState:
+      return say("cur_qp_state says %s, and the queue pair is in %s", state_name(r.given),
+                 state_name(r.limit));
+    case Reason::kNoTransition:
+      return say("no way leads from %s to %s", state_name(r.given), state_name(r.limit));
+    case Reason::kMissingAttributes:
+      return describe_step(r, "needs", line, bytes);
+    case Reason::kExtraAttributes:
+      return describe_step(r, "takes no", line, bytes);
+    case Reason::kAttribute:
+    case Reason::kMemory:
+      return say("%s", r.text == nullptr ? "" : r.text);
+    case Reason::kPort:
+      return say("port_num %llu: there is port 1", given);
+    case Reason::kPkeyIndex:
+      return say("pkey_index %llu: there is index 0", given);
+    case Reason::kPathMtu:
+      return say("path_mtu is %llu bytes, and the port's active_mtu %llu", given, limit);
+    case Reason::kSgidIndex:
+      return say("sgid_index %llu: the GID table of %llu entries has nothing there to send from",
+                 given, limit);
+    case Reason::kNoGrh:
+      return say("%s", "no GRH: RoCE needs ah_attr.is_global and a GID (ibv_rc_pingpong: -g 0)");
+    case Reason::kNoHost:
+      return say("%s", "grh.dgid names no host");
+    case Reason::kGidFamily:
+      return say("grh.dgid is of another family, IPv4 or IPv6, than the GID of sgid_index %llu",
+                 given);
+    case Reason::kGroup:
+      return say("%s", "grh.dgid is a multicast group: nobody is connected to one");
+    case Reason::kQpType:
+      return say("queue pairs of type %llu are not supported: RC, UC and UD are", given);
+    case Reason::kMaxSendWr:
+      return say("max_send_wr is %llu, %llu at most", given, limit);
+    case Reason::kMaxRecvWr:
+      return say("max_recv_wr is %llu, %llu at most", given, limit);
+    case Reason::kMaxSendSge:
+      return say("max_send_sge is %llu, %llu at most", given, limit);
+    case Reason::kMaxRecvSge:
+      return say("max_recv_sge is %llu, %llu at most", given, limit);
+    case Reason::kMaxInline:
+      return say("max_inline_data is %llu, %llu at most", given, limit);
+    case Reason::kCqEntries:
+      return say("%llu completion queue entries: from 1 to %llu", given, limit);
+    case Reason::kCompletionVector:
+      return say("completion vector %llu: there are %llu", given, limit);
+    case Reason::kAccessFlags:
+      return say("unknown access flags in 0x%llx", given);
+    case Reason::kFlushFlags:
+      return say("access flags 0x%llx: the device has no FLUSH operation", given);
+    case Reason::kRemoteWithoutLocal:
+      return say("access flags 0x%llx: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE", given);
+    case Reason::kRegionBytes:
+      return say("a memory region of %llu bytes, %llu at most", given, limit);
+    case Reason::kNone:
+    case Reason::kCount:
+      break;
+  }
+  say("%s", "");
+}
+
+[[gnu::cold]] int refuse(const Refusal& refusal) noexcept {
+  noted = refusal;
+  return error_of(refusal.reason);
+}
+
+[[gnu::cold]] void tell_refusal(const char* call, uint32_t qpn, int error) noexcept {
+  static std::array<std::atomic<bool>, static_cast<size_t>(Reason::kCount)> told{};
+  static const bool in_lab = getenv("HOSTNIC_LAB") != nullptr;
+  const Refusal refusal = std::exchange(noted, {});
+  const LogLevel level = in_lab ? LogLevel::kWarn : LogLevel::kInfo;
+  if (refusal.reason == Reason::kNone || !log_enabled(level)) return;
+  // Memory's errors have their own values.
+  if (refusal.reason != Reason::kMemory && error_of(refusal.reason) != error) return;
+  const bool again =
+      told[static_cast<size_t>(refusal.reason)].exchange(true, std::memory_order_relaxed);
+  // Programs that poll until there is room are told once. Other calls are few: who asks is told of
+  // each.
+  const bool is_posting = refusal.reason <= Reason::kBatchTooLong;
+  if (again && (is_posting || !log_enabled(LogLevel::kInfo))) return;
+  const int saved_errno = errno;
+  char line[512], of_qp[32] = "";
+  describe(refusal, line, sizeof line);
+  if (qpn != 0) snprintf(of_qp, sizeof of_qp, "QP %u: ", qpn);
+  const char* const name = strerrorname_np(error);
+  (in_lab ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
+                                 name == nullptr ? "error" : name);
+  errno = saved_errno;
+}
+
+}  // namespace hostnic
