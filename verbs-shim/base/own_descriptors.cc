@@ -60,6 +60,9 @@ class Set {
 };
 
 constinit Set kept, lent;
+// The process that the sets are about. A child of vfork() has another number, and closes
+// descriptors of its own while it still uses this memory.
+std::atomic<pid_t> owner{0};
 
 }  // namespace
 
@@ -74,7 +77,10 @@ int keep_copy(int fd) noexcept {
   return copy;
 }
 
-void lend(int fd) noexcept { lent.add(fd); }
+void lend(int fd) noexcept {
+  owner.store(getpid(), std::memory_order_relaxed);
+  lent.add(fd);
+}
 bool is_kept(int fd) noexcept { return kept.has(fd); }
 bool still_ours(int fd) noexcept { return kept.has(fd) || lent.has(fd); }
 
@@ -89,11 +95,13 @@ void close_ours(int fd) noexcept {
 int next_kept(int from) noexcept { return kept.next(from); }
 
 void note_closed(int first, int last) noexcept {
+  if (lent.next(first) > last || owner.load(std::memory_order_relaxed) != getpid()) return;
   for (int fd = lent.next(first); fd <= last && fd != INT_MAX; fd = lent.next(fd + 1))
     lent.remove(fd);
 }
 
 void lend_kept_in_child() noexcept {
+  owner.store(getpid(), std::memory_order_relaxed);
   for (int fd = kept.next(0); fd != INT_MAX; fd = kept.next(fd + 1)) {
     lent.add(fd);
     kept.remove(fd);

@@ -31,6 +31,7 @@ void close_ours(int fd) noexcept;
 // The first kept descriptor from that number on; INT_MAX: there is none.
 int next_kept(int from) noexcept;
 // Says that the program closes descriptors, which are not kept, or puts others in their place.
+// Without effect in a child of vfork(), whose descriptors are others.
 void note_closed(int first, int last) noexcept;
 // Says that this is a forked child. It may close the parent's descriptors: its own devices have
 // others.

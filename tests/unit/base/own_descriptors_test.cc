@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <limits.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "protocol/hostif/unique_fd.h"
@@ -55,6 +56,21 @@ TEST(OwnDescriptors, AChildMayCloseWhatIsItsParents) {
   lend_kept_in_child();
   EXPECT_FALSE(is_kept(own.get()));
   EXPECT_TRUE(still_ours(own.get()));
+}
+
+// As subprocess.Popen of Python does, and posix_spawn().
+TEST(OwnDescriptors, AChildOfVforkClosesItsOwn) {
+  const int fd = eventfd(0, EFD_CLOEXEC);
+  lend(fd);
+  const pid_t child = vfork();
+  if (child == 0) {
+    note_closed(0, INT_MAX - 1);
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(still_ours(fd));
+  close_ours(fd);
 }
 
 TEST(OwnDescriptors, WhatIsNoDescriptorIsNobodys) {
