@@ -202,6 +202,8 @@ class CmAgent {
                     std::span<const std::byte> value);
   Result join(CmFile& file, uint32_t handle, uint64_t uid, std::span<const std::byte> address);
   Result leave(CmFile& file, const rdma_ucm_destroy_id& command);
+  Result write_event(CmFile& file, uint32_t handle, uint32_t event, uint32_t status,
+                     uint64_t argument);
   Result migrate(CmFile& file, const CmCommand& command, const rdma_ucm_migrate_id& migrate);
 
   // Functions in cm_resolution.cc.

@@ -24,6 +24,16 @@ constexpr uint8_t kPortNumber = 1;
 constexpr uint8_t kQpTypeUd = 4;
 constexpr uint32_t kUnknownIndex = UINT32_MAX;
 
+// RDMA_USER_CM_CMD_WRITE_CM_EVENT and its structure, which older headers don't have: by it newer
+// librdmacms tell themselves that rdma_resolve_addrinfo is done.
+constexpr uint32_t kWriteEvent = 24;
+struct WriteEvent {
+  uint32_t id, reserved, event, status;
+  uint64_t argument;
+};
+constexpr uint32_t kUserEvent = 18, kInternalEvent = 19;  // of enum rdma_cm_event_type
+constexpr size_t kMaxWrittenEvents = 1024;                // that wait in one file
+
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -94,6 +104,8 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
       return HOSTNIC_CM(rdma_ucm_destroy_id, leave(file, c));
     case RDMA_USER_CM_CMD_MIGRATE_ID:
       return HOSTNIC_CM(rdma_ucm_migrate_id, migrate(file, command, c));
+    case kWriteEvent:
+      return HOSTNIC_CM(WriteEvent, write_event(file, c.id, c.event, c.status, c.argument));
     case kCmTokenTaken:
       file.token_out = false;
       return {};
@@ -346,6 +358,21 @@ CmAgent::Result CmAgent::leave(CmFile& file, const rdma_ucm_destroy_id& command)
     return respond(response);
   }
   return {ENOENT, {}};
+}
+
+// Puts an event of the program's own behind those that wait.
+CmAgent::Result CmAgent::write_event(CmFile& file, uint32_t handle, uint32_t event, uint32_t status,
+                                     uint64_t argument) {
+  CmId* id = find_of(file, handle);
+  if (id == nullptr) return {ENOENT, {}};
+  if (event != kUserEvent && event != kInternalEvent) return {EINVAL, {}};
+  if (file.events.size() >= kMaxWrittenEvents) return {ENOMEM, {}};
+  rdma_ucm_event_resp told{};
+  told.uid = id->uid;
+  told.id = id->handle;
+  memcpy(&told.param, &argument, sizeof argument);
+  tell(*id, told, static_cast<CmEvent>(event), static_cast<int>(status));
+  return {};
 }
 
 // Moves an id and its events from another file to this one.

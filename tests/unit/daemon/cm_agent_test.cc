@@ -165,6 +165,37 @@ TEST_F(CmAgentTest, AMigratedIdsEventLeavesADatagramBehind) {
   EXPECT_TRUE(other.take_token());
 }
 
+// As rdma_resolve_addrinfo of newer librdmacms does.
+TEST_F(CmAgentTest, AProgramTellsItselfAnEvent) {
+  open_file();
+  const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
+                           rdma_ucm_create_id{.uid = 7, .ps = RDMA_PS_TCP, .qp_type = 2});
+  rdma_ucm_create_id_resp id{};
+  ASSERT_GE(created.size(), sizeof id);
+  memcpy(&id, created.data(), sizeof id);
+  constexpr uint32_t kWriteEvent = 24, kUserEvent = 18, kEstablished = 9;
+  struct {
+    uint32_t id, reserved, event, status;
+    uint64_t argument;
+  } command{id.id, 0, kUserEvent, 5, 0x123456789abcdef0};
+  run(kWriteEvent, command);
+  EXPECT_TRUE(program_->take_token());
+  const auto told = run(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{});
+  rdma_ucm_event_resp event{};
+  ASSERT_GE(told.size(), sizeof event);
+  memcpy(&event, told.data(), sizeof event);
+  EXPECT_EQ(event.uid, 7u);
+  EXPECT_EQ(event.event, kUserEvent);
+  EXPECT_EQ(event.status, 5u);
+  EXPECT_EQ(memcmp(&event.param, &command.argument, sizeof command.argument), 0);
+  command.event = kEstablished;
+  ASSERT_TRUE(program_->give({.command = kWriteEvent, .reserved = 0, .other_file = 0},
+                             std::as_bytes(std::span(&command, 1))));
+  serve();
+  const auto refused = program_->answer();
+  EXPECT_TRUE(refused && refused->result.error == EINVAL) << "no event of the kernel's";
+}
+
 TEST_F(CmAgentTest, LoopbackAddressesAreToldAsTheyWereNamed) {
   open_file();
   const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
