@@ -69,6 +69,41 @@ TEST_F(Ordering, AReadSeesTheWriteBefore) {
   }
 }
 
+// Requests execute in the order of the queue, without a fence: a READ has what was there before
+// what is posted behind it.
+class ReadsFirst : public Conformance, public testing::WithParamInterface<ibv_wr_opcode> {};
+
+TEST_P(ReadsFirst, AReadDoesNotSeeWhatFollows) {
+  const ibv_wr_opcode op = GetParam();
+  connect();
+  for (const uint32_t bytes : {8u, 4096u, 120'000u}) {
+    for (uint64_t i = 1; i <= 30; ++i) {
+      std::ranges::fill(far_host->bytes().first(bytes), std::byte{1});
+      std::ranges::fill(near_host->bytes().first(bytes), std::byte{2});
+      if (takes_receive(op)) {
+        ASSERT_EQ(far->post_receive(7, bytes), 0);
+      }
+      ibv_sge landing = near_host->sge(bytes, 128 * 1024);
+      ibv_sge from = near_host->sge(is_atomic(op) ? 8 : bytes);
+      ASSERT_EQ(near->post(request(1, IBV_WR_RDMA_READ, &landing, *far_host)), 0);
+      ibv_send_wr behind = request(2, op, &from, *far_host);
+      if (is_atomic(op)) behind.wr.atomic.compare_add = 1;
+      ASSERT_EQ(near->post(behind), 0);
+      near->expect(1);
+      near->expect(2);
+      if (takes_receive(op)) far->expect(7);
+      ASSERT_TRUE(std::ranges::all_of(near_host->bytes().subspan(128 * 1024, bytes),
+                                      [](std::byte b) { return b == std::byte{1}; }))
+          << bytes << " bytes, round " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, ReadsFirst,
+                         testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+                                         IBV_WR_SEND_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD),
+                         [](const auto& info) { return name_of(info.param); });
+
 // The WRITE takes its bytes from where the READ lands: without the fence it could leave first.
 TEST_F(Ordering, AFenceWaitsForReads) {
   connect();

@@ -79,7 +79,7 @@ class SegmentationTraffic : public testing::TestWithParam<uint32_t> {
       const Sge sge = pair.at(random.below(Pair::kBytes - kMaxBytes), bytes);
       driver::SendRequest request = Pair::request(
           op, i, sge, pair.remote.address(random.below(Pair::kBytes - kMaxBytes)), pair.rkey);
-      request.fence = op != SendOp::kRead;  // or what READs and WRITEs see of each other is open
+      request.fence = op != SendOp::kRead;  // or what is pulled at a time depends on what arrives
       std::vector<Sge> sges = {sge};
       if (bytes > 10 && random.percent(30)) {
         const auto first = static_cast<uint32_t>(random.below(bytes));

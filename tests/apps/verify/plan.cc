@@ -120,10 +120,6 @@ class PlanMaker {
     op.remote = Use::kArena;
     op.remote_offset = write_offset(op.length);
     if (op.length > 0) last_write_ = {op.remote_offset, op.length};
-    // A READ that is still under way would see this WRITE's bytes unless it waits.
-    for (const Piece& read : unfenced_reads_)
-      op.fence |= read.offset < op.remote_offset + op.length &&
-                  op.remote_offset < read.offset + read.length;
   }
 
   void make_receive(Op& op) {
@@ -147,7 +143,6 @@ class PlanMaker {
     op.remote_offset = op.remote == Use::kArena && op.length > 0 && rng_.percent(50)
                            ? write_offset(op.length)
                            : random_offset(op.remote, op.length);
-    if (op.remote == Use::kArena) unfenced_reads_.push_back({op.remote_offset, op.length});
   }
 
   // false: there is no room for its result.
@@ -184,11 +179,8 @@ class PlanMaker {
     if (op.takes_receive()) make_receive(op);
     if (op.has_imm()) op.imm = static_cast<uint32_t>(rng_.next());
     op.solicited = op.takes_receive() && rng_.percent(30);
-    op.fence |= rng_.percent(4) && workload_.fences != 0;
-    if (op.fence) unfenced_reads_.clear();
-    // The fenced operation waits for the READs before it, not for itself.
-    if (op.fence && op.kind == OpKind::kRead && op.remote == Use::kArena)
-      unfenced_reads_.push_back({op.remote_offset, op.length});
+    // READs have what was there before what is behind them, with and without fences.
+    op.fence = rng_.percent(4) && workload_.fences != 0;
     return op;
   }
 
@@ -200,7 +192,6 @@ class PlanMaker {
   uint32_t to_come_ = 0;
   std::vector<OpKind> kinds_;
   Piece last_write_;
-  std::vector<Piece> unfenced_reads_;
   std::vector<Op> ops_;
 };
 

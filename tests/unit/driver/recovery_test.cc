@@ -48,13 +48,14 @@ class Recovery : public testing::Test {
     attr.state = state;
     EXPECT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
   }
-  // Each request of so many packets, of a signalled request its number.
+  // Each request of so many packets, somewhere else, of a signalled request its number.
   int post(SendOp op, uint64_t wr_id, uint32_t packets = 1) {
     const Sge sge{0x10000, packets * kMtu, 1};
     SendRequest request;
     request.op = op;
     request.wr_id = wr_id;
     request.sges = {&sge, 1};
+    request.remote_va = wr_id << 32;
     return driver_->post_send(qp_, request, now_ns_);
   }
   // What the driver hands over is transmitted at once.
@@ -169,6 +170,65 @@ TEST_F(Recovery, AFencedRequestWaitsForReads) {
   nic_.acknowledge(next_, 1024, Psn(1));
   progress();
   EXPECT_EQ(handed_over().size(), 1u);
+}
+
+// Rule 18: what may change the answer of a READ, or its meaning, waits for it; the rest does not.
+TEST_F(Recovery, WhatMayChangeAnAnswerWaitsForIt) {
+  constexpr uint64_t kVa = 0x7000'0000'0000;
+  constexpr uint32_t kKey = 0xabc123;
+  struct Case {
+    SendOp first, second;
+    uint64_t va;
+    uint32_t bytes, rkey;
+    bool waits;
+  };
+  constexpr Case kCases[] = {
+      {SendOp::kRead, SendOp::kWrite, kVa - 8, 8, kKey, false},
+      {SendOp::kRead, SendOp::kWrite, kVa + 8, 8, kKey, false},
+      {SendOp::kRead, SendOp::kWrite, kVa - 7, 8, kKey, true},
+      {SendOp::kRead, SendOp::kWrite, kVa + 7, 8, kKey, true},
+      {SendOp::kRead, SendOp::kWrite, kVa - 100, 300, kKey, true},
+      {SendOp::kRead, SendOp::kWrite, kVa + 64, 8, kKey + 1, true},
+      {SendOp::kRead, SendOp::kWrite, kVa, 0, kKey, false},
+      {SendOp::kRead, SendOp::kWriteImm, kVa + 64, 8, kKey, true},
+      {SendOp::kRead, SendOp::kSend, 0, 8, 0, true},
+      {SendOp::kRead, SendOp::kSendInv, 0, 8, 0, true},
+      {SendOp::kRead, SendOp::kFetchAdd, kVa, 8, kKey, true},
+      {SendOp::kRead, SendOp::kFetchAdd, kVa + 8, 8, kKey, false},
+      {SendOp::kRead, SendOp::kRead, kVa, 8, kKey, false},
+      {SendOp::kFetchAdd, SendOp::kWrite, kVa, 8, kKey, true},
+      {SendOp::kFetchAdd, SendOp::kWrite, kVa + 8, 8, kKey, false},
+      {SendOp::kFetchAdd, SendOp::kCompareSwap, kVa, 8, kKey, false},
+      {SendOp::kFetchAdd, SendOp::kRead, kVa, 8, kKey, false},
+  };
+  uint32_t psns = 0, answers = 0;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(testing::Message() << "case " << &c - kCases);
+    const auto post_at = [&](SendOp op, uint64_t va, uint32_t bytes, uint32_t rkey) {
+      const Sge sge{0x10000, bytes, 1};
+      SendRequest request;
+      request.op = op;
+      request.sges = {&sge, 1};
+      request.remote_va = va;
+      request.rkey = rkey;
+      ASSERT_EQ(driver_->post_send(qp_, request, now_ns_), 0);
+    };
+    post_at(c.first, kVa, 8, kKey);
+    post_at(c.second, c.va, c.bytes, c.rkey);
+    EXPECT_EQ(handed_over().size(), c.waits ? 1u : 2u);
+    psns += 2;
+    // The first is answered, then all.
+    nic_.acknowledge(at(psns - 1), 1024, Psn(answers));
+    progress();
+    EXPECT_EQ(handed_over().size(), 0u) << "executed is not answered";
+    nic_.acknowledge(at(psns - 1), 1024, Psn(++answers));
+    progress();
+    EXPECT_EQ(handed_over().size(), c.waits ? 1u : 0u);
+    if (c.second >= SendOp::kRead && c.second <= SendOp::kFetchAdd) ++answers;
+    nic_.acknowledge(at(psns), 1024, Psn(answers));
+    progress();
+    ASSERT_EQ(completions().size(), 2u);
+  }
 }
 
 // Rule 28: the failed request and what follows it are not issued, also while earlier ones are still

@@ -9,6 +9,7 @@
 
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
+#include "verbs-shim/driver/requester/outstanding_reads.h"
 #include "verbs-shim/driver/requester/requester.h"
 
 namespace hostnic::driver {
@@ -102,6 +103,7 @@ class HostnicRequester {
   uint8_t attempt_of_rest(const Wqe& w) const;
 
   // Functions in hostnic_issue.cc.
+  bool waits_for_reads(const SendQueue& queue, const Wqe& w) const;
   static uint32_t find_by_response(const SendQueue& queue, Psn psn);
   uint32_t response_room(const SendQueue& queue) const;
   uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
@@ -188,6 +190,7 @@ class HostnicRequester {
   SendTracker responses_;
   CongestionWindow response_congestion_;
   Psn epoch_keep_until_;
+  OutstandingReads outstanding_reads_;
   uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
 
   TimeNs rnr_until_ns_ = 0;
@@ -211,10 +214,10 @@ class HostnicRequester {
   return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));
 }
 
-// Whether fence, READ limit and credit let a request go (rules 2, 14).
+// Whether READs before it, READ limit and credit let a request go (rules 2, 14, 18).
 [[gnu::always_inline]] inline bool HostnicRequester::may_start(const SendQueue& queue,
                                                                const Wqe& w) const {
-  if (w.fence && reads_outstanding_ != 0 && !broken(Fault::fence_ignored)) return false;
+  if (reads_outstanding_ != 0 && waits_for_reads(queue, w)) return false;
   if (is_read_or_atomic(w.op) &&
       reads_outstanding_ >= std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries) &&
       !broken(Fault::read_limit_ignored)) {
@@ -236,6 +239,7 @@ class HostnicRequester {
     ++receives_outstanding_;
   }
   if (is_read_or_atomic(w.op)) {
+    outstanding_reads_.begin(next_read_number_, index);
     w.recv_sn = next_read_number_++;
     w.first_response_psn = next_response_psn_;
     w.response_count =

@@ -14,6 +14,16 @@ constexpr uint32_t kMostWaitedFor = 16;  // answers
 
 }  // namespace
 
+// Whether a request waits for READs and atomics before it: by its fence until they are complete,
+// else while it could change what they say (rule 18).
+bool HostnicRequester::waits_for_reads(const SendQueue& queue, const Wqe& w) const {
+  if (w.fence && !broken(Fault::fence_ignored)) return true;
+  // Atomics, too: bytes behind one that was lost are placed before it executes.
+  return outstanding_reads_.hold_back(
+      queue, w, next_read_number_, reads_outstanding_,
+      [this](const Wqe& earlier) { return finished(earlier); }, [](const Wqe&) { return true; });
+}
+
 // Finds the READ or atomic that an answer belongs to; the oldest request if there is none.
 uint32_t HostnicRequester::find_by_response(const SendQueue& queue, Psn psn) {
   for (uint32_t i = queue.head(); i != queue.tail() && queue.wqe(i).started; ++i) {

@@ -69,6 +69,17 @@ uint32_t RoceRequester::room(const SendQueue& queue) const {
              : 0;
 }
 
+// Whether a request waits for READs before it: by its fence for atomics, too; else while it could
+// change what they say (docs/transport.md rule 18). The peer executes in the order of the PSNs, and
+// keeps what atomics said; but a READ that is asked for again is executed again.
+bool RoceRequester::waits_for_reads(const SendQueue& queue, const Wqe& w) const {
+  if (w.fence && !requests_.empty() && !broken(Fault::fence_ignored)) return true;
+  return outstanding_reads_.hold_back(
+      queue, w, next_read_number_, reads_outstanding_,
+      [this](const Wqe& earlier) { return finished(earlier); },
+      [](const Wqe& earlier) { return earlier.op == SendOp::kRead; });
+}
+
 // How many answers a READ request, or an atomic, asks for from number `within` on: up to where the
 // next request begins, whenever it is sent, since a responder that sees some of it again must have
 // seen all of it (InfiniBand 9.7.5.1.3).
@@ -84,6 +95,8 @@ void RoceRequester::assign(SendQueue& queue, Wqe& w, uint32_t index) {
   w.first_psn = next_;
   w.psn_count = is_atomic(w.op) ? 1 : queue.packets_for(w.length_bytes);
   if (!is_read_or_atomic(w.op)) return;
+  ++reads_outstanding_;
+  outstanding_reads_.begin(next_read_number_, index);
   w.recv_sn = next_read_number_++;
   queue.fill_read_destination(w, index);
 }

@@ -18,6 +18,7 @@
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/dcqcn.h"
 #include "protocol/transport/send_tracker.h"
+#include "verbs-shim/driver/requester/outstanding_reads.h"
 #include "verbs-shim/driver/requester/requester.h"
 
 namespace hostnic::driver {
@@ -35,8 +36,8 @@ class RoceRequester {
 
   bool may_issue() const { return rnr_until_ns_ == 0 && again_ == next_; }
   uint32_t room(const SendQueue& queue) const;
-  bool may_start(const SendQueue& /*queue*/, const Wqe& w) const {
-    return !w.fence || requests_.empty() || broken(Fault::fence_ignored);
+  bool may_start(const SendQueue& queue, const Wqe& w) const {
+    return reads_outstanding_ == 0 || !waits_for_reads(queue, w);
   }
   void assign(SendQueue& queue, Wqe& w, uint32_t index);
   void send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room, uint64_t limit_bytes,
@@ -49,7 +50,9 @@ class RoceRequester {
     const uint32_t needed = broken(Fault::complete_on_first_ack) ? 1 : w.psn_count;
     return distance(w.first_psn + needed, una_) >= 0;
   }
-  void retire(const Wqe& /*w*/) {}
+  void retire(const Wqe& w) {
+    if (is_read_or_atomic(w.op)) --reads_outstanding_;
+  }
 
   TimeNs deadline_ns(const SendQueue& queue) const;
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
@@ -62,6 +65,7 @@ class RoceRequester {
   uint32_t read_limit(const SendQueue& queue) const {
     return std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries);
   }
+  bool waits_for_reads(const SendQueue& queue, const Wqe& w) const;
   uint32_t answers_of_request(const SendQueue& queue, const Wqe& w, uint32_t within) const;
   uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
   void go_back() {
@@ -109,7 +113,8 @@ class RoceRequester {
   TimeNs fill_ns_ = 0;  // when it was handed over, or an answer came
   RttEstimator fill_rtt_;
 
-  uint32_t next_read_number_ = 0;
+  uint32_t next_read_number_ = 0, reads_outstanding_ = 0;
+  OutstandingReads outstanding_reads_;
   uint32_t answers_per_request_ = 1;  // of a READ; a power of two
   uint32_t psns_since_ack_request_ = 0;
   // The ends of the READ and atomic requests whose answers have not all come.
