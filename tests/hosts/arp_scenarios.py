@@ -64,7 +64,7 @@ def false_answers(scene):
 
 def another_host_with_the_address(scene):
     """Announced for three seconds, fifty times a second."""
-    active, _ = scene.pair("", "--timeout", 17)
+    active, _ = scene.pair("", "--timeout", 19)
     scene.counts(scene.near, "duplicate_address", lambda: scene.cable.lies("announce", scene.near.address, 3))
     active.goes_on()
     for host, lines in ((scene.near, 1), (scene.far, 0)):

@@ -98,7 +98,7 @@ def gid_goes_under_connection(scene):
         (i for i in range(16) if (gid_of(scene.far, i) or "").endswith("0a07:0002")), None))
     if index != far_index:
         raise Wrong(f"the indices differ: {index}, {far_index}")
-    patient, _ = scene.pair("patient-", "--timeout", 17, "--gid-index", index)
+    patient, _ = scene.pair("patient-", "--timeout", 19, "--gid-index", index)
     hasty, _ = scene.pair("hasty-", "--timeout", 12, "--retry-cnt", 2, "--gid-index", index)
     address("del")
     hasty.fails(RETRY_EXC, NO_ANSWER)

@@ -78,7 +78,7 @@ def carrier_lost_for_a_moment(scene):
 
 def link_down_for_twenty_seconds(scene):
     active, _ = scene.pair("", "--timeout", 14)
-    patient, _ = scene.pair("patient-", "--timeout", 18)
+    patient, _ = scene.pair("patient-", "--timeout", 20)
     scene.link(scene.near, "down")
     active.fails(RETRY_EXC, NO_ANSWER)
     for host in scene.cable.hosts:
@@ -91,7 +91,7 @@ def link_down_for_twenty_seconds(scene):
 
 
 def address_removed_and_added(scene):
-    active, passive = scene.pair("", "--timeout", 16)
+    active, passive = scene.pair("", "--timeout", 18)
     scene.address(scene.near, "del")
     if scene.near.driver != UDP:  # the NIC's address is its own
         time.sleep(0.5)
@@ -116,7 +116,7 @@ def address_removed_and_added(scene):
 
 
 def interface_deleted_and_made_again(scene):
-    active, passive = scene.pair("", "--timeout", 17)
+    active, passive = scene.pair("", "--timeout", 19)
     ip("-n", scene.near.namespace, "link", "del", scene.near.interface)
     for witness in (active, passive):
         witness.expect("event port error, port down")
@@ -138,7 +138,7 @@ def interface_deleted_and_made_again(scene):
 def mtu_lowered_and_raised(scene):
     whole = scene.cable.mtu
     lowered, fits = (1500, 1024) if whole > 1500 else (700, 512)
-    active, _ = scene.pair("", "--timeout", 16)
+    active, _ = scene.pair("", "--timeout", 18)
     scene.counts(scene.near, "mtu_changed", lambda: scene.mtu(lowered))
     scene.logged(scene.near, f"the MTU of veth0 is {lowered} now.*path MTU above {fits}")
     time.sleep(0.3)

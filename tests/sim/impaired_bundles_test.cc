@@ -23,7 +23,7 @@ struct ImpairedRun {
     Random random(seed);
     for (int pair = 0; pair < 2; ++pair) {
       QpSettings qp;
-      qp.timeout = 18;
+      qp.timeout = 20;
       qp.psn = 0xffffff - static_cast<uint32_t>(random.below(200));
       ends.push_back(world.make_endpoint(0, qp));
       ends.push_back(world.make_endpoint(1, qp));

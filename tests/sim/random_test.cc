@@ -162,7 +162,7 @@ class RandomRun {
  private:
   void add_pair() {
     QpSettings qp;
-    qp.timeout = 18;  // no run of losses that a profile can bring lasts that long
+    qp.timeout = 20;  // no run of losses that a profile can bring lasts that long
     const auto first = static_cast<uint32_t>(random_.below(world_.host_count()));
     // One in five pairs talks to itself.
     const auto second =

@@ -181,7 +181,7 @@ void run(uint64_t seed, Totals& totals) {
   settings.windows = {random.percent(30) ? 64u : 1024u};
   World world(settings);
   QpSettings qp;
-  qp.timeout = 18;
+  qp.timeout = 20;
   auto near = world.make_endpoint(0, qp), far = world.make_endpoint(1, qp);
   world.connect(*near, *far);
   const std::string spec = kImpairments[random.below(kImpairments.size())];

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Policies,
 TEST_P(Policies, Rule30_LongMessagesFinishOverSmallWindowsAndLoss) {
   WorldSettings settings = with_policy(GetParam());
   settings.windows = {64, 32};
-  Pair pair({.timeout = 18}, settings);
+  Pair pair({.timeout = 20}, settings);
   pair.world.impair(1, "rx drop 2%", 5);
   pair.world.impair(0, "rx drop 2%", 6);
   pair.post(SendOp::kWrite, 1, pair.at(0, 128 * kMtu));

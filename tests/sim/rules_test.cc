@@ -423,6 +423,25 @@ TEST(Rules, Rule26_ALinkThatIsDownForASecondCostsNoConnection) {
   }
 }
 
+// Adapters detect long timeouts nearly when they say.
+TEST(Rules, Rule26_LongTimeoutsTakeAQuarterMoreThanTheySay) {
+  for (const bool is_roce : {false, true}) {
+    QpSettings qp;
+    qp.timeout = 18;
+    qp.retry_cnt = 5;
+    WorldSettings settings;
+    if (is_roce) settings.transport = WantedTransport::kRoce;
+    Pair pair(qp, settings);
+    pair.world.cut(1, true);
+    pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+    const TimeNs start = pair.world.now();
+    EXPECT_EQ(pair.status_of_one(60 * kSecond), WcStatus::kRetryExcErr);
+    const uint64_t took_ns = pair.world.now() - start, said_ns = 6 * 4096 * (uint64_t{1} << 18);
+    EXPECT_GE(took_ns, said_ns);
+    EXPECT_LE(took_ns, said_ns * 3 / 2);
+  }
+}
+
 TEST(Rules, Rule26_TimeoutZeroWaitsForEver) {
   QpSettings qp;
   qp.timeout = 0;

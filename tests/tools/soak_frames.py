@@ -24,7 +24,7 @@ DRIVERS = ("net_af_packet", UDP)
 WITNESSES = 2
 # Of honest programs, as ibv_qp_attr.timeout: half a minute of silence, since a flood on a machine that is busy
 # otherwise may leave the hosts no time for seconds.
-ACK_TIMEOUT = 18
+ACK_TIMEOUT = 20
 SANITIZERS = re.compile(r"Sanitizer|runtime error|Assertion|terminate called")
 
 

@@ -204,8 +204,8 @@ void SendQueue::log_failure(const Wqe& w) const {
       break;
     case VendorError::kNoAnswer:
       reason =
-          "no answer within 4 x (retry_cnt + 1) timeouts: wrong address, peer gone, or network "
-          "down";
+          "no answer within (retry_cnt + 1) timeouts and as much more as rule 26 of "
+          "docs/transport.md gives: wrong address, peer gone, or network down";
       break;
     case VendorError::kPathMtu:
       reason = "its packets are longer than the port's MTU allows now";

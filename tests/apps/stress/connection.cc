@@ -74,7 +74,7 @@ int End::modify_to(ibv_qp_state state) const {
 // Half a second each, and up to thirty-two of them: only what is really dead is given up, however
 // busy the machine.
 verbs::ConnectOptions End::connect_options() const {
-  return {.access = kAllAccess, .timeout = 17, .rd_atomic = 16};
+  return {.access = kAllAccess, .timeout = 19, .rd_atomic = 16};
 }
 
 uint32_t End::first_psn() const { return (uint32_t{index} * 7919 + life * 65537U) & kPsnMask; }

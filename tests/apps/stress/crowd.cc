@@ -60,7 +60,7 @@ void Crowd::make(Rng& rng) {
 void Crowd::connect() {
   constexpr const char* kWhat = "ibv_modify_qp of a crowd";
   const verbs::ConnectOptions how{
-      .access = kAllAccess, .timeout = 17, .min_rnr_timer = 1, .rd_atomic = 16};
+      .access = kAllAccess, .timeout = 19, .min_rnr_timer = 1, .rd_atomic = 16};
   for (ibv_qp* qp : {near_qp_, far_qp_}) must(verbs::to_init(qp, how), kWhat);
   must(verbs::to_rtr(near_qp_, how, {far_qp_->qp_num, kFirstPsn, far_.device.gid}), kWhat);
   must(verbs::to_rts(near_qp_, how, kFirstPsn), kWhat);

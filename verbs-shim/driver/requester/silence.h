@@ -18,9 +18,12 @@ inline constexpr uint64_t kMinStallNs = 1'000'000;
 inline constexpr uint64_t kMaxStallNs = 2'000'000'000;
 
 // A timeout may be detected up to four times as late as its code says (InfiniBand 9.7.6.1.3).
-// Adapters use that, and programs that choose their attributes rely on it: with timeout 14 and
-// retry_cnt 7, as many do, a link that was down for a second costs no connection.
+// Adapters use that for short ones, and programs that choose their attributes rely on it: with
+// timeout 14 and retry_cnt 7, as many do, a link that was down for a second costs no connection.
+// Longer ones adapters detect nearly when they say, and programs rely on that, too: so nothing is
+// stretched beyond what those attributes make of it, and all by a quarter.
 inline constexpr uint64_t kTimeoutStretch = 4;
+inline constexpr uint64_t kStretchedToNs = 2'150'000'000;
 
 // The time without progress after which a connection fails; UINT64_MAX: it never does.
 inline uint64_t silence_limit_ns(const QpAttr& attr) {
@@ -29,7 +32,9 @@ inline uint64_t silence_limit_ns(const QpAttr& attr) {
   constexpr uint64_t kLeastNs = 64'000'000;
   const uint64_t timeout = ack_timeout_ns(attr.timeout);
   if (timeout == 0) return UINT64_MAX;
-  return std::max(kLeastNs, kTimeoutStretch * (uint64_t{attr.retry_cnt} + 1) * timeout);
+  const uint64_t promised = (uint64_t{attr.retry_cnt} + 1) * timeout;
+  return std::max(kLeastNs, std::min(kTimeoutStretch * promised,
+                                     std::max(kStretchedToNs, promised + promised / 4)));
 }
 
 // How many retries must have been made as well: time alone proves nothing on a machine that is
