@@ -21,6 +21,8 @@ namespace hostnic {
 namespace {
 
 constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
+// What a program posted before it closed its device, or ended, is sent if that takes no longer.
+constexpr std::chrono::milliseconds kLastSendsLimit{100};
 
 // Whether a descriptor is /proc/PID/mem: a NIC's lcore reads and writes it, and a file of another
 // kind could block the lcore for ever.
@@ -323,6 +325,16 @@ bool ClientSession::program_ended() const {
   return pid_fd_ && poll(&ended, 1, kPatienceMs) == 1;
 }
 
+// Waits until the NIC has sent what the program handed over last.
+void ClientSession::let_sends_leave() {
+  const auto until = std::chrono::steady_clock::now() + kLastSendsLimit;
+  bool waits = true;
+  while (waits && !daemon_.quitting() && std::chrono::steady_clock::now() < until) {
+    unit_->lcore->run_on([&] { waits = unit_->nic->has_sends(channel_.get()); });
+    if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void ClientSession::close_down(const char* why) {
   set_serving(false);
   if (channel_ != nullptr) {
@@ -331,6 +343,7 @@ void ClientSession::close_down(const char* why) {
     if (impossible || (channel_->memory_gone.load() && !program_ended()))
       log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                info_.client_id, info_.program, info_.pid, why);
+    if (attached_) let_sends_leave();
     unit_->lcore->run_on([&] {
       // A driver that is still alive then sees at once that the device is gone.
       channel_->header().device_fatal.store(1 + static_cast<uint32_t>(dropped),

@@ -94,6 +94,7 @@ class ClientSession {
   Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
   void close_descriptors();
   bool program_ended() const;
+  void let_sends_leave();
   void close_down(const char* why);
   void release_memory();
 

@@ -60,7 +60,7 @@ int check_command(const ModifyQpCommand& command, QpType type, QpState from) {
   if (!may_follow(from, command.state)) return EINVAL;
   if ((command.access & ~kAccessFlags) != 0 || command.max_dest_rd_atomic > kAtomicRecords ||
       command.min_rnr_timer > 31 || command.restart_sends > 1 || command.peer_silent > 1 ||
-      command.dest_qpn > 0xffffff) {
+      command.sends_first > 1 || command.dest_qpn > 0xffffff) {
     return EINVAL;
   }
   // A datagram queue pair has no path: every descriptor brings its own.

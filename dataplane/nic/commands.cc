@@ -14,6 +14,8 @@ constexpr uint32_t kCommandsPerTurn = 16;
 // Answers are deferred no longer than this: a port that takes nothing, or an lcore that gets no CPU
 // time, must not hang programs for good.
 constexpr uint64_t kAnswerLimitNs = 500'000'000;
+// What was posted before a queue pair ends is sent first, if that takes no longer.
+constexpr uint64_t kSendsFirstNs = 100'000'000;
 
 bool may_send(const QpContext& qp) {
   return qp.state == QpState::kRts || qp.state == QpState::kSqd;
@@ -122,16 +124,44 @@ uint32_t NicShard::command_turn() {
     }
     for (uint32_t i = 0;
          i < kCommandsPerTurn && channel.responses.free_count() > client->deferred.size(); ++i) {
+      if (client->held_until_ns != 0) {
+        if (now < client->held_until_ns && waits_for_sends(*client, client->held)) break;
+        client->held_until_ns = 0;
+        handle_command(*client, client->held);
+        ++done;
+        continue;
+      }
       Command command;
       const int taken = channel.commands.dequeue_burst(&command, 1);
       if (taken < 0) clients.drop(*client, DropReason::kRingPosition);
       if (taken <= 0) break;
-      handle_command(*client, command);
       ++done;
+      if (waits_for_sends(*client, command)) {
+        client->held = command;
+        client->held_until_ns = now + kSendsFirstNs;
+        break;
+      }
+      handle_command(*client, command);
     }
     done += answer_deferred(*client);
   }
   return done;
+}
+
+// Whether a command would end the sending of a queue pair whose program has posted more than has
+// left: who rings an adapter has practically sent (rule 28).
+bool NicShard::waits_for_sends(const ClientState& client, const Command& command) const {
+  const ModifyQpCommand& modify = command.modify_qp;
+  const DestroyQpCommand& destroy = command.destroy_qp;
+  const bool is_end = command.kind == CommandKind::kModifyQp &&
+                      (modify.state == QpState::kErr || modify.state == QpState::kReset);
+  const bool is_destroy = command.kind == CommandKind::kDestroyQp;
+  if (!(is_end && modify.sends_first != 0) && !(is_destroy && destroy.sends_first != 0))
+    return false;
+  const QpContext* const qp = own_qp(client, is_end ? modify.qpn : destroy.qpn);
+  const Psn until(is_end ? modify.sq_psn : destroy.sends_until_psn);
+  return qp != nullptr && may_send(*qp) && !qp->send_failed &&
+         distance(qp->transmitted, until) > 0;
 }
 
 void NicShard::handle_command(ClientState& client, const Command& command) {

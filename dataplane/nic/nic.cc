@@ -160,8 +160,10 @@ TimeNs Nic::next_deadline_ns() const {
   TimeNs earliest =
       std::min({nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(),
                 nic.roce.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
-  for (const ClientState* client : nic.clients.served())
+  for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
+    if (client->held_until_ns != 0) earliest = std::min(earliest, client->held_until_ns);
+  }
   return earliest;
 }
 
@@ -188,6 +190,11 @@ bool Nic::delivered_to(uint32_t cpu) {
 }
 
 int Nic::attach(ClientChannel* client) { return core_->shard.clients.attach(client); }
+
+bool Nic::has_sends(const ClientChannel* channel) const {
+  const ClientState* const client = core_->shard.clients.find(channel);
+  return client != nullptr && ClientList::has_sends(*client);
+}
 
 void Nic::detach(ClientChannel* channel) {
   NicShard& nic = core_->shard;

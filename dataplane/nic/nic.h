@@ -69,6 +69,8 @@ class Nic {
 
   // Adds a client; returns ENOMEM when there are too many.
   int attach(ClientChannel* client);
+  // Whether the client has handed over what has not been sent. Any rest of a dropped client stays.
+  bool has_sends(const ClientChannel* client) const;
   // Destroys the client's QPs, forgets it. Afterwards nothing here refers to the channel.
   void detach(ClientChannel* client);
 

@@ -120,6 +120,7 @@ struct NicShard {
 
   // Functions in commands.cc and qp_commands.cc.
   uint32_t command_turn();
+  bool waits_for_sends(const ClientState& client, const Command& command) const;
   void handle_command(ClientState& client, const Command& command);
   uint32_t answer_deferred(ClientState& client);
   QpContext* own_qp(const ClientState& client, uint32_t qpn) const;

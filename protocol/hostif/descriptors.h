@@ -165,11 +165,15 @@ struct ModifyQpCommand {
   uint8_t source_index;   // which of the NIC's addresses packets leave from
   uint32_t qkey;          // UD
   uint8_t peer_silent;    // 1: RC to ERR, since the peer has not answered for the whole retry time
-  uint8_t reserved[3];
+  uint8_t sends_first;    // 1: to ERR or RESET when all before sq_psn has left, or after 100 ms
+  uint8_t reserved[2];
 };
 
 struct DestroyQpCommand {
   uint32_t qpn;
+  uint32_t sends_until_psn;
+  uint8_t sends_first;  // 1: when all before sends_until_psn has left, or after 100 ms
+  uint8_t reserved[3];
 };
 
 // Keys of memory windows: 1 | index, 12 bits | tag, 19 bits. The NIC makes the first key of a

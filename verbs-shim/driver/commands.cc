@@ -97,6 +97,7 @@ ModifyQpCommand DriverCore::command_for(const Qp& qp, QpState state) const {
           .qkey = attr.qkey,
           .peer_silent =
               static_cast<uint8_t>(state == QpState::kErr && qp.failed_for_silence() ? 1 : 0),
+          .sends_first = 0,
           .reserved = {}};
 }
 

@@ -146,11 +146,42 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
   return core_->make_qp(init);
 }
 
+// Hands over what was posted before a queue pair ends, as far as it goes: who has rung an adapter
+// has practically sent (rule 28). Mostly there is nothing left. Given up when nothing moves.
+void Driver::let_posted_leave(Qp* qp) {
+  constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 1'000'000;
+  constexpr uint64_t kAllPausesNs = 100'000'000, kUnmovedPausesNs = 2'000'000;
+  uint64_t waited_ns = 0, unmoved_ns = 0;
+  uint32_t pause_ns = kFirstPauseNs, in_flight = 0;
+  Psn next;
+  while (waited_ns < kAllPausesNs && unmoved_ns < kUnmovedPausesNs) {
+    {
+      std::lock_guard lock(mutex_);
+      if (core_->dead.load(std::memory_order_acquire) || !qp->may_hand_over_more()) return;
+      progress(last_now_ns_);
+      qp->issue(last_now_ns_);
+      core_->kick_if_needed();
+      if (!qp->may_hand_over_more()) return;
+      if (next != qp->next_request_psn() || in_flight != qp->packets_in_flight()) unmoved_ns = 0;
+      next = qp->next_request_psn();
+      in_flight = qp->packets_in_flight();
+    }
+    core_->link.pause(pause_ns);
+    waited_ns += pause_ns;
+    unmoved_ns += pause_ns;
+    pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
+  }
+}
+
 int Driver::destroy_qp(Qp* qp) {
+  let_posted_leave(qp);
   std::lock_guard lock(mutex_);
   Command command{};
   command.kind = CommandKind::kDestroyQp;
-  command.destroy_qp.qpn = qp->qpn;
+  command.destroy_qp = {.qpn = qp->qpn,
+                        .sends_until_psn = qp->next_request_psn().value(),
+                        .sends_first = qp->is_sending() ? uint8_t{1} : uint8_t{0},
+                        .reserved = {}};
   CommandResponse response{};
   const int error = core_->execute(command, response);
   if (error != 0 && error != EIO) return error;
@@ -171,9 +202,17 @@ void DriverCore::take_back_receives(Qp& qp) {
   Command command{};
   command.kind = CommandKind::kModifyQp;
   command.modify_qp = command_for(qp, QpState::kErr);
+  send_first(qp, command.modify_qp);
   CommandResponse response{};
   execute(command, response);
   qp.release_receives();
+}
+
+// Has the NIC send what it was handed before it takes the queue pair to ERR or RESET.
+void DriverCore::send_first(const Qp& qp, ModifyQpCommand& command) {
+  if (!qp.is_sending()) return;
+  command.sends_first = 1;
+  command.sq_psn = qp.next_request_psn().value();
 }
 
 // EAGAIN: the NIC does not know yet what the peer speaks, or where it is; nothing has changed.
@@ -197,6 +236,7 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
     command.modify_qp.restart_sends = 1;
     command.modify_qp.sq_psn = qp.next_request_psn().value();
   }
+  if (to == QpState::kErr || to == QpState::kReset) send_first(qp, command.modify_qp);
   CommandResponse response{};
   if (const int error = execute(command, response); error != 0) {
     qp.attr = before;
@@ -209,6 +249,7 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
     qp.init.send_cq->remove_qp(qp.qpn);
     qp.init.recv_cq->remove_qp(qp.qpn);
   }
+  if (to == QpState::kErr) qp.take_last_acks(owner.last_now_ns_);
   // Answers next to the one awaited may have moved queue pairs meanwhile, this one too; the time is
   // only a lower bound here.
   if (to != qp.state) qp.enter_state(to, owner.last_now_ns_);
@@ -238,6 +279,8 @@ int Driver::ask_until_known(const Ask& ask) {
 }
 
 int Driver::modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask) {
+  if ((mask & kQpState) != 0 && (attr.state == QpState::kErr || attr.state == QpState::kReset))
+    let_posted_leave(qp);
   return ask_until_known([&] { return core_->modify(*qp, attr, mask); });
 }
 

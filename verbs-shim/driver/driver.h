@@ -189,6 +189,7 @@ class Driver {
   const DriverSettings& settings() const { return settings_; }
 
  private:
+  void let_posted_leave(Qp* qp);
   template <typename Ask>
   int ask_until_known(const Ask& ask);
 

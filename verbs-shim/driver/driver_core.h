@@ -93,6 +93,7 @@ struct DriverCore final : QpHost {
   Expected<Qp*, int> make_qp(const QpInit& init);
   int modify(Qp& qp, const QpAttr& wanted, uint32_t mask);
   void take_back_receives(Qp& qp);
+  static void send_first(const Qp& qp, ModifyQpCommand& command);
   void forget(Qp& qp);
 };
 

@@ -28,6 +28,19 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   // Makes the local side of a transition, after the NIC agreed.
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);
+  // Whether the program may end the queue pair only when what it posted has been handed over: some
+  // has not, and may soon.
+  bool may_hand_over_more() const {
+    return issue_ != tail_ && !failed_ && (state == QpState::kRts || wqe(issue_).started) &&
+           requester_.with([]<class R>(const R& requester) {
+             if constexpr (ReliableRequester<R>) return requester.may_issue();
+             return true;
+           });
+  }
+  // Whether the NIC sends for the queue pair, and so can be asked to send the rest first.
+  bool is_sending() const {
+    return (state == QpState::kRts || state == QpState::kSqd) && !failed_;
+  }
   uint32_t outstanding_sends() const { return tail_ - head_; }
   uint32_t free_send_slots() const {
     return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
@@ -77,6 +90,8 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   // -- qp_reports.cc
   void on_report(TimeNs now_ns);
   void on_nic_error_state();
+  // Completes what the status says is acknowledged; issues nothing.
+  void take_last_acks(TimeNs now_ns);
   void take_receives(uint32_t completed);
   void on_window_answer(int error);
 

@@ -48,6 +48,15 @@ void Qp::on_report(TimeNs now_ns) {
   issue(now_ns);
 }
 
+void Qp::take_last_acks(TimeNs now_ns) {
+  QpStatusSnapshot snapshot;
+  if ((state != QpState::kRts && state != QpState::kSqd) || failed_ ||
+      !read_status(status(), snapshot, host.bits))
+    return;
+  requester_.with([&](auto& requester) { requester.take_acks(*this, snapshot, now_ns); });
+  complete();
+}
+
 void Qp::take_receives(uint32_t completed) {
   if (recv_entries_ == 0) return;
   if (serial_distance(completed, recv_posted_) < 0) return;

@@ -48,6 +48,8 @@ class ClientList {
   // Whether any client has work, asked before the lcore sleeps. A client that has is served from
   // then on.
   bool any_has_work();
+  // Whether what the client has handed over is not sent yet. What a dropped one has never is.
+  static bool has_sends(const ClientState& client);
   static bool is_dropped(const ClientState& client) {
     return client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone;
   }

@@ -85,6 +85,10 @@ struct ClientState {
   DescriptorQueue urgents, sends;
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;
+  // A command that ends sending and waits for what is still to be sent; those behind it wait as
+  // well. Until when at most; 0: there is none.
+  Command held;
+  TimeNs held_until_ns = 0;
   bool answered = false;        // a command response was written in this turn
   bool data_arrived = false;    // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;  // metas were written since the driver was last known awake
