@@ -20,6 +20,7 @@ namespace {
 // The limit for hostnicd's start: EAL takes 0.2 s; under a sanitizer on a busy machine many times
 // that.
 constexpr int kReadyLimitMs = 30'000;
+// The limit for its end, not counting the time in which it is kept from a processor.
 constexpr int kStopLimitMs = 10'000;
 
 }  // namespace
@@ -75,7 +76,7 @@ void LabDaemon::request_stop() const {
 int LabDaemon::stop() {
   if (pid_ <= 0) return 0;
   request_stop();
-  auto status = wait_child(pid_, kStopLimitMs);
+  auto status = wait_child_at_work(pid_, kStopLimitMs);
   if (!status) {
     fail("lab", "hostnicd does not end, killing it");
     kill(pid_, SIGKILL);

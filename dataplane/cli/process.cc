@@ -13,6 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "dataplane/cli/processor_wait.h"
 #include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
@@ -82,6 +87,27 @@ std::optional<int> wait_child(pid_t pid, int limit_ms) {
   int status = 0;
   if (waitpid(pid, &status, 0) != pid) return std::nullopt;
   return status;
+}
+
+std::optional<int> wait_child_at_work(pid_t pid, int limit_ms) {
+  constexpr int kSliceMs = 100, kMostTimesLonger = 10;
+  const std::string tasks = fmt::format("/proc/{}/task", pid);
+  uint64_t left_ns = uint64_t{1'000'000} * static_cast<uint64_t>(limit_ms);
+  const auto give_up = std::chrono::steady_clock::now() +
+                       std::chrono::milliseconds(int64_t{kMostTimesLonger} * limit_ms);
+  ProcessorWaits before = processor_waits(tasks);
+  for (auto now = std::chrono::steady_clock::now(); left_ns != 0 && now < give_up;) {
+    const uint64_t slice_ns = std::min<uint64_t>(left_ns, uint64_t{kSliceMs} * 1'000'000);
+    if (const auto status = wait_child(pid, static_cast<int>(slice_ns / 1'000'000) + 1))
+      return status;
+    ProcessorWaits after = processor_waits(tasks);
+    const auto then = std::exchange(now, std::chrono::steady_clock::now());
+    const auto passed_ns = static_cast<uint64_t>(std::chrono::nanoseconds(now - then).count());
+    const uint64_t excused_ns = std::min(passed_ns, longest_wait_ns(before, after));
+    left_ns -= std::min(left_ns, passed_ns - excused_ns);
+    before = std::move(after);
+  }
+  return std::nullopt;
 }
 
 void block_signals() {

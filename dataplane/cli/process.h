@@ -42,6 +42,9 @@ int exit_code_of(int wait_status);
 
 // Waits up to `limit_ms` for the child's end; returns its wait status, if it ended.
 std::optional<int> wait_child(pid_t pid, int limit_ms);
+// As wait_child(); but time in which a thread of the child waits for a processor does not count, up
+// to ten times the limit: a busy machine is no reason to give it up.
+std::optional<int> wait_child_at_work(pid_t pid, int limit_ms);
 
 // Blocks the signals that run() handles, and remembers the mask for children.
 void block_signals();
