@@ -147,21 +147,26 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
 }
 
 // Hands over what was posted before a queue pair ends, as far as it goes: who has rung an adapter
-// has practically sent (rule 28). Mostly there is nothing left. Given up when nothing moves.
+// has practically sent (rule 28). What may be lost, or be put off by the peer, is waited for as
+// well: nobody repeats it afterwards. Given up when nothing moves.
 void Driver::let_posted_leave(Qp* qp) {
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 1'000'000;
-  constexpr uint64_t kAllPausesNs = 100'000'000, kUnmovedPausesNs = 2'000'000;
+  constexpr uint64_t kAllPausesNs = 100'000'000;
+  // A probe and a timeout or two, where acknowledgements are missing.
+  constexpr uint64_t kUnmovedNs = 2'000'000, kUnansweredNs = 20'000'000;
   uint64_t waited_ns = 0, unmoved_ns = 0;
+  uint64_t patience_ns = kUnmovedNs;
   uint32_t pause_ns = kFirstPauseNs, in_flight = 0;
   Psn next;
-  while (waited_ns < kAllPausesNs && unmoved_ns < kUnmovedPausesNs) {
+  while (waited_ns < kAllPausesNs && unmoved_ns < patience_ns) {
     {
       std::lock_guard lock(mutex_);
-      if (core_->dead.load(std::memory_order_acquire) || !qp->may_hand_over_more()) return;
+      if (core_->dead.load(std::memory_order_acquire) || !qp->has_to_leave()) return;
       progress(last_now_ns_);
       qp->issue(last_now_ns_);
       core_->kick_if_needed();
-      if (!qp->may_hand_over_more()) return;
+      if (!qp->has_to_leave()) return;
+      patience_ns = qp->waits_for_acks() ? kUnansweredNs : kUnmovedNs;
       if (next != qp->next_request_psn() || in_flight != qp->packets_in_flight()) unmoved_ns = 0;
       next = qp->next_request_psn();
       in_flight = qp->packets_in_flight();

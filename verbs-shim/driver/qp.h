@@ -37,10 +37,21 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
              return true;
            });
   }
-  // Whether the NIC sends for the queue pair, and so can be asked to send the rest first.
-  bool is_sending() const {
-    return (state == QpState::kRts || state == QpState::kSqd) && !failed_;
+  // Whether the peer may still acknowledge what was handed over.
+  bool waits_for_acks() const { return is_reliable() && packets_in_flight() != 0; }
+  // Whether something of what was posted may still have to be handed over, first or again.
+  bool has_to_leave() const {
+    return may_hand_over_more() || (is_sending() && waits_for_acks() && !waits_for_receiver());
   }
+  // Whether the peer has no receive, and is asked again later.
+  bool waits_for_receiver() const {
+    return requester_.with([]<class R>(const R& requester) {
+      if constexpr (ReliableRequester<R>) return !requester.may_issue();
+      return false;
+    });
+  }
+  // Whether the NIC sends for the queue pair, and so can be asked to send the rest first.
+  bool is_sending() const { return (state == QpState::kRts || state == QpState::kSqd) && !failed_; }
   uint32_t outstanding_sends() const { return tail_ - head_; }
   uint32_t free_send_slots() const {
     return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
