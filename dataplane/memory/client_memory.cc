@@ -17,6 +17,7 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/memory/hole_guard.h"
 #include "dataplane/memory/sigbus.h"
 #include "dataplane/memory/steps.h"
 
@@ -29,7 +30,7 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 // has one host address whatever registrations it belongs to.
 constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
 // Most mappings of one client: enough for two terabytes, and a part of what all clients share.
-constexpr size_t kMaxMappings = kSigbusRanges / 8;
+constexpr size_t kMaxMappings = kClientMappings / 8;
 
 constexpr uint64_t align_down(uint64_t v, uint64_t to) { return v & ~(to - 1); }
 constexpr uint64_t align_up(uint64_t v, uint64_t to) { return align_down(v + to - 1, to); }
@@ -138,8 +139,8 @@ struct ClientMemory::Mapping {
   uint32_t users = 0;  // number of pieces that use it
 };
 
-ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone)
-    : mirror_fd_(fcntl(mirror_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone) {
+ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone, const MemoryTerms& terms)
+    : mirror_fd_(fcntl(mirror_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone), terms_(terms) {
   struct stat file {};
   if (mirror_fd_ >= 0 && fstat(mirror_fd_, &file) == 0)
     mirror_space_ = MemorySpaces::acquire(file.st_dev, file.st_ino);
@@ -392,6 +393,16 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
   refusal_ = ENOMEM;  // unless something else turns out to be wrong
   if (by_host_.size() >= kMaxMappings)
     return Error("hostnicd maps as many files for this program as it may");
+  if (terms_.mappings != nullptr && !terms_.mappings->take(terms_.stranger))
+    return Error("hostnicd maps as many files as it may for the programs of this user, or for all");
+  auto mapping = map_file(source, offset, end);
+  if (!mapping && terms_.mappings != nullptr) terms_.mappings->give_back(terms_.stranger);
+  return mapping;
+}
+
+Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Source& source,
+                                                                     uint64_t offset,
+                                                                     uint64_t end) {
   const uint64_t page_bytes = source.page_bytes;
   const uint64_t begin = align_down(offset, kChunkBytes);
   // The mapping does not go beyond the file's end: a writable mapping there would make a hugetlbfs
@@ -401,7 +412,9 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
   std::byte* host = reserve(length, std::max(page_bytes, kHugePageBytes));
   if (host == nullptr) return Error("hostnicd is out of address space or areas (vm.max_map_count)");
   const int prot = PROT_READ | (source.writable ? PROT_WRITE : 0);
-  if (mmap(host, length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, source.fd,
+  // A private mapping that nobody writes to shows the file's pages, too, and can be guarded.
+  const int sharing = source.writable ? MAP_SHARED : MAP_PRIVATE;
+  if (mmap(host, length, prot, sharing | MAP_FIXED | MAP_NORESERVE, source.fd,
            static_cast<off_t>(begin)) == MAP_FAILED) {
     const int error = errno;
     if (error != ENOMEM) refusal_ = EINVAL;
@@ -409,6 +422,11 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
     return Error(std::string("hostnicd cannot map it: ") + std::strerror(error));
   }
   madvise(host, length, MADV_DONTDUMP);
+  if (terms_.stranger && can_guard_holes() && !guard_holes(host, length)) {
+    const int error = errno;
+    munmap(host, length);
+    return Error(std::string("hostnicd cannot guard it: ") + std::strerror(error));
+  }
   if (!add_sigbus_range(host, length, page_bytes, client_gone_)) {
     munmap(host, length);
     return Error("hostnicd maps too much client memory already");
@@ -441,6 +459,7 @@ void ClientMemory::release(std::byte* host) {
     munmap(mapping.host, mapping.length_bytes);
   }
   MemorySpaces::release(mapping.space_id);
+  if (terms_.mappings != nullptr) terms_.mappings->give_back(terms_.stranger);
   by_host_.erase(found);
 }
 

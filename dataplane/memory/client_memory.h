@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "dataplane/memory/user_shares.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/types.h"
@@ -62,13 +64,21 @@ class MemorySpaces {
   static void release(uint32_t space_id);
 };
 
+// What a client's user may have, and how far he is trusted.
+struct MemoryTerms {
+  // The user, if he is another than hostnicd's own and root: pages that he takes out of what he has
+  // registered are not made anew (hole_guard.h).
+  std::optional<uint32_t> stranger = {};
+  UserShares* mappings = nullptr;  // of all clients; null: not counted. Outlives the memory.
+};
+
 // Maps the memory of one device context. One thread at a time uses it; those of several clients
 // don't wait for each other.
 class ClientMemory {
  public:
   // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `client_gone` is set by
   // the SIGBUS guard when the client cuts off memory it registered; it must outlive this object.
-  ClientMemory(int mirror_fd, std::atomic<bool>* client_gone);
+  ClientMemory(int mirror_fd, std::atomic<bool>* client_gone, const MemoryTerms& terms = {});
   ~ClientMemory();  // unmaps everything; no lcore may still use a piece
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -122,12 +132,14 @@ class ClientMemory {
   Source mirror_source() const;
   Expected<Mapping*, std::string> acquire(const Source& source, uint64_t offset, uint64_t end);
   Expected<Mapping*, std::string> create(const Source& source, uint64_t offset, uint64_t end);
+  Expected<Mapping*, std::string> map_file(const Source& source, uint64_t offset, uint64_t end);
   void release(std::byte* host);
 
   int mirror_fd_ = -1;
   uint32_t mirror_space_ = 0;
   int refusal_ = EINVAL;
   std::atomic<bool>* client_gone_;
+  MemoryTerms terms_;
   std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping
 };
 

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
@@ -22,7 +23,13 @@ struct SigbusRange {
   std::atomic<uintptr_t> end{0};
   std::atomic<uintptr_t> page_bytes{0};
   std::atomic<std::atomic<bool>*> client_gone{nullptr};
+  std::atomic<uint32_t> replaced{0};  // how often memory was put there
 };
+
+// Each page that is put somewhere by itself makes up to two more areas, of which a process may have
+// some 65,000. So a client loses single pages at first, then blocks, and at last all of the range.
+constexpr uint32_t kSinglePages = 4, kBlocks = 16;
+constexpr uintptr_t kBlockBytes = uintptr_t{4} << 20;
 
 constinit SigbusRange ranges[kSigbusRanges];
 constinit std::atomic<size_t> used_slots{0};  // all used entries lie below; bounds the handler
@@ -41,6 +48,23 @@ SigbusRange* find_start(uintptr_t start) {
   std::abort();
 }
 
+bool put_memory(uintptr_t begin, uintptr_t end) {
+  return syscall(SYS_mmap, reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
+}
+
+// Puts memory where `address` is. The whole range costs the fewest areas, and the most time.
+bool replace_part(SigbusRange& range, uintptr_t start, uintptr_t end, uintptr_t page_bytes,
+                  uintptr_t address) {
+  const uint32_t before = range.replaced.fetch_add(1, std::memory_order_relaxed);
+  if (before < kBlocks) {
+    const uintptr_t bytes = before < kSinglePages ? page_bytes : std::max(page_bytes, kBlockBytes);
+    const uintptr_t begin = address & ~(bytes - 1);
+    if (put_memory(std::max(begin, start), std::min(begin + bytes, end))) return true;
+  }
+  return put_memory(start, end);
+}
+
 // The handler, which is async-signal-safe: atomics and system calls.
 void on_sigbus(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
@@ -49,16 +73,13 @@ void on_sigbus(int, siginfo_t* info, void*) {
   for (size_t i = 0; i < slots; i++) {
     SigbusRange& range = ranges[i];
     const uintptr_t start = range.start.load(std::memory_order_acquire);
-    if (start == 0 || address < start || address >= range.end.load(std::memory_order_relaxed))
-      continue;
+    const uintptr_t end = range.end.load(std::memory_order_relaxed);
+    if (start == 0 || address < start || address >= end) continue;
     const uintptr_t page_bytes = range.page_bytes.load(std::memory_order_relaxed);
     std::atomic<bool>* const client_gone = range.client_gone.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (range.start.load(std::memory_order_relaxed) != start) continue;
-    void* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
-    const long mapped = syscall(SYS_mmap, page, page_bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    if (mapped == -1) abort_with_line();
+    if (!replace_part(range, start, end, page_bytes, address)) abort_with_line();
     client_gone->store(true, std::memory_order_release);
     errno = saved_errno;
     return;
@@ -91,6 +112,7 @@ bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_byt
   slot->end.store(first + length_bytes, std::memory_order_relaxed);
   slot->page_bytes.store(page_bytes, std::memory_order_relaxed);
   slot->client_gone.store(client_gone, std::memory_order_relaxed);
+  slot->replaced.store(0, std::memory_order_relaxed);
   slot->start.store(first, std::memory_order_release);
   if (slot == &ranges[slots]) used_slots.store(slots + 1, std::memory_order_release);
   return true;

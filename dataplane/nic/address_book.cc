@@ -96,11 +96,14 @@ void AddressBook::let_wait(uint32_t index) {
 std::optional<Ipv4Address> AddressBook::acquire(const Gid& address, std::optional<uint32_t> user) {
   if (const auto ipv4 = ipv4_of(address)) return ipv4;
   const std::lock_guard lock(mutex_);
-  if (user && held_by_user_[*user] >= kOfUser) return std::nullopt;
+  if (user && (held_by_users_ >= kOfUsers || held_by_user_[*user] >= kOfUser)) return std::nullopt;
   const uint32_t index = find_or_add(address);
   if (index == kNone) return std::nullopt;
   ++entries_[index].holders;
-  if (user) ++held_by_user_[*user];
+  if (user) {
+    ++held_by_user_[*user];
+    ++held_by_users_;
+  }
   return Ipv4Address{kFirstStandIn + index};
 }
 
@@ -110,7 +113,10 @@ void AddressBook::release(Ipv4Address number, std::optional<uint32_t> user) {
   const std::lock_guard lock(mutex_);
   if (entries_[index].holders == 0) return;
   --entries_[index].holders;
-  if (user && --held_by_user_[*user] == 0) held_by_user_.erase(*user);
+  if (user) {
+    --held_by_users_;
+    if (--held_by_user_[*user] == 0) held_by_user_.erase(*user);
+  }
   let_wait(index);
 }
 

@@ -22,13 +22,14 @@ namespace hostnic {
 class AddressBook {
  public:
   static constexpr uint32_t kCapacity = 16'384;
-  static constexpr uint32_t kOfUser = kCapacity / 2;
+  static constexpr uint32_t kOfUser = kCapacity / 2, kOfUsers = kCapacity - kCapacity / 8;
 
   AddressBook();
 
   // Gives the number by which NICs name a host, and keeps it until it is released as often.
   // Nothing: all entries are held. Any thread but lcores, which never wait.
-  // In a user's name, by whose programs no more than kOfUser are held at a time.
+  // In a user's name, by whose programs no more than kOfUser are held at a time, and no more than
+  // kOfUsers by all users' who are named.
   std::optional<Ipv4Address> acquire(const Gid& address,
                                      std::optional<uint32_t> user = std::nullopt);
   void release(Ipv4Address number, std::optional<uint32_t> user = std::nullopt);
@@ -72,6 +73,7 @@ class AddressBook {
   std::vector<uint32_t> waiting_;
   uint32_t first_waiting_ = 0, waiting_count_ = 0;
   std::map<uint32_t, uint32_t> held_by_user_;  // how often, by user id
+  uint32_t held_by_users_ = 0;                 // by all of them
 };
 
 // What a number stands for where there may be no book, as in tests: IPv4 addresses are themselves.

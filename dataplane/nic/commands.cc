@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Commands of drivers, taken and answered. Not the hot path: allocation is allowed here.
+#include <algorithm>
 #include <cerrno>
 
 #include "dataplane/memory/mem_fd_helper.h"
@@ -40,15 +41,14 @@ int create_window(NicShard& nic, const ClientState& client, const CreateWindowCo
                   uint32_t& key) {
   if (const int error = check_command(command)) return error;
   ClientChannel& channel = *client.channel;
-  uint32_t& of_user = nic.windows_of_user[channel.settings().uid];
-  key = of_user < channel.settings().user_windows
+  key = nic.windows_of_user.may_take(channel.settings(), channel.settings().user_windows)
             ? nic.shared.windows.add(channel.settings().client_id, command.pd, command.type)
             : 0;
   if (key == 0) {
     channel.window_limit_met.store(true, std::memory_order_relaxed);
     return ENOMEM;
   }
-  ++of_user;
+  nic.windows_of_user.take(channel.settings());
   channel.use->windows.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
@@ -56,7 +56,7 @@ int create_window(NicShard& nic, const ClientState& client, const CreateWindowCo
 int destroy_window(NicShard& nic, const ClientState& client, uint32_t key) {
   const ClientChannel::Settings& settings = client.channel->settings();
   if (const int error = nic.shared.windows.destroy(settings.client_id, key)) return error;
-  --nic.windows_of_user[settings.uid];
+  nic.windows_of_user.give_back(settings);
   client.channel->use->windows.fetch_sub(1, std::memory_order_relaxed);
   return 0;
 }
@@ -76,12 +76,30 @@ int invalidate_window(NicShard& nic, const ClientState& client,
 
 // ---- multicast groups
 
+// Whether the client's user may be in another group, or have another place in this one.
+bool may_join(const NicShard& nic, const ClientChannel& channel, Ipv4Address group) {
+  if (!channel.settings().is_strangers) return true;
+  constexpr auto kGroups = UserShares::shares_of(kMaxGroups);
+  constexpr auto kPlaces = UserShares::shares_of(kMaxGroupMembers);
+  const MulticastGroups& groups = nic.unreliable.groups();
+  const uint32_t uid = channel.settings().uid;
+  const auto is_users = [&](const QpContext* qp) { return qp->client->settings().uid == uid; };
+  const auto is_strangers = [](const QpContext* qp) { return qp->client->settings().is_strangers; };
+  const auto members = groups.members(group);
+  if (members.empty())
+    return groups.count_with(is_users) < kGroups.user &&
+           groups.count_with(is_strangers) < kGroups.strangers;
+  return static_cast<uint64_t>(std::ranges::count_if(members, is_users)) < kPlaces.user &&
+         static_cast<uint64_t>(std::ranges::count_if(members, is_strangers)) < kPlaces.strangers;
+}
+
 int attach_group(NicShard& nic, const ClientState& client, const GroupCommand& command) {
   QpContext* qp = nic.own_qp(client, command.qpn);
   const Ipv4Address group{command.group_ip};
   if (qp == nullptr || qp->type != QpType::kUd || !wire::is_multicast(group)) return EINVAL;
   MulticastGroups& groups = nic.unreliable.groups();
   const bool is_first = groups.members(group).empty();
+  if (!may_join(nic, *client.channel, group)) return ENOMEM;
   if (is_first) {
     if (const int error = nic.port.join(raw(group))) return error;
   }

@@ -97,6 +97,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       loopback(nic_port, nic.settings, nic.counters),
       port(loopback, nic.pools, references, nic.counters),
       qps(nic.settings.nic_qps, nic.settings.random_seed),
+      qps_of_user(nic.settings.nic_qps),
       clients(nic.counters, now),
       reports(clients, port, nic.counters, now, nic.settings.nic_qps),
       receives(reports),
@@ -201,8 +202,8 @@ void Nic::detach(ClientChannel* channel) {
   ClientState* client = nic.clients.find(channel);
   if (client == nullptr) return;
   core_->shared.windows.drop_all_of(channel->settings().client_id);
-  nic.windows_of_user[channel->settings().uid] -=
-      channel->use->windows.exchange(0, std::memory_order_relaxed);
+  nic.windows_of_user.give_back(channel->settings(),
+                                channel->use->windows.exchange(0, std::memory_order_relaxed));
   nic.management.peers().forget_client(channel->settings().client_id);
   const std::vector<uint32_t> qpns = std::exchange(client->qpns, {});
   for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));

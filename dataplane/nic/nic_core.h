@@ -11,6 +11,7 @@
 #include <span>
 
 #include "dataplane/nic/client/client_list.h"
+#include "dataplane/nic/client/user_counts.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/egress/impaired_port.h"
@@ -62,7 +63,7 @@ struct NicShard {
   LoopbackPort loopback;
   ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
   QpDirectory qps;
-  std::map<uint32_t, uint32_t> qps_of_user, windows_of_user;  // how many, by user id
+  UserCounts qps_of_user, windows_of_user{kMaxWindows};
   ClientList clients;
   Reports reports;
   ReceiveQueues receives;

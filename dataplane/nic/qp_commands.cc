@@ -81,16 +81,16 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
   qp->recv_entries = entries;
   qp->recv_max_sge = command.recv_max_sge;
   qp->read_destination_entries = command.read_destination_entries;
-  uint32_t& of_user = qps_of_user[channel.settings().uid];
   QpContext* const added =
-      client.qpns.size() < channel.settings().max_qps && of_user < channel.settings().user_qps
+      client.qpns.size() < channel.settings().max_qps &&
+              qps_of_user.may_take(channel.settings(), channel.settings().user_qps)
           ? qps.add(std::move(qp))
           : nullptr;
   if (added == nullptr) {
     channel.qp_limit_met.store(true, std::memory_order_relaxed);
     return ENOMEM;
   }
-  ++of_user;
+  qps_of_user.take(channel.settings());
   channel.use->queue_pairs.fetch_add(1, std::memory_order_relaxed);
   clear_status(*added->status);  // the last owner's values
   qpn = added->qpn;
@@ -215,7 +215,7 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
   shared.windows.unbind_all_of(qp.scope());
   unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
   std::erase(client.qpns, qp.qpn);
-  --qps_of_user[client.channel->settings().uid];
+  qps_of_user.give_back(client.channel->settings());
   client.channel->use->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
   qps.remove(qp);
 }

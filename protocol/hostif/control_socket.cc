@@ -86,14 +86,15 @@ ReceiveResult receive(int fd, int flags, std::span<char> control, ControlDatagra
   out.bytes.resize(static_cast<size_t>(received));
   const bool descriptors_cut = (message.msg_flags & MSG_CTRUNC) != 0;
   out.had_descriptors = !out.fds.empty() || descriptors_cut;
-  out.cut = (message.msg_flags & MSG_TRUNC) != 0 || (descriptors_cut && !control.empty());
+  out.cut = (message.msg_flags & MSG_TRUNC) != 0 || (descriptors_cut && !control.empty()) ||
+            out.fds.size() > kMaxControlFds;
   return ReceiveResult::kOk;
 }
 
 }  // namespace
 
 ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out) {
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxControlFds * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
   return receive(fd, flags, control, out);
 }
 

@@ -31,12 +31,15 @@ struct ControlDatagram {
   bool cut = false;  // longer, or with more descriptors, than allowed
   bool had_descriptors = false;
 };
+// How many descriptors a datagram may have for the kernel. All of a datagram's are taken: those for
+// which there is no room the kernel would close, which the receiving thread has to wait for.
+inline constexpr size_t kMostDescriptors = 253;
 
 enum class ReceiveResult { kOk, kAgain, kClosed };
 // Receives one datagram; `flags` is MSG_DONTWAIT or 0.
 ReceiveResult receive_datagram(int fd, int flags, ControlDatagram& out);
-// The same, but what descriptors come along are dropped, or with MSG_PEEK left where they are. Who
-// takes a stranger's descriptor has to close it, which takes as long as the file's owner likes.
+// The same, but what descriptors come along are dropped, or with MSG_PEEK left where they are. To
+// drop a stranger's takes as long as he likes: who can't wait peeks first, and takes what has none.
 ReceiveResult receive_bytes(int fd, int flags, ControlDatagram& out);
 // Sends an answer; returns false when the peer is gone, or (MSG_DONTWAIT) doesn't read. It may have
 // at most kMaxControlFds descriptors.

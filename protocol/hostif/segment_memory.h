@@ -42,6 +42,11 @@ class SegmentMemory {
   // Lets the arena be accessed up to the end of [offset, offset + bytes), which lies on one side of
   // near_end(). Returns false if the system has no memory for that.
   bool open(uint64_t offset, uint64_t bytes);
+  // The second mapping of the arena, which is all of it; null before reach_far().
+  std::byte* far_arena() const {
+    return far_base_ == nullptr ? nullptr : far_base_ + segment_bytes_;
+  }
+
   // The address of what begins at this offset. An object that does not lie before near_end() as a
   // whole must begin at near_end() or later, and reach_far() must have succeeded.
   std::byte* at(uint64_t offset) const { return (offset < near_end_ ? base_ : far_base_) + offset; }

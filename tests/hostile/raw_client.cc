@@ -94,6 +94,11 @@ bool RawClient::dropped() const {
   return map_.header().device_fatal.load(std::memory_order_acquire) != 0;
 }
 
+bool RawClient::ended() const {
+  pollfd end{socket_.get(), POLLIN, 0};
+  return poll(&end, 1, 0) != 0;
+}
+
 std::optional<CommandResponse> RawClient::execute(Command command) {
   command.correlation = ++correlation_;
   post(command);
@@ -168,6 +173,10 @@ uint32_t RawClient::create_qp(uint32_t status_index, QpType type, uint32_t recv_
       .read_destination_entries = kDestinations,
       .type = type,
       .recv_pd = 1};
+  map_.make_status_pages(status_index);
+  map_.make_pages(command.create_qp.recv_completion_offset, recv_entries * sizeof(RecvCompletion));
+  map_.make_pages(command.create_qp.read_destination_offset,
+                  kDestinations * sizeof(ReadDestination));
   const auto response = execute(command);
   error_ = response ? response->error : EPIPE;
   return error_ == 0 ? response->qpn : 0;

@@ -94,6 +94,9 @@ Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
   int error = recv == 0 || completions == 0 || read_destinations == 0 ? ENOMEM : 0;
   CommandResponse response{};
   if (error == 0) {
+    map.make_status_pages(status_index);
+    map.make_pages(completions, Qp::recv_completion_bytes(init));
+    map.make_pages(read_destinations, kReadDestinationEntries * sizeof(ReadDestination));
     Command command{};
     command.kind = CommandKind::kCreateQp;
     command.create_qp = {.status_index = status_index,

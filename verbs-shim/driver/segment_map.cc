@@ -39,6 +39,7 @@ int SegmentMap::use(SegmentMemory& memory) {
     if (offset > end || uint64_t{entries} * bytes > end - offset ||
         ends[ring]->init(memory.base() + offset, entries, bytes, &header_->rings[ring]) != 0)
       return EPROTO;
+    make_pages(offset, uint64_t{entries} * bytes);
   }
   // The free arena is two blocks that never grow together: nothing lies across the end of what is
   // always mapped.
@@ -60,6 +61,13 @@ uint64_t SegmentMap::allocate(uint64_t bytes) {
     return offset;
   }
   return 0;
+}
+
+void SegmentMap::make_pages(uint64_t offset, uint64_t bytes) {
+  std::byte* const at = memory_->at(offset);
+  // The NIC may be writing there: a page is made by adding nothing to a byte of it.
+  for (uint64_t done = 0; done < bytes; done += kPageBytes - (offset + done) % kPageBytes)
+    __atomic_fetch_or(reinterpret_cast<uint8_t*>(at + done), uint8_t{0}, __ATOMIC_RELAXED);
 }
 
 void SegmentMap::release(uint64_t offset, uint64_t bytes) {

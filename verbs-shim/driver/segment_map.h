@@ -33,6 +33,14 @@ class SegmentMap {
   // hot path. Memory that was never used is not touched, and pages that are free again are given
   // back.
   uint64_t allocate(uint64_t bytes);
+  // Has each page of a part of the segment or the arena made, in this program's name, where the NIC
+  // will write or look before this program does: the NIC makes none for clients that it does not
+  // trust. Leaves the bytes as they are.
+  void make_pages(uint64_t offset, uint64_t bytes);
+  // The same for the status of a queue pair that is to be made.
+  void make_status_pages(uint32_t index) {
+    make_pages(header_->statuses_offset + uint64_t{index} * sizeof(QpStatus), sizeof(QpStatus));
+  }
   void release(uint64_t offset, uint64_t bytes);
 
  private:

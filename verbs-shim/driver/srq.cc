@@ -23,6 +23,7 @@ Expected<std::unique_ptr<Srq>, int> Srq::create(SegmentMap& segment, const SrqIn
   const uint64_t queue = segment.allocate(srq_bytes(entries_for(init)));
   std::unique_ptr<Srq> srq(new Srq(segment, init, slots, queue));
   if (slots == 0 || queue == 0) return Unexpected(ENOMEM);
+  segment.make_pages(queue, srq_bytes(entries_for(init)));
   return srq;
 }
 

@@ -9,13 +9,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/memory/hole_guard.h"
+#include "dataplane/memory/sigbus.h"
+
 namespace hostnic {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t align_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
 
-// The file is sealed against resizing, so that the client can't make our accesses fault.
+// The file is sealed against resizing. The client can still punch holes into it.
 int seal(int fd, uint64_t bytes) {
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return errno;
   return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : errno;
@@ -109,6 +112,13 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
   header.arena_offset = memory.segment_bytes();
   header.arena_bytes = memory.arena_bytes();
   header.magic = kSegmentMagic;
+  // From here on the client may take pages away; those of the header are there, the others are the
+  // client's to make.
+  if (!channel->guard(memory.base(), memory.segment_bytes(),
+                      channel->in_huge_pages_ ? kHugePageBytes : kPageBytes) ||
+      !channel->guard(memory.base() + memory.segment_bytes(),
+                      memory.near_end() - memory.segment_bytes(), kPageBytes))
+    return Unexpected(std::string("client segment: hostnicd maps too much client memory already"));
   channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
                                      &channel->urgent, &channel->metas};
@@ -119,11 +129,29 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
   return channel;
 }
 
+// Declares memory to be the client's. The lcore may call this, when it maps all of the arena.
+bool ClientChannel::guard(std::byte* start, uint64_t length_bytes, uint64_t page_bytes) {
+  if (settings_.is_strangers && can_guard_holes() && !guard_holes(start, length_bytes))
+    return false;
+  return add_sigbus_range(start, length_bytes, page_bytes, &memory_gone);
+}
+
+ClientChannel::~ClientChannel() {
+  if (memory_.base() == nullptr) return;
+  remove_sigbus_range(memory_.base());
+  remove_sigbus_range(memory_.base() + memory_.segment_bytes());
+  if (far_guarded_) remove_sigbus_range(memory_.far_arena());
+}
+
 std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
   if (offset % 16 != 0 || offset < memory_.segment_bytes()) return nullptr;
   const uint64_t inside = offset - memory_.segment_bytes();
   if (inside > memory_.arena_bytes() || bytes > memory_.arena_bytes() - inside) return nullptr;
-  return memory_.at(offset, bytes);
+  std::byte* const at = memory_.at(offset, bytes);
+  if (!far_guarded_ && memory_.far_arena() != nullptr)
+    far_guarded_ = guard(memory_.far_arena(), memory_.arena_bytes(), kPageBytes);
+  // Nothing is used of what is mapped and not guarded.
+  return far_guarded_ || memory_.far_arena() == nullptr ? at : nullptr;
 }
 
 }  // namespace hostnic

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,13 +38,20 @@ class ClientChannel {
     std::string program;  // name for logs and `show client`
     uint32_t pid = 0;
     uint32_t uid = 0;
-    // The most queue pairs and memory windows of all clients of that user in a NIC.
+    // The client is another user's than hostnicd's and root. The most queue pairs and memory
+    // windows of all clients of that user in a NIC; all such users leave a rest to the others
+    // (UserShares). Pages that it takes out of the segment are not made anew (hole_guard.h).
+    bool is_strangers = false;
     uint32_t user_qps = UINT32_MAX, user_windows = UINT32_MAX;
+    std::optional<uint32_t> stranger() const {
+      return is_strangers ? std::optional(uid) : std::nullopt;
+    }
   };
   // The bytes of huge pages that a segment for `max_qps` queue pairs takes.
   static uint64_t huge_bytes_for(uint32_t max_qps);
   // Makes the segment (two memfds) and maps it. Error: one line.
   static Expected<std::unique_ptr<ClientChannel>, std::string> create(const Settings& settings);
+  ~ClientChannel();
 
   int segment_fd() const { return segment_fd_.get(); }
   // Closes our copy of the segment's file, once the client has its own.
@@ -87,11 +95,13 @@ class ClientChannel {
   ClientChannel() = default;
   int make_files(uint64_t segment_bytes, uint64_t arena_bytes);
   int make_segment_file(uint64_t bytes, bool huge);
+  bool guard(std::byte* start, uint64_t length_bytes, uint64_t page_bytes);
 
   Settings settings_;
   UniqueFd segment_fd_, arena_fd_;
   SegmentMemory memory_;
   bool in_huge_pages_ = false;
+  bool far_guarded_ = false;
   QpStatus* statuses_ = nullptr;
 };
 

@@ -2,7 +2,13 @@
 // hostnicd's side against clients that lie, truncate, and disappear.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <fstream>
+#include <string>
+#include <tuple>
+
+#include "dataplane/memory/hole_guard.h"
 #include "dataplane/memory/sigbus.h"
 #include "tests/unit/memory/testing.h"
 
@@ -351,6 +357,115 @@ TEST_F(ClientMemoryTest, TruncatedFileMarksTheClient) {
     EXPECT_EQ(std::byte{3}, host[2 * kMiB + 5]);
     EXPECT_TRUE(gone_.load());
     memory_->unmap(*pieces);
+  });
+}
+
+uint64_t pages_of(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_blocks) * 512 / kPage : 0;
+}
+
+constexpr MemoryTerms kStrangers{.stranger = 1000};
+
+// hostnicd would pay for the page, and the client may take it away again.
+TEST_F(ClientMemoryTest, AStrangersHolesGetNoPages) {
+  // A userfaultfd is the process's that opened it: nobody asks before the child does.
+  in_child([&] {
+    if (!can_guard_holes()) GTEST_SKIP() << "no userfaultfd here";
+    ASSERT_TRUE(install_sigbus_guard());
+    ClientMemory memory(mirror_, &gone_, kStrangers);
+    const int read_only =
+        open(("/proc/self/fd/" + std::to_string(file_)).c_str(), O_RDONLY | O_CLOEXEC);
+    const MemoryRegion in_mirror{kVa, 4 * kMiB, RegionKind::kMirror, 0, 0},
+        in_file{kVa, 4 * kMiB, RegionKind::kFile, 0, 0};
+    for (const bool reads : {false, true}) {
+      const int fds[] = {reads ? read_only : file_};
+      auto mirror = memory.map({&in_mirror, 1}, {});
+      auto file = memory.map({&in_file, 1}, fds, !reads);
+      ASSERT_TRUE(mirror) << mirror.error();
+      ASSERT_TRUE(file) << file.error();
+      ASSERT_TRUE(ClientMemory::populate(*mirror) && ClientMemory::populate(*file));
+      for (const auto& [fd, piece, offset] : {std::tuple(mirror_, mirror->front(), kVa),
+                                              std::tuple(file_, file->front(), uint64_t{0})}) {
+        gone_.store(false);
+        EXPECT_EQ(std::byte{1}, piece.host[kPage]) << "what is there is reached";
+        ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                               static_cast<off_t>(offset + kMiB), kMiB));
+        const uint64_t pages = pages_of(fd);
+        EXPECT_EQ(std::byte{1}, piece.host[kPage]) << "what is there still is reached";
+        EXPECT_FALSE(gone_.load());
+        volatile std::byte* const hole = piece.host + kMiB + 5 * kPage;
+        EXPECT_TRUE(*hole == std::byte{0});
+        if (!reads) *hole = std::byte{7};
+        EXPECT_TRUE(gone_.load());
+        EXPECT_EQ(pages, pages_of(fd));
+        populate(fd, offset, 4 * kMiB);
+      }
+      memory.unmap(*mirror);
+      memory.unmap(*file);
+    }
+    close(read_only);
+  });
+}
+
+// Our own user's and root's programs may: the memory is theirs, and so is hostnicd.
+TEST_F(ClientMemoryTest, HolesOfTheOwnersProgramsAreFilled) {
+  in_child([&] {
+    ASSERT_TRUE(install_sigbus_guard());
+    const MemoryRegion region{kVa, 4 * kMiB, RegionKind::kMirror, 0, 0};
+    auto pieces = memory_->map({&region, 1}, {});
+    ASSERT_TRUE(pieces) << pieces.error();
+    ASSERT_EQ(0, fallocate(mirror_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kVa, kMiB));
+    pieces->front().host[kPage] = std::byte{7};
+    EXPECT_FALSE(gone_.load());
+    memory_->unmap(*pieces);
+  });
+}
+
+size_t areas() {
+  size_t count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+// A process may have some 65,000 areas, and each page that is put somewhere by itself makes two.
+TEST_F(ClientMemoryTest, APageHereAndTherePutsFewAreasThere) {
+  in_child([&] {
+    ASSERT_TRUE(install_sigbus_guard());
+    constexpr uint64_t kSize = 256 * kMiB;
+    ASSERT_EQ(0, ftruncate(file_, kSize));
+    populate(file_, 0, kSize);
+    const MemoryRegion region{kVa, kSize, RegionKind::kFile, 0, 0};
+    auto pieces = memory_->map({&region, 1}, {&file_, 1});
+    ASSERT_TRUE(pieces) << pieces.error();
+    ASSERT_EQ(0, ftruncate(file_, 0));
+    const size_t before = areas();
+    for (uint64_t at = 0; at < kSize; at += 2 * kPage) pieces->front().host[at] = std::byte{1};
+    EXPECT_TRUE(gone_.load());
+    EXPECT_LE(areas(), before + 50);
+    memory_->unmap(*pieces);
+  });
+}
+
+TEST_F(ClientMemoryTest, MappingsAreCountedForTheirUser) {
+  in_child([&] {
+    UserShares shares({.all = 4, .strangers = 3, .user = 2});
+    const MemoryTerms strangers{.stranger = 1000, .mappings = &shares}, owners{.mappings = &shares};
+    ClientMemory first(mirror_, &gone_, strangers), second(mirror_, &gone_, strangers),
+        own(mirror_, &gone_, owners);
+    const MemoryRegion in_mirror{kVa, kPage, RegionKind::kMirror, 0, 0},
+        in_file{kVa, kPage, RegionKind::kFile, 0, 0};
+    const auto a = first.map({&in_mirror, 1}, {});
+    const auto b = second.map({&in_file, 1}, {&file_, 1});
+    ASSERT_TRUE(a && b);
+    EXPECT_FALSE(first.map({&in_file, 1}, {&file_, 1})) << "of another device";
+    EXPECT_FALSE(second.map({&in_mirror, 1}, {}));
+    EXPECT_TRUE(first.map({&in_mirror, 1}, {})) << "it is mapped already";
+    EXPECT_TRUE(own.map({&in_mirror, 1}, {}));
+    second.unmap(*b);
+    EXPECT_TRUE(first.map({&in_file, 1}, {&file_, 1}));
+    EXPECT_EQ(shares.of(1000), 2u);
   });
 }
 

@@ -126,5 +126,15 @@ TEST(AddressBook, OneUserDoesNotGetAllEntries) {
   EXPECT_TRUE(book.acquire(host(100'002), kUser));
 }
 
+TEST(AddressBook, AllUsersLeaveARest) {
+  AddressBook book;
+  uint32_t count = 0;
+  for (uint32_t user = 0; user < 4; ++user)
+    for (uint32_t i = 0; i < AddressBook::kOfUser && book.acquire(host(count), user); ++i) ++count;
+  EXPECT_EQ(count, AddressBook::kOfUsers);
+  EXPECT_FALSE(book.acquire(host(count), 5));
+  EXPECT_TRUE(book.acquire(host(count))) << "the owner's";
+}
+
 }  // namespace
 }  // namespace hostnic

@@ -52,6 +52,13 @@ class MulticastGroups {
     });
   }
 
+  // How many groups have a member that `is_one` finds.
+  template <class IsOne>
+  size_t count_with(IsOne&& is_one) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        groups_, [&](const Group& group) { return std::ranges::any_of(group.members, is_one); }));
+  }
+
   // The members of a group; empty for an address that is no group, or one without members here.
   std::span<QpContext* const> members(Ipv4Address ip) const {
     const auto group = std::ranges::lower_bound(groups_, ip, {}, &Group::ip);

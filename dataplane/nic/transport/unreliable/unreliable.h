@@ -76,6 +76,7 @@ class UnreliableTransport {
   void quiesce(QpContext& qp) { held_.drop(qp); }
 
   MulticastGroups& groups() { return groups_; }
+  const MulticastGroups& groups() const { return groups_; }
 
  private:
   // What became of a packet: done with, or its memory can't be written now.
