@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include <cstdint>
+
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -22,5 +24,15 @@ inline uint64_t thread_cpu_now_ns() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
+
+// What has become of a thread's time since it began.
+struct ThreadTimes {
+  static constexpr uint64_t kUnknown = UINT64_MAX;
+  uint64_t cpu_ns = 0;     // it had a processor
+  uint64_t waited_ns = 0;  // it could have gone on, but had none; kUnknown: the kernel does not say
+  uint64_t sleeps = 0;     // how often it slept, in system calls or while a page was brought
+};
+// The times of the calling thread, by three system calls.
+ThreadTimes thread_times_now();
 
 }  // namespace hostnic

@@ -21,10 +21,11 @@ constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 // is there. Nothing: there are too many.
 std::optional<Ipv4Address> CmAgent::number_for(CmId& id, const Gid& address) {
   constexpr size_t kMostHeld = 16;
-  const auto number = daemon_.addresses().acquire(address);
+  const auto number = daemon_.addresses().acquire(address, id.file->stranger());
   if (!number || !is_stand_in(*number)) return number;
   const bool known = std::ranges::find(id.held, *number) != id.held.end();
-  if (known || id.held.size() == kMostHeld) daemon_.addresses().release(*number);
+  if (known || id.held.size() == kMostHeld)
+    daemon_.addresses().release(*number, id.file->stranger());
   if (!known && id.held.size() == kMostHeld) return std::nullopt;
   if (!known) id.held.push_back(*number);
   return number;

@@ -45,7 +45,9 @@ CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
   // Open devices need descriptors as well.
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  max_files_ = std::min<size_t>(kMaxFiles, std::max<size_t>(limit.rlim_cur / 4, 2));
+  most_files_ =
+      UserShares::shares_of(std::min<size_t>(kMaxFiles, std::max<size_t>(limit.rlim_cur / 8, 2)));
+  id_shares_.set_limits(UserShares::shares_of(kMaxIds));
   uint32_t index = 0;
   for (NicInstance& instance : daemon_.nics()) {
     CmNic nic;
@@ -81,27 +83,36 @@ void CmAgent::open(UniqueFd socket, const OpenCmRequest& request, bool alone) {
     file.pid = peer.pid;
     file.uid = peer.uid;
   }
-  const auto of_user =
-      std::ranges::count_if(files_, [&](const auto& each) { return each.second.uid == file.uid; });
-  if (files_.size() >= max_files_ ||
-      (!is_owner(file.uid) && static_cast<size_t>(of_user) >= max_files_ / 2)) {
+  const auto of_user = static_cast<size_t>(
+      std::ranges::count_if(files_, [&](const auto& each) { return each.second.uid == file.uid; }));
+  const auto of_strangers = static_cast<size_t>(std::ranges::count_if(
+      files_, [](const auto& each) { return each.second.stranger().has_value(); }));
+  if (files_.size() >= most_files_.all ||
+      (file.stranger() && (of_user >= most_files_.user || of_strangers >= most_files_.strangers))) {
     ControlReply reply;
     reply.error = EMFILE;
     snprintf(reply.message, sizeof(reply.message),
-             "%zu rdma_cm files are open already, %zd of them of user %u", files_.size(), of_user,
+             "%zu rdma_cm files are open already, %zu of them of user %u", files_.size(), of_user,
              file.uid);
     send_reply(socket.get(), MSG_DONTWAIT, reply);
-    return;
+    return let_go(std::move(socket), file.stranger());
   }
   file.visible_devices = request.visible_devices;
   file.alone = alone;
   const OpenCmReply open_reply{file.name};
   if (!send_reply(socket.get(), MSG_DONTWAIT, ControlReply{},
                   std::as_bytes(std::span(&open_reply, 1))))
-    return;
+    return let_go(std::move(socket), file.stranger());
   file.socket = std::move(socket);
   const int fd = file.socket.get();
   files_.emplace(fd, std::move(file));
+}
+
+// Closes a program's connection where nobody waits for that.
+void CmAgent::let_go(UniqueFd socket, std::optional<uint32_t> stranger) {
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, socket.get(), nullptr);
+  shutdown(socket.get(), SHUT_RDWR);
+  closers().close(std::move(socket), stranger);
 }
 
 void CmAgent::close(CmFile& file) {
@@ -110,8 +121,9 @@ void CmAgent::close(CmFile& file) {
     if (id.file == &file) handles.push_back(handle);
   for (const uint32_t handle : handles)
     if (CmId* id = find(handle)) destroy(*id);
-  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, file.socket.get(), nullptr);
-  files_.erase(file.socket.get());
+  const int fd = file.socket.get();
+  let_go(std::move(file.socket), file.stranger());
+  files_.erase(fd);
 }
 
 bool CmAgent::handle(int fd) {
@@ -128,8 +140,11 @@ bool CmAgent::handle(int fd) {
 }
 
 void CmAgent::serve(CmFile& file) {
-  ControlDatagram datagram;
-  switch (receive_datagram(file.socket.get(), MSG_DONTWAIT, datagram)) {
+  ControlDatagram datagram, taken;
+  const int fd = file.socket.get();
+  // What is taken second is the same datagram. Its descriptors, of which we have our own by then,
+  // are not closed for good when it goes; what is not taken goes with the connection.
+  switch (receive_datagram(fd, MSG_DONTWAIT | MSG_PEEK, datagram)) {
     case ReceiveResult::kAgain:
       return;
     case ReceiveResult::kClosed:
@@ -139,13 +154,16 @@ void CmAgent::serve(CmFile& file) {
       break;
   }
   CmCommand command;
-  const bool good = !datagram.cut && datagram.fds.size() == 1 && is_socket(datagram.fds[0].get()) &&
-                    datagram.bytes.size() >= sizeof(command);
+  const bool good = !datagram.cut && datagram.fds.size() == 1 &&
+                    is_unix_socket(datagram.fds[0].get()) &&
+                    datagram.bytes.size() >= sizeof(command) &&
+                    receive_bytes(fd, MSG_DONTWAIT, taken) == ReceiveResult::kOk;
   if (!good) {
-    close_apart(std::move(datagram.fds));
+    close_apart(std::move(datagram.fds), file.stranger());
     close(file);  // that file is not our library's
     return;
   }
+  const std::optional<uint32_t> stranger = file.stranger();
   memcpy(&command, datagram.bytes.data(), sizeof(command));
   const Result result =
       run(file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
@@ -156,6 +174,7 @@ void CmAgent::serve(CmFile& file) {
   memcpy(bytes.data(), &answer, sizeof(answer));
   std::copy(result.response.begin(), result.response.end(), bytes.begin() + sizeof(answer));
   send(datagram.fds[0].get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  close_apart(std::move(datagram.fds), stranger);
 }
 
 // While an event waits there is one datagram on its way, or in the program's hands.
@@ -178,7 +197,7 @@ CmId* CmAgent::find_of(const CmFile& file, uint32_t handle) {
 }
 
 CmId* CmAgent::add_id(CmFile& file) {
-  if (ids_.size() >= kMaxIds) return nullptr;
+  if (!id_shares_.take(file.stranger())) return nullptr;
   while (next_handle_ == 0 || ids_.contains(next_handle_)) ++next_handle_;
   CmId& id = ids_[next_handle_];
   id.handle = next_handle_++;
@@ -206,7 +225,9 @@ void CmAgent::destroy(CmId& id) {
   drop_events_of(*id.file, id);
   end_connection(id);
   release_port(id);
-  for (const Ipv4Address number : id.held) daemon_.addresses().release(number);
+  const std::optional<uint32_t> stranger = id.file->stranger();
+  for (const Ipv4Address number : id.held) daemon_.addresses().release(number, stranger);
+  id_shares_.give_back(stranger);
   ids_.erase(handle);
 }
 

@@ -106,6 +106,9 @@ struct CmFile {
   bool alone = false;  // other hostnicd's NICs are other hosts
   std::deque<Waiting> events;
   bool token_out = false;
+  std::optional<uint32_t> stranger() const {
+    return is_owner(uid) ? std::nullopt : std::optional(uid);
+  }
 };
 
 struct CmNic {
@@ -156,6 +159,7 @@ class CmAgent {
   std::string describe(const CmId& id) const;
   void serve(CmFile& file);
   void close(CmFile& file);
+  void let_go(UniqueFd socket, std::optional<uint32_t> stranger);
   void serve_queue(CmNic& nic);
   void flush();
   void give_token(CmFile& file);
@@ -252,7 +256,8 @@ class CmAgent {
   std::vector<uint32_t> resolving_;
   TimeNs look_ns_ = 0;
   KernelNeighbours neighbours_;
-  size_t max_files_ = 0;
+  UserShares::Limits most_files_;
+  UserShares id_shares_;
   bool in_lab_;
   // The ids that have a port, by port space and port.
   std::map<std::pair<uint16_t, uint16_t>, std::vector<uint32_t>> ports_;

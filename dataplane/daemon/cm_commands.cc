@@ -379,7 +379,9 @@ CmAgent::Result CmAgent::write_event(CmFile& file, uint32_t handle, uint32_t eve
 CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
                                  const rdma_ucm_migrate_id& migrate) {
   CmId* id = find(migrate.id);
-  if (id == nullptr || id->file->name != command.other_file) return {ENOENT, {}};
+  // The name is no secret: another user's file is none of the program's.
+  if (id == nullptr || id->file->name != command.other_file || id->file->uid != file.uid)
+    return {ENOENT, {}};
   const rdma_ucm_migrate_resp response{id->events_reported};
   CmFile& from = *id->file;
   if (&from == &file) return respond(response);

@@ -61,8 +61,6 @@ std::string netdev_of(const std::string& devargs) {
 
 }  // namespace
 
-bool is_owner(uint32_t uid) { return uid == 0 || uid == geteuid(); }
-
 Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.all_mrs, /*seed=*/0) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
@@ -422,8 +420,9 @@ Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
     met = fmt::format("the {} memory regions that a program may have (limits.max_mrs)",
                       plan_.max_mrs);
   if (met.empty() && !is_owner(client->uid)) {
-    uint64_t regions = 0, bytes = 0;
+    uint64_t regions = 0, bytes = 0, of_strangers = 0;
     for (const ClientInfo& each : clients_) {
+      if (!is_owner(each.uid)) of_strangers += each.regions;
       if (each.uid != client->uid) continue;
       regions += each.regions;
       bytes += each.bytes_mapped;
@@ -431,6 +430,9 @@ Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
     if (regions >= plan_.user_mrs)
       met = fmt::format("the {} memory regions that a user may have (limits.user_mrs)",
                         plan_.user_mrs);
+    else if (of_strangers >= UserShares::shares_of(plan_.all_mrs).strangers)
+      met =
+          "the memory regions that are not kept for hostnicd's own user and root (limits.all_mrs)";
     else if (bytes >= plan_.user_registered_bytes)
       met = fmt::format("the {} MB that a user may register (limits.user_registered_mb)",
                         plan_.user_registered_bytes >> 20);
@@ -441,6 +443,36 @@ Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
   }
   note_limit(*client, met);
   return Unexpected("all in use: " + met);
+}
+
+Expected<void, std::string> Daemon::admit_pieces(uint32_t client_id, size_t count) {
+  // Some 40 MB and 130 MB of memory.
+  constexpr uint64_t kOfUser = uint64_t{1} << 19, kOfStrangers = 3 * kOfUser;
+  std::lock_guard lock(clients_mutex_);
+  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
+  if (client == clients_.end()) return {};
+  if (!is_owner(client->uid)) {
+    uint64_t of_user = count, of_strangers = count;
+    for (const ClientInfo& each : clients_) {
+      if (each.uid == client->uid) of_user += each.pieces;
+      if (!is_owner(each.uid)) of_strangers += each.pieces;
+    }
+    if (of_user > kOfUser || of_strangers > kOfStrangers) {
+      const std::string met = fmt::format(
+          "the {} pieces that the memory regions of a user may have, or the {} of all users'",
+          kOfUser, kOfStrangers);
+      note_limit(*client, met);
+      return Unexpected("all in use: " + met);
+    }
+  }
+  client->pieces += count;
+  return {};
+}
+
+void Daemon::drop_pieces(uint32_t client_id, size_t count) {
+  std::lock_guard lock(clients_mutex_);
+  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
+  if (client != clients_.end()) client->pieces -= std::min<uint64_t>(client->pieces, count);
 }
 
 void Daemon::note_limit(uint32_t client_id, const std::string& met) {

@@ -18,9 +18,12 @@
 #include "dataplane/daemon/ethernet_port.h"
 #include "dataplane/daemon/gid_table.h"
 #include "dataplane/daemon/lcore_loop.h"
+#include "dataplane/daemon/owner.h"
 #include "dataplane/daemon/plan.h"
 #include "dataplane/daemon/wire_port.h"
 #include "dataplane/memory/client_memory.h"
+#include "dataplane/memory/sigbus.h"
+#include "dataplane/memory/user_shares.h"
 #include "dataplane/nic/address_book.h"
 #include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/memory/mr_table.h"
@@ -70,6 +73,7 @@ struct ClientInfo {
   std::shared_ptr<const ClientChannel::Use> use;
   bool limit_noted = false;  // the log says that it met a limit
   uint32_t regions = 0;
+  uint64_t pieces = 0;       // of all regions: each takes memory of hostnicd's
   uint32_t named_hosts = 0;  // by IPv6 addresses
   uint64_t bytes_mapped = 0;
   uint64_t bytes_mem_fd = 0;
@@ -82,9 +86,6 @@ struct RetiredMemory {
   std::unique_ptr<ClientMemory> memory;
   std::unique_ptr<ClientChannel> channel;  // memory's client_gone lives here
 };
-
-// Whether a user may do all: the one who runs hostnicd, and root.
-bool is_owner(uint32_t uid);
 
 class Daemon {
  public:
@@ -142,6 +143,8 @@ class Daemon {
   // their pages here, like all that is mapped.
   void end_lateness(NicInstance& instance, uint32_t key, uint32_t client_id);
   uint32_t region_count() const { return mrs_.size(); }
+  // The mappings of clients' files. [any thread]
+  UserShares& mappings() { return mappings_; }
 
   void retire(RetiredMemory memory);  // [any thread]
   // Frees retired memory that nothing refers to any more; called by the control thread now and
@@ -157,6 +160,10 @@ class Daemon {
   // Counts a region that is to be registered, unless a limit has been met. An error is one line.
   Expected<void, std::string> admit_registration(uint32_t client_id);
   void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
+  // The same for the pieces of a region: memory of hostnicd's own, of which a program of another
+  // user's could have gigabytes by tiny pieces.
+  Expected<void, std::string> admit_pieces(uint32_t client_id, size_t count);
+  void drop_pieces(uint32_t client_id, size_t count);
   // Says once in the log that a client was refused what a limit does not leave it.
   void note_limit(uint32_t client_id, const std::string& met);
   void note_named_host(uint32_t client_id);
@@ -193,6 +200,7 @@ class Daemon {
   DaemonPlan plan_;
   AddressBook addresses_;  // before all that refers to it
   MrTable mrs_;
+  UserShares mappings_{UserShares::shares_of(kClientMappings)};
   std::vector<std::unique_ptr<LcoreLoop>> lcores_;
   std::vector<MbufPools> pools_;  // one per lcore
   std::unique_ptr<VirtualWire> wire_;

@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <thread>
 
 #include "dataplane/daemon/commands/command.h"
+#include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/prompt.h"
 #include "dataplane/daemon/service_manager.h"
@@ -24,14 +27,29 @@
 namespace hostnic {
 namespace {
 
-// The most connections that have not opened a device; programs are in that state for milliseconds.
-constexpr size_t kMaxIdleConnections = 128;
+// The most connections that have not opened a device, if there are descriptors for them; programs
+// are in that state for milliseconds, unless many begin at once.
+constexpr uint64_t kMaxIdleConnections = 512;
+// Requests of users without privileges that are being looked at, of each and of all: a thread each.
+constexpr UserShares::Limits kOpening{.strangers = 32, .user = 8};
+constexpr std::chrono::seconds kWaitsForThread{10};
+constexpr int kWaitingIntervalMs = 5;
+// How many connections are accepted before others have their turn.
+constexpr int kAcceptedAtOnce = 32;
+// A user whom nobody is.
+constexpr uint32_t kNobodyKnown = UINT32_MAX;
 // Sessions end in that time, or wait for what will not come.
 constexpr std::chrono::seconds kSessionsEnd{20};
-constexpr std::chrono::seconds kDescriptorLines{60};
+constexpr std::chrono::seconds kLinesEvery{60};
 constexpr int kReapIntervalMs = 1000, kLookIntervalMs = 100;
-// The most descriptors that hostnicd keeps open beside its sessions' ones.
-constexpr uint32_t kOwnDescriptors = kMaxIdleConnections + 96;
+// The most descriptors that hostnicd keeps open beside its sessions' ones and those of connections.
+constexpr uint32_t kOwnDescriptors = 96;
+
+// Three quarters for users without privileges, half of these for each.
+UserShares::Limits connections_for(uint64_t descriptors) {
+  const uint64_t all = std::clamp<uint64_t>(descriptors / 8, 16, kMaxIdleConnections);
+  return {.all = all, .strangers = all * 3 / 4, .user = all * 3 / 8};
+}
 
 int watch(int epoll_fd, int fd) {
   epoll_event event{};
@@ -44,6 +62,13 @@ uint64_t descriptor_limit() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   return limit.rlim_cur;
+}
+
+ucred peer_of(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) peer.uid = kNobodyKnown;
+  return peer;
 }
 
 // Whether a datagram asks for a device in our version; its session says what else is wrong with it.
@@ -75,8 +100,11 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       watchdog_(daemon.lcores(), watchdog_limit_ns()),
       network_(daemon, [this] { tell_sessions(); }) {
   const uint64_t limit = descriptor_limit();
-  const uint64_t allowed =
-      (std::max<uint64_t>(limit, kOwnDescriptors) - kOwnDescriptors) / ClientSession::kDescriptors;
+  most_connections_ = connections_for(limit);
+  opening_.set_limits(kOpening);
+  closers().start();
+  const uint64_t own = most_connections_.all + kOwnDescriptors;
+  const uint64_t allowed = (std::max(limit, own) - own) / ClientSession::kDescriptors;
   max_sessions_ = std::max<uint64_t>(std::min<uint64_t>(allowed, daemon_.plan().max_clients), 1);
   if (max_sessions_ < daemon_.plan().max_clients)
     log_line(
@@ -104,13 +132,15 @@ ControlServer::~ControlServer() {
     _exit(0);
   }
   sessions_.clear();
+  while (!connections_.empty()) remove(connections_.begin());
 }
 
 int ControlServer::wait_ms() {
-  const int own_ms = !sessions_.empty() ? kLookIntervalMs
-                     : retired_left_    ? kReapIntervalMs
-                     : sysfs_.wanted()  ? SysfsExport::kIntervalMs
-                                        : -1;
+  const int own_ms = waiting_ != 0        ? kWaitingIntervalMs
+                     : !sessions_.empty() ? kLookIntervalMs
+                     : retired_left_      ? kReapIntervalMs
+                     : sysfs_.wanted()    ? SysfsExport::kIntervalMs
+                                          : -1;
   // -1, for ever, is the longest as an unsigned number.
   return static_cast<int>(
       std::min({static_cast<unsigned>(own_ms), static_cast<unsigned>(cm_.wait_ms()),
@@ -139,6 +169,7 @@ int ControlServer::run() {
     }
     for (int i = 0; i < count && !daemon_.quitting(); ++i) handle(events[i].data.fd);
     cm_.advance();
+    serve_waiting();
     look_at_sessions();
     sysfs_.refresh();
     watchdog_.look();
@@ -165,28 +196,64 @@ void ControlServer::handle(int fd) {
   const auto connection =
       std::find_if(connections_.begin(), connections_.end(),
                    [&](const Connection& each) { return each.socket.get() == fd; });
-  if (connection != connections_.end() && !serve_connection(*connection))
-    connections_.erase(connection);
+  if (connection != connections_.end() && !serve_connection(*connection)) remove(connection);
+}
+
+// Closes what is left of a connection where nobody waits for that.
+void ControlServer::remove(Connections::iterator connection) {
+  if (connection->waits_until) --waiting_;
+  if (connection->socket) {
+    epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+    shutdown(connection->socket.get(), SHUT_RDWR);
+  }
+  closers().close(std::move(connection->socket), connection->stranger);
+  connections_.erase(connection);
 }
 
 void ControlServer::accept_connections(size_t listener) {
   const View* view = listener == 0 ? nullptr : &daemon_.plan().views[listener - 1];
-  for (;;) {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
     UniqueFd fd(accept4(listeners_[listener].fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd && (errno == EMFILE || errno == ENFILE)) {
       accept_one_without_descriptor(listener);
       return;  // there may be more, and then epoll says so again
     }
     if (!fd) return;
-    // The oldest connection that has not opened a device makes room.
-    if (connections_.size() >= kMaxIdleConnections) connections_.pop_front();
-    Connection connection{.socket = std::move(fd), .view = view};
-    socklen_t length = sizeof(connection.peer);
-    if (getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &length) ==
-            0 &&
-        watch(epoll_fd_.get(), connection.socket.get()) == 0)
-      connections_.push_back(std::move(connection));
+    Connection connection{.socket = {}, .peer = peer_of(fd.get()), .view = view};
+    connection.socket = std::move(fd);
+    connection.stranger = limited_user(connection.peer.uid);
+    make_room(connection.stranger);
+    connections_.push_back(std::move(connection));
+    if (watch(epoll_fd_.get(), connections_.back().socket.get()) != 0)
+      remove(std::prev(connections_.end()));
   }
+}
+
+// Before another connection of a user's: where he, or all users without privileges, have as many as
+// they may, one of them makes room.
+void ControlServer::make_room(std::optional<uint32_t> stranger) {
+  const auto of_user = std::ranges::count(connections_, stranger, &Connection::stranger);
+  const auto strangers = std::ranges::count_if(
+      connections_, [](const Connection& each) { return each.stranger.has_value(); });
+  if (stranger && static_cast<uint64_t>(of_user) >= most_connections_.user)
+    remove(std::ranges::find(connections_, stranger, &Connection::stranger));
+  else if (connections_.size() >= most_connections_.all ||
+           (stranger && static_cast<uint64_t>(strangers) >= most_connections_.strangers))
+    remove_one();
+}
+
+// Removes the oldest connection of the user without privileges who has most, or of all.
+void ControlServer::remove_one() {
+  std::map<uint32_t, uint64_t> of_user;
+  for (const Connection& each : connections_)
+    if (each.stranger) ++of_user[*each.stranger];
+  const auto most =
+      std::ranges::max_element(of_user, {}, [](const auto& user) { return user.second; });
+  const auto oldest =
+      most == of_user.end()
+          ? connections_.begin()
+          : std::ranges::find(connections_, std::optional(most->first), &Connection::stranger);
+  if (oldest != connections_.end()) remove(oldest);
 }
 
 // Closes the connection that waits first, so that its program learns it, by the descriptor that is
@@ -195,15 +262,20 @@ void ControlServer::accept_one_without_descriptor(size_t listener) {
   // Descriptors come and go while they are few: a line a minute says enough.
   const auto now = std::chrono::steady_clock::now();
   if (now >= say_descriptors_from_) {
-    say_descriptors_from_ = now + kDescriptorLines;
+    say_descriptors_from_ = now + kLinesEvery;
     log_line(
         "no descriptor is left, connections are closed: {} devices are open, {} other "
         "connections, and RLIMIT_NOFILE is {}",
         sessions_.size(), connections_.size(), descriptor_limit());
   }
-  if (!connections_.empty()) connections_.pop_front();
+  remove_one();
   spare_fd_.reset();
-  UniqueFd(accept4(listeners_[listener].fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  UniqueFd fd(accept4(listeners_[listener].fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (fd) {
+    shutdown(fd.get(), SHUT_RDWR);
+    const std::optional<uint32_t> stranger = limited_user(peer_of(fd.get()).uid);
+    closers().close(std::move(fd), stranger);
+  }
   spare_fd_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   // Somebody else was faster: the others wait a little rather than we spin.
   if (!spare_fd_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -220,22 +292,31 @@ bool ControlServer::serve_connection(Connection& connection) {
     case ReceiveResult::kOk:
       break;
   }
-  // Its session takes it, with its descriptors.
-  const bool opens = is_open_request(datagram.bytes);
-  const std::string no_session = opens ? why_no_session(connection.peer.uid) : std::string();
-  if (opens && no_session.empty()) return open_session(connection);
-  if (receive_bytes(fd, MSG_DONTWAIT, datagram) != ReceiveResult::kOk) return false;
   const auto refuse = [&](const ControlError& error) {
     return send_reply(fd, MSG_DONTWAIT, error_reply(error));
   };
-  if (datagram.cut) return refuse({EMSGSIZE, "request too long, or with too many descriptors"});
+  const bool opens = is_open_request(datagram.bytes);
   if (opens) {
+    const std::string no_session = why_no_session(connection.peer.uid);
+    // Its session takes it, with its descriptors.
+    if (no_session.empty()) return open_session(connection);
     if (limit_noted_.insert(connection.peer.uid).second)
       log_line("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
                connection.peer.pid, no_session);
-    return refuse({ENOMEM, no_session});
+    refuse({ENOMEM, no_session});
+    return false;
+  }
+  if (datagram.cut) {
+    refuse({EMSGSIZE, "request too long, or with too many descriptors"});
+    return false;
   }
   auto call = parse_control_request(datagram.bytes, datagram.had_descriptors ? 1 : 0);
+  // Descriptors are nothing that this thread takes: they go with the connection.
+  if (datagram.had_descriptors) {
+    refuse(call ? ControlError{EINVAL, "open a device first"} : call.error());
+    return false;
+  }
+  if (receive_bytes(fd, MSG_DONTWAIT, datagram) != ReceiveResult::kOk) return false;
   if (!call) return refuse(call.error());
   if (std::holds_alternative<ListDevices>(*call)) return answer_list(connection);
   if (const auto* text = std::get_if<TextCommand>(&*call))
@@ -254,10 +335,22 @@ std::string ControlServer::why_no_session(uint32_t uid) const {
                        max_sessions_ == daemon_.plan().max_clients
                            ? "limits.max_clients"
                            : "hostnicd's RLIMIT_NOFILE allows no more");
+  if (is_owner(uid)) return {};
+  if (const auto left = penalties_.left(uid, std::chrono::steady_clock::now()); left.count() > 0)
+    return fmt::format(
+        "a program of user {} took memory away that the NIC was using: no device for {} s", uid,
+        std::chrono::ceil<std::chrono::seconds>(left).count());
   const auto of_user = std::ranges::count(sessions_, uid, &ClientSession::uid);
   const uint64_t allowed = std::min<uint64_t>(daemon_.plan().user_clients, (max_sessions_ + 1) / 2);
-  if (!is_owner(uid) && static_cast<uint64_t>(of_user) >= allowed)
+  if (static_cast<uint64_t>(of_user) >= allowed)
     return fmt::format("user {} has {} devices open already (limits.user_clients)", uid, of_user);
+  const auto strangers = std::ranges::count_if(
+      sessions_, [](const ClientSession& session) { return !is_owner(session.uid()); });
+  if (static_cast<uint64_t>(strangers) >= UserShares::shares_of(max_sessions_).strangers)
+    return fmt::format(
+        "{} devices are open already, and the rest is kept for hostnicd's own user and root "
+        "(limits.max_clients)",
+        strangers);
   return {};
 }
 
@@ -278,7 +371,8 @@ bool ControlServer::answer_list(const Connection& connection) {
 bool ControlServer::answer_text(const Connection& connection, const std::string& text) {
   const int fd = connection.socket.get();
   const View* const view = connection.view;
-  const Asker asker{connection.peer.uid, is_owner(connection.peer.uid)};
+  const uint32_t uid = connection.peer.uid;
+  const Asker asker{uid, is_owner(uid), names_one_user(uid)};
   CommandResult result = run_command(daemon_, asker, view != nullptr ? view->command(text) : text);
   if (view != nullptr) result.text = view->answer(result.text);
   if (result.error == 0 && text.starts_with("st")) sysfs_.refresh(true);  // start, stop
@@ -300,18 +394,76 @@ void ControlServer::open_cm(Connection& connection, OpenCmRequest request) {
   cm_.open(std::move(connection.socket), request, alone);
 }
 
-// Returns false: the connection was handed over.
+// Returns false if the connection was handed over, or refused.
 bool ControlServer::open_session(Connection& connection) {
-  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
-  sessions_.emplace_back(daemon_, std::move(connection.socket), connection.peer, finished_fd_.get(),
-                         connection.view);
+  const int fd = connection.socket.get();
+  if (!opening_.take(connection.stranger)) return hold(connection);
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  ClientSession& session =
+      sessions_.emplace_back(daemon_, std::move(connection.socket), connection.peer,
+                             finished_fd_.get(), connection.view, opening_);
+  if (session.start()) return false;
+  opening_.give_back(connection.stranger);
+  connection.socket = session.take_socket();
+  sessions_.pop_back();
+  const std::string why = fmt::format(
+      "hostnicd can start no further thread: {} devices are open (see ulimit -u of its user, and "
+      "pids.max of its cgroup)",
+      sessions_.size());
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= say_threads_from_) {
+    say_threads_from_ = now + kLinesEvery;
+    log_line("a program of user {} (pid {}) was refused: {}", connection.peer.uid,
+             connection.peer.pid, why);
+  }
+  send_reply(fd, MSG_DONTWAIT, error_reply({EAGAIN, why}));
   return false;
+}
+
+// Lets a request wait until others of its user's have been looked at. Returns whether it may.
+bool ControlServer::hold(Connection& connection) {
+  const int fd = connection.socket.get();
+  const auto now = std::chrono::steady_clock::now();
+  if (!connection.waits_until) {
+    epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    connection.waits_until = now + kWaitsForThread;
+    ++waiting_;
+  }
+  if (now < *connection.waits_until) return true;
+  const std::string why =
+      fmt::format("as many programs of user {} as may open devices at a time do so, and don't end",
+                  connection.peer.uid);
+  if (limit_noted_.insert(connection.peer.uid).second)
+    log_line("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
+             connection.peer.pid, why);
+  send_reply(fd, MSG_DONTWAIT, error_reply({EAGAIN, why}));
+  return false;
+}
+
+void ControlServer::serve_waiting() {
+  if (waiting_ == 0) return;
+  std::set<uint32_t> full;  // users whose next request would wait as well
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto connection = next++;
+    if (!connection->waits_until) continue;
+    const uint32_t uid = connection->peer.uid;
+    if (full.contains(uid) && std::chrono::steady_clock::now() < *connection->waits_until) continue;
+    if (!serve_connection(*connection))
+      remove(connection);
+    else
+      full.insert(uid);
+  }
 }
 
 void ControlServer::reap_sessions() {
   eventfd_t count = 0;
   eventfd_read(finished_fd_.get(), &count);
-  std::erase_if(sessions_, [](const ClientSession& session) { return session.finished(); });
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(sessions_, [&](const ClientSession& session) {
+    if (!session.finished()) return false;
+    if (session.took_memory_away()) penalties_.note(session.uid(), now);
+    return true;
+  });
   retired_left_ = daemon_.reap_retired() != 0;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/network_watch.h"
+#include "dataplane/daemon/penalties.h"
 #include "dataplane/daemon/session.h"
 #include "dataplane/daemon/sysfs_export.h"
 #include "dataplane/daemon/watchdog.h"
@@ -40,13 +42,24 @@ class ControlServer {
   int run();
 
  private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // A connection that has not opened a device.
   struct Connection {
     UniqueFd socket;
     ucred peer{};
     const View* view = nullptr;  // null: all NICs are seen
+    std::optional<uint32_t> stranger = {};
+    // Its request waits for a thread, until then; nothing is heard of it meanwhile.
+    std::optional<TimePoint> waits_until = {};
   };
+  using Connections = std::list<Connection>;
 
   void accept_connections(size_t listener);
+  void make_room(std::optional<uint32_t> stranger);
+  void remove_one();
+  void remove(Connections::iterator connection);
+  bool hold(Connection& connection);
+  void serve_waiting();
   // Serves a request; returns false if the connection is to be closed (or was handed over).
   bool serve_connection(Connection& connection);
   bool answer_list(const Connection& connection);
@@ -67,14 +80,19 @@ class ControlServer {
   Prompt* prompt_;
   UniqueFd epoll_fd_, finished_fd_;
   UniqueFd spare_fd_;  // given up for a moment when descriptors are used up
-  std::chrono::steady_clock::time_point say_descriptors_from_{};  // the next line about that
+  TimePoint say_descriptors_from_{}, say_threads_from_{};  // the next line about that
   CmAgent cm_;
   SysfsExport sysfs_;
   Watchdog watchdog_;
-  std::list<Connection> connections_;
+  // How many connections there may be, and requests that are being looked at.
+  UserShares::Limits most_connections_;
+  UserShares opening_;
+  Connections connections_;
+  size_t waiting_ = 0;  // connections that wait for a thread
   std::list<ClientSession> sessions_;
   uint64_t max_sessions_ = 0;
   bool retired_left_ = false;
+  Penalties penalties_;
   std::set<uint32_t> limit_noted_;  // users of whose limit the log says something
   std::chrono::steady_clock::time_point look_at_sessions_{};
   NetworkWatch network_;  // tells the sessions, from its beginning on

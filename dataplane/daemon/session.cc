@@ -13,8 +13,12 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <system_error>
+
+#include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/huge_pages.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/memory/hole_guard.h"
 #include "dataplane/memory/mirror.h"
 
 namespace hostnic {
@@ -35,6 +39,22 @@ bool is_proc_mem(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)).ends_with("/mem");
 }
 
+void close_all(std::vector<UniqueFd>& fds) {
+  for (UniqueFd& fd : fds) close_with_contents(std::move(fd));
+  fds.clear();
+}
+
+void say_whether_holes_are_guarded() {
+  static std::once_flag said;
+  std::call_once(said, [] {
+    if (!can_guard_holes())
+      log_line(
+          "pages that other users' programs take out of what they share are made anew, and "
+          "hostnicd pays for them: there is no userfaultfd here (Linux before 5.11, or a filter of "
+          "system calls)");
+  });
+}
+
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
@@ -42,17 +62,27 @@ std::span<const std::byte> bytes_of(const auto& value) {
 }  // namespace
 
 ClientSession::ClientSession(Daemon& daemon, UniqueFd socket, const ucred& peer, int finished_fd,
-                             const View* view)
+                             const View* view, UserShares& opening)
     : daemon_(daemon),
       socket_(std::move(socket)),
       finished_fd_(finished_fd),
       view_(view),
+      opening_(opening),
       pid_(peer.pid) {
   info_.uid = peer.uid;
-  thread_ = std::thread([this] { run(); });
+}
+
+bool ClientSession::start() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {  // RLIMIT_NPROC, the control group's pids.max
+    return false;
+  }
+  return true;
 }
 
 ClientSession::~ClientSession() {
+  if (!thread_.joinable()) return;
   request_stop();
   thread_.join();
 }
@@ -91,10 +121,12 @@ void ClientSession::run() {
       refuse(opened.error());
       log_line("{} (pid {}) was refused: {}", info_.program, info_.pid, opened.error().message);
       close_down(nullptr);
-    } else {
-      fds.clear();
-      serve();
     }
+    close_all(fds);
+    // A request that is refused is done with when its descriptors are.
+    if (!opened) close_descriptors();
+    opening_.give_back(limited_user(info_.uid));
+    if (opened) serve();
   }
   close_descriptors();
   finished_.store(true, std::memory_order_release);
@@ -108,7 +140,8 @@ void ClientSession::close_descriptors() {
     std::lock_guard lock(socket_mutex_);
     socket = std::move(socket_);
   }
-  for (UniqueFd* fd : {&mem_fd_, &pid_fd_, &mirror_fd_, &userfaultfd_}) fd->reset();
+  for (UniqueFd* fd : {&socket, &mem_fd_, &pid_fd_, &mirror_fd_, &userfaultfd_})
+    close_with_contents(std::move(*fd));
 }
 
 // ---- opening
@@ -183,6 +216,8 @@ Expected<void, ControlError> ClientSession::attach() {
   if (!is_owner(info_.uid)) {
     settings.user_qps = daemon_.plan().user_qps;
     settings.user_windows = kMaxWindows / 2;
+    settings.is_strangers = true;
+    say_whether_holes_are_guarded();
   }
   settings.pages = daemon_.segment_pages();
   auto channel = ClientChannel::create(settings);
@@ -195,7 +230,9 @@ Expected<void, ControlError> ClientSession::attach() {
   info_.huge_pages = channel_->in_huge_pages();
   info_.use = channel_->use;
   tell_port_state();
-  memory_ = std::make_unique<ClientMemory>(mirror_fd_.get(), &channel_->memory_gone);
+  memory_ = std::make_unique<ClientMemory>(
+      mirror_fd_.get(), &channel_->memory_gone,
+      MemoryTerms{.stranger = limited_user(info_.uid), .mappings = &daemon_.mappings()});
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return control_error(error, fmt::format("watching the doorbell: {}", strerror(error)));
   int error = 0;
@@ -245,7 +282,7 @@ void ClientSession::serve() {
         if (!handle(datagram)) why = "gone while being answered";
         break;
     }
-    datagram.fds.clear();
+    close_all(datagram.fds);
   }
   close_down(why);
 }
@@ -340,7 +377,9 @@ void ClientSession::close_down(const char* why) {
   if (channel_ != nullptr) {
     const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
     const bool impossible = dropped != DropReason::kNone && dropped != DropReason::kMemoryGone;
-    if (impossible || (channel_->memory_gone.load() && !program_ended()))
+    const bool taken_away = channel_->memory_gone.load() && !program_ended();
+    took_memory_away_ = taken_away && limited_user(info_.uid).has_value();
+    if (impossible || taken_away)
       log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                info_.client_id, info_.program, info_.pid, why);
     if (attached_) let_sends_leave();

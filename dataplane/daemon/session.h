@@ -35,19 +35,26 @@ inline std::optional<uint32_t> limited_user(uint32_t uid) {
 
 class ClientSession {
  public:
-  // Starts the thread, which takes the open request from the socket first, and answers it: the
-  // descriptors that come along are its own to close. `finished_fd` is an eventfd of the control
-  // thread, written when finished() has become true. `view` is null unless the client is one of a
-  // view's.
+  // `finished_fd` is an eventfd of the control thread, written when finished() has become true.
+  // `view` is null unless the client is one of a view's. Of `opening` one has been taken for the
+  // client's user, which is given back when the request has been answered.
   ClientSession(Daemon& daemon, UniqueFd socket, const ucred& peer, int finished_fd,
-                const View* view);
-  // Waits for the thread.
+                const View* view, UserShares& opening);
+  // Starts the thread, which takes the open request from the socket first, and answers it: the
+  // descriptors that come along are its own to close. Returns false if no thread is left; the
+  // session then has the socket, and nothing else.
+  bool start();
+  // Waits for the thread, if there is one.
   ~ClientSession();
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
   uint32_t uid() const { return info_.uid; }
+  // Whether another user's program took memory away that the NIC was using; once finished().
+  bool took_memory_away() const { return took_memory_away_; }
+  // The socket of a session that could not be started.
+  UniqueFd take_socket() { return std::move(socket_); }
   // Ends the session as if the client had closed the socket; called by the control thread.
   void request_stop();
   // Looks whether the NIC has given the client up, and whether the port is up; called by the
@@ -103,6 +110,7 @@ class ClientSession {
   UniqueFd socket_, mem_fd_, pid_fd_, mirror_fd_, doorbell_fd_, userfaultfd_;
   int finished_fd_;
   const View* view_;
+  UserShares& opening_;
   NicInstance* unit_ = nullptr;
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;
@@ -124,6 +132,7 @@ class ClientSession {
   std::mutex serving_mutex_;
   uint32_t port_changes_ = 0;  // what the driver was told; under serving_mutex_
   bool serving_ = false;       // channel_ stays while this is true; under serving_mutex_
+  bool took_memory_away_ = false;
   std::atomic<bool> finished_{false};
   std::thread thread_;
 };

@@ -68,7 +68,13 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.helper = *helper;
   init.pieces = *pieces;
   const uint32_t replaced = call.fixed.replaced_key;
-  const auto key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
+  Expected<uint32_t, ControlError> key = 0u;
+  if (auto admitted = daemon_.admit_pieces(info_.client_id, pieces->size()); !admitted) {
+    key = control_error(ENOMEM, admitted.error());
+  } else {
+    key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
+    if (!key) daemon_.drop_pieces(info_.client_id, pieces->size());
+  }
   if (!key) {
     memory_->unmap(*pieces);
     return refuse(key.error());
@@ -136,6 +142,7 @@ void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) 
   int64_t mapped = 0, mem_fd = 0;
   for (const MappedPiece& piece : pieces)
     (piece.by_mem_fd() ? mem_fd : mapped) -= static_cast<int64_t>(piece.length_bytes);
+  daemon_.drop_pieces(info_.client_id, pieces.size());
   daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
 }
 

@@ -16,9 +16,10 @@ class Daemon;
 // An asker is who gives a command.
 struct Asker {
   uint32_t uid = 0;
-  bool is_owner = true;  // the user who runs hostnicd, or root
+  bool is_owner = true;     // the user who runs hostnicd, or root
+  bool is_one_user = true;  // its uid is no other user's (names_one_user)
   // Whether it may see what belongs to this user.
-  bool sees(uint32_t other_uid) const { return is_owner || uid == other_uid; }
+  bool sees(uint32_t other_uid) const { return is_owner || (is_one_user && uid == other_uid); }
 };
 
 struct CommandResult {

@@ -17,7 +17,8 @@ CommandResult show_qp(Daemon& daemon, const Asker& asker, std::span<const std::s
       std::vector<std::string> lines;
       instance->lcore->run_on([&] {
         lines = instance->nic->describe_qps(
-            from, asker.is_owner ? std::nullopt : std::optional(asker.uid));
+            from, asker.is_owner ? std::nullopt
+                                 : std::optional(asker.is_one_user ? asker.uid : UINT32_MAX));
       });
       for (const std::string& line : lines) text += line + '\n';
     }

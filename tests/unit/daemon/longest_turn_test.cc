@@ -8,28 +8,33 @@ namespace {
 
 constexpr uint64_t kUs = 1000, kMs = 1000 * kUs;
 
-uint64_t cpu_ns = 0;
+ThreadTimes times;
 unsigned looks = 0;
-uint64_t fake_cpu_now_ns() {
+ThreadTimes fake_times_now() {
   ++looks;
-  return cpu_ns;
+  return times;
 }
 
 class LongestTurnTest : public testing::Test {
  protected:
-  // A turn of which the lcore has had the processor for this part.
-  void turn(uint64_t length_ns, uint64_t busy_ns) {
-    cpu_ns += busy_ns;
+  // A turn of which the lcore has had the processor for this part, slept for that, and waited for a
+  // processor otherwise.
+  void turn(uint64_t length_ns, uint64_t busy_ns, uint64_t asleep_ns = 0) {
+    times.cpu_ns += busy_ns;
+    if (times.waited_ns != ThreadTimes::kUnknown)
+      times.waited_ns += length_ns - busy_ns - asleep_ns;
+    times.sleeps += asleep_ns != 0 ? 1 : 0;
     longest_.note(now_ns_, now_ns_ + length_ns);
     now_ns_ += length_ns;
   }
   void SetUp() override {
+    times = {};
     turn(1, 1);
     longest_.clear();
     looks = 0;
   }
 
-  LongestTurn longest_{fake_cpu_now_ns};
+  LongestTurn longest_{fake_times_now};
   TimeNs now_ns_ = 100 * kMs;
 };
 
@@ -55,6 +60,21 @@ TEST_F(LongestTurnTest, LeavesOutWhatOthersDidWithTheProcessor) {
     turn(70 * kMs, 70 * kMs);
     EXPECT_EQ(longest_.ns(), 70 * kMs) << before;
   }
+}
+
+// A client that punches holes has the lcore sleep while it touches them.
+TEST_F(LongestTurnTest, HasWhatTheLcoreSleptInTheKernel) {
+  turn(2 * kMs, 2 * kMs);
+  turn(300 * kMs, 1 * kMs, 250 * kMs);
+  EXPECT_GE(longest_.ns(), 251 * kMs);
+  EXPECT_LT(longest_.ns(), 252 * kMs);
+}
+
+TEST_F(LongestTurnTest, GoesByTheProcessorsTimeWhereTheKernelDoesNotSayWhoWaited) {
+  times.waited_ns = ThreadTimes::kUnknown;
+  turn(2 * kMs, 2 * kMs);
+  turn(300 * kMs, 1 * kMs, 250 * kMs);
+  EXPECT_LT(longest_.ns(), 4 * kMs);
 }
 
 TEST_F(LongestTurnTest, AsksSeldomForTheProcessorsTime) {
