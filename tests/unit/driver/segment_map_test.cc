@@ -59,6 +59,23 @@ TEST_F(SegmentMapTest, WhatIsNotWrittenCostsNothing) {
   EXPECT_EQ(resident_bytes(), 0u);
 }
 
+// The NIC makes none for clients that it does not trust.
+TEST_F(SegmentMapTest, PagesThatTheNicWritesFirstAreMadeHere) {
+  make(4, 64 * kMiB);
+  const uint64_t block = map_.allocate(10 * 4096 + 64);
+  *map_.at(block) = std::byte{7};
+  map_.make_pages(block, 10 * 4096 + 64);
+  EXPECT_EQ(resident_bytes(), 11u * 4096);
+  EXPECT_EQ(*map_.at(block), std::byte{7});
+  EXPECT_TRUE(is_zero(block + 1, 10 * 4096 + 63));
+  struct stat segment {};
+  ASSERT_EQ(fstat(channel_->segment_fd(), &segment), 0);
+  const auto rings = segment.st_blocks;
+  for (uint32_t i = 0; i < 4; ++i) map_.make_status_pages(i);
+  ASSERT_EQ(fstat(channel_->segment_fd(), &segment), 0);
+  EXPECT_GT(segment.st_blocks, rings);
+}
+
 TEST_F(SegmentMapTest, ReleasedPagesAreGivenBack) {
   make(4, 64 * kMiB);
   const uint64_t small = map_.allocate(192);
