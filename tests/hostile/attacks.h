@@ -29,7 +29,19 @@ void memory_that_never_comes(const Target& target);
 void files_that_never_close(const Target& target);
 void late_memory(const Target& target);
 
+// Pages that are taken away again and again, or never were there.
+void punch_registered_memory(const Target& target);
+void punch_segment(const Target& target);
+void punch_arena(const Target& target);
+void declare_filled(const Target& target);
+
+// Requests that keep whoever serves them.
+void descriptors_that_linger(const Target& target);
+void requests_that_wait(const Target& target);
+void connections_that_wait(const Target& target);
+
 // All of something.
+void take_all_mappings(const Target& target);
 void take_all_queue_pairs(const Target& target);
 void take_all_regions(const Target& target);
 void take_all_devices(const Target& target);

@@ -26,7 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from harness import remove_left_directories  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NOBODY = 65534
+NOBODY, DAEMON_USER = 65534, 65533
+# How many threads the requests of one user may take, with those that close what he sent.
+MOST_THREADS = 24
 # What an idle machine takes is a tenth of it.
 START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
 # Of the crowd: how long its programs run before and while their bytes are counted, how often that
@@ -37,6 +39,9 @@ REGISTERED_MB, FEW_REGISTERED_MB = 2048, 256
 # The longest that an lcore may be busy with one thing while others wait, in its own time.
 LONGEST_TURN_MS = 100
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
+
+
+HOLES = "cut off memory that it had registered|its memory is gone"
 
 
 @dataclasses.dataclass
@@ -52,6 +57,12 @@ class Case:
     quick: bool = True
     # The attack goes on until the honest programs are done.
     holds: bool = False
+    # The lcore may sleep for as long as a call of the attacker's lasts, who may be kept from a processor.
+    sleeps: bool = False
+    # hostnicd has been told to end.
+    ends: bool = False
+    # Who runs hostnicd, where root runs the tests: a limit of processes is none for root.
+    user: Optional[int] = None
     # What else than an attack beside honest programs.
     runs: Optional[Callable] = None
 
@@ -67,6 +78,16 @@ CASES = [
          holds=True, needs_root=True),
     Case("late memory that is never filled, and lies about it", "late-memory",
          "^refused 5 of 5, unfilled 2 of 2, foreign 2 of 2, filled 3 of 3"),
+    Case("holes in registered memory", "punches-registered-memory", "^dropped [1-9]", HOLES, needs_root=True,
+         sleeps=True),
+    Case("holes in the segment", "punches-segment", "^dropped [1-9]", f"{HOLES}|impossible", needs_root=True,
+         sleeps=True),
+    Case("holes in the arena", "punches-arena", "^dropped [1-9]", HOLES, needs_root=True, sleeps=True),
+    Case("slices that are called filled", "declares-filled", "^dropped [1-9].* 0 pages were made", HOLES,
+         needs_root=True),
+    Case("all mappings, by nine devices", "takes-all-mappings", "^took 8192 mappings with 9 devices: .*this user",
+         seconds=ATTACK_S, holds=True, needs_root=True),
+    Case("descriptors that linger", "descriptors-that-linger", "^[1-9].* linger", seconds=ATTACK_S, holds=True),
     Case("all queue pairs", "takes-all-queue-pairs", "^took 300 of 400", "has met a limit",
          config="limits = { max_qps = 400, user_qps = 300 }", needs_root=True),
     Case("all memory regions", "takes-all-regions", "^took 300 of 400 .*ENOMEM|Cannot allocate",
@@ -95,6 +116,10 @@ class Daemon:
         config = self.directory / "config.toml"
         config.write_text(f"[hostnicd]\nsocket_mode = '0666'\n{case.config}\n" + "[[nic]]\n" * 2)
         command = [options.build / "hostnicd", "--config", config, "--socket", self.socket, "--no-prompt"]
+        if case.user is not None and os.geteuid() == 0:
+            command = ["setpriv", "--reuid", case.user, "--regid", case.user, "--clear-groups", "--", *command]
+            for path in (self.directory, config):
+                os.chown(path, case.user, case.user)
         ready, told = os.pipe()
         with open(self.log_path, "wb") as log, open(ready, "rb") as ready_file:
             self.process = subprocess.Popen(
@@ -125,10 +150,10 @@ class Daemon:
         if answer.returncode != 0 or "hnic1" not in answer.stdout:
             raise Failed(f"hostnicd's answer to 'show nic': {answer.stdout}{answer.stderr}")
 
-    def check_turns(self):
+    def check_turns(self, limited=True):
         """Whether nobody has held an lcore for long; says for how long."""
         turns = [int(us) for us in re.findall(r" longest turn (\d+) us ", self.ask("show nic").stdout)]
-        if not turns or max(turns) > LONGEST_TURN_MS * 1000:
+        if not turns or (limited and max(turns) > LONGEST_TURN_MS * 1000):
             raise Failed(f"longest turns: {turns} us")
         return f"longest turn {max(turns) / 1000:.1f} ms"
 
@@ -246,7 +271,7 @@ def run(options, case):
     try:
         daemon = Daemon(options, case)
         skipped = (case.runs or run_case)(options, case, daemon)
-        turns = daemon.check_turns()
+        turns = None if case.ends else daemon.check_turns(not case.sleeps)
         if (trouble := daemon.stop()) is not None:
             raise Failed(trouble)
         if not re.search(case.logged, daemon.log()):
@@ -360,6 +385,123 @@ def run_crowd(options, _case, daemon):
     print(f"     {said}")
 
 
+def threads_of(daemon):
+    return len(os.listdir(f"/proc/{daemon.process.pid}/task"))
+
+
+def run_requests_that_wait(options, case, daemon):
+    """However many requests of one user wait for their descriptors, few threads do, the user's other requests are
+    refused in time, and nobody else's wait."""
+    before = threads_of(daemon)
+    with attack(options, daemon, case) as attacker:
+        if (said := first_line(attacker)).startswith("skipped"):
+            return said.strip()
+        if (count := threads_of(daemon) - before) > MOST_THREADS:
+            raise Failed(f"{count} threads more than before: {said}")
+        with honest(options, daemon, 1) as program:
+            output_of(program, HONEST_S, "an honest program")
+        with another_users(options, daemon, HONEST) as program:
+            output = program.communicate(timeout=HONEST_S)[0]
+            if program.returncode == 0 or "as may open devices at a time do so" not in output:
+                raise Failed(f"another program of the user's: {output}")
+        attacker.terminate()
+    daemon.check_alive()
+    return None
+
+
+def run_connections_that_wait(options, case, daemon):
+    """Connections of one user that ask for nothing push out nobody else's."""
+    with attack(options, daemon, case) as attacker:
+        first_line(attacker)
+        failed = [answer for answer in (daemon.ask("show nic") for _ in range(25)) if answer.returncode != 0]
+        if failed:
+            raise Failed(f"{len(failed)} of 25 commands failed: {failed[0].stderr}")
+        with honest(options, daemon, 1) as program:
+            output_of(program, HONEST_S, "an honest program")
+        attacker.terminate()
+    return None
+
+
+def run_without_threads(options, _case, daemon):
+    """hostnicd may start no further thread: who opens a device hears so, and it goes on afterwards."""
+    # As its user: to change another user's takes a capability that not every root has.
+    user = ["setpriv", "--reuid", DAEMON_USER, "--regid", DAEMON_USER, "--clear-groups", "--"]
+    def limit(soft):
+        subprocess.run([str(word) for word in [*(user if os.geteuid() == 0 else []), "prlimit", "--pid",
+                                               daemon.process.pid, f"--nproc={soft}:"]], check=True)
+    limit(1)
+    for _ in range(3):
+        with honest(options, daemon, 1) as program:
+            output = program.communicate(timeout=HONEST_S)[0]
+        if program.returncode == 0 or "can start no further thread" not in output:
+            raise Failed(f"a program without a thread for it: {output}")
+    daemon.check_alive()
+    limit(4096)
+    with honest(options, daemon, 1) as program:
+        output_of(program, HONEST_S, "an honest program afterwards")
+
+
+def table_of_commands():
+    """The rows of SECURITY.md's table that are commands: (command, for others)."""
+    rows = re.findall(r"^\| `([^`]+)` \| (?:yes|all) \| (yes|own|no) \|$",
+                      (REPOSITORY / "SECURITY.md").read_text(), re.MULTILINE)
+    if ("quit", "no") not in rows:
+        raise Failed("SECURITY.md has no table of commands")
+    return rows
+
+
+def ask_as(options, daemon, user, command):
+    setpriv = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
+    return subprocess.run([str(word) for word in [*setpriv, options.apps / "hostnic", "ctl", command]],
+                          env={**daemon.environment(), "HOME": str(daemon.directory)}, capture_output=True,
+                          text=True, timeout=ANSWER_S)
+
+
+def run_who_may_do_what(options, _case, daemon):
+    """SECURITY.md's table of commands, row by row, and that it has all of them."""
+    rows = table_of_commands()
+    known = re.findall(r"^((?:show|set|clear) \w+|\w+)", daemon.ask("help").stdout.split("SPEC:")[0], re.MULTILINE)
+    missing = [name for name in known if not any(command.split()[:len(name.split())] == name.split()
+                                                 for command, _ in rows)]
+    if missing or len(known) < 10:
+        raise Failed(f"commands that the table has not: {missing} of {known}")
+    with contextlib.ExitStack() as stack:
+        holders = {}
+        for uid in (0, NOBODY):
+            more = ["--uid", uid] if uid != 0 else []
+            process = stack.enter_context(running(
+                [options.apps / "tests/hostile/hostnic-hostile", "shares-with-others", "--socket", daemon.socket,
+                 "--seconds", ATTACK_S, *more]))
+            if not first_line(process).startswith("writes"):
+                raise Failed("a program of each user's does not begin")
+            holders[uid] = process.pid
+        clients = {int(pid): number for number, pid in
+                   re.findall(r"^client (\d+) .* pid (\d+) ", daemon.ask("show client").stdout, re.MULTILINE)}
+        for command, others in rows:
+            answer = ask_as(options, daemon, NOBODY, command)
+            said = f"'{command}' of another user's: {answer.returncode} {answer.stdout}{answer.stderr}"
+            if (answer.returncode == 0) != (others != "no"):
+                raise Failed(said)
+            if others == "no" and "is for the user who runs hostnicd" not in answer.stderr:
+                raise Failed(said)
+            if command == "show client" and (f" pid {holders[0]} " in answer.stdout or
+                                             f" pid {holders[NOBODY]} " not in answer.stdout):
+                raise Failed(said)
+            if command == "show qp" and (f" client {clients[holders[0]]} " in answer.stdout or
+                                         f" client {clients[holders[NOBODY]]} " not in answer.stdout):
+                raise Failed(said)
+    for command, _ in rows:
+        if (answer := ask_as(options, daemon, 0, command)).returncode != 0:
+            raise Failed(f"'{command}' of root's: {answer.stdout}{answer.stderr}")
+    daemon.process.wait(END_S)
+
+
+CASES.append(Case("who may do what", "", needs_root=True, ends=True, runs=run_who_may_do_what))
+CASES.append(Case("400 requests that wait", "requests-that-wait", seconds=ATTACK_S, needs_root=True,
+                  runs=run_requests_that_wait))
+CASES.append(Case("1,000 connections that ask for nothing", "connections-that-wait", seconds=ATTACK_S,
+                  needs_root=True, runs=run_connections_that_wait))
+CASES.append(Case("no thread left", "", user=DAEMON_USER, runs=run_without_threads))
 CASES.append(Case("a crowd, and five of it greedy", "", runs=run_crowd))
 CASES.append(Case("another user's memory", "", needs_root=True, runs=run_another_users))
 CASES.append(Case("no descriptor left", "", runs=run_without_descriptors))

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Attacks by holes: the client takes pages out of what it shares with hostnicd, again and again,
+// while the NIC uses them.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "protocol/hostif/memory_region.h"
+#include "tests/hostile/attacks.h"
+#include "tests/hostile/raw_client.h"
+
+namespace hostnic::hostile {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// The less is punched at a time, the shorter the lcore may have to sleep for it.
+constexpr uint64_t kPageBytes = 4096, kBytes = 4 << 20;
+constexpr std::chrono::milliseconds kAgain{50};
+constexpr uint32_t kMessageBytes = 64 << 10;
+
+// Takes all pages out of a range, in a loop, until it is destroyed.
+class Puncher {
+ public:
+  Puncher(void* at, uint64_t bytes)
+      : thread_([this, at, bytes] {
+          while (!over_.load()) madvise(at, bytes, MADV_REMOVE);
+        }) {}
+  ~Puncher() {
+    over_.store(true);
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+// A device with a queue pair that writes into its own memory, and what it punches.
+class Victim {
+ public:
+  explicit Victim(const Target& target) : client_(target.socket, target.device) {
+    if (client_.error() != 0) return;
+    qpn_ = client_.create_qp(0);
+    need(qpn_ != 0 && client_.connect(qpn_, qpn_), "connecting a queue pair with itself");
+    file_ = UniqueFd(memfd_create("hostnic-hostile", MFD_CLOEXEC));
+    need(file_ && ftruncate(file_.get(), kBytes) == 0, "a file in memory");
+    at_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_.get(), 0);
+    need(at_ != MAP_FAILED, "mapping a file in memory");
+    const MemoryRegion region{va(), kBytes, RegionKind::kFile, 0, 0};
+    const int file = file_.get();
+    region_ = client_.register_memory(va(), kBytes, {&region, 1}, {&file, 1});
+    need(region_.lkey != 0, client_.message());
+  }
+  ~Victim() {
+    if (at_ != nullptr) munmap(at_, kBytes);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+  // Has the NIC use the memory, until hostnicd drops the device or the time is over. Returns
+  // whether it did. The rings may be among what is punched: nothing waits for them.
+  bool use_until(Clock::time_point end, SendOp op) {
+    while (!client_.ended() && Clock::now() < end) {
+      const SendDescriptor d = op == SendOp::kSend ? next_send() : next_write();
+      client_.map().sends.enqueue_bulk(&d, 1);
+      client_.kick();
+    }
+    return client_.ended();
+  }
+  bool refused() const { return client_.error() != 0; }
+  uint64_t va() const { return reinterpret_cast<uint64_t>(at_); }
+  void* memory() const { return at_; }
+  RawClient& client() { return client_; }
+
+ private:
+  SendDescriptor next_write() {
+    SendDescriptor d{};
+    d.op = SendOp::kWrite;
+    d.flags = kSendAckRequest;
+    d.qpn = qpn_;
+    d.psn = psn_ & 0xffffff;
+    psn_ += kMessageBytes / client_.device().mtu_bytes;
+    d.length_bytes = d.message_bytes = kMessageBytes;
+    d.va = va() + kBytes / 2 + psn_ * kPageBytes % (kBytes / 4);
+    d.key = region_.rkey;
+    d.sge_count = 1;
+    d.sge0 = {va(), kMessageBytes, region_.lkey};
+    return d;
+  }
+  // A message for a receive that is said to be posted, in a queue that is in the arena.
+  SendDescriptor next_send() {
+    SendDescriptor d{};
+    d.op = SendOp::kSend;
+    d.flags = kSendAckRequest;
+    d.qpn = qpn_;
+    d.psn = psn_++ & 0xffffff;
+    d.length_bytes = d.message_bytes = 64;
+    d.key = receive_++;
+    // More than the queue has would be none.
+    client_.map().qp_status(0).recv_posted.store(std::min(receive_, 64u),
+                                                 std::memory_order_release);
+    d.sge_count = 1;
+    d.sge0 = {va(), 64, region_.lkey};
+    return d;
+  }
+
+  RawClient client_;
+  UniqueFd file_;
+  void* at_ = nullptr;
+  uint32_t qpn_ = 0, psn_ = 0, receive_ = 0;
+  RegisterMrReply region_{};
+};
+
+// Opens devices and has them dropped, one after the other; `punched` says what of one is punched.
+template <class Punched>
+void punch(const Target& target, SendOp op, Punched punched) {
+  target.become();
+  fmt::print("punches\n");
+  std::fflush(stdout);
+  const auto end = Clock::now() + std::chrono::seconds(target.seconds);
+  unsigned devices = 0, dropped = 0;
+  while (Clock::now() < end) {
+    Victim victim(target);
+    if (victim.refused()) {
+      std::this_thread::sleep_for(kAgain);
+      continue;
+    }
+    ++devices;
+    const auto [at, bytes] = punched(victim);
+    const Puncher puncher(at, bytes);
+    std::this_thread::sleep_for(kAgain);
+    dropped += victim.use_until(end, op) ? 1 : 0;
+  }
+  fmt::print("dropped {} of {} devices\n", dropped, devices);
+}
+
+}  // namespace
+
+void punch_registered_memory(const Target& target) {
+  punch(target, SendOp::kWrite, [](Victim& victim) { return std::pair(victim.memory(), kBytes); });
+}
+
+// The rings and QP statuses; the pages of the header are the first.
+void punch_segment(const Target& target) {
+  punch(target, SendOp::kWrite, [](Victim& victim) {
+    driver::SegmentMap& map = victim.client().map();
+    return std::pair(static_cast<void*>(&map.header()), map.header().segment_bytes);
+  });
+}
+
+void punch_arena(const Target& target) {
+  punch(target, SendOp::kSend, [](Victim& victim) {
+    driver::SegmentMap& map = victim.client().map();
+    return std::pair(static_cast<void*>(map.at(map.header().arena_offset)), uint64_t{16} << 20);
+  });
+}
+
+// Slices that are said to be filled, and have no page: each access would make one.
+void declare_filled(const Target& target) {
+  target.become();
+  constexpr uint64_t kVa = uint64_t{1} << 45, kSlices = 64;
+  fmt::print("declares\n");
+  std::fflush(stdout);
+  const auto end = Clock::now() + std::chrono::seconds(target.seconds);
+  unsigned devices = 0, dropped = 0;
+  uint64_t pages = 0;
+  while (Clock::now() < end) {
+    RawClient client(target.socket, target.device);
+    if (client.error() != 0) {
+      std::this_thread::sleep_for(kAgain);
+      continue;
+    }
+    ++devices;
+    const uint32_t qpn = client.create_qp(0);
+    need(qpn != 0 && client.connect(qpn, qpn), "connecting a queue pair with itself");
+    const UniqueFd states(memfd_create("fill-map", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    std::byte filled[kPageBytes];
+    std::memset(filled, static_cast<int>(SliceState::kFilled), sizeof(filled));
+    need(write(states.get(), filled, sizeof(filled)) == sizeof(filled) &&
+             fcntl(states.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
+         "a fill map");
+    const MemoryRegion region{kVa, kSlices * kSliceBytes, RegionKind::kMirrorLate, 0, 0};
+    const int file = states.get();
+    const RegisterMrReply late =
+        client.register_memory(kVa, region.length_bytes, {&region, 1}, {&file, 1});
+    need(late.lkey != 0, client.message());
+    uint32_t psn = 0;
+    while (!client.dropped() && Clock::now() < end) {
+      SendDescriptor d{};
+      d.op = SendOp::kWrite;
+      d.flags = kSendAckRequest;
+      d.qpn = qpn;
+      d.psn = psn++ & 0xffffff;
+      d.length_bytes = d.message_bytes = kPageBytes;
+      d.va = kVa + psn * kPageBytes % region.length_bytes;
+      d.key = late.rkey;
+      d.sge_count = 1;
+      d.sge0 = {kVa, kPageBytes, late.lkey};
+      client.post(d);
+    }
+    dropped += client.dropped() ? 1 : 0;
+    struct stat mirror {};
+    if (fstat(client.mirror_fd(), &mirror) == 0)
+      pages += static_cast<uint64_t>(mirror.st_blocks) * 512 / kPageBytes;
+  }
+  fmt::print("dropped {} of {} devices, {} pages were made\n", dropped, devices, pages);
+}
+
+}  // namespace hostnic::hostile
