@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Advice and locks.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tests/apps/twin/executor.h"
+
+namespace hostnic::twin {
+namespace {
+
+constexpr int kCollapse = 25;            // MADV_COLLAPSE, of newer headers
+constexpr size_t kFewLockedPages = 256;  // of the 8 MiB that an ordinary user may lock
+
+}  // namespace
+
+// The first page of it that is locked: the kernel stops there.
+std::optional<size_t> Executor::locked_at(const Range& range) {
+  for (size_t i = 0; i < range.pages(); ++i)
+    if (model.pages.at(range.first() + i).locked) return i;
+  return std::nullopt;
+}
+
+void Executor::advise(int advice) {
+  const auto range = pick_pages([&](const Page& page) {
+    return is_plain(page) && !is_busy(page) && !page.beyond_end() &&
+           (advice != MADV_FREE || page.object == nullptr) &&
+           (advice != MADV_PAGEOUT || !page.lazy);
+  });
+  if (!range) return skip();
+  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
+  const int result =
+      timed([&] { return call_madvise(operation_.raw, range->address, range->length, advice); });
+  expect(result == 0, locked_at(*range) ? EINVAL : 0, "madvise");
+  if (advice == MADV_FREE)
+    for (size_t i = 0; i < range->pages(); ++i) model.pages.at(range->first() + i).lazy = true;
+  check_range(range->address, range->length);
+}
+
+void Executor::dont_need() {
+  const auto range = pick_pages([](const Page& page) { return !page.huge && !is_busy(page); });
+  if (!range) return skip();
+  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
+  const std::optional<size_t> locked = locked_at(*range);
+  const int result = timed(
+      [&] { return call_madvise(operation_.raw, range->address, range->length, MADV_DONTNEED); });
+  expect(result == 0, locked ? EINVAL : 0, "madvise(MADV_DONTNEED)");
+  for (size_t i = 0; i < locked.value_or(range->pages()); ++i)
+    model.discard(model.pages.at(range->first() + i), range->first() + i);
+  check_range(range->address, range->length);
+}
+
+void Executor::remove_pages() {
+  const auto range = pick_pages([](const Page& page) {
+    return page.shared && page.can_write() && !is_busy(page) && !page.object->immutable;
+  });
+  if (!range) return skip();
+  const ObjectRef object = model.pages.at(range->first()).object;
+  const std::optional<size_t> locked = locked_at(*range);
+  const bool sealed = (object->seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
+  const int result = timed(
+      [&] { return call_madvise(operation_.raw, range->address, range->length, MADV_REMOVE); });
+  expect(result == 0, sealed && locked != 0u ? EPERM : locked ? EINVAL : 0, "madvise(MADV_REMOVE)");
+  if (sealed) return;
+  for (size_t i = 0; i < locked.value_or(range->pages()); ++i)
+    object->replace(model.pages.at(range->first() + i).object_page);
+  check_range(range->address, range->length);
+}
+
+void Executor::huge_page() {
+  const auto range = pick_pages(
+      [](const Page& page) { return is_plain(page) && !is_busy(page) && !page.beyond_end(); });
+  if (!range) return skip();
+  const unsigned how = random(3) % 4;
+  const int advice = how < 2 ? MADV_HUGEPAGE : how == 2 ? MADV_NOHUGEPAGE : kCollapse;
+  say(" {:#x} ({:+}) {} pages advice {}", range->address, shown(range->first()), range->pages(),
+      advice);
+  const int result =
+      timed([&] { return call_madvise(operation_.raw, range->address, range->length, advice); });
+  // What can't be collapsed is no error of anybody's.
+  if (advice != kCollapse) {
+    expect(result == 0, 0, "madvise(MADV_HUGEPAGE)");
+    mark_split(*range);
+  }
+  check_range(range->address, range->length);
+}
+
+void Executor::dont_fork() {
+  const bool back = random(3) % 3 == 0;
+  const auto range = pick_pages([](const Page& page) { return is_plain(page); });
+  if (!range) return skip();
+  say(" {:#x} ({:+}) {} pages{}", range->address, shown(range->first()), range->pages(),
+      back ? " back" : "");
+  const int result = timed([&] {
+    return call_madvise(operation_.raw, range->address, range->length,
+                        back ? MADV_DOFORK : MADV_DONTFORK);
+  });
+  expect(result == 0, 0, "madvise(MADV_DONTFORK)");
+  mark_split(*range);
+  for (size_t i = 0; i < range->pages(); ++i) model.pages.at(range->first() + i).dont_fork = !back;
+}
+
+void Executor::wipe_on_fork() {
+  const bool back = random(3) % 3 == 0;
+  const auto range =
+      pick_pages([](const Page& page) { return is_plain(page) && page.object == nullptr; });
+  if (!range) return skip();
+  say(" {:#x} ({:+}) {} pages{}", range->address, shown(range->first()), range->pages(),
+      back ? " back" : "");
+  const int result = timed([&] {
+    return call_madvise(operation_.raw, range->address, range->length,
+                        back ? MADV_KEEPONFORK : MADV_WIPEONFORK);
+  });
+  expect(result == 0, 0, "madvise(MADV_WIPEONFORK)");
+  mark_split(*range);
+  for (size_t i = 0; i < range->pages(); ++i)
+    model.pages.at(range->first() + i).wipe_on_fork = !back;
+}
+
+void Executor::lock() {
+  size_t locked = 0;
+  for (const auto& [number, page] : model.pages) locked += page.locked;
+  size_t most = SIZE_MAX;
+  if (!can_lock_all_) {
+    if (locked >= kFewLockedPages) return skip();
+    most = kFewLockedPages - locked;
+  }
+  const auto range = pick_pages(
+      [](const Page& page) { return !page.huge && page.can_read() && !is_busy(page); }, most);
+  if (!range) return skip();
+  const bool on_fault = random(3) % 3 == 0;
+  say(" {:#x} ({:+}) {} pages{}", range->address, shown(range->first()), range->pages(),
+      on_fault ? " on fault" : "");
+  const int result = timed([&] {
+    return on_fault ? mlock2(as_pointer(range->address), range->length, MLOCK_ONFAULT)
+                    : mlock(as_pointer(range->address), range->length);
+  });
+  expect(result == 0, 0, "mlock");
+  mark_split(*range);
+  for (size_t i = 0; i < range->pages(); ++i) {
+    Page& page = model.pages.at(range->first() + i);
+    page.locked = true;
+    if (!on_fault && page.can_write()) model.make_own(page, range->first() + i);
+  }
+  check_range(range->address, range->length);
+}
+
+void Executor::unlock() {
+  const auto range = pick_pages([](const Page& page) { return page.locked && !page.huge; });
+  if (!range) return skip();
+  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
+  const int result = timed([&] { return munlock(as_pointer(range->address), range->length); });
+  expect(result == 0, 0, "munlock");
+  mark_split(*range);
+  for (size_t i = 0; i < range->pages(); ++i) model.pages.at(range->first() + i).locked = false;
+}
+
+void Executor::lock_all() {
+  if (!can_lock_all_) return skip();
+  constexpr int kFlags[] = {MCL_CURRENT,
+                            MCL_FUTURE,
+                            MCL_CURRENT | MCL_FUTURE,
+                            MCL_CURRENT | MCL_ONFAULT,
+                            MCL_FUTURE | MCL_ONFAULT,
+                            MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT};
+  const int flags = kFlags[random(3) % std::size(kFlags)];
+  say(" flags {}", flags);
+  const int result = timed([&] { return mlockall(flags); });
+  expect(result == 0, 0, "mlockall");
+  lock_future_ = (flags & MCL_FUTURE) != 0;
+  if ((flags & MCL_CURRENT) == 0) return;
+  for (auto& [number, page] : model.pages) {
+    page.locked = true;
+    if ((flags & MCL_ONFAULT) == 0 && page.can_write()) model.make_own(page, number);
+  }
+}
+
+void Executor::unlock_all() {
+  const int result = timed([&] { return munlockall(); });
+  expect(result == 0, 0, "munlockall");
+  lock_future_ = false;
+  for (auto& [number, page] : model.pages) page.locked = false;
+}
+
+}  // namespace hostnic::twin

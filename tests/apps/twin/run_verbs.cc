@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Registrations, and what peers and the program's own requests do by their keys.
+//
+// A key leads to the pages that were there at its registration. As long as the program has such a
+// page somewhere, what a peer does to it has one right result ("strict"). What the program has
+// unmapped, replaced or emptied since is an adapter's alone: an access may then fail; or succeed on
+// the old page; or on the page that is there now, where the mapping is still there, or at that
+// place of the file. Nothing else ever changes.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "tests/apps/twin/executor.h"
+
+namespace hostnic::twin {
+namespace {
+
+constexpr size_t kMostRegions = 24;
+constexpr size_t kMostMessage = kPeerHalf;
+constexpr uint64_t kStreamPages = 16;
+
+constexpr int kAccesses[] = {kAllAccess,
+                             kAllAccess,
+                             kAllAccess,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+                             IBV_ACCESS_LOCAL_WRITE,
+                             IBV_ACCESS_REMOTE_READ};
+
+std::string access_name(int access) { return fmt::format("access {:#x}", access); }
+
+}  // namespace
+
+// What to register: a part of a block, or pages that follow each other, of whatever mappings. Not
+// valid: with pages that aren't there, or can't be written.
+bool Executor::choose_range(uint64_t& address, size_t& length, int access, bool& valid,
+                            std::vector<Segment>& segments) {
+  valid = true;
+  if (random(3) % 4 == 0) {
+    const BlockRef block = pick_block(true);
+    if (block == nullptr) return false;
+    length = random(1) % 2 == 0 ? block->bytes : 1 + (random(1) >> 8) % block->bytes;
+    const size_t offset = random(2) % (block->bytes - length + 1);
+    address = as_address(block->at) + offset;
+    segments = Model::segments(*block, offset, length);
+    return true;
+  }
+  const bool write = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  const auto good = [&](const Page& page) {
+    return (write ? page.can_write() : page.can_read()) && !is_on_disk(page);
+  };
+  const auto run = pick_run([&](const Page& page) { return good(page); });
+  if (!run) return false;
+  // A tenth of them goes on where there is nothing.
+  const uint64_t how = random(1) % 10;
+  uint64_t first = run->first();
+  if (how % 2 == 0) first += random(2) % run->pages();
+  size_t pages = model.extent(
+      first, how < 4 ? profile_.most_pages * 2 : run->first() + run->pages() - first, good);
+  if (how == 9) {
+    const Page* next = model.find(first + pages);
+    if (next == nullptr || (!good(*next) && !next->beyond_end() && !is_on_disk(*next) && write)) {
+      ++pages;
+      valid = false;
+    }
+  } else if (how > 5) {
+    pages = 1 + (random(1) >> 8) % std::min<size_t>(pages, 6);
+  }
+  address = first * kPage;
+  length = pages * kPage;
+  if (random(4) % 3 == 0 && length > 200) {
+    const size_t lead =
+        random(4) % 2 == 0 ? 0 : 1 + (random(4) >> 8) % std::min<size_t>(length / 3, 5000);
+    const size_t trail = random(4) % 5 == 0 || !valid
+                             ? 0
+                             : 1 + (random(4) >> 24) % std::min<size_t>(length / 3, 5000);
+    address += lead;
+    length -= lead + trail;
+  }
+  if (!valid) return true;
+  for (uint64_t number = address / kPage; number <= (address + length - 1) / kPage; ++number)
+    model.make_own(model.pages.at(number), number);
+  segments = model.segments(address, length);
+  return true;
+}
+
+void Executor::register_memory() {
+  if (ends_ == nullptr || regions_.size() >= kMostRegions) return skip();
+  auto region = std::make_unique<Region>();
+  region->access = kAccesses[random(5) % std::size(kAccesses)];
+  bool valid = true;
+  if (!choose_range(region->address, region->length, region->access, valid, region->segments))
+    return skip();
+  say(" {:#x}+{:#x} ({:+}) {}{}", region->address, region->length, shown(region->address / kPage),
+      access_name(region->access), valid ? "" : ", not all there");
+  region->mr = timed([&] {
+    return ibv_reg_mr(ends_->pd, as_pointer(region->address), region->length, region->access);
+  });
+  if (region->mr == nullptr && settings_.may_refuse && errno == EOPNOTSUPP) return say(": refused");
+  expect(region->mr != nullptr, valid ? 0 : EFAULT, "ibv_reg_mr");
+  if (!valid) return;
+  check_range(region->address, region->length);
+  regions_.push_back(std::move(region));
+}
+
+void Executor::reregister() {
+  if (regions_.empty()) return skip();
+  Region& region = *regions_[random(5) % regions_.size()];
+  if (stream_)
+    for (const Segment& each : region.segments)
+      if (each.frame->busy) return skip();
+  const int access = kAccesses[(random(5) >> 8) % std::size(kAccesses)];
+  uint64_t address = region.address;
+  size_t length = region.length;
+  std::vector<Segment> segments;
+  bool valid = true;
+  if (!choose_range(address, length, access, valid, segments) || !valid) return skip();
+  say(" {:#x}+{:#x} as {:#x}+{:#x} {}", region.address, region.length, address, length,
+      access_name(access));
+  const int result = timed([&] {
+    return ibv_rereg_mr(region.mr, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS,
+                        ends_->pd, as_pointer(address), length, access);
+  });
+  if (result != 0 && settings_.may_refuse) {
+    say(": {}", result);
+    if (result == IBV_REREG_MR_ERR_INPUT) return;
+    for (Segment& each : region.segments) each.dead = true;
+    return;
+  }
+  if (result != 0) fail(fmt::format("ibv_rereg_mr: {}, {}", result, strerrorname_np(errno)));
+  region.address = address;
+  region.length = length;
+  region.access = access;
+  region.segments = std::move(segments);
+  check_range(address, length);
+}
+
+void Executor::deregister() {
+  if (regions_.empty()) return skip();
+  const size_t which = random(0) % regions_.size();
+  Region& region = *regions_[which];
+  for (const Segment& each : region.segments)
+    if (each.frame->busy && stream_) return skip();
+  say(" {:#x}+{:#x}", region.address, region.length);
+  const int result = timed([&] { return ibv_dereg_mr(region.mr); });
+  if (result != 0) fail(fmt::format("ibv_dereg_mr: {}", strerrorname_np(result)));
+  const std::unique_ptr<Region> gone = std::move(regions_[which]);
+  regions_.erase(regions_.begin() + static_cast<ptrdiff_t>(which));
+  check_range(gone->address, gone->length);
+}
+
+// In the place of the page that was registered: of a file the page of the same place, and of
+// private memory that of the same mapping.
+Executor::Present Executor::present(const Segment& part) {
+  Present result;
+  if (part.object != nullptr) {
+    if (part.object_page >= part.object->pages) return result;
+    result.frame = part.object->frame(part.object_page);
+    Page* page = model.find(result.frame->at / kPage);
+    if (result.frame->attached > 0 && page != nullptr && page->can_read() &&
+        page->frame() == result.frame)
+      result.at = result.frame->at + part.offset;
+    return result;
+  }
+  Page* page = part.mapping == 0 ? nullptr : model.find(part.address / kPage);
+  if (page == nullptr || page->mapping != part.mapping) return result;
+  result.page = page;
+  result.frame = page->frame();
+  if (page->can_read()) result.at = part.address;
+  return result;
+}
+
+std::optional<Executor::Target> Executor::pick_target(int access, size_t least, size_t most,
+                                                      bool aligned, bool strict_only) {
+  std::vector<Region*> can;
+  for (const auto& each : regions_)
+    if ((each->access & access) == access && each->length >= least + 8) can.push_back(each.get());
+  if (can.empty()) return std::nullopt;
+  Target target;
+  target.region = can[random(0) % can.size()];
+  const uint64_t how = random(1) % 8;
+  const size_t room = std::min(target.region->length - 7, most);
+  size_t length = least;
+  if (room > least) {
+    const size_t span = how < 5   ? std::min<size_t>(room, 6000)
+                        : how < 7 ? std::min<size_t>(room, 100'000)
+                                  : room;
+    length = std::max(least, 1 + (random(1) >> 8) % span);
+  }
+  target.offset = random(2) % (target.region->length - length + 1);
+  if (aligned) {
+    target.offset = ((target.address() + 7) & ~7ull) - target.region->address;
+    if (target.offset + length > target.region->length) return std::nullopt;
+  }
+  target.length = length;
+  target.parts = target.region->part(target.offset, length);
+  std::set<const Frame*> frames;
+  for (const Segment& each : target.parts) {
+    if (each.dead || each.frame->busy) return std::nullopt;
+    // A file's page that is there twice: what it will contain is up to the order.
+    if (each.mapping != 0 && !frames.insert(each.frame.get()).second) return std::nullopt;
+    if (each.frame->attached > 0) continue;
+    target.strict = false;
+    const Present now = present(each);
+    if (now.frame != nullptr && (now.frame->busy || (now.page != nullptr && now.at == 0)))
+      return std::nullopt;
+  }
+  if (strict_only && !target.strict) return std::nullopt;
+  say(" {:#x}+{:#x} of {:#x}{}", target.address(), target.length, target.region->address,
+      target.strict ? "" : " (gone in part)");
+  return target;
+}
+
+bool Executor::succeeded(const Target& target, int status, const char* what) {
+  if (status == IBV_WC_SUCCESS) return true;
+  if (status == -1) fail(fmt::format("{}: no completion", what));
+  const auto known = static_cast<ibv_wc_status>(status);
+  const bool about_memory = known == IBV_WC_REM_ACCESS_ERR || known == IBV_WC_LOC_PROT_ERR ||
+                            known == IBV_WC_REM_OP_ERR || known == IBV_WC_WR_FLUSH_ERR;
+  if (target.strict || !about_memory) fail(fmt::format("{}: {}", what, ibv_wc_status_str(known)));
+  say(": {}", ibv_wc_status_str(known));
+  return false;
+}
+
+void Executor::reconnect() { peer_->connect(*ends_); }
+
+// Bytes have come in: all of them with success; without, any of them.
+void Executor::arrived(const Target& target, const uint8_t* bytes, bool success) {
+  size_t done = 0;
+  for (const Segment& each : target.parts) {
+    const uint8_t* put = bytes + done;
+    done += each.length;
+    const bool attached = each.frame->attached > 0;
+    const Present now = attached ? Present{} : present(each);
+    FrameRef seen = attached ? each.frame : now.frame;
+    if (success && attached) {
+      each.frame->set(each.offset, put, each.length);
+    } else if (seen != nullptr) {
+      // Where it can be looked at each byte is what it was, or what has come.
+      const uint64_t at = attached ? each.frame->at + each.offset : now.at;
+      if (at == 0) {
+        seen->unknown = true;
+        each.frame->unknown = true;
+        continue;
+      }
+      if (attached && each.mapping != 0) {
+        const Page* page = model.find(at / kPage);
+        if (page == nullptr || !page->can_read() || page->frame() != each.frame) {
+          each.frame->unknown = true;
+          continue;
+        }
+      }
+      std::vector<uint8_t> bytes_now(each.length), old(each.length);
+      std::memcpy(bytes_now.data(), as_pointer(at), each.length);
+      seen->get(old.data(), each.offset, each.length);
+      for (size_t i = 0; i < each.length; ++i)
+        if (bytes_now[i] != old[i] && bytes_now[i] != put[i] && !seen->unknown)
+          differs(at, bytes_now.data(), old.data(), each.length);
+      if (bytes_now != old) {
+        if (now.page != nullptr) {
+          model.make_own(*now.page, each.address / kPage);
+          seen = now.page->own;
+        }
+        seen->set(each.offset, bytes_now.data(), each.length);
+      }
+    }
+    if (!attached) {
+      if (success && !each.frame->unknown && seen == nullptr)
+        each.frame->set(each.offset, put, each.length);
+      else
+        each.frame->unknown = true;
+    }
+  }
+  for (const Segment& each : target.parts) {
+    check_range(each.address, each.length);
+    if (each.frame->attached == 0) continue;
+    if (each.mapping == 0) {
+      // A block's page lies across two of the machine's.
+      uint8_t expected[kPage];
+      if (each.frame->unknown) continue;
+      each.frame->get(expected, each.offset, each.length);
+      const uint64_t at = each.frame->at + each.offset;
+      if (std::memcmp(as_pointer(at), expected, each.length) != 0)
+        differs(at, as_bytes(at), expected, each.length);
+    } else {
+      check_range(each.frame->at, 1);
+    }
+  }
+}
+
+void Executor::compare_read(const Target& target, const uint8_t* got) {
+  size_t done = 0;
+  for (const Segment& each : target.parts) {
+    const uint8_t* bytes = got + done;
+    done += each.length;
+    if (each.frame->unknown) continue;
+    std::vector<uint8_t> wanted(each.length);
+    each.frame->get(wanted.data(), each.offset, each.length);
+    if (std::memcmp(bytes, wanted.data(), each.length) == 0) continue;
+    if (each.frame->attached == 0) {
+      if (const Present now = present(each); now.frame != nullptr) {
+        std::vector<uint8_t> others(each.length);
+        now.frame->get(others.data(), each.offset, each.length);
+        bool right = true;
+        for (size_t i = 0; i < each.length; ++i)
+          right &= bytes[i] == wanted[i] || bytes[i] == others[i];
+        if (right || now.frame->unknown) continue;
+      }
+    }
+    differs(each.address, bytes, wanted.data(), each.length);
+  }
+}
+
+void Executor::peer_write() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(IBV_ACCESS_REMOTE_WRITE, 1, kMostMessage, false, false);
+  if (!target) return skip();
+  Command command;
+  command.order = Order::kWrite;
+  command.address = target->address();
+  command.rkey = target->region->mr->rkey;
+  command.length = target->length;
+  command.seed = random(4) | 1;
+  const Reply reply = timed([&] { return peer_->ask(command); });
+  const bool good = succeeded(*target, reply.status, "the peer's WRITE");
+  arrived(*target, content(target->length, command.seed).data(), good);
+  if (!good) reconnect();
+}
+
+void Executor::peer_read() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(IBV_ACCESS_REMOTE_READ, 1, kMostMessage, false, false);
+  if (!target) return skip();
+  Command command;
+  command.order = Order::kRead;
+  command.address = target->address();
+  command.rkey = target->region->mr->rkey;
+  command.length = target->length;
+  const Reply reply = timed([&] { return peer_->ask(command); });
+  if (!succeeded(*target, reply.status, "the peer's READ")) return reconnect();
+  compare_read(*target, peer_->bytes(true));
+}
+
+void Executor::peer_atomic() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(IBV_ACCESS_REMOTE_ATOMIC, 8, 8, true, true);
+  if (!target || target->parts.size() != 1) return skip();
+  const Segment& part = target->parts[0];
+  if (part.frame->unknown) return skip();
+  uint64_t before = 0;
+  uint8_t bytes[8];
+  part.frame->get(bytes, part.offset, 8);
+  std::memcpy(&before, bytes, 8);
+  Command command;
+  command.order = random(5) % 2 == 0 ? Order::kFetchAdd : Order::kCompareSwap;
+  command.address = target->address();
+  command.rkey = target->region->mr->rkey;
+  command.length = 8;
+  const bool is_add = command.order == Order::kFetchAdd;
+  command.a = is_add ? random(4) : before + (random(4) % 2);
+  command.b = random(4) ^ 0x1234;
+  const Reply reply = timed([&] { return peer_->ask(command); });
+  if (!succeeded(*target, reply.status, "the peer's atomic")) return reconnect();
+  if (reply.value != before)
+    fail(fmt::format("an atomic found {:#x}, there was {:#x}", reply.value, before));
+  const uint64_t after = is_add ? before + command.a : command.a == before ? command.b : before;
+  std::memcpy(bytes, &after, 8);
+  arrived(*target, bytes, true);
+}
+
+void Executor::peer_send(bool datagram) {
+  if (ends_ == nullptr || stream_) return skip();
+  const size_t header = datagram ? kGrhBytes : 0;
+  const auto target =
+      pick_target(IBV_ACCESS_LOCAL_WRITE, header + 1,
+                  datagram ? header + kDatagramBytes : kMostMessage / 4, false, datagram);
+  if (!target) return skip();
+  ibv_qp* qp = datagram ? ends_->datagram : ends_->reliable;
+  const int posted = timed([&] {
+    return ends_->post_receive(target->address(), static_cast<uint32_t>(target->length),
+                               target->region->mr->lkey, qp);
+  });
+  if (posted != 0) fail(fmt::format("ibv_post_recv: {}", strerrorname_np(posted)));
+  Command command;
+  command.order = datagram ? Order::kSendDatagram : Order::kSend;
+  command.length = target->length - header;
+  command.seed = random(4) | 1;
+  const Reply reply = timed([&] { return peer_->ask(command); });
+  ibv_wc completion{};
+  const bool came = ends_->next(completion, datagram ? 5 : kPatienceS);
+  if (!came) fail(fmt::format("a receive has no completion, the peer's send {}", reply.status));
+  if (completion.wr_id != 1000) fail(fmt::format("completion of {}", completion.wr_id));
+  const bool good = succeeded(*target, completion.status, "a receive") &
+                    succeeded(*target, reply.status, "the peer's SEND");
+  if (good && completion.byte_len != target->length)
+    fail(fmt::format("received {} of {} bytes", completion.byte_len, target->length));
+  std::vector<uint8_t> bytes(header);
+  if (datagram) {
+    // The header is the wire's business; it is where the program looks.
+    const Segment& part = target->parts[0];
+    bool hidden = false;
+    for (size_t i = 0; i < header; ++i) {
+      const Segment& of = i < part.length ? part : target->parts[1];
+      const size_t in = i < part.length ? part.offset + i : i - part.length;
+      const Page* page = model.find(of.frame->at / kPage);
+      const bool seen =
+          of.mapping == 0 || (page != nullptr && page->can_read() && page->frame() == of.frame);
+      if (seen)
+        bytes[i] = *as_bytes(of.frame->at + in);
+      else
+        hidden = true;
+    }
+    // Nobody can look at it before it is readable again.
+    if (hidden)
+      for (const Segment& each : target->parts) each.frame->unknown = true;
+  }
+  const std::vector<uint8_t> data = content(command.length, command.seed);
+  bytes.insert(bytes.end(), data.begin(), data.end());
+  arrived(*target, bytes.data(), good);
+  if (!good) reconnect();
+}
+
+void Executor::send_out() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(0, 1, kMostMessage / 4, false, false);
+  if (!target) return skip();
+  Command command;
+  command.order = Order::kPostReceive;
+  command.length = target->length;
+  if (peer_->ask(command).status != 0) fail("the peer's ibv_post_recv");
+  ibv_sge sge{target->address(), static_cast<uint32_t>(target->length), target->region->mr->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  const int posted = timed([&] { return ends_->post(wr, ends_->reliable); });
+  if (posted != 0) fail(fmt::format("ibv_post_send: {}", strerrorname_np(posted)));
+  ibv_wc completion{};
+  if (!ends_->next(completion)) fail("a SEND has no completion");
+  if (!succeeded(*target, completion.status, "SEND")) return reconnect();
+  command.order = Order::kReceived;
+  const Reply reply = peer_->ask(command);
+  if (reply.status != 0 || reply.value != target->length)
+    fail(fmt::format("the peer's receive: status {}, {} bytes", reply.status, reply.value));
+  compare_read(*target, peer_->bytes(true));
+}
+
+void Executor::write_out() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(0, 1, kMostMessage, false, false);
+  if (!target) return skip();
+  ibv_sge sge{target->address(), static_cast<uint32_t>(target->length), target->region->mr->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = peer_->remote_address();
+  wr.wr.rdma.rkey = peer_->remote_key();
+  const int posted = timed([&] { return ends_->post(wr, ends_->reliable); });
+  if (posted != 0) fail(fmt::format("ibv_post_send: {}", strerrorname_np(posted)));
+  ibv_wc completion{};
+  if (!ends_->next(completion)) fail("a WRITE has no completion");
+  if (!succeeded(*target, completion.status, "WRITE")) return reconnect();
+  compare_read(*target, peer_->bytes(true));
+}
+
+void Executor::read_in() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(IBV_ACCESS_LOCAL_WRITE, 1, kMostMessage, false, false);
+  if (!target) return skip();
+  const std::vector<uint8_t> bytes = content(target->length, random(4) | 1);
+  std::memcpy(peer_->bytes(true), bytes.data(), bytes.size());
+  ibv_sge sge{target->address(), static_cast<uint32_t>(target->length), target->region->mr->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = peer_->remote_address();
+  wr.wr.rdma.rkey = peer_->remote_key();
+  const int posted = timed([&] { return ends_->post(wr, ends_->reliable); });
+  if (posted != 0) fail(fmt::format("ibv_post_send: {}", strerrorname_np(posted)));
+  ibv_wc completion{};
+  if (!ends_->next(completion)) fail("a READ has no completion");
+  const bool good = succeeded(*target, completion.status, "READ");
+  arrived(*target, bytes.data(), good);
+  if (!good) reconnect();
+}
+
+// The peer writes to some pages, and reads what it wrote, while the program does other things.
+void Executor::stream() {
+  if (ends_ == nullptr || stream_) return skip();
+  std::vector<Region*> can;
+  for (const auto& each : regions_)
+    if ((each->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)) ==
+            (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) &&
+        each->length >= 2 * kPage)
+      can.push_back(each.get());
+  if (can.empty()) return skip();
+  Region& region = *can[random(0) % can.size()];
+  const uint64_t begin = (region.address + kPage - 1) / kPage;
+  const uint64_t end = (region.address + region.length) / kPage;
+  const uint64_t pages = std::min(1 + random(1) % kStreamPages, end - begin);
+  const uint64_t first = begin + random(2) % (end - begin - pages + 1);
+  Stream stream;
+  stream.seed = random(4) | 1;
+  stream.pages = pages;
+  stream.parts = region.part(first * kPage - region.address, pages * kPage);
+  for (const Segment& each : stream.parts)
+    // Pages of a block would be several frames each.
+    if (each.dead || each.mapping == 0 || each.frame->attached == 0 || each.length != kPage)
+      return skip();
+  for (size_t i = 0; i < stream.parts.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (stream.parts[i].frame == stream.parts[j].frame) return skip();  // one page, twice
+  say(" {:#x}, {} pages of {:#x}", first * kPage, pages, region.address);
+  for (const Segment& each : stream.parts) each.frame->busy = true;
+  Command command;
+  command.order = Order::kStream;
+  command.address = first * kPage;
+  command.rkey = region.mr->rkey;
+  command.seed = stream.seed;
+  command.a = pages;
+  peer_->tell(command);
+  stream_ = std::move(stream);
+}
+
+void Executor::end_stream() {
+  if (!stream_) return skip();
+  Command command;
+  command.order = Order::kStreamEnd;
+  Reply reply, empty;
+  timed([&] {
+    peer_->tell(command);
+    if (!peer_->answer(reply) || !peer_->answer(empty)) fail("the peer's stream does not end");
+    return 0;
+  });
+  const Stream stream = std::move(*stream_);
+  stream_.reset();
+  say(" {} WRITEs, the longest {:.1f} ms", reply.value, reply.longest_s * 1e3);
+  if (reply.status != 0)
+    fail(fmt::format("the peer's stream after {} WRITEs: {}", reply.value,
+                     reply.status < 0
+                         ? "no completion"
+                         : ibv_wc_status_str(static_cast<ibv_wc_status>(reply.status))));
+  if (reply.a != 0)
+    fail(
+        fmt::format("the peer's READ of page {} of its stream found something else than its last "
+                    "WRITE there, after {} WRITEs",
+                    reply.a - 1, reply.value));
+  note_time(reply.longest_s);
+  for (uint64_t page = 0; page < stream.pages; ++page) {
+    const Segment& part = stream.parts[page];
+    part.frame->busy = false;
+    part.frame->set_page(stream_seed(stream.seed, stream.pages, page, reply.value), 0);
+    check_range(part.frame->at, 1);
+  }
+}
+
+}  // namespace hostnic::twin
