@@ -5,7 +5,7 @@ over; with --networks the simulation only, which finds most; with --stress hostn
 threads, 1,000 QPs, and threads that open devices at once, register around each message, are
 cancelled, or use system calls on registered memory; with --gloo the collectives of hostnic-gloo and hostnic-allreduce,
 beside two busy loops; with --deaths programs and hostnicds that are killed or stopped at random moments; with --frames two
-hosts' hostnicds under hostile frames. A failure is printed with its seed and the command that repeats it."""
+hosts' hostnicds under hostile frames; with --memory programs of random operations on their address space. A failure is printed with its seed and the command that repeats it."""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from results import Results, run_check
+from results import Results, run_check, run_runner
 from soak_deaths import soak_deaths
 from soak_frames import soak_frames
 
@@ -26,6 +26,8 @@ RUN_LIMIT_S = 300
 # Worlds take milliseconds, a lab seconds.
 SIM_SEEDS = 10
 NETWORKS_SEEDS = 100
+# Of hostnic-twin, over its set-ups, and how long the last that were begun may take.
+MEMORY_SEEDS, MEMORY_LIMIT_S = 2000, 1800
 SIM_TESTS = "*Network*:Liveness.*"
 IMPAIRMENTS = [
     "drop 0.1%",
@@ -100,6 +102,19 @@ def soak_collectives(build, results, seed, end):
     print(f"{runs} runs of collectives")
 
 
+def soak_memory(build, results, seed, end, count):
+    """All set-ups of hostnic-twin, with other seeds each time."""
+    runs = 0
+    while time.monotonic() < end and runs < count:
+        seeds = min(MEMORY_SEEDS, count - runs)
+        run_runner(results, f"seed {seed}: hostnic-twin",
+                   [sys.executable, TOP / "tests/lab/run_twin_tests.py", "--build", build, "--first-seed", seed,
+                    "--seeds", seeds, "--minutes", (end - time.monotonic()) / 60],
+                   (end - time.monotonic()) + MEMORY_LIMIT_S)
+        seed += seeds
+        runs += seeds
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
     parser.add_argument("--build", type=Path, default=TOP / "build", help=argparse.SUPPRESS)
@@ -117,8 +132,11 @@ def main():
                       help="kill, and stop for a while, programs and hostnicds at random moments instead")
     only.add_argument("--frames", action="store_true",
                       help="send hostile frames to the hostnicds of two hosts instead (as root)")
+    only.add_argument("--memory", action="store_true",
+                      help="do random things to address spaces with registered memory instead, and compare with a "
+                      "model of pinned pages")
     parser.add_argument("--count", metavar="N", type=int, default=1 << 40,
-                        help="of --deaths, --frames: end after so many of them, if that is earlier")
+                        help="of --deaths, --frames, --memory: end after so many of them, if that is earlier")
     parser.add_argument("--daemons", type=Path, metavar="DIR",
                         help="of --frames: the build directory of hostnicd, if another (one with sanitizers)")
     options = parser.parse_args()
@@ -145,8 +163,11 @@ def main():
     if options.frames:
         print(f"seed {seed}", flush=True)
         soak_frames(build, (options.daemons or build).resolve(), results, seed, end, options.count)
+    if options.memory:
+        soak_memory(build, results, seed, end, options.count)
     seeds = NETWORKS_SEEDS if options.networks else SIM_SEEDS
-    others = options.stress or options.gloo or options.deaths or options.frames
+    others = options.stress or options.gloo or options.deaths or options.frames or \
+        options.memory
     while time.monotonic() < end and not others:
         rounds = [("simulation", [build / "tests/sim/sim-test", f"--gtest_filter={SIM_TESTS}",
                                   "--seeds", seeds, "--first-seed", seed])]
