@@ -14,6 +14,9 @@ constexpr uint64_t kArenas = 0x2000'0000'0000, kArenaStride = 0x1'0000'0000;
 constexpr size_t kEvery = 4;
 constexpr size_t kZonePages = 256, kLargeZonePages = 6144;
 constexpr size_t kMostRegions = 6;
+constexpr size_t kStormPages = 64;
+constexpr size_t kLeastSteps = 100;
+constexpr double kHangS = 5;
 
 // The main thread's part: it registers, and looks at its own pages.
 class Registrar {
@@ -94,7 +97,7 @@ class Registrar {
     if (mr == nullptr && settings_.may_refuse && errno == EOPNOTSUPP) return;
     if (mr == nullptr)
       fail(fmt::format("ibv_reg_mr of {:#x}+{:#x}: {}", at, length, strerror(errno)));
-    if (now_s() - start > 5) fail("ibv_reg_mr takes longer than 5 s");
+    if (now_s() - start > kHangS) fail("ibv_reg_mr takes longer than 5 s");
     regions_.push_back(mr);
   }
 
@@ -102,7 +105,9 @@ class Registrar {
     if (regions_.empty()) return;
     const size_t which = rng_.below(regions_.size());
     ++steps_;
+    const double start = now_s();
     const int result = ibv_dereg_mr(regions_[which]);
+    if (now_s() - start > kHangS) fail("ibv_dereg_mr takes longer than 5 s");
     if (result != 0) fail(fmt::format("ibv_dereg_mr: {}", strerror(result)));
     regions_.erase(regions_.begin() + static_cast<ptrdiff_t>(which));
   }
@@ -124,7 +129,9 @@ class Registrar {
     command.rkey = mr->rkey;
     command.seed = rng_.next() | 1;
     ++steps_;
+    const double start = now_s();
     const Reply reply = peer_->ask(command);
+    if (now_s() - start > kHangS) fail("a peer's message takes longer than 5 s");
     if (reply.status != 0)
       fail(fmt::format("the peer's {} of {:#x}+{:#x}: {}", is_write ? "WRITE" : "READ",
                        command.address, command.length,
@@ -154,6 +161,52 @@ class Registrar {
   std::map<uint64_t, std::unique_ptr<Frame>> frames_;
   std::vector<ibv_mr*> regions_;
 };
+
+[[noreturn]] void fail_storm(const Settings& settings, const std::string& why) {
+  const std::string text =
+      fmt::format("DIFFERENT seed {} the thread that maps and unmaps: {}\n     again: {}\n",
+                  settings.seed, why, settings.again);
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(3);
+  _exit(1);
+}
+
+// Does nothing but to put other pages in the place of its own of a zone, for as long as there are
+// other threads at work. Behind the zone are pages from which it takes some.
+void run_storm(const Settings& settings, uint64_t zone, const std::atomic<unsigned>& left) {
+  Rng rng(settings.seed ^ 0x73746f726d);
+  uint8_t pattern[kPage], zeros[kPage] = {};
+  const uint64_t how_often = rng.below(4);
+  while (left.load() != 0) {
+    const uint64_t number = rng.below(kStormPages) / kEvery * kEvery + rng.below(kEvery - 1);
+    const uint64_t at = zone + number * kPage, beside = at + kStormPages * kPage;
+    const bool raw = settings.choice.raw && rng.percent(30);
+    fill_page(pattern, rng.next() | 1, 0);
+    std::memcpy(as_pointer(at), pattern, kPage);
+    const uint64_t what = how_often == 3 ? rng.below(3) : how_often;
+    const uint8_t* wanted = zeros;
+    const char* name = "madvise(MADV_DONTNEED)";
+    bool good = true;
+    if (what == 0) {
+      good = call_madvise(raw, at, kPage, MADV_DONTNEED) == 0;
+    } else if (what == 1) {
+      name = "mmap(MAP_FIXED)";
+      good = call_mmap(raw, at, kPage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at;
+    } else {
+      name = "mremap(MREMAP_FIXED)";
+      wanted = pattern;
+      fill_page(pattern, rng.next() | 1, 0);
+      std::memcpy(as_pointer(beside), pattern, kPage);
+      good = call_mremap(raw, beside, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at &&
+             call_mmap(raw, beside, kPage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == beside;
+    }
+    if (!good) fail_storm(settings, fmt::format("{} of {:#x}: {}", name, at, strerror(errno)));
+    if (std::memcmp(as_pointer(at), wanted, kPage) != 0)
+      fail_storm(settings,
+                 fmt::format("{:#x} has other bytes after {}{}", at, raw ? "a bare " : "", name));
+  }
+}
 
 }  // namespace
 
@@ -188,6 +241,14 @@ void run_crowd(const Settings& settings, unsigned threads, size_t operations, En
     executor.keep(arena / kPage, zone, kEvery);
     registrar.add(arena / kPage, zone);
   }
+  const bool has_storm = rng.percent(50);
+  const uint64_t storm = kArenas + (threads + 1) * kArenaStride;
+  if (has_storm) {
+    if (call_mmap(false, storm, 2 * kStormPages * kPage, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != storm)
+      fail_storm(settings, "mmap");
+    registrar.add(storm / kPage, kStormPages);
+  }
   std::atomic<unsigned> left{threads};
   std::vector<std::thread> all;
   for (unsigned i = 0; i < threads; ++i) {
@@ -202,7 +263,10 @@ void run_crowd(const Settings& settings, unsigned threads, size_t operations, En
       --left;
     });
   }
-  while (left.load() != 0) registrar.step();
+  if (has_storm) all.emplace_back([&] { run_storm(settings, storm, left); });
+  for (size_t steps = 0; left.load() != 0 || steps < kLeastSteps; ++steps) {
+    registrar.step();
+  }
   for (std::thread& each : all) each.join();
   registrar.finish();
   for (const auto& each : executors) {

@@ -137,6 +137,9 @@ void Executor::run(const Operation& operation, size_t index) {
     case Kind::kClone:
       fork_child(random(5) % 2 == 0, true);
       break;
+    case Kind::kForkStopped:
+      fork_stopped();
+      break;
     case Kind::kVfork:
       start_program(true);
       break;
@@ -230,6 +233,9 @@ void Executor::run(const Operation& operation, size_t index) {
     case Kind::kStreamEnd:
       end_stream();
       break;
+    case Kind::kShareAtomics:
+      share_atomics();
+      break;
     case Kind::kKinds:
       break;
   }
@@ -253,6 +259,7 @@ void Executor::finish() {
     operation_.kind = Kind::kDeregister;
     deregister();
   }
+  if (results_mr_ != nullptr && ibv_dereg_mr(results_mr_) != 0) fail("ibv_dereg_mr");
   check_signals();
   // Protected pages are looked at as well.
   for (auto& [number, page] : model.pages) {
@@ -292,8 +299,15 @@ void Executor::expect(bool succeeded, int expected_error, const char* what) {
 // ---- what to do it to
 
 bool Executor::is_busy(const Page& page) {
-  if (page.own != nullptr) return page.own->busy;
-  return page.shared && page.object->frame(page.object_page)->busy;
+  if (page.own != nullptr) return page.own->busy || page.own->unknown;
+  if (!page.shared) return false;
+  const FrameRef frame = page.object->frame(page.object_page);
+  return frame->busy || frame->unknown;
+}
+
+bool Executor::is_streamed(const Page& page) {
+  return page.own != nullptr ? page.own->busy
+                             : page.shared && page.object->frame(page.object_page)->busy;
 }
 
 bool Executor::in_arena(const Range& range) const {
@@ -478,7 +492,7 @@ std::vector<uint8_t> Executor::expected(const Place& place) {
 
 void Executor::store() {
   const auto place =
-      pick_place([](const Page& page) { return page.can_write() && !is_busy(page); }, 1 << 20);
+      pick_place([](const Page& page) { return page.can_write() && !is_streamed(page); }, 1 << 20);
   if (!place) return skip();
   say(" {:#x}+{:#x}", place->address, place->length);
   const std::vector<uint8_t> bytes = content(place->length, random(4) | 1);

@@ -47,6 +47,8 @@ class Executor {
 
   // Pages that others register, and of which every fourth belongs to them.
   void keep(uint64_t first, size_t count, size_t every);
+  // Memory of the program's data or its stack, which stays for as long as the executor does.
+  void add_fixed(uint8_t* at, size_t bytes);
   Longest longest{};
   Model model;
 
@@ -79,7 +81,9 @@ class Executor {
   bool whole(const Range& range, uint32_t mapping) const;
   void mark_split(const Range& range);
   bool is_split(uint64_t first) { return model.split[model.pages.at(first).mapping]; }
+  // Its bytes are not known, for now.
   static bool is_busy(const Page& page);
+  static bool is_streamed(const Page& page);
   static bool is_plain(const Page& page) { return !page.huge && !page.heap; }
   // A shared page of a file system: an adapter can't pin it for writing (Linux 6.5).
   static bool is_on_disk(const Page& page) {
@@ -154,6 +158,7 @@ class Executor {
 
   // ---- processes (run_processes.cc)
   void fork_child(bool late, bool raw);
+  void fork_stopped();
   void reap();
   void reap_one(pid_t child);
   [[noreturn]] void child(bool late, unsigned delay_ms, bool fork_again);
@@ -213,6 +218,8 @@ class Executor {
   void read_in();
   void stream();
   void end_stream();
+  void stream_deregistered();
+  void share_atomics();
   bool succeeded(const Target& target, int status, const char* what);
   void arrived(const Target& target, const uint8_t* bytes, bool success);
   void compare_read(const Target& target, const uint8_t* got);
@@ -239,10 +246,13 @@ class Executor {
   struct Stream {
     std::vector<Segment> parts;
     uint64_t seed = 0, pages = 0;
+    Region* region = nullptr;  // null: deregistered meanwhile
   };
   std::optional<Stream> stream_;
   uint64_t signal_page_ = 0;
   ibv_mr* signal_mr_ = nullptr;
+  std::vector<uint8_t> results_;  // of atomics
+  ibv_mr* results_mr_ = nullptr;
 };
 
 // Of the thread that runs an executor: see run_bytes.cc.

@@ -228,6 +228,9 @@ std::string again(const Options& options) {
   return text;
 }
 
+// The program's data, in which the twin's own lies as well.
+uint8_t data_of_program[300'000];
+
 void run_one(const Options& options, const char* program) {
   Settings settings;
   settings.seed = *options.one;
@@ -254,6 +257,9 @@ void run_one(const Options& options, const char* program) {
   } else {
     const Profile how = profile(settings.seed, settings.choice);
     Executor executor(settings, how, kArena, ends.get(), peer.get());
+    uint8_t on_stack[100'000];
+    executor.add_fixed(data_of_program, sizeof(data_of_program));
+    executor.add_fixed(on_stack, sizeof(on_stack));
     for (size_t i = 0; i < options.run.operations; ++i)
       if (!options.keep || options.keep->contains(i))
         executor.run(operation(settings.seed, i, how, settings.choice), i);

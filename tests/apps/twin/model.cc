@@ -37,6 +37,7 @@ FrameRef Page::frame() const {
 }
 
 bool Block::is_mapped() const {
+  if (fixed) return false;
   // glibc's mark in the word before the block.
   return (reinterpret_cast<const uint64_t*>(at)[-1] & 2) != 0;
 }

@@ -67,6 +67,7 @@ struct Block {
   uint8_t* at = nullptr;
   size_t bytes = 0;
   std::vector<FrameRef> frames;
+  bool fixed = false;      // of the program's data or its stack: never freed
   bool is_mapped() const;  // by itself: it isn't a part of a heap
 };
 using BlockRef = std::shared_ptr<Block>;

@@ -40,6 +40,7 @@ constexpr KindInfo kInfos[] = {
     {Kind::kForkLate, "fork-late", 5, false, true},
     {Kind::kReap, "reap", 5, false, true},
     {Kind::kClone, "clone", 2, false, false},
+    {Kind::kForkStopped, "fork-stopped", 1, false, false},
     {Kind::kVfork, "vfork", 1, false, true},
     {Kind::kSpawn, "spawn", 1, false, true},
     {Kind::kSeal, "seal", 4, false, true},
@@ -71,6 +72,7 @@ constexpr KindInfo kInfos[] = {
     {Kind::kReadIn, "read-in", 8, true, false},
     {Kind::kStream, "stream", 7, true, false},
     {Kind::kStreamEnd, "stream-end", 6, true, false},
+    {Kind::kShareAtomics, "share-atomics", 3, true, false},
 };
 static_assert(std::size(kInfos) == kKinds);
 

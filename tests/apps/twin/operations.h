@@ -50,6 +50,7 @@ enum class Kind : uint8_t {
   kForkLate,
   kReap,
   kClone,
+  kForkStopped,
   kVfork,
   kSpawn,
   // files
@@ -84,6 +85,7 @@ enum class Kind : uint8_t {
   kReadIn,
   kStream,
   kStreamEnd,
+  kShareAtomics,
   kKinds
 };
 inline constexpr size_t kKinds = static_cast<size_t>(Kind::kKinds);

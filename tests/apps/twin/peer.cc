@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/apps/twin/peer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,7 +16,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/apps/twin/content.h"
@@ -45,7 +49,7 @@ class Server {
   int run() {
     for (;;) {
       Command command;
-      const ssize_t got = recv(socket_, &command, sizeof(command), 0);
+      const ssize_t got = receive(command);
       if (got == 0 || (got < 0 && errno == ECONNRESET)) return 0;
       if (got < 0 && errno == EINTR) continue;
       if (got != sizeof(command)) die("recv");
@@ -55,6 +59,26 @@ class Server {
   }
 
  private:
+  // With the descriptor that came along in file_.
+  ssize_t receive(Command& command) {
+    iovec part{&command, sizeof(command)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+    file_ = -1;
+    if (const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr)
+      std::memcpy(&file_, CMSG_DATA(header), sizeof(file_));
+    return got;
+  }
+
+  void reply_now(const Reply& reply) const {
+    if (send(socket_, &reply, sizeof(reply), MSG_NOSIGNAL) != sizeof(reply)) _exit(0);
+  }
+
   Reply serve(const Command& command) {
     Reply reply;
     switch (command.order) {
@@ -94,6 +118,16 @@ class Server {
         break;
       case Order::kStreamEnd:
         break;  // the answer to kStream has been given
+      case Order::kMemRead:
+      case Order::kMemWrite:
+        reply = by_proc(command);
+        break;
+      case Order::kStopChild:
+        reply = stop_child(command);
+        break;
+      case Order::kShareAtomics:
+        reply = share_atomics(command);
+        break;
       case Order::kVmRead:
       case Order::kVmWrite: {
         const bool is_write = command.order == Order::kVmWrite;
@@ -147,6 +181,74 @@ class Server {
     return reply;
   }
 
+  Reply by_proc(const Command& command) {
+    Reply reply;
+    const std::string path = "/proc/" + std::to_string(command.a) + "/mem";
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const auto at = static_cast<off_t>(command.address);
+    if (command.order == Order::kMemWrite) fill(bytes_, command.length, command.seed);
+    const ssize_t moved = file < 0 ? -1
+                          : command.order == Order::kMemWrite
+                              ? pwrite(file, bytes_, command.length, at)
+                              : pread(file, bytes_ + kPeerHalf, command.length, at);
+    reply.status = moved < 0 ? errno : 0;
+    reply.value = moved < 0 ? 0 : static_cast<uint64_t>(moved);
+    if (file >= 0) close(file);
+    return reply;
+  }
+
+  static std::set<pid_t> children(uint64_t process) {
+    const std::string pid = std::to_string(process);
+    std::ifstream file("/proc/" + pid + "/task/" + pid + "/children");
+    std::set<pid_t> all;
+    for (pid_t each = 0; file >> each;) all.insert(each);
+    return all;
+  }
+
+  Reply stop_child(const Command& command) {
+    constexpr double kLookS = 6;
+    const std::set<pid_t> before = children(command.a);
+    reply_now({});
+    Reply reply;
+    for (const double end = now_s() + kLookS; now_s() < end;) {
+      for (const pid_t each : children(command.a)) {
+        if (before.contains(each)) continue;
+        kill(each, SIGSTOP);
+        usleep(static_cast<useconds_t>(command.b * 1000));
+        kill(each, SIGCONT);
+        reply.value = static_cast<uint64_t>(each);
+        return reply;
+      }
+    }
+    return reply;
+  }
+
+  Reply share_atomics(const Command& command) {
+    void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file_,
+                      static_cast<off_t>(command.a * kPage));
+    if (page == MAP_FAILED) die("mmap of a shared file");
+    ibv_mr* mr = ibv_reg_mr(ends_.pd, page, kPage, kAllAccess);
+    if (mr == nullptr) die("ibv_reg_mr of a shared file");
+    Reply place;
+    place.address = reinterpret_cast<uint64_t>(page);
+    place.rkey = mr->rkey;
+    reply_now(place);
+    Command one = command;
+    one.a = 1;
+    Reply reply;
+    for (uint64_t i = 0; i < command.b && reply.status == 0; ++i)
+      reply = request(IBV_WR_ATOMIC_FETCH_AND_ADD, one, kPeerHalf, ends_.reliable);
+    shared_.push_back({mr, page});
+    close(file_);
+    // The program's own atomics may still go on: the last but this one are over.
+    while (shared_.size() > 1) {
+      ibv_dereg_mr(shared_.front().first);
+      munmap(shared_.front().second, kPage);
+      shared_.erase(shared_.begin());
+    }
+    return reply;
+  }
+
   // Page by page: a READ, which must find what the last WRITE has put there, and a WRITE.
   Reply stream(const Command& command) {
     Reply all;
@@ -185,6 +287,8 @@ class Server {
   Ends ends_;
   uint8_t* bytes_;
   ibv_mr* mr_ = nullptr;
+  int file_ = -1;
+  std::vector<std::pair<ibv_mr*, void*>> shared_;
 };
 
 }  // namespace
@@ -241,10 +345,25 @@ void Peer::connect(Ends& mine) {
   mine.connect(reply.addresses);
 }
 
-void Peer::tell(const Command& command) {
+void Peer::tell(const Command& command, int fd) {
+  Command copy = command;
+  iovec part{&copy, sizeof(copy)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  }
   ssize_t sent = 0;
   do {
-    sent = send(socket_, &command, sizeof(command), MSG_NOSIGNAL);
+    sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent != sizeof(command)) die("send (it has ended?)");
 }

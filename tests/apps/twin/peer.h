@@ -30,6 +30,11 @@ enum class Order : uint32_t {
   kStreamEnd,    // value: how many WRITEs, a: whether a READ found another byte
   kVmRead,       // process_vm_readv of process `a`, into the second half
   kVmWrite,
+  kMemRead,  // the same by /proc/PID/mem
+  kMemWrite,
+  kStopChild,     // stops the next child of process `a` for `b` ms. Answers when it looks, and then
+  kShareAtomics,  // maps and registers page `a` of the file that comes along, and answers with the
+                  // place; adds 1, `b` times, to the word at address, rkey, and answers again
 };
 
 struct Command {
@@ -62,7 +67,8 @@ class Peer {
 
   void connect(Ends& mine);
   Reply ask(const Command& command);
-  void tell(const Command& command);
+  // With a descriptor, if that is not negative.
+  void tell(const Command& command, int fd = -1);
   // False: no answer in time.
   bool answer(Reply& reply);
   uint8_t* bytes(bool second_half) const { return shared_ + (second_half ? kPeerHalf : 0); }

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "tests/apps/twin/executor.h"
 
 namespace hostnic::twin {
 namespace {
 
-constexpr int kCollapse = 25;            // MADV_COLLAPSE, of newer headers
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, of newer headers
+constexpr uint64_t kOtherLockedBytes = 400 << 20;
 constexpr size_t kFewLockedPages = 256;  // of the 8 MiB that an ordinary user may lock
 
 }  // namespace
@@ -156,6 +158,18 @@ void Executor::unlock() {
   for (size_t i = 0; i < range->pages(); ++i) model.pages.at(range->first() + i).locked = false;
 }
 
+namespace {
+
+// Of this process.
+uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * kPage;
+}
+
+}  // namespace
+
 void Executor::lock_all() {
   if (!can_lock_all_) return skip();
   constexpr int kFlags[] = {MCL_CURRENT,
@@ -170,6 +184,12 @@ void Executor::lock_all() {
   expect(result == 0, 0, "mlockall");
   lock_future_ = (flags & MCL_FUTURE) != 0;
   if ((flags & MCL_CURRENT) == 0) return;
+  // All that there is of the program becomes resident, and something of the C library's.
+  uint64_t most = kOtherLockedBytes + model.pages.size() * kPage;
+  for (const BlockRef& block : model.blocks) most += 2 * block->bytes;
+  if (const uint64_t now = resident_bytes();
+      ends_ != nullptr && (flags & MCL_ONFAULT) == 0 && now > most)
+    fail(fmt::format("mlockall made {} MiB resident", now >> 20));
   for (auto& [number, page] : model.pages) {
     page.locked = true;
     if ((flags & MCL_ONFAULT) == 0 && page.can_write()) model.make_own(page, number);

@@ -353,7 +353,7 @@ void Executor::ring() {
   if (got != wanted) differs(range->address, got.data(), wanted.data(), got.size());
 }
 
-// process_vm_writev and process_vm_readv by the peer.
+// The peer's process_vm_writev and process_vm_readv, or /proc/PID/mem.
 void Executor::peer_vm() {
   if (peer_ == nullptr || stream_) return skip();
   const bool in = random(5) % 2 == 0;
@@ -363,16 +363,19 @@ void Executor::peer_vm() {
   if (!place) return skip();
   say(" {} {:#x}+{:#x}", in ? "in" : "out", place->address, place->length);
   Command command;
-  command.order = in ? Order::kVmWrite : Order::kVmRead;
+  const bool by_file = random(5) % 3 == 0;  // /proc/PID/mem, as debuggers do
+  command.order =
+      by_file ? (in ? Order::kMemWrite : Order::kMemRead) : (in ? Order::kVmWrite : Order::kVmRead);
   command.a = static_cast<uint64_t>(getpid());
   command.address = place->address;
   command.length = place->length;
   command.seed = random(4) | 1;
   const Reply reply = timed([&] { return peer_->ask(command); });
-  if (reply.status == EPERM) return say(": EPERM");
+  if (reply.status == EPERM || reply.status == EACCES) return say(": not allowed");
   if (reply.status != 0 || reply.value != place->length)
-    fail(fmt::format("process_vm_{}: {}, {} of {} bytes", in ? "writev" : "readv",
-                     strerrorname_np(reply.status), reply.value, place->length));
+    fail(fmt::format("another process's {} of memory{}: {}, {} of {} bytes", in ? "write" : "read",
+                     by_file ? " by /proc" : "", strerrorname_np(reply.status), reply.value,
+                     place->length));
   if (in) {
     const std::vector<uint8_t> bytes = content(place->length, command.seed);
     wrote(*place, bytes.data());

@@ -26,6 +26,19 @@ BlockRef Executor::pick_block(bool busy_too) {
   return block;
 }
 
+void Executor::add_fixed(uint8_t* at, size_t bytes) {
+  auto block = std::make_shared<Block>();
+  block->at = at;
+  block->bytes = bytes;
+  block->fixed = true;
+  for (size_t done = 0; done < bytes; done += kPage)
+    block->frames.push_back(std::make_shared<Frame>());
+  model.add(block);
+  const std::vector<uint8_t> filled = content(bytes, settings_.seed | 1);
+  std::memcpy(at, filled.data(), bytes);
+  Model::write(*block, 0, filled.data(), bytes);
+}
+
 void Executor::allocate() {
   if (model.blocks.size() >= kMostBlocks) return skip();
   const uint64_t size = random(0) % 10;
@@ -67,7 +80,7 @@ void Executor::block_gone(const Block& block, size_t keep_bytes, bool reachable)
 
 void Executor::reallocate() {
   const BlockRef block = pick_block();
-  if (block == nullptr) return skip();
+  if (block == nullptr || block->fixed) return skip();
   const uint64_t how = random(1) % 6;
   size_t bytes = block->bytes;
   if (how < 3)
@@ -112,7 +125,7 @@ void Executor::reallocate() {
 
 void Executor::free_block() {
   const BlockRef block = pick_block();
-  if (block == nullptr) return skip();
+  if (block == nullptr || block->fixed) return skip();
   const bool was_mapped = block->is_mapped();
   say(" {} bytes at {:#x}{}", block->bytes, as_address(block->at), was_mapped ? " (mapped)" : "");
   block_gone(*block, 0, was_mapped);

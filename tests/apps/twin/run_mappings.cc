@@ -63,9 +63,12 @@ void Executor::map(bool over) {
               (random(1) % 3 == 0 ? std::min<size_t>(8, profile_.most_pages) : profile_.most_pages);
   uint64_t first = 0;
   bool kept = false;
+  // What a peer writes to at this moment may be taken away as well.
+  const bool busy_too = random(4) % 2 == 0;
   if (over) {
-    const auto range = pick_pages([](const Page& page) { return !page.huge && !is_busy(page); },
-                                  profile_.most_pages);
+    const auto range =
+        pick_pages([&](const Page& page) { return !page.huge && (busy_too || !is_busy(page)); },
+                   profile_.most_pages);
     if (!range || !in_arena(*range)) return skip();
     first = range->first();
     pages = range->pages();
@@ -166,8 +169,10 @@ void Executor::map(bool over) {
 }
 
 void Executor::unmap() {
-  const auto range =
-      pick_pages([](const Page& page) { return is_plain(page) && !page.keep && !is_busy(page); });
+  const bool busy_too = random(4) % 2 == 0;
+  const auto range = pick_pages([&](const Page& page) {
+    return is_plain(page) && !page.keep && (busy_too || !is_busy(page));
+  });
   if (!range) return skip();
   say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
   const int result =

@@ -118,6 +118,27 @@ void Executor::fork_child(bool late, bool raw) {
     reap_one(pid);
 }
 
+// A child that gets no processor for a while, from the moment on at which it exists.
+void Executor::fork_stopped() {
+  if (peer_ == nullptr || stream_ || children_.size() >= kMostChildren) return skip();
+  Command command;
+  command.order = Order::kStopChild;
+  command.a = static_cast<uint64_t>(getpid());
+  command.b = random(2) % 40 == 0 ? 11'000 : 100 + random(2) % 300;
+  say(" for {} ms", command.b);
+  peer_->tell(command);
+  Reply reply;
+  // The peer looks from now on.
+  if (!peer_->answer(reply)) fail("the peer does not answer");
+  const pid_t pid = timed([&] { return fork(); });
+  if (pid == 0) child(true, 0, false);
+  expect(pid > 0, 0, "fork");
+  say(" pid {}", pid);
+  store_some_private(kParentStores);
+  if (!peer_->answer(reply)) fail("the peer does not answer");
+  reap_one(pid);
+}
+
 void Executor::reap_one(pid_t pid) {
   const double end = now_s() + kChildS;
   int status = 0;

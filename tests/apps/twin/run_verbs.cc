@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMostRegions = 24;
 constexpr size_t kMostMessage = kPeerHalf;
 constexpr uint64_t kStreamPages = 16;
+constexpr uint64_t kSharedAtomics = 200;  // of each side
 
 constexpr int kAccesses[] = {kAllAccess,
                              kAllAccess,
@@ -140,11 +141,10 @@ void Executor::deregister() {
   if (regions_.empty()) return skip();
   const size_t which = random(0) % regions_.size();
   Region& region = *regions_[which];
-  for (const Segment& each : region.segments)
-    if (each.frame->busy && stream_) return skip();
   say(" {:#x}+{:#x}", region.address, region.length);
   const int result = timed([&] { return ibv_dereg_mr(region.mr); });
   if (result != 0) fail(fmt::format("ibv_dereg_mr: {}", strerrorname_np(result)));
+  if (stream_ && stream_->region == &region) stream_deregistered();
   const std::unique_ptr<Region> gone = std::move(regions_[which]);
   regions_.erase(regions_.begin() + static_cast<ptrdiff_t>(which));
   check_range(gone->address, gone->length);
@@ -508,6 +508,7 @@ void Executor::stream() {
   Stream stream;
   stream.seed = random(4) | 1;
   stream.pages = pages;
+  stream.region = &region;
   stream.parts = region.part(first * kPage - region.address, pages * kPage);
   for (const Segment& each : stream.parts)
     // Pages of a block would be several frames each.
@@ -541,6 +542,20 @@ void Executor::end_stream() {
   const Stream stream = std::move(*stream_);
   stream_.reset();
   say(" {} WRITEs, the longest {:.1f} ms", reply.value, reply.longest_s * 1e3);
+  const auto status = static_cast<ibv_wc_status>(reply.status);
+  const bool about_memory = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
+  bool gone = stream.region == nullptr;
+  for (const Segment& each : stream.parts) gone |= each.frame->attached == 0;
+  if (about_memory && gone) {
+    say(": {}", ibv_wc_status_str(status));
+    // Some page has got a WRITE more than another.
+    if (stream.region != nullptr)
+      for (const Segment& each : stream.parts) {
+        each.frame->busy = false;
+        each.frame->unknown = true;
+      }
+    return reconnect();
+  }
   if (reply.status != 0)
     fail(fmt::format("the peer's stream after {} WRITEs: {}", reply.value,
                      reply.status < 0
@@ -552,12 +567,89 @@ void Executor::end_stream() {
                     "WRITE there, after {} WRITEs",
                     reply.a - 1, reply.value));
   note_time(reply.longest_s);
+  if (stream.region == nullptr) return;
   for (uint64_t page = 0; page < stream.pages; ++page) {
     const Segment& part = stream.parts[page];
     part.frame->busy = false;
     part.frame->set_page(stream_seed(stream.seed, stream.pages, page, reply.value), 0);
     check_range(part.frame->at, 1);
   }
+}
+
+// Nothing comes any more: what is there now stays.
+void Executor::stream_deregistered() {
+  stream_->region = nullptr;
+  for (const Segment& each : stream_->parts) {
+    each.frame->busy = false;
+    const Page* page = model.find(each.frame->at / kPage);
+    if (each.frame->attached == 0 || page == nullptr || !page->can_read() ||
+        page->frame() != each.frame) {
+      each.frame->unknown = true;
+      continue;
+    }
+    each.frame->set(0, as_bytes(each.frame->at), kPage);
+  }
+}
+
+// The peer registers a file's page that is registered here as well: both sides' fetch-and-adds go
+// to the same word, by the other's registration, at the same time.
+void Executor::share_atomics() {
+  if (ends_ == nullptr || stream_) return skip();
+  const auto target = pick_target(IBV_ACCESS_REMOTE_ATOMIC, 8, 8, true, true);
+  if (!target || target->parts.size() != 1) return skip();
+  const Segment& part = target->parts[0];
+  if (part.object == nullptr || part.object->fd < 0 || part.frame->unknown ||
+      (part.object->seals & F_SEAL_FUTURE_WRITE) != 0)
+    return skip();
+  if (results_mr_ == nullptr) {
+    results_.resize(64);
+    results_mr_ = ibv_reg_mr(ends_->pd, results_.data(), results_.size(), IBV_ACCESS_LOCAL_WRITE);
+    if (results_mr_ == nullptr && settings_.may_refuse && errno == EOPNOTSUPP)
+      return say(": refused");
+    expect(results_mr_ != nullptr, 0, "ibv_reg_mr");
+  }
+  uint64_t before = 0;
+  uint8_t bytes[8];
+  part.frame->get(bytes, part.offset, 8);
+  std::memcpy(&before, bytes, 8);
+  Command command;
+  command.order = Order::kShareAtomics;
+  command.address = target->address();
+  command.rkey = target->region->mr->rkey;
+  command.length = 8;
+  command.a = part.object_page;
+  command.b = kSharedAtomics;
+  peer_->tell(command, part.object->fd);
+  Reply reply;
+  if (!peer_->answer(reply)) fail("the peer does not answer");
+  ibv_sge sge{as_address(results_.data()), 8, results_mr_->lkey};
+  ibv_send_wr wr{};
+  wr.wr_id = 1;
+  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.atomic.remote_addr = reply.address + part.offset;
+  wr.wr.atomic.rkey = reply.rkey;
+  wr.wr.atomic.compare_add = 1;
+  for (uint64_t i = 0; i < kSharedAtomics; ++i) {
+    if (const int posted = ends_->post(wr, ends_->reliable); posted != 0)
+      fail(fmt::format("ibv_post_send: {}", strerrorname_np(posted)));
+    ibv_wc completion{};
+    if (!ends_->next(completion)) fail("an atomic has no completion");
+    if (completion.status != IBV_WC_SUCCESS)
+      fail(fmt::format("an atomic: {}", ibv_wc_status_str(completion.status)));
+  }
+  if (!peer_->answer(reply)) fail("the peer's atomics don't end");
+  if (reply.status != 0) fail(fmt::format("the peer's atomics: {}", reply.status));
+  const uint64_t after = before + 2 * kSharedAtomics;
+  uint64_t found = 0;
+  if (pread(part.object->fd, &found, 8,
+            static_cast<off_t>(part.object_page * kPage + part.offset)) != 8)
+    fail("pread");
+  if (found != after)
+    fail(fmt::format("{} of {} fetch-and-adds are lost", after - found, 2 * kSharedAtomics));
+  std::memcpy(bytes, &after, 8);
+  arrived(*target, bytes, true);
 }
 
 }  // namespace hostnic::twin
