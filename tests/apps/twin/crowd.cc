@@ -145,9 +145,15 @@ class Registrar {
       look(number);
     } else {
       frames_[number]->get(bytes.data(), offset, bytes.size());
-      if (std::memcmp(bytes.data(), peer_->bytes(true), bytes.size()) != 0)
-        fail(fmt::format("the peer's READ of {:#x}+{:#x} has other bytes", command.address,
-                         command.length));
+      size_t wrong = 0, first = 0;
+      for (size_t i = bytes.size(); i-- > 0;)
+        if (bytes[i] != peer_->bytes(true)[i]) ++wrong, first = i;
+      if (wrong != 0)
+        fail(fmt::format(
+            "the peer's READ of {:#x}+{:#x}: {} bytes differ, from {:#x} on: expected "
+            "{:02x}, got {:02x}; the program sees {:02x}",
+            command.address, command.length, wrong, command.address + first, bytes[first],
+            peer_->bytes(true)[first], *as_bytes(command.address + first)));
     }
   }
 

@@ -59,7 +59,8 @@ bool Executor::choose_range(uint64_t& address, size_t& length, int access, bool&
   if (how % 2 == 0) first += random(2) % run->pages();
   size_t pages = model.extent(
       first, how < 4 ? profile_.most_pages * 2 : run->first() + run->pages() - first, good);
-  if (how == 9) {
+  // Behind other memory is what the C library has there.
+  if (how == 9 && in_arena({first * kPage, (pages + 1) * kPage})) {
     const Page* next = model.find(first + pages);
     if (next == nullptr || (!good(*next) && !next->beyond_end() && !is_on_disk(*next) && write)) {
       ++pages;
