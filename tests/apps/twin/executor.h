@@ -131,6 +131,7 @@ class Executor {
   void grow(bool in_place);
   void shrink();
   void protect();
+  enum ObjectKind : unsigned { kAnonymous, kMemfd, kShm, kDisk };
   ObjectRef new_object(unsigned kind, size_t pages);
   void fill_pages(const Range& range, uint64_t seed);
 
@@ -220,6 +221,7 @@ class Executor {
   void end_stream();
   void stream_deregistered();
   void share_atomics();
+  bool register_file_page();
   bool succeeded(const Target& target, int status, const char* what);
   void arrived(const Target& target, const uint8_t* bytes, bool success);
   void compare_read(const Target& target, const uint8_t* got);

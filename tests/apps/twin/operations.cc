@@ -29,7 +29,7 @@ constexpr KindInfo kInfos[] = {
     {Kind::kWipeOnFork, "wipeonfork", 4, false, true},
     {Kind::kLock, "lock", 5, false, true},
     {Kind::kUnlock, "unlock", 4, false, true},
-    {Kind::kLockAll, "lockall", 2, false, false},
+    {Kind::kLockAll, "lockall", 4, false, false},
     {Kind::kUnlockAll, "unlockall", 3, false, false},
     {Kind::kAllocate, "allocate", 14, false, true},
     {Kind::kReallocate, "reallocate", 10, false, true},
@@ -72,7 +72,7 @@ constexpr KindInfo kInfos[] = {
     {Kind::kReadIn, "read-in", 8, true, false},
     {Kind::kStream, "stream", 7, true, false},
     {Kind::kStreamEnd, "stream-end", 6, true, false},
-    {Kind::kShareAtomics, "share-atomics", 3, true, false},
+    {Kind::kShareAtomics, "share-atomics", 4, true, false},
 };
 static_assert(std::size(kInfos) == kKinds);
 
@@ -119,7 +119,7 @@ Profile profile(uint64_t seed, const Choice& choice) {
   }
   result.signals = rng.percent(15);
   // A list in which all kinds are rare finds less than one in which a few are often.
-  const bool few = rng.percent(70);
+  const bool few = rng.percent(70) && choice.only.empty();
   for (const KindInfo& each : kInfos) {
     const bool always = std::ranges::find(kAlways, each.kind) != std::end(kAlways);
     const unsigned factor = static_cast<unsigned>(rng.between(1, 4));

@@ -174,6 +174,8 @@ void Executor::lock_all() {
   if (!can_lock_all_) return skip();
   constexpr int kFlags[] = {MCL_CURRENT,
                             MCL_FUTURE,
+                            MCL_FUTURE,
+                            MCL_CURRENT | MCL_FUTURE,
                             MCL_CURRENT | MCL_FUTURE,
                             MCL_CURRENT | MCL_ONFAULT,
                             MCL_FUTURE | MCL_ONFAULT,

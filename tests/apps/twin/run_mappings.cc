@@ -14,8 +14,6 @@ namespace {
 constexpr size_t kHugePages = 512;
 constexpr size_t kMostObjects = 24;
 
-enum ObjectKind : unsigned { kAnonymous, kMemfd, kShm, kDisk };
-
 std::string scratch_directory() {
   const char* given = getenv("TMPDIR");
   return given == nullptr ? "/tmp" : given;

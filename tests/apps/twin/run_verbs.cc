@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kMostRegions = 24;
 constexpr size_t kMostMessage = kPeerHalf;
+constexpr size_t kMuchPages = 10'000;
 constexpr uint64_t kStreamPages = 16;
-constexpr uint64_t kSharedAtomics = 200;  // of each side
+constexpr uint64_t kSharedAtomics = 500;  // of each side
 
 constexpr int kAccesses[] = {kAllAccess,
                              kAllAccess,
@@ -51,10 +52,15 @@ bool Executor::choose_range(uint64_t& address, size_t& length, int access, bool&
   const auto good = [&](const Page& page) {
     return (write ? page.can_write() : page.can_read()) && !is_on_disk(page);
   };
-  const auto run = pick_run([&](const Page& page) { return good(page); });
+  auto run = pick_run([&](const Page& page) { return good(page); });
   if (!run) return false;
+  // Where there is much memory much of it is registered at once.
+  const bool much = profile_.arena_pages >= kMuchPages && random(4) % 5 < 2;
+  if (much)
+    for (const Run& each : model.runs(good))
+      if (each.pages > run->pages()) run = Range{each.address(), each.pages * kPage};
   // A tenth of them goes on where there is nothing.
-  const uint64_t how = random(1) % 10;
+  const uint64_t how = much ? 1 : random(1) % 10;
   uint64_t first = run->first();
   if (how % 2 == 0) first += random(2) % run->pages();
   size_t pages = model.extent(
@@ -592,16 +598,55 @@ void Executor::stream_deregistered() {
   }
 }
 
+bool Executor::register_file_page() {
+  const uint64_t first = find_gap(1, random(2));
+  if (first == 0 || regions_.size() >= kMostRegions) return false;
+  Page page;
+  page.object = new_object(kMemfd, 1);
+  if (call_mmap(operation_.raw, first * kPage, kPage, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_FIXED, page.object->fd, 0) != first * kPage)
+    fail(fmt::format("mmap: {}", strerror(errno)));
+  page.mapping = new_mapping();
+  page.shared = true;
+  page.locked = lock_future_;
+  model.put(first, page);
+  auto region = std::make_unique<Region>();
+  region->access = kAllAccess;
+  region->address = first * kPage;
+  region->length = kPage;
+  region->segments = model.segments(region->address, kPage);
+  region->mr = ibv_reg_mr(ends_->pd, as_pointer(region->address), region->length, region->access);
+  if (region->mr == nullptr && settings_.may_refuse && errno == EOPNOTSUPP) return false;
+  expect(region->mr != nullptr, 0, "ibv_reg_mr");
+  regions_.push_back(std::move(region));
+  return true;
+}
+
 // The peer registers a file's page that is registered here as well: both sides' fetch-and-adds go
 // to the same word, by the other's registration, at the same time.
 void Executor::share_atomics() {
   if (ends_ == nullptr || stream_) return skip();
-  const auto target = pick_target(IBV_ACCESS_REMOTE_ATOMIC, 8, 8, true, true);
-  if (!target || target->parts.size() != 1) return skip();
-  const Segment& part = target->parts[0];
-  if (part.object == nullptr || part.object->fd < 0 || part.frame->unknown ||
-      (part.object->seals & F_SEAL_FUTURE_WRITE) != 0)
-    return skip();
+  std::vector<std::pair<Region*, const Segment*>> can;
+  for (const auto& each : regions_)
+    for (const Segment& part : each->segments)
+      if ((each->access & IBV_ACCESS_REMOTE_ATOMIC) != 0 && part.object != nullptr &&
+          part.object->fd >= 0 && (part.object->seals & F_SEAL_FUTURE_WRITE) == 0 &&
+          part.object_page < part.object->pages && part.length >= 16 && part.frame->attached > 0 &&
+          !part.frame->unknown)
+        can.emplace_back(each.get(), &part);
+  if (can.empty()) {
+    if (!register_file_page()) return skip();
+    can.emplace_back(regions_.back().get(), &regions_.back()->segments[0]);
+  }
+  const auto& [region, whole] = can[random(0) % can.size()];
+  Target target;
+  target.region = region;
+  target.length = 8;
+  target.offset =
+      ((whole->address + 7) & ~7ull) + random(1) % (whole->length / 8 - 1) * 8 - region->address;
+  target.parts = region->part(target.offset, target.length);
+  const Segment& part = target.parts[0];
+  say(" {:#x} of {:#x}", target.address(), region->address);
   if (results_mr_ == nullptr) {
     results_.resize(64);
     results_mr_ = ibv_reg_mr(ends_->pd, results_.data(), results_.size(), IBV_ACCESS_LOCAL_WRITE);
@@ -615,8 +660,8 @@ void Executor::share_atomics() {
   std::memcpy(&before, bytes, 8);
   Command command;
   command.order = Order::kShareAtomics;
-  command.address = target->address();
-  command.rkey = target->region->mr->rkey;
+  command.address = target.address();
+  command.rkey = target.region->mr->rkey;
   command.length = 8;
   command.a = part.object_page;
   command.b = kSharedAtomics;
@@ -650,7 +695,7 @@ void Executor::share_atomics() {
   if (found != after)
     fail(fmt::format("{} of {} fetch-and-adds are lost", after - found, 2 * kSharedAtomics));
   std::memcpy(bytes, &after, 8);
-  arrived(*target, bytes, true);
+  arrived(target, bytes, true);
 }
 
 }  // namespace hostnic::twin
