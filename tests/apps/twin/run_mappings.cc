@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kHugePages = 512;
 constexpr size_t kMostObjects = 24;
+constexpr size_t kMuchPages = 10'000;
+constexpr size_t kLateBytes = 16 << 20;
 
 std::string scratch_directory() {
   const char* given = getenv("TMPDIR");
@@ -59,6 +61,9 @@ void Executor::map(bool over) {
   size_t pages =
       1 + (random(1) >> 8) %
               (random(1) % 3 == 0 ? std::min<size_t>(8, profile_.most_pages) : profile_.most_pages);
+  // As much as is registered in another way than less, from the beginning on.
+  const bool much = !over && profile_.arena_pages >= kMuchPages && model.pages.empty();
+  if (much) pages = std::max(pages, kLateBytes / kPage + random(5) % 512);
   uint64_t first = 0;
   bool kept = false;
   // What a peer writes to at this moment may be taken away as well.
@@ -74,7 +79,7 @@ void Executor::map(bool over) {
   } else if (model.pages.size() + pages > profile_.arena_pages) {
     return skip();
   }
-  const uint64_t how = random(3) % 100;
+  const uint64_t how = random(3) % (much ? 60 : 100);
   bool huge = false;
   const bool many = pages >= kHugePages;
   Page page;
