@@ -104,8 +104,8 @@ TEST(LabRecord, IsReadAsItWasWritten) {
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().find("it has ended"), std::string::npos) << none.error();
   LabRecord record{.guardian = 77, .user_fd = -1, .hosts = {}};
-  record.hosts.push_back({"host1", "10.77.0.1", 4, 5, 6, 4026532248});
-  record.hosts.push_back({"host2", "10.77.0.2", 7, 8, 9, 4026532249});
+  record.hosts.push_back({"host1", "10.77.0.1", 4, 5, 6, 10, 4026532248});
+  record.hosts.push_back({"host2", "10.77.0.2", 7, 8, 9, 11, 4026532249});
   ASSERT_TRUE(write_record(directory, record));
   auto read = read_record(directory);
   ASSERT_TRUE(read) << read.error();
@@ -115,6 +115,7 @@ TEST(LabRecord, IsReadAsItWasWritten) {
   EXPECT_EQ(read->hosts[1].name, "host2");
   EXPECT_EQ(read->hosts[1].address, "10.77.0.2");
   EXPECT_EQ(read->hosts[1].mounts_fd, 8);
+  EXPECT_EQ(read->hosts[1].root_fd, 11);
   EXPECT_EQ(read->hosts[1].network_id, 4026532249u);
   std::filesystem::remove_all(directory);
 }

@@ -149,7 +149,7 @@ PlaceResult UnreliableTransport::place_message(QpContext& qp, const wire::Packet
   const UnreliableMessage& message = qp.message;
   if (message.is_write && !qp.takes(kAccessRemoteWrite)) {
     counters_.add(Counter::uc_access_refused);
-    return false;
+    return PlaceResult::kMemoryGone;
   }
   const uint64_t end = message.offset_bytes + payload.size();
   const bool fits = !message.is_write ? end <= kMaxMessageBytes
