@@ -178,8 +178,7 @@ bool NicShard::waits_for_sends(const ClientState& client, const Command& command
     return false;
   const QpContext* const qp = own_qp(client, is_end ? modify.qpn : destroy.qpn);
   const Psn until(is_end ? modify.sq_psn : destroy.sends_until_psn);
-  return qp != nullptr && may_send(*qp) && !qp->send_failed &&
-         distance(qp->transmitted, until) > 0;
+  return qp != nullptr && may_send(*qp) && !qp->send_failed && distance(qp->transmitted, until) > 0;
 }
 
 void NicShard::handle_command(ClientState& client, const Command& command) {

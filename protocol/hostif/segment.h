@@ -111,6 +111,9 @@ struct SegmentHeader {
   uint64_t statuses_offset;
   uint64_t arena_offset;
   uint64_t arena_bytes;
+  // 1: the NIC makes no page of the segment or the arena where it writes first, as for clients that
+  // hostnicd does not trust: the driver makes them before.
+  uint32_t driver_makes_pages;
 
   // The words from here on are written by the driver. core_sharing.h has the protocol of all that
   // wake-ups need, and the functions by which it is followed. polling_until_ns says until when

@@ -90,23 +90,6 @@ TEST(FirstUse, ThreadsOpenAtTheSameTime) {
   for (int round = 0; round < kRounds; ++round) ASSERT_EQ(status_of_child(open_in_threads), 0);
 }
 
-// Whole pages go into the window of the process, whichever thread asked hostnicd for it.
-TEST(FirstUse, AllOfThemReachTheWindow) {
-  const char* mode = getenv("HOSTNIC_MEMORY");
-  if (mode != nullptr && strcmp(mode, "auto") != 0) GTEST_SKIP() << "HOSTNIC_MEMORY is " << mode;
-  const auto insist = [] {
-    setenv("HOSTNIC_MEMORY", "window", 1);
-    return open_in_threads();
-  };
-  const auto one = [] {
-    setenv("HOSTNIC_MEMORY", "window", 1);
-    Opened opened;
-    return open_first("hnic0", opened);
-  };
-  if (status_of_child(one) != 0) GTEST_SKIP() << "private memory does not migrate here";
-  for (int round = 0; round < kRounds; ++round) ASSERT_EQ(status_of_child(insist), 0);
-}
-
 // A fork while another thread is in its first calls must not leave the child with a lock that
 // nobody holds.
 TEST(FirstUse, AForkCatchesNoLock) {

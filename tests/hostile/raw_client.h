@@ -73,7 +73,8 @@ class RawClient {
   // Connects the queue pair with another one of the same device.
   bool connect(uint32_t qpn, uint32_t peer);
   bool dropped() const;
-  // Whether hostnicd has ended the connection, which a client hears of that has no segment any more.
+  // Whether hostnicd has ended the connection, which a client hears of that has no segment any
+  // more.
   bool ended() const;
 
  private:

@@ -25,7 +25,7 @@ bool take_back(int fd) {
 // Adds one event to the descriptor. It is not write(), so that threads that post and poll are not
 // cancelled here.
 void give(int fd) {
-  // In a forked child the number may be a file of the program's by now.
+  // The program may have closed it, and the number may be a file of its own by now.
   if (!still_ours(fd)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const auto written = syscall(SYS_write, fd, &one, sizeof one);
@@ -39,21 +39,20 @@ int EventQueue::open() {
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd_ < 0) return errno;
   lend(fd_);
-  own_ = OwnFd::copy_of(fd_);
-  return own_ ? 0 : errno;
+  return 0;
 }
 
 void EventQueue::push(uint64_t record) {
   std::lock_guard lock(mutex_);
   waiting_.push_back(record);
-  give(own_.get());
+  give(fd_);
 }
 
 void EventQueue::close() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
   closed_ = true;
-  give(own_.get());
+  give(fd_);
 }
 
 int EventQueue::wait(int fd) {
@@ -67,7 +66,7 @@ EventQueue::Taken EventQueue::take(uint64_t& record) {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) return Taken::kNothing;
-    give(own_.get());  // for the next thread that waits
+    give(fd_);  // for the next thread that waits
     return Taken::kClosed;
   }
   record = waiting_.front();
@@ -77,7 +76,7 @@ EventQueue::Taken EventQueue::take(uint64_t& record) {
 
 void EventQueue::remove_if(const std::function<bool(uint64_t)>& unwanted) {
   std::lock_guard lock(mutex_);
-  for (size_t removed = std::erase_if(waiting_, unwanted); removed != 0 && take_back(own_.get());)
+  for (size_t removed = std::erase_if(waiting_, unwanted); removed != 0 && take_back(fd_);)
     --removed;
 }
 

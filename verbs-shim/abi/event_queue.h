@@ -55,7 +55,6 @@ class EventQueue {
   std::deque<uint64_t> waiting_;
   bool closed_ = false;
   int fd_ = -1;  // lent
-  OwnFd own_;
 };
 
 }  // namespace hostnic::abi

@@ -64,6 +64,7 @@ uint64_t SegmentMap::allocate(uint64_t bytes) {
 }
 
 void SegmentMap::make_pages(uint64_t offset, uint64_t bytes) {
+  if (header_->driver_makes_pages == 0) return;
   std::byte* const at = memory_->at(offset);
   // The NIC may be writing there: a page is made by adding nothing to a byte of it.
   for (uint64_t done = 0; done < bytes; done += kPageBytes - (offset + done) % kPageBytes)

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "protocol/hostif/control_message.h"
 #include "verbs-shim/memory/critical.h"
@@ -267,8 +268,12 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
       at = end;
     }
   }
-  if (described.regions.size() <= kMaxRegionsPerMr) return {};
-  // The registration is a patchwork. The mem fd reaches all of it, once it is filled.
+  const std::span<const MemoryRegion> regions(described.regions.data(), described.regions.size());
+  if (regions.size() <= kMaxRegionsPerMr &&
+      covers_exactly(regions, request.va, request.length_bytes))
+    return {};
+  // The registration is a patchwork, or changed while it was looked at. The mem fd reaches all of
+  // it, once it is filled.
   if (const int error = late_.fill(request.first, request.last); error != 0)
     return failure(error, "its pages can't be copied: %s", std::strerror(error));
   described.regions.clear();

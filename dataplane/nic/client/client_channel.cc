@@ -111,6 +111,7 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
   header.statuses_offset = layout.statuses_offset;
   header.arena_offset = memory.segment_bytes();
   header.arena_bytes = memory.arena_bytes();
+  header.driver_makes_pages = settings.is_strangers && can_guard_holes() ? 1 : 0;
   header.magic = kSegmentMagic;
   // From here on the client may take pages away; those of the header are there, the others are the
   // client's to make.

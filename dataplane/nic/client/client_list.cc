@@ -90,8 +90,9 @@ bool ClientList::has_work(const ClientState& client) {
   if (client.read_jobs.count != 0) return true;
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return false;
   // A deferred answer counts as work: nobody tells this lcore when another one frees a packet.
-  return !client.deferred.empty() || client.held_until_ns != 0 || client.urgent.active || client.normal.active ||
-         !client.sends.empty() || !client.urgents.empty() || has_published(client);
+  return !client.deferred.empty() || client.held_until_ns != 0 || client.urgent.active ||
+         client.normal.active || !client.sends.empty() || !client.urgents.empty() ||
+         has_published(client);
 }
 
 void ClientList::serve(ClientState& client) {
