@@ -184,6 +184,12 @@ std::unique_ptr<Memory> allocate(MemoryKind kind, size_t length, bool aligned, S
 }
 
 void run_with_stack(size_t bytes, const std::function<void(StackArena&)>& body) {
+  // Without another thread, since a program with one thread is what memory migrates in.
+  if (bytes == 0) {
+    StackArena none;
+    body(none);
+    return;
+  }
   StackRun run{bytes, &body, nullptr};
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
