@@ -90,11 +90,13 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
                                        "__fxstat",   "__fxstat64",     "dup",
                                        "dup2",       "dup3",           "chdir",
                                        "getcwd",     "__getcwd_chk",   "get_current_dir_name",
-                                       "glob",       "glob64"};
+                                       "glob",       "glob64",         "close",
+                                       "closefrom",  "close_range"};
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
-  const std::set<std::string> memory_hooks = {
-      "munmap", "mmap", "mmap64", "mremap", "madvise", "posix_madvise", "shmdt", "brk", "sbrk"};
+  const std::set<std::string> memory_hooks = {"munmap",  "mmap",          "mmap64",      "mremap",
+                                              "madvise", "posix_madvise", "shmdt",       "brk",
+                                              "sbrk",    "realloc",       "reallocarray"};
   for (const Symbol& symbol : dynamic_symbols(library(), "--defined-only")) {
     if (symbol.type == 'A') continue;  // the versions themselves
     if (is_verb(symbol.name)) {
