@@ -109,13 +109,13 @@ void late_memory(const Target& target) {
   attack.set_states(SliceState::kAside);
   const RegisterMrReply late = attack.register_with_states();
   need(late.lkey != 0, client.message());
-  attack.use(late);
   uint32_t unfilled = client.say_filled(late.lkey) == EAGAIN ? 1 : 0;
   attack.set_states(SliceState::kFilled);
   unfilled += client.say_filled(late.lkey) == EAGAIN ? 1 : 0;
   const uint32_t foreign = (client.say_filled(late.lkey ^ 1) == EINVAL ? 1 : 0) +
                            (client.say_filled(0xffffffff) == EINVAL ? 1 : 0);
   attack.fill();
+  attack.use(late);
   const uint32_t filled = (client.say_filled(late.lkey) == 0 ? 1 : 0) +
                           (client.say_filled(late.lkey) == 0 ? 1 : 0) +
                           (client.say_filled(attack.ordinary().lkey) == 0 ? 1 : 0);
@@ -123,10 +123,10 @@ void late_memory(const Target& target) {
   fmt::print("refused {} of 5, unfilled {} of 2, foreign {} of 2, filled {} of 3\n", refused,
              unfilled, foreign, filled);
   std::fflush(stdout);
-  // Regions that come and go, in all states, while they are used.
+  // Regions that come and go, in all states, while they are used. A lie ends a stranger's device.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(target.seconds);
   for (uint32_t i = 0; std::chrono::steady_clock::now() < end && !client.dropped(); ++i) {
-    attack.set_states(static_cast<SliceState>(i % 4));
+    attack.set_states(static_cast<SliceState>((i + 1) % 4));
     const RegisterMrReply region = attack.register_with_states();
     if (region.lkey == 0) break;
     attack.use(region);
