@@ -143,9 +143,12 @@ void Revoker::let_nics_through() {
       const std::lock_guard lock(mutex_);
       if (!nics_come_first()) return;
     }
-    if (now_ns() > deadline_ns) return;
+    if (now_ns() > deadline_ns) break;
     pause_briefly();
   }
+  // Whoever wanted to get through may be no more: the queue pair has ended.
+  const std::lock_guard lock(mutex_);
+  for (RegionUser* user : users_) user->memory_gate().wanted.store(0, std::memory_order_relaxed);
 }
 
 uint64_t Revoker::begin_change() {
