@@ -158,7 +158,7 @@ void CmAgent::look_at_resolving() {
   const TimeNs now = monotonic_now_ns();
   if (resolving_.empty() || now < look_ns_) return;
   look_ns_ = now + kLookNs;
-  // Those that were looked at go behind the others.
+  // The ids that were looked at go behind the others.
   const size_t looks = std::min(resolving_.size(), kLooksAtATime);
   for (size_t i = 0; i < looks; ++i) {
     const uint32_t handle = resolving_[i];

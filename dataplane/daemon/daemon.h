@@ -160,8 +160,8 @@ class Daemon {
   // Counts a region that is to be registered, unless a limit has been met. An error is one line.
   Expected<void, std::string> admit_registration(uint32_t client_id);
   void note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd);
-  // The same for the pieces of a region: memory of hostnicd's own, of which a program of another
-  // user's could have gigabytes by tiny pieces.
+  // Does the same for the pieces of a region. They are memory of hostnicd's own, of which a program
+  // of another user's could have gigabytes by tiny pieces.
   Expected<void, std::string> admit_pieces(uint32_t client_id, size_t count);
   void drop_pieces(uint32_t client_id, size_t count);
   // Says once in the log that a client was refused what a limit does not leave it.

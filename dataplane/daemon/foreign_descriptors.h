@@ -65,7 +65,7 @@ class Closers {
   size_t threads_ = 0, idle_ = 0;
 };
 
-// Those of hostnicd.
+// Returns the closers of this hostnicd.
 Closers& closers();
 void close_apart(std::vector<UniqueFd> fds, std::optional<uint32_t> stranger);
 

@@ -156,7 +156,7 @@ Expected<std::vector<ControlListener>, std::string> listen(DaemonPlan& plan,
   return listeners;
 }
 
-// Of a hostnicd that executes itself anew, which has none of these to begin with.
+// This variable tells a hostnicd that has executed itself anew to begin without huge pages.
 constexpr const char* kWithoutHugePages = "HOSTNIC_WITHOUT_HUGE_PAGES";
 
 // Becomes a hostnicd that takes no huge pages: EAL can be started once in a process. Returns where

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may do all: the user who runs hostnicd, and root, as the kernel says who they are
+// Says who may do all: the user who runs hostnicd, and root, as the kernel says who they are
 // (SO_PEERCRED).
 #pragma once
 

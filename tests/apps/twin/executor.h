@@ -257,7 +257,7 @@ class Executor {
   ibv_mr* results_mr_ = nullptr;
 };
 
-// Of the thread that runs an executor: see run_bytes.cc.
+// Installs the handlers of the thread that runs an executor (run_bytes.cc).
 void install_handlers();
 // The number of registered pages that a signal handler counts in, and what it should be.
 void start_signals(uint64_t word_address);

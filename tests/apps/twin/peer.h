@@ -12,7 +12,7 @@
 
 namespace hostnic::twin {
 
-// Of the memory that both have. The peer sends from the first half and receives into the second.
+// Both have this much memory. The peer sends from the first half and receives into the second.
 inline constexpr uint64_t kPeerBytes = 8 << 20;
 inline constexpr uint64_t kPeerHalf = kPeerBytes / 2;
 

@@ -160,7 +160,7 @@ void Executor::unlock() {
 
 namespace {
 
-// Of this process.
+// Returns what this process has in memory.
 uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   uint64_t size = 0, resident = 0;
