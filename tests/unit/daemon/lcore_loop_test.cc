@@ -130,22 +130,29 @@ TEST_F(LcoreLoopTest, TasksOfSeveralThreadsAllRun) {
   EXPECT_EQ(sum, 2000u);
 }
 
-// In time that the lcore had a processor, or slept: a task that sleeps keeps all others waiting.
+// The longest turn is in time that the lcore had a processor, or slept: a task that sleeps keeps
+// all others waiting. Time that the lcore waited for a processor shortly before the task is taken
+// off as well, so that a busy machine may need several tries.
 TEST_F(LcoreLoopTest, SaysHowLongItsLongestTurnWas) {
   start();
-  loop_->run_on([this] {
-    loop_->clear_longest_turn();
-    std::this_thread::sleep_for(50ms);
-  });
-  loop_->run_on([] {});
-  EXPECT_GE(loop_->longest_turn_ns(), 50'000'000u);
-  loop_->run_on([this] {
-    loop_->clear_longest_turn();
+  const auto longest_of = [this](const std::function<void()>& task) {
+    loop_->run_on([&] {
+      loop_->clear_longest_turn();
+      task();
+    });
+    loop_->run_on([] {});
+    return loop_->longest_turn_ns();
+  };
+  const auto reaches = [&](uint64_t least_ns, const std::function<void()>& task) {
+    for (int tries = 0; tries < 50; ++tries)
+      if (longest_of(task) >= least_ns) return true;
+    return false;
+  };
+  EXPECT_TRUE(reaches(50'000'000, [] { std::this_thread::sleep_for(50ms); }));
+  EXPECT_TRUE(reaches(60'000'000, [] {
     const uint64_t begin_ns = thread_cpu_now_ns();
     while (thread_cpu_now_ns() - begin_ns < 60'000'000) continue;
-  });
-  loop_->run_on([] {});
-  EXPECT_GE(loop_->longest_turn_ns(), 60'000'000u);
+  }));
 }
 
 TEST_F(LcoreLoopTest, SleepsWithoutWorkAndThenPollsNoMore) {
