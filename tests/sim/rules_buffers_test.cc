@@ -146,6 +146,23 @@ TEST(Rules, Rule18_AnAtomicExecutesAfterTheReadsBeforeIt) {
   }
 }
 
+// The requester does not hold back an atomic on other bytes, so that the responder keeps the order:
+// whoever sees the lock released may change what the READ reads.
+TEST(Rules, Rule18_WhatAnAtomicReleasesIsReadBefore) {
+  for (const bool icrc : {false, true}) {
+    Pair pair({}, slow_wire(icrc));
+    std::memset(pair.remote.data(), 1, 8 * kMtu);
+    std::memset(pair.remote.data() + 9 * kMtu, 0, 8);
+    pair.post(SendOp::kRead, 1, pair.at(0, 8 * kMtu));
+    pair.post(SendOp::kFetchAdd, 2, pair.at(8 * kMtu, 8), 9 * kMtu);
+    ASSERT_TRUE(pair.world.run_until([&] { return pair.remote.data()[9 * kMtu] == 1; },
+                                     Pair::kLimitNs, /*idle_is_a_bug=*/false));
+    std::memset(pair.remote.data(), 2, 8 * kMtu);
+    ASSERT_EQ(pair.sent(2).size(), 2u);
+    for (uint32_t i = 0; i < 8 * kMtu; ++i) ASSERT_EQ(pair.local.data()[i], 1) << "byte " << i;
+  }
+}
+
 TEST(Rules, Rule31_DelayedPacketsAreCopies) {
   for (const bool receive_side : {true, false}) {
     Pair pair;
