@@ -16,7 +16,8 @@ A program runs as in these rows under `hostnic run` or in a lab, and needs no op
 FOOT = """
 Where all ranks connect at once, UCX 1.13 aborts now and then with "Assertion `ep->dest_ep_id ==
 ctl->conn_rep.src_ep_id' failed" (openucx/ucx#6040, open, reported there for adapters): seen in 2 of 50 starts of Open
-MPI with four ranks on two processors. The rows of MPI are then run again.
+MPI with four ranks on two processors; or, on a busy machine, with "acked_psn=3 must be smaller than current_psn=2"
+(openucx/ucx#8743, mended in 1.20). The rows of MPI are then run again.
 Open MPI's MPI_Finalize may take a minute where ranks share processors (30 to 100 s seen): it flushes and destroys
 one-sided endpoints without a fence, and a rank that comes late asks queue pairs of its peers that are gone by then.
 
