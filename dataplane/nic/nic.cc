@@ -99,16 +99,17 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       qps(nic.settings.nic_qps, nic.settings.random_seed),
       qps_of_user(nic.settings.nic_qps),
       clients(nic.counters, now),
+      answer_lines(qps, clients, nic.settings.nic_qps),
       reports(clients, port, nic.counters, now, nic.settings.nic_qps),
       receives(reports),
       reorder(nic.settings.window, nic.pools.copies, nic.counters),
       placement(nic.mrs, nic.windows, nic.counters),
       egress(nic.settings, nic.pools, port, references, nic.counters, now),
       packetizer(nic.settings, egress, placement),
-      hostnic({nic.settings, qps, clients, egress, placement, nic.windows, packetizer, receives,
-               reorder, reports, nic.counters, now}),
-      roce({nic.settings, egress, placement, nic.windows, packetizer, receives, reorder, reports,
-            nic.counters, now}),
+      hostnic({nic.settings, qps, answer_lines, egress, placement, nic.windows, packetizer,
+               receives, reorder, reports, nic.counters, now}),
+      roce({nic.settings, answer_lines, egress, placement, nic.windows, packetizer, receives,
+            reorder, reports, nic.counters, now}),
       unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters,
                   nic.pools.copies}),
       management(nic.settings, egress, nic.counters, now) {}
@@ -130,7 +131,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   work += command_turn();
   work += management.ask_peers(now_ns);
   work += transmit_turn();
-  work += roce.serve();
+  work += roce.send_acks();
   work += egress.ask_neighbours();
   egress.flush_all();
   port.advance();
@@ -320,7 +321,7 @@ NicGauges Nic::gauges() const {
   g.reorder_limit = nic.reorder.packet_limit();
   g.reorder_blocks = nic.reorder.blocks_used();
   g.early_writes = kEarlyWriteCapacity - nic.placement.early_writes().available();
-  g.read_jobs = nic.hostnic.reads.waiting();
+  g.read_jobs = nic.answer_lines.jobs();
   g.read_jobs_limit = kReadJobs;
   g.loopback = nic.loopback.waiting();
   g.loopback_limit = LoopbackPort::kCapacity;

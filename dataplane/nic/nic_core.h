@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
-// knows none above it: memory/ < packet/ < client/ < qp/ < egress/ < transport/, management/ < this
-// (docs/architecture.md). receive.cc, transmit.cc, commands.cc and qp_commands.cc dispatch.
+// knows none above it: memory/ < packet/ < client/ < qp/ < answers/ < egress/ < transport/,
+// management/ < this (docs/architecture.md). receive.cc, transmit.cc, commands.cc and
+// qp_commands.cc dispatch.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -10,6 +11,7 @@
 #include <map>
 #include <span>
 
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/client/client_list.h"
 #include "dataplane/nic/client/user_counts.h"
 #include "dataplane/nic/counters.h"
@@ -65,6 +67,7 @@ struct NicShard {
   QpDirectory qps;
   UserCounts qps_of_user, windows_of_user{kMaxWindows};
   ClientList clients;
+  AnswerLines answer_lines;
   Reports reports;
   ReceiveQueues receives;
   ReorderPool reorder;
@@ -112,6 +115,7 @@ struct NicShard {
   // Functions in transmit.cc.
   uint32_t transmit_turn();
   ClientTurn transmit_client(ClientState& client);
+  uint32_t transmit_answers(ClientState& client);
   void transmit_ring(ClientState& client, const struct SendSource& source, ClientTurn& turn);
   uint32_t transmit_some(QpContext& qp, SendProgress& progress, uint32_t budget, SendShare& share,
                          bool& blocked);

@@ -234,7 +234,7 @@ void NicShard::quiesce_qp(QpContext& qp) {
     }
   }
   assert(qp.requests.reorder_slots == nullptr && qp.responses.reorder_slots == nullptr);
-  assert(!qp.on_ack_list && !qp.on_report_list && !qp.on_advance_list && qp.read_jobs == 0);
+  assert(!qp.on_ack_list && !qp.on_report_list && !qp.on_advance_list && qp.answers_in_line == 0);
 }
 
 }  // namespace hostnic

@@ -51,7 +51,7 @@ uint32_t NicShard::transmit_turn() {
 
 ClientTurn NicShard::transmit_client(ClientState& client) {
   ClientTurn turn;
-  if (answers_first) turn.done += hostnic.reads.serve(client);
+  if (answers_first) turn.done += transmit_answers(client);
   if (!ClientList::is_dropped(client)) {
     ClientChannel& channel = *client.channel;
     transmit_ring(client, {channel.urgent, client.urgents, client.urgent}, turn);
@@ -59,9 +59,18 @@ ClientTurn NicShard::transmit_client(ClientState& client) {
     // separate progress, so that retransmissions never wait.
     transmit_ring(client, {channel.sends, client.sends, client.normal}, turn);
   }
-  if (!answers_first) turn.done += hostnic.reads.serve(client);
-  turn.waits |= client.read_jobs.count != 0;
+  if (!answers_first) turn.done += transmit_answers(client);
+  turn.waits |= client.answer_line.count != 0;
   return turn;
+}
+
+// Sends answers that a client owes. Returns how much of a turn they are.
+uint32_t NicShard::transmit_answers(ClientState& client) {
+  return answer_lines.serve(client, [&](QpContext& qp, uint32_t place, uint32_t budget) {
+    return with_transport(qp, [&](auto& transport) {
+      return transport.serve_answers(qp, place, {budget, client.share});
+    });
+  });
 }
 
 // Sends the next packets of a descriptor, and charges its client for them. Returns how many packets

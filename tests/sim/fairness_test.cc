@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/stream.h"
@@ -21,6 +22,7 @@ struct Load {
   uint32_t message_bytes;
   SendOp op = SendOp::kWrite;
   uint32_t depth = 8;
+  QpType type = QpType::kRc;
 };
 
 class Streams {
@@ -28,6 +30,7 @@ class Streams {
   Streams(World& world, const Load& load) : load_(load) {
     QpSettings qp;
     qp.max_rd_atomic = 16;
+    qp.type = load.type;
     for (uint32_t i = 0; i < load.qps; ++i) {
       ends_.push_back(world.make_endpoint(load.near, qp));
       ends_.push_back(world.make_endpoint(load.far, qp));
@@ -64,9 +67,10 @@ struct Bottleneck {
   double gigabits;
   bool segmentation;
   uint32_t queue_packets;
+  WantedTransport transport = WantedTransport::kHostnic;
 };
 void PrintTo(const Bottleneck& bottleneck, std::ostream* out) { *out << bottleneck.name; }
-// On the last two the port has room for all that a turn sends: turns are what is scarce.
+// Where the link is not named the port has room for all that a turn sends: turns are scarce.
 constexpr Bottleneck kBottlenecks[] = {
     {"link of 100 Gb/s", 100, false, 32},
     {"link of 70 Gb/s", 70, false, 32},
@@ -74,6 +78,9 @@ constexpr Bottleneck kBottlenecks[] = {
     {"link of 200 Gb/s with bundles", 200, true, 4},
     {"turns", 1e6, false, 4096},
     {"turns with bundles", 1e6, true, 4096},
+    {"RoCE over a link of 100 Gb/s", 100, false, 32, WantedTransport::kRoce},
+    {"RoCE over a link of 70 Gb/s", 70, false, 32, WantedTransport::kRoce},
+    {"RoCE and turns", 1e6, false, 4096, WantedTransport::kRoce},
 };
 
 class Fairness : public testing::TestWithParam<Bottleneck> {
@@ -81,6 +88,7 @@ class Fairness : public testing::TestWithParam<Bottleneck> {
   static WorldSettings settings() {
     WorldSettings settings;
     settings.more_clients_of = {0, 1};
+    settings.transport = GetParam().transport;
     settings.segmentation = GetParam().segmentation;
     settings.link.gigabits = GetParam().gigabits;
     settings.link.queue_packets = GetParam().queue_packets;
@@ -134,6 +142,35 @@ TEST_P(Fairness, OneThatIsReadAndOneThatWrites) {
   EXPECT_LT(advantage({kHere, kThere, 16, 256 << 10, SendOp::kRead, 4},
                       {kAlsoThere, kAlsoHere, 16, 256 << 10, SendOp::kWrite, 4}),
             1.2);
+}
+
+TEST_P(Fairness, OneQueuePairAndManyThatAreUnreliable) {
+  EXPECT_LT(advantage({kHere, kThere, 1, 64 << 10, SendOp::kWrite, 48, QpType::kUc},
+                      {kAlsoHere, kAlsoThere, 64, 64 << 10, SendOp::kWrite, 1, QpType::kUc}),
+            1.2);
+}
+
+TEST_P(Fairness, OneThatIsUnreliableAndOneThatIsRead) {
+  EXPECT_LT(advantage({kHere, kThere, 16, 64 << 10, SendOp::kWrite, 4, QpType::kUc},
+                      {kAlsoThere, kAlsoHere, 16, 256 << 10, SendOp::kRead, 4}),
+            1.2);
+}
+
+// `show client` says what has left for each program, whatever its queue pairs speak.
+TEST_P(Fairness, AnswersAreCountedAsTheirClients) {
+  World world(settings());
+  const Streams one(world, {kThere, kHere, 2, 64 << 10, SendOp::kRead, 2});
+  const Streams other(world, {kAlsoThere, kAlsoHere, 1, 4096, SendOp::kRead, 1});
+  world.run_for(2 * kMillisecond);
+  const auto sent_bytes = [&world](uint32_t host) {
+    return world.host(host).channel().use->sent_bytes.load();
+  };
+  for (const auto& [streams, host] : {std::pair{&one, kHere}, std::pair{&other, kAlsoHere}}) {
+    EXPECT_GT(streams->bytes(), 0u);
+    EXPECT_GE(sent_bytes(host), streams->bytes());
+    // Headers count, and what is on its way.
+    EXPECT_LE(sent_bytes(host), streams->bytes() * 11 / 10 + (512 << 10));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fairness, testing::ValuesIn(kBottlenecks),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 # From below. A folder may include itself and those before it; "" are the headers at the top that all may include.
-NIC = ["", "memory", "packet", "client", "qp", "egress", "transport", "management", "transport/hostnic",
+NIC = ["", "memory", "packet", "client", "qp", "answers", "egress", "transport", "management", "transport/hostnic",
        "transport/roce", "transport/unreliable"]
 # Beside each other: neither knows the other.
 APART = [{"transport", "management"}, {"transport/hostnic", "transport/roce"},

@@ -87,7 +87,7 @@ bool ClientList::has_sends(const ClientState& client) {
 // Whether the next turn has something to do for the client. What a dropped client has published is
 // not taken.
 bool ClientList::has_work(const ClientState& client) {
-  if (client.read_jobs.count != 0) return true;
+  if (client.answer_line.count != 0) return true;
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return false;
   // A deferred answer counts as work: nobody tells this lcore when another one frees a packet.
   return !client.deferred.empty() || client.held_until_ns != 0 || client.urgent.active ||

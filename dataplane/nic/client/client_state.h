@@ -73,15 +73,16 @@ struct SendBudget {
   const SendShare& share;
 };
 
-// A client's answers to READs that wait, in order: places in ReadService's list of all.
-struct ReadJobList {
+// The answers to READs that a client owes, in line: places of AnswerLines.
+struct AnswerLine {
   uint32_t first = 0, last = 0, count = 0;
+  uint32_t jobs = 0;  // how many of them are jobs
 };
 
 struct ClientState {
   ClientChannel* channel = nullptr;
   SendShare share;
-  ReadJobList read_jobs;
+  AnswerLine answer_line;
   DescriptorQueue urgents, sends;
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;

@@ -145,8 +145,8 @@ struct alignas(kCacheLineBytes) QpContext {
                        // the expected PSN
   uint32_t recv_next_sn = 0;  // receive SN that completes next
   uint32_t rnr_sn = 0;
-  uint32_t read_jobs = 0;       // answers that wait to be sent
-  uint32_t reads_answered = 0;  // READs and atomics with lower numbers were answered to their end
+  uint32_t answers_in_line = 0;  // its places in its client's line of answers (AnswerLines)
+  uint32_t reads_answered = 0;   // READs and atomics with lower numbers were answered to their end
   uint32_t recv_entries = 0;
   SrqHeader* srq = nullptr;  // shared receive queue, or null: receives are then bound to SNs as
                              // messages arrive (rule 13)

@@ -65,6 +65,7 @@ struct RoceConnection {
   bool gap_answered = false;  // a NAK for the missing PSN has been sent, or an RNR NAK
   bool not_ready = false;     // it was an RNR NAK: what is behind comes again, and is not held
   FixedRing<RoceAnswer, 64> answers;
+  bool waits_for_rate = false;  // answers are owed, and not in line: the rate says when
   // The NAK that leaves behind the answers; of another kind than kAck, about the expected PSN
   // unless it is fatal.
   wire::AckKind nak = wire::AckKind::kAck;

@@ -25,6 +25,7 @@
 #include <concepts>
 #include <cstdint>
 
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/client/client_state.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "protocol/hostif/descriptors.h"
@@ -64,7 +65,7 @@ constexpr wire::Service service_of(QpType type) {
 template <class T>
 concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& p, rte_mbuf* packet,
                                 SendProgress& progress, const SendDescriptor& d, SendBudget budget,
-                                bool& blocked) {
+                                uint32_t place, bool& blocked) {
   // Takes a packet of the queue pair's connection, whose opcode belongs to its service. The buffer
   // stays the caller's.
   transport.receive(qp, p, packet);
@@ -77,6 +78,8 @@ concept NicTransport = requires(T transport, QpContext& qp, const wire::Packet& 
   // Sends the next packet. Returns false if the descriptor is finished (or failed), or `blocked` by
   // the port or missing buffers.
   { transport.send_one(qp, progress, blocked) } -> std::same_as<bool>;
+  // Sends the next packets of what the queue pair has in its client's line of answers (answers/).
+  { transport.serve_answers(qp, place, budget) } -> std::same_as<AnswerStep>;
   // Starts the connection anew, from RESET or INIT to RTR. What all transports have is set before.
   transport.connect(qp);
   // Ends the connection: nothing of the queue pair is left in the transport's lists.

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "dataplane/nic/client/client_list.h"
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
@@ -36,7 +36,7 @@ struct HostnicTransport {
   struct Parts {
     const NicSettings& settings;
     const QpDirectory& qps;
-    ClientList& clients;
+    AnswerLines& answer_lines;
     Egress& egress;
     Placement& placement;
     WindowTable& windows;
@@ -67,12 +67,15 @@ struct HostnicTransport {
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
     return sender.send_one(qp, progress, blocked);
   }
+  AnswerStep serve_answers(QpContext& qp, uint32_t place, const SendBudget& budget) {
+    return reads.serve(qp, place, budget);
+  }
   // Advances the windows that a turn's budget stopped. Returns how many.
   uint32_t advance_windows();
   void connect(QpContext& qp);
   void quiesce(QpContext& qp);
   // Whether something is to be done in the next turn, whatever arrives.
-  bool any_work() const { return acks.any_owed() || !advance_list.empty() || reads.waiting() != 0; }
+  bool any_work() const { return acks.any_owed() || !advance_list.empty(); }
 
   ReorderPool& reorder;
   Placement& placement;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/memory/region_access.h"
@@ -11,45 +10,15 @@
 
 namespace hostnic {
 
-ReadService::ReadService(const NicSettings& settings, const QpDirectory& qps, ClientList& clients,
-                         Egress& egress, Placement& placement, Counters& counters)
+ReadService::ReadService(const NicSettings& settings, AnswerLines& lines, Egress& egress,
+                         Placement& placement, Counters& counters)
     : settings_(settings),
-      qps_(qps),
-      clients_(clients),
+      lines_(lines),
       egress_(egress),
       placement_(placement),
       counters_(counters),
       digests_(settings.window, settings.random_seed),
-      scratch_(settings.mtu_bytes) {
-  for (uint32_t i = 0; i < kReadJobs; ++i) jobs_[i].next = i + 1;
-}
-
-[[gnu::always_inline]] inline void ReadService::append(ReadJobList& list, uint32_t place) {
-  (list.count == 0 ? list.first : jobs_[list.last].next) = place;
-  list.last = place;
-  ++list.count;
-}
-
-[[gnu::always_inline]] inline void ReadService::release(uint32_t place) {
-  jobs_[place].next = first_free_;
-  first_free_ = place;
-  ++free_count_;
-}
-
-// Finds a place behind the other jobs of the client. Returns null if the client has as many as are
-// free: alone it has half of all, and whatever others have there is room for one who has few.
-[[gnu::always_inline]] inline ReadService::ReadJob* ReadService::add(QpContext& qp) {
-  ClientState& client = ClientList::state_of(*qp.client);
-  ReadJobList& list = client.read_jobs;
-  if (list.count >= free_count_) return nullptr;
-  const uint32_t place = first_free_;
-  first_free_ = jobs_[place].next;
-  --free_count_;
-  append(list, place);
-  ++qp.read_jobs;
-  if (!client.served) clients_.serve(client);
-  return &jobs_[place];
-}
+      scratch_(settings.mtu_bytes) {}
 
 // Returns false if too many of its client's ranges wait already, and the requester pulls again; or
 // if it has done so in a newer epoch and would drop the answers. Ranges that wait when a newer
@@ -57,13 +26,10 @@ ReadService::ReadService(const NicSettings& settings, const QpDirectory& qps, Cl
 // are pulled once more, and so on.
 bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
   if (static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
-  ReadJob* const job = add(qp);
-  if (job == nullptr) return false;
-  *job = {.qpn = qp.qpn,
-          .request = p.read,
-          .total_bytes = p.reth.length_bytes,
-          .rkey = p.reth.key,
-          .va = p.reth.va};
+  const std::optional<uint32_t> place = lines_.add_job(qp);
+  if (!place) return false;
+  jobs_[*place] = {
+      .request = p.read, .total_bytes = p.reth.length_bytes, .rkey = p.reth.key, .va = p.reth.va};
   if (p.read.epoch != qp.read_epoch) {
     qp.read_epoch = p.read.epoch;
     digests_.begin_epoch(qp.read_order);
@@ -75,65 +41,61 @@ bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
 // Answers leave in the order of their PSNs: one that overtook a READ's would make the requester
 // believe that the READ's answers are lost. If there is no place for it the requester asks again.
 void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result) {
-  if (qp.read_jobs == 0) {
+  if (qp.answers_in_line == 0) {
     send_atomic_response(qp, request, result);
     return;
   }
-  if (ReadJob* const job = add(qp))
-    *job = {.qpn = qp.qpn, .request = request, .is_atomic = true, .atomic_result = result};
+  if (const std::optional<uint32_t> place = lines_.add_job(qp))
+    jobs_[*place] = {.request = request, .is_atomic = true, .atomic_result = result};
 }
 
-// Sends the next packets of an answer, and charges the client for them. Returns how many; 0 if
-// there is no room or no buffer now, or it is not their turn.
+// Sends the next packets of an answer. Returns how much of a turn they are; 0 if there is no room
+// or no buffer now, or it is not their turn.
 [[gnu::always_inline]] inline uint32_t ReadService::serve_job(QpContext& qp, ReadJob& job,
-                                                              uint32_t budget, SendShare& share) {
+                                                              const SendBudget& budget,
+                                                              AnswerStep& step) {
   if (job.is_atomic) {
     if (!send_atomic_response(qp, job.request, job.atomic_result)) return 0;
-    share.charge(1, sizeof(job.atomic_result));
+    step.packets = 1;
+    step.payload_bytes = sizeof(job.atomic_result);
     return 1;
   }
   const uint32_t bytes_before = job.sent_bytes;
-  const uint32_t sent = serve_read(qp, job, {budget, share});
+  const uint32_t sent = serve_read(qp, job, budget);
   const uint32_t bytes = job.sent_bytes - bytes_before;
   // A turn that only read memory for its digests has sent nothing.
-  if (job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0)) {
-    share.charge_refused(sent);
-  } else if (sent != 0) {
+  const bool nothing = job.is_lost || job.refused || (bytes == 0 && job.request.length_bytes != 0);
+  if (!nothing && sent != 0) {
     const uint32_t packets = (bytes + qp.mtu_bytes - 1) >> std::countr_zero(qp.mtu_bytes);
-    share.charge(std::max(packets, 1u), bytes);
+    step.packets = std::max(packets, 1u);
+    step.payload_bytes = bytes;
   }
   return sent;
 }
 
-uint32_t ReadService::serve(ClientState& client) {
-  ReadJobList& list = client.read_jobs;
-  uint32_t built = 0;
-  while (list.count != 0 && built < kTxBudget && !client.share.spent()) {
-    ReadJob& job = jobs_[list.first];
-    QpContext* qp = qps_.find(job.qpn);
-    bool finished = qp == nullptr || qp->state < QpState::kRtr ||
-                    (qp->state == QpState::kErr && !qp->fatal) ||
-                    static_cast<int8_t>(job.request.epoch - qp->read_epoch) < 0;
-    while (!finished && built < kTxBudget && !client.share.spent()) {
-      if (!egress_.prepare_flows(*qp)) {
-        finished = true;  // the peer's address is unknown: it pulls again
-        break;
-      }
-      if (!egress_.has_room(qp->peer)) return built;
-      const uint32_t sent = serve_job(*qp, job, kTxBudget - built, client.share);
-      if (sent == 0) return built;
-      built += sent;
-      finished = job.is_atomic || job.sent_bytes >= job.request.length_bytes;
-      if (finished && !job.refused && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
-        note_read_answered(*qp, job.request.read_number);
-    }
-    if (!finished) break;
-    if (qp != nullptr) --qp->read_jobs;
-    const uint32_t place = std::exchange(list.first, job.next);
-    --list.count;
-    release(place);
+// Whether nobody waits for the answer any more.
+bool ReadService::is_void(const QpContext& qp, const ReadJob& job) const {
+  return qp.state < QpState::kRtr || (qp.state == QpState::kErr && !qp.fatal) ||
+         static_cast<int8_t>(job.request.epoch - qp.read_epoch) < 0;
+}
+
+AnswerStep ReadService::serve(QpContext& qp, uint32_t place, const SendBudget& budget) {
+  using Then = AnswerStep::Then;
+  ReadJob& job = jobs_[place];
+  if (is_void(qp, job)) return {.then = Then::kOver};
+  // A peer whose address is unknown pulls again.
+  if (!egress_.prepare_flows(qp)) return {.then = Then::kOver};
+  if (!egress_.has_room(qp.peer)) return {.then = Then::kStopped};
+  AnswerStep step;
+  step.done = serve_job(qp, job, budget, step);
+  if (step.done == 0) {
+    step.then = Then::kStopped;
+  } else if (job.is_atomic || job.sent_bytes >= job.request.length_bytes) {
+    step.then = Then::kOver;
+    if (!job.refused && job.request.offset_bytes + job.sent_bytes >= job.total_bytes)
+      note_read_answered(qp, job.request.read_number);
   }
-  return built;
+  return step;
 }
 
 // Returns the headers of a range's next packet.
@@ -357,19 +319,7 @@ uint32_t ReadService::serve_read_bundle(QpContext& qp, ReadJob& job, const SendB
 
 void ReadService::forget(QpContext& qp) {
   digests_.take(qp.read_order);
-  if (qp.read_jobs == 0) return;
-  qp.read_jobs = 0;
-  ReadJobList& list = ClientList::state_of(*qp.client).read_jobs;
-  const ReadJobList before = std::exchange(list, {});
-  uint32_t place = before.first;
-  for (uint32_t i = 0; i < before.count; ++i) {
-    const uint32_t next = jobs_[place].next;
-    if (jobs_[place].qpn == qp.qpn)
-      release(place);
-    else
-      append(list, place);
-    place = next;
-  }
+  lines_.forget(qp);
 }
 
 }  // namespace hostnic

@@ -21,12 +21,13 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/nic/client/client_list.h"
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/packet/copy_blocks.h"
-#include "dataplane/nic/qp/qp_directory.h"
+#include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/settings.h"
 #include "protocol/wire/packet.h"
 
@@ -39,24 +40,21 @@ inline void note_read_answered(QpContext& qp, uint32_t read_number) {
 
 class ReadService {
  public:
-  ReadService(const NicSettings& settings, const QpDirectory& qps, ClientList& clients,
-              Egress& egress, Placement& placement, Counters& counters);
+  ReadService(const NicSettings& settings, AnswerLines& lines, Egress& egress, Placement& placement,
+              Counters& counters);
 
   void begin_connection(QpContext& qp) { digests_.begin_connection(qp.read_order); }
   // Queues a range; returns false if too many of its client's wait already, and the requester pulls
   // again; or if it has done so in a newer epoch and would drop the answers.
   bool queue(QpContext& qp, const wire::Packet& p);
   void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
-  // Sends answers that a client owes, as many as its turn allows. Returns how many.
-  uint32_t serve(ClientState& client);
+  // Sends the next packets of a job (AnswerLines).
+  AnswerStep serve(QpContext& qp, uint32_t place, const SendBudget& budget);
   void forget(QpContext& qp);
-  uint32_t waiting() const { return kReadJobs - free_count_; }
 
  private:
   // A range of READ answers, or an atomic's answer, that still has to leave.
   struct ReadJob {
-    uint32_t next = 0;  // behind it in its client's list, or among those that are free
-    uint32_t qpn = 0;
     wire::ReadEth request;
     uint32_t total_bytes = 0;
     uint32_t rkey = 0;
@@ -78,10 +76,8 @@ class ReadService {
     uint32_t packets = 0, bytes = 0;
   };
 
-  ReadJob* add(QpContext& qp);
-  void append(ReadJobList& list, uint32_t place);
-  void release(uint32_t place);
-  uint32_t serve_job(QpContext& qp, ReadJob& job, uint32_t budget, SendShare& share);
+  bool is_void(const QpContext& qp, const ReadJob& job) const;
+  uint32_t serve_job(QpContext& qp, ReadJob& job, const SendBudget& budget, AnswerStep& step);
   wire::Packet next_answer(const QpContext& qp, const ReadJob& job) const;
   uint32_t serve_read(QpContext& qp, ReadJob& job, const SendBudget& budget);
   uint32_t serve_read_bundle(QpContext& qp, ReadJob& job, const SendBudget& budget);
@@ -115,16 +111,14 @@ class ReadService {
   bool send_atomic_response(QpContext& qp, const wire::ReadEth& request, uint64_t result);
 
   const NicSettings& settings_;
-  const QpDirectory& qps_;
-  ClientList& clients_;
+  AnswerLines& lines_;
   Egress& egress_;
   Placement& placement_;
   Counters& counters_;
   DigestTables digests_;
   CopyBlocks copies_;
   std::vector<std::byte> scratch_;
-  std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);
-  uint32_t first_free_ = 0, free_count_ = kReadJobs;
+  std::vector<ReadJob> jobs_ = std::vector<ReadJob>(kReadJobs);  // by place
 };
 
 }  // namespace hostnic

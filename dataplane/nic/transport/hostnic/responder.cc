@@ -374,7 +374,8 @@ RequestResult Responder::execute_read(QpContext& qp, const wire::Packet& p) {
 // Whether READs before an atomic still have to read their memory, which they do before it
 // (InfiniBand 10.8.3.3).
 bool Responder::reads_unanswered(const QpContext& qp) const {
-  return (qp.read_jobs != 0 || qp.answers.any_out()) && !broken(Fault::atomic_overtakes_reads);
+  return (qp.answers_in_line != 0 || qp.answers.any_out()) &&
+         !broken(Fault::atomic_overtakes_reads);
 }
 
 RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {

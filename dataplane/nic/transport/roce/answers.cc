@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/region_access.h"
@@ -14,9 +15,8 @@ namespace {
 using wire::AckKind;
 using wire::Opcode;
 
-// Packets that leave in a turn, and of one queue pair in it.
-constexpr uint32_t kPacketsPerTurn = 64;
-constexpr uint32_t kPacketsPerQp = 32;
+// Acknowledgements that leave in a turn.
+constexpr uint32_t kAcksPerTurn = 64;
 // The value of AETH that says that credit is not counted (InfiniBand 9.7.7.2.1).
 constexpr uint8_t kNoCredit = 31;
 constexpr std::array<std::byte, 16> kCnpReserved{};
@@ -34,14 +34,17 @@ RoceAnswers::RoceAnswers(const Parts& parts)
       placement_(parts.placement),
       reports_(parts.reports),
       counters_(parts.counters),
-      now_(parts.now) {
-  list_.reserve(parts.settings.nic_qps);
+      now_(parts.now),
+      lines_(parts.answer_lines) {
+  acks_owed_.reserve(parts.settings.nic_qps);
+  waiting_for_rate_.reserve(parts.settings.nic_qps);
 }
 
+// Has the acknowledgement leave that is owed: at once, or behind the answers.
 void RoceAnswers::add(QpContext& qp) {
-  if (qp.on_ack_list) return;
+  if (qp.on_ack_list || !qp.roce->answers.empty()) return;
   qp.on_ack_list = true;
-  list_.push_back(&qp);
+  acks_owed_.push_back(&qp);
 }
 
 void RoceAnswers::owe_ack(QpContext& qp) {
@@ -57,7 +60,7 @@ void RoceAnswers::owe_nak(QpContext& qp, AckKind kind) {
 bool RoceAnswers::owe_answers(QpContext& qp, const RoceAnswer& answer) {
   if (qp.roce->answers.full()) return false;
   qp.roce->answers.push(answer);
-  add(qp);
+  if (qp.answers_in_line == 0 && !qp.roce->waits_for_rate) lines_.add_qp(qp);
   return true;
 }
 
@@ -72,34 +75,57 @@ void RoceAnswers::refuse(QpContext& qp, Psn psn, wire::NakCode code, uint32_t ev
 }
 
 void RoceAnswers::forget(QpContext& qp) {
-  if (qp.on_ack_list) std::erase(list_, &qp);
-  waiting_for_rate_ = 0;  // serve() looks who is left
+  if (qp.on_ack_list) std::erase(acks_owed_, &qp);
   qp.on_ack_list = qp.ack_owed = false;
+  lines_.forget(qp);
   if (qp.roce == nullptr) return;
+  if (std::exchange(qp.roce->waits_for_rate, false)) std::erase(waiting_for_rate_, &qp);
   qp.roce->answers.clear();
   qp.roce->requests.clear();
   qp.roce->nak = AckKind::kAck;
 }
 
-uint32_t RoceAnswers::serve() {
-  uint32_t budget = kPacketsPerTurn;
+uint32_t RoceAnswers::send_acks() {
+  uint32_t sent = 0;
   size_t kept = 0, looked_at = 0;
-  waiting_for_rate_ = 0;
-  next_by_rate_ns_ = UINT64_MAX;
-  for (; looked_at != list_.size() && budget != 0; ++looked_at) {
-    QpContext& qp = *list_[looked_at];
-    const Served served = serve_qp(qp, budget);
-    if (served == Served::kAll) {
-      qp.on_ack_list = false;
+  for (; looked_at != acks_owed_.size() && sent != kAcksPerTurn; ++looked_at) {
+    QpContext& qp = *acks_owed_[looked_at];
+    // Answers that are owed since then go first. If what is held has not all executed, the
+    // responder says when.
+    const bool waits = !qp.roce->answers.empty() ||
+                       (qp.on_advance_list && qp.requests.window.expected_received() && !qp.fatal);
+    if (!waits && !send_ack(qp)) {
+      acks_owed_[kept++] = &qp;
       continue;
     }
-    waiting_for_rate_ += served == Served::kWaitsForRate;
-    list_[kept++] = &qp;
+    qp.on_ack_list = false;
+    sent += waits ? 0 : 1;
   }
   // Queue pairs that had no turn come first next time.
-  std::rotate(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(looked_at), list_.end());
-  list_.resize(list_.size() - looked_at + kept);
-  return kPacketsPerTurn - budget;
+  const auto not_looked_at = acks_owed_.begin() + static_cast<std::ptrdiff_t>(looked_at);
+  std::rotate(acks_owed_.begin(), not_looked_at, acks_owed_.end());
+  acks_owed_.resize(acks_owed_.size() - looked_at + kept);
+  return sent;
+}
+
+void RoceAnswers::wait_for_rate(QpContext& qp) {
+  qp.roce->waits_for_rate = true;
+  waiting_for_rate_.push_back(&qp);
+  next_by_rate_ns_ = std::min(next_by_rate_ns_, qp.roce->answer_limiter.wake_ns());
+}
+
+void RoceAnswers::resume() {
+  if (now_ < next_by_rate_ns_) return;
+  next_by_rate_ns_ = UINT64_MAX;
+  std::erase_if(waiting_for_rate_, [this](QpContext* qp) {
+    if (!rate_allows(*qp->roce)) {
+      next_by_rate_ns_ = std::min(next_by_rate_ns_, qp->roce->answer_limiter.wake_ns());
+      return false;
+    }
+    qp->roce->waits_for_rate = false;
+    lines_.add_qp(*qp);
+    return true;
+  });
 }
 
 // Whether the next answer may leave now, by the rate that congestion has left.
@@ -108,9 +134,7 @@ bool RoceAnswers::rate_allows(RoceConnection& connection) {
   if (!limiter.limited()) return true;
   limiter.advance(now_);
   count_recoveries(connection);
-  if (!limiter.limited() || limiter.packets(0) != 0) return true;
-  next_by_rate_ns_ = std::min(next_by_rate_ns_, limiter.wake_ns());
-  return false;
+  return !limiter.limited() || limiter.packets(0) != 0;
 }
 
 void RoceAnswers::count_recoveries(RoceConnection& connection) {
@@ -126,32 +150,37 @@ void RoceAnswers::slow_down(QpContext& qp) {
   counters_.add(Counter::rate_cuts, qp.roce->answer_limiter.on_cnp(now_));
 }
 
-RoceAnswers::Served RoceAnswers::serve_qp(QpContext& qp, uint32_t& budget) {
+AnswerStep RoceAnswers::serve(QpContext& qp) {
+  using Then = AnswerStep::Then;
   RoceConnection& connection = *qp.roce;
-  for (uint32_t left = std::min(budget, kPacketsPerQp); !connection.answers.empty(); --left) {
-    if (left == 0) return Served::kNotAll;
-    RoceAnswer& answer = connection.answers.front();
-    if (!rate_allows(connection)) return Served::kWaitsForRate;
-    const Sent sent = send_answer(qp, answer);
-    if (sent == Sent::kNoRoom && broken(Fault::roce_answers_forgotten)) connection.answers.clear();
-    if (sent == Sent::kNoRoom) return Served::kNotAll;
-    --budget;
-    if (sent == Sent::kNever) {
-      connection.answers.clear();
-    } else if (++answer.sent == answer.packets) {
-      connection.answers.pop_front();
-    }
+  if (!rate_allows(connection)) {
+    wait_for_rate(qp);
+    return {.then = Then::kOver};
   }
-  if (!qp.ack_owed && connection.nak == AckKind::kAck) return Served::kAll;
-  // What is held has not all executed: the responder says when.
-  if (qp.on_advance_list && qp.requests.window.expected_received() && !qp.fatal)
-    return Served::kAll;
-  if (budget == 0 || !send_ack(qp)) return Served::kNotAll;
-  --budget;
-  return Served::kAll;
+  RoceAnswer& answer = connection.answers.front();
+  AnswerStep step{.then = Then::kGoesOn, .done = 1};
+  switch (send_answer(qp, answer, step.payload_bytes)) {
+    case Sent::kNoRoom:
+      if (!broken(Fault::roce_answers_forgotten)) return {.then = Then::kStopped};
+      connection.answers.clear();
+      break;
+    case Sent::kNever:
+      connection.answers.clear();
+      break;
+    case Sent::kYes:
+      step.packets = 1;
+      if (++answer.sent == answer.packets) connection.answers.pop_front();
+      break;
+  }
+  if (!connection.answers.empty()) return step;
+  step.then = Then::kOver;
+  if (qp.ack_owed || connection.nak != AckKind::kAck) add(qp);
+  return step;
 }
 
-RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
+// Sends the next packet of an answer; its payload's length is `payload_bytes` then.
+RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer,
+                                           uint32_t& payload_bytes) {
   if (!egress_.prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     return Sent::kNever;  // as if the network had lost them
@@ -167,12 +196,14 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer) {
     p.opcode = Opcode::kRcAtomicAck;
     p.atomic_before = answer.before;
     packet = egress_.build_small(qp.response_flow, p, {}, {}, egress_.pools().control);
+    payload_bytes = sizeof(answer.before);
   } else {
     p.opcode = read_opcode(answer);
     const uint32_t sent_bytes = answer.sent * qp.mtu_bytes;
     p.payload_bytes =
         static_cast<uint16_t>(std::min<uint32_t>(qp.mtu_bytes, answer.length_bytes - sent_bytes));
     packet = build_read_answer(qp, answer, p, gone);
+    payload_bytes = p.payload_bytes;
   }
   if (gone) {
     // A requester that asks again may have the answer and have taken the key back since: what the
@@ -204,7 +235,10 @@ rte_mbuf* RoceAnswers::build_read_answer(QpContext& qp, const RoceAnswer& answer
     if (gone) return nullptr;
   }
   rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
-  if (packet == nullptr) return nullptr;
+  if (packet == nullptr) {
+    counters_.add(Counter::tx_no_buffer);
+    return nullptr;
+  }
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t header_bytes =
       wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});

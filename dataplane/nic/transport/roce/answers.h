@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a responder of the standard's RC owes its peer, in the order in which it must leave: answers
 // of READs and atomics by their PSNs, and behind them the acknowledgement, or the NAK, which stands
-// for everything before it (InfiniBand 9.7.5.1.1).
+// for everything before it (InfiniBand 9.7.5.1.1). Answers leave in their client's turn
+// (AnswerLines), in which a queue pair that owes some has one place; acknowledgements that wait for
+// none leave at the end of a turn of the NIC.
 //
 // Answers are copied when they leave: what comes behind a READ may execute before it has read, as
 // the standard lets it unless the requester fences (InfiniBand 10.8.3.3).
@@ -11,10 +13,12 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
@@ -30,6 +34,7 @@ class RoceAnswers {
  public:
   struct Parts {
     const NicSettings& settings;
+    AnswerLines& answer_lines;
     Egress& egress;
     Placement& placement;
     Reports& reports;
@@ -52,24 +57,27 @@ class RoceAnswers {
   // Takes the peer's notification that the network is congested: answers leave more slowly.
   void slow_down(QpContext& qp);
 
-  // Sends what is owed, as much as a turn may. Returns how many packets have left.
-  uint32_t serve();
+  // Puts queue pairs back in line whose rate has kept answers waiting until now.
+  void resume();
+  // Sends the next answer of a queue pair that is in line.
+  AnswerStep serve(QpContext& qp);
+  // Sends acknowledgements that wait for no answer. Returns how many.
+  uint32_t send_acks();
   void forget(QpContext& qp);
-  // Whether serve() may have something to send now.
-  bool any_owed() const { return list_.size() > waiting_for_rate_; }
-  // When it may send what waits by its rate; UINT64_MAX: nothing does.
+  // Whether send_acks() may have something to send now.
+  bool any_owed() const { return !acks_owed_.empty(); }
+  // When resume() has something to do; UINT64_MAX: nothing waits for its rate.
   TimeNs next_deadline_ns() const { return next_by_rate_ns_; }
-  size_t waiting() const { return list_.size(); }
+  size_t waiting() const { return std::max(acks_owed_.size(), waiting_for_rate_.size()); }
 
  private:
   enum class Sent : uint8_t { kYes, kNoRoom, kNever };
-  enum class Served : uint8_t { kAll, kNotAll, kWaitsForRate };
 
   void add(QpContext& qp);
-  Served serve_qp(QpContext& qp, uint32_t& budget);
+  void wait_for_rate(QpContext& qp);
   bool rate_allows(RoceConnection& connection);
   void count_recoveries(RoceConnection& connection);
-  Sent send_answer(QpContext& qp, RoceAnswer& answer);
+  Sent send_answer(QpContext& qp, RoceAnswer& answer, uint32_t& payload_bytes);
   rte_mbuf* build_read_answer(QpContext& qp, const RoceAnswer& answer, const wire::Packet& p,
                               bool& gone);
   bool send_ack(QpContext& qp);
@@ -79,8 +87,9 @@ class RoceAnswers {
   Reports& reports_;
   Counters& counters_;
   const TimeNs& now_;
-  std::vector<QpContext*> list_;
-  size_t waiting_for_rate_ = 0;  // of the list, as of the last serve()
+  AnswerLines& lines_;
+  std::vector<QpContext*> acks_owed_;         // none of them owes answers
+  std::vector<QpContext*> waiting_for_rate_;  // they owe answers, and are not in line
   TimeNs next_by_rate_ns_ = UINT64_MAX;
 };
 

@@ -61,8 +61,8 @@ RoceTransport::RoceTransport(const Parts& parts)
       counters_(parts.counters),
       now_(parts.now),
       advance_list_(parts.settings.nic_qps),
-      answers_({parts.settings, parts.egress, parts.placement, parts.reports, parts.counters,
-                parts.now}),
+      answers_({parts.settings, parts.answer_lines, parts.egress, parts.placement, parts.reports,
+                parts.counters, parts.now}),
       responder_({parts.settings, parts.placement, parts.windows, parts.receives, parts.reorder,
                   parts.reports, answers_, advance_list_, parts.counters}),
       requester_({parts.settings, parts.placement, parts.reports, parts.counters}) {}
@@ -150,6 +150,7 @@ void RoceTransport::quiesce(QpContext& qp) {
 }
 
 uint32_t RoceTransport::advance_windows() {
+  answers_.resume();
   return advance_list_.for_each([this](QpContext& qp) { responder_.advance(qp); });
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
@@ -32,6 +33,7 @@ class RoceTransport {
  public:
   struct Parts {
     const NicSettings& settings;
+    AnswerLines& answer_lines;
     Egress& egress;
     Placement& placement;
     WindowTable& windows;
@@ -56,15 +58,18 @@ class RoceTransport {
     return 0;
   }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
-  // Sends what is owed to peers: answers, and behind them acknowledgements. Returns how many
-  // packets have left.
-  uint32_t serve() { return answers_.serve(); }
+  // Sends the next answer of a queue pair that is in line: its place is not a job's.
+  AnswerStep serve_answers(QpContext& qp, uint32_t, const SendBudget&) {
+    return answers_.serve(qp);
+  }
+  // Sends acknowledgements that are owed to peers. Returns how many.
+  uint32_t send_acks() { return answers_.send_acks(); }
   bool any_work() const { return answers_.any_owed(); }
-  // When serve() may send what waits for its time; UINT64_MAX: nothing does.
+  // When advance_windows() lets answers go on that wait for their time; UINT64_MAX: none do.
   TimeNs next_deadline_ns() const { return answers_.next_deadline_ns(); }
   size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
-  // Executes what is held and has its turn, of queue pairs that had too much of it for one turn of
-  // the NIC. Returns how many there were.
+  // Lets answers go on whose time has come, and executes what is held and has its turn, of queue
+  // pairs that had too much of it for one turn of the NIC. Returns how many there were.
   uint32_t advance_windows();
   bool any_to_advance() const { return !advance_list_.empty(); }
 

@@ -66,6 +66,10 @@ class UnreliableTransport {
     return 0;
   }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
+  // Nothing of it is ever in line.
+  static AnswerStep serve_answers(const QpContext&, uint32_t, const SendBudget&) {
+    return {.then = AnswerStep::Then::kOver};
+  }
   // Restarts a queue pair from SQE to RTS.
   void restart(QpContext& qp, Psn next);
 
