@@ -13,22 +13,22 @@
 namespace hostnic::memory {
 namespace {
 
-// [registrar's lock] The text that is read from /proc; several times the longest line (a path has
-// 4,096 bytes). It is no mapping for the moment, which could lie where the program just made room.
-constexpr size_t kTextRoom = 32 * 1024;
-char text[kTextRoom];
+// [registrar's lock] It is no mapping for the moment, which could lie where the program just made
+// room.
+TextRoom registrars_room;
 
 // Calls `use(line, length)` for the lines of a file in /proc until it returns false. It does
 // without stdio, which allocates.
 template <typename Use>
-bool for_each_line(const char* path, Use use) {
+bool for_each_line(const char* path, Use use, TextRoom& room = registrars_room) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
+  char* const text = room.text;
   size_t filled = 0;
   int error = 0;
   bool more = true;
   while (more) {
-    const ssize_t got = read(fd, text + filled, kTextRoom - filled);
+    const ssize_t got = read(fd, text + filled, TextRoom::kBytes - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) error = errno;
     if (got <= 0) break;
@@ -41,7 +41,8 @@ bool for_each_line(const char* path, Use use) {
       more = use(text + begin, end - begin);
       begin = end + 1;
     }
-    if (begin == 0 && filled == kTextRoom) begin = filled;  // no such line exists; do not loop
+    if (begin == 0 && filled == TextRoom::kBytes)
+      begin = filled;  // no such line exists; do not loop
     std::memmove(text, text + begin, filled - begin);
     filled -= begin;
   }
@@ -147,15 +148,15 @@ bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
     answer.size = sizeof(answer);
     answer.query_flags = flags;
     answer.query_addr = at;
-    answer.vma_name_size = kTextRoom;
-    answer.vma_name_addr = address(text);
+    answer.vma_name_size = TextRoom::kBytes;
+    answer.vma_name_addr = address(registrars_room.text);
     return ioctl(maps.get(), kProcmapQuery, &answer) == 0;
   };
   ProcmapQuery answer;
   for (uint64_t at = start; at < end; at = answer.vma_end) {
     if (!query(at, kCoveringOrNext, answer)) return errno == ENOENT;  // no area follows
     if (answer.vma_start >= end) return true;
-    Area area = area_of(answer, text);
+    Area area = area_of(answer, registrars_room.text);
     keep_in_order(areas, area);
     ProcmapQuery previous;
     area.above_guard =
@@ -181,6 +182,45 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
     previous_closed = area.prot == PROT_NONE;
     return area.end < end;
   });
+}
+
+bool next_area(uint64_t at, Area& area, TextRoom& room) {
+  {
+    const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    ProcmapQuery answer{};
+    answer.size = sizeof(answer);
+    answer.query_flags = kCoveringOrNext;
+    answer.query_addr = at;
+    const bool found = maps.get() >= 0 && ioctl(maps.get(), kProcmapQuery, &answer) == 0;
+    if (found) area = area_of(answer, "");
+    if (found || errno == ENOENT) return found;
+  }
+  bool found = false;
+  for_each_line(
+      "/proc/self/maps",
+      [&](const char* line, size_t length) {
+        found = parse_area(line, length, area) && area.end > at;
+        return !found;
+      },
+      room);
+  return found;
+}
+
+uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room) {
+  if (process_memory(room).locked_kb == 0) return end;
+  Area area;
+  uint64_t first = end;
+  for_each_line(
+      "/proc/self/smaps",
+      [&](const char* line, size_t length) {
+        if (Area header; parse_area(line, length, header)) area = header;
+        if (area.end > start && starts_with(line, length, "VmFlags:") &&
+            memmem(line, length, " lo", 3) != nullptr)
+          first = std::min(first, std::max(start, area.start));
+        return first == end && area.start < end;
+      },
+      room);
+  return first;
 }
 
 bool find_shifted(uint64_t at, const FileRange& range, Area& found, bool& known) {
@@ -230,18 +270,23 @@ bool mark_locked(RawVector<Area>& areas) {
   });
 }
 
-ProcessMemory process_memory() {
+ProcessMemory process_memory() { return process_memory(registrars_room); }
+
+ProcessMemory process_memory(TextRoom& room) {
   ProcessMemory memory;
-  for_each_line("/proc/self/status", [&](const char* line, size_t length) {
-    uint64_t* value = starts_with(line, length, "VmLck:")   ? &memory.locked_kb
-                      : starts_with(line, length, "VmPin:") ? &memory.pinned_kb
-                                                            : nullptr;
-    if (value == nullptr) return true;
-    const char* at = line + std::strlen("VmLck:");
-    while (at != line + length && (*at == ' ' || *at == '\t')) at++;
-    std::from_chars(at, line + length, *value);
-    return true;
-  });
+  for_each_line(
+      "/proc/self/status",
+      [&](const char* line, size_t length) {
+        uint64_t* value = starts_with(line, length, "VmLck:")   ? &memory.locked_kb
+                          : starts_with(line, length, "VmPin:") ? &memory.pinned_kb
+                                                                : nullptr;
+        if (value == nullptr) return true;
+        const char* at = line + std::strlen("VmLck:");
+        while (at != line + length && (*at == ' ' || *at == '\t')) at++;
+        std::from_chars(at, line + length, *value);
+        return true;
+      },
+      room);
   return memory;
 }
 

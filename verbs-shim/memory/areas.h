@@ -26,6 +26,20 @@ struct Area {
   bool is_main_stack() const { return std::strncmp(path, "[stack", 6) == 0; }
 };
 
+// The text that is read from /proc; several times the longest line (a path has 4,096 bytes).
+struct TextRoom {
+  static constexpr size_t kBytes = 32 * 1024;
+  char text[kBytes];
+};
+
+// These take no lock: the room is the caller's own.
+
+// Finds the first area that ends behind `at`, without its name. Returns false if there is none, or
+// the kernel does not tell.
+bool next_area(uint64_t at, Area& area, TextRoom& room);
+// The first address in [start, end) of which the memory is locked by mlock; `end`: none.
+uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room);
+
 // The functions below read /proc: one caller at a time, with the registrar's lock.
 
 // Reads the areas overlapping [start, end), in order. Returns false with errno when the kernel does
@@ -68,6 +82,7 @@ struct ProcessMemory {
   uint64_t pinned_kb = 0;  // pinned by a real RDMA adapter or io_uring: must keep its place
 };
 ProcessMemory process_memory();
+ProcessMemory process_memory(TextRoom& room);  // without the lock
 
 // The value of vm.max_map_count, or its default when unreadable.
 size_t max_map_count();

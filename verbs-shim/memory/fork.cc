@@ -140,6 +140,7 @@ void MemoryRegistrar::forget_parent() {
   table_.clear();
   userfault_.close();
   watch_.forget_parent();
+  mirror_watch_.forget_parent();
   revoker_.forget_parent();
   late_.forget_parent();
   own_threads_.clear();

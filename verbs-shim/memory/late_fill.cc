@@ -15,12 +15,12 @@
 
 namespace hostnic::memory {
 
-int LateFill::start(int mirror_fd, int lent_device, Tell tell) {
+int LateFill::start(const Descriptors& descriptors, Tell tell, Discards* discards) {
   if (runs()) return 0;
   if (state_.load(std::memory_order_acquire) == State::kFailed) return start_error_;
-  mirror_fd_ = mirror_fd;
-  lent_device_ = lent_device;
+  given_ = descriptors;
   tell_ = tell;
+  discards_ = discards;
   int error = make_map();
   if (error == 0)
     error = start_background_thread(

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "protocol/hostif/memory_region.h"
+#include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/migration.h"
 #include "verbs-shim/memory/raw_memory.h"
 #include "verbs-shim/memory/userfault.h"
@@ -32,11 +33,18 @@ class LateFill {
   // Called by the thread when nothing of some memory lies aside any more.
   using Tell = void (*)();
 
-  // Starts the thread, with the mirror that it copies into and a descriptor of /dev/userfaultfd or
-  // -1; both may be closed afterwards. Not in the registrar's critical section. Returns 0 or an
-  // errno value: EPERM where there is no full userfaultfd, EINVAL where the kernel can't take pages
-  // out (before Linux 6.8).
-  int start(int mirror_fd, int lent_device, Tell tell);
+  // What the thread works with; all may be closed once it has started.
+  struct Descriptors {
+    int mirror = -1;       // that it copies into
+    int lent_device = -1;  // /dev/userfaultfd; -1: none
+    int watch = -1;        // the userfaultfd that watches what has been filled; -1: none
+  };
+  // Starts the thread. Not in the registrar's critical section. `discards` is called from it as
+  // described in blocked_calls.h. Returns 0 or an errno value: EPERM where there is no full
+  // userfaultfd, EINVAL where the kernel can't take pages out (before Linux 6.8).
+  int start(const Descriptors& descriptors, Tell tell, Discards* discards = nullptr);
+  // Makes zeros of what lies aside in [start, end), whole pages. Called from the thread only.
+  void drop(uint64_t start, uint64_t end);
   bool runs() const { return state_.load(std::memory_order_acquire) == State::kRuns; }
 
   // Tests that look at what is aside want nothing to be copied by and by. Called before start().
@@ -165,6 +173,7 @@ class LateFill {
   int reserve_window();
   void wait(int64_t pause_ns) const;
   void read_events();
+  bool change_is_due() const;
   void want(uint64_t va);
   void follow_moved();
   bool obey();
@@ -188,6 +197,7 @@ class LateFill {
   void settle(const Aside& aside, uint64_t start);
   void supply(uint64_t page) const;
   void wake(uint64_t start, uint64_t end) const;
+  bool hand_over(uint64_t start, uint64_t end) const;
   void let_go(uint64_t start, uint64_t end) const;
   void cut(uint64_t start, uint64_t end);
   bool is_filled(const Aside& aside) const;
@@ -195,8 +205,10 @@ class LateFill {
   static inline constinit std::atomic<uint32_t> asides_in_use_{0};
 
   std::atomic<State> state_{State::kNotStarted};  // futex word while it starts
-  int start_error_ = 0, mirror_fd_ = -1, lent_device_ = -1;
+  int start_error_ = 0;
+  Descriptors given_;
   Tell tell_ = nullptr;
+  Discards* discards_ = nullptr;
   Aside asides_[kMaxAsides];
 
   // The process's fill map.
@@ -214,7 +226,8 @@ class LateFill {
 
   // The thread's own: descriptors in its own table, two slices of addresses that pages pass
   // through, and what it will look at next.
-  int fd_ = -1, own_mirror_fd_ = -1;
+  int fd_ = -1, own_mirror_fd_ = -1, own_watch_fd_ = -1;
+  uint64_t copying_ = 0;  // the slice whose pages may have left the stash; 0: none
   uint64_t window_ = 0, stack_start_ = 0, stack_end_ = 0;
   bool bell_rings_ = false, only_wanted_ = false, no_huge_pages_ = false;
   uint64_t tidy_at_ = 0, tidy_end_ = 0;

@@ -119,14 +119,21 @@ void LateFill::mark(uint64_t start, uint64_t end, SliceState from, SliceState to
   }
 }
 
+// Has what is filled watched as all of the mirror is. Returns false if it is not the mirror's.
+bool LateFill::hand_over(uint64_t start, uint64_t end) const {
+  uffdio_register request{};
+  request.range = {start, end - start};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  if (ioctl(fd_, UFFDIO_UNREGISTER, &request.range) != 0) return false;
+  if (own_watch_fd_ >= 0) ioctl(own_watch_fd_, UFFDIO_REGISTER, &request);
+  return true;
+}
+
 // From here on first touches in the range are answered by the kernel.
 void LateFill::let_go(uint64_t start, uint64_t end) const {
-  uffdio_range all{start, end - start};
-  if (ioctl(fd_, UFFDIO_UNREGISTER, &all) == 0) return;
-  for (uint64_t at = start; at < end; at += kSliceBytes) {
-    uffdio_range range{at, kSliceBytes};
-    ioctl(fd_, UFFDIO_UNREGISTER, &range);  // not if the program has other memory there
-  }
+  if (hand_over(start, end)) return;
+  for (uint64_t at = start; at < end; at += kSliceBytes)
+    hand_over(at, at + kSliceBytes);  // not if the program has other memory there
   wake(start, end);
 }
 

@@ -54,20 +54,27 @@ int LateFill::open_descriptors() {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
   // The program never sees what this thread opens from here on, and can't close it.
   if (unshare(CLONE_FILES) != 0) return errno;
-  own_mirror_fd_ = fcntl(mirror_fd_, F_DUPFD_CLOEXEC, 0);
+  own_mirror_fd_ = fcntl(given_.mirror, F_DUPFD_CLOEXEC, 0);
   if (own_mirror_fd_ < 0) return errno;
+  own_watch_fd_ = given_.watch < 0 ? -1 : fcntl(given_.watch, F_DUPFD_CLOEXEC, 0);
   fd_ = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
-  if (fd_ < 0 && lent_device_ >= 0) fd_ = ioctl(lent_device_, USERFAULTFD_IOC_NEW, kFlags);
+  if (fd_ < 0 && given_.lent_device >= 0)
+    fd_ = ioctl(given_.lent_device, USERFAULTFD_IOC_NEW, kFlags);
   if (fd_ < 0) return errno;
   // Its copies of the program's descriptors would keep pipes and sockets open.
-  const unsigned low = static_cast<unsigned>(std::min(fd_, own_mirror_fd_));
-  const unsigned high = static_cast<unsigned>(std::max(fd_, own_mirror_fd_));
-  if (low > 0) syscall(SYS_close_range, 0u, low - 1, 0u);
-  if (high > low + 1) syscall(SYS_close_range, low + 1, high - 1, 0u);
-  syscall(SYS_close_range, high + 1, ~0u, 0u);
+  int kept[] = {fd_, own_mirror_fd_, own_watch_fd_};
+  std::ranges::sort(kept);
+  unsigned next = 0;
+  for (const int each : kept) {
+    if (each < 0) continue;
+    const auto number = static_cast<unsigned>(each);
+    if (number > next) syscall(SYS_close_range, next, number - 1, 0u);
+    next = number + 1;
+  }
+  syscall(SYS_close_range, next, ~0u, 0u);
   uffdio_api api{};
   api.api = UFFD_API;
-  api.features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_MISSING_SHMEM |
+  api.features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_MISSING_SHMEM |
                  UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE;
   return ioctl(fd_, UFFDIO_API, &api) == 0 ? reserve_window() : errno;
 }
@@ -126,11 +133,32 @@ void LateFill::wait(int64_t pause_ns) const {
 
 // ---- events
 
+// Whether an event that is no touch is still to be read: the kernel refuses such requests then.
+bool LateFill::change_is_due() const {
+  uffdio_writeprotect request{};
+  request.range = {bell_, kPageBytes};
+  return ioctl(fd_, UFFDIO_WRITEPROTECT, &request) != 0 && errno == EAGAIN;
+}
+
+// The pages of a slice that is just being copied may have left the stash.
+void LateFill::drop(uint64_t start, uint64_t end) {
+  for (const Aside& aside : asides_) {
+    if (!aside.overlaps(start, end)) continue;
+    const uint64_t from = std::max(aside.start.load(), start), to = std::min(aside.end, end);
+    raw_madvise(pointer(from + aside.stash_delta), to - from, MADV_DONTNEED);
+  }
+  const uint64_t from = std::max(copying_, start), to = std::min(copying_ + kSliceBytes, end);
+  if (copying_ != 0 && from < to) std::memset(pointer(window_ + (from - copying_)), 0, to - from);
+}
+
 // Reads what there is: the kernel refuses copies while a change of mappings waits to be read.
 // Nothing is copied here, since whoever copies calls it.
 void LateFill::read_events() {
   uffd_msg event;
-  while (read(fd_, &event, sizeof(event)) == static_cast<ssize_t>(sizeof(event))) {
+  for (;;) {
+    // The thread that discards goes on once its event has been read.
+    if (discards_ != nullptr && change_is_due()) for_each_discard(discards_);
+    if (read(fd_, &event, sizeof(event)) != static_cast<ssize_t>(sizeof(event))) return;
     if (event.event == UFFD_EVENT_PAGEFAULT) {
       want(event.arg.pagefault.address);
     } else if (event.event == UFFD_EVENT_REMAP) {
@@ -243,6 +271,7 @@ uint64_t LateFill::next_in_state(SliceState state, uint64_t from, const Aside*& 
 int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
   const uint64_t end = start + kSliceBytes;
   bool takes_out = aside.takes_out && map_transit(), busy = false;
+  if (takes_out) copying_ = start;
   for (uint64_t at = start; at < end;) {
     uint64_t length = end - at, source = at + aside.stash_delta;
     if (takes_out) {
@@ -261,6 +290,7 @@ int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
     put_in(at, source, length);
     at += length;
   }
+  copying_ = 0;
   if (aside.takes_out) unmap_transit();
   if (busy) {
     slice(aside, start).store(kPartly);

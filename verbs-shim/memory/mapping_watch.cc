@@ -21,11 +21,13 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
 
 namespace hostnic::memory {
 namespace {
 
-constexpr uint64_t kBlockBytes = 2 << 20;
 constexpr size_t kEventsAtOnce = 16;
 // The time that a registration waits for other threads' unmappings: some seconds, and then it may
 // be taken for what was unmapped, which is an error to its user and harms nobody.
@@ -34,7 +36,23 @@ constexpr long kPauseNs = 20'000;
 
 }  // namespace
 
-bool MappingWatch::start(Revoker& revoker) {
+// Asks for the events. With WP_ASYNC (Linux 6.7) any memory can be watched, without it none of a
+// disk's files; nobody asks for its write protection. Returns 0 or an errno value.
+int MappingWatch::ask_for_events(int fd) {
+  constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
+                               UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  const uint64_t events = kEvents | (discards_ != nullptr ? UFFD_FEATURE_EVENT_REMOVE : 0);
+  for (const bool any : {true, false}) {
+    uffdio_api api{};
+    api.api = UFFD_API;
+    api.features = events | (any ? UFFD_FEATURE_WP_ASYNC : 0);
+    takes_any_memory_ = any;
+    if (ioctl(fd, UFFDIO_API, &api) == 0) return 0;
+  }
+  return errno;
+}
+
+bool MappingWatch::start(Revoker& revoker, const char* thread_name, Discards* discards) {
   if (fd_ >= 0) return true;
   const UniqueFd opened(
       static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
@@ -43,17 +61,14 @@ bool MappingWatch::start(Revoker& revoker) {
     std::snprintf(error_, sizeof(error_), "userfaultfd: %s", std::strerror(errno));
     return false;
   }
-  uffdio_api api{};
-  api.api = UFFD_API;
-  api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
-                 UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
-  int error = ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : errno;
+  discards_ = discards;
+  int error = ask_for_events(fd);
   if (error == 0) {
     fd_ = fd;
     revoker_ = &revoker;
     reports_.store(true);
     error = start_background_thread(
-        "hostnic-watch", [](void* self) { static_cast<MappingWatch*>(self)->run(); }, this);
+        thread_name, [](void* self) { static_cast<MappingWatch*>(self)->run(); }, this);
   }
   if (error == 0) {
     error_[0] = '\0';
@@ -83,12 +98,15 @@ bool MappingWatch::waits_for_events() {
   return ioctl(fd_, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
 }
 
-// Reads events; reading one lets the thread that caused it go on.
+// Reads events; reading one lets the thread that caused it go on. A discard tells by its event what
+// is discarded, too late: the thread that waits is asked before, and one event is read at a time.
 bool MappingWatch::read_events() {
+  const size_t at_once = discards_ != nullptr ? 1 : kEventsAtOnce;
   uint64_t change = revoker_->begin_change();
   for (;;) {
     uffd_msg events[kEventsAtOnce];
-    const ssize_t got = read(fd_, events, sizeof(events));
+    if (discards_ != nullptr) for_each_discard(discards_);
+    const ssize_t got = read(fd_, events, at_once * sizeof(events[0]));
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
     MappingChange changes[kEventsAtOnce];
     size_t ranges = 0;
@@ -101,7 +119,7 @@ bool MappingWatch::read_events() {
         changes[ranges++] = {{moved.from, moved.len, MemoryChangeKind::kMoved, 0, moved.to}};
       }
     }
-    const bool more = count == kEventsAtOnce;
+    const bool more = count == at_once;
     const uint64_t next = more ? revoker_->begin_change() : 0;  // begins before this one ends
     revoker_->end_change(change, changes, ranges);
     change = next;
@@ -128,12 +146,8 @@ void MappingWatch::wait_for_reports() const {
   errno = error;
 }
 
-bool MappingWatch::watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end) {
+bool MappingWatch::watch(uint64_t start, uint64_t end) {
   if (fd_ < 0) return false;
-  if (watches_blocks()) {
-    start = std::max(area_start, start & ~(kBlockBytes - 1));
-    end = std::min(area_end, (end + kBlockBytes - 1) & ~(kBlockBytes - 1));
-  }
   ranges_.reserve(1);
   uffdio_register request{};
   request.range = {start, end - start};
@@ -143,6 +157,16 @@ bool MappingWatch::watch(uint64_t start, uint64_t end, uint64_t area_start, uint
   ranges_.insert(start, {end});
   ranges_.join(start, end);
   return true;
+}
+
+void MappingWatch::claim(uint64_t start, uint64_t end) {
+  if (fd_ < 0) return;
+  uffdio_register request{};
+  request.range = {start, end - start};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  ioctl(fd_, UFFDIO_REGISTER, &request);
+  forget(start, end);
+  ranges_.insert(start, {end});
 }
 
 void MappingWatch::unwatch(uint64_t start, uint64_t end) {

@@ -5,13 +5,17 @@
 // By a userfaultfd that stops nobody's access: it asks for the events "unmapped" and "moved" only,
 // and a thread that unmaps watched memory waits in the kernel until the event was read. So what is
 // done before reading it is done before the thread can map something else there. Works for ordinary
-// users; not for private mappings of files, nor where the program itself has a userfaultfd on the
-// memory, nor where the kernel refuses userfaultfd altogether.
+// users; not where the program itself has a userfaultfd on the memory, nor where the kernel refuses
+// userfaultfd altogether, nor, before Linux 6.7, for private mappings of files.
+//
+// A watch may also learn of discards (MADV_DONTNEED) of pages of the mirror, which the kernel would
+// leave as they are: the thread that discards waits until they are empty.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/range_table.h"
 #include "verbs-shim/memory/revoker.h"
 
@@ -19,23 +23,33 @@ namespace hostnic::memory {
 
 class MappingWatch {
  public:
-  // Opens the userfaultfd and starts the thread that reads events. Returns false if that failed:
-  // error() says why. There may be one caller at a time, not in the registrar's critical section.
-  bool start(Revoker& revoker);
+  // Opens the userfaultfd and starts the thread that reads events. `discards`, if not null, is
+  // called from that thread for what another thread, which waits meanwhile, is about to discard.
+  // Returns false if that failed: error() says why. There may be one caller at a time, not in the
+  // registrar's critical section.
+  bool start(Revoker& revoker, const char* thread_name, Discards* discards = nullptr);
   const char* error() const { return error_; }
   bool runs() const { return fd_ >= 0; }
+  // Whether the thread still reads events: the program may have closed what it has not opened. For
+  // any thread.
+  bool reports() const { return reports_.load(); }
+  // Whether private mappings of files can be watched (Linux 6.7).
+  bool takes_any_memory() const { return takes_any_memory_; }
 
   // Returns when every unmapping whose room a caller's memory may lie in has been reported to the
   // revoker. For any thread, without a lock.
   void wait_for_reports() const;
 
-  // Called in the registrar's critical section. Watches [start, end), which lies in one area that
-  // reaches from `area_start` to `area_end`; with many small ranges more than that, because each
-  // costs the process up to two areas. Returns false if this memory can't be watched. It throws
-  // std::bad_alloc.
-  bool watch(uint64_t start, uint64_t end, uint64_t area_start, uint64_t area_end);
-  // Whether there are so many ranges that more than asked for is watched.
-  bool watches_blocks() const { return ranges_.size() > kExactRanges; }
+  // Called in the registrar's critical section. Watches [start, end), a whole area of the process:
+  // a part of one would be an area of its own, which the program can't move together with the rest.
+  // Returns false if this memory can't be watched. It throws std::bad_alloc.
+  bool watch(uint64_t start, uint64_t end);
+  // Watches all of [start, end), of the mirror. What a thread of ours watches in its own way for
+  // now (pages that come late), it will hand over. It throws nothing after reserve().
+  void claim(uint64_t start, uint64_t end);
+  void reserve() { ranges_.reserve(3); }  // throws std::bad_alloc
+  // A descriptor of the userfaultfd for a thread that hands memory over; -1: none.
+  int fd() const { return fd_; }
   // Ends the watch of a range, as far as it is watched: before pages of it are moved by us. Throws
   // std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);
@@ -50,14 +64,15 @@ class MappingWatch {
   void forget_parent();
 
  private:
-  static constexpr size_t kExactRanges = 512;
-
   void run();
+  int ask_for_events(int fd);
   bool waits_for_events();
   bool report_is_due() const;
   bool read_events();
 
   Revoker* revoker_ = nullptr;
+  Discards* discards_ = nullptr;
+  bool takes_any_memory_ = false;
   int fd_ = -1;
   std::atomic<bool> reports_{false};  // true while the thread runs
   RangeTable ranges_;                 // ranges that the kernel watches; counts and places are

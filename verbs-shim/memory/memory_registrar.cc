@@ -206,6 +206,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
       return Unexpected(
           Error{error, std::string("no thread can be started: ") + std::strerror(error)});
   watch_.wait_for_reports();
+  mirror_watch_.wait_for_reports();
   registration.registering = Revoker::Registering(revoker_);
   Described described;
   Failure failed = add_once(request, described);
@@ -244,7 +245,10 @@ int MemoryRegistrar::start_threads() {
           revoker_.start([](const MemoryChange& change) { process().follow(change); });
       error != 0)
     return error;
-  watch_.start(revoker_);
+  watch_.start(revoker_, "hostnic-watch");
+  if (mirror_fd_ >= 0 && migration_wanted_)
+    mirror_watch_.start(revoker_, "hostnic-discard",
+                        [](uint64_t start, uint64_t end) { process().before_discard(start, end); });
   return 0;
 }
 
@@ -262,7 +266,12 @@ void MemoryRegistrar::start_late_fill() {
   }
   if (start_threads() != 0) return;
   const std::lock_guard lock(threads_mutex_);
-  late_.start(mirror, device, [] { process().look_for_filled(); });
+  late_.start(
+      {mirror, device, mirror_watch_.fd()}, [] { process().look_for_filled(); },
+      [](uint64_t start, uint64_t end) {
+        process().late_.drop(start, end);
+        process().before_discard(start, end);
+      });
 }
 
 void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {
@@ -343,7 +352,7 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
     const bool by_mem_fd = std::ranges::any_of(described.regions, [](const MemoryRegion& region) {
       return region.kind == RegionKind::kMemFd;
     });
-    if (by_mem_fd) watch(request, described);
+    if (by_mem_fd) watch(described);
   }
   for (const MemoryRegion& region : described.regions) {
     uint64_t& counter = region.kind == RegionKind::kFile    ? counters_.file_bytes
@@ -364,15 +373,11 @@ bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
     return false;
   registration.regions.assign(1, {va, length_bytes, RegionKind::kMemFd, 0, 0});
   registration.fds.clear();
-  Request request;
-  request.va = va;
-  request.length_bytes = length_bytes;
   Described described;
   described.regions.push_back(registration.regions.front());
   const Critical critical(*this);
-  const uint64_t start = page_down(va), end = page_up(va + length_bytes);
-  if (late_.fill(start, end) != 0 || !read_areas(start, end, request.areas)) return false;
-  watch(request, described);
+  if (late_.fill(page_down(va), page_up(va + length_bytes)) != 0) return false;
+  watch(described);
   return true;
 } catch (...) {
   return false;

@@ -150,6 +150,9 @@ class MemoryRegistrar {
   // have been before they knew of it.
   void look_for_filled() { revoker_.memory_filled(); }
 
+  // Whether the end of private mappings of files is noticed, whoever unmaps them. For tests.
+  bool watches_any_memory() const { return watch_.takes_any_memory(); }
+
   // For tests that look at what lies aside; before the first add().
   void copy_only_wanted() { late_.copy_only_wanted(); }
 
@@ -203,6 +206,7 @@ class MemoryRegistrar {
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end);
   bool migrate_late(Request& request, const Area& area, uint64_t start, uint64_t end);
+  void reserve_for_migration();
   void migrated(Request& request, uint64_t start, const PageRange& range);
   bool too_many_areas();
   bool may_migrate(Request& request, const Area& area);
@@ -218,7 +222,7 @@ class MemoryRegistrar {
   bool describe_file(const Request& request, const Area& area, uint64_t start, uint64_t end,
                      Described& described);
 
-  void watch(const Request& request, const Described& described);
+  void watch(const Described& described);
   void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
   // Whether nobody else can notice that pages change place.
   bool may_move_pages() const;
@@ -231,7 +235,6 @@ class MemoryRegistrar {
   void unpark(Unpark what);
   bool bring_aside_home(uint64_t start, uint64_t end);
   void unwatch_unused(uint64_t start, uint64_t end);
-  void watch_parked(uint64_t start, uint64_t end);
   // Moves a migrated range home. Returns false if it stays in the mirror.
   bool return_home(uint64_t start, const PageRange& range);
   void lose(uint64_t start, uint64_t end);
@@ -240,10 +243,15 @@ class MemoryRegistrar {
   void lose_unmapped(uint64_t start, uint64_t end);  // called without the lock
   void lose_where_gone(uint64_t start, uint64_t end);
   bool is_mirror(const Area& area) const;
+  bool is_of_mirror(const Area& area) const;  // also what the program has moved
   FileRange mirror_range(uint64_t start, uint64_t end) const;
   void punch_unseen(uint64_t start, uint64_t end);
   void free_lost();
   void update_bounds();
+
+  // Functions in discards.cc, called without the lock.
+  void before_discard(uint64_t start, uint64_t end);
+  void discard_in_mirror(uint64_t start, uint64_t end);
 
   // Functions in moved_memory.cc: what the program moved while a key leads to it.
   void note_move(uint64_t from, uint64_t to, uint64_t length_bytes);
@@ -258,6 +266,7 @@ class MemoryRegistrar {
   bool begin_change(Change& change, uint64_t start, uint64_t end);
   bool take_outside(uint64_t start, uint64_t end);
   bool prepare_move(Change& change, uint64_t start, uint64_t end);
+  void prepare_replacement(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
@@ -285,7 +294,8 @@ class MemoryRegistrar {
   Userfault userfault_;
   Migrator migrator_;
   LateFill late_;
-  MappingWatch watch_;
+  MappingWatch watch_;         // of what the mem fd reaches
+  MappingWatch mirror_watch_;  // of what is in the mirror
   Revoker revoker_;
   std::mutex threads_mutex_;  // held while threads start; before mutex_
   RawVector<pid_t> own_threads_;

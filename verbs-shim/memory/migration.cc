@@ -2,9 +2,11 @@
 #include "verbs-shim/memory/migration.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "verbs-shim/memory/raw_memory.h"
@@ -287,6 +289,25 @@ void* Migrator::copy_elsewhere(uint64_t offset, uint64_t length, int prot) {
   if (copy_out(offset, length, to, prot) == 0) return to;
   raw_munmap(to, length);
   return nullptr;
+}
+
+bool Migrator::clear(int mirror, uint64_t start, uint64_t end) {
+  static constexpr int kPieces = 32;
+  alignas(kPageBytes) static const std::byte kZeros[kPageBytes] = {};
+  iovec pieces[kPieces];
+  for (iovec& each : pieces) each = {const_cast<std::byte*>(kZeros), kPageBytes};
+  auto at = static_cast<off_t>(start);
+  const auto last = static_cast<off_t>(end);
+  while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
+    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
+    while (at < hole) {
+      const auto count = std::min<off_t>(kPieces, (hole - at) / off_t{kPageBytes});
+      const ssize_t put = pwritev(mirror, pieces, static_cast<int>(count), at);
+      if (put <= 0 && errno != EINTR) return false;
+      if (put > 0) at += put;
+    }
+  }
+  return true;
 }
 
 void Migrator::punch(uint64_t start, uint64_t end) {

@@ -65,6 +65,9 @@ class Migrator {
   // Copies a part of the mirror to private memory of its own, or returns null.
   void* copy_elsewhere(uint64_t offset, uint64_t length, int prot);
 
+  // Makes zeros of the mirror's pages of the range, as far as there are any. Returns false if that
+  // is not possible: some may be as they were.
+  static bool clear(int mirror, uint64_t start, uint64_t end);
   // Frees the mirror's pages of the range, which nobody needs any more.
   void punch(uint64_t start, uint64_t end);
 

@@ -94,7 +94,6 @@ void MemoryRegistrar::unpin(uint64_t start, uint64_t end) {
   if (lost_in_use_) free_lost();
   table_.join(start, end);
   if (!moved_.empty()) drop_moves(start, end);
-  if (parked_) watch_parked(start, end);
   unwatch_unused(start, end);
   if (wants_home_ && may_move) unpark(Unpark::kSome);
   update_bounds();
@@ -113,6 +112,7 @@ bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
       table_.split_at(home_end);
       while (table_.first_after(home) != table_.end() && table_.first_after(home)->first < home_end)
         table_.erase(table_.first_after(home));
+      mirror_watch_.forget(home, home_end);
       counters_.in_mirror_bytes -= home_end - home;
     };
     const bool in_place = area != nullptr && is_mirror(*area);
@@ -121,17 +121,6 @@ bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
     came &= error == 0;
   });
   return came;
-}
-
-// Watches pages that stay in the mirror, registered by nobody: when they are registered again they
-// are in their place, when the program unmaps them the mirror's pages must go.
-void MemoryRegistrar::watch_parked(uint64_t start, uint64_t end) {
-  RawVector<Area> areas;
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
-    if (it->second.place != PagePlace::kMirror || it->second.registrations != 0) continue;
-    const uint64_t from = std::max(start, it->first), to = std::min(end, it->second.end);
-    if (read_areas(from, to, areas)) watch_range(areas, from, to);
-  }
 }
 
 // Whether a registration leaves its pages in the mirror.
@@ -143,11 +132,9 @@ bool MemoryRegistrar::is_large(uint64_t start, uint64_t end) const {
 // not be noticed: nobody would free the mirror's pages.
 bool MemoryRegistrar::park(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
-  if (!watch_.runs() || !read_areas(start, end, areas)) return false;
+  if (!mirror_watch_.covers(start, end) || !read_areas(start, end, areas)) return false;
   if (!std::ranges::all_of(areas, [this](const Area& area) { return is_mirror(area); }))
     return false;
-  watch_range(areas, start, end);
-  if (!watch_.covers(start, end)) return false;
   late_.tidy(start, end);
   parked_ = true;
   return true;
@@ -169,7 +156,6 @@ void MemoryRegistrar::unpark(Unpark what) {
       it = table_.erase(it);
     } else {
       some_parked = some_want_home = true;
-      watch_parked(range_start, range_end);
       it = table_.first_after(range_end);
     }
   }
@@ -178,32 +164,25 @@ void MemoryRegistrar::unpark(Unpark what) {
   update_bounds();
 }
 
-// Ends watches that nothing needs. With many watched ranges, each stays whole as long as anything
-// in it needs that: parts of it would each be an area of the process's. With few, just the part
-// that is needed stays.
+// Ends watches that nothing needs. Each stays whole as long as anything in it needs that.
 void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
   uint64_t from = 0, to = 0;
   for (uint64_t at = start; watch_.next_range(at, from, to) && from < end; at = to) {
-    const bool whole = watch_.watches_blocks();
-    uint64_t unneeded_from = from;
-    for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it) {
-      const PageRange& range = it->second;
-      if (!range.by_mem_fd && (range.place != PagePlace::kMirror || range.registrations != 0))
-        continue;
-      if (!whole && it->first > unneeded_from) watch_.unwatch(unneeded_from, it->first);
-      unneeded_from = std::min(to, range.end);
-    }
-    if (unneeded_from == from || (!whole && unneeded_from < to)) watch_.unwatch(unneeded_from, to);
+    bool needed = false;
+    for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it)
+      needed |= it->second.by_mem_fd;
+    if (!needed) watch_.unwatch(from, to);
   }
 }
 
 bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
-  watch_.unwatch(start, range.end);
   // A real adapter that pinned these pages would go on using them where they are.
   if (holds_own_stack(start, range.end) || process_memory().pinned_kb != 0 ||
       !read_areas(start, range.end, areas) || late_.fill(start, range.end) != 0)
     return false;
+  mirror_watch_.reserve();
+  mirror_watch_.unwatch(start, range.end);  // a page can have one userfaultfd only
   uint64_t stopped_at = kNoEnd;
   for_each_part(areas, start, range.end, [&](uint64_t from, uint64_t to, const Area* area) {
     if (stopped_at != kNoEnd) return;
@@ -220,6 +199,7 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   });
   if (stopped_at == kNoEnd) return true;
   // The system is out of memory or areas: what has not come back remains migrated, and usable.
+  mirror_watch_.claim(stopped_at, range.end);
   if (stopped_at > start) {
     table_.split_at(stopped_at);
     table_.erase(table_.first_after(start));
@@ -242,6 +222,7 @@ void MemoryRegistrar::follow(const MemoryChange& change) try {
   const Critical critical(*this);
   const uint64_t start = page_down(change.va), end = page_up(change.va + change.length_bytes);
   watch_.forget(start, end);
+  mirror_watch_.forget(start, end);
   if (change.kind == MemoryChangeKind::kMoved) {
     note_move(change.va, change.moved_to, change.length_bytes);
   } else {
@@ -295,6 +276,7 @@ void MemoryRegistrar::lose(uint64_t start, uint64_t end) {
     counters_.in_mirror_bytes -= range.end - it->first;
     range.place = PagePlace::kLost;
     range.stash_delta = 0;
+    mirror_watch_.forget(it->first, range.end);
     lost_in_use_ |= range.registrations == 0;
     ++it;
   }

@@ -74,9 +74,12 @@ int prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return EFAULT;
 }
 
-bool MemoryRegistrar::is_mirror(const Area& area) const {
-  return area.shared && area.offset == area.start && mirror_inode_ != 0 &&
+bool MemoryRegistrar::is_of_mirror(const Area& area) const {
+  return area.shared && mirror_inode_ != 0 &&
          area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
+}
+bool MemoryRegistrar::is_mirror(const Area& area) const {
+  return area.offset == area.start && is_of_mirror(area);
 }
 
 // Whether pages may migrate now, which is looked at once for a registration.
@@ -190,6 +193,8 @@ bool MemoryRegistrar::may_migrate(Request& request, const Area& area) {
     why = "memory locked by mlock";
   else if (request.process.pinned_kb != 0)
     why = "the process has memory registered with another adapter or io_uring";
+  else if (!mirror_watch_.runs())
+    why = mirror_watch_.error();
   else if (!may_migrate_now(request))
     why = "other threads run, whose system calls could meet pages on their way";
   else if (too_many_areas())
@@ -214,9 +219,15 @@ void MemoryRegistrar::migrate(Request& request, const Area& area, uint64_t start
   migrate_now(request, area, moved ? last : first, end);
 }
 
+// What has migrated must get into the tables.
+void MemoryRegistrar::reserve_for_migration() {
+  table_.reserve(1);
+  mirror_watch_.reserve();
+}
+
 void MemoryRegistrar::migrate_now(Request& request, const Area& area, uint64_t start,
                                   uint64_t end) {
-  table_.reserve(1);  // what has migrated must get into the table
+  reserve_for_migration();
   const auto moved = migrator_.move_to_mirror(start, end, area.prot);
   if (moved.error != 0)
     set_reason("%s", moved.error == EBUSY    ? "the program uses userfaultfd on this memory itself"
@@ -229,7 +240,7 @@ void MemoryRegistrar::migrate_now(Request& request, const Area& area, uint64_t s
 // Moves whole slices aside. Returns false if that is not possible, and nothing has changed.
 bool MemoryRegistrar::migrate_late(Request& request, const Area& area, uint64_t start,
                                    uint64_t end) {
-  table_.reserve(1);
+  reserve_for_migration();
   migrator_.prepare(start, area.prot);
   const uint64_t delta = Migrator::reserve_stash(start, end);
   if (delta == 0) return false;
@@ -243,6 +254,7 @@ bool MemoryRegistrar::migrate_late(Request& request, const Area& area, uint64_t 
 
 void MemoryRegistrar::migrated(Request& request, uint64_t start, const PageRange& range) {
   table_.insert(start, range);
+  mirror_watch_.claim(start, range.end);
   request.pinned_end = range.end;
   counters_.in_mirror_bytes += range.end - start;
   counters_.migrations++;
@@ -352,7 +364,10 @@ bool MemoryRegistrar::find_fill_map(Described& described, uint32_t& index) const
 
 // Marks ranges that are reached by the mem fd, and has their end noticed as far as the kernel can
 // tell.
-void MemoryRegistrar::watch(const Request& request, const Described& described) {
+void MemoryRegistrar::watch(const Described& described) {
+  RawVector<Area> areas;  // as they are now: what has migrated is an area of its own
+  const MemoryRegion &first = described.regions.front(), &last = described.regions.back();
+  read_areas(page_down(first.va), page_up(last.va + last.length_bytes), areas);
   for (const MemoryRegion& region : described.regions) {
     if (region.kind != RegionKind::kMemFd) continue;
     const uint64_t start = page_down(region.va), end = page_up(region.va + region.length_bytes);
@@ -360,18 +375,14 @@ void MemoryRegistrar::watch(const Request& request, const Described& described) 
     table_.split_at(end);
     for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
       it->second.by_mem_fd = true;
-    watch_range(request.areas, start, end);
+    watch_range(areas, start, end);
   }
 }
 
 void MemoryRegistrar::watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end) {
-  for (const Area& area : areas) {
-    const uint64_t from = std::max(area.start, start), to = std::min(area.end, end);
-    if (from >= to || (area.inode != 0 && !area.shared)) continue;
-    // A part of an area is watched: both must merge again when it is not.
-    if (!area.shared && to - from < area.end - area.start) Migrator::prepare(from, area.prot);
-    watch_.watch(from, to, area.start, area.end);
-  }
+  for (const Area& area : areas)
+    if (area.start < end && start < area.end && !is_of_mirror(area))
+      watch_.watch(area.start, area.end);
 }
 
 // Describes a file; returns false where that is not possible, and the mem fd is taken.

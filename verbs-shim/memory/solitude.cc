@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/solitude.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,33 +10,10 @@
 #include <new>
 
 #include "verbs-shim/memory/areas.h"
+#include "verbs-shim/memory/numbered_entries.h"
 
 namespace hostnic::memory {
 namespace {
-
-// Calls `use(number, name)` for the entries of a directory whose names are numbers until it says
-// false. It reads by getdents64: opendir would call malloc. Returns false if `use` said so, or if
-// the directory can't be read.
-template <typename Use>
-bool for_each_number(const char* path, Use use) {
-  const int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return false;
-  alignas(dirent64) char buffer[4096];
-  bool more = true;
-  long got = 0;
-  while (more && (got = syscall(SYS_getdents64, directory, buffer, sizeof(buffer))) > 0) {
-    for (long at = 0; at < got && more;) {
-      const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
-      at += entry->d_reclen;
-      int number = -1;
-      const char* name = entry->d_name;
-      if (std::from_chars(name, name + std::strlen(name), number).ec == std::errc{})
-        more = use(number);
-    }
-  }
-  close(directory);
-  return more && got == 0;
-}
 
 bool is_io_uring(int fd) {
   char path[32] = "/proc/self/fd/";

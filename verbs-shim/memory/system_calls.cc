@@ -33,11 +33,16 @@ class MemoryRegistrar::Change {
     begun_ = true;
     change_ = revoker.begin_change();
   }
-  // Notes that the call did take [start, end).
+  // Notes that the call did take [start, end). It is forgotten here and now: the call may have
+  // moved something else to its place.
   void took(uint64_t start, uint64_t end) {
     if (start >= end) return;
-    if (begun_) add({{start, end - start, MemoryChangeKind::kGone, 0, 0}});
-    registrar_.lose_unmapped(start, end);
+    const MappingChange gone{{start, end - start, MemoryChangeKind::kGone, 0, 0}, /*noted=*/true};
+    if (!begun_) return registrar_.lose_unmapped(start, end);
+    add(gone);
+    const int error = errno;
+    registrar_.follow(gone);
+    errno = error;
   }
   // Notes that the call moved [start, end) to `to`; called with the registrar's lock.
   void moved(uint64_t start, uint64_t end, uint64_t to) {
@@ -91,24 +96,21 @@ void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int f
   return result;
 }
 
-// Gives advice about private memory to pages that are shared for now. Advice about contents takes
-// effect in the mirror, advice about the area waits in the stash.
+// Gives advice about private memory to pages that are shared for now. Advice about the area waits
+// in the stash.
 int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
                                   uint64_t stash_delta) {
-  const auto give = [&](uint64_t at) { return raw_madvise(pointer(at), end - start, advice); };
-  if (!in_mirror) return give(start);
+  const auto give = [&](uint64_t at, int what) {
+    return raw_madvise(pointer(at), end - start, what);
+  };
+  if (!in_mirror) return give(start, advice);
   switch (advice) {
-    case MADV_FREE:  // the kernel may keep the contents, and so do we
-      return 0;
-    case MADV_DONTNEED: {  // the pages read as zero from now on
-      const int result = give(start);
-      if (result == 0) migrator_.punch(start, end);
-      return result;
-    }
+    case MADV_FREE:  // the kernel may keep the contents, and so do we; of locked memory it may not
+      return give(start, MADV_COLD);
     case MADV_DOFORK:  // a child must never share the mirror
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
-      return give(start + stash_delta);
+      return give(start + stash_delta, advice);
     case MADV_DONTFORK:
     case MADV_HUGEPAGE:
     case MADV_NOHUGEPAGE:
@@ -116,13 +118,13 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
     case MADV_UNMERGEABLE:
     case MADV_DONTDUMP:
     case MADV_DODUMP:
-      give(start + stash_delta);
-      return give(start);
+      give(start + stash_delta, advice);
+      return give(start, advice);
     case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
       return -1;
     default:
-      return give(start);
+      return give(start, advice);
   }
 }
 
@@ -133,18 +135,15 @@ bool MemoryRegistrar::in_mirror(uint64_t start, uint64_t end) {
   return false;
 }
 
+// A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
 int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
+  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !mirror_watch_.reports())
+    before_discard(start, end);
+  if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
-  // The advice is given to the program's pages, too, so that whoever watches mappings is told where
-  // contents go.
-  if (advice == MADV_DONTNEED && libc_madvise(at, length_bytes, advice) != 0) return -1;
   const Critical critical(*this);
-  if (advice == MADV_DONTNEED && late_.fill(start, end) != 0) {
-    errno = EAGAIN;
-    return -1;
-  }
+  bool has_holes = false;
   uint64_t done = start;
   while (done < end) {
     const auto range = table_.first_after(done);
@@ -152,11 +151,15 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
     const uint64_t border = range == table_.end() ? end : inside ? range->second.end : range->first;
     const bool in_mirror = inside && range->second.place == PagePlace::kMirror;
     const uint64_t next = std::min(end, border);
-    if (madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0) != 0)
-      return -1;
+    if (madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0) !=
+        0) {
+      if (errno != ENOMEM) return -1;
+      has_holes = true;  // the kernel goes on behind them
+    }
     done = next;
   }
-  return 0;
+  if (has_holes) errno = ENOMEM;
+  return has_holes ? -1 : 0;
 }
 
 // Watches again what is still there after all.
@@ -220,6 +223,16 @@ bool MemoryRegistrar::prepare_move(Change& change, uint64_t start, uint64_t end)
   return bring_home(start, end);
 }
 
+// Prepares [start, end), in whose place something is about to move: this thread says what has
+// become of it. The kernel's report would be followed later, when what has moved there is known
+// already.
+void MemoryRegistrar::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
+  const Critical critical(*this);
+  if (!in_table(start, end)) return;
+  watch_.unwatch(start, end);
+  change.may_take(start, end);
+}
+
 // Keys follow what moves.
 void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
                               void* to) try {
@@ -233,7 +246,7 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  if (replaces) begin_change(change, to_start, to_end);
+  if (replaces) prepare_replacement(change, to_start, to_end);
   void* result = libc_mremap(from, old_length, length, flags, to);
   const int error = errno;
   if (result != MAP_FAILED) {
@@ -245,6 +258,7 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
   }
   const Critical critical(*this);
   watch_again(start, end);
+  if (replaces && result == MAP_FAILED) watch_again(to_start, to_end);
   update_bounds();
   errno = error;
   return result;

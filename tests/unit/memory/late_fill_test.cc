@@ -81,7 +81,7 @@ void with_slices(size_t count, Body body) {
     late.mirror = *mirror;
     if (!late.stops.open(-1) || late.stops.mode() != memory::UserfaultMode::kFull) return;
     late.fill.copy_only_wanted();
-    ASSERT_EQ(0, late.fill.start(*mirror, -1, [] {}));
+    ASSERT_EQ(0, late.fill.start({.mirror = *mirror}, [] {}));
     Slices slices(count);
     body(late, slices);
   });

@@ -189,6 +189,49 @@ TEST_F(MemoryWatch, InterposedMovesTakePagesOutOfTheMirror) {
   EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
 }
 
+// What lies beside registered memory in one mapping moves along with it, and both move on.
+TEST_F(MemoryWatch, PartOfAMappingMovesAgainAndAgain) {
+  Buffer buffer(2 * kPage), target(2 * kPage), last(2 * kPage);
+  const auto move = [](const Buffer& from, const Buffer& to) {
+    return mremap(from.data(), 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, to.data());
+  };
+  Nic::Mr mr, replaced;
+  ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+  ASSERT_TRUE(nic.add(target.va() + kSkew, 1000, replaced)) << nic.error;
+  ASSERT_EQ(target.data(), move(buffer, target));
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), target.va() + kSkew);
+  ASSERT_EQ(last.data(), move(target, last)) << std::strerror(errno);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), last.va() + kSkew);
+  nic.remove(replaced);
+  nic.remove(mr);
+}
+
+// Private memory of a file is watched as well, where the kernel can (Linux 6.7).
+TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
+  needs_watch();
+  char path[] = "/tmp/hostnic-watch-XXXXXX";
+  const UniqueFd file(mkstemp(path));
+  ASSERT_GE(file.get(), 0);
+  unlink(path);
+  ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
+  Buffer buffer(4 * kPage, MAP_PRIVATE, file.get());
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), 4 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, raw_munmap(buffer.data(), kPage));
+  wait_for_revoker();
+  if (!registrar().watches_any_memory()) GTEST_SKIP() << "the kernel can't";
+  EXPECT_TRUE(device.revoked(buffer.va()));
+  EXPECT_FALSE(device.revoked(buffer.va() + kPage));
+  Buffer target(3 * kPage);
+  ASSERT_EQ(target.data(), memory::raw_mremap(buffer.data() + kPage, 3 * kPage, 3 * kPage,
+                                              MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kPage), target.va());
+  nic.remove(mr);
+}
+
 // A program that closes the gate again and again lets the NIC through.
 TEST_F(MemoryWatch, NicsGetThroughWhereMappingsChangeAllTheTime) {
   Buffer buffer(kMiB);

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MADV_DONTNEED of migrated pages, by the C library or by a bare system call: the program reads
+// zeros afterwards, as from any private memory, and so does who has a key.
+#include <sys/syscall.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "tests/unit/memory/testing.h"
+#include "verbs-shim/memory/blocked_calls.h"
+#include "verbs-shim/memory/raw_memory.h"
+
+namespace hostnic::memory_testing {
+namespace {
+
+bool parse(std::string_view line, uint64_t& start, uint64_t& end) {
+  return memory::parse_discard(line.data(), line.data() + line.size(), start, end);
+}
+
+TEST(BlockedCalls, DiscardsAreToldFromOtherCalls) {
+  uint64_t start = 0, end = 0;
+  EXPECT_TRUE(parse("28 0x7000 0x1801 0x4 0x0 0x0 0x0 0x7ffc 0x7f00\n", start, end));
+  EXPECT_EQ(start, 0x7000u);
+  EXPECT_EQ(end, 0x9000u);
+  for (const char* other :
+       {"running\n", "-1 0x7ffc 0x7f00\n", "28 0x7000 0x1000 0x8 0x0 0x0 0x0 0x0 0x0\n",
+        "25 0x7000 0x1000 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0x7001 0x1000 0x4 0x0 0x0 0x0 0x0 0x0\n",
+        "28 0x7000 0x0 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0xfffffffffffff000 0x2000 0x4 0x0\n",
+        "28 0x7000", ""})
+    EXPECT_FALSE(parse(other, start, end)) << other;
+}
+
+using Madvise = int (*)(void*, size_t, int);
+
+class MemoryDiscards : public MemoryTest, public ::testing::WithParamInterface<Madvise> {
+ protected:
+  static size_t not_zero(const Buffer& buffer, size_t from, size_t to) {
+    size_t count = 0;
+    for (size_t i = from; i < to; i++) count += buffer.data()[i] != std::byte{0};
+    return count;
+  }
+  static size_t changed(const Buffer& buffer, size_t from, size_t to) {
+    size_t count = 0;
+    for (size_t i = from; i < to; i++) count += buffer.data()[i] != Buffer::pattern(3, i);
+    return count;
+  }
+};
+
+TEST_P(MemoryDiscards, PagesAreZeros) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kFrom = 16 * kPage, kTo = 700 * kPage, kLength = 1024 * kPage;
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror));
+  ASSERT_EQ(GetParam()(buffer.data() + kFrom, kTo - kFrom, MADV_DONTNEED), 0);
+  EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
+  EXPECT_EQ(changed(buffer, 0, kFrom), 0u);
+  EXPECT_EQ(changed(buffer, kTo, kLength), 0u);
+  EXPECT_EQ(nic.read(mr, kFrom + 5, 100), std::vector<std::byte>(100));
+  EXPECT_GE(mirror_file_bytes(registrar().mirror_fd()), kLength)
+      << "what a key leads to has its pages still";
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+TEST_P(MemoryDiscards, TheKernelStopsAtLockedPages) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLocked = 8 * kPage, kLength = 32 * kPage;
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
+  if (mlock(buffer.data() + kLocked, kPage) != 0) GTEST_SKIP() << std::strerror(errno);
+  EXPECT_EQ(GetParam()(buffer.data(), kLength, MADV_DONTNEED), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(not_zero(buffer, 0, kLocked), 0u);
+  EXPECT_EQ(changed(buffer, kLocked, kLength), 0u);
+  munlock(buffer.data() + kLocked, kPage);
+  nic.remove(mr);
+}
+
+// Memory that comes late: some of it has come, some lies aside.
+TEST_P(MemoryDiscards, LateMemoryIsZeros) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLength = 64 * kMiB, kFrom = 3 * kMiB - kPage, kTo = 61 * kMiB;
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  auto registration = registrar().add(buffer.va(), kLength, true);
+  ASSERT_TRUE(registration) << registration.error().message;
+  ASSERT_EQ(GetParam()(buffer.data() + kFrom, kTo - kFrom, MADV_DONTNEED), 0);
+  EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
+  EXPECT_EQ(changed(buffer, 0, kFrom), 0u);
+  EXPECT_EQ(changed(buffer, kTo, kLength), 0u);
+  registrar().remove(buffer.va(), kLength);
+  EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, MemoryDiscards, ::testing::Values(&madvise, &memory::raw_madvise),
+                         [](const auto& by) { return by.index == 0 ? "libc" : "system_call"; });
+
+}  // namespace
+}  // namespace hostnic::memory_testing
