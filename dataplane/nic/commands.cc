@@ -15,8 +15,6 @@ constexpr uint32_t kCommandsPerTurn = 16;
 // Answers are deferred no longer than this: a port that takes nothing, or an lcore that gets no CPU
 // time, must not hang programs for good.
 constexpr uint64_t kAnswerLimitNs = 500'000'000;
-// What was posted before a queue pair ends is sent first, if that takes no longer.
-constexpr uint64_t kSendsFirstNs = 100'000'000;
 
 bool may_send(const QpContext& qp) {
   return qp.state == QpState::kRts || qp.state == QpState::kSqd;
@@ -142,9 +140,9 @@ uint32_t NicShard::command_turn() {
     }
     for (uint32_t i = 0;
          i < kCommandsPerTurn && channel.responses.free_count() > client->deferred.size(); ++i) {
-      if (client->held_until_ns != 0) {
-        if (now < client->held_until_ns && waits_for_sends(*client, client->held)) break;
-        client->held_until_ns = 0;
+      if (client->held_since_ns != 0) {
+        if (now < client->held_until_ns() && waits_for_sends(*client, client->held)) break;
+        client->held_since_ns = 0;
         handle_command(*client, client->held);
         ++done;
         continue;
@@ -156,7 +154,7 @@ uint32_t NicShard::command_turn() {
       ++done;
       if (waits_for_sends(*client, command)) {
         client->held = command;
-        client->held_until_ns = now + kSendsFirstNs;
+        client->held_since_ns = now;
         break;
       }
       handle_command(*client, command);

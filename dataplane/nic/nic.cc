@@ -164,7 +164,7 @@ TimeNs Nic::next_deadline_ns() const {
                 nic.roce.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
   for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
-    if (client->held_until_ns != 0) earliest = std::min(earliest, client->held_until_ns);
+    if (client->held_since_ns != 0) earliest = std::min(earliest, client->held_until_ns());
   }
   return earliest;
 }

@@ -125,8 +125,9 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
     bool blocked = false;
     done += transmit_some(*qp, progress, kTxBudget - done, share, blocked);
     if (blocked) {
-      // Asking a full port once more is no work: it says when it has room.
-      if (port.announces_room()) --done;
+      // Asking a full port once more is no work: it says when it has room. Nor is looking for
+      // memory that somebody else brings, who may need this processor for it.
+      if (port.announces_room() || progress.waits_for_memory) --done;
       break;
     }
   }
@@ -184,6 +185,7 @@ bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
   progress.sent_bytes = progress.sent_packets = 0;
   progress.sge_index = progress.sge_offset = 0;
   progress.error = LocalError::kNone;
+  progress.waits_for_memory = false;
   progress.active = true;
   return true;
 }

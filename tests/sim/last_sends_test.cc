@@ -103,6 +103,47 @@ TEST_P(LastSends, ArriveThoughTheyWaitInLine) {
   EXPECT_EQ(pair.received(20, 50 * kMillisecond).size(), 20u);
 }
 
+// The peer's memory may not be touched when they arrive, and the queue pair that sent them is gone
+// when it may: nothing is sent again.
+TEST_P(LastSends, ArriveThoughThePeerPutsThemOff) {
+  for (const uint32_t bytes : {8u, 3 * kMtu}) {
+    if (is_datagram() && bytes > kMtu) continue;
+    Pair pair(qp(), settings());
+    std::fill_n(pair.remote.data(), Pair::kBytes, uint8_t{0});
+    const uint32_t key = pair.far->host->add_mr(pair.remote, kAllAccess, Reach::kMemFd);
+    ASSERT_EQ(pair.post_receive_with(1, {pair.remote.address(), 4 * kMtu, key}), 0);
+    find_peer(pair);
+    auto& gate = pair.far->host->channel().header().memory_gate;
+    gate.closed.store(1);
+    send(pair, 1, bytes);
+    end(pair);
+    pair.world.run_for(200 * kMillisecond);
+    gate.closed.store(0);
+    const auto received = pair.received(1, kMillisecond);
+    ASSERT_EQ(received.size(), 1u) << bytes << " bytes";
+    EXPECT_EQ(received[0].status, WcStatus::kSuccess);
+    EXPECT_TRUE(equal(pair.local, 0, pair.remote, is_datagram() ? 40 : 0, bytes));
+  }
+}
+
+// What they are read from comes late, by threads that want a processor as well.
+TEST_P(LastSends, ArriveThoughTheirMemoryComesLate) {
+  Pair pair(qp(), settings());
+  const uint32_t key = pair.near->host->add_mr(pair.local, kAllAccess, Reach::kLate);
+  ASSERT_EQ(pair.post_receive(1, 0, 2 * kMtu), 0);
+  find_peer(pair);
+  const TimeNs filled_ns = pair.world.now() + 300 * kMillisecond;
+  pair.world.before_nics = [&] {
+    if (pair.world.now() >= filled_ns) pair.near->host->fill_all_slices();
+  };
+  const Sge sge{pair.local.address(), 8, key};
+  auto request = Pair::request(SendOp::kSend, 1, sge, 0, 0);
+  request.ud = {.ip = address_of(1), .qpn = pair.far->qpn(), .qkey = pair.far->settings.qkey};
+  ASSERT_EQ(pair.near->post_send(request), 0);
+  end(pair);
+  EXPECT_EQ(pair.received(1, 50 * kMillisecond).size(), 1u);
+}
+
 std::string name_of(const testing::TestParamInfo<LastSends::ParamType>& info) {
   const auto& [service, end, wire] = info.param;
   const char* const way = end == End::kErr ? "Err" : end == End::kReset ? "Reset" : "Destroy";

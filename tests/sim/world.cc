@@ -265,6 +265,7 @@ void World::advance(uint64_t duration_ns) {
 }
 
 void World::poll_nics() {
+  if (before_nics) before_nics();
   for (auto& host : hosts_)
     if (host->has_own_nic()) host->nic().poll(now_);
 }
@@ -285,6 +286,7 @@ void World::run_nics_for(uint64_t duration_ns) {
 bool World::turn() {
   uint32_t work = 0;
   bool busy = false;
+  if (before_nics) before_nics();
   for (auto& host : hosts_)
     if (host->has_own_nic()) work += host->nic().poll(now_);
   for (auto& host : hosts_) {

@@ -200,6 +200,9 @@ class World {
     virtual TimeNs next_ns() const = 0;
   };
   void add(Program& program) { programs_.push_back(&program); }
+  // Other threads' deeds, also while a driver waits for its NIC: called before each turn of the
+  // NICs, unless it is empty.
+  std::function<void()> before_nics;
 
   void fail(std::string message);
   bool failed() const { return !failure_.empty(); }

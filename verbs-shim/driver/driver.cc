@@ -151,13 +151,15 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
 
 // Hands over what was posted before a queue pair ends, as far as it goes: who has rung an adapter
 // has practically sent (rule 28). What may be lost, or be put off by the peer, is waited for as
-// well: nobody repeats it afterwards. Given up when nothing moves.
+// well: nobody repeats it afterwards. Given up when nothing moves though the NIC has had turns.
 void Driver::let_posted_leave(Qp* qp) {
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 1'000'000;
   constexpr uint64_t kAllPausesNs = 100'000'000;
   // A probe and a timeout or two, where acknowledgements are missing.
   constexpr uint64_t kUnmovedNs = 2'000'000, kUnansweredNs = 20'000'000;
   uint64_t waited_ns = 0, unmoved_ns = 0;
+  const auto& nic_turn_ns = core_->map.header().nic_turn_ns;
+  TimeNs seen_turn_ns = nic_turn_ns.load(std::memory_order_relaxed);
   uint64_t patience_ns = kUnmovedNs;
   uint32_t pause_ns = kFirstPauseNs, in_flight = 0;
   Psn next;
@@ -167,6 +169,7 @@ void Driver::let_posted_leave(Qp* qp) {
       if (core_->dead.load(std::memory_order_acquire) || !qp->has_to_leave()) return;
       progress(last_now_ns_);
       qp->issue(last_now_ns_);
+      core_->published();  // a NIC that sleeps is woken: a turn of its tells that nothing moves
       core_->kick_if_needed();
       if (!qp->has_to_leave()) return;
       patience_ns = qp->waits_for_acks() ? kUnansweredNs : kUnmovedNs;
@@ -176,7 +179,8 @@ void Driver::let_posted_leave(Qp* qp) {
     }
     core_->link.pause(pause_ns);
     waited_ns += pause_ns;
-    unmoved_ns += pause_ns;
+    const TimeNs turn_ns = nic_turn_ns.load(std::memory_order_relaxed);
+    if (std::exchange(seen_turn_ns, turn_ns) != turn_ns) unmoved_ns += pause_ns;
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
 }

@@ -21,6 +21,7 @@ namespace hostnic {
 // A descriptor that is being packetised.
 struct SendProgress {
   bool active = false;
+  bool waits_for_memory = false;  // the next packet could not be built for that, and is tried again
   LocalError error = LocalError::kNone;  // why the next packet can't be built
   SendDescriptor descriptor;
   std::array<std::byte, kMaxExtraElements * 64> extra;  // SGEs or inline bytes
@@ -87,9 +88,9 @@ struct ClientState {
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;
   // A command that ends sending and waits for what is still to be sent; those behind it wait as
-  // well. Until when at most; 0: there is none.
+  // well. Since when; 0: there is none.
   Command held;
-  TimeNs held_until_ns = 0;
+  TimeNs held_since_ns = 0;
   bool answered = false;        // a command response was written in this turn
   bool data_arrived = false;    // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;  // metas were written since the driver was last known awake
@@ -98,6 +99,17 @@ struct ClientState {
   MigrationAllowance poller_migrations;  // bounds how often the poller is moved
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
+  // Until when the held command waits at most. What is still to be sent may wait for memory that a
+  // helper reads, or that is being filled, by threads that have to get a processor first. Not so
+  // while the client changes its mappings: it may need the answer for that.
+  TimeNs held_until_ns() const {
+    constexpr uint64_t kMostNs = 100'000'000, kMostForMemoryNs = 500'000'000;
+    const bool waits_for_memory =
+        (normal.active && normal.waits_for_memory) || (urgent.active && urgent.waits_for_memory);
+    const bool mappings_change =
+        channel->header().memory_gate.closed.load(std::memory_order_relaxed) != 0;
+    return held_since_ns + (waits_for_memory && !mappings_change ? kMostForMemoryNs : kMostNs);
+  }
   bool served = false;      // looked at each turn
   TimeNs last_work_ns = 0;  // if served: when the client was last seen to have work
 };

@@ -28,17 +28,18 @@ class AdvanceList {
     std::erase(next_, &qp);
     qp.on_advance_list = false;
   }
-  // Calls advance(qp) for the queue pairs that were added before this turn. Returns how many.
+  // Calls advance(qp) for the queue pairs that were added before this turn. Returns for how many
+  // that says that it did anything: what waits for memory leaves the processor to who brings that.
   template <class Advance>
   uint32_t for_each(Advance&& advance) {
     now_.swap(next_);
+    uint32_t advanced = 0;
     for (QpContext* qp : now_) {
       qp->on_advance_list = false;
-      advance(*qp);
+      advanced += advance(*qp) ? 1 : 0;
     }
-    const auto count = static_cast<uint32_t>(now_.size());
     now_.clear();
-    return count;
+    return advanced;
   }
   bool empty() const { return next_.empty(); }
   size_t waiting() const { return next_.size(); }

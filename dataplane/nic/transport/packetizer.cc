@@ -190,6 +190,7 @@ rte_mbuf* Packetizer::build_gathered(QpContext& qp, SendProgress& progress, cons
     progress.error = error;
     return nullptr;
   }
+  progress.waits_for_memory = not_now;
   if (not_now) {
     rte_pktmbuf_free(packet);
     return nullptr;

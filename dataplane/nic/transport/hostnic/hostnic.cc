@@ -22,16 +22,21 @@ HostnicTransport::HostnicTransport(const Parts& parts)
 
 uint32_t HostnicTransport::advance_windows() {
   return advance_list.for_each([this](QpContext& qp) {
+    bool advanced = false;
     if (qp.requests.window.expected_received() && !qp.fatal) {
-      // An atomic at the expected PSN may have to wait for many turns.
+      // An atomic at the expected PSN may have to wait for many turns, and so may what is put off.
       const Psn before = qp.requests.window.expected();
       responder.advance(qp);
-      if (qp.requests.window.expected() != before || qp.fatal) acks.owe_plain(qp);
+      advanced = qp.requests.window.expected() != before || qp.fatal;
+      if (advanced) acks.owe_plain(qp);
     }
     if (qp.responses.window.expected_received()) {
+      const Psn before = qp.responses.window.expected();
       requester.advance(qp);
       requester.report_responses(qp);
+      advanced |= qp.responses.window.expected() != before;
     }
+    return advanced;
   });
 }
 

@@ -138,16 +138,23 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
 // stays the expected one.
 bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
-    if (reorder_.enter(qp.requests, p.psn, packet)) {
-      qp.requests.window.set(p.psn);
-      advance_list_.add(qp);
-    }
+    hold_expected(qp, p, packet);
     return false;
   }
   const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
   if (likely(outcome.kind == RequestResult::kDone)) return true;
+  if (outcome.kind == RequestResult::kRetry) hold_expected(qp, p, packet);
   refuse(qp, p, outcome);
   return false;
+}
+
+// Holds the expected packet, which a later turn executes: its sender may have ended its queue pair,
+// and repeat nothing (rule 28). Without room for it the sender has to.
+void Responder::hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (!reorder_.enter(qp.requests, p.psn, packet)) return;
+  note_message(qp, p);
+  qp.requests.window.set(p.psn);
+  advance_list_.add(qp);
 }
 
 void Responder::note_message(QpContext& qp, const wire::Packet& p) {
@@ -226,10 +233,12 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
     if (outcome.kind != RequestResult::kDone) {
       if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) reorder_.release_slot(qp.requests, p.psn);
-      // A wrong key ends the connection, when its turn comes: whoever guesses has one guess.
+      // A wrong key ends the connection, when its turn comes: whoever guesses has one guess. What
+      // is put off must not depend on being sent again (rule 28).
       const bool is_wrong_key =
           outcome.kind == RequestResult::kFatal && outcome.code == wire::NakCode::kRemoteAccess;
-      if (!is_wrong_key || !reorder_.enter(qp.requests, p.psn, packet)) return false;
+      const bool is_held = is_wrong_key || outcome.kind == RequestResult::kRetry;
+      if (!is_held || !reorder_.enter(qp.requests, p.psn, packet)) return false;
     } else if (ends_send) {
       ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
     }

@@ -89,6 +89,7 @@ class Responder {
  private:
   bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool needs_a_packet(const QpContext& qp, const wire::Packet& p) const;
   uint32_t fill_hole(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
                      uint32_t packets);

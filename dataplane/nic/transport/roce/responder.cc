@@ -63,8 +63,11 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
   if (where == Place::kAhead && broken(Fault::roce_gap_not_seen)) where = Place::kExpected;
   switch (where) {
     case Place::kExpected:
-      take_expected(qp, p, payload_of(packet, p));
-      if (qp.requests.window.expected_received() && !qp.fatal) advance(qp);
+      if (take_expected(qp, p, payload_of(packet, p)) == Outcome::kNotYet) {
+        hold_expected(qp, p, packet);
+      } else if (qp.requests.window.expected_received() && !qp.fatal) {
+        advance(qp);
+      }
       return;
     case Place::kOld:
       counters_.add(Counter::duplicate_request);
@@ -112,6 +115,14 @@ void RoceResponder::hold(QpContext& qp, const wire::Packet& p, rte_mbuf* packet)
   qp.requests.window.set(p.psn);
 }
 
+// Holds the expected packet, which a later turn executes: its sender may have ended its queue pair,
+// and repeat nothing. Without room for it all is as if the network had lost it.
+void RoceResponder::hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (!reorder_.enter(qp.requests, p.psn, packet)) return drop_held(qp);
+  qp.requests.window.set(p.psn);
+  advance_list_.add(qp);
+}
+
 void RoceResponder::drop_held(QpContext& qp) {
   ReceiveWindow& window = qp.requests.window;
   if (!window.has_hole()) return;
@@ -155,7 +166,6 @@ RoceResponder::Outcome RoceResponder::take_expected(QpContext& qp, const wire::P
       break;
     case Outcome::kNotYet:
       connection.gap_answered = connection.not_ready = false;
-      drop_held(qp);
       break;
     case Outcome::kRefused:
       drop_held(qp);

@@ -58,13 +58,14 @@ class RoceResponder {
   void drop_held(QpContext& qp);
 
  private:
-  // What becomes of the expected request. kNotYet: it is dropped as if the network had lost it;
+  // What becomes of the expected request. kNotYet: it is held, and executes in a later turn;
   // kNotReady: its peer is told to wait; kRefused: the connection has ended.
   enum class Outcome : uint8_t { kDone, kNotYet, kNotReady, kRefused };
 
   void receive_duplicate(QpContext& qp, const wire::Packet& p);
   void receive_ahead(QpContext& qp);
   void hold(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  void hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void pass(QpContext& qp, uint32_t psns);
   Outcome take_expected(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   Outcome execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);

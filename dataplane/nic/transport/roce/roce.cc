@@ -151,7 +151,11 @@ void RoceTransport::quiesce(QpContext& qp) {
 
 uint32_t RoceTransport::advance_windows() {
   answers_.resume();
-  return advance_list_.for_each([this](QpContext& qp) { responder_.advance(qp); });
+  return advance_list_.for_each([this](QpContext& qp) {
+    const Psn before = qp.requests.window.expected();
+    responder_.advance(qp);
+    return qp.requests.window.expected() != before || qp.fatal;
+  });
 }
 
 }  // namespace hostnic

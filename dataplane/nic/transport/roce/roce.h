@@ -69,7 +69,8 @@ class RoceTransport {
   TimeNs next_deadline_ns() const { return answers_.next_deadline_ns(); }
   size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
   // Lets answers go on whose time has come, and executes what is held and has its turn, of queue
-  // pairs that had too much of it for one turn of the NIC. Returns how many there were.
+  // pairs that had too much of it for one turn of the NIC. Returns how many of them executed
+  // anything.
   uint32_t advance_windows();
   bool any_to_advance() const { return !advance_list_.empty(); }
 
