@@ -3,6 +3,7 @@
 #include "dataplane/nic/nic.h"
 
 #include <fmt/format.h>
+#include <rte_branch_prediction.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -121,6 +122,7 @@ NicShard::~NicShard() {
 uint32_t NicShard::turn(TimeNs now_ns) {
   now = now_ns;
   port.set_time(now_ns);
+  if (unlikely(tap != nullptr)) tap->set_time(now_ns);
   clients.look_at_unserved();
   clients.ask_for_descriptors();
   uint32_t work = hostnic.advance_windows();
@@ -217,6 +219,15 @@ void Nic::set_impairment(bool receive_side, const impair::Spec& spec, uint64_t s
 
 std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) const {
   return core_->shard.port.impairment_counters(direction(receive_side));
+}
+
+void Nic::set_tap(PacketTap* tap) {
+  NicShard& nic = core_->shard;
+  if (nic.tap != nullptr) nic.tap->end(core_->shared.counters);
+  if (tap != nullptr) tap->begin(core_->shared.counters);
+  nic.tap = tap;
+  nic.loopback.set_tap(tap);
+  nic.port.set_tap(tap);
 }
 
 void Nic::set_management(ManagementQueue* queue) { core_->shard.management.set_queue(queue); }

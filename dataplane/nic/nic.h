@@ -40,6 +40,7 @@ struct NicGauges {
 };
 
 class ManagementQueue;
+class PacketTap;
 struct NicCore;
 
 class Nic {
@@ -80,6 +81,10 @@ class Nic {
   // What the impairments of one direction have done; nothing if there are none. Any thread may read
   // torn values.
   std::optional<impair::Counters> impairment_counters(bool receive_side) const;
+
+  // Has packets captured from now on, by what was captured by until now no more; null: none. The
+  // tap must outlive the NIC or be taken away.
+  void set_tap(PacketTap* tap);
 
   // Says where management datagrams that arrive go; null: nowhere. The queue must outlive the NIC
   // or be taken away.

@@ -18,6 +18,7 @@
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/egress/impaired_port.h"
 #include "dataplane/nic/egress/loopback_port.h"
+#include "dataplane/nic/egress/packet_tap.h"
 #include "dataplane/nic/management/management.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
@@ -85,6 +86,7 @@ struct NicShard {
   // turns, when commands may change that.
   QpContext* train_qp = nullptr;
   bool answers_first = false;
+  PacketTap* tap = nullptr;  // packets are captured; null: they are not
 
   // Calls visit(transport) with the transport of the queue pair.
   template <class Visit>
@@ -102,6 +104,9 @@ struct NicShard {
   uint32_t receive_turn();
   void receive_lost(rte_mbuf* packet);
   void receive_packet(rte_mbuf* packet);  // takes the packet
+  uint32_t receive_turn_captured();
+  void receive_captured(rte_mbuf* packet);
+  PacketTap::Outcome outcome() const;
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   wire::Dialect dialect_for(const wire::Packet& p);

@@ -59,6 +59,7 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
 }  // namespace
 
 uint32_t NicShard::receive_turn() {
+  if (unlikely(tap != nullptr)) return receive_turn_captured();
   uint32_t done = 0;  // buffers; the budget is about packets, of which each buffer may have many
   const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
   std::array<rte_mbuf*, kBurst> burst;
@@ -305,6 +306,53 @@ void NicShard::receive_packet(rte_mbuf* packet) {
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
   release_payload(packet, references);
   spent.add(packet);
+}
+
+// ---- while packets are captured (egress/packet_tap.h)
+
+// As receive_turn(); packets are dispatched one by one, those of bundles, too.
+uint32_t NicShard::receive_turn_captured() {
+  uint32_t done = 0;
+  const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
+  std::array<rte_mbuf*, kBurst> burst;
+  while (done < kRxBudget &&
+         shared.counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
+    const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
+    for (uint16_t i = 0; i < count; ++i) receive_captured(burst[i]);
+    done += count;
+    if (count < kBurst) break;
+  }
+  train_qp = nullptr;
+  spent.flush();
+  references.flush();
+  return done;
+}
+
+void NicShard::receive_captured(rte_mbuf* packet) {
+  if (is_lost(packet)) return receive_lost(packet);
+  const bool bundle = is_bundle(packet);
+  do {
+    tap->begin_received(packet, shared.counters);
+    dispatch_packet(packet);
+    tap->end_received(shared.counters, outcome());
+  } while (bundle && step_bundle(packet, references));
+  release_payload(packet, references);
+  spent.add(packet);
+}
+
+// What became of the queue pair of the packet in `received`.
+PacketTap::Outcome NicShard::outcome() const {
+  const wire::Packet& p = received.packet();
+  const QpContext* const qp = qps.find(raw(p.dest_qpn));
+  if (qp == nullptr) return {};
+  PacketTap::Outcome outcome{.qp_state = static_cast<uint8_t>(qp->state)};
+  if (qp->type != QpType::kRc || p.opcode == wire::Opcode::kAck) return outcome;
+  const bool answer =
+      p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse;
+  if (!answer && wire::is_response(p.opcode)) return outcome;
+  outcome.has_expected = true;
+  outcome.expected_psn = (answer ? qp->responses : qp->requests).window.expected().value();
+  return outcome;
 }
 
 }  // namespace hostnic

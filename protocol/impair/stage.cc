@@ -81,10 +81,11 @@ bool ImpairmentStage::goes_on(const Plan& plan, TimeNs now) const {
 // Applies one rule; returns false if the packet is gone.
 bool ImpairmentStage::apply_rule(size_t index, Plan& plan, const PacketInfo& info, TimeNs now) {
   RuleState& state = rules_[index];
+  rule_at_work_ = static_cast<uint8_t>(index + 1);
   const bool triggered = state.triggers(info, now - first_packet_ns_, packet_number_);
   switch (state.rule().action) {
     case Action::kDrop:
-      if (triggered) drop(plan, counters_.dropped);
+      if (triggered) drop(plan, Loss::Reason::kRule, counters_.dropped);
       return !triggered;
     case Action::kDuplicate:
       if (triggered) apply_duplicate(index, plan);
@@ -138,11 +139,12 @@ bool ImpairmentStage::apply_mark(Plan& plan) {
 bool ImpairmentStage::apply_rate(RuleState& state, Plan& plan, const PacketInfo& info, TimeNs now) {
   const auto departure = state.rate_limiter()->admit(info.bytes, now);
   if (!departure) {
-    drop(plan, counters_.rate_dropped);
+    drop(plan, Loss::Reason::kRate, counters_.rate_dropped);
     return false;
   }
   const TimeNs wait_ns = *departure - now;
   plan.delayed |= wait_ns > 0;
+  if (wait_ns > 0) plan.by_rule = rule_at_work_;
   // A link keeps order also where an earlier rule's delay shrank between two packets.
   plan.release_ns = state.in_order(plan.release_ns + wait_ns);
   return true;
@@ -152,6 +154,7 @@ void ImpairmentStage::apply_delay(RuleState& state, Plan& plan, bool triggered) 
   const TimeNs wanted_ns = plan.release_ns + (triggered ? state.draw_delay_ns() : 0);
   const TimeNs release_ns = state.in_order(wanted_ns);
   plan.delayed |= release_ns > plan.release_ns;
+  if (release_ns > plan.release_ns) plan.by_rule = rule_at_work_;
   plan.release_ns = release_ns;
 }
 
@@ -159,9 +162,13 @@ void ImpairmentStage::apply_reorder(size_t index, Plan& plan, bool triggered) {
   RuleState& state = rules_[index];
   const uint32_t rule = static_cast<uint32_t>(index);
   if (state.rule().distance == 0) {
-    if (triggered) plan.reorder_delay_ns += state.draw_delay_ns();
+    if (triggered) {
+      plan.reorder_delay_ns += state.draw_delay_ns();
+      plan.by_rule = rule_at_work_;
+    }
   } else if (triggered && plan.hold_rule == kNone) {
     plan.hold_rule = rule;
+    plan.by_rule = rule_at_work_;
   } else {
     plan.passes_rules |= 1u << rule;
   }
@@ -169,19 +176,27 @@ void ImpairmentStage::apply_reorder(size_t index, Plan& plan, bool triggered) {
 
 bool ImpairmentStage::detach(Plan& plan) {
   plan.packet = ops_.detach(plan.packet);
-  counters_.queue_dropped += plan.packet == nullptr;
-  return plan.packet != nullptr;
+  if (plan.packet != nullptr) return true;
+  ++counters_.queue_dropped;
+  note_loss(plan, Loss::Reason::kQueue);
+  return false;
 }
 
-void ImpairmentStage::drop(Plan& plan, uint64_t& counter) {
+void ImpairmentStage::drop(Plan& plan, Loss::Reason reason, uint64_t& counter) {
   if (plan.packet != nullptr) ops_.release(plan.packet);
   ++counter;
+  note_loss(plan, reason);
+}
+
+void ImpairmentStage::note_loss(const Plan& plan, Loss::Reason reason) {
+  losses_[loss_count_++] = {.reason = reason, .rule = rule_at_work_, .is_copy = plan.is_copy};
 }
 
 // Puts the packet, after all rules have spoken, where it waits for its time.
 void ImpairmentStage::finish(Plan& plan, TimeNs now) {
+  rule_at_work_ = plan.by_rule;
   if (queued_ == capacity_) {
-    drop(plan, counters_.queue_dropped);
+    drop(plan, Loss::Reason::kQueue, counters_.queue_dropped);
     return;
   }
   const bool held = plan.hold_rule != kNone;
@@ -189,6 +204,7 @@ void ImpairmentStage::finish(Plan& plan, TimeNs now) {
   if ((held || release_ns > now || plan.packet == nullptr) && !detach(plan)) return;
   counters_.reordered += held || plan.reorder_delay_ns > 0;
   counters_.delayed += plan.delayed;
+  if (plan.by_rule != 0) ops_.held_back(plan.packet);
   ++queued_;
   if (held) {
     plan.release_ns = release_ns;

@@ -50,6 +50,8 @@ class PacketOps {
   // allow that.
   virtual bool mark(void* packet) = 0;
   virtual void release(void* packet) = 0;
+  // Says that a packet is delayed or to be overtaken. It has a buffer.
+  virtual void held_back([[maybe_unused]] void* packet) {}
 
  protected:
   ~PacketOps() = default;
@@ -85,6 +87,14 @@ struct Counters {
 
 // Derives a seed for one NIC and direction from the user's one seed.
 uint64_t derive_seed(uint64_t seed, uint32_t nic_index, Direction direction);
+
+// A packet that the stage let go of: the one pushed last, or a copy of it.
+struct Loss {
+  enum class Reason : uint8_t { kRule, kRate, kQueue };
+  Reason reason = Reason::kRule;
+  uint8_t rule = 0;  // the place of the rule that did it, from 1; 0: none did
+  bool is_copy = false;
+};
 
 class ImpairmentStage {
  public:
@@ -133,6 +143,11 @@ class ImpairmentStage {
   // This is for changing the spec: build a new stage, drain the old one, deliver what came out.
   size_t drain(std::span<void*> out);
 
+  // For those who tell people: the packets that the last push() or pass() lost, and, when PacketOps
+  // are called, the rule that does it, from 1.
+  std::span<const Loss> losses() const { return {losses_.data(), loss_count_}; }
+  uint8_t rule_at_work() const { return rule_at_work_; }
+
   size_t queued() const { return queued_; }
   Counters counters() const;
   void clear_counters();
@@ -147,6 +162,7 @@ class ImpairmentStage {
     uint64_t reorder_delay_ns = 0;  // added for this packet alone
     uint32_t hold_rule = kNone;     // rule by which the packet is to be overtaken by distance
     uint32_t passes_rules = 0;      // bit set of distance rules that this packet counts for
+    uint8_t by_rule = 0;            // the last rule that holds it back, from 1
     bool is_copy = false, delayed = false;
     bool may_pass = false;  // unchanged so far, and pass() asks
   };
@@ -185,12 +201,14 @@ class ImpairmentStage {
     if (!rule.random().chance(rule.rule().trigger.probability_ppb)) return true;
     if (packet != nullptr) ops_.release(packet);
     ++counters_.dropped;
+    losses_[loss_count_++] = {.reason = Loss::Reason::kRule, .rule = 1};
     return false;
   }
   void begin_packet(TimeNs now) {
     last_now_ns_ = now > last_now_ns_ ? now : last_now_ns_;
     if (packet_number_++ == 0) first_packet_ns_ = last_now_ns_;
     ++counters_.seen;
+    loss_count_ = 0;
   }
   bool run(void* packet, const PacketInfo& info, TimeNs now, bool may_pass);
   bool run_rules(Plan plan, const PacketInfo& info, TimeNs now, size_t first_rule);
@@ -202,7 +220,8 @@ class ImpairmentStage {
   bool apply_corrupt(RuleState& state, Plan& plan);
   bool apply_mark(Plan& plan);
   bool detach(Plan& plan);
-  void drop(Plan& plan, uint64_t& counter);
+  void drop(Plan& plan, Loss::Reason reason, uint64_t& counter);
+  void note_loss(const Plan& plan, Loss::Reason reason);
   void finish(Plan& plan, TimeNs now);
   bool goes_on(const Plan& plan, TimeNs now) const;
   void hold(const Plan& plan, TimeNs now);
@@ -229,6 +248,9 @@ class ImpairmentStage {
   std::array<Copy, kMaxRules> copies_;  // copies of the packet being pushed; they are not copied
                                         // again
   size_t copy_count_ = 0;
+  std::array<Loss, kMaxRules + 1> losses_;
+  size_t loss_count_ = 0;
+  uint8_t rule_at_work_ = 0;
   uint64_t packet_number_ = 0;
   TimeNs first_packet_ns_ = 0, last_now_ns_ = 0;
   Counters counters_;  // all but script_forgotten, which the rules count

@@ -116,7 +116,7 @@ void Egress::make_flows(QpContext& qp, const wire::MacAddress& destination) {
 // Sends `count` packets, at least one and at most train_room(), like `p`, which is the first of
 // them and then the last. Returns false if there are no buffers.
 bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
-                        const MappedPayload& payload, uint32_t count) {
+                        const MappedPayload& payload, uint32_t count, uint64_t flags) {
   OutputQueue& queue = outputs_[static_cast<size_t>(peer)];
   rte_mbuf** const train = queue.packets.data() + queue.count;
   if (rte_pktmbuf_alloc_bulk(pools_.header, train, count) != 0) return false;
@@ -132,7 +132,7 @@ bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& 
     std::memcpy(frame, headers.data(), wire::kMaxTrainHeaderBytes);
     if (i != 0) wire::step(p, {frame, wire::kMaxTrainHeaderBytes});
     attach_payload(*train[i], header_bytes, p.payload_bytes,
-                   {bytes, payload.region, payload.packets, payload.digests});
+                   {bytes, payload.region, payload.packets, payload.digests}, flags);
     train[i]->port = static_cast<uint16_t>(peer);
   }
   queue.count += count;
@@ -143,21 +143,21 @@ bool Egress::emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& 
 // Builds one packet with its headers and a reference to its payload, which is not copied. Returns
 // null if there is no buffer.
 rte_mbuf* Egress::build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
-                                 const MappedPayload& payload) {
+                                 const MappedPayload& payload, uint64_t flags) {
   rte_mbuf* packet = rte_pktmbuf_alloc(pools_.header);
   if (packet == nullptr) return nullptr;
   const std::span<std::byte> frame(rte_pktmbuf_mtod(packet, std::byte*), wire::kMaxHeaderBytes);
   const size_t header_bytes = wire::build(flow, p, false, {}, frame);
   references_.acquire(*payload.region, *payload.packets, 1);
   attach_payload(*packet, header_bytes, p.payload_bytes,
-                 {payload.bytes, payload.region, payload.packets, payload.digests});
+                 {payload.bytes, payload.region, payload.packets, payload.digests}, flags);
   return packet;
 }
 
 bool Egress::emit_bundle(int peer, const wire::FlowTemplate& flow, const wire::Packet& first,
                          uint32_t packets_behind, const BundleEnd& end,
-                         const MappedPayload& payload) {
-  rte_mbuf* packet = build_external(flow, first, payload);
+                         const MappedPayload& payload, uint64_t flags) {
+  rte_mbuf* packet = build_external(flow, first, payload, flags);
   if (packet == nullptr) return false;
   make_bundle(*packet, packets_behind, end);
   counters_.add(Counter::tx_bundles);

@@ -137,7 +137,7 @@ class Egress {
                         rte_mempool* pool);
   // Builds one packet with its headers and a reference to its payload, which is not copied.
   rte_mbuf* build_external(const wire::FlowTemplate& flow, const wire::Packet& p,
-                           const MappedPayload& payload);
+                           const MappedPayload& payload, uint64_t flags = external_flag());
   // Sets the lengths of a packet whose payload lies behind its headers in one buffer, and adds the
   // ICRC if this NIC's packets have one.
   void finish_linear(rte_mbuf* packet, const wire::Packet& p, size_t header_bytes) const {
@@ -174,12 +174,13 @@ class Egress {
     emit(packet, bundle.peer());
   }
   // Sends `count` packets, at least one and at most train_room(), like `p`, which is the first of
-  // them and then the last.
+  // them and then the last. `flags`: external_flag() and what else is to be said of them.
   bool emit_train(int peer, const wire::FlowTemplate& flow, wire::Packet& p,
-                  const MappedPayload& payload, uint32_t count);
-  // Sends `first` and `packets_behind` packets behind it, in one buffer.
+                  const MappedPayload& payload, uint32_t count, uint64_t flags = external_flag());
+  // Sends `first` and `packets_behind` packets behind it, in one buffer. `flags` likewise.
   bool emit_bundle(int peer, const wire::FlowTemplate& flow, const wire::Packet& first,
-                   uint32_t packets_behind, const BundleEnd& end, const MappedPayload& payload);
+                   uint32_t packets_behind, const BundleEnd& end, const MappedPayload& payload,
+                   uint64_t flags = external_flag());
   void flush(int peer);
   void flush_all();
   // Whether packets wait for the port; longest_queue() is the number in the fullest queue.

@@ -130,6 +130,9 @@ void ImpairedPort::impair(Direction direction, rte_mbuf* buffer) {
   if (unlikely(is_lost(buffer))) return let_go(direction, buffer);
   if (!is_bundle(buffer)) return impair_packet(direction, buffer);
   if (stage_of(direction) == nullptr) return let_go(direction, buffer);
+  const bool is_left =
+      direction == Direction::kTx && holds_back(direction) && is_read_answer(buffer);
+  if (unlikely(tap_ != nullptr) && !is_left) return take_apart(direction, buffer);
   if (has_bundled_packets(buffer)) {
     if (holds_back(direction))
       take_apart(direction, buffer);
@@ -152,11 +155,26 @@ void ImpairedPort::impair_packet(Direction direction, rte_mbuf* packet) {
   if (stage == nullptr) return let_go(direction, packet);
   // What has to be read in its turn stays in its place when it is lost.
   const bool stays = is_noted_when_read(packet) && !holds_back(direction);
-  if (stage->pass(stays ? nullptr : packet, now_, [&] { return describe(direction, packet); })) {
+  const bool passes = unlikely(tap_ != nullptr) ? pass_captured(direction, packet, stays)
+                                                : stage->pass(stays ? nullptr : packet, now_, [&] {
+                                                    return describe(direction, packet);
+                                                  });
+  if (passes) {
     let_go(direction, packet);
   } else if (stays) {
     lose(direction, packet);
   }
+}
+
+// Asks the stage about a packet, and records it if it is lost.
+bool ImpairedPort::pass_captured(Direction direction, rte_mbuf* packet, bool stays) {
+  impair::ImpairmentStage& stage = *stage_of(direction);
+  direction_ = direction;
+  tap_->begin_impaired(direction, packet);
+  const bool passes =
+      stage.pass(stays ? nullptr : packet, now_, [&] { return describe(direction, packet); });
+  tap_->end_impaired(stage.losses());
+  return passes;
 }
 
 // Lets go what is lost, for its receiver to read in its turn.
@@ -229,6 +247,11 @@ void ImpairedPort::take_apart(Direction direction, rte_mbuf* bundle) {
       impair_packet(direction, single);
     } else {
       counters_.add(Counter::rx_no_buffer);
+      if (tap_ != nullptr) {
+        tap_->begin_impaired(direction, bundle);
+        const impair::Loss loss{.reason = impair::Loss::Reason::kQueue};
+        tap_->end_impaired({&loss, 1});
+      }
     }
     more = step_bundle(bundle, references_);
   }
@@ -402,8 +425,11 @@ rte_mbuf* ImpairedPort::copy_passing() {
 }
 
 void* ImpairedPort::clone(void* packet) {
-  if (packet == nullptr) return copy_passing();
-  return copy_packet(static_cast<rte_mbuf*>(packet), pools_.copies);
+  rte_mbuf* const copy = packet == nullptr
+                             ? copy_passing()
+                             : copy_packet(static_cast<rte_mbuf*>(packet), pools_.copies);
+  mark_for_tap(copy, kImpairedCopy);
+  return copy;
 }
 
 // Returns a copy: nothing that waits may refer to memory that its owner can change (rule 31,
@@ -417,6 +443,8 @@ void* ImpairedPort::detach(void* packet) {
   return copy;
 }
 
+void ImpairedPort::held_back(void* packet) { mark_for_tap(packet, kImpairedHeldBack); }
+
 // Everything behind the Ethernet header may be hit; the ICRC, which packets within this process get
 // only now, must catch it. The IPv4 header is left alone: the network would have dropped the packet
 // at the next hop already.
@@ -425,13 +453,16 @@ void ImpairedPort::corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mas
   if ((mbuf->ol_flags & icrc_flag()) == 0) add_icrc_in_place(mbuf);
   constexpr uint32_t kFirst = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   if (mbuf->data_len <= kFirst) return;
+  mark_for_tap(packet, kImpairedCorrupted);
   auto* bytes = rte_pktmbuf_mtod(mbuf, uint8_t*);
   bytes[kFirst + byte_selector % (mbuf->data_len - kFirst)] ^= xor_mask;
 }
 
 bool ImpairedPort::mark(void* packet) {
   auto* mbuf = static_cast<rte_mbuf*>(packet);
-  return wire::mark_congestion({rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len});
+  const bool marked = wire::mark_congestion({rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len});
+  if (marked) mark_for_tap(packet, kImpairedMarked);
+  return marked;
 }
 
 void ImpairedPort::release(void* packet) {

@@ -20,6 +20,7 @@
 
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/loopback_port.h"
+#include "dataplane/nic/egress/packet_tap.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet_queue.h"
@@ -45,6 +46,9 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   // What the impairments of a direction have done; nothing where there are none.
   std::optional<impair::Counters> impairment_counters(impair::Direction direction) const;
   void clear_counters();
+
+  // Has packets captured that impairments lose, and those that they change told of; null: not.
+  void set_tap(PacketTap* tap) { tap_ = tap; }
 
   // Sets the clock, at the start of each turn.
   void set_time(TimeNs now_ns) { now_ = now_ns; }
@@ -101,11 +105,17 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   impair::ImpairmentStage* stage_of(impair::Direction direction) const {
     return (direction == impair::Direction::kRx ? rx_stage_ : tx_stage_).get();
   }
+  void mark_for_tap(void* packet, CaptureImpairment what) {
+    if (tap_ != nullptr && packet != nullptr)
+      tap_->mark_impaired(direction_, static_cast<rte_mbuf*>(packet), what,
+                          stage_of(direction_)->rule_at_work());
+  }
   bool holds_back(impair::Direction direction) const {
     return direction == impair::Direction::kRx ? holds_back_arrived_ : holds_back_sent_;
   }
   void impair(impair::Direction direction, rte_mbuf* buffer);
   void impair_packet(impair::Direction direction, rte_mbuf* packet);
+  bool pass_captured(impair::Direction direction, rte_mbuf* packet, bool stays);
   void impair_in_runs(impair::Direction direction, rte_mbuf* bundle);
   void impair_bundled(impair::Direction direction, rte_mbuf* bundle);
   void take_apart(impair::Direction direction, rte_mbuf* bundle);
@@ -125,6 +135,7 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   // The functions of impair::PacketOps.
   void* clone(void* packet) override;
   void* detach(void* packet) override;
+  void held_back(void* packet) override;
   void corrupt(void* packet, uint32_t byte_selector, uint8_t xor_mask) override;
   bool mark(void* packet) override;
   void release(void* packet) override;
@@ -136,6 +147,8 @@ class ImpairedPort final : public Port, private impair::PacketOps {
   TimeNs now_ = 0;
   std::unique_ptr<impair::ImpairmentStage> rx_stage_, tx_stage_;
   bool holds_back_arrived_ = false, holds_back_sent_ = false;
+  PacketTap* tap_ = nullptr;
+  impair::Direction direction_ = impair::Direction::kRx;  // of the packet that is captured
   Passing passing_{};
   PacketQueue arrived_;                 // let through, and not taken yet
   PacketQueue released_;                // packets that replaced impairments had kept, to be sent

@@ -3,6 +3,8 @@
 
 #include <rte_branch_prediction.h>
 
+#include <algorithm>
+
 #include "dataplane/nic/packet/bundle.h"
 #include "dataplane/nic/packet/packet_release.h"
 
@@ -53,14 +55,34 @@ uint16_t LoopbackPort::receive(uint16_t queue, rte_mbuf** packets, uint16_t max)
   return count;
 }
 
+[[gnu::always_inline]] inline uint16_t LoopbackPort::hand_over(uint16_t peer, rte_mbuf** packets,
+                                                               uint16_t count) {
+  if (peer != kLoopbackPeer) return port_.transmit(peer, packets, count);
+  uint16_t sent = 0;
+  while (sent < count && own_.push(packets[sent])) ++sent;
+  return sent;
+}
+
+// Records packets before they are handed over, because afterwards they are the port's, and takes
+// back the records of those that it did not take.
+uint16_t LoopbackPort::hand_over_captured(uint16_t peer, rte_mbuf** packets, uint16_t count) {
+  uint16_t sent = 0;
+  while (sent < count) {
+    const auto some = static_cast<uint16_t>(std::min<uint32_t>(count - sent, kBurst));
+    tap_->begin_sent(packets + sent, some);
+    const uint16_t taken = hand_over(peer, packets + sent, some);
+    tap_->end_sent(taken);
+    sent = static_cast<uint16_t>(sent + taken);
+    if (taken < some) break;
+  }
+  return sent;
+}
+
 uint16_t LoopbackPort::transmit(uint16_t peer, rte_mbuf** packets, uint16_t count) {
   // The packets are counted before they are sent, because afterwards they are the port's.
   const Carried offered = carried_by(packets, count);
-  uint16_t sent = 0;
-  if (peer != kLoopbackPeer)
-    sent = port_.transmit(peer, packets, count);
-  else
-    while (sent < count && own_.push(packets[sent])) ++sent;
+  const uint16_t sent = likely(tap_ == nullptr) ? hand_over(peer, packets, count)
+                                                : hand_over_captured(peer, packets, count);
   const Carried left = carried_by(packets + sent, static_cast<uint16_t>(count - sent));
   counters_.add(Counter::tx_bytes, offered.bytes - left.bytes);
   counters_.add(Counter::tx_packets, offered.packets - left.packets);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A port around a NIC's port: what the NIC sends to its own address comes back, without ever having
-// been in the port. Counts what both of them carry. The NIC's lcore.
+// been in the port. Counts what both of them carry, and has what leaves captured. The NIC's lcore.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/packet_tap.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/packet_queue.h"
 #include "dataplane/nic/port.h"
@@ -41,16 +42,23 @@ class LoopbackPort final : public Port {
   bool announces_room() const override { return port_.announces_room(); }
   std::string describe() const override { return port_.describe(); }
 
+  // Has packets captured that leave; null: not.
+  void set_tap(PacketTap* tap) { tap_ = tap; }
+
   // The number that this NIC has among the peers; -1: this NIC is none of them.
   int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(raw(settings_.ip)); }
   // The number of packets to this NIC itself that have not been received yet.
   uint32_t waiting() const { return own_.size(); }
 
  private:
+  uint16_t hand_over(uint16_t peer, rte_mbuf** packets, uint16_t count);
+  uint16_t hand_over_captured(uint16_t peer, rte_mbuf** packets, uint16_t count);
+
   Port& port_;
   const NicSettings& settings_;
   Counters& counters_;
   PacketQueue own_{kCapacity};
+  PacketTap* tap_ = nullptr;
   bool own_first_ = false;  // a busy port must not keep own packets waiting for good
 };
 

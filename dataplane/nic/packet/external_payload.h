@@ -41,12 +41,13 @@ inline constexpr uint16_t kExternalPayloadBytes = 64;
 static_assert(sizeof(ExternalPayload) <= kExternalPayloadBytes);
 
 // Dynamic mbuf flags: "its payload is external", "it is a bundle of several packets", "it ends in
-// pad and ICRC", and "the network has lost it" (it arrives only to be read, rule 18). They are
-// looked at several times per packet, so they are plain words, not statics that each look would
+// pad and ICRC", "the network has lost it" (it arrives only to be read, rule 18), and, for
+// captures, "it was sent before" and "impairments did something to it" (egress/packet_tap.h). They
+// are looked at several times per packet, so they are plain words, not statics that each look would
 // have to find initialised; no packet is without a pool, and create_mbuf_pools() registers them
 // first.
 struct alignas(64) MbufFlags {
-  uint64_t external = 0, bundle = 0, icrc = 0, lost = 0;
+  uint64_t external = 0, bundle = 0, icrc = 0, lost = 0, resent = 0, impaired = 0;
 };
 inline MbufFlags mbuf_flags;
 // Registers the flags. Returns false if DPDK has no flags left (rte_errno); EAL must be up; called
@@ -56,6 +57,8 @@ inline uint64_t external_flag() { return mbuf_flags.external; }
 inline uint64_t bundle_flag() { return mbuf_flags.bundle; }
 inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
 inline uint64_t lost_flag() { return mbuf_flags.lost; }
+inline uint64_t resent_flag() { return mbuf_flags.resent; }
+inline uint64_t impaired_flag() { return mbuf_flags.impaired; }
 
 // The packet's external payload; null: the payload follows the headers.
 inline const ExternalPayload* external_payload(rte_mbuf* packet) {
@@ -70,11 +73,12 @@ inline bool is_noted_when_read(rte_mbuf* packet) {
 }
 inline bool is_lost(const rte_mbuf* packet) { return (packet->ol_flags & lost_flag()) != 0; }
 
-// Attaches external payload to a packet that has nothing but headers.
+// Attaches external payload to a packet that has nothing but headers. `flags` are external_flag()
+// and what else is to be said of the packet.
 inline void attach_payload(rte_mbuf& packet, size_t header_bytes, uint32_t payload_bytes,
-                           const ExternalPayload& payload) {
+                           const ExternalPayload& payload, uint64_t flags = external_flag()) {
   *static_cast<ExternalPayload*>(rte_mbuf_to_priv(&packet)) = payload;
-  packet.ol_flags |= external_flag();
+  packet.ol_flags |= flags;
   packet.data_len = static_cast<uint16_t>(header_bytes);
   packet.pkt_len = static_cast<uint32_t>(header_bytes) + payload_bytes;
 }

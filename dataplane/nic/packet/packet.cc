@@ -47,9 +47,11 @@ bool register_mbuf_flags() {
   mbuf_flags = {.external = register_mbuf_flag("hostnic_external"),
                 .bundle = register_mbuf_flag("hostnic_bundle"),
                 .icrc = register_mbuf_flag("hostnic_icrc"),
-                .lost = register_mbuf_flag("hostnic_lost")};
+                .lost = register_mbuf_flag("hostnic_lost"),
+                .resent = register_mbuf_flag("hostnic_resent"),
+                .impaired = register_mbuf_flag("hostnic_impaired")};
   return mbuf_flags.external != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0 &&
-         mbuf_flags.lost != 0;
+         mbuf_flags.lost != 0 && mbuf_flags.resent != 0 && mbuf_flags.impaired != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -91,7 +93,8 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   copy->data_len = static_cast<uint16_t>(packet->pkt_len);
   copy->pkt_len = packet->pkt_len;
   copy->port = packet->port;
-  copy->ol_flags |= packet->ol_flags & icrc_flag();
+  copy->hash.usr = packet->hash.usr;
+  copy->ol_flags |= packet->ol_flags & (icrc_flag() | resent_flag() | impaired_flag());
   return true;
 }
 
@@ -150,7 +153,7 @@ rte_mbuf* copy_front(rte_mbuf* bundle, rte_mempool* pool, PayloadReferences& ref
                    {payload->bytes, payload->region, payload->packets, payload->digests});
   }
   single->port = bundle->port;
-  single->ol_flags |= bundle->ol_flags & lost_flag();
+  single->ol_flags |= bundle->ol_flags & (lost_flag() | resent_flag());
   return single;
 }
 

@@ -8,6 +8,14 @@
 #include "dataplane/nic/transport/hostnic/turn_packets.h"
 
 namespace hostnic {
+namespace {
+
+// What is said of the buffers in which a descriptor's packets leave.
+uint64_t flags_for(const SendDescriptor& d) {
+  return external_flag() | ((d.flags & kSendRetransmit) != 0 ? resent_flag() : 0);
+}
+
+}  // namespace
 
 bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
   const wire::Packet p = packetizer_.next_packet(qp, progress);
@@ -18,6 +26,8 @@ bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocke
     blocked = true;
     return false;
   } else if (rte_mbuf* packet = packetizer_.build(qp, progress, p); packet != nullptr) {
+    if (unlikely((progress.descriptor.flags & kSendRetransmit) != 0))
+      packet->ol_flags |= resent_flag();
     egress_.emit(packet, qp.peer);
   } else if (progress.error == LocalError::kNone) {
     counters_.add(Counter::tx_no_buffer);
@@ -67,8 +77,8 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
   if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
   wire::Packet p = packetizer_.next_packet(qp, progress);
-  if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()},
-                          count))
+  if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
+                          flags_for(d)))
     return 0;
   requester_.note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
   progress.sge_offset += count << mtu_shift;
@@ -107,7 +117,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
                       .ack_request = ends_chunk && (d.flags & kSendAckRequest) != 0,
                       .solicited = !more && (d.flags & kSendSolicited) != 0};
   if (!egress_.emit_bundle(qp.peer, qp.request_flow, first, count - 1, end,
-                           {payload, region, qp.packets.count()}))
+                           {payload, region, qp.packets.count()}, flags_for(d)))
     return 0;
   requester_.note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
                               (d.flags & kSendRetransmit) != 0);

@@ -16,11 +16,15 @@ namespace {
 // the counting of references.
 constexpr uint32_t kCopiedBytes = 256;
 
+// Descriptors with these flags go packet by packet: what goes again has buffers of its own to fall
+// back on.
+constexpr uint8_t kElsewhere = kSendCont | kSendMore | kSendRetransmit;
+
 // Whether a descriptor is a whole message, of bytes that lie in one place. Others go packet by
 // packet.
 inline bool is_single_packet(const SendDescriptor& d, uint32_t elements_behind) {
   if (d.op != SendOp::kWrite && d.op != SendOp::kSend) return false;
-  if ((d.flags & (kSendCont | kSendMore)) != 0 || d.length_bytes == 0) return false;
+  if ((d.flags & kElsewhere) != 0 || d.length_bytes == 0) return false;
   if ((d.flags & kSendInline) != 0)
     return d.extra_elements <= elements_behind && d.length_bytes <= kCopiedBytes &&
            d.length_bytes <= d.extra_elements * sizeof(RingElement);
@@ -175,8 +179,8 @@ struct RequestSender::SinglePacketRun {
     left_bytes -= static_cast<int32_t>(length_bytes) + SendShare::kHeaderBytes;
     queue.pop(1u + d.extra_elements);
     last = {Psn(d.psn), static_cast<uint8_t>(d.attempt & 3), (d.flags & kSendAckRequest) != 0};
-    to_tell = !last.ack_request && (d.flags & kSendRetransmit) == 0;
-    if (!to_tell) requester_.note_transmitted(*qp, last, 1, (d.flags & kSendRetransmit) != 0);
+    to_tell = !last.ack_request;
+    if (!to_tell) requester_.note_transmitted(*qp, last, 1, false);
     if (queue.empty() || queue.qpn_behind_front(0) != qpn) break;
     d = queue.front();
     if (d.op != op || d.length_bytes != length_bytes || !is_single_packet(d, queue.waiting() - 1))

@@ -119,6 +119,7 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
     blocked = true;
     return false;
   } else if (rte_mbuf* packet = packetizer_.build(qp, progress, p); packet != nullptr) {
+    if ((d.flags & kSendRetransmit) != 0) packet->ol_flags |= resent_flag();
     egress_.emit(packet, qp.peer);
   } else if (progress.error == LocalError::kNone) {
     counters_.add(Counter::tx_no_buffer);
