@@ -111,8 +111,8 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
                receives, reorder, reports, nic.counters, now}),
       roce({nic.settings, answer_lines, egress, placement, nic.windows, packetizer, receives,
             reorder, reports, nic.counters, now}),
-      unreliable({nic.settings, egress, placement, packetizer, receives, reports, nic.counters,
-                  nic.pools.copies}),
+      unreliable({nic.settings, egress, placement, nic.windows, packetizer, receives, reports,
+                  nic.counters, nic.pools.copies}),
       management(nic.settings, egress, nic.counters, now) {}
 
 NicShard::~NicShard() {

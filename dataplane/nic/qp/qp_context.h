@@ -12,6 +12,7 @@
 
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/packet/qp_packets.h"
+#include "dataplane/nic/qp/message_state.h"
 #include "dataplane/nic/qp/read_order.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "dataplane/nic/qp/roce_connection.h"
@@ -48,11 +49,7 @@ struct UnreliableMessage {
   };
   Psn expected;  // next PSN in order
   State state = State::kNone;
-  bool is_write = false;
-  uint64_t offset_bytes = 0;  // offset of the next packet in the message
-  uint64_t va = 0;            // address of a WRITE, as its First says
-  uint32_t key = 0;
-  uint32_t length_bytes = 0;
+  MessageState parts;
 };
 
 // The part of a context that a packet needs besides the first line.

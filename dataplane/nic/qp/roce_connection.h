@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "dataplane/nic/qp/message_state.h"
 #include "protocol/fixed_ring.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/psn.h"
@@ -57,11 +58,8 @@ struct RoceConnection {
 
   // The members from here on are the responder's. Which PSN it expects, and what it holds beyond
   // that, is in QpContext::requests.
-  enum class Message : uint8_t { kNone, kSend, kWrite };
-  Message message = Message::kNone;  // which one's rest is to come
-  uint64_t offset_bytes = 0;         // how much of it has been placed
-  uint64_t va = 0;                   // a WRITE's, as are the next two
-  uint32_t key = 0, length_bytes = 0;
+  MessageState message;
+  bool in_message = false;    // the rest of `message` is to come
   bool gap_answered = false;  // a NAK for the missing PSN has been sent, or an RNR NAK
   bool not_ready = false;     // it was an RNR NAK: what is behind comes again, and is not held
   FixedRing<RoceAnswer, 64> answers;

@@ -3,8 +3,7 @@
 
 #include <rte_branch_prediction.h>
 
-#include "dataplane/nic/memory/atomics.h"
-#include "dataplane/nic/memory/region_access.h"
+#include "dataplane/nic/execute/atomic_record.h"
 
 namespace hostnic {
 namespace {
@@ -19,61 +18,23 @@ bool is_atomic(Opcode opcode) {
   return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
 }
 
-RequestResult fatal(wire::NakCode code, uint32_t event) {
-  return {.kind = RequestResult::kFatal,
-          .code = code,
-          .event = event,
-          .recv_status = std::nullopt,
-          .sn = 0};
-}
-RequestResult invalid_request() {
-  return fatal(wire::NakCode::kInvalidRequest, kEventRequestError);
-}
-RequestResult fatal_receive(wire::NakCode code, RecvStatus status, uint32_t sn) {
-  return {.kind = RequestResult::kFatal,
-          .code = code,
-          .event = kEventRecvError,
-          .recv_status = status,
-          .sn = sn};
-}
-
-RequestResult result_of(LocalError error, uint32_t sn) {
-  return error == LocalError::kLength
-             ? fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn)
-             : fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
-}
-
-RequestResult write_refused(const wire::Packet& p) {
-  RequestResult outcome = fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-  if (p.opcode == Opcode::kWriteImm) {
-    outcome.recv_status = RecvStatus::kAccessError;
-    outcome.sn = p.recv_sn;
-  }
-  return outcome;
-}
+// The receive that a SEND's packet, or the last of a WRITE with immediate data, names.
+uint32_t receive_sn(const wire::Packet& p) { return is_send(p.opcode) ? p.reth.key : p.recv_sn; }
 
 ReceiveEnd receive_end_of(const wire::Packet& p) {
-  ReceiveEnd end;
-  end.byte_len = p.opcode == Opcode::kWriteImm ? p.message_bytes : p.reth.length_bytes;
-  if (p.solicited) end.flags |= kRecvSolicited;
-  if (p.opcode == Opcode::kWriteImm) end.flags |= kRecvHasImm | kRecvIsWriteImm;
-  if (p.opcode == Opcode::kSendImm) end.flags |= kRecvHasImm;
-  if ((end.flags & kRecvHasImm) != 0) end.imm_data = p.imm_data;
-  if (p.opcode == Opcode::kSendInv) {
-    end.flags |= kRecvHasInv;
-    end.imm_data = p.invalidate_rkey;
-  }
-  return end;
+  const bool is_write = p.opcode == Opcode::kWriteImm;
+  return hostnic::receive_end_of(p,
+                                 {.is_write = is_write,
+                                  .has_imm = is_write || p.opcode == Opcode::kSendImm,
+                                  .has_inv = p.opcode == Opcode::kSendInv},
+                                 is_write ? p.message_bytes : p.reth.length_bytes);
 }
 
 }  // namespace
 
 void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   ReceiveWindow& window = qp.requests.window;
-  if (unlikely(qp.state == QpState::kRtr && !qp.comm_established)) {
-    qp.comm_established = true;
-    reports_.publish_event(qp, kEventCommEstablished);
-  }
+  executor_.note_arrival(qp);
   if (unlikely(congestion_experienced(p))) qp.congestion_seen = true;
   const Place where = window.classify(p.psn);
   if (unlikely(qp.fatal)) {
@@ -90,7 +51,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
   if (unlikely(p.policy != policy_) && !broken(Fault::policy_not_checked)) {
     // Both ends must lose and recover by the same rules (rule 30).
     counters_.add(Counter::policy_mismatch);
-    refuse(qp, p, invalid_request());
+    refuse(qp, p, refused(Refusal::kInvalidRequest));
     return;
   }
   switch (where) {
@@ -141,9 +102,9 @@ bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf*
     hold_expected(qp, p, packet);
     return false;
   }
-  const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
-  if (likely(outcome.kind == RequestResult::kDone)) return true;
-  if (outcome.kind == RequestResult::kRetry) hold_expected(qp, p, packet);
+  const Outcome outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+  if (likely(outcome.kind == Outcome::kDone)) return true;
+  if (outcome.kind == Outcome::kNotNow) hold_expected(qp, p, packet);
   refuse(qp, p, outcome);
   return false;
 }
@@ -167,20 +128,17 @@ void Responder::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kReadRequest) {
     if (p.read.length_bytes != 0) {
       // The key may have been good when the READ executed and be so no longer.
-      const RequestResult outcome = execute_read(qp, p);
-      if (outcome.kind == RequestResult::kFatal) refuse_old_read(qp, p, outcome);
+      const Outcome outcome = execute_read(qp, p);
+      if (outcome.kind == Outcome::kRefused) refuse_old_read(qp, p, outcome);
     }
     if (p.ack_request) acks_.owe(qp, p, false);
     return;
   }
   if (broken(Fault::duplicate_atomic_executed) && is_atomic(p.opcode)) execute_atomic(qp, p);
   if (is_atomic(p.opcode) && p.read.length_bytes != 0 && !broken(Fault::atomic_not_replayed)) {
-    for (const auto& record : qp.atomics) {
-      if (record.valid && record.psn == p.psn) {
-        counters_.add(Counter::atomics_replayed);
-        reads_.answer_atomic(qp, p.read, record.result);
-        break;
-      }
+    if (const auto before = recorded_atomic(qp, p.psn)) {
+      counters_.add(Counter::atomics_replayed);
+      reads_.answer_atomic(qp, p.read, *before);
     }
   }
   // An atomic that asks for no ACK is a pull.
@@ -215,11 +173,11 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   if (broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
-    const uint32_t sn = is_send(p.opcode) ? p.reth.key : p.recv_sn;
+    const uint32_t sn = receive_sn(p);
     // The receive is checked here also for packets that will be buffered: at the expected PSN a
     // buffered packet can't answer RNR any more (rule 13).
     if (serial_distance(qp.recv_next_sn, sn) < 0 ||
-        check_receive(qp, sn, /*ahead=*/true).kind != RequestResult::kDone) {
+        !executor_.check_receive(qp, sn, /*ahead=*/true).done()) {
       return false;
     }
   }
@@ -229,15 +187,15 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
     const bool ends_send = is_send(p.opcode) && !p.more;
     if (ends_send && !reorder_.take_slot(qp.requests, p.psn, ReorderSlot::receive_end(p.reth.key)))
       return false;
-    const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
-    if (outcome.kind != RequestResult::kDone) {
+    const Outcome outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
+    if (outcome.kind != Outcome::kDone) {
       if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) reorder_.release_slot(qp.requests, p.psn);
       // A wrong key ends the connection, when its turn comes: whoever guesses has one guess. What
       // is put off must not depend on being sent again (rule 28).
-      const bool is_wrong_key =
-          outcome.kind == RequestResult::kFatal && outcome.code == wire::NakCode::kRemoteAccess;
-      const bool is_held = is_wrong_key || outcome.kind == RequestResult::kRetry;
+      const bool is_wrong_key = outcome.kind == Outcome::kRefused &&
+                                meaning_of(outcome.refusal).code == wire::NakCode::kRemoteAccess;
+      const bool is_held = is_wrong_key || outcome.kind == Outcome::kNotNow;
       if (!is_held || !reorder_.enter(qp.requests, p.psn, packet)) return false;
     } else if (ends_send) {
       ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
@@ -247,135 +205,80 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   return true;
 }
 
-RequestResult Responder::execute(QpContext& qp, const wire::Packet& p,
-                                 std::span<const std::byte> payload, bool ahead, uint32_t packets) {
-  if (unlikely(!fits_path_mtu(qp, p))) return invalid_request();
+Outcome Responder::execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                           bool ahead, uint32_t packets) {
+  constexpr Outcome kInvalid = refused(Refusal::kInvalidRequest);
+  if (unlikely(!fits_path_mtu(qp, p))) return kInvalid;
   switch (p.opcode) {
     case Opcode::kWriteOnly:
     case Opcode::kWriteImm:
       return qp.takes(kAccessRemoteWrite) ? execute_write(qp, p, payload, ahead, packets)
-                                          : invalid_request();
+                                          : kInvalid;
     case Opcode::kSend:
     case Opcode::kSendImm:
     case Opcode::kSendInv:
       return execute_send(qp, p, payload, ahead, packets);
     case Opcode::kReadRequest:
-      return qp.takes(kAccessRemoteRead) && !has_too_many_reads(qp, p) ? execute_read(qp, p)
-                                                                       : invalid_request();
+      if (!qp.takes(kAccessRemoteRead)) return kInvalid;
+      return has_too_many_reads(qp, p) ? refused(Refusal::kTooManyReads) : execute_read(qp, p);
     default:
-      return qp.takes(kAccessRemoteAtomic) && !has_too_many_reads(qp, p) ? execute_atomic(qp, p)
-                                                                         : invalid_request();
+      if (!qp.takes(kAccessRemoteAtomic)) return kInvalid;
+      return has_too_many_reads(qp, p) ? refused(Refusal::kTooManyReads) : execute_atomic(qp, p);
   }
 }
 
-// Whether the peer has more READs and atomics outstanding than this end has said that it serves at
-// a time (InfiniBand 9.7.4.1.2, "too many RDMA READ or ATOMIC requests").
+// Whether the peer has more READs and atomics outstanding than this end serves at a time.
 bool Responder::has_too_many_reads(const QpContext& qp, const wire::Packet& p) {
-  if (broken(Fault::responder_resources_ignored)) return false;
-  return qp.responder_resources == 0 ||
-         serial_distance(qp.reads_answered, p.read.read_number) >= qp.responder_resources;
+  return is_one_read_too_many(qp, serial_distance(qp.reads_answered, p.read.read_number));
 }
 
-RequestResult Responder::execute_write(QpContext& qp, const wire::Packet& p,
-                                       std::span<const std::byte> payload, bool ahead,
-                                       uint32_t packets) {
-  const bool consumes_receive = p.opcode == Opcode::kWriteImm;
-  if (consumes_receive) {
-    // Only the last packet of a WRITE_IMM is checked for a receive (rule 15, RNR), and it is never
-    // placed ahead.
+Outcome Responder::execute_write(QpContext& qp, const wire::Packet& p,
+                                 std::span<const std::byte> payload, bool ahead, uint32_t packets) {
+  const bool takes_receive = p.opcode == Opcode::kWriteImm;  // never placed ahead
+  if (takes_receive) {
     qp.takes_receives = true;
-    if (p.recv_sn != qp.recv_next_sn) return invalid_request();
-    const RequestResult outcome = check_receive(qp, p.recv_sn, ahead);
-    if (outcome.kind != RequestResult::kDone) return outcome;
+    if (p.recv_sn != qp.recv_next_sn) return refused(Refusal::kInvalidRequest);
   }
-  if (!payload.empty()) {
-    const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
-                                                      payload.size(), kAccessRemoteWrite);
-    if (range.region == nullptr) return write_refused(p);
-    const PlaceRequest request{.early_writes = qp.requests.early_writes,
-                               .window = qp.requests.window,
-                               .psn = p.psn,
-                               .ahead = ahead,
-                               .tail = !p.more,
-                               .packets = packets};
-    switch (placement_.place_at_once(request, *range.region, range.iova, payload)
-                ? PlaceResult::kDone
-                : placement_.place(request, *range.region, range.iova, payload)) {
-      case PlaceResult::kDone:
-        break;
-      case PlaceResult::kNotNow:
-        return {.kind = RequestResult::kRetry};
-      case PlaceResult::kMemoryGone:
-        return write_refused(p);
-    }
-  }
-  if (consumes_receive) receives_.complete(qp, p.recv_sn, receive_end_of(p), RecvStatus::kSuccess);
-  return {};
+  const Outcome placed = executor_.place_write(qp,
+                                               {.key = p.reth.key,
+                                                .va = p.reth.va,
+                                                .checked_bytes = payload.size(),
+                                                .is_last = !p.more,
+                                                .takes_receive = takes_receive,
+                                                .sn = p.recv_sn},
+                                               {p.psn, ahead, packets}, payload);
+  if (placed.done() && takes_receive) executor_.complete(qp, p.recv_sn, receive_end_of(p));
+  return placed;
 }
 
-RequestResult Responder::execute_send(QpContext& qp, const wire::Packet& p,
-                                      std::span<const std::byte> payload, bool ahead,
-                                      uint32_t packets) {
+Outcome Responder::execute_send(QpContext& qp, const wire::Packet& p,
+                                std::span<const std::byte> payload, bool ahead, uint32_t packets) {
   const uint32_t sn = p.reth.key;
   qp.takes_receives = true;
-  if (!ahead && sn != qp.recv_next_sn) return invalid_request();
-  if (const RequestResult outcome = check_receive(qp, sn, ahead);
-      outcome.kind != RequestResult::kDone)
-    return outcome;
-
-  PostedReceive receive;
-  if (!ReceiveQueues::load(qp, sn, receive)) {
-    return fatal_receive(wire::NakCode::kRemoteOperational, RecvStatus::kProtectionError, sn);
-  }
-  if (p.reth.length_bytes > receive.capacity_bytes) {
-    return fatal_receive(wire::NakCode::kInvalidRequest, RecvStatus::kLengthError, sn);
-  }
-  MemoryWindow* invalidated = nullptr;
-  if (p.opcode == Opcode::kSendInv) {  // never placed ahead: what precedes it may use the window
-    invalidated = windows_.invalidatable(qp.scope(), p.invalidate_rkey);
-    if (invalidated == nullptr) {
-      RequestResult outcome =
-          fatal_receive(wire::NakCode::kRemoteAccess, RecvStatus::kAccessError, sn);
-      outcome.event |= kEventAccessError;
-      return outcome;
-    }
-  }
-  ReceiveQueues::prefetch(qp, sn);
-  LocalError error = LocalError::kNone;
-  const PlaceRequest request{.early_writes = qp.requests.early_writes,
-                             .window = qp.requests.window,
-                             .psn = p.psn,
-                             .ahead = ahead,
-                             .tail = false,
-                             .packets = packets};
-  const PlaceResult result =
-      placement_.scatter(qp.receive_scope(), request, receive.list(), p.reth.va, payload, error);
-  if (error != LocalError::kNone || result == PlaceResult::kMemoryGone) return result_of(error, sn);
-  if (result == PlaceResult::kNotNow) return {.kind = RequestResult::kRetry};
-  if (invalidated != nullptr) windows_.unbind(*invalidated);
-  if ((!ahead || broken(Fault::receive_completes_early)) && !p.more)
-    receives_.complete(qp, sn, receive_end_of(p), RecvStatus::kSuccess);
-  return {};
+  if (!ahead && sn != qp.recv_next_sn) return refused(Refusal::kInvalidRequest);
+  const Outcome placed = executor_.place_send(qp,
+                                              {.sn = sn,
+                                               .offset_bytes = p.reth.va,
+                                               .message_bytes = p.reth.length_bytes,
+                                               .invalidates = p.opcode == Opcode::kSendInv,
+                                               .invalidate_key = p.invalidate_rkey},
+                                              {p.psn, ahead, packets}, payload);
+  if (placed.done() && (!ahead || broken(Fault::receive_completes_early)) && !p.more)
+    executor_.complete(qp, sn, receive_end_of(p));
+  return placed;
 }
 
-RequestResult Responder::execute_read(QpContext& qp, const wire::Packet& p) {
-  // A zero-byte READ succeeds whatever its key (InfiniBand 9.7.4.1.4).
+Outcome Responder::execute_read(QpContext& qp, const wire::Packet& p) {
+  // Memory that is pulled later is looked at then.
+  const Outcome looked = executor_.look_at_read(qp, {.read = p.reth,
+                                                     .offset_bytes = p.read.offset_bytes,
+                                                     .length_bytes = p.read.length_bytes,
+                                                     .psn = p.psn});
+  if (!looked.done()) return looked;
   if (p.reth.length_bytes == 0) {
     note_read_answered(qp, p.read.read_number);
-  } else {
-    const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
-                                                      p.reth.length_bytes, kAccessRemoteRead);
-    // The memory is looked at now, because the answers can't say any more that it is missing.
-    // Memory that is pulled later is looked at then.
-    const MemoryAccess access = range.region == nullptr
-                                    ? MemoryAccess::kGone
-                                    : has_memory(*range.region, range.iova + p.read.offset_bytes,
-                                                 p.read.length_bytes, {&qp, p.psn.value()});
-    if (access == MemoryAccess::kNotNow) return {.kind = RequestResult::kRetry};
-    if (access == MemoryAccess::kGone)
-      return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-    // A pull that finds no room is not answered: the requester pulls again.
-    if (p.read.length_bytes != 0) reads_.queue(qp, p);
+  } else if (p.read.length_bytes != 0) {
+    reads_.queue(qp, p);  // a pull that finds no room is not answered: the requester pulls again
   }
   return {};
 }
@@ -387,56 +290,38 @@ bool Responder::reads_unanswered(const QpContext& qp) const {
          !broken(Fault::atomic_overtakes_reads);
 }
 
-RequestResult Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
-  if (reads_unanswered(qp)) return {.kind = RequestResult::kRetry};
-  if (p.atomic.va % 8 != 0) return invalid_request();
-  const RemoteRange range =
-      placement_.remote_range(qp.scope(), p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
-  // In an on-demand region nothing would be atomic with the CPU's accesses (IBV_ODP_SUPPORT_ATOMIC
-  // is not advertised).
-  if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0)
-    return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-  const AtomicOperation operation{p.opcode == Opcode::kCompareSwap, p.atomic.swap_or_add,
-                                  p.atomic.compare};
+Outcome Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
+  if (reads_unanswered(qp)) return {.kind = Outcome::kNotNow};
   uint64_t before = 0;
-  switch (execute_atomic_on(*range.region, range.iova, operation, {&qp, p.psn.value()}, before)) {
-    case AtomicResult::kDone:
-      break;
-    case AtomicResult::kBusy:
-      return {.kind = RequestResult::kRetry};
-    case AtomicResult::kMemoryGone:
-      return fatal(wire::NakCode::kRemoteAccess, kEventAccessError);
-  }
-  counters_.add(Counter::atomics_executed);
-  qp.atomics[qp.atomic_next] = {true, p.psn, before};
-  qp.atomic_next = (qp.atomic_next + 1) % kAtomicRecords;
-  if (p.read.length_bytes != 0) reads_.answer_atomic(qp, p.read, before);
-  return {};
+  const Outcome executed =
+      executor_.execute_atomic(qp, p.atomic, p.opcode == Opcode::kCompareSwap, p.psn, before);
+  if (executed.done() && p.read.length_bytes != 0) reads_.answer_atomic(qp, p.read, before);
+  return executed;
 }
 
 // Says that the expected packet can't be accepted, and remembers it (rules 6, 15, 28).
-void Responder::refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome) {
+void Responder::refuse(QpContext& qp, const wire::Packet& p, const Outcome& outcome) {
   switch (outcome.kind) {
-    case RequestResult::kDone:
+    case Outcome::kDone:
       return;
-    case RequestResult::kRetry:
+    case Outcome::kNotNow:
       // An ACK that is sent for what is put off, too, breaks the silence: the requester repeats the
       // packet, and does not count.
       break;
-    case RequestResult::kRnr:
+    case Outcome::kNoReceive:
       qp.ack_kind = wire::AckKind::kRnrNak;
-      qp.rnr_sn = outcome.sn;
+      qp.rnr_sn = receive_sn(p);
       counters_.add(Counter::rnr_nak_sent);
       break;
-    case RequestResult::kFatal:
+    case Outcome::kRefused: {
+      const RefusalMeaning& meaning = executor_.refuse(qp, receive_sn(p), outcome.refusal);
       qp.fatal = true;
-      qp.fatal_code = outcome.code;
+      qp.fatal_code = meaning.code;
       qp.fatal_psn = p.psn;
       counters_.add(Counter::nak_sent);
-      if (outcome.recv_status) receives_.complete(qp, outcome.sn, {}, *outcome.recv_status);
-      reports_.publish_event(qp,
-                             outcome.event | (outcome.recv_status ? uint32_t{kEventRecvError} : 0));
+      reports_.publish_event(qp, meaning.event);
       break;
+    }
   }
   acks_.owe(qp, p, false);
 }
@@ -447,8 +332,7 @@ void Responder::refuse(QpContext& qp, const wire::Packet& p, const RequestResult
 // requester knows: to it the NAK is an error, or the echo of a pull that the network has delayed or
 // repeated. So this end does not fail; it says so once, and a requester that misses something asks
 // again.
-void Responder::refuse_old_read(QpContext& qp, const wire::Packet& p,
-                                const RequestResult& outcome) {
+void Responder::refuse_old_read(QpContext& qp, const wire::Packet& p, const Outcome& outcome) {
   const bool waits = serial_distance(qp.reads_answered, p.read.read_number) >= 0;
   if (waits || broken(Fault::late_pull_is_fatal)) {
     if (!qp.fatal || before(p.psn, qp.fatal_psn)) refuse(qp, p, outcome);
@@ -471,12 +355,12 @@ void Responder::advance(QpContext& qp) {
     const ReorderSlot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);
-      const RequestResult outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
-      if (outcome.kind == RequestResult::kFatal) {
+      const Outcome outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+      if (outcome.kind == Outcome::kRefused) {
         refuse(qp, p, outcome);
         return;
       }
-      if (outcome.kind != RequestResult::kDone) break;  // room will come; processed in a later turn
+      if (outcome.kind != Outcome::kDone) break;  // room will come; processed in a later turn
       if (!p.more) ++qp.msn;
       reorder_.release_slot(space, psn);
       if (!broken(Fault::buffered_packet_leaks)) rte_pktmbuf_free(packet);
@@ -485,7 +369,7 @@ void Responder::advance(QpContext& qp) {
       if (slot.sn() != qp.recv_next_sn) {
         wire::Packet last;
         last.psn = psn;
-        refuse(qp, last, invalid_request());
+        refuse(qp, last, refused(Refusal::kInvalidRequest));
         return;
       }
       receives_.publish(qp, slot.sn());
@@ -495,11 +379,6 @@ void Responder::advance(QpContext& qp) {
   }
   space.early_writes.release_before(placement_.early_writes(), space.window.expected());
   if (space.window.expected_received() && !qp.fatal) advance_list_.add(qp);
-}
-
-RequestResult Responder::check_receive(QpContext& qp, uint32_t sn, bool ahead) {
-  if (receives_.is_there(qp, sn, ahead)) return {};
-  return {.kind = RequestResult::kRnr, .recv_status = std::nullopt, .sn = sn};
 }
 
 }  // namespace hostnic

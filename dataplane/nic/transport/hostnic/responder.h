@@ -9,10 +9,10 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "dataplane/nic/counters.h"
+#include "dataplane/nic/execute/request_executor.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -27,21 +27,6 @@
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
-
-// What became of a request that was checked.
-struct RequestResult {
-  enum Kind : uint8_t {
-    kDone,   // placed, or executed
-    kRetry,  // a resource is missing for now: drop with the bit unset, the sender repeats it
-    kRnr,    // no receive is posted
-    kFatal,  // NAK with `code`
-  };
-  Kind kind = kDone;
-  wire::NakCode code = wire::NakCode::kInvalidRequest;
-  uint32_t event = 0;                     // QpEvent for our own driver; 0: none
-  std::optional<RecvStatus> recv_status;  // if set: complete receive `sn` with this error
-  uint32_t sn = 0;
-};
 
 class Responder {
  public:
@@ -62,7 +47,7 @@ class Responder {
       : settings_(parts.settings),
         policy_(parts.settings.policy),
         placement_(parts.placement),
-        windows_(parts.windows),
+        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
         receives_(parts.receives),
         reorder_(parts.reorder),
         reports_(parts.reports),
@@ -100,24 +85,23 @@ class Responder {
   void receive_old_request(QpContext& qp, const wire::Packet& p);
   bool accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool needs_reorder_buffer(const wire::Packet& p) const;
-  RequestResult execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
-                        bool ahead, uint32_t packets = 1);
-  RequestResult execute_write(QpContext& qp, const wire::Packet& p,
-                              std::span<const std::byte> payload, bool ahead, uint32_t packets);
-  RequestResult execute_send(QpContext& qp, const wire::Packet& p,
-                             std::span<const std::byte> payload, bool ahead, uint32_t packets);
-  RequestResult execute_read(QpContext& qp, const wire::Packet& p);
-  RequestResult execute_atomic(QpContext& qp, const wire::Packet& p);
-  RequestResult check_receive(QpContext& qp, uint32_t sn, bool ahead);
+  Outcome execute(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                  bool ahead, uint32_t packets = 1);
+  Outcome execute_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                        bool ahead, uint32_t packets);
+  Outcome execute_send(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload,
+                       bool ahead, uint32_t packets);
+  Outcome execute_read(QpContext& qp, const wire::Packet& p);
+  Outcome execute_atomic(QpContext& qp, const wire::Packet& p);
   static bool has_too_many_reads(const QpContext& qp, const wire::Packet& p);
   bool reads_unanswered(const QpContext& qp) const;
-  void refuse(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
-  void refuse_old_read(QpContext& qp, const wire::Packet& p, const RequestResult& outcome);
+  void refuse(QpContext& qp, const wire::Packet& p, const Outcome& outcome);
+  void refuse_old_read(QpContext& qp, const wire::Packet& p, const Outcome& outcome);
 
   const NicSettings& settings_;
   const wire::Policy policy_;
   Placement& placement_;
-  WindowTable& windows_;
+  RequestExecutor executor_;
   ReceiveQueues& receives_;
   ReorderPool& reorder_;
   Reports& reports_;
@@ -133,12 +117,9 @@ class Responder {
                                                           std::span<const std::byte> payload) {
   if (p.opcode != wire::Opcode::kWriteOnly || payload.empty() || !fits_path_mtu(qp, p))
     return false;
-  const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
-                                                    payload.size(), kAccessRemoteWrite);
-  return range.region != nullptr &&
-         placement_.place_at_once({qp.requests.early_writes, qp.requests.window, p.psn,
-                                   /*ahead=*/false, /*tail=*/!p.more},
-                                  *range.region, range.iova, payload);
+  return executor_.place_write_at_once(
+      qp, {.key = p.reth.key, .va = p.reth.va, .checked_bytes = payload.size(), .is_last = !p.more},
+      {.psn = p.psn}, payload);
 }
 
 // Whether something about packets of a request needs a packet that arrives by itself. The first one
@@ -164,8 +145,7 @@ inline void Responder::note_messages(QpContext& qp, const wire::Packet& p, uint3
   if (needs_a_packet(qp, p) || window.has_hole() ||
       window.classify(p.psn) != ReceiveWindow::Place::kExpected)
     return false;
-  if (!place_write(qp, p, payload) &&
-      execute(qp, p, payload, /*ahead=*/false).kind != RequestResult::kDone)
+  if (!place_write(qp, p, payload) && !execute(qp, p, payload, /*ahead=*/false).done())
     return false;
   window.accept_in_order(packets);
   if (!p.more) ++qp.msn;

@@ -16,7 +16,7 @@ uint32_t Responder::take_run(QpContext& qp, const wire::Packet& whole,
 // Takes the expected packets, behind which others have come.
 uint32_t Responder::fill_hole(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
                               uint32_t packets) {
-  if (execute(qp, p, payload, /*ahead=*/false, packets).kind != RequestResult::kDone) return 0;
+  if (execute(qp, p, payload, /*ahead=*/false, packets).kind != Outcome::kDone) return 0;
   qp.requests.window.accept_in_order(packets);
   if (!p.more) ++qp.msn;
   note_messages(qp, p, packets);
@@ -38,7 +38,7 @@ uint32_t Responder::take_ahead(QpContext& qp, wire::Packet p, std::span<const st
   }
   if (packets == 0 || needs_reorder_buffer(p)) return 0;
   if (p.opcode == wire::Opcode::kSend && serial_distance(qp.recv_next_sn, p.reth.key) < 0) return 0;
-  if (execute(qp, p, payload, /*ahead=*/true, packets).kind != RequestResult::kDone) return 0;
+  if (execute(qp, p, payload, /*ahead=*/true, packets).kind != Outcome::kDone) return 0;
   ReceiveWindow& window = qp.requests.window;
   counters_.add(Counter::out_of_sequence, packets);
   if (!window.has_hole()) counters_.add(Counter::packet_seq_err);

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/roce/responder.h"
 
+#include "dataplane/nic/execute/atomic_record.h"
 #include "dataplane/nic/limits.h"
-#include "dataplane/nic/memory/atomics.h"
-#include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/transport/path_mtu.h"
 #include "protocol/faults.h"
-#include "protocol/message_limits.h"
 
 namespace hostnic {
 namespace {
 
 using wire::AckKind;
-using wire::NakCode;
 using wire::Opcode;
-using Message = RoceConnection::Message;
 using Place = ReceiveWindow::Place;
 
 bool is_write(Opcode opcode) {
@@ -32,38 +28,31 @@ bool has_immediate(const wire::Packet& p) {
   return wire::find_opcode(wire::Dialect::kRocev2, p.opcode)->has_imm;
 }
 
-ReceiveEnd receive_end_of(const wire::Packet& p, uint64_t message_bytes) {
-  ReceiveEnd end;
-  end.byte_len = static_cast<uint32_t>(message_bytes);
-  if (p.solicited) end.flags |= kRecvSolicited;
-  if (is_write(p.opcode)) end.flags |= kRecvIsWriteImm;
-  if (has_immediate(p)) {
-    end.flags |= kRecvHasImm;
-    end.imm_data = p.imm_data;
-  }
-  if (is_send_with_invalidate(p.opcode)) {
-    end.flags |= kRecvHasInv;
-    end.imm_data = p.invalidate_rkey;
-  }
-  return end;
+MessageKind kind_of(const wire::Packet& p) {
+  return {.is_write = is_write(p.opcode),
+          .has_imm = has_immediate(p),
+          .has_inv = is_send_with_invalidate(p.opcode)};
 }
 
 }  // namespace
 
 void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (qp.state == QpState::kRtr && !qp.comm_established) {
-    qp.comm_established = true;
-    reports_.publish_event(qp, kEventCommEstablished);
-  }
+  executor_.note_arrival(qp);
+  ReceiveWindow::Place where = qp.requests.window.classify(p.psn);
   if (qp.fatal) {
-    answers_.owe_nak(qp, AckKind::kNak);  // again: the first may be lost
+    // READs and atomics that executed before are answered to their end: the NAK says nothing about
+    // them. It is said again, since the first may be lost.
+    const bool answered = p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode);
+    if (answered && where == Place::kOld && !broken(Fault::reads_end_with_a_nak))
+      receive_duplicate(qp, p);
+    else
+      answers_.owe_nak(qp, AckKind::kNak);
     return;
   }
-  ReceiveWindow::Place where = qp.requests.window.classify(p.psn);
   if (where == Place::kAhead && broken(Fault::roce_gap_not_seen)) where = Place::kExpected;
   switch (where) {
     case Place::kExpected:
-      if (take_expected(qp, p, payload_of(packet, p)) == Outcome::kNotYet) {
+      if (take_expected(qp, p, payload_of(packet, p)).kind == Outcome::kNotNow) {
         hold_expected(qp, p, packet);
       } else if (qp.requests.window.expected_received() && !qp.fatal) {
         advance(qp);
@@ -147,29 +136,32 @@ void RoceResponder::pass(QpContext& qp, uint32_t psns) {
 }
 
 // Executes the expected request, whether it has just arrived or was held.
-RoceResponder::Outcome RoceResponder::take_expected(QpContext& qp, const wire::Packet& p,
-                                                    std::span<const std::byte> payload) {
+Outcome RoceResponder::take_expected(QpContext& qp, const wire::Packet& p,
+                                     std::span<const std::byte> payload) {
   RoceConnection& connection = *qp.roce;
   const Outcome outcome = execute(qp, p, payload);
-  switch (outcome) {
+  switch (outcome.kind) {
     case Outcome::kDone:
       connection.gap_answered = connection.not_ready = false;
       // A NAK about what has come meanwhile is not said any more.
       connection.nak = qp.fatal ? connection.nak : AckKind::kAck;
       if (p.ack_request) answers_.owe_ack(qp);
       break;
-    case Outcome::kNotReady:
+    case Outcome::kNoReceive:
       counters_.add(Counter::rnr_nak_sent);
       connection.gap_answered = connection.not_ready = true;
       drop_held(qp);
       answers_.owe_nak(qp, AckKind::kRnrNak);
       break;
-    case Outcome::kNotYet:
+    case Outcome::kNotNow:
       connection.gap_answered = connection.not_ready = false;
       break;
-    case Outcome::kRefused:
+    case Outcome::kRefused: {
+      const RefusalMeaning& meaning = executor_.refuse(qp, qp.recv_next_sn, outcome.refusal);
+      answers_.refuse(qp, p.psn, meaning.code, meaning.event);
       drop_held(qp);
       break;
+    }
   }
   return outcome;
 }
@@ -182,7 +174,7 @@ void RoceResponder::advance(QpContext& qp) {
     if (broken(Fault::roce_hold_loses_last) && window.received_ahead() == 1) return pass(qp, 1);
     rte_mbuf* const packet = qp.requests.waiting(window.expected()).packet();
     const wire::Packet p = held_headers(packet, wire::Dialect::kRocev2);
-    if (take_expected(qp, p, payload_of(packet, p)) != Outcome::kDone) break;
+    if (!take_expected(qp, p, payload_of(packet, p)).done()) break;
   }
   // One acknowledgement for all, when all have executed: where it ends a packet is missing.
   if (window.expected() != first && !broken(Fault::roce_hold_not_acknowledged))
@@ -215,173 +207,96 @@ void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
     execute_atomic(qp, p);
     return;
   }
-  for (const auto& record : qp.atomics) {
-    if (!record.valid || record.psn != p.psn) continue;
+  if (const auto before = recorded_atomic(qp, p.psn)) {
     counters_.add(Counter::atomics_replayed);
     answers_.owe_answers(qp, {.first = p.psn,
                               .packets = 1,
                               .is_atomic = true,
-                              .before = record.result,
+                              .before = *before,
                               .msn = qp.msn,
                               .again = true});
-    return;
   }
 }
 
-RoceResponder::Outcome RoceResponder::refuse(QpContext& qp, const wire::Packet& p, NakCode code,
-                                             uint32_t event) {
-  answers_.refuse(qp, p.psn, code, event);
-  return Outcome::kRefused;
-}
-
-// Refuses a message that has taken a receive, which ends as well.
-RoceResponder::Outcome RoceResponder::refuse_receive(QpContext& qp, const wire::Packet& p,
-                                                     NakCode code, RecvStatus status,
-                                                     uint32_t event) {
-  receives_.complete(qp, qp.recv_next_sn, {}, status);
-  return refuse(qp, p, code, event | kEventRecvError);
-}
-
-RoceResponder::Outcome RoceResponder::execute(QpContext& qp, const wire::Packet& p,
-                                              std::span<const std::byte> payload) {
-  const bool in_message = qp.roce->message != Message::kNone;
+Outcome RoceResponder::execute(QpContext& qp, const wire::Packet& p,
+                               std::span<const std::byte> payload) {
+  const RoceConnection& connection = *qp.roce;
+  constexpr Outcome kInvalid = refused(Refusal::kInvalidRequest);
   if (p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode)) {
     const uint32_t right = is_atomic(p.opcode) ? kAccessRemoteAtomic : kAccessRemoteRead;
-    if (in_message || !qp.takes(right))
-      return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
+    if (connection.in_message || !qp.takes(right)) return kInvalid;
+    if (is_one_read_too_many(qp, reads_owed(qp))) return refused(Refusal::kTooManyReads);
+    if (connection.answers.full()) return {.kind = Outcome::kNotNow};
     return is_atomic(p.opcode) ? execute_atomic(qp, p) : execute_read(qp, p);
   }
   // First and Only begin a message, Middle and Last go on with one of their kind.
-  const Message kind = is_write(p.opcode) ? Message::kWrite : Message::kSend;
-  const bool in_order = p.cont ? qp.roce->message == kind : !in_message;
-  const bool taken = kind != Message::kWrite || qp.takes(kAccessRemoteWrite);
-  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p) || !taken)
-    return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
+  const bool write = is_write(p.opcode);
+  const bool in_order = p.cont ? connection.in_message && connection.message.is_write == write
+                               : !connection.in_message;
+  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p) ||
+      (write && !qp.takes(kAccessRemoteWrite)))
+    return kInvalid;
   return execute_message(qp, p, payload);
 }
 
-RoceResponder::Outcome RoceResponder::execute_message(QpContext& qp, const wire::Packet& p,
-                                                      std::span<const std::byte> payload) {
+Outcome RoceResponder::execute_message(QpContext& qp, const wire::Packet& p,
+                                       std::span<const std::byte> payload) {
   RoceConnection& connection = *qp.roce;
-  const bool write = is_write(p.opcode);
-  const bool with_imm = has_immediate(p);
-  if (!p.cont) connection.offset_bytes = 0;
-  if (!p.cont && write) {
-    connection.va = p.reth.va;
-    connection.key = p.reth.key;
-    connection.length_bytes = p.reth.length_bytes;
-  }
-  // A SEND takes its receive with its first packet, a WRITE with immediate data with its last.
-  if ((!write || with_imm) && !receives_.is_there(qp, qp.recv_next_sn, /*ahead=*/false))
-    return Outcome::kNotReady;
-  const Outcome placed = write ? place_write(qp, p, payload) : place_send(qp, p, payload);
-  if (placed != Outcome::kDone) return placed;
-  if (!broken(Fault::roce_middle_overwrites_first)) connection.offset_bytes += payload.size();
+  MessageState& message = connection.message;
+  const MessageKind kind = kind_of(p);
+  if (!p.cont) message.begin(kind.is_write, p.reth);
+  const Outcome placed = kind.is_write ? place_write(qp, p, payload) : place_send(qp, p, payload);
+  if (!placed.done()) return placed;
+  if (!broken(Fault::roce_middle_overwrites_first)) message.offset_bytes += payload.size();
   pass(qp, 1);
-  connection.message = !p.more ? Message::kNone : write ? Message::kWrite : Message::kSend;
-  if (p.more) return Outcome::kDone;
+  connection.in_message = p.more;
+  if (p.more) return {};
   ++qp.msn;
-  if (!write || with_imm)
-    receives_.complete(qp, qp.recv_next_sn, receive_end_of(p, connection.offset_bytes),
-                       RecvStatus::kSuccess);
-  return Outcome::kDone;
+  if (!kind.is_write || kind.has_imm)
+    executor_.complete(qp, qp.recv_next_sn, receive_end_of(p, kind, message.offset_bytes));
+  return {};
 }
 
-RoceResponder::Outcome RoceResponder::place_send(QpContext& qp, const wire::Packet& p,
-                                                 std::span<const std::byte> payload) {
-  PostedReceive receive;
-  if (!ReceiveQueues::load(qp, qp.recv_next_sn, receive))
-    return refuse_receive(qp, p, NakCode::kRemoteOperational, RecvStatus::kProtectionError);
-  if (qp.roce->offset_bytes + payload.size() > receive.capacity_bytes)
-    return refuse_receive(qp, p, NakCode::kInvalidRequest, RecvStatus::kLengthError);
-  MemoryWindow* invalidated = nullptr;
-  if (is_send_with_invalidate(p.opcode)) {
-    invalidated = windows_.invalidatable(qp.scope(), p.invalidate_rkey);
-    if (invalidated == nullptr)
-      return refuse_receive(qp, p, NakCode::kRemoteAccess, RecvStatus::kAccessError,
-                            kEventAccessError);
-  }
-  LocalError error = LocalError::kNone;
-  const PlaceRequest request{.early_writes = qp.requests.early_writes,
-                             .window = qp.requests.window,
-                             .psn = p.psn,
-                             .ahead = false,
-                             .tail = false};
-  const PlaceResult result = placement_.scatter(qp.receive_scope(), request, receive.list(),
-                                                qp.roce->offset_bytes, payload, error);
-  if (error == LocalError::kLength)
-    return refuse_receive(qp, p, NakCode::kInvalidRequest, RecvStatus::kLengthError);
-  if (error != LocalError::kNone || result == PlaceResult::kMemoryGone)
-    return refuse_receive(qp, p, NakCode::kRemoteOperational, RecvStatus::kProtectionError);
-  if (result == PlaceResult::kNotNow) return Outcome::kNotYet;
-  if (invalidated != nullptr) windows_.unbind(*invalidated);
-  return Outcome::kDone;
+// A SEND takes its receive with its first packet, a WRITE with immediate data with its last.
+Outcome RoceResponder::place_send(QpContext& qp, const wire::Packet& p,
+                                  std::span<const std::byte> payload) {
+  const uint64_t offset = qp.roce->message.offset_bytes;
+  return executor_.place_send(qp,
+                              {.sn = qp.recv_next_sn,
+                               .offset_bytes = offset,
+                               .message_bytes = offset + payload.size(),
+                               .invalidates = is_send_with_invalidate(p.opcode),
+                               .invalidate_key = p.invalidate_rkey},
+                              {.psn = p.psn}, payload);
 }
 
-RoceResponder::Outcome RoceResponder::place_write(QpContext& qp, const wire::Packet& p,
-                                                  std::span<const std::byte> payload) {
-  const RoceConnection& connection = *qp.roce;
-  const uint64_t end = connection.offset_bytes + payload.size();
-  const bool fits = p.more ? end < connection.length_bytes : end == connection.length_bytes;
-  if ((!fits && !broken(Fault::roce_length_ignored)) || connection.length_bytes > kMaxMessageBytes)
-    return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
-  if (payload.empty()) return Outcome::kDone;
-  // The whole range is checked with the first packet, and each part again: the key may be revoked
-  // meanwhile.
-  const uint64_t va = connection.va + connection.offset_bytes;
-  const uint64_t checked_bytes = p.cont ? payload.size() : connection.length_bytes;
-  const RemoteRange range =
-      placement_.remote_range(qp.scope(), connection.key, va, checked_bytes, kAccessRemoteWrite);
-  if (range.region == nullptr) return refuse_write(qp, p);
-  const PlaceRequest request{.early_writes = qp.requests.early_writes,
-                             .window = qp.requests.window,
-                             .psn = p.psn,
-                             .ahead = false,
-                             .tail = !p.more};
-  switch (placement_.place(request, *range.region, range.iova, payload)) {
-    case PlaceResult::kDone:
-      return Outcome::kDone;
-    case PlaceResult::kNotNow:
-      return Outcome::kNotYet;
-    case PlaceResult::kMemoryGone:
-      break;
-  }
-  return refuse_write(qp, p);
+Outcome RoceResponder::place_write(QpContext& qp, const wire::Packet& p,
+                                   std::span<const std::byte> payload) {
+  const MessageState& message = qp.roce->message;
+  if (!message.fits(payload.size(), p.more) && !broken(Fault::roce_length_ignored))
+    return refused(Refusal::kMessageTooLong);
+  return executor_.place_write(qp,
+                               {.key = message.key,
+                                .va = message.next_va(),
+                                .checked_bytes = message.checked_bytes(p.cont, payload.size()),
+                                .is_last = !p.more,
+                                .takes_receive = has_immediate(p),
+                                .sn = qp.recv_next_sn},
+                               {.psn = p.psn}, payload);
 }
 
-// Refuses a WRITE for its key, bounds or rights, or for memory that is gone. One whose immediate
-// data has taken a receive tells that, too.
-RoceResponder::Outcome RoceResponder::refuse_write(QpContext& qp, const wire::Packet& p) {
-  if (has_immediate(p))
-    return refuse_receive(qp, p, NakCode::kRemoteAccess, RecvStatus::kAccessError,
-                          kEventAccessError);
-  return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
-}
-
-// Whether the peer has more READs and atomics outstanding than this end serves at a time
-// (InfiniBand 9.7.4.1.2): answers that are owed, but for those that it asked for again.
-bool RoceResponder::has_too_many_reads(const QpContext& qp) {
+// How many READs and atomics are owed answers, but for those that the peer asked for again.
+uint32_t RoceResponder::reads_owed(const QpContext& qp) {
   uint32_t owed = 0;
   const auto& answers = qp.roce->answers;
   for (uint32_t i = 0; i < answers.size(); ++i) owed += answers.at(i).again ? 0 : 1;
-  return owed >= qp.responder_resources && !broken(Fault::responder_resources_ignored);
+  return owed;
 }
 
-RoceResponder::Outcome RoceResponder::execute_read(QpContext& qp, const wire::Packet& p) {
-  if (has_too_many_reads(qp) || p.reth.length_bytes > kMaxMessageBytes)
-    return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
-  if (qp.roce->answers.full()) return Outcome::kNotYet;
-  if (p.reth.length_bytes != 0) {
-    const RemoteRange range = placement_.remote_range(qp.scope(), p.reth.key, p.reth.va,
-                                                      p.reth.length_bytes, kAccessRemoteRead);
-    const MemoryAccess access =
-        range.region == nullptr
-            ? MemoryAccess::kGone
-            : has_memory(*range.region, range.iova, p.reth.length_bytes, {&qp, p.psn.value()});
-    if (access == MemoryAccess::kNotNow) return Outcome::kNotYet;
-    if (access == MemoryAccess::kGone)
-      return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
-  }
+Outcome RoceResponder::execute_read(QpContext& qp, const wire::Packet& p) {
+  const Outcome looked = executor_.look_at_read(
+      qp, {.read = p.reth, .length_bytes = p.reth.length_bytes, .psn = p.psn});
+  if (!looked.done()) return looked;
   const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
   pass(qp, answers);
   ++qp.msn;
@@ -391,36 +306,19 @@ RoceResponder::Outcome RoceResponder::execute_read(QpContext& qp, const wire::Pa
                             .va = p.reth.va,
                             .length_bytes = p.reth.length_bytes,
                             .msn = qp.msn});
-  return Outcome::kDone;
+  return {};
 }
 
-RoceResponder::Outcome RoceResponder::execute_atomic(QpContext& qp, const wire::Packet& p) {
-  if (has_too_many_reads(qp) || p.atomic.va % 8 != 0)
-    return refuse(qp, p, NakCode::kInvalidRequest, kEventRequestError);
-  if (qp.roce->answers.full()) return Outcome::kNotYet;
-  const RemoteRange range =
-      placement_.remote_range(qp.scope(), p.atomic.rkey, p.atomic.va, 8, kAccessRemoteAtomic);
-  if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0)
-    return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
-  const AtomicOperation operation{p.opcode == Opcode::kRcCompareSwap, p.atomic.swap_or_add,
-                                  p.atomic.compare};
+Outcome RoceResponder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   uint64_t before = 0;
-  switch (execute_atomic_on(*range.region, range.iova, operation, {&qp, p.psn.value()}, before)) {
-    case AtomicResult::kDone:
-      break;
-    case AtomicResult::kBusy:
-      return Outcome::kNotYet;
-    case AtomicResult::kMemoryGone:
-      return refuse(qp, p, NakCode::kRemoteAccess, kEventAccessError);
-  }
-  counters_.add(Counter::atomics_executed);
-  qp.atomics[qp.atomic_next] = {true, p.psn, before};
-  qp.atomic_next = (qp.atomic_next + 1) % kAtomicRecords;
+  const Outcome executed =
+      executor_.execute_atomic(qp, p.atomic, p.opcode == Opcode::kRcCompareSwap, p.psn, before);
+  if (!executed.done()) return executed;
   if (p.psn == qp.requests.window.expected()) pass(qp, 1);
   ++qp.msn;
   answers_.owe_answers(
       qp, {.first = p.psn, .packets = 1, .is_atomic = true, .before = before, .msn = qp.msn});
-  return Outcome::kDone;
+  return {};
 }
 
 }  // namespace hostnic

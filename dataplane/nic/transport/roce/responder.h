@@ -14,6 +14,7 @@
 #include <span>
 
 #include "dataplane/nic/counters.h"
+#include "dataplane/nic/execute/request_executor.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -42,11 +43,8 @@ class RoceResponder {
   };
   explicit RoceResponder(const Parts& parts)
       : settings_(parts.settings),
-        placement_(parts.placement),
-        windows_(parts.windows),
-        receives_(parts.receives),
+        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
         reorder_(parts.reorder),
-        reports_(parts.reports),
         answers_(parts.answers),
         advance_list_(parts.advance_list),
         counters_(parts.counters) {}
@@ -58,10 +56,6 @@ class RoceResponder {
   void drop_held(QpContext& qp);
 
  private:
-  // What becomes of the expected request. kNotYet: it is held, and executes in a later turn;
-  // kNotReady: its peer is told to wait; kRefused: the connection has ended.
-  enum class Outcome : uint8_t { kDone, kNotYet, kNotReady, kRefused };
-
   void receive_duplicate(QpContext& qp, const wire::Packet& p);
   void receive_ahead(QpContext& qp);
   void hold(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
@@ -74,18 +68,11 @@ class RoceResponder {
   Outcome place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   Outcome execute_read(QpContext& qp, const wire::Packet& p);
   Outcome execute_atomic(QpContext& qp, const wire::Packet& p);
-  static bool has_too_many_reads(const QpContext& qp);
-  Outcome refuse(QpContext& qp, const wire::Packet& p, wire::NakCode code, uint32_t event);
-  Outcome refuse_receive(QpContext& qp, const wire::Packet& p, wire::NakCode code,
-                         RecvStatus status, uint32_t event = 0);
-  Outcome refuse_write(QpContext& qp, const wire::Packet& p);
+  static uint32_t reads_owed(const QpContext& qp);
 
   const NicSettings& settings_;
-  Placement& placement_;
-  WindowTable& windows_;
-  ReceiveQueues& receives_;
+  RequestExecutor executor_;
   ReorderPool& reorder_;
-  Reports& reports_;
   RoceAnswers& answers_;
   AdvanceList& advance_list_;
   Counters& counters_;

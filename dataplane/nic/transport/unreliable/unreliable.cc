@@ -7,7 +7,6 @@
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/transport/path_mtu.h"
-#include "protocol/message_limits.h"
 #include "protocol/wire/ipv6.h"
 #include "protocol/wire/multicast.h"
 
@@ -19,17 +18,6 @@ using State = UnreliableMessage::State;
 
 bool is_uc_write(Opcode opcode) {
   return opcode >= Opcode::kUcWriteFirst && opcode <= Opcode::kUcWriteOnlyImm;
-}
-
-ReceiveEnd end_of_message(const wire::Packet& p, uint64_t message_bytes) {
-  ReceiveEnd end;
-  end.byte_len = static_cast<uint32_t>(message_bytes);
-  if (p.solicited) end.flags |= kRecvSolicited;
-  if (wire::opcode_info(p.opcode).has_imm) {
-    end.flags |= kRecvHasImm;
-    end.imm_data = p.imm_data;
-  }
-  return end;
 }
 
 Opcode uc_opcode(SendOp op, bool cont, bool more) {
@@ -51,12 +39,34 @@ Opcode uc_opcode(SendOp op, bool cont, bool more) {
 
 // ---- receiving
 
-// Completes a receive whose own memory is no good: that is an error of this side, which its program
-// learns.
-void UnreliableTransport::fail_receive(QpContext& qp, uint32_t sn, RecvStatus status) {
-  receives_.complete(qp, sn, {}, status);
-  qp.fatal = true;
-  reports_.publish_event(qp, kEventRecvError);
+// Counts the reason why a message is not taken. A receive whose own memory is no good is completed:
+// that is an error of this side, which its program learns.
+UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outcome& outcome) {
+  switch (outcome.kind) {
+    case Outcome::kDone:
+      return Taken::kDone;
+    case Outcome::kNotNow:
+      return Taken::kNotNow;
+    case Outcome::kNoReceive:
+      counters_.add(Counter::rx_no_receive);
+      return Taken::kDone;
+    case Outcome::kRefused:
+      break;
+  }
+  switch (outcome.refusal) {
+    case Refusal::kMessageTooLong:
+    case Refusal::kReceiveTooLong:
+      counters_.add(Counter::rx_too_long);
+      break;
+    case Refusal::kReceiveMemory:
+      reports_.publish_event(qp, executor_.refuse(qp, qp.recv_next_sn, outcome.refusal).event);
+      qp.fatal = true;
+      break;
+    default:
+      counters_.add(Counter::uc_access_refused);
+      break;
+  }
+  return Taken::kDone;
 }
 
 // Gives up the message, because a packet of it is missing: the rest is of no use. The receive stays
@@ -85,20 +95,15 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   message.expected = p.psn + 1;
   if (!p.cont) {
     lose_message(qp);  // the end of the message before never came
-    message = {.expected = message.expected,
-               .state = State::kTaking,
-               .is_write = is_uc_write(p.opcode),
-               .offset_bytes = 0,
-               .va = p.reth.va,
-               .key = p.reth.key,
-               .length_bytes = p.reth.length_bytes};
+    message.state = State::kTaking;
+    message.parts.begin(is_uc_write(p.opcode), p.reth);
     return true;
   }
   if (message.state == State::kNone) {
     counters_.add(Counter::uc_incomplete);  // the message's First did not come
     message.state = State::kDropping;
   }
-  if (message.is_write != is_uc_write(p.opcode)) lose_message(qp);
+  if (message.parts.is_write != is_uc_write(p.opcode)) lose_message(qp);
   if (message.state == State::kTaking) return true;
   if (!p.more) message.state = State::kNone;
   return false;
@@ -127,93 +132,45 @@ UnreliableTransport::Taken UnreliableTransport::receive_in_order(QpContext& qp,
                                                                  const wire::Packet& p,
                                                                  rte_mbuf* packet, bool& begun) {
   if (qp.fatal) return Taken::kDone;
-  if (qp.state == QpState::kRtr && !qp.comm_established) {
-    qp.comm_established = true;
-    reports_.publish_event(qp, kEventCommEstablished);
-  }
+  executor_.note_arrival(qp);
   if (!begun && !follow_message(qp, p)) return Taken::kDone;
   begun = true;
-  const PlaceResult result = place_message(qp, p, payload_of(packet, p));
-  if (result == PlaceResult::kNotNow) return Taken::kNotNow;
-  if (result != PlaceResult::kDone) {
-    qp.message.state = p.more ? State::kDropping : State::kNone;
-    return Taken::kDone;
-  }
-  qp.message.offset_bytes += p.payload_bytes;
-  if (!p.more) qp.message.state = State::kNone;
+  const Outcome placed = place_message(qp, p, payload_of(packet, p));
+  if (judge(qp, placed) == Taken::kNotNow) return Taken::kNotNow;
+  if (placed.done()) qp.message.parts.offset_bytes += p.payload_bytes;
+  if (!p.more)
+    qp.message.state = State::kNone;
+  else if (!placed.done())
+    qp.message.state = State::kDropping;
   return Taken::kDone;
 }
 
-PlaceResult UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
-                                               std::span<const std::byte> payload) {
-  const UnreliableMessage& message = qp.message;
-  if (message.is_write && !qp.takes(kAccessRemoteWrite)) {
-    counters_.add(Counter::uc_access_refused);
-    return PlaceResult::kMemoryGone;
-  }
-  const uint64_t end = message.offset_bytes + payload.size();
-  const bool fits = !message.is_write ? end <= kMaxMessageBytes
-                    : p.more          ? end < message.length_bytes
-                                      : end == message.length_bytes;
-  if (!fits || !fits_path_mtu(qp, p)) {
-    counters_.add(Counter::rx_too_long);
-    return PlaceResult::kMemoryGone;
-  }
-  const bool takes_receive = !message.is_write || wire::opcode_info(p.opcode).has_imm;
-  if (takes_receive && !receives_.is_there(qp, qp.recv_next_sn, /*ahead=*/false)) {
-    counters_.add(Counter::rx_no_receive);
-    return PlaceResult::kMemoryGone;
-  }
-  const PlaceResult result =
-      message.is_write ? place_uc_write(qp, p, payload) : place_uc_send(qp, p, payload);
-  if (result != PlaceResult::kDone) return result;
-  if (takes_receive && !p.more) {
-    ReceiveEnd receive_end = end_of_message(p, end);
-    if (message.is_write) receive_end.flags |= kRecvIsWriteImm;
-    receives_.complete(qp, qp.recv_next_sn, receive_end, RecvStatus::kSuccess);
-  }
-  return PlaceResult::kDone;
-}
-
-PlaceResult UnreliableTransport::place_uc_send(QpContext& qp, const wire::Packet& p,
-                                               std::span<const std::byte> payload) {
+Outcome UnreliableTransport::place_message(QpContext& qp, const wire::Packet& p,
+                                           std::span<const std::byte> payload) {
+  const MessageState& message = qp.message.parts;
+  if (message.is_write && !qp.takes(kAccessRemoteWrite)) return refused(Refusal::kInvalidRequest);
+  if (!message.fits(payload.size(), p.more) || !fits_path_mtu(qp, p))
+    return refused(Refusal::kMessageTooLong);
   const uint32_t sn = qp.recv_next_sn;
-  PostedReceive receive;
-  if (!ReceiveQueues::load(qp, sn, receive)) {
-    fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return PlaceResult::kMemoryGone;
-  }
-  if (qp.message.offset_bytes + payload.size() > receive.capacity_bytes) {
-    counters_.add(Counter::rx_too_long);
-    return PlaceResult::kMemoryGone;
-  }
-  LocalError error = LocalError::kNone;
-  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
-                             /*tail=*/false};
-  const PlaceResult result = placement_.scatter(qp.receive_scope(), request, receive.list(),
-                                                qp.message.offset_bytes, payload, error);
-  if (error == LocalError::kNone && result != PlaceResult::kMemoryGone) return result;
-  fail_receive(qp, sn, RecvStatus::kProtectionError);
-  return PlaceResult::kMemoryGone;
-}
-
-PlaceResult UnreliableTransport::place_uc_write(QpContext& qp, const wire::Packet& p,
-                                                std::span<const std::byte> payload) {
-  const UnreliableMessage& message = qp.message;
-  if (payload.empty()) return PlaceResult::kDone;
-  // The whole range is checked with the first packet, and each part again: the key may be revoked
-  // meanwhile.
-  const uint64_t va = message.va + message.offset_bytes;
-  const uint64_t checked_bytes = p.cont ? payload.size() : message.length_bytes;
-  const RemoteRange range =
-      placement_.remote_range(qp.scope(), message.key, va, checked_bytes, kAccessRemoteWrite);
-  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
-                             /*tail=*/!p.more};
-  const PlaceResult result = range.region == nullptr
-                                 ? PlaceResult::kMemoryGone
-                                 : placement_.place(request, *range.region, range.iova, payload);
-  if (result == PlaceResult::kMemoryGone) counters_.add(Counter::uc_access_refused);
-  return result;
+  const uint64_t end = message.offset_bytes + payload.size();
+  const MessageKind kind{.is_write = message.is_write,
+                         .has_imm = wire::opcode_info(p.opcode).has_imm};
+  const Outcome placed =
+      message.is_write
+          ? executor_.place_write(qp,
+                                  {.key = message.key,
+                                   .va = message.next_va(),
+                                   .checked_bytes = message.checked_bytes(p.cont, payload.size()),
+                                   .is_last = !p.more,
+                                   .takes_receive = kind.has_imm,
+                                   .sn = sn},
+                                  {.psn = p.psn}, payload)
+          : executor_.place_send(
+                qp, {.sn = sn, .offset_bytes = message.offset_bytes, .message_bytes = end},
+                {.psn = p.psn}, payload);
+  if (placed.done() && !p.more && (!kind.is_write || kind.has_imm))
+    executor_.complete(qp, sn, receive_end_of(p, kind, end));
+  return placed;
 }
 
 // The network header that datagrams' receives begin with: IPv6's 40 bytes, or as many of which the
@@ -248,37 +205,17 @@ UnreliableTransport::Taken UnreliableTransport::receive_datagram(QpContext& qp,
     return Taken::kDone;
   }
   const uint32_t sn = qp.recv_next_sn;
-  if (!receives_.is_there(qp, sn, /*ahead=*/false)) {
-    counters_.add(Counter::rx_no_receive);
-    return Taken::kDone;
-  }
-  PostedReceive receive;
-  if (!ReceiveQueues::load(qp, sn, receive)) {
-    fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return Taken::kDone;
-  }
-  if (kGrhBytes + uint64_t{p.payload_bytes} > receive.capacity_bytes) {
-    counters_.add(Counter::rx_too_long);
-    return Taken::kDone;
-  }
   const std::array<std::byte, kGrhBytes> grh = network_header(p, packet);
-  LocalError error = LocalError::kNone;
-  const PlaceRequest request{qp.requests.early_writes, qp.requests.window, p.psn, /*ahead=*/false,
-                             /*tail=*/false};
-  PlaceResult result =
-      placement_.scatter(qp.receive_scope(), request, receive.list(), 0, grh, error);
-  if (error == LocalError::kNone && result == PlaceResult::kDone)
-    result = placement_.scatter(qp.receive_scope(), request, receive.list(), kGrhBytes,
-                                payload_of(packet, p), error);
-  if (error == LocalError::kNone && result == PlaceResult::kNotNow) return Taken::kNotNow;
-  if (error != LocalError::kNone || result != PlaceResult::kDone) {
-    fail_receive(qp, sn, RecvStatus::kProtectionError);
-    return Taken::kDone;
-  }
-  ReceiveEnd end = end_of_message(p, kGrhBytes + p.payload_bytes);
+  const uint32_t message_bytes = kGrhBytes + p.payload_bytes;
+  const Outcome placed =
+      executor_.place_send(qp, {.sn = sn, .message_bytes = message_bytes, .header = grh},
+                           {.psn = p.psn}, payload_of(packet, p));
+  if (!placed.done()) return judge(qp, placed);
+  ReceiveEnd end =
+      receive_end_of(p, {.has_imm = wire::opcode_info(p.opcode).has_imm}, message_bytes);
   end.flags |= kRecvHasGrh | (is_stand_in(p.src_ip) ? kRecvIpv6 : 0u);
   end.src_qpn = raw(p.src_qpn);
-  receives_.complete(qp, sn, end, RecvStatus::kSuccess);
+  executor_.complete(qp, sn, end);
   return Taken::kDone;
 }
 

@@ -14,6 +14,7 @@
 #include "dataplane/nic/client/client_state.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
+#include "dataplane/nic/execute/request_executor.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/qp/receive_queue.h"
@@ -33,6 +34,7 @@ class UnreliableTransport {
     const NicSettings& settings;
     Egress& egress;
     Placement& placement;
+    WindowTable& windows;
     Packetizer& packetizer;
     ReceiveQueues& receives;
     Reports& reports;
@@ -42,9 +44,8 @@ class UnreliableTransport {
   explicit UnreliableTransport(const Parts& parts)
       : settings_(parts.settings),
         egress_(parts.egress),
-        placement_(parts.placement),
         packetizer_(parts.packetizer),
-        receives_(parts.receives),
+        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
         reports_(parts.reports),
         counters_(parts.counters),
         held_(parts.copies) {}
@@ -90,14 +91,8 @@ class UnreliableTransport {
   Taken receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet, bool& begun);
   bool follow_message(QpContext& qp, const wire::Packet& p);
   void lose_message(QpContext& qp);
-  // Each returns kMemoryGone where the message can't be taken.
-  PlaceResult place_message(QpContext& qp, const wire::Packet& p,
-                            std::span<const std::byte> payload);
-  PlaceResult place_uc_send(QpContext& qp, const wire::Packet& p,
-                            std::span<const std::byte> payload);
-  PlaceResult place_uc_write(QpContext& qp, const wire::Packet& p,
-                             std::span<const std::byte> payload);
-  void fail_receive(QpContext& qp, uint32_t sn, RecvStatus status);
+  Outcome place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
+  Taken judge(QpContext& qp, const Outcome& outcome);
   void set_opcode(const QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
   bool send_to_group(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool& blocked);
@@ -109,9 +104,8 @@ class UnreliableTransport {
 
   const NicSettings& settings_;
   Egress& egress_;
-  Placement& placement_;
   Packetizer& packetizer_;
-  ReceiveQueues& receives_;
+  RequestExecutor executor_;
   Reports& reports_;
   Counters& counters_;
   MulticastGroups groups_;
