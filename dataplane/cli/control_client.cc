@@ -34,19 +34,24 @@ std::string closed(const std::string& path) {
       "hostnicd on {} closed the connection (its log says so, if it has no descriptor left)", path);
 }
 
-Expected<ReceivedReply, std::string> request(const std::string& path, ControlKind kind,
-                                             std::span<const char> payload) {
-  auto fd = connect_to(path);
-  if (!fd) return Unexpected(fd.error());
-  if (!send_request(fd->get(), kind, std::as_bytes(payload)))
+Expected<ReceivedReply, std::string> request_on(int fd, const std::string& path, ControlKind kind,
+                                                std::span<const std::byte> payload) {
+  if (!send_request(fd, kind, payload))
     return Unexpected(errno == EPIPE ? closed(path)
                                      : fmt::format("socket {}: {}", path, strerror(errno)));
-  auto reply = receive_reply(fd->get());
+  auto reply = receive_reply(fd);
   if (!reply && errno == ETIMEDOUT)
     return Unexpected(
         fmt::format("hostnicd on {} does not answer (for {} s)", path, kAnswerLimitS));
   if (!reply) return Unexpected(closed(path));
   return std::move(*reply);
+}
+
+Expected<ReceivedReply, std::string> request(const std::string& path, ControlKind kind,
+                                             std::span<const char> payload) {
+  auto fd = connect_to(path);
+  if (!fd) return Unexpected(fd.error());
+  return request_on(fd->get(), path, kind, std::as_bytes(payload));
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -69,6 +74,17 @@ Expected<std::vector<DeviceInfo>, std::string> list_devices(const std::string& s
     device.port[sizeof(device.port) - 1] = 0;
   }
   return devices;
+}
+
+Expected<OpenedCapture, std::string> open_capture(const std::string& socket_path,
+                                                  const CaptureRequest& request) {
+  auto fd = connect_to(socket_path);
+  if (!fd) return Unexpected(fd.error());
+  auto reply = request_on(fd->get(), socket_path, ControlKind::kCapture,
+                          std::as_bytes(std::span(&request, 1)));
+  if (!reply) return Unexpected(reply.error());
+  if (reply->header.error != 0) return Unexpected(std::string(reply->header.message));
+  return OpenedCapture{std::move(*fd), std::move(*reply)};
 }
 
 Expected<std::string, std::string> run_text(const std::string& socket_path,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataplane/cli/lab_capture.h"
 #include "dataplane/cli/lab_daemon.h"
 #include "dataplane/cli/lab_directory.h"
 #include "dataplane/cli/locate.h"
@@ -18,9 +19,16 @@ namespace {
 
 // These are global because wait_and_forward's callback has no argument of its own.
 LabDaemon* running_daemon = nullptr;
+LabCapture* running_capture = nullptr;
 std::string running_log;
 
 void child_ended(pid_t pid, int status) {
+  if (running_capture != nullptr && pid == running_capture->pid()) {
+    running_capture->forget();
+    fail("lab", fmt::format("--capture: it ended while the command ran (exit code {})",
+                            exit_code_of(status)));
+    return;
+  }
   if (running_daemon == nullptr || pid != running_daemon->pid()) return;
   running_daemon->forget();
   fail("lab",
@@ -56,6 +64,11 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
     show_log(plan.log());
     return *failed;
   }
+  LabCapture capture;
+  if (!options.capture.empty())
+    if (auto started = capture.start(plan.socket(), options.capture); !started)
+      return fail("lab", started.error());
+  running_capture = &capture;
   running_daemon = &daemon;
   running_log = plan.log();
   ChildOptions child;
@@ -70,6 +83,8 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
   running_daemon = nullptr;
+  running_capture = nullptr;
+  if (!capture.stop()) fail("lab", fmt::format("--capture: {} is not complete", options.capture));
   if (const int code = daemon.stop(); code != 0) {
     fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));
     show_log(plan.log());

@@ -11,6 +11,7 @@ struct LabOptions {
   std::string hosts;                          // how many; empty: a plain lab
   std::string port;                           // of the hosts' NICs
   std::vector<std::string> daemon_arguments;  // passed to hostnicd as they are: it checks them
+  std::string capture;                        // pcapng of all NICs; empty: none
   bool keep_log = false;
   bool verbose = false;  // hostnicd's log goes to our stderr
 };

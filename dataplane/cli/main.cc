@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "dataplane/cli/capture.h"
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
@@ -30,6 +31,7 @@ struct Arguments {
   LabOptions lab;
   std::string socket_path = default_socket_path();
   std::string devices;
+  CaptureOptions capture;
   std::vector<std::string> words;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
@@ -78,6 +80,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--socket-mode", "let others use the NICs: 0660, 0666 (default 0600)");
   pass_on(lab, arguments, "--socket-group", "group of the socket, by name or number");
   pass_on(lab, arguments, "--commands", "file of commands for hostnicd to run at start");
+  lab->add_option("--capture", arguments.lab.capture,
+                  "write the packets of all NICs to this file (pcapng), as `hostnic capture` does");
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
   lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");
 }
@@ -85,6 +89,28 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
 void add_socket(CLI::App* subcommand, Arguments& arguments) {
   subcommand->add_option("--socket", arguments.socket_path,
                          "hostnicd's socket (default: $HOSTNIC_SOCKET, else the user's)");
+}
+
+void declare_capture(CLI::App& app, Arguments& arguments) {
+  CLI::App* capture = app.add_subcommand(
+      "capture", "show a running hostnicd's packets, and what the NICs decided about them");
+  capture->footer(
+      "Usage: hostnic capture [OPTIONS] [NIC] [FILTER]\n"
+      "FILTER: qp N, peer IP, opcode NAME, verdict WORD; all that are given must hold.\n"
+      "Live in Wireshark's terminal: hostnic capture -w - | tshark -i -");
+  CaptureOptions& options = arguments.capture;
+  add_socket(capture, arguments);
+  capture->add_option("-w,--write", options.file,
+                      "write pcapng to this file (-: to stdout) instead of lines of text");
+  capture->add_option("-c,--count", options.count, "end after so many packets");
+  capture->add_option("--seconds", options.seconds, "end after this time: 10, 500ms, 2m");
+  capture->add_option("--snaplen", options.snap_bytes, "keep so many bytes of each packet");
+  capture->add_option(
+      "--last", options.last,
+      "keep the packets of so long in memory; write them on SIGUSR1 and at the end");
+  capture->add_option("--buffer", options.buffer, "the ring of each NIC (default 32M)");
+  capture->add_option("--ready-fd", options.ready_fd, "")->group("");
+  capture->add_option("WORDS", options.words, "NIC (default: all), then a filter");
 }
 
 void declare_others(CLI::App& app, Arguments& arguments) {
@@ -103,6 +129,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   CLI::App* ctl = app.add_subcommand("ctl", "run one of hostnicd's commands; try help");
   add_socket(ctl, arguments);
   ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
+  declare_capture(app, arguments);
   CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
   add_socket(devices, arguments);
 }
@@ -129,12 +156,20 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return show_devices(arguments);
   if (name == "ctl") return control(arguments);
+  if (name == "capture") {
+    CaptureOptions options = arguments.capture;
+    options.socket_path = arguments.socket_path;
+    return run_capture(options);
+  }
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "run")
     return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
+  if (!arguments.lab.hosts.empty() && !arguments.lab.capture.empty())
+    return fail("lab",
+                "--capture: not with --hosts (run `hostnic on 1 -- hostnic capture` in a host)");
   if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, arguments.command);
   if (!arguments.lab.port.empty()) return fail("lab", "--port: only with --hosts (see --nic)");
   return run_lab(arguments.lab, arguments.command);

@@ -119,6 +119,17 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
       if (!request || !payload.empty()) return invalid("open rdma_cm: wrong length");
       return ControlCall(*request);
     }
+    case ControlKind::kCapture: {
+      const auto request = take<CaptureRequest>(payload);
+      if (!request || !payload.empty()) return invalid("capture: wrong length");
+      if (request->snap_bytes < kMinSnapBytes || request->snap_bytes > kMaxSnapBytes)
+        return invalid(fmt::format("capture: between {} and {} bytes of a packet can be kept",
+                                   kMinSnapBytes, kMaxSnapBytes));
+      if (!is_capture_size(request->ring_bytes))
+        return invalid(fmt::format("capture: a ring has a power of two of bytes, from {} to {}",
+                                   kMinCaptureBytes, kMaxCaptureBytes));
+      return ControlCall(*request);
+    }
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -13,6 +13,7 @@
 
 #include "protocol/expected.h"
 #include "protocol/gid.h"
+#include "protocol/hostif/capture_message.h"
 #include "protocol/hostif/control_message.h"
 
 namespace hostnic {
@@ -42,8 +43,9 @@ struct TextCommand {
   std::string text;
 };
 
-using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange,
-                                 MemoryFilled, NameHost, TextCommand, OpenCmRequest>;
+using ControlCall =
+    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange, MemoryFilled,
+                 NameHost, TextCommand, OpenCmRequest, CaptureRequest>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

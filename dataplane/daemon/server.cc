@@ -120,6 +120,7 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
 }
 
 ControlServer::~ControlServer() {
+  captures_.clear();
   // All sessions are asked at once, so that they end in the time of one.
   for (ClientSession& session : sessions_) session.request_stop();
   // A session that looks at a stranger's file, or closes it, may wait for ever.
@@ -193,6 +194,9 @@ void ControlServer::handle(int fd) {
     if (!prompt_->handle_input()) daemon_.quit();
     return;
   }
+  const auto capture =
+      std::ranges::find_if(captures_, [&](const auto& each) { return each->socket() == fd; });
+  if (capture != captures_.end()) return end_capture(capture);
   const auto connection =
       std::find_if(connections_.begin(), connections_.end(),
                    [&](const Connection& each) { return each.socket.get() == fd; });
@@ -321,6 +325,8 @@ bool ControlServer::serve_connection(Connection& connection) {
   if (std::holds_alternative<ListDevices>(*call)) return answer_list(connection);
   if (const auto* text = std::get_if<TextCommand>(&*call))
     return answer_text(connection, text->text);
+  if (const auto* capture = std::get_if<CaptureRequest>(&*call))
+    return start_capture(connection, *capture);
   if (const auto* cm = std::get_if<OpenCmRequest>(&*call)) {
     open_cm(connection, *cm);
     return false;
@@ -386,6 +392,57 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
     result.text += kCut;
   }
   return send_reply(fd, MSG_DONTWAIT, ControlReply{}, bytes_of(result.text));
+}
+
+bool ControlServer::start_capture(Connection& connection, CaptureRequest request) {
+  const int fd = connection.socket.get();
+  const auto refuse = [&](int error, const std::string& why) {
+    return send_reply(fd, MSG_DONTWAIT, error_reply({error, why}));
+  };
+  // Packets are other users' data.
+  if (!is_owner(connection.peer.uid))
+    return refuse(EPERM, fmt::format("packets are for the user who runs hostnicd (uid {}) and for "
+                                     "root, not for uid {}",
+                                     geteuid(), connection.peer.uid));
+  if (connection.view != nullptr)
+    request.device_index =
+        request.device_index == 0 ? static_cast<uint32_t>(connection.view->nic) : UINT32_MAX;
+  if (request.device_index >= daemon_.nics().size())
+    return refuse(ENODEV, fmt::format("no device {}", request.device_index));
+  NicInstance& nic = daemon_.nics()[request.device_index];
+  for (const auto& each : captures_)
+    if (&each->nic() == &nic)
+      return refuse(EBUSY, fmt::format("process {} captures this NIC already: one can at a time",
+                                       each->pid()));
+  auto capture = Capture::start(nic, request, connection.peer.pid);
+  if (!capture) return refuse(ENOMEM, capture.error());
+  std::string names;
+  for (size_t i = 0; i < kCounterCount; ++i)
+    names.append(counter_name(static_cast<Counter>(i))).push_back('\0');
+  CaptureReply reply{};
+  reply.device = daemon_.device_info(nic);
+  if (connection.view != nullptr) reply.device = connection.view->shown(reply.device);
+  reply.ring_bytes = request.ring_bytes;
+  reply.counter_count = static_cast<uint32_t>(kCounterCount);
+  reply.names_bytes = static_cast<uint32_t>(names.size());
+  std::vector<std::byte> payload(sizeof(reply));
+  memcpy(payload.data(), &reply, sizeof(reply));
+  payload.insert(payload.end(), bytes_of(names).begin(), bytes_of(names).end());
+  const int fds[] = {(*capture)->ring_fd(), (*capture)->index_fd()};
+  if (!send_reply(fd, MSG_DONTWAIT, ControlReply{}, payload, fds)) return false;
+  log_line("process {} captures the packets of {}", connection.peer.pid, nic.plan.settings.name);
+  (*capture)->set_socket(std::move(connection.socket));
+  captures_.push_back(std::move(*capture));
+  return false;
+}
+
+// Whatever comes on a capture's socket ends it: nothing is said there but its end.
+void ControlServer::end_capture(std::list<std::unique_ptr<Capture>>::iterator capture) {
+  UniqueFd socket = (*capture)->take_socket();
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  captures_.erase(capture);
+  shutdown(socket.get(), SHUT_RDWR);
+  closers().close(std::move(socket), std::nullopt);
 }
 
 void ControlServer::open_cm(Connection& connection, OpenCmRequest request) {

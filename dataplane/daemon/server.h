@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/daemon/capture.h"
 #include "dataplane/daemon/cm_agent.h"
 #include "dataplane/daemon/control_listener.h"
 #include "dataplane/daemon/daemon.h"
@@ -63,6 +64,9 @@ class ControlServer {
   // Serves a request; returns false if the connection is to be closed (or was handed over).
   bool serve_connection(Connection& connection);
   bool answer_list(const Connection& connection);
+  // Returns false where the connection has become a capture's.
+  bool start_capture(Connection& connection, CaptureRequest request);
+  void end_capture(std::list<std::unique_ptr<Capture>>::iterator capture);
   bool answer_text(const Connection& connection, const std::string& text);
   void open_cm(Connection& connection, OpenCmRequest request);
   bool open_session(Connection& connection);
@@ -90,6 +94,7 @@ class ControlServer {
   Connections connections_;
   size_t waiting_ = 0;  // connections that wait for a thread
   std::list<ClientSession> sessions_;
+  std::list<std::unique_ptr<Capture>> captures_;
   uint64_t max_sessions_ = 0;
   bool retired_left_ = false;
   Penalties penalties_;

@@ -21,6 +21,7 @@ _hostnic_value() {
     --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
     --config) _filedir toml ;;
     --commands | --socket) _filedir ;;
+    -w | --write | --capture) _filedir pcapng ;;
     --lab | --sysfs) _filedir -d ;;
     --nic)
       compopt -o nospace
@@ -28,6 +29,7 @@ _hostnic_value() {
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
     --hosts | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    -c | --count | --seconds | --snaplen | --last | --buffer) ;;
     *) return 1 ;;
   esac
   return 0
@@ -62,7 +64,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | devices)
+      lab | run | on | ctl | capture | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -79,12 +81,13 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
-      options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -v --verbose --"
+      options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -v --verbose"
+      options+=" --capture --"
       ;;
     run) options+=" --socket --device --" ;;
     on)
@@ -92,6 +95,10 @@ _hostnic() {
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return
       ;;
     ctl | devices) options+=" --socket" ;;
+    capture)
+      options+=" --socket -w --write -c --count --seconds --snaplen --last --buffer"
+      [[ $cur != -* ]] && COMPREPLY=($(compgen -W "all qp peer opcode verdict $(_hostnic_devices "${words[0]}")" -- "$cur")) && return
+      ;;
   esac
   if [[ $subcommand == ctl && $cur != -* ]]; then
     local first=$((subcommand_at + 1))

@@ -36,6 +36,7 @@ enum class ControlKind : uint32_t {
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
   kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent at once; soon after that hostnicd
                   // reaches the region's late parts like all of the mirror
+  kCapture,       // CaptureRequest -> CaptureReply (capture_message.h)
 };
 
 struct ControlRequest {
