@@ -17,6 +17,7 @@ from harness import (  # noqa: E402
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
 from auto_cases import auto_cases  # noqa: E402
+from capture_cases import capture_cases  # noqa: E402
 from cm_cases import CM, SERVER_IP, connection_cases, says  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
 from command_cases import debugger_cases, reason_cases, refused_cases, running_cases, sysfs_cases, user_cases  # noqa: E402
@@ -346,6 +347,7 @@ def main():
     maker.cases += service_cases(maker)
     maker.cases += congestion_cases(maker)
     maker.cases += roce_cases(maker, NETWORKS, ALL_SIZES)
+    maker.cases += capture_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

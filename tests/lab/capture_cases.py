@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Captures of whole labs on bad networks have the same counts as the NICs' counters (capture_counts.py), and show every
+kind of verdict. Also what `hostnic capture` prints, refuses and leaves behind."""
+
+import sys
+
+from congestion_cases import ROCE
+from harness import HERE, Case, udp_nics
+
+COUNTS = HERE / "capture_counts.py"
+BAD = "drop 2%; reorder 2% distance 4; duplicate 1%"
+BAD_FOR_ICRC = f"{BAD}; corrupt 1%"
+
+# Name, options of the lab, program and options, in the quick run.
+COUNTED = [
+    ("WRITE, 2 % lost", ["--impair", BAD], ["ib_write_bw", "-n", "100"], True),
+    ("SEND, corrupted, too", ["--impair", BAD_FOR_ICRC], ["ib_send_bw", "-n", "100"], False),
+    ("READ, lost when it leaves", ["--impair", f"tx {BAD}"], ["ib_read_bw", "-n", "100"], False),
+    ("atomics", ["--impair", BAD], ["ib_atomic_bw", "-n", "300"], False),
+    ("small messages of 8 QPs", ["--loss", "1%"], ["ib_send_bw", "-n", "1000", "-s", "64", "-q", "8"], False),
+    ("go-back-n", ["--loss", "1%", "--nic", "policy=go-back-n", "--nic", "policy=go-back-n"],
+     ["ib_write_bw", "-n", "20"], False),
+    ("UC", ["--impair", BAD], ["ib_write_bw", "-c", "UC", "-n", "100"], False),
+    # perftest waits for every datagram: the copies are lost.
+    ("UD", ["--impair", "duplicate all; drop every 2; reorder 2% distance 4"],
+     ["ib_send_bw", "-c", "UD", "-n", "200", "-r", "512"], False),
+    ("WRITE, transport=roce", [*ROCE, "--impair", BAD], ["ib_write_bw", "-n", "100"], True),
+    ("READ, transport=roce", [*ROCE, "--loss", "1%"], ["ib_read_bw", "-n", "100"], False),
+    ("SEND, port=udp", ["{udp}", "--impair", BAD_FOR_ICRC], ["ib_send_bw", "-n", "100"], False),
+]
+
+
+def counts_agree(output):
+    return None if "packets compared" in output and "WRONG" not in output else "capture and counters do not agree"
+
+
+def capture_cases(maker):
+    hostnic = maker.build / "hostnic"
+    for number, (name, options, program, quick) in enumerate(COUNTED):
+        port = maker.next_port()
+        lab = [word for option in options for word in (udp_nics(100 + number) if option == "{udp}" else [option])]
+        command = [*program, "-F", "-x", "0", "-p", str(port)]
+        pair = ["--port", str(port), hostnic, "run", "--device", "hnic0", "--", *command, "----",
+                hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
+        yield Case(f"hostnic capture counts as the NICs do: {name}",
+                   [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *pair], 60, quick, counts_agree)
+    for name, words, pattern in [
+            ("no such NIC", "hnic7", "no NIC"), ("a filter without a value", "hnic0 qp", "needs a value"),
+            ("an opcode that is none", "opcode FOO", "in no opcode's name"),
+            ("a time that is none", "--seconds soon", "a time is expected"),
+            ("two of one NIC", f"hnic0 -w - & sleep 1; {hostnic} capture hnic0", "captures this NIC already")]:
+        line = f"{hostnic} capture {words} >/dev/null; s=$?; kill $! 2>/dev/null; test $s -eq 1"
+        yield Case(f"hostnic capture refuses {name}", [hostnic, "lab", "--", "sh", "-c", line], 30, False,
+                   lambda output, pattern=pattern: None if pattern in output else f"no '{pattern}'")
