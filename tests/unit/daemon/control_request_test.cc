@@ -73,6 +73,21 @@ TEST(ControlRequest, OpeningRdmaCm) {
   EXPECT_NE(refusal(Request(ControlKind::kOpenCm).add(OpenCmRequest{}), 1), "accepted");
 }
 
+TEST(ControlRequest, Captures) {
+  const auto capture = [](uint32_t snap_bytes, uint64_t ring_bytes) {
+    return refusal(Request(ControlKind::kCapture).add(CaptureRequest{1, snap_bytes, ring_bytes}));
+  };
+  EXPECT_EQ(capture(kMinSnapBytes, kMinCaptureBytes), "accepted");
+  EXPECT_EQ(capture(kMaxSnapBytes, kMaxCaptureBytes), "accepted");
+  EXPECT_NE(capture(kMinSnapBytes - 1, kMinCaptureBytes), "accepted");
+  EXPECT_NE(capture(kMaxSnapBytes + 1, kMinCaptureBytes), "accepted");
+  for (const uint64_t bytes : {uint64_t{0}, kMinCaptureBytes / 2, kMinCaptureBytes + 1,
+                               kMinCaptureBytes * 3, kMaxCaptureBytes * 2, UINT64_MAX})
+    EXPECT_NE(capture(128, bytes), "accepted") << bytes;
+  EXPECT_EQ(refusal(Request(ControlKind::kCapture).text("x")), "capture: wrong length");
+  EXPECT_NE(refusal(Request(ControlKind::kCapture).add(CaptureRequest{}), 1), "accepted");
+}
+
 TEST(ControlRequest, EveryTruncationIsRefused) {
   const auto whole =
       registration(1, 4096, 4096).add(MemoryRegion{4096, 4096, RegionKind::kMemFd, 0, 0}).bytes();
