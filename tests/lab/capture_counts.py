@@ -9,6 +9,7 @@ last packet, and the packets are such as a wire would carry.
 import collections
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +21,10 @@ import pcapng
 
 PAIR = Path(__file__).resolve().parent / "pair.py"
 ETHERNET, IPV4, UDP, BTH = 14, 20, 8, 12
+BTH_AT = ETHERNET + IPV4 + UDP
+NATIVE = range(0xC0, 0xCA)
 ROCE_PORT = 4791
+DISSECTOR = Path(__file__).resolve().parents[2] / "packaging" / "wireshark" / "hostnic.lua"
 # Counters that are about what arrives, all of which are counted while a packet is dispatched. Those that may count
 # later, when what was held is executed or an ACK leaves, are not among them.
 OF_ARRIVALS = [
@@ -67,6 +71,11 @@ def wrong_in(frame):
     if icrc(frame) != struct.unpack_from("<I", frame, len(frame) - 4)[0]:
         return "the ICRC"
     return None
+
+
+def is_corrupt(packet):
+    """Whether a packet says who knows what."""
+    return "corrupted by" in packet.comment or "rx_icrc_error" in packet.comment
 
 
 def counts_of(packets):
@@ -116,15 +125,32 @@ def compare(capture, counters):
                 yield f"{nic}: {name}: {counts[name]} by the capture, {expected[name]} by the NIC"
 
 
-def malformed_in(path):
-    """What tshark finds malformed; None where there is no tshark."""
-    try:
-        done = subprocess.run(["tshark", "-r", path, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number"],
-                              capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+def frames_where(path, expression, *options):
+    """The numbers of the frames of which tshark says so."""
+    done = subprocess.run(["tshark", *options, "-r", path, "-Y", expression, "-T", "fields", "-e", "frame.number"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "lua" not in done.stderr.lower().replace("hostnic.lua", ""), done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+def wrong_by_tshark(path, capture):
+    """Lines about what tshark does not understand, without the dissector of the native transport and with it."""
+    dissector = ("-X", f"lua_script:{DISSECTOR}")
+    for options in ((), dissector):
+        expression = "_ws.malformed || hostnic.short" if options else "_ws.malformed"
+        if malformed := [n for n in frames_where(path, expression, *options) if not is_corrupt(capture.packets[n - 1])]:
+            yield f"tshark {' '.join(options)}: {len(malformed)} malformed packets, the first is {malformed[0]}"
+    native = [number for number, packet in enumerate(capture.packets, 1)
+              if not is_corrupt(packet) and len(packet.bytes) > BTH_AT and packet.bytes[12:14] == b"\x08\x00" and packet.bytes[BTH_AT] in NATIVE]
+    shown = set(frames_where(path, "hostnic.icrc", *dissector))
+    if not shown.issuperset(native):
+        yield f"the dissector does not show all of the {len(native)} packets of native opcodes"
+    # A first attempt is none that is sent again; later ones count up to 3, and from 0 again.
+    again = [number for number in frames_where(path, "hostnic.retransmission", *dissector)
+             if (packet := capture.packets[number - 1]).sent and not is_corrupt(packet)
+             and "retransmission" not in packet.comment]
+    if again:
+        yield f"the dissector calls packet {again[0]} a retransmission, the NIC does not"
 
 
 def run(hostnic, lab, pair, directory):
@@ -149,15 +175,14 @@ def check(path, counters):
     capture = pcapng.read(path)
     wrong = list(compare(capture, counters))
     for number, packet in enumerate(capture.packets, 1):
-        corrupted = "corrupted by" in packet.comment or "rx_icrc_error" in packet.comment
-        if not corrupted and (reason := wrong_in(packet.bytes)) is not None:
+        if not is_corrupt(packet) and (reason := wrong_in(packet.bytes)) is not None:
             wrong.append(f"packet {number}: {reason}")
-    malformed = malformed_in(path)
-    if malformed:
-        wrong.append(f"tshark: {len(malformed)} malformed packets, the first is {malformed[0]}")
+    has_tshark = shutil.which("tshark") is not None
+    if has_tshark:
+        wrong += wrong_by_tshark(path, capture)
     for line in wrong[:20]:
         print(f"WRONG {line}")
-    print(f"{len(capture.packets)} packets compared" + ("" if malformed is None else ", by tshark, too"))
+    print(f"{len(capture.packets)} packets compared" + (", by tshark, too" if has_tshark else ""))
     return 1 if wrong else 0
 
 
