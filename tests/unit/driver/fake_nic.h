@@ -87,6 +87,8 @@ class FakeNic final : public NicLink {
   // the driver has waited for it.
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
+  // What connections of RC speak.
+  ReliableTransport spoken = ReliableTransport::kHostnic;
 
  private:
   void serve_commands() {
@@ -97,6 +99,7 @@ class FakeNic final : public NicLink {
       CommandResponse response{};
       response.correlation = command.correlation;
       response.qpn = kQpn;
+      response.transport = spoken;
       if (command.kind == CommandKind::kModifyQp && command.modify_qp.state == QpState::kRtr &&
           unknown_peers != 0) {
         --unknown_peers;

@@ -12,7 +12,7 @@ void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   highest_acceptable_ = first + (kInitialWindow - 1);
-  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+  patience_.start(now_ns);
 }
 
 QpGauges HostnicRequester::gauges(const SendQueue& queue) const {

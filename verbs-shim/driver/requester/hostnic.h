@@ -10,7 +10,9 @@
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/requester/outstanding_reads.h"
+#include "verbs-shim/driver/requester/patience.h"
 #include "verbs-shim/driver/requester/requester.h"
+#include "verbs-shim/driver/requester/rnr_wait.h"
 
 namespace hostnic::driver {
 
@@ -25,7 +27,7 @@ class HostnicRequester {
  public:
   // -- hostnic.cc
   void start(SendQueue& queue, Psn first, TimeNs now_ns);
-  void begin_work(TimeNs now_ns) { progress_ns_ = evaluated_ns_ = now_ns; }
+  void begin_work(TimeNs now_ns) { patience_.begin_work(now_ns); }
   Psn una() const { return requests_.una(); }
   Psn next() const { return requests_.next(); }
   uint32_t in_flight() const { return requests_.in_flight(); }
@@ -41,7 +43,7 @@ class HostnicRequester {
     return &requester->responses_;
   }
 
-  bool may_issue() const { return rnr_ == Rnr::kNone; }
+  bool may_issue() const { return !rnr_.any(); }
   uint32_t room(const SendQueue& queue) const;
   bool may_start(const SendQueue& queue, const Wqe& w) const;
   void assign(SendQueue& queue, Wqe& w, uint32_t index);
@@ -55,7 +57,7 @@ class HostnicRequester {
     if (requests_.lost_count() != 0 || requests_.traits().follows_transmission)
       requests_.note_transmitted(queue.transmitted());
     bool all = true;
-    if (requests_.lost_count() != 0 && rnr_ != Rnr::kWaiting) all = resend_lost(queue, now_ns);
+    if (requests_.lost_count() != 0 && !rnr_.waiting()) all = resend_lost(queue, now_ns);
     if (reads_outstanding_ != 0) {
       if (responses_.lost_count() != 0) all = pull_lost(queue, now_ns) && all;
       if (responses_.next() != next_response_psn_) all = pull(queue, now_ns) && all;
@@ -82,13 +84,13 @@ class HostnicRequester {
 
   // -- hostnic_timers.cc
   TimeNs deadline_ns(const SendQueue& queue) const {
-    if (rnr_ == Rnr::kWaiting) return rnr_until_ns_;
+    if (rnr_.waiting()) return rnr_.until_ns();
     return waits_for_peer() ? answer_deadline_ns(queue) : UINT64_MAX;
   }
   // Most answers come before anything can be due; the exact deadline costs more to say, and is said
   // when this time is over. Sending more makes no deadline earlier.
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
-    if (!waits_for_peer() || rnr_ == Rnr::kWaiting) return UINT64_MAX;
+    if (!waits_for_peer() || rnr_.waiting()) return UINT64_MAX;
     const DriverSettings& settings = queue.host.settings();
     return now_ns + std::min(misses_repulled() ? probe_ns(settings) : settings.min_probe_ns,
                              settings.min_rto_ns);
@@ -96,8 +98,6 @@ class HostnicRequester {
   bool on_timer(SendQueue& queue, TimeNs now_ns);
 
  private:
-  enum class Rnr : uint8_t { kNone, kWaiting, kProbing };
-
   bool wants_ack(const SendQueue& queue, const Wqe& w, uint32_t index, uint32_t packets,
                  uint32_t room) const;
   uint8_t attempt_of_rest(const Wqe& w) const;
@@ -129,11 +129,11 @@ class HostnicRequester {
   void note_progress(TimeNs now_ns);
   void note_put_off();
   uint32_t index_refused(const SendQueue& queue, Psn una, Psn refused) const;
-  void end_rnr_wait(SendQueue& queue, bool counted);
+  void end_rnr_wait(SendQueue& queue, bool timer_is_over);
   void fail(SendQueue& queue, uint32_t index, WcStatus status, VendorError vendor) const;
 
   // Functions in hostnic_timers.cc.
-  uint64_t rto_ns(const SendQueue& queue) const;
+  uint64_t rto_ns(const SendQueue& queue) const { return patience_.rto_ns(queue, rtt_, 1); }
   bool misses_repulled() const {
     return responses_.in_flight() != 0 && responses_.attempt(responses_.una()) != 0 &&
            !epoch_unanswered_;
@@ -141,16 +141,13 @@ class HostnicRequester {
   uint64_t probe_ns(const DriverSettings& settings) const;
   uint64_t repeat_ns(const SendQueue& queue) const;
   bool may_probe() const { return probes_ < (misses_repulled() ? kMostRepullProbes : 1); }
-  uint64_t silence_limit_ns(const SendQueue& queue) const;
   bool waits_for_peer() const { return requests_.in_flight() != 0 || responses_.in_flight() != 0; }
   TimeNs quiet_since_ns() const;
   TimeNs answer_deadline_ns(const SendQueue& queue) const;
-  bool front_refused(const SendQueue& queue) const;
-  void charge_silence(SendQueue& queue, TimeNs now_ns);
   void on_timeout(SendQueue& queue);
   void on_probe(SendQueue& queue);
 
-  Rnr rnr_ = Rnr::kNone;
+  RnrWait rnr_;
   // The peer's limits on what may be sent.
   bool has_credit_ = false;
   Psn highest_acceptable_;
@@ -158,10 +155,7 @@ class HostnicRequester {
   uint32_t psns_since_ack_request_ = 0;
   uint32_t next_recv_sn_ = 0, receives_outstanding_ = 0, reads_outstanding_ = 0;
 
-  // The times that timers go by.
-  TimeNs progress_ns_ = 0;  // last time the oldest unacknowledged PSN (una) moved, or work started
-                            // on an idle queue
-  TimeNs evaluated_ns_ = 0;
+  Patience patience_;  // progress: the oldest unacknowledged PSN (una) moves, or an answer comes
 
   SendTracker requests_;
   CongestionWindow request_congestion_;
@@ -177,13 +171,7 @@ class HostnicRequester {
   RttEstimator rtt_;
   RttEstimator answer_rtt_;  // from a pull to its answers, which wait for those pulled before
 
-  TimeNs fired_ns_ = 0;      // last probe or timeout, whether or not anything could be sent again
-  uint64_t silence_ns_ = 0;  // charged against retry_cnt
-  uint32_t backoff_ = 0;
-  // Probes and timeouts since una last moved; some must have been made before silence_ns_ ends the
-  // connection.
-  uint32_t retries_ = 0;
-  uint32_t probes_ = 0;  // of these, how many were probes
+  uint32_t probes_ = 0;  // since the last progress
   uint8_t epoch_ = 0;
   bool epoch_unanswered_ = false;  // all is pulled anew, and answers of the old epoch still come
 
@@ -191,10 +179,7 @@ class HostnicRequester {
   CongestionWindow response_congestion_;
   Psn epoch_keep_until_;
   OutstandingReads outstanding_reads_;
-  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
-
-  TimeNs rnr_until_ns_ = 0;
-  uint32_t rnr_sn_ = 0, rnr_retries_used_ = 0;
+  uint32_t rnr_sn_ = 0;
 };
 
 // How many PSNs the windows leave room for (rule 27, congestion window).

@@ -122,12 +122,12 @@ bool HostnicRequester::resend_lost(SendQueue& queue, TimeNs now_ns) {
     const uint32_t index = queue.find_by_psn(first);
     if (queue.failed_at_or_before(index)) break;
     // While the peer has no receive, only the request that it named goes (rule 15, RNR).
-    if (rnr_ == Rnr::kProbing && index != queue.find_by_psn(requests_.una())) break;
-    if (backoff_ != 0 && sent >= kResendsAfterTimeout) break;
+    if (rnr_.probing() && index != queue.find_by_psn(requests_.una())) break;
+    if (patience_.backoff() != 0 && sent >= kResendsAfterTimeout) break;
     const Wqe& w = queue.wqe(index);
     const auto within = static_cast<uint32_t>(distance(w.first_psn, first));
     count = std::min(count, w.psn_count - within);
-    if (backoff_ != 0) count = std::min(count, kResendsAfterTimeout - sent);
+    if (patience_.backoff() != 0) count = std::min(count, kResendsAfterTimeout - sent);
     if (!queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return false;
     requests_.on_resend(first, count, now_ns);
     queue.host.totals.retransmitted_packets += count;

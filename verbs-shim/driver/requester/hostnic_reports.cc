@@ -19,8 +19,8 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
        broken(Fault::credit_lowered))) {
     has_credit_ = true;
     credit_ = snapshot.recv_sn_limit;
-    if (rnr_ != Rnr::kNone && serial_distance(rnr_sn_, credit_) > 0)
-      end_rnr_wait(queue, /*counted=*/false);
+    if (rnr_.any() && serial_distance(rnr_sn_, credit_) > 0)
+      end_rnr_wait(queue, /*timer_is_over=*/false);
   }
 }
 
@@ -67,10 +67,7 @@ void HostnicRequester::note_acknowledged(SendQueue& queue, Psn una, TimeNs now_n
   // The refused request was the oldest unacknowledged one. If it is acknowledged while its timer
   // still runs, a later duplicate of it has found a receive; the timer would find nothing that it
   // could send again.
-  if (rnr_ != Rnr::kNone) {
-    rnr_ = Rnr::kNone;
-    rnr_retries_used_ = 0;
-  }
+  rnr_.forget();
 }
 
 void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& snapshot,
@@ -153,16 +150,12 @@ void HostnicRequester::take_executed(SendQueue& queue, TimeNs now_ns) {
 // taken now: its memory's mappings are just changing. That is no silence, but repetitions go on at
 // longer and longer intervals.
 void HostnicRequester::note_put_off() {
-  if (requests_.in_flight() == 0) return;
-  silence_ns_ = 0;
-  retries_ = 0;
+  if (requests_.in_flight() != 0) patience_.note_put_off();
 }
 
 void HostnicRequester::note_progress(TimeNs now_ns) {
-  progress_ns_ = evaluated_ns_ = now_ns;
-  silence_ns_ = 0;
-  retries_ = 0;
-  backoff_ = 0;
+  patience_.note_progress(now_ns);
+  patience_.end_backoff();
   probes_ = 0;
 }
 
@@ -178,21 +171,18 @@ void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapsh
   }
   // An RNR NAK (rule 15). NAKs that arrive while waiting, or about something already acknowledged,
   // are old.
-  if (rnr_ == Rnr::kWaiting || Psn(snapshot.nak_psn) != requests_.una()) return;
+  if (rnr_.waiting() || Psn(snapshot.nak_psn) != requests_.una()) return;
   if (has_credit_ && serial_distance(snapshot.nak_sn, credit_) > 0) {
     requests_.mark_lost(requests_.una());  // a receive has been posted since
     return;
   }
   note_progress(now_ns);  // the peer answers: this is not silence
-  if (queue.attr.rnr_retry != kInfiniteRnrRetry && rnr_retries_used_ >= queue.attr.rnr_retry) {
+  if (!rnr_.begin(queue, code, now_ns)) {
     fail(queue, queue.find_by_psn(requests_.una()), WcStatus::kRnrRetryExcErr,
          VendorError::kReceiverNotReady);
     return;
   }
-  ++queue.host.totals.rnr_waits;
-  rnr_ = Rnr::kWaiting;
   rnr_sn_ = snapshot.nak_sn;
-  rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
 }
 
 // Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
@@ -214,13 +204,11 @@ uint32_t HostnicRequester::index_refused(const SendQueue& queue, Psn una, Psn re
   return index;
 }
 
-void HostnicRequester::end_rnr_wait(SendQueue& queue, bool counted) {
-  if (counted) {
-    if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
-    rnr_ = broken(Fault::rnr_resends_all) ? Rnr::kNone : Rnr::kProbing;
+void HostnicRequester::end_rnr_wait(SendQueue& queue, bool timer_is_over) {
+  if (timer_is_over) {
+    rnr_.end(/*probe=*/!broken(Fault::rnr_resends_all));
   } else {
-    rnr_ = Rnr::kNone;
-    rnr_retries_used_ = 0;
+    rnr_.forget();
   }
   if (requests_.in_flight() == 0) return;
   if (broken(Fault::rnr_resends_all)) requests_.mark_all_lost();
@@ -254,8 +242,9 @@ void HostnicRequester::fail(SendQueue& queue, uint32_t index, WcStatus status,
       queue.qpn, requests_.una().value(), requests_.next().value(), requests_.lost_count(),
       queue.status().transmitted_psn.load(std::memory_order_relaxed),
       requests_.attempt(requests_.una()), responses_.una().value(), responses_.next().value(),
-      next_response_psn_.value(), responses_.lost_count(), epoch_, static_cast<unsigned>(rnr_),
-      next_recv_sn_, credit_, backoff_, static_cast<unsigned long long>(silence_ns_ / 1'000'000));
+      next_response_psn_.value(), responses_.lost_count(), epoch_, unsigned{rnr_.any()},
+      next_recv_sn_, credit_, patience_.backoff(),
+      static_cast<unsigned long long>(patience_.silence_ns() / 1'000'000));
 }
 
 }  // namespace hostnic::driver

@@ -6,7 +6,6 @@
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/qp_state.h"
-#include "verbs-shim/driver/requester/silence.h"
 
 namespace hostnic::driver {
 namespace {
@@ -15,14 +14,12 @@ namespace {
 constexpr uint32_t kMostInFlight = 512;
 // What one READ request asks for at most; by any path MTU that is a power of two of answers.
 constexpr uint32_t kRequestBytes = 64 * 1024;
-constexpr uint32_t kMaxBackoff = 6;
 // A missing packet that went again alone: how long its acknowledgement may take at least, while it
 // is not known how long that of another one took and when it is; how often it goes; and how often
 // in a row the peer may have dropped what is behind it until that is taken for granted.
 constexpr uint64_t kFirstFillNs = 500'000, kLeastFillNs = 100'000;
 constexpr uint32_t kMostFills = 3;
 constexpr uint32_t kMostDoubts = 3;
-constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 
 // What `psns` packets of a WRITE or SEND carry, from number `within` on.
 uint32_t payload_bytes(const SendQueue& queue, const Wqe& w, uint32_t within, uint32_t psns) {
@@ -41,7 +38,7 @@ void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   tell_rate(queue);
   answers_per_request_ = std::min(kRequestBytes >> queue.mtu_shift(), window / 4);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
-  progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+  patience_.start(now_ns);
 }
 
 QpGauges RoceRequester::gauges(const SendQueue& queue) const {
@@ -197,7 +194,7 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     limiter_.advance(now_ns);
     tell_rate(queue);
   }
-  if (rnr_until_ns_ != 0) return true;
+  if (rnr_.waiting()) return true;
   if (filling_ == Filling::kDue && !send_missing(queue, now_ns)) return false;
   while (again_ != next_) {
     const uint32_t index = queue.find_by_psn(again_);
@@ -297,17 +294,11 @@ uint64_t RoceRequester::fill_timeout_ns(const SendQueue& queue) const {
   return rtt_.valid() ? std::min(rto, std::max(kFirstFillNs, 2 * rtt_.srtt_ns())) : rto;
 }
 
-void RoceRequester::note_progress(TimeNs now_ns) {
-  progress_ns_ = evaluated_ns_ = now_ns;
-  silence_ns_ = stalled_ns_ = 0;
-  retries_ = 0;
-}
-
 void RoceRequester::time_answer(TimeNs now_ns) {
   if (timed_ns_ == 0 || distance(timed_until_, una_) < 0) return;
   rtt_.sample(now_ns - timed_ns_);
   timed_ns_ = 0;
-  backoff_ = 0;
+  patience_.end_backoff();
 }
 
 void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
@@ -322,10 +313,9 @@ void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot
     if (before(again_, una_)) again_ = una_;
     while (!requests_.empty() && distance(requests_.front(), una_) >= 0) requests_.pop_front();
     queue.status().acknowledged_psn.store(una_.value(), std::memory_order_release);
-    note_progress(now_ns);
+    patience_.note_progress(now_ns);
     time_answer(now_ns);
-    rnr_retries_used_ = 0;
-    rnr_until_ns_ = 0;
+    rnr_.forget();
     if (filling_ != Filling::kNo) note_filled(queue, now_ns);
   }
   congestion_.on_ack(una_, next_);
@@ -345,17 +335,14 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
   if (Psn(snapshot.nak_psn) != una_ || in_flight() == 0) return;  // about what has come since
   const uint32_t kind = snapshot.nak >> 8, code = snapshot.nak & 0xff;
   if (kind == kNakKindRnr) {
-    if (rnr_until_ns_ != 0) return;
-    note_progress(now_ns);  // the peer answers: this is not silence
-    if (queue.attr.rnr_retry != kInfiniteRnrRetry && rnr_retries_used_ >= queue.attr.rnr_retry) {
+    if (rnr_.waiting()) return;
+    patience_.note_progress(now_ns);  // the peer answers: this is not silence
+    if (!rnr_.begin(queue, code, now_ns)) {
       queue.fail(queue.find_by_psn(una_), WcStatus::kRnrRetryExcErr,
                  VendorError::kReceiverNotReady);
       return;
     }
-    if (!broken(Fault::rnr_retries_not_counted)) ++rnr_retries_used_;
-    ++queue.host.totals.rnr_waits;
     filling_ = Filling::kNo;
-    rnr_until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 1 : rnr_timer_ns(code));
     return;
   }
   if (code == 0) {  // a PSN is missing
@@ -373,67 +360,26 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
   queue.fail(queue.find_by_psn(una_), cause.status, cause.vendor);
 }
 
-// By RFC 6298: a peer that takes its time is no lost packet, and go-back-N repeats all that it has
-// still to take. What was repeated tells no round trip, so the doubled timeout stays until one is
-// known (Karn). At most what a responder may take by the queue pair's timeout.
-uint64_t RoceRequester::rto_ns(const SendQueue& queue) const {
-  if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
-  const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
-  const uint64_t measured = rtt_.valid() ? rtt_.srtt_ns() + 4 * rtt_.rttvar_ns() : 0;
-  const uint64_t least = std::max(queue.host.settings().min_rto_ns, measured);
-  const uint64_t most = timeout == 0 ? kMaxRtoNs
-                                     : std::clamp(kTimeoutStretch * timeout,
-                                                  queue.host.settings().min_rto_ns, kMaxRtoNs);
-  return std::min(least << std::min(backoff_, kMaxBackoff), most);
-}
-
 TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
   const TimeNs look_ns = limiter_.limited() ? next_look_ns() : UINT64_MAX;
-  if (rnr_until_ns_ != 0) return std::min(rnr_until_ns_, look_ns);
+  if (rnr_.waiting()) return std::min(rnr_.until_ns(), look_ns);
   if (in_flight() == 0) return look_ns;
-  const uint64_t limit = silence_limit_ns(queue.attr);
-  TimeNs due = std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue);
+  TimeNs due = std::min(quiet_since_ns() + rto_ns(queue), patience_.over_ns(queue.attr));
   if (filling_ != Filling::kNo) due = std::min(due, fill_ns_ + fill_timeout_ns(queue));
-  due = std::min(due, look_ns);
-  if (limit == UINT64_MAX) return due;
-  return std::min(due, evaluated_ns_ + (limit - std::min(limit, silence_ns_)));
-}
-
-// Charges the time without progress: nothing while the NIC has not even sent what is oldest, and at
-// most one timeout per evaluation, since a process that was stopped must not find its connections
-// failed.
-void RoceRequester::charge_silence(SendQueue& queue, TimeNs now_ns) {
-  const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
-  const TimeNs nic_turn_ns = queue.host.map.header().nic_turn_ns.load(std::memory_order_relaxed);
-  if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
-    stalled_ns_ += elapsed;
-    evaluated_ns_ = progress_ns_ = now_ns;
-    queue.host.published();
-    return;
-  }
-  stalled_ns_ = 0;
-  evaluated_ns_ = now_ns;
-  if (queue.host.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
-  const bool refused_here = queue.failed() && queue.failed_at_or_before(queue.find_by_psn(una_));
-  if (distance(una_, queue.transmitted()) <= 0 && !refused_here) {
-    progress_ns_ = now_ns;
-    return;
-  }
-  silence_ns_ += std::min(elapsed, std::max(rto_ns(queue), ack_timeout_ns(queue.attr.timeout)));
+  return std::min(due, look_ns);
 }
 
 bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
-  if (rnr_until_ns_ != 0) {
-    if (now_ns < rnr_until_ns_) return true;
-    rnr_until_ns_ = 0;
-    note_progress(now_ns);
+  if (rnr_.waiting()) {
+    if (now_ns < rnr_.until_ns()) return true;
+    rnr_.end(/*probe=*/false);
+    patience_.note_progress(now_ns);
     if (!broken(Fault::roce_rnr_forgotten)) go_back();
     return true;
   }
   if (in_flight() == 0) return true;
-  charge_silence(queue, now_ns);
-  if (silence_ns_ >= silence_limit_ns(queue.attr) && retries_ >= least_retries(queue.attr) &&
-      !broken(Fault::retries_never_end)) {
+  patience_.charge(queue, now_ns, una_, rto_ns(queue));
+  if (patience_.is_over(queue.attr)) {
     queue.fail(queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
@@ -444,16 +390,15 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
       go_back();
     }
   }
-  if (now_ns < std::max({progress_ns_, sent_ns_, fired_ns_}) + rto_ns(queue)) return true;
-  fired_ns_ = now_ns;
+  if (now_ns < quiet_since_ns() + rto_ns(queue)) return true;
+  patience_.note_fired(now_ns);
   // What waits for its time by the rate is not lost, and nobody can have answered it.
   if (again_ == una_ && limiter_.limited()) return true;
   if (broken(Fault::roce_timeout_repeats_nothing)) return true;
-  ++retries_;
-  ++backoff_;
+  patience_.note_timeout();
   ++queue.host.totals.timeouts;
   congestion_.on_timeout();
-  log_debug("QP 0x%x: timeout %u: nothing of PSNs %u..%u came back", queue.qpn, retries_,
+  log_debug("QP 0x%x: timeout %u: nothing of PSNs %u..%u came back", queue.qpn, patience_.retries(),
             una_.value(), next_.value());
   go_back();
   return true;

@@ -19,14 +19,16 @@
 #include "protocol/transport/dcqcn.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/requester/outstanding_reads.h"
+#include "verbs-shim/driver/requester/patience.h"
 #include "verbs-shim/driver/requester/requester.h"
+#include "verbs-shim/driver/requester/rnr_wait.h"
 
 namespace hostnic::driver {
 
 class RoceRequester {
  public:
   void start(SendQueue& queue, Psn first, TimeNs now_ns);
-  void begin_work(TimeNs now_ns) { progress_ns_ = evaluated_ns_ = now_ns; }
+  void begin_work(TimeNs now_ns) { patience_.begin_work(now_ns); }
   Psn una() const { return una_; }
   Psn next() const { return next_; }
   uint32_t in_flight() const { return static_cast<uint32_t>(distance(una_, next_)); }
@@ -34,7 +36,7 @@ class RoceRequester {
   QpGauges gauges(const SendQueue& queue) const;
   void prefetch_next() const {}
 
-  bool may_issue() const { return rnr_until_ns_ == 0 && again_ == next_; }
+  bool may_issue() const { return !rnr_.any() && again_ == next_; }
   uint32_t room(const SendQueue& queue) const;
   bool may_start(const SendQueue& queue, const Wqe& w) const {
     return reads_outstanding_ == 0 || !waits_for_reads(queue, w);
@@ -80,11 +82,12 @@ class RoceRequester {
   bool send_missing(SendQueue& queue, TimeNs now_ns);
   void note_filled(const SendQueue& queue, TimeNs now_ns);
   uint64_t fill_timeout_ns(const SendQueue& queue) const;
-  uint64_t rto_ns(const SendQueue& queue) const;
-  void note_progress(TimeNs now_ns);
+  uint64_t rto_ns(const SendQueue& queue) const {
+    return patience_.rto_ns(queue, rtt_, kTimeoutStretch);
+  }
+  TimeNs quiet_since_ns() const { return std::max(patience_.quiet_since_ns(), sent_ns_); }
   void time_answer(TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
-  void charge_silence(SendQueue& queue, TimeNs now_ns);
   uint32_t packets_by_rate(const SendQueue& queue) const {
     return limiter_.limited() ? limiter_.packets(queue.mtu_shift()) : UINT32_MAX;
   }
@@ -126,22 +129,16 @@ class RoceRequester {
   uint32_t told_cuts_ = 0, told_recoveries_ = 0;
 
   uint32_t seen_nak_count_ = 0, seen_mark_count_ = 0;
-  uint32_t rnr_retries_used_ = 0;
-  TimeNs rnr_until_ns_ = 0;  // 0: nothing is waited for
+  RnrWait rnr_;
 
   // How long a peer takes to answer: one request at a time is timed, up to before timed_until_.
   RttEstimator rtt_;
   Psn timed_until_;
-  TimeNs timed_ns_ = 0;   // when it left; 0: none is
-  uint32_t backoff_ = 0;  // timeouts since an answer was last timed
-
-  TimeNs progress_ns_ = 0;   // when una_ last moved, or work began on an idle queue
-  TimeNs sent_ns_ = 0;       // when something last left
-  TimeNs fired_ns_ = 0;      // the last timeout
-  TimeNs evaluated_ns_ = 0;  // up to when silence has been charged
-  uint64_t silence_ns_ = 0;  // charged against retry_cnt
-  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
-  uint32_t retries_ = 0;     // timeouts since una_ last moved
+  TimeNs timed_ns_ = 0;  // when it left; 0: none is
+  // Progress: una_ moves. What was repeated tells no round trip, so the doubled timeout stays until
+  // one is known (Karn).
+  Patience patience_;
+  TimeNs sent_ns_ = 0;  // when something last left
 };
 static_assert(ReliableRequester<RoceRequester>);
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/driver/requester/patience.h"
+
+#include "verbs-shim/driver/qp_state.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint32_t kMaxBackoff = 6;
+constexpr uint64_t kMaxRtoNs = 1'000'000'000;
+
+// Whether the own NIC has refused the request at `oldest` (its lkey, say) and will never transmit
+// it: then what is waited for are the answers of READs and atomics before it.
+bool is_refused_here(const SendQueue& queue, Psn oldest) {
+  return queue.failed() && !broken(Fault::refused_front_queues) &&
+         queue.failed_at_or_before(queue.find_by_psn(oldest));
+}
+
+}  // namespace
+
+uint64_t Patience::rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const {
+  if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
+  const uint64_t min_ns = queue.host.settings().min_rto_ns;
+  const uint64_t measured = rtt.valid() ? rtt.srtt_ns() + 4 * rtt.rttvar_ns() : 0;
+  const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
+  const uint64_t most = timeout == 0 ? kMaxRtoNs : std::clamp(stretch * timeout, min_ns, kMaxRtoNs);
+  return std::min(std::max(min_ns, measured) << std::min(backoff_, kMaxBackoff), most);
+}
+
+void Patience::charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest, uint64_t rto_ns) {
+  const uint64_t elapsed = now_ns - std::min(now_ns, evaluated_ns_);
+  const TimeNs nic_turn_ns = queue.host.map.header().nic_turn_ns.load(std::memory_order_relaxed);
+  if (nic_turn_ns < evaluated_ns_ && stalled_ns_ < kMaxStallNs && elapsed >= kMinStallNs) {
+    // The NIC has not run since: it sleeps, or gets no CPU time. Nothing can have been answered, so
+    // the NIC is woken and looked at again.
+    stalled_ns_ += elapsed;
+    evaluated_ns_ = progress_ns_ = now_ns;
+    queue.host.published();
+    return;
+  }
+  stalled_ns_ = 0;
+  evaluated_ns_ = now_ns;
+  // Answers to READs are put off by this side while this process's own mappings change.
+  if (queue.host.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
+  if (oldest && distance(*oldest, queue.transmitted()) <= 0 && !is_refused_here(queue, *oldest) &&
+      !broken(Fault::silence_while_queued)) {
+    progress_ns_ = now_ns;
+    return;
+  }
+  silence_ns_ += std::min(elapsed, std::max(rto_ns, ack_timeout_ns(queue.attr.timeout)));
+}
+
+}  // namespace hostnic::driver

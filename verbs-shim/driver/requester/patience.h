@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A requester's patience with its peer: how long until something goes again (the retransmission
+// timeout), how much silence is charged against retry_cnt, and when the connection counts as dead
+// (docs/transport.md rules 25, 26). The same for all reliable requesters, which decide what goes
+// again and what progress is.
+//
+// Called with the driver lock held.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "protocol/faults.h"
+#include "protocol/psn.h"
+#include "protocol/transport/send_tracker.h"
+#include "verbs-shim/driver/requester/silence.h"
+#include "verbs-shim/driver/send_queue.h"
+#include "verbs-shim/driver/types.h"
+
+namespace hostnic::driver {
+
+class Patience {
+ public:
+  void start(TimeNs now_ns) {
+    *this = {};
+    progress_ns_ = evaluated_ns_ = fired_ns_ = now_ns;
+  }
+  // Work begins on an idle queue: until now there was nothing to wait for.
+  void begin_work(TimeNs now_ns) { progress_ns_ = evaluated_ns_ = now_ns; }
+  // The peer has answered what it had not before.
+  void note_progress(TimeNs now_ns) {
+    progress_ns_ = evaluated_ns_ = now_ns;
+    silence_ns_ = stalled_ns_ = 0;
+    retries_ = 0;
+  }
+  // The peer has the oldest packet and says that it can't take it now: that is no silence, but
+  // repetitions go on at longer and longer intervals.
+  void note_put_off() {
+    silence_ns_ = 0;
+    retries_ = 0;
+  }
+  // A timer has fired, whether or not anything could go again.
+  void note_fired(TimeNs now_ns) { fired_ns_ = now_ns; }
+  void note_probe() { ++retries_; }
+  void note_timeout() {
+    ++retries_;
+    ++backoff_;
+  }
+  // It is known again how long the peer takes.
+  void end_backoff() { backoff_ = 0; }
+
+  uint32_t backoff() const { return backoff_; }
+  uint32_t retries() const { return retries_; }
+  uint64_t silence_ns() const { return silence_ns_; }
+  // Since when nothing has been heard, and no timer has fired.
+  TimeNs quiet_since_ns() const { return std::max(progress_ns_, fired_ns_); }
+
+  // The retransmission timeout, by RFC 6298. The queue pair's own timeout, times `stretch`, is the
+  // bound even where round trips were measured longer: a stalled machine must not make a lost
+  // answer wait until retry_cnt is used up.
+  uint64_t rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const;
+  // Charges the time since the last evaluation. Nothing is charged while the own NIC does not run,
+  // or has not even transmitted the oldest PSN that is waited for (none: only answers are), and at
+  // most one timeout at a time: a process that was stopped must not find its connections failed
+  // (rule 25, silence is not waiting).
+  void charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest, uint64_t rto_ns);
+  // Whether the connection counts as dead. Time alone proves nothing on a machine that is short of
+  // it: some retries must have been made as well.
+  bool is_over(const QpAttr& attr) const {
+    return silence_ns_ >= limit_ns(attr) && retries_ >= least_retries(attr);
+  }
+  // When it may, at the earliest; UINT64_MAX: never.
+  TimeNs over_ns(const QpAttr& attr) const {
+    const uint64_t limit = limit_ns(attr);
+    if (limit == UINT64_MAX) return UINT64_MAX;
+    return evaluated_ns_ + (limit - std::min(limit, silence_ns_));
+  }
+
+ private:
+  static uint64_t limit_ns(const QpAttr& attr) {
+    return broken(Fault::retries_never_end) ? UINT64_MAX : silence_limit_ns(attr);
+  }
+
+  TimeNs progress_ns_ = 0;   // when the peer last made progress, or work began on an idle queue
+  TimeNs evaluated_ns_ = 0;  // up to when silence has been charged
+  uint64_t silence_ns_ = 0;  // charged against retry_cnt
+  TimeNs fired_ns_ = 0;      // last probe or timeout
+  uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
+  uint32_t retries_ = 0;     // probes and timeouts since the last progress
+  uint32_t backoff_ = 0;     // timeouts since it was known how long the peer takes
+};
+
+}  // namespace hostnic::driver
