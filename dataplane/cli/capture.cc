@@ -57,6 +57,11 @@ class Source {
   Source& operator=(const Source&) = delete;
 
   const DeviceInfo& device() const { return device_; }
+  // The device's name, behind that of its host.
+  const std::string& name() const { return name_; }
+  void set_host(const std::string& host) {
+    name_ = host.empty() ? device_.name : fmt::format("{}:{}", host, device_.name);
+  }
   const std::vector<std::string>& counters() const { return counters_; }
   const CaptureHeader& header() const { return *static_cast<const CaptureHeader*>(ring_); }
   int socket() const { return socket_.get(); }
@@ -88,6 +93,7 @@ class Source {
   void* index_ = MAP_FAILED;
   uint64_t ring_bytes_ = 0;
   DeviceInfo device_{};
+  std::string name_;
   std::vector<std::string> counters_;
   std::unique_ptr<CaptureReader> reader_;
   CaptureRecord record_;
@@ -162,6 +168,8 @@ class Capture {
   Expected<void, std::string> prepare();
   Expected<void, std::string> open_output();
   Expected<void, std::string> open_sources();
+  Expected<void, std::string> open_sources_of(const std::string& host, const std::string& path,
+                                              std::string& names);
   size_t drain();
   void take(Source& source, uint32_t interface);
   void emit(const Shown& shown);
@@ -233,17 +241,32 @@ Expected<void, std::string> Capture::open_output() {
   return {};
 }
 
-Expected<void, std::string> Capture::open_sources() {
-  auto devices = list_devices(options_.socket_path);
+Expected<void, std::string> Capture::open_sources_of(const std::string& host,
+                                                     const std::string& path, std::string& names) {
+  auto devices = list_devices(path);
   if (!devices) return Unexpected(devices.error());
-  std::string names;
   for (const DeviceInfo& device : *devices) {
     names += (names.empty() ? "" : ", ") + std::string(device.name);
     if (!nic_.empty() && nic_ != device.name) continue;
-    auto source = Source::open(options_.socket_path, device.index, request_);
+    auto source = Source::open(path, device.index, request_);
     if (!source) return Unexpected(fmt::format("{}: {}", device.name, source.error()));
+    (*source)->set_host(host);
     sources_.push_back(std::move(*source));
   }
+  return {};
+}
+
+Expected<void, std::string> Capture::open_sources() {
+  std::string names;
+  for (const std::string& host : options_.hosts) {
+    const size_t divider = std::min(host.find('='), host.size());
+    if (auto opened = open_sources_of(host.substr(0, divider),
+                                      host.substr(std::min(divider + 1, host.size())), names);
+        !opened)
+      return opened;
+  }
+  if (options_.hosts.empty())
+    if (auto opened = open_sources_of({}, options_.socket_path, names); !opened) return opened;
   if (sources_.empty())
     return Unexpected(fmt::format(
         "no NIC \"{}\" (there are: {}; a filter begins with qp, peer, opcode or verdict)", nic_,
@@ -300,8 +323,7 @@ void Capture::take(Source& source, uint32_t interface) {
   if (!filter_.wants(p, shown_.comment)) return;
   if (options_.file.empty())
     shown_.line = fmt::format(
-        "{} {} {} {}: {}\n", time_text(shown_.wall_ns), source.device().name,
-        shown_.sent ? "->" : "<-",
+        "{} {} {} {}: {}\n", time_text(shown_.wall_ns), source.name(), shown_.sent ? "->" : "<-",
         p != nullptr ? wire::to_string(*p) : fmt::format("{} bytes", shown_.frame_bytes), verdict);
   if (last_ns_ != 0)
     keep(std::exchange(shown_, {}));
@@ -361,7 +383,7 @@ void Capture::begin_file() {
   writer_.begin(fmt::format("hostnic {}", HOSTNIC_VERSION));
   for (const auto& source : sources_)
     writer_.add_interface(
-        {.name = source->device().name,
+        {.name = source->name(),
          .description = fmt::format("{} {}", to_string(gid_in(source->device().address)),
                                     source->device().port),
          .snap_bytes = options_.snap_bytes});
@@ -444,7 +466,7 @@ void Capture::end() {
     end_file();
   for (const auto& source : sources_) {
     const uint64_t not_kept = source->header().not_kept.load(std::memory_order_relaxed);
-    fmt::print(stderr, "hostnic capture: {}: {} packets, {} {}{}\n", source->device().name,
+    fmt::print(stderr, "hostnic capture: {}: {} packets, {} {}{}\n", source->name(),
                source->header().seen.load(std::memory_order_relaxed), source->written,
                last_ns_ != 0 ? "wanted" : "written",
                not_kept == 0 ? std::string()

@@ -11,6 +11,7 @@ namespace hostnic::cli {
 
 struct CaptureOptions {
   std::string socket_path;
+  std::vector<std::string> hosts;  // NAME=SOCKET of each host; none: the one socket
   std::vector<std::string> words;  // [NIC | all] [FILTER]
   std::string file;                // pcapng; "-": to stdout; empty: text to stdout
   uint64_t count = 0;              // packets after which it ends; 0: none

@@ -15,6 +15,7 @@
 
 #include "dataplane/cli/guardian.h"
 #include "dataplane/cli/hosts_plan.h"
+#include "dataplane/cli/lab_capture.h"
 #include "dataplane/cli/lab_directory.h"
 #include "dataplane/cli/lab_record.h"
 #include "dataplane/cli/locate.h"
@@ -28,8 +29,15 @@ namespace {
 constexpr int kGuardianEndsMs = 60'000;
 
 pid_t running_guardian = -1;
+LabCapture running_capture;
 
 void child_ended(pid_t pid, int status) {
+  if (pid == running_capture.pid()) {
+    running_capture.forget();
+    fail("lab", fmt::format("--capture: it ended while the command ran (exit code {})",
+                            exit_code_of(status)));
+    return;
+  }
   if (pid != running_guardian) return;
   running_guardian = -1;
   fail("lab", fmt::format("the process that has the hosts ended while the command ran (exit code "
@@ -62,6 +70,16 @@ std::vector<std::pair<std::string, std::string>> environment_of(const HostsPlan&
           {"PATH", path_with_us(getenv("PATH"))}};
 }
 
+Expected<void, std::string> start_capture(const HostsPlan& plan, const std::string& directory,
+                                          const std::string& file) {
+  if (file.empty()) return {};
+  std::vector<std::string> hosts;
+  for (const HostPlan& host : plan.hosts)
+    hosts.push_back(
+        fmt::format("{}={}/hostnicd.sock", host.name, host_directory(directory, host.name)));
+  return running_capture.start(hosts, file);
+}
+
 // Runs COMMAND; returns its exit code.
 int run_command(const HostsPlan& plan, const std::string& directory, int orders,
                 const std::vector<std::string>& command) {
@@ -77,6 +95,7 @@ int run_command(const HostsPlan& plan, const std::string& directory, int orders,
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
+  if (!running_capture.stop()) fail("lab", "--capture: the file is not complete");
   [[maybe_unused]] const ssize_t told = write(orders, &kEndOrder, 1);
   return exit_code_of(status);
 }
@@ -123,8 +142,12 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
   const bool hosts_are_there = read(ready.read_end.get(), &byte, 1) == 1;
   const auto record = read_record(directory->path());
   const HeldNetworks networks = record ? HeldNetworks(*record) : HeldNetworks();
-  if (hosts_are_there)
-    code = run_command(*plan, directory->path(), orders.write_end.get(), command);
+  if (hosts_are_there) {
+    if (auto started = start_capture(*plan, directory->path(), options.capture); !started)
+      fail("lab", started.error());
+    else
+      code = run_command(*plan, directory->path(), orders.write_end.get(), command);
+  }
   orders.write_end.reset();
   bool all_is_done = false;
   if (running_guardian > 0) {

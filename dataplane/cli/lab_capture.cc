@@ -21,6 +21,18 @@ constexpr int kReadyLimitMs = 30'000, kStopLimitMs = 30'000;
 
 Expected<void, std::string> LabCapture::start(const std::string& socket_path,
                                               const std::string& file) {
+  return run({"--socket", socket_path}, file);
+}
+
+Expected<void, std::string> LabCapture::start(const std::vector<std::string>& hosts,
+                                              const std::string& file) {
+  std::vector<std::string> options;
+  for (const std::string& host : hosts) options.insert(options.end(), {"--host", host});
+  return run(options, file);
+}
+
+Expected<void, std::string> LabCapture::run(const std::vector<std::string>& options,
+                                            const std::string& file) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Unexpected(fmt::format("pipe: {}", strerror(errno)));
   const UniqueFd ready(ends[0]);
@@ -28,9 +40,10 @@ Expected<void, std::string> LabCapture::start(const std::string& socket_path,
   ChildOptions child;
   child.own_group = child.dies_with_us = child.stdin_null = true;
   child.keep_fds = {write_end.get()};
-  pid_ = start_child({"/proc/self/exe", "capture", "--socket", socket_path, "-w", file,
-                      "--ready-fd", fmt::format("{}", write_end.get())},
-                     child);
+  std::vector<std::string> command = {
+      "/proc/self/exe", "capture", "-w", file, "--ready-fd", fmt::format("{}", write_end.get())};
+  command.insert(command.end(), options.begin(), options.end());
+  pid_ = start_child(command, child);
   if (pid_ < 0) return Unexpected(fmt::format("fork: {}", strerror(errno)));
   write_end.reset();
   pollfd watched{ready.get(), POLLIN, 0};

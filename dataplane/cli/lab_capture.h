@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "protocol/expected.h"
 
@@ -19,9 +20,10 @@ class LabCapture {
   LabCapture& operator=(const LabCapture&) = delete;
   ~LabCapture() { stop(); }
 
-  // Captures the packets of all NICs of that hostnicd into a file; returns when it does. An error
-  // is one line.
+  // Captures the packets of all NICs of a hostnicd, or of hosts (NAME=SOCKET), into a file; returns
+  // when it does. An error is one line.
   Expected<void, std::string> start(const std::string& socket_path, const std::string& file);
+  Expected<void, std::string> start(const std::vector<std::string>& hosts, const std::string& file);
   // Has the file completed. Returns whether that went well.
   bool stop();
 
@@ -30,6 +32,8 @@ class LabCapture {
   void forget() { pid_ = -1; }
 
  private:
+  Expected<void, std::string> run(const std::vector<std::string>& options, const std::string& file);
+
   pid_t pid_ = -1;
 };
 

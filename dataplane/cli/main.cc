@@ -109,7 +109,12 @@ void declare_capture(CLI::App& app, Arguments& arguments) {
       "--last", options.last,
       "keep the packets of so long in memory; write them on SIGUSR1 and at the end");
   capture->add_option("--buffer", options.buffer, "the ring of each NIC (default 32M)");
+  // These are a lab's.
   capture->add_option("--ready-fd", options.ready_fd, "")->group("");
+  capture->add_option("--host", options.hosts, "")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->group("");
   capture->add_option("WORDS", options.words, "NIC (default: all), then a filter");
 }
 
@@ -167,9 +172,6 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "run")
     return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
-  if (!arguments.lab.hosts.empty() && !arguments.lab.capture.empty())
-    return fail("lab",
-                "--capture: not with --hosts (run `hostnic on 1 -- hostnic capture` in a host)");
   if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, arguments.command);
   if (!arguments.lab.port.empty()) return fail("lab", "--port: only with --hosts (see --nic)");
   return run_lab(arguments.lab, arguments.command);

@@ -44,6 +44,14 @@ def capture_cases(maker):
                 hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
         yield Case(f"hostnic capture counts as the NICs do: {name}",
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *pair], 60, quick, counts_agree)
+    for port_kind in ("udp", "af_packet", "wire"):
+        port = maker.next_port()
+        command = ["ib_write_bw", "-F", "-n", "50", "-p", str(port)]
+        pair = ["--port", str(port), hostnic, "on", "1", "--", *command, "----", hostnic, "on", "2", "--", *command,
+                "host1"]
+        yield Case(f"hostnic capture counts as the NICs do: hosts, port {port_kind}",
+                   [sys.executable, COUNTS, hostnic, "--seed", maker.seed, "--hosts", "2", "--port", port_kind,
+                    "--impair", BAD, "--", *pair], 60, port_kind == "af_packet", counts_agree)
     for name, words, pattern in [
             ("no such NIC", "hnic7", "no NIC"), ("a filter without a value", "hnic0 qp", "needs a value"),
             ("an opcode that is none", "opcode FOO", "in no opcode's name"),
