@@ -206,10 +206,11 @@ void SimWire::arrive(std::deque<InFlight>& queue, InFlight in_flight) {
   queue.insert(behind, in_flight);
 }
 
-TimeNs SimWire::next_arrival_ns() const {
+TimeNs SimWire::next_arrival_ns(const std::function<bool(uint32_t to)>& listens) const {
   TimeNs earliest = UINT64_MAX;
-  for (const auto& queue : queues_)
-    if (!queue.empty()) earliest = std::min(earliest, queue.front().arrival_ns);
+  for (uint32_t to = 0; to < queues_.size(); ++to)
+    if (!queues_[to].empty() && listens(to))
+      earliest = std::min(earliest, queues_[to].front().arrival_ns);
   return earliest;
 }
 

@@ -58,7 +58,8 @@ class SimWire {
   ~SimWire();
   Port& port(uint32_t host);
   void set_time(TimeNs now_ns) { now_ns_ = now_ns; }
-  TimeNs next_arrival_ns() const;
+  // At those receivers that listens(host) says look for it.
+  TimeNs next_arrival_ns(const std::function<bool(uint32_t to)>& listens) const;
   // Packets to this host vanish: its process died.
   void cut(uint32_t host, bool cut);
   // Sees each packet as it leaves, also one that a cut will swallow.

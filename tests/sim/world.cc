@@ -266,15 +266,18 @@ void World::advance(uint64_t duration_ns) {
 
 void World::poll_nics() {
   if (before_nics) before_nics();
-  for (auto& host : hosts_)
-    if (host->has_own_nic()) host->nic().poll(now_);
+  for (auto& host : hosts_) poll_nic(*host);
+}
+
+uint32_t World::poll_nic(Host& host) {
+  return host.has_own_nic() && now_ >= host.nic_starved_until_ns ? host.nic().poll(now_) : 0;
 }
 
 void World::run_nics_for(uint64_t duration_ns) {
   const TimeNs end = now_ + duration_ns;
   while (now_ < end) {
     poll_nics();
-    TimeNs next = wire_->next_arrival_ns();
+    TimeNs next = wire_->next_arrival_ns([](uint32_t) { return true; });
     for (const auto& host : hosts_)
       if (host->has_own_nic()) next = std::min(next, host->nic().next_deadline_ns());
     advance(std::min(std::max(next, now_ + kMicrosecond), end) - now_);
@@ -287,8 +290,7 @@ bool World::turn() {
   uint32_t work = 0;
   bool busy = false;
   if (before_nics) before_nics();
-  for (auto& host : hosts_)
-    if (host->has_own_nic()) work += host->nic().poll(now_);
+  for (auto& host : hosts_) work += poll_nic(*host);
   for (auto& host : hosts_) {
     driver::Driver& driver = host->driver();
     if (now_ < host->stopped_until_ns) continue;
@@ -296,7 +298,9 @@ bool World::turn() {
     busy = busy || driver.turn_wanted();
   }
   for (Program* program : programs_) busy = program->turn(now_) || busy;
-  for (auto& host : hosts_) busy = busy || host->nic().work_waiting();
+  for (auto& host : hosts_)
+    if (now_ >= hosts_[host->nic_index()]->nic_starved_until_ns)
+      busy = busy || host->nic().work_waiting();
   for (auto& host : hosts_) busy = host->fill_slices() || busy;
   if (!retired_keys_.empty()) reclaim_retired();
   if (work != 0) trace_impairments();
@@ -362,9 +366,12 @@ uint64_t World::sum(Counter counter) {
 }
 
 TimeNs World::next_event_ns() const {
-  TimeNs next = wire_->next_arrival_ns();
+  TimeNs next = wire_->next_arrival_ns(
+      [this](uint32_t to) { return now_ >= hosts_[to]->nic_starved_until_ns; });
   for (const auto& host : hosts_) {
-    next = std::min(next, host->nic().next_deadline_ns());
+    const TimeNs starved_until_ns = hosts_[host->nic_index()]->nic_starved_until_ns;
+    next = std::min(next, std::max(host->nic().next_deadline_ns(), starved_until_ns));
+    if (now_ < starved_until_ns) next = std::min(next, starved_until_ns);
     const bool stopped = now_ < host->stopped_until_ns;
     next = std::min(next, stopped ? host->stopped_until_ns : host->driver().next_deadline_ns());
   }

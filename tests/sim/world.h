@@ -106,6 +106,8 @@ class Host final : public driver::NicLink {
   uint64_t counter(Counter counter) { return nic_->counters().get(counter); }
   // The program does not run until then; its NIC does.
   TimeNs stopped_until_ns = 0;
+  // The NIC gets no turn until then; of a host with a NIC of its own.
+  TimeNs nic_starved_until_ns = 0;
   std::vector<Event> events;
 
   // NicLink
@@ -190,6 +192,8 @@ class World {
   // failure unless the caller expects just that).
   bool run_until(const std::function<bool()>& done, uint64_t limit_ns, bool idle_is_a_bug = true);
   void run_for(uint64_t duration_ns);
+  // One turn of a host's NIC, unless it is starved or another host's.
+  uint32_t poll_nic(Host& host);
   void poll_nics();                         // one turn of all NICs, no driver
   void run_nics_for(uint64_t duration_ns);  // and nothing else
 

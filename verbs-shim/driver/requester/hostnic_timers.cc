@@ -61,7 +61,9 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
-  if (now_ns >= quiet_since_ns() + repeat_ns(queue)) {
+  const uint64_t repeat = repeat_ns(queue);
+  const TimeNs due_ns = quiet_since_ns() + repeat;
+  if (now_ns >= due_ns && patience_.nic_has_looked(queue, now_ns, due_ns, repeat)) {
     patience_.note_fired(now_ns);
     if (may_probe())
       on_probe(queue);

@@ -50,4 +50,21 @@ void Patience::charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest
   silence_ns_ += std::min(elapsed, std::max(rto_ns, ack_timeout_ns(queue.attr.timeout)));
 }
 
+bool Patience::nic_has_looked(SendQueue& queue, TimeNs now_ns, TimeNs due_ns,
+                              uint64_t interval_ns) {
+  const TimeNs nic_turn_ns = queue.host.map.header().nic_turn_ns.load(std::memory_order_relaxed);
+  switch (nic_looks_.looked_since(due_ns, nic_turn_ns)) {
+    case NicLooks::Answer::kYes:
+      return true;
+    case NicLooks::Answer::kLate:
+      progress_ns_ = now_ns;
+      return false;
+    case NicLooks::Answer::kNo:
+      break;
+  }
+  progress_ns_ = now_ns + NicLooks::kLookAgainNs - interval_ns;
+  queue.host.published();
+  return false;
+}
+
 }  // namespace hostnic::driver

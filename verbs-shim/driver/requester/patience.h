@@ -65,6 +65,9 @@ class Patience {
   // most one timeout at a time: a process that was stopped must not find its connections failed
   // (rule 25, silence is not waiting).
   void charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest, uint64_t rto_ns);
+  // Whether the own NIC has had a turn since `due_ns`, when the answer was due, `interval_ns` after
+  // it was asked for; else it is woken, and gets a moment (rule 25).
+  bool nic_has_looked(SendQueue& queue, TimeNs now_ns, TimeNs due_ns, uint64_t interval_ns);
   // Whether the connection counts as dead. Time alone proves nothing on a machine that is short of
   // it: some retries must have been made as well.
   bool is_over(const QpAttr& attr) const {
@@ -87,6 +90,7 @@ class Patience {
   uint64_t silence_ns_ = 0;  // charged against retry_cnt
   TimeNs fired_ns_ = 0;      // last probe or timeout
   uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
+  NicLooks nic_looks_;
   uint32_t retries_ = 0;     // probes and timeouts since the last progress
   uint32_t backoff_ = 0;     // timeouts since it was known how long the peer takes
 };

@@ -390,7 +390,9 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
       go_back();
     }
   }
-  if (now_ns < quiet_since_ns() + rto_ns(queue)) return true;
+  const uint64_t rto = rto_ns(queue);
+  const TimeNs due_ns = quiet_since_ns() + rto;
+  if (now_ns < due_ns || !patience_.nic_has_looked(queue, now_ns, due_ns, rto)) return true;
   patience_.note_fired(now_ns);
   // What waits for its time by the rate is not lost, and nobody can have answered it.
   if (again_ == una_ && limiter_.limited()) return true;

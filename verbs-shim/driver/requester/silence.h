@@ -43,4 +43,34 @@ inline uint32_t least_retries(const QpAttr& attr) {
   return std::min(uint32_t{attr.retry_cnt} + 1, kMinRetries);
 }
 
+// Whether the own NIC has looked for answers since they were due. One that has had no processor
+// since has not received what arrived meanwhile, and nothing of that is lost.
+class NicLooks {
+ public:
+  static constexpr uint64_t kLookAgainNs = 50'000;
+
+  // kNo: it has to be woken, and this to be asked again after kLookAgainNs. kLate: it has got a
+  // processor again after long, and has yet to send and receive what waited for it: the time begins
+  // anew.
+  enum class Answer : uint8_t { kYes, kNo, kLate };
+  // `due_ns`: when the answer was due, at most now. The NIC is excused for kMaxStallNs in a row at
+  // most.
+  Answer looked_since(TimeNs due_ns, TimeNs nic_turn_ns) {
+    if (due_ns_ == 0) due_ns_ = due_ns;
+    const bool looked = nic_turn_ns >= due_ns_;
+    if (!looked && waited_ns_ < kMaxStallNs) {
+      waited_ns_ += kLookAgainNs;
+      return Answer::kNo;
+    }
+    due_ns_ = 0;
+    const bool late = looked && waited_ns_ >= kMinStallNs;
+    waited_ns_ = 0;
+    return late ? Answer::kLate : Answer::kYes;
+  }
+
+ private:
+  TimeNs due_ns_ = 0;
+  uint64_t waited_ns_ = 0;
+};
+
 }  // namespace hostnic::driver
