@@ -457,8 +457,22 @@ def ask_as(options, daemon, user, command):
                           text=True, timeout=ANSWER_S)
 
 
+def check_captures(options, daemon):
+    """Packets are for the owner alone."""
+    for user, status, words in ((0, 0, " packets, "), (NOBODY, 1, "for the user who runs hostnicd")):
+        setpriv = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
+        done = subprocess.run([str(word) for word in [*setpriv, options.apps / "hostnic", "capture", "--seconds", "500ms"]],
+                              env={**daemon.environment(), "HOME": str(daemon.directory)}, capture_output=True,
+                              text=True, timeout=ANSWER_S)
+        if done.returncode != status or words not in done.stderr:
+            raise Failed(f"`hostnic capture` by user {user}: status {done.returncode}: {done.stderr}")
+        if user != 0 and done.stdout:
+            raise Failed(f"`hostnic capture` by user {user} shows packets")
+
+
 def run_who_may_do_what(options, _case, daemon):
     """SECURITY.md's table of commands, row by row, and that it has all of them."""
+    check_captures(options, daemon)
     rows = table_of_commands()
     known = re.findall(r"^((?:show|set|clear) \w+|\w+)", daemon.ask("help").stdout.split("SPEC:")[0], re.MULTILINE)
     missing = [name for name in known if not any(command.split()[:len(name.split())] == name.split()

@@ -2,10 +2,12 @@
 """Captures of whole labs on bad networks have the same counts as the NICs' counters (capture_counts.py), and show every
 kind of verdict. Also what `hostnic capture` prints, refuses and leaves behind."""
 
+import shutil
 import sys
 
+from command_cases import output_has
 from congestion_cases import ROCE
-from harness import HERE, Case, udp_nics
+from harness import HERE, Case, pair, udp_nics
 
 COUNTS = HERE / "capture_counts.py"
 BAD = "drop 2%; reorder 2% distance 4; duplicate 1%"
@@ -34,24 +36,58 @@ def counts_agree(output):
     return None if "packets compared" in output and "WRONG" not in output else "capture and counters do not agree"
 
 
+# What runs in the lab: a server and a client, while {capture} runs; then {end}. $h is hostnic.
+SCRIPT = """h={hostnic}; d=$(mktemp -d); trap 'rm -rf "$d"' EXIT; mkfifo $d/ready; exec 9<>$d/ready
+{capture} &
+head -c 1 $d/ready >/dev/null
+{pair} >/dev/null
+{end}"""
+IMPAIR = "drop nth 5; duplicate nth 9"
+
+
+def shown_cases(maker, hostnic):
+    """As text, live, and what has been kept."""
+    for name, capture, end, expected in [
+            ("says as text what was lost", "$h capture hnic0 verdict impairment --ready-fd 9 > $d/out",
+             "kill -INT $!; wait $!; cat $d/out",
+             r"hnic0 <- .* SEND psn .*: dropped by rx impairment rule 1\n.* SEND psn .*: copy made by rx impairment "
+             r"rule 2, duplicate\n"),
+            ("is read by tshark meanwhile", "$h capture hnic0 -w - opcode SEND --ready-fd 9 --count 30 2>$d/err "
+             "| tshark -i - -T fields -e frame.comment > $d/out 2>/dev/null", "wait $!; cat $d/out; wc -l < $d/out",
+             r"dropped by rx impairment rule 1\n(.*\n)*30\n"),
+            ("keeps what has just been", "$h capture hnic0 --last 60s -w $d/kept --ready-fd 9",
+             "test -s $d/kept || echo nothing yet; kill -USR1 $!; i=0; until test -s $d/kept || test $i -gt 50; do sleep 0.1; "
+             "i=$((i+1)); done; grep -a -o 'copy made by rx impairment rule 2' $d/kept; kill -INT $!; wait $!; "
+             "grep -a -o 'counters meanwhile: [a-z_]*' $d/kept",
+             r"nothing yet\ncopy made by rx impairment rule 2\ncounters meanwhile: tx_packets\n")]:
+        port = maker.next_port()
+        command = ["ib_send_bw", "-F", "-n", "20", "-s", "32768", "-p", port]
+        script = SCRIPT.format(hostnic=hostnic, capture=capture, end=end, pair=" ".join(map(str, pair(
+            port, maker.run_on("hnic0", command), maker.run_on("hnic1", [*command, "127.0.0.1"])))))
+        needs_tshark = "tshark" in capture and shutil.which("tshark") is None
+        yield Case(f"hostnic capture {name}", [hostnic, "lab", "--impair", IMPAIR, "--", "bash", "-c", script], 60, True,
+                   output_has(expected), skip="tshark is not installed" if needs_tshark else None)
+
+
 def capture_cases(maker):
     hostnic = maker.build / "hostnic"
     for number, (name, options, program, quick) in enumerate(COUNTED):
         port = maker.next_port()
         lab = [word for option in options for word in (udp_nics(100 + number) if option == "{udp}" else [option])]
         command = [*program, "-F", "-x", "0", "-p", str(port)]
-        pair = ["--port", str(port), hostnic, "run", "--device", "hnic0", "--", *command, "----",
+        both = ["--port", str(port), hostnic, "run", "--device", "hnic0", "--", *command, "----",
                 hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
         yield Case(f"hostnic capture counts as the NICs do: {name}",
-                   [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *pair], 60, quick, counts_agree)
+                   [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *both], 60, quick, counts_agree)
     for port_kind in ("udp", "af_packet", "wire"):
         port = maker.next_port()
         command = ["ib_write_bw", "-F", "-n", "50", "-p", str(port)]
-        pair = ["--port", str(port), hostnic, "on", "1", "--", *command, "----", hostnic, "on", "2", "--", *command,
+        both = ["--port", str(port), hostnic, "on", "1", "--", *command, "----", hostnic, "on", "2", "--", *command,
                 "host1"]
         yield Case(f"hostnic capture counts as the NICs do: hosts, port {port_kind}",
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, "--hosts", "2", "--port", port_kind,
-                    "--impair", BAD, "--", *pair], 60, port_kind == "af_packet", counts_agree)
+                    "--impair", BAD, "--", *both], 60, port_kind == "af_packet", counts_agree)
+    yield from shown_cases(maker, hostnic)
     for name, words, pattern in [
             ("no such NIC", "hnic7", "no NIC"), ("a filter without a value", "hnic0 qp", "needs a value"),
             ("an opcode that is none", "opcode FOO", "in no opcode's name"),
