@@ -7,7 +7,7 @@ import sys
 
 from command_cases import output_has
 from congestion_cases import ROCE
-from harness import HERE, Case, pair, udp_nics
+from harness import HERE, Case, pair, udp_nics, verify_is_ok
 
 COUNTS = HERE / "capture_counts.py"
 BAD = "drop 2%; reorder 2% distance 4; duplicate 1%"
@@ -79,6 +79,11 @@ def capture_cases(maker):
                 hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
         yield Case(f"hostnic capture counts as the NICs do: {name}",
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *both], 60, quick, counts_agree)
+    for name, options in (("every operation", []), ("every operation, transport=roce", ROCE)):
+        command = maker.verify_command(["--rounds", "1", "--ops", "100", "--max-bytes", "16k"], "two NICs")
+        yield Case(f"hostnic capture counts as the NICs do: {name}",
+                   [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *options, "--impair", BAD, "--", *command], 90,
+                   not options, lambda output: counts_agree(output) or verify_is_ok(output))
     for port_kind in ("udp", "af_packet", "wire"):
         port = maker.next_port()
         command = ["ib_write_bw", "-F", "-n", "50", "-p", str(port)]

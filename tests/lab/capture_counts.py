@@ -4,6 +4,7 @@
 last packet, and the packets are such as a wire would carry.
 
   capture_counts.py HOSTNIC [OPTIONS OF LAB] -- OPTIONS OF pair.py, SERVER ---- CLIENT
+  capture_counts.py HOSTNIC [OPTIONS OF LAB] -- COMMAND
 """
 
 import collections
@@ -140,6 +141,8 @@ def compare(capture, counters):
 
 def frames_where(path, expression, *options):
     """The numbers of the frames of which tshark says so."""
+    # tshark takes payloads of the standard's SENDs for NFS, where they look a little like it.
+    options = ("--disable-protocol", "rpcordma", *options)
     done = subprocess.run(["tshark", *options, "-r", path, "-Y", expression, "-T", "fields", "-e", "frame.number"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "lua" not in done.stderr.lower().replace("hostnic.lua", ""), done.stderr
@@ -166,10 +169,10 @@ def wrong_by_tshark(path, capture):
         yield f"the dissector calls packet {again[0]} a retransmission, the NIC does not"
 
 
-def run(hostnic, lab, pair, directory):
+def run(hostnic, lab, command, directory):
     """Returns the paths of the capture and of the counters; None: hosts have none in common."""
     path, counters = directory / "lab.pcapng", directory / "counters"
-    script = shlex.join([sys.executable, str(PAIR), *pair])
+    script = shlex.join([sys.executable, str(PAIR), *command] if command[0].startswith("--") else command)
     if "--hosts" in lab:
         counters = None
     else:
