@@ -50,6 +50,7 @@ struct MemoryRegistrar::Request {
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
   uint64_t first = 0, last = 0;            // its pages, head and tail included
   uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
+  uint64_t pinned = 0;                     // the number of what is kept for it
   uint64_t stack_low = 0, stack_high = 0;  // what this thread's frames may occupy
   ProcessMemory process;
   RawVector<Area> areas;
@@ -66,6 +67,7 @@ struct MemoryRegistrar::Described {
   };
   RawVector<MemoryRegion> regions;
   RawVector<File> files;
+  RawVector<uint64_t> pins;  // places in pins_
 };
 
 }  // namespace hostnic::memory

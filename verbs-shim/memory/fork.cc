@@ -21,6 +21,14 @@ void MemoryRegistrar::install_fork_handlers() {
                  [] { process().after_fork_in_child(); });
 }
 
+pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
+  if (highest_.load(std::memory_order_relaxed) == 0) return fork();
+  process().before_fork();
+  const pid_t child = fork();
+  child == 0 ? process().after_fork_in_child() : process().after_fork_in_parent();
+  return child;
+}
+
 void MemoryRegistrar::before_fork() {
   sigset_t all;
   sigset_t before;
@@ -155,6 +163,8 @@ void MemoryRegistrar::forget_parent() {
   reason_[0] = '\0';
   counters_ = {};
   moved_.clear();
+  pins_.clear();
+  pin_uses_.clear();
   lost_in_use_ = false;
   update_bounds();
 }

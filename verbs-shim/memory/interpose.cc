@@ -23,6 +23,8 @@ namespace {
 
 using Realloc = void*(void*, size_t);
 constinit std::atomic<Realloc*> next_realloc{nullptr};
+using Fork = pid_t();
+constinit std::atomic<Fork*> next_fork{nullptr};
 
 // The bytes of a block that glibc's malloc made a mapping of its own for; 0 if it is no such block,
 // or if another allocator is in charge. Such a block's size, with flags in the lowest bits, lies
@@ -101,4 +103,14 @@ HOSTNIC_INTERPOSED void* reallocarray(void* block, size_t count, size_t each) no
     return nullptr;
   }
   return realloc(block, length);
+}
+
+// fork without handlers (pthread_atfork), ours included.
+HOSTNIC_INTERPOSED pid_t _Fork() noexcept {
+  Fork* const next = elf::next_function(next_fork, "_Fork");
+  if (next == nullptr) {  // before glibc 2.34
+    errno = ENOSYS;
+    return -1;
+  }
+  return MemoryRegistrar::fork_without_handlers(next);
 }

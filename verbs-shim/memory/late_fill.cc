@@ -141,6 +141,7 @@ int LateFill::move_aside(uint64_t start, uint64_t end, uint64_t stash_delta, int
   void* incoming = raw_mmap(nullptr, length, PROT_NONE, MAP_SHARED | MAP_NORESERVE, mirror_fd,
                             static_cast<off_t>(start));
   if (incoming == MAP_FAILED) return errno;
+  raw_munlock(incoming, length);  // by mlockall(MCL_FUTURE): what it takes the place of is not
   raw_madvise(incoming, length, MADV_DONTFORK);
   const uint64_t at = address(incoming);
   int error = order(Command::kPrepare, at, at + length, 0);

@@ -114,7 +114,7 @@ bool MappingWatch::read_events() {
       if (events[i].event == UFFD_EVENT_UNMAP) {
         const auto& gone = events[i].arg.remove;
         changes[ranges++] = {{gone.start, gone.end - gone.start, MemoryChangeKind::kGone, 0, 0}};
-      } else if (events[i].event == UFFD_EVENT_REMAP) {
+      } else if (events[i].event == UFFD_EVENT_REMAP && events[i].arg.remap.len != 0) {
         const auto& moved = events[i].arg.remap;
         changes[ranges++] = {{moved.from, moved.len, MemoryChangeKind::kMoved, 0, moved.to}};
       }
@@ -167,6 +167,7 @@ void MappingWatch::claim(uint64_t start, uint64_t end) {
   ioctl(fd_, UFFDIO_REGISTER, &request);
   forget(start, end);
   ranges_.insert(start, {end});
+  ranges_.join(start, end);
 }
 
 void MappingWatch::unwatch(uint64_t start, uint64_t end) {
@@ -178,6 +179,14 @@ void MappingWatch::unwatch(uint64_t start, uint64_t end) {
     ioctl(fd_, UFFDIO_UNREGISTER, &range);
     it = ranges_.erase(it);
   }
+}
+
+void MappingWatch::note_area(uint64_t start, uint64_t end) {
+  const auto known = ranges_.first_after(start);
+  if (fd_ < 0 || known == ranges_.end() || known->first >= end) return;
+  ranges_.reserve(3);
+  forget(start, end);
+  ranges_.insert(start, {end});
 }
 
 void MappingWatch::forget(uint64_t start, uint64_t end) {

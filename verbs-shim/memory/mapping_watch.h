@@ -50,6 +50,9 @@ class MappingWatch {
   void reserve() { ranges_.reserve(3); }  // throws std::bad_alloc
   // A descriptor of the userfaultfd for a thread that hands memory over; -1: none.
   int fd() const { return fd_; }
+  // Notes that an area, of which a part is watched, may have grown since: all of it is watched
+  // then. Throws std::bad_alloc.
+  void note_area(uint64_t start, uint64_t end);
   // Ends the watch of a range, as far as it is watched: before pages of it are moved by us. Throws
   // std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);

@@ -219,6 +219,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   }
   registration.regions.assign(described.regions.begin(), described.regions.end());
   for (auto& file : described.files) registration.fds.push_back(std::move(file.fd));
+  registration.pinned = request.pinned;
   return registration;
 } catch (...) {
   return Unexpected(Error{ENOMEM, {}});
@@ -232,7 +233,10 @@ Failure MemoryRegistrar::add_once(Request& request, Described& described) {
   } catch (const std::bad_alloc&) {
     failed = failure(ENOMEM, "out of memory");
   }
-  if (failed) unpin(request.first, request.pinned_end);
+  if (failed) {
+    for (const uint64_t place : described.pins) unpin_shared(place);
+    unpin(request.first, request.pinned_end);
+  }
   return failed;
 }
 
@@ -360,6 +364,12 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
                                                             : counters_.mirror_bytes;
     counter += region.length_bytes;
   }
+  if (!described.pins.empty()) {
+    pin_uses_.reserve(pin_uses_.size() + described.pins.size());
+    request.pinned = ++last_pinned_;
+    for (const uint64_t place : described.pins) pin_uses_.push_back({request.pinned, place});
+    described.pins.clear();
+  }
   table_.join(request.first, request.last);
   table_.reserve(kBordersOfLosses);
   update_bounds();
@@ -383,10 +393,11 @@ bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
   return false;
 }
 
-void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes) try {
+void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes, uint64_t pinned) try {
   if (length_bytes == 0 || va + length_bytes < va) return;
   const uint64_t start = page_down(va), end = page_up(va + length_bytes);
   const Critical critical(*this);
+  if (pinned != 0) release_pins(pinned);
   unpin(start, end);
 } catch (...) {
   // There is no memory to split a range: its pages stay where they are, which harms nobody.

@@ -48,6 +48,8 @@ struct Error {
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
+  // Whom shared memory is kept for, for remove() and tell_pins(); 0: none is.
+  uint64_t pinned = 0;
   // The member must live until hostnicd has answered.
   Revoker::Registering registering;
 };
@@ -128,8 +130,12 @@ class MemoryRegistrar {
   // Describes a registration that hostnicd refused as one that the mem fd reaches. Returns false if
   // it is one already, or has to be reached in another way.
   bool fall_back(uint64_t va, uint64_t length_bytes, Registration& registration);
+  // Has the devices reach shared memory where it is kept (shared_pins.cc), after hostnicd has
+  // answered and before the registration is anybody's.
+  void tell_pins(Registration& registration);
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
-  void remove(uint64_t va, uint64_t length_bytes);
+  // `pinned` is that registration's.
+  void remove(uint64_t va, uint64_t length_bytes, uint64_t pinned = 0);
   // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
   // takes long; for any thread.
   void after_registration(uint64_t va, uint64_t length_bytes);
@@ -175,6 +181,8 @@ class MemoryRegistrar {
   // by a bare mremap.
   void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
                         void* (*reallocate)(void*, size_t));
+  // Does `fork`, which calls no handlers, with those of the registrar, if it has any memory.
+  static pid_t fork_without_handlers(pid_t (*fork)());
 
  private:
   class Critical;
@@ -223,6 +231,7 @@ class MemoryRegistrar {
                      Described& described);
 
   void watch(const Described& described);
+  void watch_unpinned(const RawVector<Area>& areas, uint64_t start, uint64_t end);
   void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
   // Whether nobody else can notice that pages change place.
   bool may_move_pages() const;
@@ -248,6 +257,12 @@ class MemoryRegistrar {
   void punch_unseen(uint64_t start, uint64_t end);
   void free_lost();
   void update_bounds();
+
+  // Functions in shared_pins.cc.
+  void pin_shared(const Area& area, uint64_t start, uint64_t end, Described& described);
+  bool is_pinned(const Described& described, uint64_t start, uint64_t end) const;
+  void unpin_shared(uint64_t place);
+  void release_pins(uint64_t pinned);
 
   // Functions in discards.cc, called without the lock.
   void before_discard(uint64_t start, uint64_t end);
@@ -330,6 +345,22 @@ class MemoryRegistrar {
     uint64_t length_bytes = 0;
   };
   RawVector<MovedMemory> moved_, moving_;  // have room from the start
+  // Shared memory that is kept in a mapping of our own.
+  struct SharedPin {
+    uint64_t start = 0, end = 0;  // where the program had it
+    uint64_t place = 0;           // where the mapping is
+    uint64_t offset = 0;
+    uint32_t device_major = 0, device_minor = 0;
+    uint64_t inode = 0;
+    int prot = 0;
+    uint32_t users = 0;
+  };
+  struct PinUse {
+    uint64_t pinned = 0, place = 0;
+  };
+  RawVector<SharedPin> pins_;
+  RawVector<PinUse> pin_uses_;
+  uint64_t last_pinned_ = 0;
   bool lost_in_use_ = false;  // pages of the mirror that nobody registered are seen at other places
   sigset_t fork_signals_ = {};
   int fork_cancel_state_ = 0;

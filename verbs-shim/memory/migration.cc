@@ -123,6 +123,7 @@ void* Migrator::map_incoming(uint64_t start, uint64_t length) const {
       raw_mmap(pointer(window_ + (start & (kSliceBytes - 1))), length, PROT_READ | PROT_WRITE,
                MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fds_.mirror, static_cast<off_t>(start));
   if (incoming == MAP_FAILED) return incoming;
+  raw_munlock(incoming, length);  // by mlockall(MCL_FUTURE): what it takes the place of is not
   raw_madvise(incoming, length, MADV_DONTFORK);
   if (length == kSliceBytes) {
     // There has to be a page for MADV_COLLAPSE to begin with.

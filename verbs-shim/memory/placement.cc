@@ -290,6 +290,8 @@ Failure MemoryRegistrar::describe(const Request& request, Described& described) 
     return failure(error, "its pages can't be copied: %s", std::strerror(error));
   described.regions.clear();
   described.files.clear();
+  for (const uint64_t place : described.pins) unpin_shared(place);
+  described.pins.clear();
   described.regions.push_back(whole);
   return {};
 }
@@ -309,6 +311,7 @@ Failure MemoryRegistrar::describe_part(const Request& request, const Area& area,
   if (mode_ == MemoryMode::kMirror && !area.shared && place == PagePlace::kInPlace && whole_pages)
     return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=window, but it can't migrate: %s",
                    reason_[0] != '\0' ? reason_ : "it is registered in place already");
+  if (area.shared && !is_of_mirror(area)) pin_shared(area, start, end, described);
   append(described.regions, region);
   return {};
 }
@@ -371,12 +374,24 @@ void MemoryRegistrar::watch(const Described& described) {
   for (const MemoryRegion& region : described.regions) {
     if (region.kind != RegionKind::kMemFd) continue;
     const uint64_t start = page_down(region.va), end = page_up(region.va + region.length_bytes);
-    table_.split_at(start);
-    table_.split_at(end);
-    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
-      it->second.by_mem_fd = true;
-    watch_range(areas, start, end);
+    uint64_t at = start;
+    for (const Area& area : areas) {
+      const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
+      if (from >= to || !is_pinned(described, from, to)) continue;
+      watch_unpinned(areas, at, from);
+      at = to;
+    }
+    watch_unpinned(areas, at, end);
   }
+}
+
+void MemoryRegistrar::watch_unpinned(const RawVector<Area>& areas, uint64_t start, uint64_t end) {
+  if (start >= end) return;
+  table_.split_at(start);
+  table_.split_at(end);
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+    it->second.by_mem_fd = true;
+  watch_range(areas, start, end);
 }
 
 void MemoryRegistrar::watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end) {

@@ -138,7 +138,8 @@ bool MemoryRegistrar::in_mirror(uint64_t start, uint64_t end) {
 // A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
 int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !mirror_watch_.reports())
+  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !mirror_watch_.reports() &&
+      in_mirror(start, end))
     before_discard(start, end);
   if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
@@ -170,6 +171,9 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
     for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
       if (it->second.by_mem_fd)
         watch_range(areas, std::max(start, it->first), std::min(end, it->second.end));
+  mirror_watch_.reserve();
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+    if (it->second.place == PagePlace::kMirror) mirror_watch_.claim(it->first, it->second.end);
   errno = error;
 }
 
@@ -218,7 +222,12 @@ bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
 bool MemoryRegistrar::prepare_move(Change& change, uint64_t start, uint64_t end) {
   if (!take_outside(start, end)) return false;
   const Critical critical(*this);
-  watch_.unwatch(start, end);  // the kernel moves one area only, and watched parts are areas
+  // The kernel moves one area only, and watched parts are areas.
+  RawVector<Area> areas;
+  if (read_areas(start, end, areas))
+    for (const Area& area : areas)
+      if (!is_of_mirror(area)) watch_.note_area(area.start, area.end);
+  watch_.unwatch(start, end);
   change.may_take(start, end);
   return bring_home(start, end);
 }
@@ -230,6 +239,7 @@ void MemoryRegistrar::prepare_replacement(Change& change, uint64_t start, uint64
   const Critical critical(*this);
   if (!in_table(start, end)) return;
   watch_.unwatch(start, end);
+  mirror_watch_.unwatch(start, end);
   change.may_take(start, end);
 }
 

@@ -305,16 +305,18 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   }
   if (!answer) {
     if (length_bytes != 0) registered.remove(va, length_bytes);
-    registrar.remove(va, length_bytes);
+    registrar.remove(va, length_bytes, added->pinned);
     return Unexpected(answer.error());
   }
+  registrar.tell_pins(*added);
   if (replaced != nullptr) {
     if (replaced->length_bytes != 0) registered.remove(replaced->va, replaced->length_bytes);
-    registrar.remove(replaced->va, replaced->length_bytes);
+    registrar.remove(replaced->va, replaced->length_bytes, replaced->pinned);
     std::lock_guard lock(parts_->control_mutex);
     parts_->forget_late(replaced->lkey);
   }
-  const MemoryRegistration registration{answer->lkey, answer->rkey, va, length_bytes};
+  const MemoryRegistration registration{answer->lkey, answer->rkey, va, length_bytes,
+                                        added->pinned};
   const auto is_late = [](const MemoryRegion& region) {
     return region.kind == RegionKind::kMirrorLate;
   };
@@ -359,7 +361,8 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
     if (registration.length_bytes != 0)
       parts_->registered.remove(registration.va, registration.length_bytes);
   }
-  MemoryRegistrar::process().remove(registration.va, registration.length_bytes);
+  MemoryRegistrar::process().remove(registration.va, registration.length_bytes,
+                                    registration.pinned);
   return 0;
 }
 

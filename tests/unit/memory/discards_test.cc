@@ -97,6 +97,26 @@ TEST_P(MemoryDiscards, LateMemoryIsZeros) {
   EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
 }
 
+// What is not locked is not locked by its migration, and can be discarded.
+TEST_P(MemoryDiscards, MigratedPagesAreNotLocked) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLength = 32 * kPage;
+  Buffer buffer(kLength), large(kLarge);
+  buffer.fill(3);
+  if (mlockall(MCL_FUTURE | MCL_ONFAULT) != 0) GTEST_SKIP() << std::strerror(errno);
+  Nic::Mr mr, large_mr;
+  const bool added =
+      nic.add(buffer.va(), kLength, mr) && nic.add(large.va(), large.size(), large_mr);
+  const int discarded = GetParam()(buffer.data(), kLength, MADV_DONTNEED);
+  const int large_discarded = GetParam()(large.data(), large.size(), MADV_DONTNEED);
+  munlockall();
+  ASSERT_TRUE(added) << nic.error;
+  EXPECT_EQ(discarded, 0);
+  EXPECT_EQ(large_discarded, 0);
+  nic.remove(large_mr);
+  nic.remove(mr);
+}
+
 INSTANTIATE_TEST_SUITE_P(By, MemoryDiscards, ::testing::Values(&madvise, &memory::raw_madvise),
                          [](const auto& by) { return by.index == 0 ? "libc" : "system_call"; });
 

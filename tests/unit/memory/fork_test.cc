@@ -111,6 +111,27 @@ TEST_F(MemoryFork, RawForkLeavesTheParentIntact) {
   nic.remove(mr);
 }
 
+TEST_F(MemoryFork, ForkWithoutHandlersHasItsCopy) {
+  Buffer buffer(kMiB);
+  buffer.fill(4);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
+  const pid_t child = memory::MemoryRegistrar::fork_without_handlers(
+      [] { return static_cast<pid_t>(syscall(SYS_fork)); });
+  if (child == 0) {
+    bool right = true;
+    for (size_t i = 0; i < kMiB; i++) right &= buffer.data()[i] == Buffer::pattern(4, i);
+    buffer.data()[0] = std::byte{99};
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(buffer.data()[0], Buffer::pattern(4, 0));
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
 TEST_F(MemoryFork, SpawnAndSystemWork) {
   Buffer buffer(kMiB);
   Nic::Mr mr;

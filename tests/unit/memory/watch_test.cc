@@ -208,6 +208,38 @@ TEST_F(MemoryWatch, PartOfAMappingMovesAgainAndAgain) {
   nic.remove(mr);
 }
 
+// What moves to where pages of the mirror were is not forgotten with them.
+TEST_F(MemoryWatch, MemoryMovesOntoMigratedMemory) {
+  for (int round = 0; round < 100; round++) {
+    Buffer buffer(2 * kPage), target(2 * kPage);
+    Nic::Mr mr, replaced;
+    ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+    ASSERT_TRUE(nic.add(target.va(), 2 * kPage, replaced)) << nic.error;
+    ASSERT_EQ(target.data(), mremap(buffer.data(), 2 * kPage, 2 * kPage,
+                                    MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+    nic.remove(replaced);
+    wait_for_revoker();
+    ASSERT_EQ(device.place_of(buffer.va() + kSkew), target.va() + kSkew) << "round " << round;
+    nic.remove(mr);
+    device.forget_revocations();
+  }
+}
+
+// What has grown by a bare system call is one area still.
+TEST_F(MemoryWatch, GrownMemoryMoves) {
+  Buffer buffer(4 * kPage), target(4 * kPage);
+  ASSERT_EQ(raw_munmap(buffer.data() + 2 * kPage, 2 * kPage), 0);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+  ASSERT_EQ(buffer.data(), memory::raw_mremap(buffer.data(), 2 * kPage, 4 * kPage, 0, nullptr));
+  ASSERT_EQ(target.data(), mremap(buffer.data(), 4 * kPage, 4 * kPage,
+                                  MREMAP_MAYMOVE | MREMAP_FIXED, target.data()))
+      << std::strerror(errno);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), target.va() + kSkew);
+  nic.remove(mr);
+}
+
 // Private memory of a file is watched as well, where the kernel can (Linux 6.7).
 TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
   needs_watch();
@@ -230,6 +262,39 @@ TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
   wait_for_revoker();
   EXPECT_EQ(device.place_of(buffer.va() + kPage), target.va());
   nic.remove(mr);
+}
+
+// Shared memory that hostnicd can't map is kept in a mapping of our own, whatever the program does
+// to its mapping.
+TEST_F(MemoryWatch, SharedMemoryIsKept) {
+  const UniqueFd file(memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
+  Buffer buffer(4 * kPage, MAP_SHARED, file.get());
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  buffer.fill(5);
+  auto first = registrar().add(buffer.va() + kSkew, 3 * kPage, true);
+  ASSERT_TRUE(first) << first.error().message;
+  auto second = registrar().add(buffer.va() + kSkew, 3 * kPage, true);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_NE(first->pinned, 0u);
+  registrar().tell_pins(*first);
+  const uint64_t place = device.place_of(buffer.va() + kSkew);
+  ASSERT_NE(place, 0u);
+  ASSERT_NE(place, buffer.va() + kSkew);
+  registrar().remove(buffer.va() + kSkew, 3 * kPage, second->pinned);
+  ASSERT_EQ(mprotect(buffer.data(), 4 * kPage, PROT_NONE), 0);
+  ASSERT_NE(MAP_FAILED, map_fixed(buffer.va(), 4 * kPage));
+  std::byte byte{};
+  ASSERT_EQ(read_client(registrar().mem_fd(), place, {&byte, 1}), MemFdResult::kOk);
+  EXPECT_EQ(byte, Buffer::pattern(5, kSkew));
+  byte = std::byte{77};
+  ASSERT_EQ(write_client(registrar().mem_fd(), place, {&byte, 1}), MemFdResult::kOk);
+  std::byte written{};
+  ASSERT_EQ(pread(file.get(), &written, 1, kSkew), 1);
+  EXPECT_EQ(written, byte);
+  registrar().remove(buffer.va() + kSkew, 3 * kPage, first->pinned);
+  EXPECT_NE(read_client(registrar().mem_fd(), place, {&byte, 1}), MemFdResult::kOk)
+      << "nothing is kept for nobody";
 }
 
 // A program that closes the gate again and again lets the NIC through.
