@@ -9,9 +9,10 @@ representative part of them with --all), hosts (two network namespaces; as root 
 their network), hostile (programs that attack hostnicd beside honest ones), sanitize (a build with AddressSanitizer and
 UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), clang (what is shipped, compiled by the
 other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose:
-the suite must notice each time), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the driver
-half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe), netem (two hosts while a
-kernel loses packets) and twin (programs of random operations on their address space, beside a model of pinned pages).
+the suite must notice each time), twin (programs of random operations on their address space, beside a model of pinned
+pages; a hundred of them with --all), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
+driver half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe) and netem (two hosts
+while a kernel loses packets).
 
 With --all, what is long runs as a third, which the commit's hash chooses; --third all runs everything."""
 
@@ -36,14 +37,15 @@ TOP = Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests"
 CPUS = len(os.sched_getaffinity(0))
 PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "loss", "hostile", "sanitize", "clang",
-         "fuzz", "faults", "lint"]
+         "fuzz", "faults", "twin", "lint"]
 # With --all these run in one third of the commits, so that a commit makes one or two builds more and not three. All
 # others run always; lab, conformance and lint deal what is long in them out to the thirds (docs/testing.md, "Thirds").
-THIRD_OF = {"sanitize": 1, "pyverbs": 3, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3}
+THIRD_OF = {"sanitize": 1, "pyverbs": 3, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3,
+            "twin": 3}
 # Of conformance, which wires belong to a third. The first of the list below always runs.
 CONFORMANCE_THIRDS = {"IPv6": 1, "UDP sockets": 2, "the standard's RC": 3}
 # Only when asked for: too long for CI, or with more than a machine usually has.
-MORE_PARTS = ["tsan", "interop", "netem", "twin"]
+MORE_PARTS = ["tsan", "interop", "netem"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "loss", "hostile"]
 # Instead of --third, for what calls .ci/run.
 THIRD_VARIABLE = "HOSTNIC_TEST_THIRD"

@@ -208,6 +208,7 @@ class Executor {
     FrameRef frame;   // null: none, or another mapping's
     uint64_t at = 0;  // where the program sees the part; 0: nowhere, or it can't look
     Page* page = nullptr;
+    uint64_t number = 0;  // of the page
   };
   Present present(const Segment& part);
   void peer_write();

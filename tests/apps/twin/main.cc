@@ -35,6 +35,7 @@ constexpr char kUsage[] =
     "  --only KIND,...      of these kinds of operations only; --kinds lists them\n"
     "  --without KIND,...   none of these\n"
     "  --no-raw             no bare system calls\n"
+    "  --by-libc KIND,...   none of these by bare system calls\n"
     "  --dry                nothing is registered: what the model expects of Linux itself\n"
     "  --no-userfaultfd     as in a container that forbids it\n"
     "  --may-refuse         registrations may be refused (EOPNOTSUPP)\n"
@@ -102,22 +103,33 @@ bool kept(const std::string& text, std::optional<std::set<size_t>>& keep) {
 }
 
 std::optional<Options> parse(int argc, char** argv) {
-  const option known[] = {{"seeds", 1, nullptr, 's'},      {"ops", 1, nullptr, 'n'},
-                          {"threads", 1, nullptr, 't'},    {"only", 1, nullptr, 'o'},
-                          {"without", 1, nullptr, 'w'},    {"no-raw", 0, nullptr, 'r'},
-                          {"dry", 0, nullptr, 'd'},        {"no-userfaultfd", 0, nullptr, 'u'},
-                          {"may-refuse", 0, nullptr, 'm'}, {"limit-seconds", 1, nullptr, 'l'},
-                          {"failures", 1, nullptr, 'f'},   {"shrink", 0, nullptr, 'x'},
-                          {"one", 1, nullptr, '1'},        {"keep", 1, nullptr, 'k'},
-                          {"verbose", 0, nullptr, 'v'},    {"kinds", 0, nullptr, 'K'},
-                          {"device", 1, nullptr, 'D'},     {"peer-device", 1, nullptr, 'P'},
-                          {"help", 0, nullptr, 'h'},       {nullptr, 0, nullptr, 0}};
+  const option known[] = {{"seeds", 1, nullptr, 's'},
+                          {"ops", 1, nullptr, 'n'},
+                          {"threads", 1, nullptr, 't'},
+                          {"only", 1, nullptr, 'o'},
+                          {"without", 1, nullptr, 'w'},
+                          {"no-raw", 0, nullptr, 'r'},
+                          {"by-libc", 1, nullptr, 'b'},
+                          {"dry", 0, nullptr, 'd'},
+                          {"no-userfaultfd", 0, nullptr, 'u'},
+                          {"may-refuse", 0, nullptr, 'm'},
+                          {"limit-seconds", 1, nullptr, 'l'},
+                          {"failures", 1, nullptr, 'f'},
+                          {"shrink", 0, nullptr, 'x'},
+                          {"one", 1, nullptr, '1'},
+                          {"keep", 1, nullptr, 'k'},
+                          {"verbose", 0, nullptr, 'v'},
+                          {"kinds", 0, nullptr, 'K'},
+                          {"device", 1, nullptr, 'D'},
+                          {"peer-device", 1, nullptr, 'P'},
+                          {"help", 0, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
   Options options;
   bool good = true;
   int which = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "h", known, &which)) != -1;) {
     // What a seed's process has to know as well.
-    if (std::strchr("owrdumvDP", c) != nullptr) {
+    if (std::strchr("owrbdumvDP", c) != nullptr) {
       options.run.passed_on.push_back(std::string("--") + known[which].name);
       if (known[which].has_arg != 0) options.run.passed_on.emplace_back(optarg);
     }
@@ -140,6 +152,9 @@ std::optional<Options> parse(int argc, char** argv) {
         break;
       case 'r':
         options.choice.raw = false;
+        break;
+      case 'b':
+        good &= kinds(optarg, options.choice.by_libc);
         break;
       case 'd':
         options.choice.dry = true;

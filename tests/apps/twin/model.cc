@@ -83,6 +83,8 @@ void Model::put(uint64_t number, Page page) {
   if (!page.shared && page.object == nullptr && page.own == nullptr)
     page.own = std::make_shared<Frame>();
   remove(number, 1);
+  if (page.slot == 0) page.slot = ++last_slot_;
+  slots_[page.slot] = number;
   attach(page, number);
   pages.emplace(number, std::move(page));
 }
@@ -91,6 +93,7 @@ void Model::remove(uint64_t first, size_t count) {
   auto at = pages.lower_bound(first);
   while (at != pages.end() && at->first < first + count) {
     detach(at->second);
+    slots_.erase(at->second.slot);
     at = pages.erase(at);
   }
 }
@@ -114,6 +117,11 @@ void Model::make_own(Page& page, uint64_t number) {
 Page* Model::find(uint64_t number) {
   const auto found = pages.find(number);
   return found == pages.end() ? nullptr : &found->second;
+}
+
+uint64_t Model::find_slot(uint64_t slot) const {
+  const auto found = slots_.find(slot);
+  return found == slots_.end() ? 0 : found->second;
 }
 
 std::vector<Run> Model::runs(const std::function<bool(const Page&)>& wanted) const {
@@ -171,7 +179,7 @@ std::vector<Segment> Model::segments(uint64_t address, size_t length) {
     const size_t offset = (address + done) % kPage, piece = std::min(kPage - offset, length - done);
     const Page& page = pages.at(number);
     result.push_back({page.frame(), static_cast<uint32_t>(offset), static_cast<uint32_t>(piece),
-                      address + done, page.mapping, page.shared ? page.object : nullptr,
+                      address + done, page.mapping, page.slot, page.shared ? page.object : nullptr,
                       page.object_page, false});
     done += piece;
   }
@@ -185,7 +193,7 @@ std::vector<Segment> Model::segments(const Block& block, size_t offset, size_t l
     const size_t place = offset + done, in = place % kPage,
                  piece = std::min(kPage - in, length - done);
     result.push_back({block.frames[place / kPage], static_cast<uint32_t>(in),
-                      static_cast<uint32_t>(piece), base + place, 0, nullptr, 0, false});
+                      static_cast<uint32_t>(piece), base + place, 0, 0, nullptr, 0, false});
     done += piece;
   }
   return result;

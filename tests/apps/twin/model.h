@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/apps/twin/content.h"
@@ -35,6 +36,7 @@ using ObjectRef = std::shared_ptr<Object>;
 
 struct Page {
   uint32_t mapping = 0;
+  uint64_t slot = 0;  // its number, which goes along when the program moves it
   int prot = PROT_READ | PROT_WRITE;
   bool shared = false;
   bool huge = false;  // of hugetlbfs
@@ -79,6 +81,7 @@ struct Segment {
   uint32_t length = 0;
   uint64_t address = 0;  // in the region
   uint32_t mapping = 0;  // that the page was of; 0: a block of the heap
+  uint64_t slot = 0;     // of the page
   ObjectRef object;      // of a shared page
   uint64_t object_page = 0;
   bool dead = false;  // may be anybody's: never reached by us any more
@@ -109,6 +112,8 @@ class Model {
   // A private page of its own, where it was the file's or nobody's.
   void make_own(Page& page, uint64_t number);
   Page* find(uint64_t number);
+  // The number of the page that has the slot now; 0: none.
+  uint64_t find_slot(uint64_t slot) const;
   std::vector<Run> runs(const std::function<bool(const Page&)>& wanted) const;
   // How many pages from `first` on are mapped, and wanted.
   size_t extent(uint64_t first, size_t most, const std::function<bool(const Page&)>& wanted) const;
@@ -126,6 +131,9 @@ class Model {
  private:
   void attach(Page& page, uint64_t number);
   void detach(Page& page);
+
+  uint64_t last_slot_ = 0;
+  std::unordered_map<uint64_t, uint64_t> slots_;  // to page numbers
 };
 
 }  // namespace hostnic::twin

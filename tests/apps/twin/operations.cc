@@ -136,7 +136,7 @@ Operation operation(uint64_t seed, size_t index, const Profile& profile, const C
   Operation result;
   result.kind = profile.kinds[rng.below(profile.kinds.size())];
   const bool raw = rng.percent(30);
-  result.raw = raw && choice.raw;
+  result.raw = raw && choice.raw && !choice.by_libc.contains(result.kind);
   for (uint64_t& each : result.random) each = rng.next();
   return result;
 }

@@ -110,7 +110,7 @@ struct Operation {
 
 // Which operations a list is made of.
 struct Choice {
-  std::set<Kind> only, without;
+  std::set<Kind> only, without, by_libc;  // by_libc: never by bare system calls
   bool dry = false, raw = true;
   bool for_thread = false;
   bool allows(Kind kind) const;

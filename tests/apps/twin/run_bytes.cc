@@ -430,6 +430,11 @@ void Executor::user_fault() {
   known.range = {range->address, range->length};
   known.mode = UFFDIO_REGISTER_MODE_MISSING;
   const int taken = timed([&] { return ioctl(fd, UFFDIO_REGISTER, &known); });
+  // A page can have one userfaultfd, and what a key leads to, or has, may have hostnic's.
+  if (taken != 0 && errno == EBUSY && !settings_.choice.dry) {
+    close(fd);
+    return say(": EBUSY");
+  }
   expect(taken == 0, 0, "UFFDIO_REGISTER");
   const int emptied = call_madvise(operation_.raw, range->address, range->length, MADV_DONTNEED);
   expect(emptied == 0, 0, "madvise(MADV_DONTNEED) under a userfaultfd");

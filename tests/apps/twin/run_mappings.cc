@@ -259,6 +259,7 @@ void Executor::move_dont_unmap() {
     model.remove(range->first() + i, 1);
     model.put(to + i, page);
     old.own = nullptr;
+    old.slot = 0;
     model.put(range->first() + i, old);
   }
   check_range(at, range->length);
@@ -299,6 +300,7 @@ void Executor::grow(bool in_place) {
     }
   }
   page.mapping = mapping;
+  page.slot = 0;
   page.own = nullptr;
   for (size_t i = run->pages(); i < pages; ++i) model.put(at / kPage + i, page);
   check_range(at, pages * kPage);

@@ -4,8 +4,8 @@
 // A key leads to the pages that were there at its registration. As long as the program has such a
 // page somewhere, what a peer does to it has one right result ("strict"). What the program has
 // unmapped, replaced or emptied since is an adapter's alone: an access may then fail; or succeed on
-// the old page; or on the page that is there now, where the mapping is still there, or at that
-// place of the file. Nothing else ever changes.
+// the old page; or on the page that is there now, where the mapping is still there, or has moved
+// to, or at that place of the file. Nothing else ever changes.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -158,7 +158,7 @@ void Executor::deregister() {
 }
 
 // In the place of the page that was registered: of a file the page of the same place, and of
-// private memory that of the same mapping.
+// private memory that of the same mapping, wherever the program has moved it since.
 Executor::Present Executor::present(const Segment& part) {
   Present result;
   if (part.object != nullptr) {
@@ -170,11 +170,12 @@ Executor::Present Executor::present(const Segment& part) {
       result.at = result.frame->at + part.offset;
     return result;
   }
-  Page* page = part.mapping == 0 ? nullptr : model.find(part.address / kPage);
-  if (page == nullptr || page->mapping != part.mapping) return result;
+  result.number = model.find_slot(part.slot);
+  Page* page = model.find(result.number);
+  if (page == nullptr) return result;
   result.page = page;
   result.frame = page->frame();
-  if (page->can_read()) result.at = part.address;
+  if (page->can_read()) result.at = result.number * kPage + part.offset;
   return result;
 }
 
@@ -266,7 +267,7 @@ void Executor::arrived(const Target& target, const uint8_t* bytes, bool success)
           differs(at, bytes_now.data(), old.data(), each.length);
       if (bytes_now != old) {
         if (now.page != nullptr) {
-          model.make_own(*now.page, each.address / kPage);
+          model.make_own(*now.page, now.number);
           seen = now.page->own;
         }
         seen->set(each.offset, bytes_now.data(), each.length);
