@@ -69,7 +69,7 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
     if (word.piece->gone) return AtomicResult::kMemoryGone;
     const auto result = region.helper->change_word(
         helper_target(region, user, *word.piece, word.offset), operation, before);
-    return atomic_result(access_of(region, result));
+    return atomic_result(access_of(region, word.piece->va + word.offset, sizeof(before), result));
   }
   const WordLock lock(addr);
   if (!lock.held()) return AtomicResult::kBusy;

@@ -136,6 +136,37 @@ MappedPiece part_of(const MappedPiece& piece, uint64_t from, uint64_t to) {
   return part;
 }
 
+// A region's pieces are so many at most: a client could have it cut into as many as it has bytes.
+constexpr size_t kMostPieces = 16'384;
+
+// Whether a piece goes on where another ends, in all that counts. What gives a mapping back stays.
+bool goes_on(const MappedPiece& piece, const MappedPiece& next) {
+  const bool alike = piece.by_mem_fd() && next.by_mem_fd() && piece.gone == next.gone &&
+                     piece.space_id == next.space_id && (next.left_host == nullptr || next.is_rest);
+  return alike && (piece.gone || (piece.moved_by == next.moved_by &&
+                                  piece.space_offset + piece.length_bytes == next.space_offset));
+}
+
+void join(std::vector<MappedPiece>& pieces) {
+  size_t last = 0;
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    if (goes_on(pieces[last], pieces[i]))
+      pieces[last].length_bytes += pieces[i].length_bytes;
+    else
+      pieces[++last] = pieces[i];
+  }
+  pieces.resize(last + 1);
+}
+
+// Joins pieces that have become alike. Where they are too many all that the mem fd reaches is given
+// up: an access to it is an error.
+void bound(std::vector<MappedPiece>& pieces) {
+  join(pieces);
+  if (pieces.size() <= kMostPieces) return;
+  for (MappedPiece& piece : pieces) piece.gone |= piece.by_mem_fd();
+  join(pieces);
+}
+
 // Returns the pieces as they are after a change. The result is empty if that changes nothing.
 std::vector<MappedPiece> changed(std::span<const MappedPiece> pieces, const MemoryChange& change,
                                  uint64_t& bytes_left) {
@@ -159,7 +190,8 @@ std::vector<MappedPiece> changed(std::span<const MappedPiece> pieces, const Memo
     if (change.kind == MemoryChangeKind::kOutside) bytes_left += last - first;
     if (last != piece.length_bytes) result.push_back(part_of(piece, last, piece.length_bytes));
   }
-  if (!changes) result.clear();
+  if (!changes) return {};
+  bound(result);
   return result;
 }
 
@@ -174,7 +206,7 @@ MrTable::PieceChange MrTable::follow(uint32_t client_id, const MemoryChange& cha
       continue;
     auto pieces = changed(entry.pieces, change, follows.bytes_left_);
     if (pieces.empty()) continue;
-    const bool partly_gone = entry.partly_gone || change.kind == MemoryChangeKind::kGone;
+    const bool partly_gone = entry.partly_gone || std::ranges::any_of(pieces, &MappedPiece::gone);
     follows.changes_.push_back({&entry, std::move(pieces), partly_gone});
   }
   return follows;

@@ -44,10 +44,11 @@ struct MemoryRegionEntry {
   // else null.
   MemoryGate* gate = nullptr;
   MemoryGate* client_gate = nullptr;
-  MemFdHelper* helper = nullptr;    // makes the transfers through the mem fd, where they may block
-  uint64_t fault_since_ns = 0;      // when a transfer first found nothing there; 0: none did
-  bool partly_gone = false;         // some pieces have been unmapped
-  std::vector<MappedPiece> pieces;  // sorted by va
+  MemFdHelper* helper = nullptr;  // makes the transfers through the mem fd, where they may block
+  uint64_t fault_since_ns = 0;    // when a transfer first found nothing at fault_va; 0: none did
+  uint64_t fault_va = 0;
+  bool partly_gone = false;                // some pieces have been unmapped
+  std::vector<MappedPiece> pieces;         // sorted by va
   std::atomic<uint32_t> mbufs_out{0};      // packets whose payload lies in this memory
   std::atomic<uint32_t> windows_bound{0};  // the client may not deregister the region while this is
                                            // not 0

@@ -17,9 +17,12 @@ uint64_t now_ns() {
 
 }  // namespace
 
-MemoryAccess judge_transfer(MemoryRegionEntry& region, MemFdResult result) {
+MemoryAccess judge_transfer(MemoryRegionEntry& region, uint64_t va, uint64_t length_bytes,
+                            MemFdResult result) {
   if (result == MemFdResult::kOk) {
-    region.fault_since_ns = 0;
+    // Success elsewhere says nothing of the place that was not there.
+    if (region.fault_since_ns != 0 && region.fault_va - va < length_bytes)
+      region.fault_since_ns = 0;
     return MemoryAccess::kDone;
   }
   if (result == MemFdResult::kGone) {
@@ -28,9 +31,15 @@ MemoryAccess judge_transfer(MemoryRegionEntry& region, MemFdResult result) {
   }
   if (region.gate == nullptr) return MemoryAccess::kGone;  // on demand: nobody says anything
   const uint64_t now = now_ns();
-  if (region.fault_since_ns == 0) region.fault_since_ns = now;
-  return now - region.fault_since_ns < kFaultPatienceNs ? MemoryAccess::kNotNow
-                                                        : MemoryAccess::kGone;
+  const bool is_same = region.fault_since_ns != 0 && region.fault_va - va < length_bytes;
+  const bool is_over =
+      region.fault_since_ns != 0 && now - region.fault_since_ns >= kFaultPatienceNs;
+  if (region.fault_since_ns == 0 || (is_over && !is_same)) {
+    region.fault_since_ns = now;
+    region.fault_va = va;
+    return MemoryAccess::kNotNow;
+  }
+  return is_over ? MemoryAccess::kGone : MemoryAccess::kNotNow;
 }
 
 }  // namespace hostnic

@@ -70,18 +70,20 @@ enum class MemoryAccess : uint8_t {  // the worse, the later
   kGone,    // the client unmapped the memory
 };
 
-// What a finished transfer means. A client whose address space is gone is dropped. A range that is
-// not there has been unmapped, which is the client's own loss, or has moved, and the client is
-// about to say so: for a while it counts as not there now.
-MemoryAccess judge_transfer(MemoryRegionEntry& region, MemFdResult result);
+// What a finished transfer at [va, va + length_bytes), as registered, means. A client whose address
+// space is gone is dropped. A range that is not there has been unmapped, which is the client's own
+// loss, or has moved, and the client is about to say so: for a while it counts as not there now.
+MemoryAccess judge_transfer(MemoryRegionEntry& region, uint64_t va, uint64_t length_bytes,
+                            MemFdResult result);
 
 inline MemFdHelper::Target helper_target(MemoryRegionEntry& region, const TransferUser& user,
                                          const MappedPiece& piece, uint64_t offset) {
   return {user, piece.client_address(offset), piece.va + offset, &region.mbufs_out, region.gate};
 }
-inline MemoryAccess access_of(MemoryRegionEntry& region, std::optional<MemFdResult> result) {
+inline MemoryAccess access_of(MemoryRegionEntry& region, uint64_t va, uint64_t length_bytes,
+                              std::optional<MemFdResult> result) {
   if (!result) return MemoryAccess::kNotNow;
-  return judge_transfer(region, *result);
+  return judge_transfer(region, va, length_bytes, *result);
 }
 
 // Reads at `offset` of a piece that is not mapped; the caller has a MemFdPass. A region with a
@@ -92,9 +94,10 @@ inline MemoryAccess read_through(MemoryRegionEntry& region, const MappedPiece& p
   if (piece.gone) return MemoryAccess::kGone;
   const VirtualAddress va = piece.client_address(offset);
   if (region.helper != nullptr)
-    return access_of(region,
+    return access_of(region, piece.va + offset, bytes.size(),
                      region.helper->read(helper_target(region, user, piece, offset), bytes));
-  return judge_transfer(region, read_client(region.mem_fd, va, bytes));
+  return judge_transfer(region, piece.va + offset, bytes.size(),
+                        read_client(region.mem_fd, va, bytes));
 }
 inline MemoryAccess write_through(MemoryRegionEntry& region, const MappedPiece& piece,
                                   uint64_t offset, std::span<const std::byte> bytes,
@@ -102,9 +105,10 @@ inline MemoryAccess write_through(MemoryRegionEntry& region, const MappedPiece& 
   if (piece.gone) return MemoryAccess::kGone;
   const VirtualAddress va = piece.client_address(offset);
   if (region.helper != nullptr)
-    return access_of(region,
+    return access_of(region, piece.va + offset, bytes.size(),
                      region.helper->write(helper_target(region, user, piece, offset), bytes));
-  return judge_transfer(region, write_client(region.mem_fd, va, bytes));
+  return judge_transfer(region, piece.va + offset, bytes.size(),
+                        write_client(region.mem_fd, va, bytes));
 }
 // Looks at each page of a range.
 inline MemoryAccess probe_through(MemoryRegionEntry& region, const MappedPiece& piece,
@@ -115,19 +119,24 @@ inline MemoryAccess probe_through(MemoryRegionEntry& region, const MappedPiece& 
   const VirtualAddress va = piece.client_address(offset), end = va + length_bytes;
   if (region.helper != nullptr)
     return access_of(
-        region, region.helper->probe(helper_target(region, user, piece, offset), length_bytes));
+        region, piece.va + offset, length_bytes,
+        region.helper->probe(helper_target(region, user, piece, offset), length_bytes));
   std::byte byte{};
-  for (VirtualAddress at = va; at < end; at = (at | (kPageBytes - 1)) + 1)
-    if (const auto access = judge_transfer(region, read_client(region.mem_fd, at, {&byte, 1}));
-        access != MemoryAccess::kDone)
-      return access;
+  for (VirtualAddress at = va, next = 0; at < end; at = next) {
+    next = (at | (kPageBytes - 1)) + 1;
+    const auto access =
+        judge_transfer(region, piece.va + offset + (at - va), std::min(next, end) - at,
+                       read_client(region.mem_fd, at, {&byte, 1}));
+    if (access != MemoryAccess::kDone) return access;
+  }
   return MemoryAccess::kDone;
 }
 
 // Whether there is memory at the addresses of a range. For an on-demand region that takes one
 // system call per page, so the end of a long range is not looked at: who misses that part asks
 // again for the rest. The memory of other regions was there when they were registered, and is
-// unless the client said otherwise.
+// unless the client said otherwise; or nobody says so (bare system calls): once a transfer has
+// found nothing there it is looked at as well.
 inline MemoryAccess has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_t length_bytes,
                                const TransferUser& user) {
   constexpr uint64_t kMostBytes = uint64_t{64} * 4096;
@@ -136,8 +145,11 @@ inline MemoryAccess has_memory(MemoryRegionEntry& region, uint64_t iova, uint64_
     const bool there = !region.partly_gone || for_each_piece(region, addr, length_bytes,
                                                              [](const MappedPiece& piece, uint64_t,
                                                                 uint64_t) { return !piece.gone; });
-    return there ? MemoryAccess::kDone : MemoryAccess::kGone;
+    if (!there) return MemoryAccess::kGone;
+    if (region.fault_since_ns == 0) return MemoryAccess::kDone;
   }
+  const MemFdPass pass(region);
+  if (!pass.granted()) return MemoryAccess::kNotNow;
   MemoryAccess access = MemoryAccess::kDone;
   for_each_piece(region, addr, std::min(length_bytes, kMostBytes),
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {

@@ -247,6 +247,34 @@ TEST(MrTable, MemoryThatLeavesTheMirrorIsReachedByTheMemFd) {
   EXPECT_EQ(mappings, 2u) << "each mapping is given back once";
 }
 
+// A client can't make the list of a region's pieces grow without end.
+TEST(MrTable, PiecesAreBoundedAndJoined) {
+  constexpr uint64_t kPages = 40'000, kPage = 0x1000, kStart = 0x100000;
+  MrTable table(4);
+  MrTable::Init init = region(1, kStart);
+  for (uint64_t i = 0; i < 16'384; ++i)  // every second page has moved, each to its own place
+    init.pieces.push_back({.va = kStart + i * kPage,
+                           .length_bytes = kPage,
+                           .space_offset = kStart + i * kPage,
+                           .moved_by = i % 2 * (i << 32)});
+  init.pieces.back().length_bytes += (kPages - 16'384) * kPage;
+  const uint32_t key = table.add(std::move(init));
+  const MemoryRegionEntry* entry = table.find(key);
+  const uint64_t last = entry->pieces.back().client_address(0);
+  table.follow(1, moved(last + 2 * kPage, kPage, 0x7000)).take_effect();
+  EXPECT_EQ(entry->pieces.size(), 1u) << "an access is an error from now on";
+  EXPECT_TRUE(entry->pieces[0].gone && entry->partly_gone);
+  EXPECT_EQ(entry->pieces[0].length_bytes, kPages * kPage);
+
+  MrTable::Init other = region(2, kStart);
+  other.pieces = {{.va = kStart, .length_bytes = 8 * kPage, .space_offset = kStart}};
+  const MemoryRegionEntry* second = table.find(table.add(std::move(other)));
+  table.follow(2, moved(kStart + kPage, kPage, 0x7000)).take_effect();
+  EXPECT_EQ(second->pieces.size(), 3u);
+  table.follow(2, moved(0x7000, kPage, kStart + kPage)).take_effect();
+  EXPECT_EQ(second->pieces.size(), 1u) << "it is where it was";
+}
+
 TEST(MrTable, LatePiecesBecomeOrdinaryWhenAllIsFilled) {
   std::byte memory[3], other[1];
   uint8_t slices[2] = {};
