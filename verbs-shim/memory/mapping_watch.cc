@@ -107,6 +107,7 @@ bool MappingWatch::read_events() {
     uffd_msg events[kEventsAtOnce];
     if (discards_ != nullptr) for_each_discard(discards_);
     const ssize_t got = read(fd_, events, at_once * sizeof(events[0]));
+    const int error = errno;
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
     MappingChange changes[kEventsAtOnce];
     size_t ranges = 0;
@@ -123,7 +124,9 @@ bool MappingWatch::read_events() {
     const uint64_t next = more ? revoker_->begin_change() : 0;  // begins before this one ends
     revoker_->end_change(change, changes, ranges);
     change = next;
-    if (!more) return got >= 0 || errno == EAGAIN || errno == EINTR;
+    if (more) continue;
+    drains_.fetch_add(1, std::memory_order_release);
+    return got >= 0 || error == EAGAIN || error == EINTR;
   }
 }
 
@@ -137,9 +140,14 @@ bool MappingWatch::report_is_due() const {
   return ioctl(fd_, UFFDIO_WRITEPROTECT, &request) != 0 && errno == EAGAIN;
 }
 
+// What was due when it began has been read after two more rounds of the thread: one may have been
+// under way. Programs that change their mappings all the time have something due at any moment.
 void MappingWatch::wait_for_reports() const {
   const int error = errno;
-  for (unsigned tries = 0; tries < kMostTries && report_is_due(); tries++) {
+  const uint32_t begin = drains_.load(std::memory_order_acquire);
+  for (unsigned tries = 0;
+       tries < kMostTries && report_is_due() && drains_.load(std::memory_order_acquire) - begin < 2;
+       tries++) {
     const timespec pause{0, kPauseNs};
     tries < kYields ? void(sched_yield()) : void(nanosleep(&pause, nullptr));
   }

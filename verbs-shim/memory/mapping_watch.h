@@ -78,6 +78,7 @@ class MappingWatch {
   bool takes_any_memory_ = false;
   int fd_ = -1;
   std::atomic<bool> reports_{false};  // true while the thread runs
+  std::atomic<uint32_t> drains_{0};   // counts how often all events had been read, and handed on
   RangeTable ranges_;                 // ranges that the kernel watches; counts and places are
                                       // unused
   char error_[160] = "not started yet";
