@@ -130,6 +130,13 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
                                    kMinCaptureBytes, kMaxCaptureBytes));
       return ControlCall(*request);
     }
+    case ControlKind::kExplain: {
+      const auto request = take<ExplainRequest>(payload);
+      if (!request || !payload.empty()) return invalid("explain: wrong length");
+      if (request->question > kLastQuestion || request->sge_count > kMaxSge)
+        return invalid("explain: no such question");
+      return ControlCall(*request);
+    }
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -93,6 +93,7 @@ class ClientSession {
   void bring_filled();
   void forget_filled(uint32_t lkey);
   bool handle_name(const NameHost& call);
+  bool handle_explain(const ExplainRequest& request);
   bool handle_list();
   Expected<uint32_t, ControlError> add_region(MrTable::Init init);
   Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);

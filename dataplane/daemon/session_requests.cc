@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "dataplane/daemon/explain.h"
 #include "dataplane/daemon/foreign_descriptors.h"
 #include "dataplane/daemon/session.h"
 #include "dataplane/memory/blocking_memory.h"
@@ -14,6 +15,13 @@ namespace {
 
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
+}
+
+// What fits a line of the library's log.
+std::string limited_text(std::string text) {
+  constexpr size_t kLongest = 600;
+  if (text.size() > kLongest) text.resize(kLongest);
+  return text;
 }
 
 }  // namespace
@@ -29,6 +37,7 @@ bool ClientSession::handle(ControlDatagram& datagram) {
   if (auto* change = std::get_if<MemoryChange>(&*call)) return handle_change(*change);
   if (auto* naming = std::get_if<NameHost>(&*call)) return handle_name(*naming);
   if (auto* filled = std::get_if<MemoryFilled>(&*call)) return handle_filled(*filled);
+  if (auto* question = std::get_if<ExplainRequest>(&*call)) return handle_explain(*question);
   if (std::holds_alternative<ListDevices>(*call)) return handle_list();
   return refuse({EINVAL, "this connection is an open device already"});
 }
@@ -225,6 +234,12 @@ bool ClientSession::handle_name(const NameHost& call) {
   named_hosts_.push_back(*number);
   daemon_.note_named_host(info_.client_id);
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
+}
+
+// Says why, of a queue pair of this client's.
+bool ClientSession::handle_explain(const ExplainRequest& request) {
+  const std::string text = limited_text(explain(daemon_, *unit_, info_.client_id, request));
+  return send_reply(socket_.get(), 0, ControlReply{}, std::as_bytes(std::span(text)));
 }
 
 // Tells of the open device alone, as it is now.

@@ -205,7 +205,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
         response.error = EINVAL;
       } else {
         const QpPackets packets = qp->packets;
-        destroy_qp(client, *qp);
+        destroy_qp(client, *qp, false);
         defer_answer(client, now, response, packets, qp);
         return;
       }

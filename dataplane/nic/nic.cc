@@ -209,7 +209,7 @@ void Nic::detach(ClientChannel* channel) {
                                 channel->use->windows.exchange(0, std::memory_order_relaxed));
   nic.management.peers().forget_client(channel->settings().client_id);
   const std::vector<uint32_t> qpns = std::exchange(client->qpns, {});
-  for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn));
+  for (const uint32_t qpn : qpns) nic.destroy_qp(*client, *nic.qps.find(qpn), true);
   nic.clients.detach(*client);
 }
 
@@ -320,6 +320,46 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
   if (from == qps.end_position()) from = kNoMoreQps;
   return lines;
 }
+
+std::optional<QpView> Nic::view_qp(uint32_t qpn) const {
+  const QpContext* const qp = core_->shard.qps.find(qpn);
+  return qp == nullptr ? std::nullopt : std::optional(core_->shard.view_of(*qp));
+}
+
+std::optional<QpView> Nic::view_qp_with_peer(Ipv4Address peer, uint32_t peer_qpn) const {
+  const QpContext* const qp = core_->shard.find_by_peer(raw(peer), peer_qpn);
+  return qp == nullptr ? std::nullopt : std::optional(core_->shard.view_of(*qp));
+}
+
+std::vector<QpView> Nic::view_qps_of(uint32_t pid, size_t most) const {
+  std::vector<QpView> found;
+  core_->shard.qps.for_each([&](const QpContext& qp) {
+    if (found.size() < most && qp.client->settings().pid == pid)
+      found.push_back(core_->shard.view_of(qp));
+  });
+  return found;
+}
+
+std::optional<DeadQpView> Nic::view_dead_qp(uint32_t qpn) const {
+  const DeadQpView* const dead = core_->shard.find_dead(qpn);
+  return dead == nullptr ? std::nullopt : std::optional(*dead);
+}
+
+std::vector<DeadQpView> Nic::view_dead_qps() const {
+  const NicShard& nic = core_->shard;
+  const uint64_t kept = std::min<uint64_t>(nic.dead_count, nic.dead_qps.size());
+  std::vector<DeadQpView> dead;
+  for (uint64_t i = nic.dead_count - kept; i != nic.dead_count; ++i)
+    dead.push_back(nic.dead_qps[i % nic.dead_qps.size()]);
+  return dead;
+}
+
+KeyView Nic::view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
+                      uint32_t access, bool is_remote) const {
+  return core_->shard.view_key(scope, key, va, length_bytes, access, is_remote);
+}
+
+TimeNs Nic::now_ns() const { return core_->shard.now; }
 
 std::vector<std::string> Nic::describe_peers() const {
   return core_->shard.management.peers().describe(core_->shard.now);

@@ -7,6 +7,7 @@
 
 #include <rte_mbuf.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -34,6 +35,7 @@
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/roce/roce.h"
 #include "dataplane/nic/transport/unreliable/unreliable.h"
+#include "dataplane/nic/views.h"
 #include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
@@ -87,6 +89,9 @@ struct NicShard {
   QpContext* train_qp = nullptr;
   bool answers_first = false;
   PacketTap* tap = nullptr;  // packets are captured; null: they are not
+  // The queue pairs that went last, for whoever asks what became of a peer.
+  std::array<DeadQpView, 64> dead_qps;
+  uint64_t dead_count = 0;  // that have ever gone
 
   // Calls visit(transport) with the transport of the queue pair.
   template <class Visit>
@@ -128,6 +133,15 @@ struct NicShard {
   void discard(ClientState& client);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
 
+  // Functions in views.cc.
+  QpView view_of(const QpContext& qp) const;
+  void fault_of_receive(const QpContext& qp, const PostedReceive& receive, QpView& view) const;
+  KeyView view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
+                   uint32_t access, bool is_remote) const;
+  void note_death(const QpContext& qp, bool with_its_program);
+  const DeadQpView* find_dead(uint32_t qpn) const;
+  const QpContext* find_by_peer(uint32_t peer_ip, uint32_t peer_qpn) const;
+
   // Functions in commands.cc and qp_commands.cc.
   uint32_t command_turn();
   bool waits_for_sends(const ClientState& client, const Command& command) const;
@@ -140,7 +154,7 @@ struct NicShard {
                  Route& route);
   int connect_qp(QpContext& qp, const ModifyQpCommand& command);
   void begin_sending(QpContext& qp, uint32_t sq_psn);
-  void destroy_qp(ClientState& client, QpContext& qp);
+  void destroy_qp(ClientState& client, QpContext& qp, bool with_its_program);
   void quiesce_qp(QpContext& qp);  // purges everything of the QP from the NIC's queues
 };
 

@@ -210,7 +210,8 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   return 0;
 }
 
-void NicShard::destroy_qp(ClientState& client, QpContext& qp) {
+void NicShard::destroy_qp(ClientState& client, QpContext& qp, bool with_its_program) {
+  note_death(qp, with_its_program);
   quiesce_qp(qp);
   shared.windows.unbind_all_of(qp.scope());
   unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });

@@ -10,6 +10,7 @@
 
 #include "protocol/gid.h"
 #include "protocol/hostif/cm_message.h"
+#include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 
@@ -37,6 +38,7 @@ enum class ControlKind : uint32_t {
   kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent at once; soon after that hostnicd
                   // reaches the region's late parts like all of the mirror
   kCapture,       // CaptureRequest -> CaptureReply (capture_message.h)
+  kExplain,       // ExplainRequest -> ControlReply, text: why, in one line; empty: nothing is known
 };
 
 struct ControlRequest {
@@ -158,6 +160,34 @@ inline constexpr uint32_t kMaxNamedHosts = 1024;
 // been said before, stays as it is.
 struct MemoryFilledRequest {
   uint32_t lkey;
+};
+
+// What a program wants to know of its queue pair. hostnicd knows both ends where both are its.
+enum class Question : uint32_t {
+  kRefused,      // why the peer has refused the request
+  kSilent,       // why the peer doesn't answer
+  kNotReady,     // why the peer has no receive
+  kOwnMemory,    // why the NIC refuses the memory that the request names
+  kOwnReceive,   // why a message did not get into the receive
+  kRefusesPeer,  // why this end has refused a request of its peer
+  kOwnWindow,    // why a window was not bound, or invalidated
+  kWaiting,      // why nothing comes
+};
+inline constexpr Question kLastQuestion = Question::kWaiting;
+
+struct ExplainRequest {
+  uint32_t qpn;
+  Question question;
+  // The request that it is about, for those questions that are about one.
+  SendOp op;
+  uint8_t sge_count;
+  uint8_t max_rd_atomic;
+  uint8_t reserved[5];
+  uint32_t key;     // binds: the region's
+  uint32_t access;  // binds: AccessFlag
+  uint64_t remote_va;
+  uint64_t length_bytes;
+  Sge sges[kMaxSge];
 };
 
 }  // namespace hostnic

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&header, datagram.data(), sizeof(header));
     header.magic = kControlMagic;
     header.abi_version = kHostAbiVersion;
-    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 11);
+    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 12);
     header.payload_bytes = static_cast<uint32_t>(datagram.size() - sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
   }

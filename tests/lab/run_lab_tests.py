@@ -30,6 +30,7 @@ from roce_cases import roce_cases  # noqa: E402
 from service_cases import service_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
+from mistake_cases import mistake_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
@@ -342,6 +343,7 @@ def main():
     maker.add_policies()
     maker.add_udp()
     maker.cases += stress_cases(maker)
+    maker.cases += mistake_cases(maker)
     maker.cases += credit_cases(maker)
     maker.cases += collective_cases(maker)
     maker.cases += service_cases(maker)

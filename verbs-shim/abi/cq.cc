@@ -3,6 +3,7 @@
 #include "verbs-shim/abi/cq.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "verbs-shim/abi/async_event.h"
 #include "verbs-shim/abi/context_table.h"
@@ -160,6 +161,7 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 
 }  // namespace hostnic::abi
 
+using namespace hostnic;
 using namespace hostnic::abi;
 
 [[gnu::noinline]] static ibv_cq* create_cq_verb(ibv_context* context, int cqe, void* cq_context,
@@ -191,7 +193,11 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
   static constinit RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
   if (int error = check_handle(Kind::kCq, cq)) return fail(error);
-  if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
+  if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) {
+    refuse({Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe});
+    tell_refusal("ibv_resize_cq", 0, EINVAL);
+    return fail(EINVAL);
+  }
   CqObject* object = object_of(cq);
   if (is_unusable(*object->owner)) return fail(EIO);
   try {
@@ -215,7 +221,24 @@ HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
     if (claimed == 0) object->owner->cq_ids.erase(object->cq.get());
   }
   if (claimed == kNotOurs) return real.foreign(cq);
-  if (claimed != 0) return fail(claimed);
+  if (claimed != 0) {
+    if (claimed == EBUSY) {
+      // A queue pair may use it for both, sends and receives.
+      int count = 0;
+      {
+        const ObjectLock lock = lock_objects();
+        for (void* qp : objects_of(Kind::kQp, object->owner)) {
+          const auto* user = static_cast<const ibv_qp*>(qp);
+          count += user->send_cq == cq || user->recv_cq == cq ? 1 : 0;
+        }
+      }
+      char users[48];
+      snprintf(users, sizeof users, "%d queue pair%s", count, count == 1 ? "" : "s");
+      refuse({.reason = Reason::kInUse, .text = users});
+      tell_refusal("ibv_destroy_cq", 0, EBUSY);
+    }
+    return fail(claimed);
+  }
   const uint64_t id = object->id;
   if (object->channel_object != nullptr) {
     object->channel_object->events.remove_if([id](uint64_t record) { return record == id; });

@@ -256,6 +256,8 @@ HOSTNIC_VERB int ibv_dereg_mr(ibv_mr* mr) {
     ObjectLock lock = lock_objects();
     if (error == EBUSY) {  // memory windows are bound to it, or packets still refer to it
       unclaim(mr);
+      refuse({Reason::kWindowsBound});
+      tell_refusal("ibv_dereg_mr", 0, EBUSY);
       return fail(EBUSY);
     }
     remove_object(mr);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Protection domains, thread domains, and parent domains, which extend the first by the second.
+#include <cstdio>
+
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 using namespace hostnic::abi;
 
@@ -92,6 +95,30 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   return without_exceptions([&] { return extend(*object_of(context), *attr); });
 }
 
+// Says by which objects a domain is in use.
+static void tell_users(ibv_pd& pd) {
+  char users[160] = "";
+  size_t used = 0;
+  const ObjectLock lock = lock_objects();
+  const auto count = [&]<class Object>(Kind kind, const char* name, Object*) {
+    int found = 0;
+    for (void* object : objects_of(kind, object_of(&pd)->owner))
+      found += static_cast<Object*>(object)->pd == &pd ? 1 : 0;
+    if (found == 0 || used >= sizeof users) return;
+    used +=
+        static_cast<size_t>(snprintf(users + used, sizeof users - used, "%s%d %s%s",
+                                     used == 0 ? "" : ", ", found, name, found == 1 ? "" : "s"));
+  };
+  count(Kind::kQp, "queue pair", static_cast<ibv_qp*>(nullptr));
+  count(Kind::kMr, "memory region", static_cast<ibv_mr*>(nullptr));
+  count(Kind::kMw, "memory window", static_cast<ibv_mw*>(nullptr));
+  count(Kind::kSrq, "shared receive queue", static_cast<ibv_srq*>(nullptr));
+  count(Kind::kAh, "address handle", static_cast<ibv_ah*>(nullptr));
+  if (used == 0) snprintf(users, sizeof users, "parent domains or completion queues");
+  refuse({.reason = Reason::kInUse, .text = users});
+  tell_refusal("ibv_dealloc_pd", 0, EBUSY);
+}
+
 }  // namespace hostnic::abi
 
 HOSTNIC_VERB ibv_pd* ibv_alloc_pd(ibv_context* context) {
@@ -117,7 +144,10 @@ HOSTNIC_VERB int ibv_dealloc_pd(ibv_pd* pd) {
     }
   }
   if (claimed == kNotOurs) return real.foreign(pd);
-  if (claimed != 0) return fail(claimed);
+  if (claimed != 0) {
+    if (claimed == EBUSY) tell_users(*pd);
+    return fail(claimed);
+  }
   delete object_of(pd);
   return 0;
 }

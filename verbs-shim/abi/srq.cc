@@ -7,6 +7,7 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -16,7 +17,9 @@ namespace {
 int reserve(ContextObject& context, ibv_pd* pd, const ibv_srq_attr& attr) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return ENOENT;
-  if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return EINVAL;
+  if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr)
+    return refuse({Reason::kSharedWr, attr.max_wr, kMaxSrqWr});
+  if (attr.max_sge > kMaxSge) return refuse({Reason::kSharedSge, attr.max_sge, kMaxSge});
   if (context.srqs == kMaxSrqs) return ENOMEM;
   if (is_unusable(context)) return EIO;
   ++object_of(pd)->users;
@@ -53,7 +56,10 @@ SrqObject* create_reserved(ContextObject& context, ibv_pd* pd, const ibv_srq_ini
 
 ibv_srq* create(ibv_pd* pd, const ibv_srq_init_attr& attr) {
   ContextObject& context = *object_of(pd->context);
-  if (int error = reserve(context, pd, attr.attr)) return fail_null(error);
+  if (int error = reserve(context, pd, attr.attr)) {
+    tell_refusal("ibv_create_srq", 0, error);
+    return fail_null(error);
+  }
   SrqObject* srq = without_exceptions([&] { return create_reserved(context, pd, attr); });
   if (srq == nullptr) {
     const int error = errno;

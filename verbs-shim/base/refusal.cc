@@ -72,6 +72,11 @@ int error_of(Reason reason) {
     case Reason::kQpType:
     case Reason::kFlushFlags:
       return EOPNOTSUPP;
+    case Reason::kInUse:
+    case Reason::kWindowsBound:
+      return EBUSY;
+    case Reason::kNobody:
+      return EHOSTUNREACH;
     default:
       return EINVAL;
   }
@@ -149,7 +154,22 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
       return say("port_num %llu: there is port 1", given);
     case Reason::kPkeyIndex:
       return say("pkey_index %llu: there is index 0", given);
+    case Reason::kSharedWr:
+      return say("max_wr is %llu, %llu at most", given, limit);
+    case Reason::kSharedSge:
+      return say("max_sge is %llu, %llu at most", given, limit);
+    case Reason::kMaxRdAtomic:
+      return say("%s is %llu, %llu at most", r.text == nullptr ? "max_rd_atomic" : r.text, given,
+                 limit);
+    case Reason::kNobody:
+      return say("nobody has the address %s: is the GID the peer's, and the peer up?",
+                 r.text == nullptr ? "" : r.text);
+    case Reason::kInUse:
+      return say("in use by %s", r.text == nullptr ? "other objects" : r.text);
+    case Reason::kWindowsBound:
+      return say("%s", "memory windows are bound to the region, or packets refer to its memory");
     case Reason::kPathMtu:
+      if (given == 0) return say("path_mtu is none of ibv_mtu's: 1 (256 bytes) to 5 (4096)");
       return say("path_mtu is %llu bytes, and the port's active_mtu %llu", given, limit);
     case Reason::kSgidIndex:
       return say("sgid_index %llu: the GID table of %llu entries has nothing there to send from",

@@ -57,6 +57,13 @@ enum class Reason : uint8_t {
   kMaxInline,
   kCqEntries,
   kCompletionVector,
+  kSharedWr,     // asked for, most
+  kSharedSge,    // asked for, most
+  kMaxRdAtomic,  // asked for, most; text: the attribute
+  kNobody,       // text: the address
+  // Destroying objects.
+  kInUse,  // text: by which objects
+  kWindowsBound,
   // Memory.
   kAccessFlags,         // flags
   kFlushFlags,          // flags

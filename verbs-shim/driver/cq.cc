@@ -93,6 +93,16 @@ int Cq::resize(uint32_t entries) {
   return 0;
 }
 
+uint32_t Cq::polled() const {
+  std::lock_guard lock(mutex_);
+  return head_;
+}
+
+bool Cq::is_armed() const {
+  std::lock_guard lock(mutex_);
+  return arm_ != Arm::kNone;
+}
+
 uint32_t Cq::entries() const {
   std::lock_guard lock(mutex_);
   return capacity_;

@@ -49,6 +49,11 @@ class Cq {
   }  // completions in the
      // queue
 
+  // May be called by any thread. Completions that have been polled, modulo something; whether the
+  // queue is armed.
+  uint32_t polled() const;
+  bool is_armed() const;
+
   // Called with the driver lock taken. Returns false on overflow; the queue is then dead and
   // nothing more is delivered (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of
   // freed queue slots; `slots` is added when the completion is polled.

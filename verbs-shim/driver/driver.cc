@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "verbs-shim/base/log.h"
@@ -233,6 +234,13 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
     return error;
   const DeviceLimits limits{.mtu_bytes = settings().mtu_bytes,
                             .max_rd_atomic = kReadDestinationEntries};
+  if ((mask & kQpMaxQpRdAtomic) != 0 && wanted.max_rd_atomic > limits.max_rd_atomic)
+    return refuse({Reason::kMaxRdAtomic, wanted.max_rd_atomic, limits.max_rd_atomic});
+  if ((mask & kQpMaxDestRdAtomic) != 0 && wanted.max_dest_rd_atomic > limits.max_rd_atomic)
+    return refuse({.reason = Reason::kMaxRdAtomic,
+                   .given = wanted.max_dest_rd_atomic,
+                   .limit = limits.max_rd_atomic,
+                   .text = "max_dest_rd_atomic"});
   if (const char* what = refused_attribute(wanted, mask, limits)) {
     return refuse({.reason = Reason::kAttribute, .text = what});
   }
@@ -251,6 +259,11 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   if (to == QpState::kErr || to == QpState::kReset) send_first(qp, command.modify_qp);
   CommandResponse response{};
   if (const int error = execute(command, response); error != 0) {
+    thread_local std::array<char, 64> peer;
+    if (error == EHOSTUNREACH) {
+      snprintf(peer.data(), peer.size(), "%s", to_string(qp.attr.dest_gid).c_str());
+      refuse({.reason = Reason::kNobody, .text = peer.data()});
+    }
     qp.attr = before;
     return error;
   }
@@ -477,6 +490,13 @@ void DriverCore::run_timers(TimeNs now_ns) {
     }
   }
   timers_due.clear();
+}
+
+bool Driver::try_look_at_waits(TimeNs now_ns) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  core_->waits.look(*core_, now_ns);
+  return true;
 }
 
 bool Driver::reports_waiting() const {

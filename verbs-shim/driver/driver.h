@@ -14,9 +14,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "protocol/expected.h"
+#include "protocol/hostif/control_message.h"
 #include "protocol/hostif/segment_memory.h"
 #include "protocol/wire/bth.h"
 #include "verbs-shim/driver/cq.h"
@@ -42,6 +44,10 @@ class NicLink {
   // Called without the lock while the NIC asks where a host is or what it speaks: lets that time
   // pass, at most.
   virtual void pause(uint32_t pause_ns) = 0;
+  // Asks hostnicd why something failed, or why nothing comes: one line; empty: nothing is known, or
+  // it can't be asked now. Called with the driver's lock, on no path that is hot, while people want
+  // to know (base/explanation.h).
+  virtual std::string ask_why(const ExplainRequest&) { return {}; }
 };
 
 struct DriverSettings {
@@ -165,6 +171,10 @@ class Driver {
   void progress(TimeNs now_ns);
   // As progress(), unless another thread has the lock. Returns false in that case. [locks]
   bool try_progress(TimeNs now_ns);
+  // Tells people who has been waiting for longer than a second, and for what, once each. To be
+  // called about once a second while explanations are wanted. Returns false if another thread has
+  // the lock. [locks]
+  bool try_look_at_waits(TimeNs now_ns);
   // When the earliest timer is due; UINT64_MAX: none. [any thread]
   TimeNs next_deadline_ns() const { return next_deadline_ns_.load(std::memory_order_acquire); }
   // Whether meta reports wait. [any thread]

@@ -10,6 +10,7 @@
 
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/qp.h"
+#include "verbs-shim/driver/wait_watch.h"
 
 namespace hostnic::driver {
 
@@ -29,6 +30,7 @@ struct DriverCore final : QpHost {
   Driver::AsyncFn async = nullptr;
   void* async_argument = nullptr;
 
+  WaitWatch waits;
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
@@ -67,6 +69,7 @@ struct DriverCore final : QpHost {
     if (srq.limit_reached() && async != nullptr)
       async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
   }
+  std::string ask_why(const ExplainRequest& request) override { return link.ask_why(request); }
   void move_nic_to_error(Qp& qp) override;
   bool send_window_command(Qp& qp, Command& command) override;
 

@@ -10,7 +10,7 @@
 
 #include "protocol/message_limits.h"
 #include "protocol/store_forwarding.h"
-#include "verbs-shim/base/log.h"
+#include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/refusal.h"
 
 namespace hostnic::driver {
@@ -339,7 +339,10 @@ void Qp::push(Cq& cq, const Completion& completion, bool solicited, uint32_t slo
   if (cq.push(completion, solicited, slots == 0 ? nullptr : &freed_, slots)) return;
   // An overflow loses the queue, and with it every QP that needs it (rule 35, freed slots).
   if (!had_overflowed) {
-    log_debug("QP 0x%x: its completion queue of %u entries overflowed", qpn, cq.entries());
+    explain(
+        "QP 0x%x: its completion queue of %u entries overflowed: more completions than that came "
+        "before any was polled",
+        qpn, cq.entries());
     host.raise(AsyncEvent::kCqErr, this, &cq);
   }
   // Nothing can tell the program any more that this queue pair is lost.
@@ -373,6 +376,31 @@ void Qp::on_nic_error_state() {
   if (state != QpState::kErr || flushing_) return;
   flushing_ = true;
   flush(VendorError::kFlushed);
+}
+
+WaitView Qp::wait_view() const {
+  WaitView view;
+  if ((state != QpState::kRts && state != QpState::kRtr) || failed_) return view;
+  const bool has_receives = recv_posted_ != recv_taken_;
+  view.sends = is_reliable() && state == QpState::kRts && head_ != tail_;
+  view.is_rnr = view.sends && (waits_for_receiver() || packets_in_flight() == 0);
+  view.receives = init.srq == nullptr && has_receives && recv_taken_ == 0 && tail_ == 0;
+  view.unsaid =
+      idle() && unreported_ != 0 && unreported_ == tail_ && !has_receives && init.send_cq->empty();
+  view.unsignalled = unreported_;
+  const Psn una = requester_.with([](const auto& requester) { return requester.una(); });
+  view.marker = uint64_t{una.value()} << 32 | (head_ + recv_taken_);
+  return view;
+}
+
+std::string Qp::ask_why_waiting(const WaitView& view) const {
+  if (view.sends)
+    return host.ask_why(
+        question_about(head_, view.is_rnr ? Question::kNotReady : Question::kSilent));
+  ExplainRequest request{};
+  request.qpn = qpn;
+  request.question = Question::kWaiting;
+  return host.ask_why(request);
 }
 
 uint32_t qpn_of(const Qp& qp) { return qp.qpn; }

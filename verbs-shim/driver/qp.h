@@ -9,6 +9,7 @@
 #include "verbs-shim/driver/requester/any_requester.h"
 #include "verbs-shim/driver/send_queue.h"
 #include "verbs-shim/driver/srq.h"
+#include "verbs-shim/driver/wait_watch.h"
 
 namespace hostnic::driver {
 
@@ -98,6 +99,10 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   TimeNs deadline_ns() const { return deadline_ns_; }
   void on_timer(TimeNs now_ns);
 
+  // What it waits for, as it stands, and what hostnicd says about that.
+  WaitView wait_view() const;
+  std::string ask_why_waiting(const WaitView& view) const;
+
   // -- qp_reports.cc
   void on_report(TimeNs now_ns);
   void on_nic_error_state();
@@ -145,6 +150,8 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   // Functions in qp_reports.cc.
   void take_local_error(const QpStatusSnapshot& snapshot, Psn una);
   void take_events(const QpStatusSnapshot& snapshot);
+  void explain_receive(const Completion& completion, uint32_t name) const;
+  void explain_refusal() const;
   void complete();
   template <Requester R>
   void complete_finished(R& requester);

@@ -45,6 +45,9 @@ class QpHost {
   // there is no room now.
   virtual bool send_window_command(class Qp& qp, Command& command) = 0;
 
+  // Asks hostnicd why: NicLink::ask_why.
+  virtual std::string ask_why(const ExplainRequest& request) = 0;
+
   SegmentMap map;
   DriverCounters totals;
   QpStatusBits bits;  // where each QP in its turn copies its status's bitmaps to

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the NIC reports: receives, errors of this side, events, and by the requester what has been
 // acknowledged; and the completions that follow (docs/transport.md rules 21, 28).
+#include <algorithm>
+#include <string>
 #include <utility>
 
-#include "verbs-shim/base/log.h"
+#include "verbs-shim/base/explanation.h"
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/qp.h"
 
@@ -84,11 +86,7 @@ void Qp::take_receives(uint32_t completed) {
       failed = true;
       completion.vendor = completion.status == WcStatus::kLocLenErr ? VendorError::kLocalLength
                                                                     : VendorError::kLocalKey;
-      log_debug("QP 0x%x: receive %u failed with status %u: %s", qpn, recv_taken_,
-                static_cast<unsigned>(completion.status),
-                completion.status == WcStatus::kLocLenErr
-                    ? "the message is longer than the buffers posted"
-                    : "key, address or protection domain of a buffer");
+      explain_receive(completion, name);
     }
     ++recv_taken_;
     if (init.srq != nullptr) init.srq->release(name);
@@ -99,6 +97,38 @@ void Qp::take_receives(uint32_t completed) {
     host.srq_taken(*init.srq);
   }
   if (failed) go_to_error();
+}
+
+// Tells people why a message did not get into the receive that it met.
+void Qp::explain_receive(const Completion& completion, uint32_t name) const {
+  if (!explanations_wanted()) return;
+  ExplainRequest request{};
+  request.qpn = qpn;
+  request.question = Question::kOwnReceive;
+  const uint64_t slots = init.srq != nullptr ? init.srq->slots_offset : recv_offset;
+  const uint32_t max_sge = init.srq != nullptr ? init.srq->init.max_sge : init.caps.max_recv_sge;
+  const auto& slot = *reinterpret_cast<const RecvSlot*>(
+      host.map.at(slots + uint64_t{name} * recv_slot_bytes(max_sge)));
+  request.sge_count = static_cast<uint8_t>(std::min({slot.sge_count, max_sge, kMaxSge}));
+  std::copy_n(slot.sge, request.sge_count, request.sges);
+  const std::string cause = host.ask_why(request);
+  explain("QP 0x%x: receive (wr_id 0x%llx) failed: %s (status %u, vendor err %u): %s", qpn,
+          static_cast<unsigned long long>(completion.wr_id),
+          status_text(static_cast<uint32_t>(completion.status)),
+          static_cast<unsigned>(completion.status), static_cast<unsigned>(completion.vendor),
+          !cause.empty()                              ? cause.c_str()
+          : completion.status == WcStatus::kLocLenErr ? "the message is longer than the receive"
+                                                      : "the memory that it names is wrong");
+}
+
+void Qp::explain_refusal() const {
+  if (!explanations_wanted()) return;
+  ExplainRequest request{};
+  request.qpn = qpn;
+  request.question = Question::kRefusesPeer;
+  const std::string cause = host.ask_why(request);
+  explain("QP 0x%x: has refused a request of its peer, and is in ERR now: %s", qpn,
+          cause.empty() ? "key, bounds, right or length" : cause.c_str());
 }
 
 // The NIC's errors become the request's: nothing was changed.
@@ -122,7 +152,8 @@ void Qp::take_events(const QpStatusSnapshot& snapshot) {
   if ((fresh & kEventAccessError) != 0) host.raise(AsyncEvent::kQpAccessErr, this, nullptr);
   if ((fresh & kEventRequestError) != 0) host.raise(AsyncEvent::kQpReqErr, this, nullptr);
   if ((fresh & (kEventAccessError | kEventRequestError | kEventRecvError)) != 0) {
-    log_debug("QP 0x%x: refused a request of its peer: to the error state", qpn);
+    // A receive that has failed says why itself.
+    if ((fresh & kEventRecvError) == 0) explain_refusal();
     go_to_error();
   }
 }

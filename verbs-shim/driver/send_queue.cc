@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
+#include <string>
 
+#include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
 
 namespace hostnic::driver {
@@ -12,6 +15,33 @@ namespace {
 
 constexpr uint32_t kChunksQueued = 16;  // least number of chunks that may queue where they may be
                                         // larger
+
+const char* name_of(SendOp op) {
+  switch (op) {
+    case SendOp::kWrite:
+      return "WRITE";
+    case SendOp::kWriteImm:
+      return "WRITE with immediate";
+    case SendOp::kSend:
+      return "SEND";
+    case SendOp::kSendImm:
+      return "SEND with immediate";
+    case SendOp::kSendInv:
+      return "SEND with invalidation";
+    case SendOp::kRead:
+      return "READ";
+    case SendOp::kCompareSwap:
+      return "compare-and-swap";
+    case SendOp::kFetchAdd:
+      return "fetch-and-add";
+    case SendOp::kBindWindow:
+      return "bind";
+    case SendOp::kLocalInvalidate:
+      return "invalidation";
+    default:
+      return "request";
+  }
+}
 
 }  // namespace
 
@@ -163,68 +193,84 @@ bool SendQueue::fail(uint32_t index, WcStatus status, VendorError vendor) {
   failed_index_ = index;
   failed_status_ = status;
   failed_vendor_ = vendor;
-  log_failure(wqe(index));
+  log_failure(index);
   return true;
 }
 
-void SendQueue::log_failure(const Wqe& w) const {
-  const char* reason = "";
+// The question that hostnicd may know the answer to; nothing: this side knows all.
+std::optional<Question> SendQueue::question_about_failure() const {
   switch (failed_vendor_) {
     case VendorError::kLocalKey:
-      reason = "an lkey, address or protection domain of its own memory is wrong";
-      break;
     case VendorError::kLocalLength:
-      reason = "the local buffers are too small";
-      break;
+      return Question::kOwnMemory;
     case VendorError::kPeerInvalidRequest:
-      reason =
-          "the peer calls it invalid: receive too small, a misaligned atomic, another path MTU, or "
-          "more READs and atomics than its max_dest_rd_atomic";
-      break;
     case VendorError::kPeerAccess:
-      reason = "the peer refuses the rkey, the bounds or the access right, or has no memory there";
-      break;
     case VendorError::kPeerOperation:
-      reason = "the peer's own receive buffer is bad";
-      break;
-    case VendorError::kWindow:
-      reason =
-          "no such window or region, bounds, protection domain or rights wrong, or a bound type 2 "
-          "window";
-      break;
     case VendorError::kBadResponse:
-      reason =
-          "the peer's answers have another length than this path MTU gives: do both ends agree?";
-      break;
-    case VendorError::kAddressDomain:
-      reason = "its address handle is of another protection domain";
-      break;
-    case VendorError::kReceiverNotReady:
-      reason = "the peer posted no receive within rnr_retry";
-      break;
+      return Question::kRefused;
     case VendorError::kNoAnswer:
-      reason =
-          "no answer within (retry_cnt + 1) timeouts and as much more as rule 26 of "
-          "docs/transport.md gives: wrong address, peer gone, or network down";
-      break;
-    case VendorError::kPathMtu:
-      reason = "its packets are longer than the port's MTU allows now";
-      log_warn(
-          "QP 0x%x ends: packets of its path MTU, %u, no longer fit the port, whose MTU was "
-          "lowered "
-          "and allows %u. Raise the interface's MTU again (hostnicd's log says how), or connect "
-          "anew",
-          qpn, attr.path_mtu_bytes, host.map.header().mtu_bytes.load(std::memory_order_relaxed));
-      break;
+      return Question::kSilent;
+    case VendorError::kReceiverNotReady:
+      return Question::kNotReady;
+    case VendorError::kWindow:
+      return Question::kOwnWindow;
     default:
-      break;
+      return std::nullopt;
   }
-  log_debug(
-      "QP 0x%x: work request 0x%llx to QP 0x%x at %s failed with status %u: %s (retry_cnt "
-      "%u, timeout %u, rnr_retry %u)",
-      qpn, static_cast<unsigned long long>(w.wr_id), attr.dest_qpn,
-      to_string(attr.dest_gid).c_str(), static_cast<unsigned>(failed_status_), reason,
-      attr.retry_cnt, attr.timeout, attr.rnr_retry);
+}
+
+ExplainRequest SendQueue::question_about(uint32_t index, Question question) const {
+  const Wqe& w = wqe(index);
+  ExplainRequest request{};
+  request.qpn = qpn;
+  request.question = question;
+  request.op = w.op;
+  request.max_rd_atomic = attr.max_rd_atomic;
+  request.key = w.op == SendOp::kBindWindow ? w.binding.mr_key : w.rkey;
+  request.access = w.op == SendOp::kBindWindow ? w.binding.access : 0;
+  request.remote_va = w.remote_va;
+  request.length_bytes = w.op == SendOp::kBindWindow ? w.binding.length_bytes : w.length_bytes;
+  if (w.op == SendOp::kLocalInvalidate) request.key = w.rkey;
+  const std::span<const Sge> elements = sges(index);
+  request.sge_count = static_cast<uint8_t>(std::min<size_t>(elements.size(), kMaxSge));
+  std::ranges::copy(elements.first(request.sge_count), request.sges);
+  return request;
+}
+
+// Tells people why a request has failed, once, with what hostnicd knows of both ends.
+void SendQueue::log_failure(uint32_t index) const {
+  if (failed_vendor_ == VendorError::kPathMtu) {
+    log_warn(
+        "QP 0x%x ends: packets of its path MTU, %u, no longer fit the port, whose MTU was lowered "
+        "and allows %u. Raise the interface's MTU again (hostnicd's log says how), or connect anew",
+        qpn, attr.path_mtu_bytes, host.map.header().mtu_bytes.load(std::memory_order_relaxed));
+  }
+  if (!explanations_wanted()) return;
+  const Wqe& w = wqe(index);
+  const std::optional<Question> question = question_about_failure();
+  std::string cause = question ? host.ask_why(question_about(index, *question)) : std::string();
+  if (init.type == QpType::kUd && failed_vendor_ == VendorError::kLocalLength) {
+    char line[80];
+    snprintf(line, sizeof line, "a datagram has at most %u bytes, one packet's",
+             host.settings().mtu_bytes);
+    cause = line;
+  }
+  const VendorErrorInfo* const info = find_vendor_error(static_cast<uint32_t>(failed_vendor_));
+  char to[96] = "";
+  if (init.type != QpType::kUd && !is_local(w.op))
+    snprintf(to, sizeof to, " to QP 0x%x at %s", attr.dest_qpn, to_string(attr.dest_gid).c_str());
+  char waited[96] = "";
+  if (failed_vendor_ == VendorError::kNoAnswer)
+    snprintf(waited, sizeof waited, " (retry_cnt %u, timeout %u)", attr.retry_cnt, attr.timeout);
+  if (failed_vendor_ == VendorError::kReceiverNotReady)
+    snprintf(waited, sizeof waited, " (rnr_retry %u)", attr.rnr_retry);
+  explain("QP 0x%x: %s of %u bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s: %s",
+          qpn, name_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
+          status_text(static_cast<uint32_t>(failed_status_)), static_cast<unsigned>(failed_status_),
+          static_cast<unsigned>(failed_vendor_), waited,
+          !cause.empty()    ? cause.c_str()
+          : info != nullptr ? info->meaning
+                            : "");
 }
 
 }  // namespace hostnic::driver

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "protocol/prefetch.h"
@@ -142,7 +143,9 @@ class SendQueue {
   QpHost& host;
 
  protected:
-  void log_failure(const Wqe& w) const;
+  void log_failure(uint32_t index) const;
+  std::optional<Question> question_about_failure() const;
+  ExplainRequest question_about(uint32_t index, Question question) const;
 
   uint32_t wqe_mask_ = 0;
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;

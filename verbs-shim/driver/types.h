@@ -8,6 +8,7 @@
 
 #include "protocol/gid.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/vendor_error.h"
 #include "protocol/types.h"
 
 namespace hostnic::driver {
@@ -48,23 +49,7 @@ enum WcFlag : uint32_t {  // ibv_wc_flags
   kWcIpv6 = 1u << 31,  // ours: the GRH is an IPv6 header
 };
 
-// The reason of a failure, beyond the status: goes to vendor_err and into the debug log.
-enum class VendorError : uint32_t {
-  kNone = 0,
-  kFlushed = 1,
-  kLocalKey = 2,
-  kLocalLength = 3,
-  kPeerInvalidRequest = 4,
-  kPeerAccess = 5,
-  kPeerOperation = 6,
-  kNoAnswer = 7,
-  kReceiverNotReady = 8,
-  kWindow = 9,
-  kBadResponse = 10,
-  kQpModifiedToError = 11,
-  kAddressDomain = 12,
-  kPathMtu = 13,
-};
+using hostnic::VendorError;
 
 struct Completion {
   uint64_t wr_id = 0;

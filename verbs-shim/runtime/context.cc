@@ -483,6 +483,17 @@ bool Context::refresh_gids() {
   return true;
 }
 
+// Others may be talking to hostnicd, perhaps for long: the driver, whose lock is held, does not
+// wait for them.
+std::string Context::ask_why(const ExplainRequest& request) {
+  if (!alive()) return {};
+  const std::unique_lock lock(parts_->control_mutex, std::try_to_lock);
+  if (!lock) return {};
+  const auto answer = parts_->control.call(ControlKind::kExplain, bytes_of(request), {});
+  if (!answer || answer->payload.empty()) return {};
+  return {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
+}
+
 void Context::abandon_after_fork() {
   alive_.store(false, std::memory_order_release);
   gids_.abandon_after_fork();

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "protocol/expected.h"
@@ -92,6 +93,7 @@ class Context final : private driver::NicLink {
   void kick() override;
   void wait_for_response() override;
   void pause(uint32_t pause_ns) override;
+  std::string ask_why(const ExplainRequest& request) override;
   Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
   void prepare_threads(bool move_threads);
   bool refresh_gids();

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "verbs-shim/base/clock.h"
+#include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
@@ -21,6 +22,9 @@ std::atomic<uint32_t> running_threads{0};
 uint64_t look_interval_ns() {
   return kLookAtSocketNs * (1 + running_threads.load(std::memory_order_relaxed) / kThreadsPerLook);
 }
+
+// How often is looked who waits for long, where people want to know.
+constexpr uint64_t kLookAtWaitsNs = 500'000'000;
 
 // The thread stands back for that long when others have the driver's lock.
 constexpr uint32_t kLockBusyNs = 50'000;
@@ -88,6 +92,7 @@ void ServiceThread::run() {
     }
     tell_address_changes();
     tell_port_changes();
+    look_at_waits(now_ns);
     // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep that thread from its core. While the program polls it does this thread's work anyway; to
     // do it here as well would mean to be preempted with the lock taken, on machines with fewer
@@ -122,6 +127,12 @@ bool ServiceThread::hostnicd_is_gone(TimeNs now_ns) {
   if (now_ns < look_at_socket_ns_ && !fatal) return false;
   look_at_socket_ns_ = now_ns + look_interval_ns();
   return fatal || served_.control.closed();
+}
+
+// Whoever has the lock is asked for it again a little later.
+void ServiceThread::look_at_waits(TimeNs now_ns) {
+  if (now_ns < look_at_waits_ns_ || !explanations_wanted()) return;
+  if (served_.driver.try_look_at_waits(now_ns)) look_at_waits_ns_ = now_ns + kLookAtWaitsNs;
 }
 
 void ServiceThread::tell_address_changes() {

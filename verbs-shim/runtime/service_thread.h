@@ -61,6 +61,7 @@ class ServiceThread {
   bool hostnicd_is_gone(TimeNs now_ns);
   void tell_port_changes();
   void tell_address_changes();
+  void look_at_waits(TimeNs now_ns);
   void wake_for_timer();
 
   const Served served_;
@@ -71,7 +72,7 @@ class ServiceThread {
   std::atomic<TimeNs> wakes_ns_{0};  // when the thread looks next at the latest
 
   // The members from here on are the thread's own.
-  TimeNs look_at_socket_ns_ = 0;
+  TimeNs look_at_socket_ns_ = 0, look_at_waits_ns_ = 0;
   uint32_t port_changes_ = 0;  // of which the program was told
   uint32_t address_changes_ = 0;
 };

@@ -37,6 +37,21 @@ struct ReceiveEnd {
   uint32_t src_qpn = 0;  // the sender's QP; UD only
 };
 
+// The request of a peer that ended the connection, for whoever asks why.
+struct RefusedRequest {
+  wire::Opcode opcode{};
+  uint32_t key = 0;  // SEND_INV: the key to invalidate
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;  // SEND: of the message, where the packet says so
+  uint32_t packet_bytes = 0;
+  uint32_t recv_sn = 0;  // the receive that was next
+  wire::Policy policy{};
+  uint32_t reads_ahead = 0;  // READs and atomics of the peer's that were not answered yet
+
+  // Taken from a packet; a message of the standard's RC names its key in its first one only.
+  static RefusedRequest of(const wire::Packet& p, uint32_t recv_sn);
+};
+
 // How the packets of a queue pair are taken, and what its work requests become: transport/.
 enum class TransportKind : uint8_t { kHostnic, kRoce, kUnreliable };
 
@@ -176,6 +191,7 @@ struct alignas(kCacheLineBytes) QpContext {
   wire::NakCode fatal_code = wire::NakCode::kInvalidRequest;
   Psn fatal_psn;  // the PSN that was refused: the expected one, or a READ before it whose key was
                   // revoked
+  RefusedRequest refused;  // if `fatal`
   Psn old_read_psn;
   bool old_read_refused = false;  // the next ACK is a NAK about the READ at old_read_psn
   struct AtomicRecord {

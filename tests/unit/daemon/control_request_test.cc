@@ -154,6 +154,22 @@ TEST(ControlRequest, FilledMemoryIsNamedByItsKey) {
   EXPECT_EQ(refusal(filled, 1), "descriptors came along with a request that takes none");
 }
 
+TEST(ControlRequest, TakesQuestionsThatThereAre) {
+  ExplainRequest question{};
+  question.qpn = 0x158e8;
+  question.question = kLastQuestion;
+  question.sge_count = kMaxSge;
+  const auto call = parse_control_request(Request(ControlKind::kExplain).add(question).bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<ExplainRequest>(*call).qpn, 0x158e8u);
+  EXPECT_EQ(refusal(Request(ControlKind::kExplain)), "explain: wrong length");
+  question.sge_count = kMaxSge + 1;
+  EXPECT_EQ(refusal(Request(ControlKind::kExplain).add(question)), "explain: no such question");
+  question.sge_count = 0;
+  question.question = Question{static_cast<uint32_t>(kLastQuestion) + 1};
+  EXPECT_EQ(refusal(Request(ControlKind::kExplain).add(question)), "explain: no such question");
+}
+
 TEST(ControlRequest, ChangedMemoryIsARange) {
   const auto change = [](uint64_t va, uint64_t length_bytes, uint32_t kind = 0,
                          uint64_t moved_to = 0) {

@@ -314,6 +314,7 @@ void Responder::refuse(QpContext& qp, const wire::Packet& p, const Outcome& outc
       counters_.add(Counter::rnr_nak_sent);
       break;
     case Outcome::kRefused: {
+      qp.refused = RefusedRequest::of(p, qp.recv_next_sn);
       const RefusalMeaning& meaning = executor_.refuse(qp, receive_sn(p), outcome.refusal);
       qp.fatal = true;
       qp.fatal_code = meaning.code;

@@ -157,6 +157,7 @@ Outcome RoceResponder::take_expected(QpContext& qp, const wire::Packet& p,
       connection.gap_answered = connection.not_ready = false;
       break;
     case Outcome::kRefused: {
+      if (!qp.fatal) qp.refused = RefusedRequest::of(p, qp.recv_next_sn);
       const RefusalMeaning& meaning = executor_.refuse(qp, qp.recv_next_sn, outcome.refusal);
       answers_.refuse(qp, p.psn, meaning.code, meaning.event);
       drop_held(qp);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Says why a request failed, or why nothing comes, in one line with names and numbers. Where both
+// ends are this hostnicd's, both are looked at. Any thread but an lcore: the NICs' lcores are asked
+// one after the other.
+#pragma once
+
+#include <string>
+
+#include "dataplane/daemon/daemon.h"
+#include "protocol/hostif/control_message.h"
+
+namespace hostnic {
+
+// The answer to a program's question about its queue pair of the NIC. Empty: nothing is known, or
+// the queue pair is not the client's. Of a peer that is another user's, and does not name this
+// queue pair as its own peer, nothing is said but that.
+std::string explain(Daemon& daemon, NicInstance& own, uint32_t client_id,
+                    const ExplainRequest& request);
+
+// A queue pair in sentences, one a line: state, peer, what is outstanding, what it waits for.
+std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp);
+// A queue pair that is no more, in one line: whose it was, and how it ended.
+std::string describe(NicInstance& instance, const DeadQpView& dead);
+
+// What is wrong with a key, as part of a sentence; empty: nothing is.
+std::string to_text(const KeyView& view, const std::string& nic, bool is_remote);
+
+// The names of access flags, with commas.
+std::string access_names(uint32_t access);
+const char* state_name(QpState state);
+
+}  // namespace hostnic

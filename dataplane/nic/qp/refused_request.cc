@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/nic/qp/qp_context.h"
+
+namespace hostnic {
+
+[[gnu::cold]] RefusedRequest RefusedRequest::of(const wire::Packet& p, uint32_t recv_sn) {
+  using wire::Opcode;
+  RefusedRequest r;
+  r.opcode = p.opcode;
+  r.packet_bytes = p.payload_bytes;
+  r.recv_sn = recv_sn;
+  r.policy = p.policy;
+  switch (p.opcode) {
+    case Opcode::kCompareSwap:
+    case Opcode::kFetchAdd:
+    case Opcode::kRcCompareSwap:
+    case Opcode::kRcFetchAdd:
+      r.key = p.atomic.rkey;
+      r.va = p.atomic.va;
+      r.length_bytes = 8;
+      break;
+    case Opcode::kSendInv:
+    case Opcode::kRcSendLastInv:
+    case Opcode::kRcSendOnlyInv:
+      r.key = p.invalidate_rkey;
+      r.length_bytes = p.opcode == Opcode::kSendInv ? p.reth.length_bytes : p.payload_bytes;
+      break;
+    case Opcode::kSend:
+    case Opcode::kSendImm:
+      r.length_bytes = p.reth.length_bytes;
+      break;
+    default:
+      r.key = p.reth.key;
+      r.va = p.reth.va;
+      // A native WRITE names the bytes of its packet, a READ all that it reads.
+      r.length_bytes = p.opcode == Opcode::kWriteOnly || p.opcode == Opcode::kWriteImm
+                           ? p.payload_bytes
+                           : p.reth.length_bytes;
+      break;
+  }
+  return r;
+}
+
+}  // namespace hostnic

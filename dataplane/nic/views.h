@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a NIC says of its queue pairs and of keys when somebody asks why: values, taken on the NIC's
+// lcore. Text is made of them elsewhere (daemon/explain.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dataplane/nic/memory/access_scope.h"
+#include "dataplane/nic/qp/qp_context.h"
+#include "protocol/hostif/descriptors.h"
+#include "protocol/types.h"
+
+namespace hostnic {
+
+// Why a key does not give what is asked of it, in the order in which it is looked at.
+enum class KeyFault : uint8_t {
+  kNone,
+  kQpRight,   // the queue pair lacks the right, whatever the key
+  kUnknown,   // of no region or window of the program's
+  kUnbound,   // the window is not bound, or to another queue pair
+  kDomain,    // another protection domain
+  kRight,     // the region, or the window, lacks the right
+  kBounds,    // begins before it, or ends behind it
+  kOnDemand,  // atomics in an on-demand region
+};
+
+// What a key names, and what is wrong with it.
+struct KeyView {
+  KeyFault fault = KeyFault::kNone;
+  bool is_window = false;
+  uint32_t key = 0;
+  uint64_t va = 0, length_bytes = 0;              // what was asked for
+  uint64_t region_va = 0, region_bytes = 0;       // of region or window, where there is one
+  uint32_t wanted_access = 0, region_access = 0;  // AccessFlag
+};
+
+// One queue pair as its NIC sees it.
+struct QpView {
+  uint32_t qpn = 0;
+  QpType type = QpType::kRc;
+  QpState state = QpState::kReset;
+  TransportKind transport = TransportKind::kHostnic;
+  uint32_t client_id = 0, pid = 0, uid = 0;
+  std::string program;
+  uint32_t dest_qpn = 0, dest_ip = 0, source_ip = 0;
+  uint32_t access = 0;  // AccessFlag: what its peer may do
+  uint32_t pd = 0, recv_pd = 0;
+  uint32_t qkey = 0;  // UD
+  uint16_t mtu_bytes = 0;
+  uint32_t sq_psn = 0, rq_psn = 0;            // the first ones
+  uint32_t una = 0, transmitted = 0;          // requests: acknowledged before; sent before
+  uint32_t expected = 0, received_ahead = 0;  // requests of the peer
+  uint32_t receives_waiting = 0;              // posted and not taken
+  bool shared_receives = false;
+  uint32_t responder_resources = 0;
+  bool refused_its_peer = false;
+  wire::NakCode refused_code{};
+  RefusedRequest refused;
+  uint64_t refused_receive_bytes = 0;  // room of the receive that was next then
+  KeyView refused_receive_fault;       // and what is wrong with its memory
+  AccessScope scope() const { return {client_id, pd, access, qpn}; }
+};
+
+// A queue pair that is no more.
+struct DeadQpView {
+  QpView last;
+  TimeNs at_ns = 0;
+  bool with_its_program = false;  // the program, or the device that it had opened, went
+};
+
+}  // namespace hostnic

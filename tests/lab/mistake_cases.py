@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mistakes that developers make, staged one by one (hostnic-mistakes), and the line that a lab says about each by itself: the
+cause alone, with its name or number."""
+
+import re
+
+from harness import Case
+
+PROGRAM = "tests/apps/hostnic-mistakes"
+
+# The mistake, and the line about it. {NAME} stands for a fact of the run, which the program prints.
+CALLS = {
+    "no-grh": r"ibv_modify_qp: .*no GRH: .*ibv_rc_pingpong: -g 0",
+    "gid-index": r"ibv_modify_qp: .*sgid_index 200: ",
+    "missing-attribute": r"from INIT to RTR needs IBV_QP_MIN_RNR_TIMER \(EINVAL\)",
+    "wrong-transition": r"no way leads from RESET to RTS",
+    "send-in-init": r"ibv_post_send: .*in INIT",
+    "receive-in-reset": r"ibv_post_recv: .*in RESET",
+    "send-queue-full": r"send queue of 16 full, none of them signalled",
+    "receive-queue-full": r"receive queue of 16 full",
+    "shared-queue-full": r"shared receive queue of 16 full",
+    "too-many-sges": r"5 scatter/gather elements, 2 granted",
+    "inline-too-long": r"inline 2000, 512 granted",
+    "cq-entries": r"ibv_create_cq: 100000000 completion queue entries: from 1 to \d+",
+    "resize-cq": r"ibv_resize_cq: 100000000 completion queue entries: from 1 to \d+",
+    "qp-limit": r"ibv_create_qp: max_send_wr is 100000, 16384 at most",
+    "qp-type": r"ibv_create_qp: queue pairs of type 8 are not supported",
+    "srq-limit": r"ibv_create_srq: max_wr is 100000, 16384 at most",
+    "too-many-reads-wanted": r"max_rd_atomic is (100|more than)",
+    "uc-read": r"opcode 5 .*no operation of this type",
+    "uc-atomic": r"opcode 7 .*no operation of this type",
+    "ud-too-long": r"SEND of 60000 bytes.*failed: .*(longer|4096)",
+    "pd-in-use": r"ibv_dealloc_pd: .*1 queue pair.*1 memory region",
+    "cq-in-use": r"ibv_destroy_cq: .*1 queue pair",
+    "region-with-windows": r"ibv_dereg_mr: .*windows are bound",
+    "remote-without-local": r"access flags 0x2: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE",
+    "unmapped-memory": r"{hole} is not mapped",
+    "read-only-memory": r"{page} is not writable",
+    "huge-region": r"a memory region of 4611686018427387904 bytes, \d+ at most",
+    "implicit-odp": r"on-demand regions need bounds",
+    "unknown-access": r"unknown access flags in 0x1000",
+    "bind-without-right": r"bind .*failed: .*lacks MW_BIND|ibv_bind_mw: .*MW_BIND",
+    "no-such-port": r"port_num 2: there is port 1",
+    "mtu-beyond-the-port": r"path_mtu",
+    "nobody-at-gid": r"ibv_modify_qp: .*127\.77\.0\.77",
+}
+FAILURES = {
+    "wrong-rkey": r"WRITE of 8 bytes .*failed: remote access error.*rkey {key} is of no region of hnic1",
+    "revoked-rkey": r"rkey {key} is of no region of hnic1: wrong, or deregistered",
+    "beyond-region": r"region {region}\+65536 \(.*\) ends 1 byte before the request's end",
+    "before-region": r"region {region}\+65536 \(.*\) begins 16 bytes behind the request's begin",
+    "no-remote-write": r"region 0x\w+\+65536 \(.*\) lacks REMOTE_WRITE",
+    "no-remote-read": r"region 0x\w+\+65536 \(.*\) lacks REMOTE_READ",
+    "no-remote-atomic": r"region 0x\w+\+65536 \(.*\) lacks REMOTE_ATOMIC",
+    "misaligned-atomic": r"address {va} of the atomic is no multiple of 8",
+    "qp-without-right": r"QP 0x\w+ of hnic1 lacks REMOTE_WRITE",
+    "region-of-other-pd": r"rkey {key} is of a region of another protection domain",
+    "wrong-lkey": r"local protection error.*lkey {key} is of no region of hnic0",
+    "sge-beyond-region": r"region {region}\+65536 \(.*\) ends 8 bytes before",
+    "read-into-read-only": r"READ .*region 0x\w+\+65536 \(lkey .*\) lacks LOCAL_WRITE",
+    "wrong-lkey-of-receive": r"receive .*failed: .*lkey {key} is of no region of hnic1",
+    "receive-into-read-only": r"receive .*failed: .*region 0x\w+\+65536 \(.*\) lacks LOCAL_WRITE",
+    "receive-too-short": r"the message has 101 bytes, and the receive posted at QP 0x\w+ of hnic1 has room for 100",
+    "no-receive": r"RNR retry counter exceeded.*\(rnr_retry 2\): QP 0x\w+ of hnic1 has no receive posted",
+    "mtu-of-both-ends": r"path MTU 1024 at the requester, 512 at QP 0x\w+ of hnic1",
+    "too-many-reads": r"max_rd_atomic is 8 here, and max_dest_rd_atomic 1 at QP 0x\w+ of hnic1",
+    "ah-of-other-pd": r"address handle is of another protection domain",
+    "invalidate-wrong-rkey": r"rkey {key}, to be invalidated, is of no memory window",
+    "local-invalidate": r"rkey {key} is of no bound memory window",
+    "cq-overrun": r"completion queue of 64 entries overflowed",
+    "wrong-qpn": r"there is no QP {peer} on hnic1; QP 0x\w+ there names yours as its peer",
+    "wrong-psn": r"requests begin at PSN 1000 here \(sq_psn\), and QP {peer} of hnic1 expects them from 2000 on",
+    "peer-in-reset": r"QP {peer} of hnic1 is in RESET",
+    "peer-in-init": r"QP {peer} of hnic1 is in INIT",
+    "peer-of-another": r"QP {peer} of hnic1 names QP 0x991334 as its peer",
+    "other-type": r"QP {peer} of hnic1 is of type UC, and this one of type RC",
+    "peer-killed": r"QP 0x\w+ of hnic1 is gone: .*\(pid {decimal_pid}\) ended, or was killed",
+}
+WAITS = {
+    "peer-stopped": r"RNR.*\(pid {decimal_pid}, which is stopped",
+    "rnr-for-ever": r"RNR for [\d.]+ s.*QP 0x\w+ of hnic1 has no receive posted",
+    "silent-for-long": r"no answer for [\d.]+ s \(\d+ .*\): QP {peer} of hnic1 is in RESET",
+    "not-polled": r"16 completions .*not polled",
+    "unsignalled": r"1 .*unsignalled",
+    "not-armed": r"1 completion.*not armed|not armed.*1 completion",
+    "nobody-sends": r"QP 0x\w+ of hnic0, its peer, has sent nothing|QP 0x\w+ of hnic1, its peer, has sent nothing",
+    "wrong-qkey": r"Q_Key",
+}
+# Said of none of them: what is true of another.
+KNOWN_TO_BE_MISSING = set()
+
+
+def says(pattern):
+    def check(output):
+        wanted = pattern
+        for name, value in re.findall(r"^fact (\w+)=(\S+)$", output, re.MULTILINE):
+            wanted = wanted.replace("{" + name + "}", value)
+        lines = [line for line in output.splitlines() if line.startswith("hostnic[")]
+        named = [line for line in lines if re.search(wanted, line)]
+        if not named:
+            return f"no line matches {wanted!r}"
+        # Both ends may say it; nobody says it twice.
+        twice = {line for line in named if named.count(line) > 1}
+        return f"said twice: {twice.pop()}" if twice else None
+
+    return check
+
+
+def mistake_cases(maker):
+    for name, pattern in {**CALLS, **FAILURES, **WAITS}.items():
+        if name not in KNOWN_TO_BE_MISSING:
+            yield Case(f"names the mistake: {name}", maker.lab([], [maker.apps / PROGRAM, name]), 30, True, says(pattern))

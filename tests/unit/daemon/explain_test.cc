@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/explain.h"
+
+#include <gtest/gtest.h>
+
+namespace hostnic {
+namespace {
+
+KeyView bounds(uint64_t va, uint64_t length_bytes) {
+  KeyView view;
+  view.fault = KeyFault::kBounds;
+  view.key = 0x66c7;
+  view.va = va;
+  view.length_bytes = length_bytes;
+  view.region_va = 0x7f0000010000;
+  view.region_bytes = 65536;
+  return view;
+}
+
+TEST(Explain, NamesTheBoundThatWasLeftAndByHowMuch) {
+  EXPECT_EQ(to_text(bounds(0x7f000001f001, 4096), "hnic1", true),
+            "region 0x7f0000010000+65536 (rkey 0x66c7) ends 1 byte before the request's end, "
+            "0x7f000001f001+4096");
+  EXPECT_EQ(to_text(bounds(0x7f0000020000, 8), "hnic1", false),
+            "region 0x7f0000010000+65536 (lkey 0x66c7) ends 8 bytes before the request's end, "
+            "0x7f0000020000+8");
+  EXPECT_EQ(to_text(bounds(0x7f000000fff0, 64), "hnic1", true),
+            "region 0x7f0000010000+65536 (rkey 0x66c7) begins 16 bytes behind the request's begin, "
+            "0x7f000000fff0");
+}
+
+TEST(Explain, NamesTheRightThatIsMissing) {
+  KeyView view = bounds(0x7f0000010000, 8);
+  view.fault = KeyFault::kRight;
+  view.wanted_access = kAccessMwBind | kAccessLocalWrite;
+  view.region_access = kAccessLocalWrite;
+  EXPECT_EQ(to_text(view, "hnic1", false),
+            "region 0x7f0000010000+65536 (lkey 0x66c7) lacks MW_BIND");
+}
+
+TEST(Explain, NamesTheNicThatHasNoSuchKey) {
+  KeyView view;
+  view.fault = KeyFault::kUnknown;
+  view.key = 0x66c7;
+  EXPECT_EQ(to_text(view, "hnic1", true),
+            "rkey 0x66c7 is of no region of hnic1: wrong, or deregistered");
+  view.is_window = true;
+  EXPECT_EQ(to_text(view, "hnic1", true),
+            "rkey 0x66c7 is of no memory window of hnic1: wrong, or deregistered");
+}
+
+TEST(Explain, SaysNothingOfWhatIsRight) { EXPECT_EQ(to_text(KeyView{}, "hnic1", true), ""); }
+
+TEST(Explain, NamesAllAccessFlags) {
+  EXPECT_EQ(access_names(kAccessRemoteWrite | kAccessRemoteAtomic), "REMOTE_WRITE, REMOTE_ATOMIC");
+  EXPECT_EQ(access_names(0), "");
+}
+
+}  // namespace
+}  // namespace hostnic

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/driver/wait_watch.h"
+
+#include <algorithm>
+#include <string>
+
+#include "verbs-shim/base/explanation.h"
+#include "verbs-shim/driver/driver_core.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+// Servers wait for their clients, and programs compute between two looks at a queue: these are told
+// later than what only a mistake, or a failure, explains.
+constexpr uint64_t kPatientNs = 2 * kSecondNs;
+
+// The lock is held meanwhile: of more queue pairs only so many are looked at.
+constexpr size_t kMostQps = 512;
+
+double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+bool WaitClock::due(uint64_t marker, TimeNs now_ns, uint64_t limit_ns) {
+  if (looked_ns_ == 0 || marker != marker_) {
+    marker_ = marker;
+    waited_ns_ = 0;
+    told_ = false;
+  } else {
+    waited_ns_ += std::min<uint64_t>(now_ns - std::min(now_ns, looked_ns_), kLongestStepNs);
+  }
+  looked_ns_ = now_ns;
+  if (told_ || waited_ns_ < limit_ns) return false;
+  told_ = true;
+  return true;
+}
+
+void WaitWatch::look(DriverCore& driver, TimeNs now_ns) {
+  std::unordered_map<uint32_t, QpClocks> qps_before;
+  std::unordered_map<const Cq*, WaitClock> cqs_before;
+  qps_before.swap(qps_);
+  cqs_before.swap(cqs_);
+  for (const auto& qp : driver.qps) {
+    if (qp == nullptr) continue;
+    if (qps_.size() == kMostQps) return;
+    if (const auto known = qps_before.find(qp->qpn); known != qps_before.end())
+      qps_[qp->qpn] = known->second;
+    look_at(driver, *qp, now_ns);
+    for (Cq* const cq : {qp->init.send_cq, qp->init.recv_cq}) {
+      if (cqs_.contains(cq)) continue;
+      if (const auto known = cqs_before.find(cq); known != cqs_before.end())
+        cqs_[cq] = known->second;
+      look_at(*cq, now_ns);
+    }
+  }
+}
+
+void WaitWatch::look_at(DriverCore& driver, Qp& qp, TimeNs now_ns) {
+  const WaitView view = qp.wait_view();
+  QpClocks& clocks = qps_[qp.qpn];
+  if (!view.sends) {
+    clocks.sends.rest();
+  } else if (clocks.sends.due(view.marker, now_ns, kSecondNs)) {
+    const std::string cause = qp.ask_why_waiting(view);
+    const double waited = seconds(clocks.sends.waited_ns());
+    if (view.is_rnr) {
+      explain("QP 0x%x: RNR for %.1f s: %s", qp.qpn, waited,
+              cause.empty() ? "the peer has posted no receive" : cause.c_str());
+    } else {
+      explain("QP 0x%x: no answer for %.1f s (%llu timeouts, %llu probes): %s", qp.qpn, waited,
+              static_cast<unsigned long long>(driver.totals.timeouts),
+              static_cast<unsigned long long>(driver.totals.probes),
+              cause.empty() ? "the peer, or the network to it, is silent" : cause.c_str());
+    }
+  }
+  if (!view.receives) {
+    clocks.receives.rest();
+  } else if (clocks.receives.due(view.marker, now_ns, kPatientNs)) {
+    const std::string cause = qp.ask_why_waiting(view);
+    if (!cause.empty())
+      explain("QP 0x%x: its receives have waited for %.1f s: %s", qp.qpn,
+              seconds(clocks.receives.waited_ns()), cause.c_str());
+  }
+  if (!view.unsaid) {
+    clocks.unsaid.rest();
+  } else if (clocks.unsaid.due(view.marker, now_ns, kPatientNs)) {
+    explain(
+        "QP 0x%x: %u unsignalled requests are done, for %.1f s: no completion says so, unless one "
+        "behind them is signalled (IBV_SEND_SIGNALED, sq_sig_all)",
+        qp.qpn, view.unsignalled, seconds(clocks.unsaid.waited_ns()));
+  }
+}
+
+void WaitWatch::look_at(Cq& cq, TimeNs now_ns) {
+  WaitClock& clock = cqs_[&cq];
+  const uint32_t held = cq.held();
+  if (held == 0) return clock.rest();
+  if (!clock.due(cq.polled(), now_ns, kPatientNs)) return;
+  explain(
+      "a completion queue of %u entries: %u completions have been there for %.1f s and are not "
+      "polled%s",
+      cq.entries(), held, seconds(clock.waited_ns()),
+      cq.is_armed() ? ""
+                    : "; it is not armed, either: where ibv_get_cq_event is waited for, "
+                      "ibv_req_notify_cq comes before");
+}
+
+}  // namespace hostnic::driver

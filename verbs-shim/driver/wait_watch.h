@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who waits for long, and for what: a receive of the peer's, an answer, a program that polls, or
+// arms, or sends. Pure but for the question to hostnicd; time comes in. With the driver lock held.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "protocol/types.h"
+
+namespace hostnic::driver {
+
+struct DriverCore;
+class Cq;
+class Qp;
+
+// For how long something has not moved. What counts as one wait is told once.
+class WaitClock {
+ public:
+  // A look: `marker` changes with each step forward. Returns whether it is time to tell: it has not
+  // moved for `limit_ns`, and that has not been told. A look that comes late (the process was
+  // stopped) counts as one in time.
+  bool due(uint64_t marker, TimeNs now_ns, uint64_t limit_ns);
+  // Nothing is waited for.
+  void rest() { *this = {}; }
+  uint64_t waited_ns() const { return waited_ns_; }
+
+ private:
+  static constexpr uint64_t kLongestStepNs = 2'000'000'000;
+  uint64_t marker_ = 0, waited_ns_ = 0;
+  TimeNs looked_ns_ = 0;  // 0: never
+  bool told_ = false;
+};
+
+// What a queue pair may wait for, as it stands.
+struct WaitView {
+  bool sends = false;     // requests are outstanding, and may go
+  bool is_rnr = false;    // the peer has no receive for them
+  bool receives = false;  // nothing but a message of the peer's is waited for, and none ever came
+  bool unsaid = false;    // all requests are done, some without a completion
+  uint32_t unsignalled = 0;
+  uint64_t marker = 0;
+};
+
+class WaitWatch {
+ public:
+  void look(DriverCore& driver, TimeNs now_ns);
+
+ private:
+  struct QpClocks {
+    WaitClock sends, receives, unsaid;
+  };
+  void look_at(DriverCore& driver, Qp& qp, TimeNs now_ns);
+  void look_at(Cq& cq, TimeNs now_ns);
+
+  std::unordered_map<uint32_t, QpClocks> qps_;  // by QPN; those that are there
+  std::unordered_map<const Cq*, WaitClock> cqs_;
+};
+
+}  // namespace hostnic::driver
