@@ -7,9 +7,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
+#include "dataplane/cli/control_client.h"
 #include "dataplane/cli/lab_capture.h"
 #include "dataplane/cli/lab_daemon.h"
 #include "dataplane/cli/lab_directory.h"
+#include "dataplane/cli/lab_summary.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
@@ -34,6 +38,20 @@ void child_ended(pid_t pid, int status) {
   fail("lab",
        fmt::format("hostnicd ended while the command ran (exit code {}):", exit_code_of(status)));
   show_log(running_log);
+}
+
+bool impairs(const LabOptions& options) {
+  return std::ranges::any_of(options.daemon_arguments, [](const std::string& argument) {
+    return argument.starts_with("--loss=") || argument.starts_with("--impair=");
+  });
+}
+
+// A hostnicd that does not answer any more has its own line.
+void print_summary(const LabOptions& options, const std::string& socket) {
+  const auto counters = run_text(socket, "show counters");
+  const auto dead = run_text(socket, "show dead");
+  if (!counters || !dead) return;
+  fputs(lab_summary(*counters, *dead, impairs(options)).c_str(), stderr);
 }
 
 }  // namespace
@@ -85,6 +103,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   running_daemon = nullptr;
   running_capture = nullptr;
   if (!capture.stop()) fail("lab", fmt::format("--capture: {} is not complete", options.capture));
+  if (!options.quiet && daemon.pid() > 0) print_summary(options, plan.socket());
   if (const int code = daemon.stop(); code != 0) {
     fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));
     show_log(plan.log());

@@ -14,6 +14,7 @@ struct LabOptions {
   std::string capture;                        // pcapng of all NICs; empty: none
   bool keep_log = false;
   bool verbose = false;  // hostnicd's log goes to our stderr
+  bool quiet = false;    // no summary at the end
 };
 
 // Whether other users may open the sockets; they must then reach them.

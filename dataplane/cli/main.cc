@@ -7,12 +7,14 @@
 
 #include "dataplane/cli/capture.h"
 #include "dataplane/cli/control_client.h"
+#include "dataplane/cli/doctor.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/run.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
+#include "protocol/hostif/vendor_error.h"
 
 namespace hostnic::cli {
 namespace {
@@ -33,6 +35,7 @@ struct Arguments {
   std::string devices;
   CaptureOptions capture;
   std::vector<std::string> words;
+  int vendor_error = -1;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
@@ -83,6 +86,7 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   lab->add_option("--capture", arguments.lab.capture,
                   "write the packets of all NICs to this file (pcapng), as `hostnic capture` does");
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
+  lab->add_flag("-q,--quiet", arguments.lab.quiet, "no summary at the end");
   lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");
 }
 
@@ -135,6 +139,17 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   add_socket(ctl, arguments);
   ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
   declare_capture(app, arguments);
+  CLI::App* explain = app.add_subcommand(
+      "explain", "say in sentences what a queue pair does, waits for, or went of");
+  add_socket(explain, arguments);
+  explain->add_option("QUEUE-PAIR", arguments.words,
+                      "its number (0x12ab), `last` for the one that went last, or a program's PID");
+  explain->add_option("--vendor-err", arguments.vendor_error,
+                      "what this number in ibv_wc::vendor_err means");
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "say whether this machine, and COMMAND, can use hostnic well");
+  doctor->footer("Usage: hostnic doctor [OPTIONS] [-- COMMAND]    COMMAND is not started");
+  add_socket(doctor, arguments);
   CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
   add_socket(devices, arguments);
 }
@@ -157,6 +172,25 @@ int control(const Arguments& arguments) {
   return 0;
 }
 
+int explain_vendor_error(int code) {
+  const VendorErrorInfo* const info = find_vendor_error(static_cast<uint32_t>(code));
+  if (info == nullptr)
+    return fail("explain", fmt::format("--vendor-err {}: no such code (0 to {})", code,
+                                       vendor_errors().size() - 1));
+  fmt::print("vendor err {}, {}: {}.\n", code, info->status, info->meaning);
+  if (*info->remedy != '\0') fmt::print("Look at: {}.\n", info->remedy);
+  fmt::print("An adapter says: {}.\n", info->adapter);
+  return 0;
+}
+
+int explain(Arguments arguments) {
+  if (arguments.vendor_error >= 0) return explain_vendor_error(arguments.vendor_error);
+  if (arguments.words.size() != 1)
+    return fail("explain", "usage: hostnic explain QPN|last|PID, or --vendor-err N");
+  arguments.words.insert(arguments.words.begin(), "explain");
+  return control(arguments);
+}
+
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return show_devices(arguments);
@@ -166,6 +200,12 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     options.socket_path = arguments.socket_path;
     return run_capture(options);
   }
+  if (name == "explain") return explain(arguments);
+  if (name == "doctor")
+    return run_doctor(
+        arguments.socket_path,
+        arguments.socket_path != default_socket_path() || getenv("HOSTNIC_SOCKET") != nullptr,
+        arguments.command);
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));

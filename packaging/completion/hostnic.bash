@@ -28,7 +28,7 @@ _hostnic_value() {
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --hosts | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --vendor-err | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
     -c | --count | --seconds | --snaplen | --last | --buffer) ;;
     *) return 1 ;;
   esac
@@ -41,8 +41,8 @@ _hostnic_command() {
   device=$(_hostnic_devices "${words[0]}")
   local choices=""
   case "${given[*]}" in
-    "") choices="show set clear start stop help quit" ;;
-    show) choices="nic qp peers client cm counters impair" ;;
+    "") choices="show explain set clear start stop help quit" ;;
+    show) choices="nic qp peers client cm counters impair dead" ;;
     "show nic" | "show qp" | "show peers" | "show impair" | "clear counters") choices=$device ;;
     "show counters"*) choices="$device all" ;;
     set) choices="impair" ;;
@@ -64,7 +64,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | devices)
+      lab | run | on | ctl | capture | explain | doctor | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -81,12 +81,12 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture explain doctor devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
-      options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -v --verbose"
+      options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --"
       ;;
     run) options+=" --socket --device --" ;;
@@ -94,6 +94,8 @@ _hostnic() {
       options+=" --lab --"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return
       ;;
+    explain) options+=" --socket --vendor-err" ;;
+    doctor) options+=" --socket --" ;;
     ctl | devices) options+=" --socket" ;;
     capture)
       options+=" --socket -w --write -c --count --seconds --snaplen --last --buffer"

@@ -14,7 +14,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
-SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "devices")
+SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "explain", "doctor", "devices")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
@@ -97,7 +97,7 @@ def check_options(build):
             manual_options(manual_items("hostnic.1", "Options of lab")),
             options_of(hostnic, "lab") - help_options)
     compare("packaging/man/hostnic.1, other options",
-            manual_options(manual_items("hostnic.1", "Options of run, on, ctl, capture and devices")),
+            manual_options(manual_items("hostnic.1", "Options of run, on, ctl, capture, explain, doctor and devices")),
             set().union(*(options_of(hostnic, name) for name in SUBCOMMANDS if name != "lab")) - help_options)
     compare("packaging/man/hostnicd.8, options", manual_options(manual_items("hostnicd.8", "DESCRIPTION")),
             options_of(hostnicd))
@@ -149,7 +149,7 @@ def check_completion(build):
     compare("completion of hostnic", completions("hostnic", ""),
             set(SUBCOMMANDS) | options_of(hostnic))
     for name in SUBCOMMANDS:
-        divider = {"--"} if name in ("lab", "run", "on") else set()
+        divider = {"--"} if name in ("lab", "run", "on", "doctor") else set()
         compare(f"completion of hostnic {name}", completions("hostnic", name, "-"),
                 options_of(hostnic, name) | divider)
     compare("completion of hostnicd", completions("hostnicd", "-"),

@@ -7,12 +7,14 @@
 namespace hostnic {
 
 extern const PromptCommand kClearCounters;
+extern const PromptCommand kExplain;
 extern const PromptCommand kHelp;
 extern const PromptCommand kQuit;
 extern const PromptCommand kSetImpair;
 extern const PromptCommand kShowClient;
 extern const PromptCommand kShowCm;
 extern const PromptCommand kShowCounters;
+extern const PromptCommand kShowDead;
 extern const PromptCommand kShowImpair;
 extern const PromptCommand kShowNic;
 extern const PromptCommand kShowPeers;

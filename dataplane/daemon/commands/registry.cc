@@ -12,8 +12,9 @@ namespace hostnic {
 namespace {
 
 constexpr std::array kCommands = {
-    &kShowNic,   &kShowQp,        &kShowPeers, &kShowClient, &kShowCm, &kShowCounters, &kShowImpair,
-    &kSetImpair, &kClearCounters, &kStart,     &kStop,       &kHelp,   &kQuit,
+    &kShowNic,       &kShowQp,     &kShowPeers, &kShowClient, &kShowCm,
+    &kShowCounters,  &kShowImpair, &kShowDead,  &kExplain,    &kSetImpair,
+    &kClearCounters, &kStart,      &kStop,      &kHelp,       &kQuit,
 };
 
 std::vector<std::string_view> split_words(std::string_view text) {
