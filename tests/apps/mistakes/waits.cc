@@ -79,7 +79,9 @@ void nobody_at_gid() {
   s.make();
   s.here.peer = s.there.address();
   s.here.peer.gid.raw[15] = 77;  // 127.77.0.77
-  connect_here(s);
+  s.here.to_init();
+  if (verbs::to_rtr(s.here.qp, s.here.how, s.here.peer) != 0) return;  // on the virtual wire
+  s.here.to_rts();
   write_to_peer(s);
 }
 
