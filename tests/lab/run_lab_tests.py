@@ -106,7 +106,7 @@ class Maker:
         # Leaks of hostnicd and hostnic are ours; verbs programs leave without freeing what they have.
         sanitized = os.environ.get("ASAN_OPTIONS")
         prefix = ["env", f"ASAN_OPTIONS={sanitized}:detect_leaks=0"] if sanitized else []
-        return [build / "hostnic", "lab", "--seed", self.seed, *arguments, "--",
+        return [build / "hostnic", "lab", "-q", "--seed", self.seed, *arguments, "--",
                 *prefix, *command]
 
     def next_port(self):

@@ -16,8 +16,7 @@ TEST(LabSummary, SumsUpOverNicsAndDirections) {
 TEST(LabSummary, SaysThatAnImpairmentHitNothing) {
   EXPECT_EQ(lab_summary("hnic0 tx_packets 2\nhnic0 impair_rx_seen 2\n", "", true),
             "hostnic lab: 2 packets; the impairment hit nothing; 0 sent again\n");
-  EXPECT_EQ(lab_summary("all counters are 0\n", "", false),
-            "hostnic lab: 0 packets; 0 sent again\n");
+  EXPECT_EQ(lab_summary("all counters are 0\n", "", false), "") << "nothing was sent";
 }
 
 TEST(LabSummary, NamesQueuePairsThatRefusedTheirPeer) {
