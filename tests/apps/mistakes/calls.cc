@@ -226,12 +226,17 @@ void remote_without_local() {
   refused(ibv_reg_mr(s.here.pd, s.here.memory, 4096, IBV_ACCESS_REMOTE_WRITE) == nullptr, "reg");
 }
 
+// Far below where the kernel puts what has no place of its own, so that nothing gets into the hole.
 void unmapped_memory() {
   Stage s;
-  munmap(s.here.memory + 4096, 4096);
-  fact("hole", reinterpret_cast<uint64_t>(s.here.memory + 4096));
-  refused(ibv_reg_mr(s.here.pd, s.here.memory, kBufferBytes, IBV_ACCESS_LOCAL_WRITE) == nullptr,
-          "reg");
+  void* const place = reinterpret_cast<void*>(uintptr_t{0x200000000000});
+  void* const mapped = mmap(place, kBufferBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped != place) die("mmap");
+  auto* const memory = static_cast<std::byte*>(mapped);
+  munmap(memory + 4096, 4096);
+  fact("hole", reinterpret_cast<uint64_t>(memory + 4096));
+  refused(ibv_reg_mr(s.here.pd, memory, kBufferBytes, IBV_ACCESS_LOCAL_WRITE) == nullptr, "reg");
 }
 
 void read_only_memory() {
