@@ -45,8 +45,7 @@ struct TextCommand {
 
 using ControlCall =
     std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange, MemoryFilled,
-                 NameHost, TextCommand, OpenCmRequest, CaptureRequest,
-                 ExplainRequest>;
+                 NameHost, TextCommand, OpenCmRequest, CaptureRequest, ExplainRequest>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

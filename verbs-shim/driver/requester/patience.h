@@ -91,8 +91,8 @@ class Patience {
   TimeNs fired_ns_ = 0;      // last probe or timeout
   uint64_t stalled_ns_ = 0;  // time that the NIC did not run, in a row
   NicLooks nic_looks_;
-  uint32_t retries_ = 0;     // probes and timeouts since the last progress
-  uint32_t backoff_ = 0;     // timeouts since it was known how long the peer takes
+  uint32_t retries_ = 0;  // probes and timeouts since the last progress
+  uint32_t backoff_ = 0;  // timeouts since it was known how long the peer takes
 };
 
 }  // namespace hostnic::driver
