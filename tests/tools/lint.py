@@ -24,6 +24,7 @@ from packaging import check_packaging
 from references import check_references
 from rules import check_index
 import thirds
+from widths import check_widths
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "packaging", "debian", "tests", "bench"]
@@ -294,6 +295,7 @@ def main():
     good = check_index() and good
     good = check_licenses() and good
     good = check_layers() and good
+    good = check_widths() and good
     good = check_packaging(options.build.resolve()) and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]
     good = check_tidy(options.build.resolve(), options.jobs, folders, options.third) and good

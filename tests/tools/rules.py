@@ -6,6 +6,7 @@
 import argparse
 import re
 import sys
+import textwrap
 
 from references import TOP, TRANSPORT, Repository, cited_rules, prose, slug_of
 
@@ -15,6 +16,7 @@ TEST = re.compile(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 NAMED = re.compile(r"Rule(\d+)(?:_|$)")
 FAULT = re.compile(r"\bX\(\w+,\s*\"(\d+): ")
 FAULTS = "protocol/faults.h"
+WIDTH = 118
 REMEDY = "python3 tests/tools/rules.py --write"
 
 
@@ -25,10 +27,16 @@ class Entry:
         self.link = f"[{rule}: {name}](#{slug_of(f'Rule {rule}: {name}')})"
         self.sources, self.tests, self.test_files, self.broken = [], [], [], 0
 
-    def row(self):
-        sources = ", ".join(f"`{path}`" for path in self.sources)
+    def lines(self):
+        """A heading, and below it a list."""
         tests = list(dict.fromkeys(self.tests)) + [f"`{path}`" for path in self.test_files]
-        return f"| {self.link} | {sources} | {', '.join(tests)} | {self.broken or ''} |"
+        broken = f"broken on purpose: {self.broken}" if self.broken else ""
+        said = (("cited in: ", [f"`{path}`" for path in self.sources]), ("tests: ", tests), ("", [broken] if broken else []))
+        yield f"- {self.link}"
+        for head, words in said:
+            if words:
+                yield from textwrap.wrap(head + ", ".join(words), WIDTH, initial_indent="  - ", subsequent_indent="    ",
+                                         break_long_words=False, break_on_hyphens=False)
 
 
 def test_name(suite, test, path):
@@ -65,9 +73,8 @@ def gather(repository):
 
 
 def index(entries):
-    lines = ["", "| rule | cited in | tests | broken |", "|---|---|---|---:|"]
-    lines += [entry.row() for entry in entries.values()]
-    return "\n".join(lines) + "\n\n"
+    lines = [line for entry in entries.values() for line in entry.lines()]
+    return "\n" + "\n".join(lines) + "\n\n"
 
 
 def check_index():
