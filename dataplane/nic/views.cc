@@ -55,9 +55,9 @@ QpView NicShard::view_of(const QpContext& qp) const {
   view.refused_code = qp.fatal_code;
   view.refused = qp.refused;
   if (qp.roce != nullptr && qp.refused.key == 0) {
-    view.refused.key = qp.roce->key;
-    view.refused.va = qp.roce->va;
-    view.refused.length_bytes = qp.roce->length_bytes;
+    view.refused.key = qp.roce->message.key;
+    view.refused.va = qp.roce->message.va;
+    view.refused.length_bytes = qp.roce->message.length_bytes;
   }
   PostedReceive receive;
   if (qp.recv_entries != 0 && qp.srq == nullptr &&
