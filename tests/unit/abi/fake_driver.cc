@@ -282,6 +282,7 @@ void Context::kick() {}
 void Context::wait_for_response() {}
 void Context::take_unreliable_writes() {}
 void Context::pause(uint32_t) {}
+std::string Context::ask_why(const ExplainRequest&) { return {}; }
 
 std::string counters_text(std::string_view) { return {}; }
 
