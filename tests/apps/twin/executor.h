@@ -100,9 +100,11 @@ class Executor {
   template <typename F>
   auto timed(F&& call) {
     const double start = now_s();
+    const pid_t caller = getpid();
     const auto result = call();
     const int error = errno;
-    note_time(now_s() - start);
+    // A child may be stopped before it comes out of fork.
+    if (getpid() == caller) note_time(now_s() - start);
     errno = error;
     return result;
   }
