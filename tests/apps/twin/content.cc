@@ -50,6 +50,8 @@ class Pool {
   std::vector<uint8_t*> free_;
 };
 
+// Made before main begins, and so before there is another thread: a child that is forked while
+// another thread makes it would wait for ever for that to end.
 Pool& pool() {
   static Pool& the_pool = []() -> Pool& {
     auto* made = new Pool;
@@ -58,6 +60,7 @@ Pool& pool() {
   }();
   return the_pool;
 }
+[[maybe_unused]] const Pool& made_early = pool();
 
 }  // namespace
 
