@@ -135,6 +135,17 @@ Asked asked_of(const RefusedRequest& refused) {
   return {op_of(refused.opcode), refused.key, refused.va, refused.length_bytes};
 }
 
+// What is found of a key or a receive is how they are now. One that is good, and was refused all
+// the same, is of memory that could not be reached.
+std::string or_gone(std::string why, const QpView& qp) {
+  const bool is_memory = qp.refused_code == wire::NakCode::kRemoteAccess ||
+                         qp.refused_code == wire::NakCode::kRemoteOperational;
+  if (!why.empty()) return why;
+  return is_memory ? "its memory can't be reached any more: it was unmapped, protected or cut off "
+                     "after it was registered"
+                   : "the reason is not known any more";
+}
+
 // Why this end refused, or would refuse, what its peer asked. `message_bytes` is what the requester
 // says of a SEND's length.
 std::string why_refused(const End& end, const Asked& asked, uint64_t message_bytes,
@@ -331,13 +342,14 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
                       psns(qp.rq_psn, qp.expected), qp.expected, qp.received_ahead);
   if (qp.refused_its_peer)
     text += fmt::format("  has refused a {} of its peer: {}\n", op_name(op_of(qp.refused.opcode)),
-                        why_refused(own, asked_of(qp.refused), 0, 0));
+                        or_gone(why_refused(own, asked_of(qp.refused), 0, 0), qp));
   End peer = peer_of(daemon, qp);
   if (peer.instance == nullptr) return text + "  its peer is of another hostnicd: ask there, too\n";
   if (peer.qp && peer.qp->refused_its_peer && peer.qp->dest_qpn == qp.qpn)
-    return text + fmt::format("  its peer has refused a {}: {}\n",
-                              op_name(op_of(peer.qp->refused.opcode)),
-                              why_refused(peer, asked_of(peer.qp->refused), 0, qp.mtu_bytes));
+    return text +
+           fmt::format(
+               "  its peer has refused a {}: {}\n", op_name(op_of(peer.qp->refused.opcode)),
+               or_gone(why_refused(peer, asked_of(peer.qp->refused), 0, qp.mtu_bytes), *peer.qp));
   const bool waits = qp.type == QpType::kRc && qp.una != qp.transmitted;
   // Everything before has arrived, and there is no receive for what comes next.
   const bool is_rnr = waits && peer.qp && peer.qp->state >= QpState::kRtr &&
@@ -443,7 +455,8 @@ std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
     case Question::kRefusesPeer:
       return mine.refused_its_peer
                  ? fmt::format("{} from QP {:#x}: {}", op_name(op_of(mine.refused.opcode)),
-                               mine.dest_qpn, why_refused(own, asked_of(mine.refused), 0, 0))
+                               mine.dest_qpn,
+                               or_gone(why_refused(own, asked_of(mine.refused), 0, 0), mine))
                  : "";
     default:
       break;
@@ -473,7 +486,7 @@ std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
               peer, posted, is_send_op(request.op) ? request.length_bytes : 0, mine.mtu_bytes);
           !text.empty() || !peer.qp->refused_its_peer)
         return text;
-      return why_refused(peer, asked_of(peer.qp->refused), 0, mine.mtu_bytes);
+      return or_gone(why_refused(peer, asked_of(peer.qp->refused), 0, mine.mtu_bytes), *peer.qp);
     }
     case Question::kNotReady:
       return peer.qp ? why_not_ready(peer) : why_silent(own, peer);
