@@ -169,7 +169,7 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
     case Reason::kWindowsBound:
       return say("%s", "memory windows are bound to the region, or packets refer to its memory");
     case Reason::kPathMtu:
-      if (given == 0) return say("path_mtu is none of ibv_mtu's: 1 (256 bytes) to 5 (4096)");
+      if (given == 0) return say("%s", "path_mtu is none of ibv_mtu's: 1 (256 bytes) to 5 (4096)");
       return say("path_mtu is %llu bytes, and the port's active_mtu %llu", given, limit);
     case Reason::kSgidIndex:
       return say("sgid_index %llu: the GID table of %llu entries has nothing there to send from",
