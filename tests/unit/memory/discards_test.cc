@@ -73,8 +73,7 @@ TEST_P(MemoryDiscards, TheKernelStopsAtLockedPages) {
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
   // AddressSanitizer makes mlock do nothing.
-  if (syscall(SYS_mlock, buffer.data() + kLocked, kPage) != 0)
-    GTEST_SKIP() << std::strerror(errno);
+  if (syscall(SYS_mlock, buffer.data() + kLocked, kPage) != 0) GTEST_SKIP() << std::strerror(errno);
   EXPECT_EQ(GetParam()(buffer.data(), kLength, MADV_DONTNEED), -1);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(not_zero(buffer, 0, kLocked), 0u);

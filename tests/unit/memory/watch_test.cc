@@ -26,10 +26,17 @@ void* map_fixed(uint64_t va, size_t length) {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
+constexpr size_t kMostTold = 16 * 1024;
+
 // A device whose NIC is one thread.
 class Device final : public memory::RegionUser {
  public:
-  Device() { memory::MemoryRegistrar::process().attach(*this); }
+  // Has room for what is told from the start: the revoker's thread must map nothing.
+  Device() {
+    revoked_.reserve(kMostTold);
+    changes_.reserve(kMostTold);
+    memory::MemoryRegistrar::process().attach(*this);
+  }
   ~Device() { memory::MemoryRegistrar::process().detach(*this); }
 
   MemoryGate& memory_gate() override { return gate_; }
