@@ -404,7 +404,7 @@ void Capture::flush(bool all) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       failed_ = true;
-      // Who reads from us has enough: no error.
+      // The reader of our output has enough, which is no error.
       if (errno != EPIPE) error_ = fmt::format("{}: {}", options_.file, strerror(errno));
     } else {
       rest.remove_prefix(static_cast<size_t>(n));

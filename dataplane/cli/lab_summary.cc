@@ -37,7 +37,7 @@ std::string lab_summary(std::string_view counters, std::string_view dead, bool i
     const auto found = sums.find(name);
     return found == sums.end() ? uint64_t{0} : found->second;
   };
-  // Of a lab that nothing was sent in there is nothing to say.
+  // A lab in which nothing was sent has no summary.
   if (sum("tx_packets") == 0 && sum("nak_sent") == 0 && !impaired) return {};
   std::string line = fmt::format("hostnic lab: {} packets", sum("tx_packets"));
   const std::pair<const char*, const char*> kDone[] = {

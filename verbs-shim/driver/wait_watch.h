@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who waits for long, and for what: a receive of the peer's, an answer, a program that polls, or
-// arms, or sends. Pure but for the question to hostnicd; time comes in. With the driver lock held.
+// The wait watch says which queue pair waits for long, and for what: a receive of the peer's, an
+// answer, a program that polls, or arms, or sends. Pure but for the question to hostnicd; time
+// comes in. With the driver lock held.
 #pragma once
 
 #include <cstdint>

@@ -134,7 +134,7 @@ uint32_t AnswerLines::serve(ClientState& client, Serve&& serve) {
   AnswerLine& line = client.answer_line;
   uint32_t done = 0, went_behind = 0, first_behind = UINT32_MAX;
   while (line.count != 0 && done < kTxBudget && !client.share.spent()) {
-    // Those that find no room are looked at once, and not all where there are many.
+    // A queue pair that finds no room is looked at once, and not all of them where there are many.
     if (line.first == first_behind || went_behind == kTxBudget) break;
     QpContext* const qp = qps_.find(places_[line.first].qpn);
     const Then then = qp == nullptr ? Then::kOver : serve_first(client, *qp, done, serve);

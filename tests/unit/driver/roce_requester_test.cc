@@ -102,7 +102,7 @@ class RoceQp : public testing::Test {
     all.resize(static_cast<size_t>(cq_->poll(all.data(), 64)));
     return all;
   }
-  // Those of a connection that has ended, flushed ones included.
+  // The test takes the completions of a connection that has ended, flushed ones included.
   std::vector<Completion> last_completions() {
     std::vector<Completion> all = completions();
     for (int turn = 0; turn < 4; ++turn) {
