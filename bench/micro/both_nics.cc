@@ -13,7 +13,7 @@
 
 #include "bench/micro/nic_bench.h"
 #include "bench/micro/report.h"
-#include "dataplane/daemon/wire_port.h"
+#include "dataplane/daemon/ports/wire_port.h"
 
 namespace hostnic::bench {
 namespace {

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "dataplane/daemon/lcore/scheduling_group.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/daemon/scheduling_group.h"
-#include "dataplane/daemon/udp_port.h"
+#include "dataplane/daemon/ports/udp/udp_port.h"
 #include "protocol/impair/stage.h"
 
 namespace hostnic {

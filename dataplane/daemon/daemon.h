@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/daemon/ethernet_port.h"
-#include "dataplane/daemon/gid_table.h"
-#include "dataplane/daemon/lcore_loop.h"
-#include "dataplane/daemon/owner.h"
+#include "dataplane/daemon/lcore/lcore_loop.h"
+#include "dataplane/daemon/network/gid_table.h"
 #include "dataplane/daemon/plan.h"
-#include "dataplane/daemon/wire_port.h"
+#include "dataplane/daemon/ports/ethernet_port.h"
+#include "dataplane/daemon/ports/wire_port.h"
+#include "dataplane/daemon/trust/owner.h"
 #include "dataplane/memory/client_memory.h"
 #include "dataplane/memory/sigbus.h"
 #include "dataplane/memory/user_shares.h"

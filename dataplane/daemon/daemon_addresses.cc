@@ -8,7 +8,7 @@
 
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/daemon/udp_port.h"
+#include "dataplane/daemon/ports/udp/udp_port.h"
 
 namespace hostnic {
 

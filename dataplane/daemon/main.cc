@@ -14,16 +14,16 @@
 #include <fstream>
 #include <memory>
 
-#include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/control_listener.h"
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/control/control_listener.h"
+#include "dataplane/daemon/control/prompt.h"
 #include "dataplane/daemon/daemon.h"
-#include "dataplane/daemon/eal.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/daemon/options.h"
-#include "dataplane/daemon/prompt.h"
+#include "dataplane/daemon/observe/telemetry.h"
 #include "dataplane/daemon/server.h"
-#include "dataplane/daemon/service_manager.h"
-#include "dataplane/daemon/telemetry.h"
+#include "dataplane/daemon/start/eal.h"
+#include "dataplane/daemon/start/options.h"
+#include "dataplane/daemon/start/service_manager.h"
 #include "dataplane/memory/sigbus.h"
 #include "protocol/hostif/standard_descriptors.h"
 

@@ -14,9 +14,9 @@
 #include <span>
 #include <utility>
 
-#include "dataplane/daemon/ethernet_port.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/daemon/udp_socket.h"
+#include "dataplane/daemon/ports/ethernet_port.h"
+#include "dataplane/daemon/ports/udp/udp_socket.h"
 
 namespace hostnic {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "dataplane/daemon/daemon.h"
-#include "dataplane/daemon/kernel_network.h"
+#include "dataplane/daemon/network/kernel_network.h"
 #include "protocol/hostif/unique_fd.h"
 
 namespace hostnic {

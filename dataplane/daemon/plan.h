@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "config/config.h"
-#include "dataplane/daemon/lcore_loop.h"
-#include "dataplane/daemon/view.h"
+#include "dataplane/daemon/lcore/lcore_loop.h"
+#include "dataplane/daemon/observe/view.h"
 #include "dataplane/nic/nic.h"
 #include "protocol/impair/spec.h"
 

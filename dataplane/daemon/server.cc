@@ -17,11 +17,11 @@
 #include <map>
 #include <thread>
 
-#include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/foreign_descriptors.h"
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/control/prompt.h"
 #include "dataplane/daemon/log.h"
-#include "dataplane/daemon/prompt.h"
-#include "dataplane/daemon/service_manager.h"
+#include "dataplane/daemon/start/service_manager.h"
+#include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "protocol/hostif/control_socket.h"
 
 namespace hostnic {

@@ -15,15 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/daemon/capture.h"
-#include "dataplane/daemon/cm_agent.h"
-#include "dataplane/daemon/control_listener.h"
+#include "dataplane/daemon/clients/session.h"
+#include "dataplane/daemon/control/control_listener.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/network_watch.h"
-#include "dataplane/daemon/penalties.h"
-#include "dataplane/daemon/session.h"
-#include "dataplane/daemon/sysfs_export.h"
-#include "dataplane/daemon/watchdog.h"
+#include "dataplane/daemon/observe/capture.h"
+#include "dataplane/daemon/observe/sysfs_export.h"
+#include "dataplane/daemon/rdma_cm/cm_agent.h"
+#include "dataplane/daemon/start/watchdog.h"
+#include "dataplane/daemon/trust/penalties.h"
 
 namespace hostnic {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a NIC says of its queue pairs and of keys when somebody asks why: values, taken on the NIC's
-// lcore. Text is made of them elsewhere (daemon/explain.h).
+// lcore. Text is made of them elsewhere (daemon/observe/explain.h).
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // Sharing cores: the words by which lcores, a program's threads and the library's service threads
 // tell each other who sleeps, who yields and who must be woken, where there may be fewer processors
 // than busy threads. This file is the protocol between the halves. What each side does by it is in
-// one file each: dataplane/daemon/idle_strategy.h (lcore), dataplane/nic/qp/reports.cc (whom the
-// NIC wakes) and verbs-shim/runtime/core_sharing.h (pollers); docs/core-sharing.md shows all.
+// one file each: dataplane/daemon/lcore/idle_strategy.h (lcore), dataplane/nic/qp/reports.cc (whom
+// the NIC wakes) and verbs-shim/runtime/core_sharing.h (pollers); docs/core-sharing.md shows all.
 //
 // Three kinds of threads sleep, all in the same way:
 //

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/daemon/clock.h"
-#include "dataplane/daemon/cm_agent.h"
-#include "dataplane/daemon/options.h"
+#include "dataplane/daemon/lcore/clock.h"
+#include "dataplane/daemon/rdma_cm/cm_agent.h"
+#include "dataplane/daemon/start/options.h"
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet.h"
 #include "tests/fuzz/input.h"

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/control_request.h"
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/control/control_request.h"
 
 namespace {
 

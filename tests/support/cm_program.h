@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/daemon/cm_agent.h"
+#include "dataplane/daemon/rdma_cm/cm_agent.h"
 #include "protocol/hostif/cm_message.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/unique_fd.h"

@@ -25,6 +25,15 @@ SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base
 SHIM_UPWARDS = {
     # The first look at one of our files is a program's first call, and asking for devices makes the verbs' objects.
     "verbs-shim/abi/devices.h": {"hooks", "cm"}}
+# The rooms of hostnicd, from below, and which others each may include besides itself. "" are the files at the top: of
+# those, the rooms up to start/ may include only what says something to all (DAEMON_FOR_ALL).
+DAEMON = {"network": set(), "lcore": set(), "trust": set(), "ports": {"network", "lcore"},
+          "ports/udp": {"network", "lcore", "ports"}, "start": {"lcore", "ports", "ports/udp"},
+          "control": {"", "trust"}, "clients": {"", "trust", "start", "control", "observe"},
+          "rdma_cm": {"", "network", "lcore", "trust", "ports/udp", "control"},
+          "control/commands": {"", "control", "rdma_cm", "observe"},
+          "observe": {"", "control", "lcore"}}
+DAEMON_FOR_ALL = {"log.h", "plan.h"}
 # Who may include what, of the folders at the top.
 TOPS = {"protocol": {"protocol"}, "config": {"protocol", "config"}, "verbs-shim": {"protocol", "verbs-shim"},
         "dataplane": {"protocol", "config", "dataplane"}}
@@ -55,6 +64,17 @@ def wrong_in_nic():
             yield f"{path} includes {included}, which is not below it"
 
 
+def wrong_in_daemon():
+    for path, included in includes("dataplane/daemon"):
+        if not included.startswith("dataplane/daemon/"):
+            continue
+        own, other = (p.removeprefix("dataplane/daemon/").rpartition("/")[0] for p in (path, included))
+        name = included.rpartition("/")[2]
+        if own in ("", "pch", other) or other in DAEMON[own] or other == "" and name in DAEMON_FOR_ALL:
+            continue
+        yield f"{path} includes {included}: {own}/ may use {', '.join(sorted(DAEMON[own] - {''})) or 'nothing'}"
+
+
 def wrong_in_shim():
     for path, included in includes("verbs-shim"):
         own, other = path.split("/")[1], included.split("/")[1]
@@ -81,11 +101,11 @@ def wrong_in_driver():
 
 def check_layers():
     """Whether none is wrong."""
-    wrong = [*wrong_in_nic(), *wrong_in_driver(), *wrong_in_shim(), *wrong_at_the_top()]
+    wrong = [*wrong_in_nic(), *wrong_in_daemon(), *wrong_in_driver(), *wrong_in_shim(), *wrong_at_the_top()]
     for line in wrong:
         print(f"FAIL layers: {line}")
     if not wrong:
-        print("ok   layers of dataplane/nic, of verbs-shim and of the repository")
+        print("ok   layers of dataplane/nic, of hostnicd, of verbs-shim and of the repository")
     return not wrong
 
 

@@ -16,7 +16,7 @@ MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
 SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "explain", "doctor", "devices")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
-# As config/*_keys.cc and the files of dataplane/daemon/commands declare them.
+# As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
 KEY = re.compile(r'^    \{"(\w+)", k', re.MULTILINE)
 COMMAND = re.compile(r'const PromptCommand \w+ = \{\s*"([a-z ]+)"')
@@ -123,10 +123,10 @@ def check_keys():
 
 
 def source_commands():
-    text = "".join(path.read_text() for path in sorted((TOP / "dataplane/daemon/commands").glob("*.cc")))
+    text = "".join(path.read_text() for path in sorted((TOP / "dataplane/daemon/control/commands").glob("*.cc")))
     found = set(COMMAND.findall(text))
     if not found:
-        raise Mismatch("dataplane/daemon/commands: no command found")
+        raise Mismatch("dataplane/daemon/control/commands: no command found")
     return found
 
 

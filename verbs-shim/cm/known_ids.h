@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The rdma_cm ids of this process: what is needed of them when hostnicd is gone. Then each id that
 // had a device hears DEVICE_REMOVAL once, and can be destroyed, as when the kernel loses a device.
-// hostnicd knows everything else about them (dataplane/daemon/cm_agent.h).
+// hostnicd knows everything else about them (dataplane/daemon/rdma_cm/cm_agent.h).
 //
 // Any thread. A forked child has its parent's ids as they were.
 #pragma once

@@ -3,5 +3,5 @@
 // uses.
 #include <fmt/format.h>
 
-#include "dataplane/daemon/commands/commands.h"
+#include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/daemon.h"

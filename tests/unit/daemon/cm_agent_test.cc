@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The agent for rdma_cm: what becomes of connection requests.
-#include "dataplane/daemon/cm_agent.h"
+#include "dataplane/daemon/rdma_cm/cm_agent.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "dataplane/daemon/clock.h"
-#include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/options.h"
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/lcore/clock.h"
+#include "dataplane/daemon/start/options.h"
 #include "tests/support/cm_program.h"
 #include "tests/unit/daemon/eal.h"
 

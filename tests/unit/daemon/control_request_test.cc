@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Requests on the control socket: what is right passes unchanged, everything else is refused with a
 // line, before anything is done with it.
-#include "dataplane/daemon/control_request.h"
+#include "dataplane/daemon/control/control_request.h"
 
 #include <errno.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "dataplane/daemon/control_listener.h"
+#include "dataplane/daemon/control/control_listener.h"
 
 namespace hostnic {
 namespace {

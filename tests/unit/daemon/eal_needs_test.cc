@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/eal_needs.h"
+#include "dataplane/daemon/start/eal_needs.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/explain.h"
+#include "dataplane/daemon/observe/explain.h"
 
 #include <gtest/gtest.h>
 

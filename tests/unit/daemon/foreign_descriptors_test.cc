@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What strangers' descriptors can keep waiting when they are closed.
-#include "dataplane/daemon/foreign_descriptors.h"
+#include "dataplane/daemon/trust/foreign_descriptors.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

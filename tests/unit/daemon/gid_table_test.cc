@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/gid_table.h"
+#include "dataplane/daemon/network/gid_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/idle_strategy.h"
+#include "dataplane/daemon/lcore/idle_strategy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What hostnicd asks of the kernel's interfaces, on the loopback interface.
-#include "dataplane/daemon/kernel_interface.h"
+#include "dataplane/daemon/network/kernel_interface.h"
 
 #include <errno.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What rtnetlink says of one route and one neighbour.
-#include "dataplane/daemon/kernel_neighbour.h"
+#include "dataplane/daemon/network/kernel_neighbour.h"
 
 #include <gtest/gtest.h>
 #include <linux/neighbour.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the kernel says of its interfaces and addresses.
-#include "dataplane/daemon/kernel_network.h"
+#include "dataplane/daemon/network/kernel_network.h"
 
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>

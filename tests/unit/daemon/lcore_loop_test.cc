@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The lcore loop: tasks, sleeping, and that no wake-up is ever lost.
-#include "dataplane/daemon/lcore_loop.h"
+#include "dataplane/daemon/lcore/lcore_loop.h"
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "dataplane/daemon/clock.h"
+#include "dataplane/daemon/lcore/clock.h"
 
 namespace hostnic {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "dataplane/daemon/daemon.h"
-#include "dataplane/daemon/options.h"
+#include "dataplane/daemon/start/options.h"
 #include "tests/unit/daemon/eal.h"
 
 namespace hostnic {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/longest_turn.h"
+#include "dataplane/daemon/lcore/longest_turn.h"
 
 #include <gtest/gtest.h>
 

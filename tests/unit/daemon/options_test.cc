@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hostnicd's command line, EAL's arguments made of it, and the command registry.
-#include "dataplane/daemon/options.h"
+#include "dataplane/daemon/start/options.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "dataplane/daemon/commands/command.h"
-#include "dataplane/daemon/eal.h"
-#include "dataplane/daemon/ethernet_port.h"
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/ports/ethernet_port.h"
+#include "dataplane/daemon/start/eal.h"
 
 namespace hostnic {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/owner.h"
+#include "dataplane/daemon/trust/owner.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "dataplane/daemon/commands/command.h"
+#include "dataplane/daemon/control/command.h"
 
 namespace hostnic {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/penalties.h"
+#include "dataplane/daemon/trust/penalties.h"
 
 #include <gtest/gtest.h>
 

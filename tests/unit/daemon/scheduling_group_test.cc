@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/scheduling_group.h"
+#include "dataplane/daemon/lcore/scheduling_group.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/daemon/service_manager.h"
+#include "dataplane/daemon/start/service_manager.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

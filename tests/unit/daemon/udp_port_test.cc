@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The udp port, over the kernel's loopback: what one port sends another receives, byte by byte,
 // whatever the sizes, and nothing that strangers send does harm.
-#include "dataplane/daemon/udp_port.h"
+#include "dataplane/daemon/ports/udp/udp_port.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

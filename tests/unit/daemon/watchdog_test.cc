@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Signs of life: an lcore that stands ends them, whatever the control thread does.
-#include "dataplane/daemon/watchdog.h"
+#include "dataplane/daemon/start/watchdog.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One open device: the thread that serves its control socket from kOpen until the client goes, and
+// all that the client has. A thread of its own, so that mapping a gigabyte, or waiting for packets
+// to leave memory that is deregistered, holds up nobody else's requests.
+//
+// The end comes in five ways, all treated alike: the client closes the socket, its process ends
+// (pidfd; a forked child may hold the socket open), the NIC finds nonsense in its rings, its memory
+// goes away, or hostnicd stops.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dataplane/daemon/control/control_request.h"
+#include "dataplane/daemon/daemon.h"
+#include "dataplane/memory/mem_fd_helper.h"
+#include "protocol/hostif/control_socket.h"
+#include "protocol/hostif/unique_fd.h"
+
+namespace hostnic {
+
+// The user whose programs' share of the address book is limited.
+inline std::optional<uint32_t> limited_user(uint32_t uid) {
+  return is_owner(uid) ? std::nullopt : std::optional(uid);
+}
+
+class ClientSession {
+ public:
+  // `finished_fd` is an eventfd of the control thread, written when finished() has become true.
+  // `view` is null unless the client is one of a view's. Of `opening` one has been taken for the
+  // client's user, which is given back when the request has been answered.
+  ClientSession(Daemon& daemon, UniqueFd socket, const ucred& peer, int finished_fd,
+                const View* view, UserShares& opening);
+  // Starts the thread, which takes the open request from the socket first, and answers it: the
+  // descriptors that come along are its own to close. Returns false if no thread is left; the
+  // session then has the socket, and nothing else.
+  bool start();
+  // Waits for the thread, if there is one.
+  ~ClientSession();
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
+
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  uint32_t uid() const { return info_.uid; }
+  // Whether another user's program took memory away that the NIC was using; once finished().
+  bool took_memory_away() const { return took_memory_away_; }
+  // The socket of a session that could not be started.
+  UniqueFd take_socket() { return std::move(socket_); }
+  // Ends the session as if the client had closed the socket; called by the control thread.
+  void request_stop();
+  // Looks whether the NIC has given the client up, and whether the port is up; called by the
+  // control thread every 100 ms. A thousand threads that look themselves would wake ten thousand
+  // times a second.
+  void look();
+
+  // The descriptors that a session takes while it opens; later it keeps fewer.
+  static constexpr uint32_t kDescriptors = 10;
+
+ private:
+  // The limit for packets to leave the wire, which they do within loop turns. It takes longer only
+  // if NICs are stopped at the prompt.
+  static constexpr std::chrono::milliseconds kReferenceLimit{10'000};
+
+  void run();
+  Expected<OpenDevice, ControlError> take_request(std::vector<UniqueFd>& fds);
+  Expected<void, ControlError> open(const OpenDevice& request, std::vector<UniqueFd>& fds);
+  Expected<void, ControlError> take_descriptors(const OpenDevice& request,
+                                                std::vector<UniqueFd>& fds);
+  Expected<void, ControlError> attach();
+  DeviceInfo device() const;
+  bool send_open_reply();
+  void serve();
+  const char* wait_for_request();
+  void tell_port_state();
+  const char* why_over() const;
+  void set_serving(bool on);
+  bool refuse(const ControlError& error);
+  // Requests: session_requests.cc.
+  bool handle(ControlDatagram& datagram);
+  bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
+  bool handle_deregister(const DeregisterMr& call);
+  bool handle_change(const MemoryChange& call);
+  bool handle_filled(const MemoryFilled& call);
+  void bring_filled();
+  void forget_filled(uint32_t lkey);
+  bool handle_name(const NameHost& call);
+  bool handle_explain(const ExplainRequest& request);
+  bool handle_list();
+  Expected<uint32_t, ControlError> add_region(MrTable::Init init);
+  Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
+  void note_deregistration(const std::vector<MappedPiece>& pieces);
+  Expected<MemFdHelper*, ControlError> make_helper();
+  Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
+  void close_descriptors();
+  bool program_ended() const;
+  void let_sends_leave();
+  void close_down(const char* why);
+  void release_memory();
+
+  Daemon& daemon_;
+  std::mutex socket_mutex_;  // the socket is not closed while it is held
+  UniqueFd socket_, mem_fd_, pid_fd_, mirror_fd_, doorbell_fd_, userfaultfd_;
+  int finished_fd_;
+  const View* view_;
+  UserShares& opening_;
+  NicInstance* unit_ = nullptr;
+  ClientInfo info_;
+  std::unique_ptr<ClientChannel> channel_;
+  std::unique_ptr<ClientMemory> memory_;
+  std::unique_ptr<MemFdHelper> helper_;  // once a region needs it
+  pid_t pid_ = 0;                        // as the kernel says; 0: in another PID namespace
+  // The regions whose late pieces are filled, and still have to get their pages here.
+  struct Filled {
+    uint32_t lkey = 0;
+    std::vector<MappedPiece> late;  // those that are left
+    uint64_t done_bytes = 0;        // of the last one
+  };
+  std::deque<Filled> filled_;
+  // The keys that were deregistered while packets would not let go of their memory in time.
+  std::vector<uint32_t> lingering_keys_;
+  // The numbers of hosts that the client has named by IPv6 addresses.
+  std::vector<Ipv4Address> named_hosts_;
+  bool attached_ = false;
+  std::mutex serving_mutex_;
+  uint32_t port_changes_ = 0;  // what the driver was told; under serving_mutex_
+  bool serving_ = false;       // channel_ stays while this is true; under serving_mutex_
+  bool took_memory_away_ = false;
+  std::atomic<bool> finished_{false};
+  std::thread thread_;
+};
+
+}  // namespace hostnic

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "dataplane/daemon/control/commands/commands.h"
+#include "dataplane/daemon/control/commands/nic_argument.h"
+
+namespace hostnic {
+namespace {
+
+CommandResult clear_counters(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
+  auto instances = nics_named(daemon, args, kClearCounters);
+  if (!instances) return {EINVAL, instances.error()};
+  // This runs on the lcore, which alone writes the counters.
+  for (NicInstance* instance : *instances)
+    instance->lcore->run_on([&] {
+      instance->nic->clear_counters();
+      instance->lcore->clear_longest_turn();
+    });
+  return {};
+}
+
+}  // namespace
+
+const PromptCommand kClearCounters = {"clear counters", "[hnicK]",
+                                      "set counters and the longest turn to 0", clear_counters,
+                                      /*is_owners=*/true};
+
+}  // namespace hostnic

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The commands there are; registry.cc lists them once more in the order of `help`.
+#pragma once
+
+#include "dataplane/daemon/control/command.h"
+
+namespace hostnic {
+
+extern const PromptCommand kClearCounters;
+extern const PromptCommand kExplain;
+extern const PromptCommand kHelp;
+extern const PromptCommand kQuit;
+extern const PromptCommand kSetImpair;
+extern const PromptCommand kShowClient;
+extern const PromptCommand kShowCm;
+extern const PromptCommand kShowCounters;
+extern const PromptCommand kShowDead;
+extern const PromptCommand kShowImpair;
+extern const PromptCommand kShowNic;
+extern const PromptCommand kShowPeers;
+extern const PromptCommand kShowQp;
+extern const PromptCommand kStart;
+extern const PromptCommand kStop;
+
+}  // namespace hostnic

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/observe/explain.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "dataplane/daemon/control/commands/commands.h"
+#include "dataplane/daemon/daemon.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kMostOfAProgram = 64;
+
+std::optional<uint32_t> number_in(std::string_view text) {
+  const bool hex = text.starts_with("0x");
+  if (hex) text.remove_prefix(2);
+  uint32_t value = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, hex ? 16 : 10);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The queue pairs of a NIC that a program has, and that went with it.
+std::string of_program(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t pid) {
+  std::vector<QpView> live;
+  std::vector<DeadQpView> dead;
+  instance.lcore->run_on([&] {
+    live = instance.nic->view_qps_of(pid, kMostOfAProgram);
+    dead = instance.nic->view_dead_qps();
+  });
+  std::string text;
+  for (const QpView& qp : live)
+    if (asker.sees(qp.uid)) text += describe(daemon, instance, qp);
+  for (const DeadQpView& one : dead)
+    if (one.last.pid == pid && asker.sees(one.last.uid)) text += describe(instance, one);
+  return text;
+}
+
+std::string of_number(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t qpn) {
+  std::optional<QpView> live;
+  std::optional<DeadQpView> dead;
+  instance.lcore->run_on([&] {
+    live = instance.nic->view_qp(qpn);
+    dead = instance.nic->view_dead_qp(qpn);
+  });
+  if (live && asker.sees(live->uid)) return describe(daemon, instance, *live);
+  if (dead && asker.sees(dead->last.uid)) return describe(instance, *dead);
+  return {};
+}
+
+// The queue pair that went last, of all NICs: their lcores have one clock.
+std::string of_last(Daemon& daemon, const Asker& asker) {
+  NicInstance* where = nullptr;
+  DeadQpView last;
+  for (NicInstance& instance : daemon.nics()) {
+    std::vector<DeadQpView> dead;
+    instance.lcore->run_on([&] { dead = instance.nic->view_dead_qps(); });
+    for (const DeadQpView& one : dead) {
+      if (!asker.sees(one.last.uid) || (where != nullptr && one.at_ns < last.at_ns)) continue;
+      where = &instance;
+      last = one;
+    }
+  }
+  return where == nullptr ? "no queue pair has gone yet\n" : describe(*where, last);
+}
+
+CommandResult run_explain(Daemon& daemon, const Asker& asker,
+                          std::span<const std::string_view> args) {
+  if (args.size() != 1) return usage_error(kExplain);
+  if (args[0] == "last") return {0, of_last(daemon, asker)};
+  const auto number = number_in(args[0]);
+  if (!number) return usage_error(kExplain);
+  std::string text;
+  for (NicInstance& instance : daemon.nics()) text += of_number(daemon, asker, instance, *number);
+  if (!text.empty()) return {0, text};
+  for (NicInstance& instance : daemon.nics()) text += of_program(daemon, asker, instance, *number);
+  if (!text.empty()) return {0, text};
+  return {ENOENT,
+          fmt::format("no queue pair, and no program with one, has the number {}", args[0])};
+}
+
+CommandResult show_dead(Daemon& daemon, const Asker& asker,
+                        std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kShowDead);
+  std::string text;
+  for (NicInstance& instance : daemon.nics()) {
+    std::vector<DeadQpView> dead;
+    instance.lcore->run_on([&] { dead = instance.nic->view_dead_qps(); });
+    for (const DeadQpView& one : dead)
+      if (asker.sees(one.last.uid)) text += describe(instance, one);
+  }
+  return {0, text.empty() ? "no queue pair has gone yet\n" : text};
+}
+
+}  // namespace
+
+const PromptCommand kExplain = {"explain", "QPN|last|PID",
+                                "a queue pair in sentences, or those of a program", run_explain};
+const PromptCommand kShowDead = {"show dead", "", "the last 64 queue pairs that went, of each NIC",
+                                 show_dead};
+
+}  // namespace hostnic

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/rdma_cm/cm_agent.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "dataplane/daemon/lcore/clock.h"
+#include "dataplane/daemon/log.h"
+#include "dataplane/daemon/trust/foreign_descriptors.h"
+#include "protocol/hostif/control_socket.h"
+#include "protocol/wire/ipv4.h"
+
+namespace hostnic {
+namespace {
+
+constexpr size_t kMaxFiles = 4096;
+constexpr size_t kMaxIds = 65536;
+constexpr size_t kMaxConnections = 65536;
+
+uint32_t random_number() {
+  uint32_t number = 1;
+  [[maybe_unused]] const ssize_t got = getrandom(&number, sizeof(number), GRND_NONBLOCK);
+  return number;
+}
+
+bool watch(int epoll_fd, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
+    : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
+  // Open devices need descriptors as well.
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  most_files_ =
+      UserShares::shares_of(std::min<size_t>(kMaxFiles, std::max<size_t>(limit.rlim_cur / 8, 2)));
+  id_shares_.set_limits(UserShares::shares_of(kMaxIds));
+  uint32_t index = 0;
+  for (NicInstance& instance : daemon_.nics()) {
+    CmNic nic;
+    nic.instance = &instance;
+    nic.index = index++;
+    nic.queue = std::make_unique<ManagementQueue>();
+    nic.endpoint = std::make_unique<cm::Endpoint>(
+        random_number(), be64toh(daemon_.device_info(instance).node_guid), kMaxConnections);
+    watch(epoll_fd_, nic.queue->event_fd());
+    ManagementQueue* queue = nic.queue.get();
+    instance.lcore->run_on([&] { instance.nic->set_management(queue); });
+    nics_.push_back(std::move(nic));
+  }
+  daemon_.set_cm(this);
+}
+
+CmAgent::~CmAgent() {
+  daemon_.set_cm(nullptr);
+  while (!files_.empty()) close(files_.begin()->second);
+  flush();
+  for (CmNic& nic : nics_)
+    nic.instance->lcore->run_on([&] { nic.instance->nic->set_management(nullptr); });
+}
+
+// ---- files
+
+void CmAgent::open(UniqueFd socket, const OpenCmRequest& request, bool alone) {
+  CmFile file;
+  file.name = next_file_++;
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
+    file.pid = peer.pid;
+    file.uid = peer.uid;
+  }
+  const auto of_user = static_cast<size_t>(
+      std::ranges::count_if(files_, [&](const auto& each) { return each.second.uid == file.uid; }));
+  const auto of_strangers = static_cast<size_t>(std::ranges::count_if(
+      files_, [](const auto& each) { return each.second.stranger().has_value(); }));
+  if (files_.size() >= most_files_.all ||
+      (file.stranger() && (of_user >= most_files_.user || of_strangers >= most_files_.strangers))) {
+    ControlReply reply;
+    reply.error = EMFILE;
+    snprintf(reply.message, sizeof(reply.message),
+             "%zu rdma_cm files are open already, %zu of them of user %u", files_.size(), of_user,
+             file.uid);
+    send_reply(socket.get(), MSG_DONTWAIT, reply);
+    return let_go(std::move(socket), file.stranger());
+  }
+  file.visible_devices = request.visible_devices;
+  file.alone = alone;
+  const OpenCmReply open_reply{file.name};
+  if (!send_reply(socket.get(), MSG_DONTWAIT, ControlReply{},
+                  std::as_bytes(std::span(&open_reply, 1))))
+    return let_go(std::move(socket), file.stranger());
+  file.socket = std::move(socket);
+  const int fd = file.socket.get();
+  files_.emplace(fd, std::move(file));
+}
+
+// Closes a program's connection where nobody waits for that.
+void CmAgent::let_go(UniqueFd socket, std::optional<uint32_t> stranger) {
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, socket.get(), nullptr);
+  shutdown(socket.get(), SHUT_RDWR);
+  closers().close(std::move(socket), stranger);
+}
+
+void CmAgent::close(CmFile& file) {
+  std::vector<uint32_t> handles;
+  for (const auto& [handle, id] : ids_)
+    if (id.file == &file) handles.push_back(handle);
+  for (const uint32_t handle : handles)
+    if (CmId* id = find(handle)) destroy(*id);
+  const int fd = file.socket.get();
+  let_go(std::move(file.socket), file.stranger());
+  files_.erase(fd);
+}
+
+bool CmAgent::handle(int fd) {
+  for (CmNic& nic : nics_) {
+    if (nic.queue->event_fd() == fd) {
+      serve_queue(nic);
+      return true;
+    }
+  }
+  const auto file = files_.find(fd);
+  if (file == files_.end()) return false;
+  serve(file->second);
+  return true;
+}
+
+void CmAgent::serve(CmFile& file) {
+  ControlDatagram datagram, taken;
+  const int fd = file.socket.get();
+  // What is taken second is the same datagram. Its descriptors, of which we have our own by then,
+  // are not closed for good when it goes; what is not taken goes with the connection.
+  switch (receive_datagram(fd, MSG_DONTWAIT | MSG_PEEK, datagram)) {
+    case ReceiveResult::kAgain:
+      return;
+    case ReceiveResult::kClosed:
+      close(file);
+      return;
+    case ReceiveResult::kOk:
+      break;
+  }
+  CmCommand command;
+  const bool good = !datagram.cut && datagram.fds.size() == 1 &&
+                    is_unix_socket(datagram.fds[0].get()) &&
+                    datagram.bytes.size() >= sizeof(command) &&
+                    receive_bytes(fd, MSG_DONTWAIT, taken) == ReceiveResult::kOk;
+  if (!good) {
+    close_apart(std::move(datagram.fds), file.stranger());
+    close(file);  // that file is not our library's
+    return;
+  }
+  const std::optional<uint32_t> stranger = file.stranger();
+  memcpy(&command, datagram.bytes.data(), sizeof(command));
+  const Result result =
+      run(file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
+  const uint32_t stale = (file.token_out && file.events.empty() ? kCmTokenStale : 0u) |
+                         (result.other_token_stale ? kCmOtherTokenStale : 0u);
+  const CmAnswer answer{result.error, stale};
+  std::vector<std::byte> bytes(sizeof(answer) + result.response.size());
+  memcpy(bytes.data(), &answer, sizeof(answer));
+  std::copy(result.response.begin(), result.response.end(), bytes.begin() + sizeof(answer));
+  send(datagram.fds[0].get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  close_apart(std::move(datagram.fds), stranger);
+}
+
+// While an event waits there is one datagram on its way, or in the program's hands.
+void CmAgent::give_token(CmFile& file) {
+  if (file.token_out || file.events.empty()) return;
+  const std::byte token{};
+  file.token_out = send(file.socket.get(), &token, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+// ---- ids
+
+CmId* CmAgent::find(uint32_t handle) {
+  const auto found = ids_.find(handle);
+  return found == ids_.end() ? nullptr : &found->second;
+}
+
+CmId* CmAgent::find_of(const CmFile& file, uint32_t handle) {
+  CmId* id = find(handle);
+  return id != nullptr && id->file == &file ? id : nullptr;
+}
+
+CmId* CmAgent::add_id(CmFile& file) {
+  if (!id_shares_.take(file.stranger())) return nullptr;
+  while (next_handle_ == 0 || ids_.contains(next_handle_)) ++next_handle_;
+  CmId& id = ids_[next_handle_];
+  id.handle = next_handle_++;
+  id.file = &file;
+  // The PSN is chosen here, because the queue pair learns it before the peer does.
+  id.own_psn = random_number() & 0xffffff;
+  return &id;
+}
+
+// Drops an id's events; connection requests that the program has not heard of go with their
+// listener.
+void CmAgent::drop_events_of(CmFile& file, const CmId& id) {
+  std::vector<uint32_t> requests;
+  std::erase_if(file.events, [&](const CmFile::Waiting& waiting) {
+    if (waiting.owner != id.handle) return false;
+    if (waiting.request != 0) requests.push_back(waiting.request);
+    return true;
+  });
+  for (const uint32_t handle : requests)
+    if (CmId* request = find(handle)) destroy(*request);
+}
+
+void CmAgent::destroy(CmId& id) {
+  const uint32_t handle = id.handle;
+  drop_events_of(*id.file, id);
+  end_connection(id);
+  release_port(id);
+  const std::optional<uint32_t> stranger = id.file->stranger();
+  for (const Ipv4Address number : id.held) daemon_.addresses().release(number, stranger);
+  id_shares_.give_back(stranger);
+  ids_.erase(handle);
+}
+
+// ---- NICs
+
+void CmAgent::serve_queue(CmNic& nic) {
+  nic.queue->listen();
+  ManagementDatagram datagram;
+  while (nic.queue->pop(datagram)) {
+    const auto mad = cm::parse(datagram.bytes);
+    if (!mad) continue;
+    nic.endpoint->receive({datagram.to, datagram.from}, *mad, monotonic_now_ns());
+    take_events(nic);
+  }
+}
+
+void CmAgent::advance() {
+  const TimeNs now = monotonic_now_ns();
+  for (CmNic& nic : nics_) {
+    if (nic.endpoint->next_deadline_ns() <= now) nic.endpoint->advance(now);
+    take_events(nic);
+  }
+  look_at_kept();
+  look_at_resolving();
+  flush();
+}
+
+// Sends all that is to be sent, and tells programs what they are to be told.
+void CmAgent::flush() {
+  for (CmNic& nic : nics_) {
+    const std::vector<cm::Outgoing> outgoing = nic.endpoint->take_outgoing();
+    if (outgoing.empty()) continue;
+    nic.instance->lcore->run_on([&] {
+      for (const cm::Outgoing& each : outgoing)
+        nic.instance->nic->send_management(each.ends.own, each.ends.peer, 0, cm::build(each.mad));
+    });
+  }
+  for (auto& [fd, file] : files_) give_token(file);
+}
+
+int CmAgent::wait_ms() const {
+  TimeNs deadline = UINT64_MAX;
+  for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
+  if (!kept_.empty()) deadline = std::min(deadline, kept_.front().refuse_ns);
+  if (!resolving_.empty()) deadline = std::min(deadline, look_ns_);
+  if (deadline == UINT64_MAX) return -1;
+  const TimeNs now = monotonic_now_ns();
+  if (deadline <= now) return 0;
+  return static_cast<int>(std::min<TimeNs>((deadline - now) / 1'000'000 + 1, 3'600'000));
+}
+
+std::string CmAgent::describe(const CmId& id) const {
+  const char* state = id.listening ? "listening" : id.bound ? "bound" : "idle";
+  if (id.connection != 0)
+    state = cm::name_of(id.nic->endpoint->state_of(id.connection));
+  else if (raw(id.destination) != 0)
+    state = id.resolving_until_ns != 0 ? "resolving" : "resolved";
+  const auto shown = [&](Ipv4Address ip) {
+    return host_text(address_of(&daemon_.addresses(), ip));
+  };
+  std::string peer;
+  if (raw(id.destination) != 0)
+    peer = fmt::format(" to {}:{}", shown(id.destination), id.destination_port);
+  return fmt::format("id {} pid {} {} {} {}:{}{} {}", id.handle, id.file->pid,
+                     id.nic != nullptr ? id.nic->instance->plan.settings.name : "-",
+                     id.datagram ? "datagrams" : "connection", shown(id.source), id.source_port,
+                     peer, state);
+}
+
+std::vector<std::string> CmAgent::describe(const Asker& asker) const {
+  std::vector<std::string> lines;
+  for (const auto& [handle, id] : ids_)
+    if (asker.sees(id.file->uid)) lines.push_back(describe(id));
+  size_t ended = 0;
+  for (const CmNic& nic : nics_) ended += nic.endpoint->connections() - nic.ids.size();
+  if (ended > 0 && asker.is_owner)
+    lines.push_back(fmt::format(
+        "{} connections have no id any more, and answer repeated messages for a while", ended));
+  return lines;
+}
+
+}  // namespace hostnic
