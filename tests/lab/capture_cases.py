@@ -61,7 +61,7 @@ def shown_cases(maker, hostnic):
              "grep -a -o 'counters meanwhile: [a-z_]*' $d/kept",
              r"nothing yet\ncopy made by rx impairment rule 2\ncounters meanwhile: tx_packets\n")]:
         port = maker.next_port()
-        command = ["ib_send_bw", "-F", "-n", "20", "-s", "32768", "-p", port]
+        command = maker.may_leak(["ib_send_bw", "-F", "-n", "20", "-s", "32768", "-p", port])
         script = SCRIPT.format(hostnic=hostnic, capture=capture, end=end, pair=" ".join(map(str, pair(
             port, maker.run_on("hnic0", command), maker.run_on("hnic1", [*command, "127.0.0.1"])))))
         needs_tshark = "tshark" in capture and shutil.which("tshark") is None
@@ -74,19 +74,20 @@ def capture_cases(maker):
     for number, (name, options, program, quick) in enumerate(COUNTED):
         port = maker.next_port()
         lab = [word for option in options for word in (udp_nics(100 + number) if option == "{udp}" else [option])]
-        command = [*program, "-F", "-x", "0", "-p", str(port)]
+        command = maker.may_leak([*program, "-F", "-x", "0", "-p", str(port)])
         both = ["--port", str(port), hostnic, "run", "--device", "hnic0", "--", *command, "----",
                 hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
         yield Case(f"hostnic capture counts as the NICs do: {name}",
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *lab, "--", *both], 60, quick, counts_agree)
     for name, options in (("every operation", []), ("every operation, transport=roce", ROCE)):
-        command = maker.verify_command(["--rounds", "1", "--ops", "100", "--max-bytes", "16k"], "two NICs")
+        command = maker.may_leak(
+            maker.verify_command(["--rounds", "1", "--ops", "100", "--max-bytes", "16k"], "two NICs"))
         yield Case(f"hostnic capture counts as the NICs do: {name}",
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, *options, "--impair", BAD, "--", *command], 90,
                    not options, lambda output: counts_agree(output) or verify_is_ok(output))
     for port_kind in ("udp", "af_packet", "wire"):
         port = maker.next_port()
-        command = ["ib_write_bw", "-F", "-n", "50", "-p", str(port)]
+        command = maker.may_leak(["ib_write_bw", "-F", "-n", "50", "-p", str(port)])
         both = ["--port", str(port), hostnic, "on", "1", "--", *command, "----", hostnic, "on", "2", "--", *command,
                 "host1"]
         yield Case(f"hostnic capture counts as the NICs do: hosts, port {port_kind}",
