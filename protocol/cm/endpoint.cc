@@ -395,7 +395,11 @@ void Endpoint::take(const Ends& ends, uint64_t transaction_id, const Dreq& dreq,
   }
   const Drep drep{.local_id = id, .remote_id = connection->remote_id};
   switch (connection->state) {
-    case State::kRepSent:  // the RTU was lost
+    case State::kRepSent:
+      // The RTU was lost: nobody disconnects before it. A program that waits until its connection
+      // is there would take the end for that, and wait for the end for ever.
+      established(id);
+      [[fallthrough]];
     case State::kRepReceived:
     case State::kEstablished:
       connection->state = State::kDreqReceived;

@@ -225,6 +225,32 @@ TEST(CmEndpoint, BothDisconnectAtOnce) {
   for (int side : {0, 1}) EXPECT_EQ(pair.seen(side, Event::kDisconnected).size(), 1u);
 }
 
+// The RTU is lost and the DREQ arrives: a program that waits for the connection before it waits for
+// the end gets both.
+TEST(CmEndpoint, AConnectionOfWhichOnlyTheEndArrivesWasEstablished) {
+  Pair pair;
+  accept_all(pair);
+  const ConnectionId id = pair.at(0).connect(kEnds[0], req(), pair.now());
+  pair.program = [&pair, accepts = pair.program](int side, const Event& event) {
+    // The RTU, which leaves in this call.
+    if (event.kind == Event::kReply) pair.network().loss = 1;
+    accepts(side, event);
+  };
+  pair.run_for(kMillisecond);
+  ASSERT_TRUE(pair.seen(1, Event::kEstablished).empty());
+  pair.network().loss = 0;
+  pair.program = nullptr;
+  ASSERT_TRUE(pair.at(0).disconnect(id, pair.now()));
+  pair.run_for(kMillisecond);
+  ASSERT_EQ(pair.events[1].size(), 3u);
+  EXPECT_EQ(pair.events[1][1].kind, Event::kEstablished);
+  EXPECT_EQ(pair.events[1][2].kind, Event::kDisconnected);
+  ASSERT_TRUE(pair.at(1).disconnect(pair.events[1][2].connection, pair.now()));
+  pair.run_for(60 * kSecond);
+  EXPECT_EQ(pair.seen(1, Event::kTimeWaitExit).size(), 1u);
+  EXPECT_EQ(pair.seen(0, Event::kDisconnected).size(), 1u);
+}
+
 TEST(CmEndpoint, EveryConnectionComesAboutOnceWhateverTheNetworkDoes) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     Pair pair({.loss = 0.02 * (seed % 16),
