@@ -28,6 +28,10 @@ reached. fabtests 1.17 between two hosts of a lab, `runfabtests.sh -t quick PROV
 at that load some end by their limit of time, or with flushed requests where one side has gone.
 `fi_msg_inject -N` by itself ends well, 20 of 20 times, ten of them beside four busy loops.
 
+The rows of registered memory, for ten minutes each at once, as root: 844 rounds of Go, 709 of
+Java, 501, 490 and 499 of Python (jemalloc, tcmalloc), and `hostnic-stress` with either allocator beside them,
+at a load of 70 on two processors: no byte was wrong, nothing failed (2026-11-28).
+
 Not tried: programs of other distributions and newer ones (UCX 1.18, newer rdma-core, perftest's master), NCCL, ceph and
 PyTorch.
 """

@@ -21,10 +21,12 @@ from harness import (  # noqa: E402
 from table import NETWORKS, ROWS  # noqa: E402
 
 NICS = ["hostnic", "hostnicd", "libhostnic-verbs.so"]
-PARTS_OF_ROWS = ["in_lab.py", "iser.sh", "qemu_migration.py"]
-# Own programs on a library of the row's: name, compiler, source.
+PARTS_OF_ROWS = ["in_lab.py", "iser.sh", "qemu_migration.py", "memory_check.py", "memory_check.go", "MemoryCheck.java",
+                 "memory_exchange_jni.c"]
+# Own programs and libraries: name, compiler, source, options.
 OWN = [("mpi-check-openmpi", "mpicxx.openmpi", "mpi_check.cc"), ("mpi-check-mpich", "mpicxx.mpich", "mpi_check.cc"),
-       ("shmem-check", "oshc++", "shmem_check.cc")]
+       ("shmem-check", "oshc++", "shmem_check.cc"),
+       ("libmemory-exchange.so", "gcc", "memory_exchange.c", "-shared", "-fPIC", "-libverbs")]
 
 
 class Packages:
@@ -102,9 +104,9 @@ class Maker:
 
 
 def compile_own(home):
-    for name, compiler, source in OWN:
+    for name, compiler, source, *words in OWN:
         if shutil.which(compiler):
-            subprocess.run([compiler, "-O2", "-o", home / name, HERE / source], check=True)
+            subprocess.run([compiler, "-O2", "-o", home / name, HERE / source, *words], check=True)
 
 
 def cells(rows):
