@@ -16,6 +16,7 @@
 #include "protocol/expected.h"
 #include "protocol/gid.h"
 #include "protocol/impair/spec.h"
+#include "protocol/transport_kind.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
 
@@ -38,10 +39,6 @@ enum class Lid : uint8_t { kNone, kFromAddress };
 // RoCEv2 GIDs. one: "ip" alone. mlx5: as that driver fills it, for scripts that say index 3: the
 // link-local address first, each as RoCEv1 and as RoCEv2.
 enum class Gids : uint8_t { kAuto, kOne, kMlx5 };
-
-// What RC connections speak: the native transport, or the standard's, which adapters and the Linux
-// kernel's rdma_rxe understand.
-enum class Transport : uint8_t { kHostnic, kRoce, kAuto };
 
 // Hosts whose addresses begin with the `bits` first bits of `address`.
 struct Prefix {
@@ -106,7 +103,7 @@ struct NicConfig {
   wire::Policy policy = wire::Policy::kSelective;
   uint32_t congestion_allowance_us = 250;  // growth of the round trip before senders slow down
   Ordering ordering = Ordering::kTail;
-  Transport transport = Transport::kHostnic;
+  Transport transport = Transport::kHostnic;  // of RC connections; never kUnreliable
   // Peers to which connections speak the one or the other, whatever `transport` says; of several
   // that an address has the longest counts.
   std::vector<Prefix> hostnic_peers, roce_peers, auto_peers;

@@ -113,13 +113,12 @@ class BothNics {
     return std::move(*wire);
   }
   NicBenchSettings settings(uint32_t index, Packets packets, uint32_t qps) const {
-    return {
-        .index = index,
-        .qps = qps,
-        .with_icrc = packets == Packets::kWithIcrc,
-        .segmentation = packets == Packets::kBundles,
-        .transport = packets == Packets::kRoce ? WantedTransport::kRoce : WantedTransport::kHostnic,
-        .pools = &pools_.get()};
+    return {.index = index,
+            .qps = qps,
+            .with_icrc = packets == Packets::kWithIcrc,
+            .segmentation = packets == Packets::kBundles,
+            .transport = packets == Packets::kRoce ? Transport::kRoce : Transport::kHostnic,
+            .pools = &pools_.get()};
   }
   bool alike(uint64_t bytes) const {
     return std::memcmp(source_.data(), target_.data(), std::min<uint64_t>(bytes, kMemoryBytes)) ==

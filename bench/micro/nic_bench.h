@@ -62,7 +62,7 @@ struct NicBenchSettings {
   uint32_t qps = 1;
   bool with_icrc = false;     // packets carry an ICRC: payload is copied into them
   bool segmentation = false;  // offload, where the port carries bundles
-  WantedTransport transport = WantedTransport::kHostnic;
+  Transport transport = Transport::kHostnic;
   const MbufPools* pools = nullptr;  // shared with other NICs; null: its own
 };
 

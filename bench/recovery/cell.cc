@@ -35,7 +35,7 @@ sim::WorldSettings world_settings(const Cell& cell) {
   settings.mtu_bytes = kMtuBytes;
   settings.windows = {cell.window};
   settings.policies = {cell.policy};
-  if (cell.roce) settings.transport = WantedTransport::kRoce;
+  if (cell.roce) settings.transport = Transport::kRoce;
   settings.link.delay_ns = kRttNs / 2;
   settings.link.gigabits = kLinkGigabits;
   settings.link.queue_packets = kLinkQueuePackets;

@@ -192,7 +192,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
         response.error = EINVAL;
       } else {
         response.error = modify_qp(*qp, command.modify_qp);
-        if (qp->transport == TransportKind::kRoce) response.transport = ReliableTransport::kRoce;
+        if (qp->transport == Transport::kRoce) response.transport = Transport::kRoce;
         if (qp->state == QpState::kErr || qp->state == QpState::kReset) {
           defer_answer(client, now, response, qp->packets, qp);
           return;

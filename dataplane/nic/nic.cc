@@ -23,7 +23,7 @@ const char* state_name(QpState state) {
 }
 
 const char* type_name(const QpContext& qp) {
-  if (qp.transport == TransportKind::kRoce) return "RC/roce";
+  if (qp.transport == Transport::kRoce) return "RC/roce";
   return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
 }
 
@@ -38,7 +38,7 @@ std::string text_of_rate(const char* name, uint32_t mbps, uint32_t alpha_permill
 // What congestion has made of the rates at which a queue pair's requests and answers leave: the
 // former says its driver.
 std::string text_of_rates(const QpContext& qp, TimeNs now_ns) {
-  if (qp.transport != TransportKind::kRoce || qp.roce == nullptr) return {};
+  if (qp.transport != Transport::kRoce || qp.roce == nullptr) return {};
   const auto word = [](const std::atomic<uint32_t>& value) {
     return value.load(std::memory_order_relaxed);
   };
@@ -73,9 +73,9 @@ Ipv4Address NicSettings::own_for(Ipv4Address destination) const {
   return found;
 }
 
-WantedTransport NicSettings::wanted_to(Ipv4Address number) const {
+Transport NicSettings::wanted_to(Ipv4Address number) const {
   const Gid address = address_of(number);
-  WantedTransport chosen = transport;
+  Transport chosen = transport;
   uint32_t best = 0;
   for (const TransportPrefix& prefix : transports) {
     if (prefix.bits < best || !same_network(address, prefix.address, prefix.bits)) continue;
@@ -86,9 +86,9 @@ WantedTransport NicSettings::wanted_to(Ipv4Address number) const {
 }
 
 bool NicSettings::asks_peers() const {
-  return transport == WantedTransport::kAuto ||
+  return transport == Transport::kAuto ||
          std::ranges::any_of(transports, [](const TransportPrefix& prefix) {
-           return prefix.transport == WantedTransport::kAuto;
+           return prefix.transport == Transport::kAuto;
          });
 }
 

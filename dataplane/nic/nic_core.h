@@ -36,6 +36,7 @@
 #include "dataplane/nic/transport/roce/roce.h"
 #include "dataplane/nic/transport/unreliable/unreliable.h"
 #include "dataplane/nic/views.h"
+#include "protocol/transport_kind.h"
 #include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
@@ -51,7 +52,7 @@ struct NicShared {
 
 // What a connection learns of the way to its peer before it begins.
 struct Route {
-  ReliableTransport spoken = ReliableTransport::kHostnic;
+  Transport spoken = Transport::kHostnic;
   Path path;
 };
 
@@ -96,9 +97,9 @@ struct NicShard {
   // Calls visit(transport) with the transport of the queue pair.
   template <class Visit>
   auto with_transport(const QpContext& qp, Visit&& visit) {
-    if (qp.transport == TransportKind::kHostnic) [[likely]]
+    if (qp.transport == Transport::kHostnic) [[likely]]
       return visit(hostnic);
-    return qp.transport == TransportKind::kRoce ? visit(roce) : visit(unreliable);
+    return qp.transport == Transport::kRoce ? visit(roce) : visit(unreliable);
   }
   uint32_t turn(TimeNs now_ns);
   bool is_own(Ipv4Address address) const {

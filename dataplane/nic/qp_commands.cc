@@ -58,7 +58,7 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
   if (const int error = check_command(command, channel.settings().max_qps)) return error;
   auto qp = std::make_unique<QpContext>();
   qp->type = command.type;
-  qp->transport = transport_of(command.type, ReliableTransport::kHostnic);
+  qp->transport = transport_of(command.type, Transport::kHostnic);
   const uint64_t slots_bytes = uint64_t{entries} * recv_slot_bytes(command.recv_max_sge);
   qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
   qp->read_destinations = reinterpret_cast<ReadDestination*>(channel.arena_at(
@@ -181,7 +181,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   quiesce_qp(qp);
   clear_status(*qp.status);
   qp.transport = transport_of(qp.type, route.spoken);
-  qp.tagged = route.spoken == ReliableTransport::kHostnic;
+  qp.tagged = route.spoken == Transport::kHostnic;
   qp.roce.reset();
   qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;

@@ -22,7 +22,7 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
 // plain WRITE and UC's packets don't.
 [[gnu::always_inline]] inline bool names_peer(const QpContext& qp, const wire::Packet& p) {
   return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly ||
-         qp.transport != TransportKind::kHostnic || broken(Fault::any_queue_pair_heard);
+         qp.transport != Transport::kHostnic || broken(Fault::any_queue_pair_heard);
 }
 
 // Whether a packet belongs to the connection that its queue pair has now. The standard has no tag:
@@ -39,7 +39,7 @@ bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opco
 // which nothing else matters.
 [[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, const wire::Packet& p,
                                                 bool answer) {
-  return qp.transport == TransportKind::kHostnic && qp.state >= QpState::kRtr &&
+  return qp.transport == Transport::kHostnic && qp.state >= QpState::kRtr &&
          qp.state != QpState::kErr && from_peer_of(qp, p, answer);
 }
 
@@ -136,7 +136,7 @@ uint32_t NicShard::receive_turn() {
     shared.counters.add(Counter::rx_wrong_service);
   } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p, answer)) {
     if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
-  } else if (qp->transport != TransportKind::kHostnic) {
+  } else if (qp->transport != Transport::kHostnic) {
     with_transport(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
   } else if (p.opcode == wire::Opcode::kAck) {
     hostnic.requester.receive_ack(*qp, p.sack, p.aeth, p.sack_words);

@@ -10,6 +10,7 @@
 #include "dataplane/nic/address_book.h"
 #include "protocol/cm/peer.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/transport_kind.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
 
@@ -27,7 +28,7 @@ enum class Ordering : uint8_t {
 struct TransportPrefix {
   Gid address{};
   uint32_t bits = 0;
-  WantedTransport transport = WantedTransport::kHostnic;
+  Transport transport = Transport::kHostnic;
 };
 
 struct NicSettings {
@@ -50,7 +51,7 @@ struct NicSettings {
   uint32_t line_rate_mbps = 0;  // the port's; 0: it has none, or nobody knows
   Ordering ordering = Ordering::kTail;
   // What connections speak: the longest prefix that the peer's address has says it, else this.
-  WantedTransport transport = WantedTransport::kHostnic;
+  Transport transport = Transport::kHostnic;
   std::vector<TransportPrefix> transports;
   uint32_t max_qps = 16384;  // of one client
   uint32_t nic_qps = 32768;  // of all clients
@@ -69,7 +70,7 @@ struct NicSettings {
     return number == ip ||
            (raw(number) != 0 && std::ranges::find(more_addresses, number) != more_addresses.end());
   }
-  WantedTransport wanted_to(Ipv4Address number) const;
+  Transport wanted_to(Ipv4Address number) const;
   // Whether there are hosts that are asked what they speak.
   bool asks_peers() const;
   // The own address that packets to a host leave from, where nobody says which: of the same family,

@@ -156,7 +156,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
     return true;
   }
   if (d.op == SendOp::kCreditNotify) {
-    if (qp->transport == TransportKind::kHostnic) hostnic.acks.credit_posted(*qp);
+    if (qp->transport == Transport::kHostnic) hostnic.acks.credit_posted(*qp);
     client.share.charge(1, 0);
     return true;
   }

@@ -9,6 +9,7 @@
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/transport_kind.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -40,7 +41,7 @@ struct QpView {
   uint32_t qpn = 0;
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
-  TransportKind transport = TransportKind::kHostnic;
+  Transport transport = Transport::kHostnic;
   uint32_t client_id = 0, pid = 0, uid = 0;
   std::string program;
   uint32_t dest_qpn = 0, dest_ip = 0, source_ip = 0;

@@ -69,7 +69,7 @@ struct Path {
   bool operator==(const Path&) const = default;
 };
 
-enum class Transport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
+enum class ServiceType : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
 struct Req {
   uint32_t local_id = 0;
@@ -80,7 +80,7 @@ struct Req {
   uint8_t responder_resources = 0, initiator_depth = 0;
   uint32_t local_eecn = 0, remote_eecn = 0;
   uint8_t remote_response_timeout = 0;  // 5 bits
-  Transport transport = Transport::kRc;
+  ServiceType transport = ServiceType::kRc;
   bool flow_control = false;
   uint32_t starting_psn = 0;
   uint8_t local_response_timeout = 0;  // 5 bits

@@ -5,18 +5,6 @@
 
 namespace hostnic {
 
-const char* to_string(WantedTransport wanted) {
-  switch (wanted) {
-    case WantedTransport::kHostnic:
-      return "hostnic";
-    case WantedTransport::kRoce:
-      return "roce";
-    case WantedTransport::kAuto:
-      break;
-  }
-  return "auto";
-}
-
 namespace cm {
 namespace {
 
@@ -27,6 +15,7 @@ constexpr size_t kFactsBytes = 8;
 // The values that wire::Policy has.
 constexpr uint8_t kPolicies = 3;
 constexpr uint8_t kWantedTransports = 3;
+static_assert(Transport{kWantedTransports - 1} == Transport::kAuto);
 
 // What stands behind the facts is for later formats, and not looked at.
 template <size_t Bytes>
@@ -38,7 +27,7 @@ std::optional<PeerFacts> facts_in(const PrivateData<Bytes>& data) {
   if (wire::load_be32(at) != kMagic || wire::load_u8(at + kFormatOffset) != kFormat ||
       policy >= kPolicies || wanted >= kWantedTransports)
     return std::nullopt;
-  return PeerFacts{wire::load_u8(at + kVersionOffset), policy, WantedTransport{wanted}};
+  return PeerFacts{wire::load_u8(at + kVersionOffset), policy, Transport{wanted}};
 }
 
 template <size_t Bytes>

@@ -13,13 +13,9 @@
 #include <optional>
 
 #include "protocol/cm/mad.h"
+#include "protocol/transport_kind.h"
 
 namespace hostnic {
-
-// What a NIC is told to speak to a host: the native transport, the standard's, or what both can.
-enum class WantedTransport : uint8_t { kHostnic, kRoce, kAuto };
-
-const char* to_string(WantedTransport wanted);
 
 namespace cm {
 
@@ -28,17 +24,17 @@ inline constexpr uint64_t kPeerService = 0x1002'686e'6963'0001;
 
 // What a hostnic says of itself to one host.
 struct PeerFacts {
-  uint8_t version = 0;  // wire::kNativeVersion
-  uint8_t policy = 0;   // wire::Policy
-  WantedTransport wanted = WantedTransport::kHostnic;
+  uint8_t version = 0;                     // wire::kNativeVersion
+  uint8_t policy = 0;                      // wire::Policy
+  Transport wanted = Transport::kHostnic;  // never kUnreliable
   bool operator==(const PeerFacts&) const = default;
 };
 
 // Whether two hosts, at least one of which leaves it to this, speak the native transport to each
 // other: alike at both ends.
 constexpr bool native_between(const PeerFacts& a, const PeerFacts& b) {
-  return a.wanted != WantedTransport::kRoce && b.wanted != WantedTransport::kRoce &&
-         a.version == b.version && a.policy == b.policy;
+  return a.wanted != Transport::kRoce && b.wanted != Transport::kRoce && a.version == b.version &&
+         a.policy == b.policy;
 }
 
 struct PeerQuestion {

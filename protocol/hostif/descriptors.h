@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "protocol/hostif/segment.h"
+#include "protocol/transport_kind.h"
 
 namespace hostnic {
 
@@ -114,8 +115,12 @@ enum class CommandKind : uint32_t {
 // The types of queue pairs, with the verbs' values.
 enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
 
-// What an RC connection speaks: the native transport, or the standard's.
-enum class ReliableTransport : uint8_t { kHostnic, kRoce };
+// The transport of a queue pair of that type; an RC connection speaks `spoken`, the native one or
+// the standard's.
+constexpr Transport transport_of(QpType type, Transport spoken) {
+  if (type != QpType::kRc) return Transport::kUnreliable;
+  return spoken == Transport::kRoce ? Transport::kRoce : Transport::kHostnic;
+}
 
 enum class WindowType : uint32_t { k1 = 1, k2 = 2 };
 
@@ -250,7 +255,7 @@ struct CommandResponse {
                   // the peer speaks or its MAC address is not known yet: ask again
   uint32_t qpn;
   uint32_t window_key;
-  ReliableTransport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose
+  Transport transport;  // kModifyQp to RTR of an RC queue pair: what the NIC chose
   uint8_t reserved[47];
 };
 static_assert(sizeof(CommandResponse) == 64);

@@ -30,7 +30,7 @@ sim::WorldSettings settings() {
   settings.mtu_bytes = kMtu;
   settings.windows = {64};
   settings.pool_scale = 0.1;
-  settings.transport = WantedTransport::kRoce;
+  settings.transport = Transport::kRoce;
   return settings;
 }
 

@@ -18,7 +18,7 @@ constexpr uint32_t kMtu = 4096;
 WorldSettings finding_out(uint32_t hosts = 2) {
   WorldSettings settings;
   settings.hosts = hosts;
-  settings.transport = WantedTransport::kAuto;
+  settings.transport = Transport::kAuto;
   return settings;
 }
 
@@ -56,7 +56,7 @@ TEST(Auto, OneThatFindsOutFollowsTheOther) {
       WorldSettings settings;
       settings.auto_hosts = {finds_out};
       // The other is told nothing of the first: what it speaks, it speaks to all.
-      settings.transport = roce ? WantedTransport::kRoce : WantedTransport::kHostnic;
+      settings.transport = roce ? Transport::kRoce : Transport::kHostnic;
       Pair pair({}, settings);
       EXPECT_EQ(speaks_standard(*pair.near), roce);
       EXPECT_EQ(speaks_standard(*pair.far), roce);
@@ -67,7 +67,7 @@ TEST(Auto, OneThatFindsOutFollowsTheOther) {
 
 TEST(Auto, AllKindsInOneWorld) {
   WorldSettings settings = finding_out(4);
-  settings.transport = WantedTransport::kHostnic;
+  settings.transport = Transport::kHostnic;
   settings.roce_hosts = {1};
   settings.auto_hosts = {2, 3};
   World world(settings);
@@ -108,7 +108,7 @@ TEST(Auto, LostQuestionsAndAnswersAreRepeated) {
 
 TEST(Auto, WhoHearsNoQuestionSpeaksTheStandardAndSoDoWe) {
   WorldSettings settings = finding_out();
-  settings.transport = WantedTransport::kRoce;
+  settings.transport = Transport::kRoce;
   settings.auto_hosts = {0};
   World world(settings);
   world.impair(1, "rx drop 100% kind send");
@@ -194,7 +194,7 @@ TEST(Auto, AnotherPolicyIsNoNativePeer) {
 TEST(Auto, OthersAreNotBelieved) {
   WorldSettings settings = finding_out(3);
   settings.auto_hosts = {0};
-  settings.transport = WantedTransport::kRoce;
+  settings.transport = Transport::kRoce;
   World world(settings);
   std::optional<cm::PeerQuestion> asked;
   world.wire().set_tap([&](uint32_t, uint32_t, rte_mbuf* packet) {
@@ -212,7 +212,7 @@ TEST(Auto, OthersAreNotBelieved) {
         address_of(2), address_of(0), 0,
         cm::build(cm::mad_of(
             cm::PeerAnswer{asked->transaction_id, asked->request_id,
-                           cm::PeerFacts{wire::kNativeVersion, 0, WantedTransport::kHostnic}})));
+                           cm::PeerFacts{wire::kNativeVersion, 0, Transport::kHostnic}})));
   });
   world.impair(1, "rx drop first 2 kind send");
   auto near = world.make_endpoint(0), far = world.make_endpoint(1);

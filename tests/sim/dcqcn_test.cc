@@ -21,7 +21,7 @@ constexpr uint32_t kMessageBytes = 64 * 1024;
 
 WorldSettings roce(uint32_t hosts = 2) {
   WorldSettings settings;
-  settings.transport = WantedTransport::kRoce;
+  settings.transport = Transport::kRoce;
   settings.hosts = hosts;
   settings.link.gigabits = kGigabits;
   settings.trace = false;

@@ -232,10 +232,9 @@ TEST(Errors, PeerInErrorStateDoesNotAnswer) {
 // The port's MTU was lowered under the connection: what fails because its packets are too long says
 // so, and what fits fails as ever.
 TEST(Errors, ASilenceOfPacketsThatNoLongerFitSaysWhy) {
-  for (const auto& [bytes, transport] : {std::pair{kMtu / 4, WantedTransport::kHostnic},
-                                         std::pair{kMtu / 4 + 1, WantedTransport::kHostnic},
-                                         std::pair{kMtu / 4, WantedTransport::kRoce},
-                                         std::pair{kMtu / 4 + 1, WantedTransport::kRoce}}) {
+  for (const auto& [bytes, transport] :
+       {std::pair{kMtu / 4, Transport::kHostnic}, std::pair{kMtu / 4 + 1, Transport::kHostnic},
+        std::pair{kMtu / 4, Transport::kRoce}, std::pair{kMtu / 4 + 1, Transport::kRoce}}) {
     Pair pair({.timeout = 10}, {.transport = transport});
     pair.near->host->channel().header().mtu_bytes.store(kMtu / 4);
     pair.world.cut(1, true);

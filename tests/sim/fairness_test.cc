@@ -67,7 +67,7 @@ struct Bottleneck {
   double gigabits;
   bool segmentation;
   uint32_t queue_packets;
-  WantedTransport transport = WantedTransport::kHostnic;
+  Transport transport = Transport::kHostnic;
 };
 void PrintTo(const Bottleneck& bottleneck, std::ostream* out) { *out << bottleneck.name; }
 // Where the link is not named the port has room for all that a turn sends: turns are scarce.
@@ -78,9 +78,9 @@ constexpr Bottleneck kBottlenecks[] = {
     {"link of 200 Gb/s with bundles", 200, true, 4},
     {"turns", 1e6, false, 4096},
     {"turns with bundles", 1e6, true, 4096},
-    {"RoCE over a link of 100 Gb/s", 100, false, 32, WantedTransport::kRoce},
-    {"RoCE over a link of 70 Gb/s", 70, false, 32, WantedTransport::kRoce},
-    {"RoCE and turns", 1e6, false, 4096, WantedTransport::kRoce},
+    {"RoCE over a link of 100 Gb/s", 100, false, 32, Transport::kRoce},
+    {"RoCE over a link of 70 Gb/s", 70, false, 32, Transport::kRoce},
+    {"RoCE and turns", 1e6, false, 4096, Transport::kRoce},
 };
 
 class Fairness : public testing::TestWithParam<Bottleneck> {

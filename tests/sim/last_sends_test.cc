@@ -18,12 +18,12 @@ enum class Wire { kBundles, kEthernet };
 struct Service {
   const char* name;
   QpType type;
-  WantedTransport transport;
+  Transport transport;
 };
-constexpr Service kServices[] = {{"RC", QpType::kRc, WantedTransport::kHostnic},
-                                 {"Roce", QpType::kRc, WantedTransport::kRoce},
-                                 {"UC", QpType::kUc, WantedTransport::kHostnic},
-                                 {"UD", QpType::kUd, WantedTransport::kHostnic}};
+constexpr Service kServices[] = {{"RC", QpType::kRc, Transport::kHostnic},
+                                 {"Roce", QpType::kRc, Transport::kRoce},
+                                 {"UC", QpType::kUc, Transport::kHostnic},
+                                 {"UD", QpType::kUd, Transport::kHostnic}};
 
 class LastSends : public testing::TestWithParam<std::tuple<Service, End, Wire>> {
  protected:

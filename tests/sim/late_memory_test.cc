@@ -90,9 +90,9 @@ std::vector<size_t> range(size_t first, size_t count) {
   return slices;
 }
 
-class LateMemoryTest : public testing::TestWithParam<WantedTransport> {
+class LateMemoryTest : public testing::TestWithParam<Transport> {
  protected:
-  LateMemoryTest() : pair({}, GetParam() == WantedTransport::kRoce ? roce() : WorldSettings{}) {
+  LateMemoryTest() : pair({}, GetParam() == Transport::kRoce ? roce() : WorldSettings{}) {
     for (size_t i = 0; i < Pair::kBytes; ++i)
       pair.remote.data()[i] = static_cast<uint8_t>(i * 5 + i / 241 + 9);
     before_local.assign(pair.local.data(), pair.local.data() + Pair::kBytes);
@@ -110,7 +110,7 @@ class LateMemoryTest : public testing::TestWithParam<WantedTransport> {
       far.fill_wanted(random, kMillisecond);
       near.fill_wanted(random, kMillisecond);
     }
-    if (GetParam() != WantedTransport::kRoce) return;
+    if (GetParam() != Transport::kRoce) return;
     for (uint64_t at = offset / kPage; at <= (offset + bytes) / kPage; ++at) {
       far.fill(at);
       near.fill(at);
@@ -170,7 +170,7 @@ TEST_P(LateMemoryTest, WhatIsTouchedIsWantedAndNothingElse) {
   EXPECT_TRUE(pair.sent(1, 5 * kMillisecond).empty());
   // The last packet waits for those before it; and the standard's NIC does not look at what comes
   // behind a packet that waits.
-  const size_t seen = GetParam() == WantedTransport::kRoce ? 2 : 4;
+  const size_t seen = GetParam() == Transport::kRoce ? 2 : 4;
   EXPECT_EQ(far.slices_in(kWanted), range(10, seen));
   EXPECT_EQ(far.slices_in(kFilled), std::vector<size_t>{});
   far.fill_wanted(random);
@@ -307,9 +307,9 @@ TEST_P(LateMemoryTest, UnfilledMemoryIsDeregisteredAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, LateMemoryTest,
-                         testing::Values(WantedTransport::kHostnic, WantedTransport::kRoce),
+                         testing::Values(Transport::kHostnic, Transport::kRoce),
                          [](const auto& info) {
-                           return info.param == WantedTransport::kRoce ? "roce" : "hostnic";
+                           return info.param == Transport::kRoce ? "roce" : "hostnic";
                          });
 
 }  // namespace

@@ -70,7 +70,7 @@ constexpr uint64_t kRecoverySlackNs = 5 * kMillisecond;
 // timeouts are backed off further meanwhile.
 constexpr uint64_t kAddressLostNs = 60 * kMillisecond;
 
-WorldSettings random_world(Random& random, const Profile& profile, WantedTransport transport) {
+WorldSettings random_world(Random& random, const Profile& profile, Transport transport) {
   static constexpr uint32_t kWindows[] = {32, 64, 256, 1024, 4096};
   static constexpr uint32_t kMtus[] = {256, 1024, 4096};
   WorldSettings s;
@@ -104,8 +104,8 @@ WorldSettings random_world(Random& random, const Profile& profile, WantedTranspo
     s.link.queue_packets = 4096;
   }
   // Some find out what the others speak, some of whom speak the standard's.
-  if (transport == WantedTransport::kAuto) {
-    s.transport = WantedTransport::kHostnic;
+  if (transport == Transport::kAuto) {
+    s.transport = Transport::kHostnic;
     for (uint32_t i = 0; i < s.hosts; ++i) {
       const uint64_t kind = random.below(4);
       if (kind < 2) s.auto_hosts.push_back(i);
@@ -118,8 +118,7 @@ WorldSettings random_world(Random& random, const Profile& profile, WantedTranspo
 // One world with its work, its network and its end.
 class RandomRun {
  public:
-  RandomRun(const Profile& profile, uint64_t seed,
-            WantedTransport transport = WantedTransport::kHostnic)
+  RandomRun(const Profile& profile, uint64_t seed, Transport transport = Transport::kHostnic)
       : profile_(profile),
         seed_(seed),
         transport_(transport),
@@ -129,13 +128,12 @@ class RandomRun {
     // The larger the messages, the more of the time goes into filling and comparing memory.
     max_bytes_ = random_.percent(15) ? 256 * 1024 : 32 * 1024;
     // Questions and answers are lost, too.
-    if (transport == WantedTransport::kAuto) {
+    if (transport == Transport::kAuto) {
       for (uint32_t host = 0; host < world_.host_count(); ++host)
         world_.impair(host, "rx drop 10%", seed + host);
     }
     for (uint64_t i = 0; i < pairs; ++i) add_pair();
-    for (uint32_t host = 0; host < world_.host_count() && transport == WantedTransport::kAuto;
-         ++host)
+    for (uint32_t host = 0; host < world_.host_count() && transport == Transport::kAuto; ++host)
       world_.impair(host, "rx none");
     impair();
     // Programs are stopped now and then, their NICs are not.
@@ -246,7 +244,7 @@ class RandomRun {
   // longer where the queues in front of a slow link are short and its own repetitions overflow
   // them.
   uint64_t recovery_rtos() const {
-    return (transport_ == WantedTransport::kAuto ? 4 : 1) * kRecoveryRtos;
+    return (transport_ == Transport::kAuto ? 4 : 1) * kRecoveryRtos;
   }
 
   void note_corruption() {
@@ -293,9 +291,9 @@ class RandomRun {
     for (auto& flow : flows_) text += flow->progress() + "\n";
     ADD_FAILURE() << "seed " << seed_ << " of profile " << profile_.name << ": " << world_.report()
                   << text << "repeat: " << options().program << " --gtest_filter="
-                  << (transport_ == WantedTransport::kRoce   ? "*RoceNetwork*"
-                      : transport_ == WantedTransport::kAuto ? "*AutoNetwork*"
-                                                             : "*/Network*")
+                  << (transport_ == Transport::kRoce   ? "*RoceNetwork*"
+                      : transport_ == Transport::kAuto ? "*AutoNetwork*"
+                                                       : "*/Network*")
                   << " --profile " << profile_.name << " --first-seed " << seed_ << " --seeds 1"
                   << options().policy_text();
   }
@@ -310,7 +308,7 @@ class RandomRun {
  private:
   const Profile& profile_;
   const uint64_t seed_;
-  const WantedTransport transport_;
+  const Transport transport_;
   Random random_;
   World world_;
   uint32_t max_bytes_ = 0;
@@ -329,7 +327,7 @@ void PrintTo(const Block& block, std::ostream* out) {
 }
 
 // One in `sparsely` of the seeds.
-void run_block(const Block& block, WantedTransport transport, uint32_t sparsely = 1) {
+void run_block(const Block& block, Transport transport, uint32_t sparsely = 1) {
   const Profile& profile = profiles()[block.profile];
   if (!options().profile.empty() && options().profile != profile.name) return;
   // A named profile gets all the seeds that were asked for.
@@ -346,11 +344,9 @@ class Network : public testing::TestWithParam<Block> {};
 class RoceNetwork : public testing::TestWithParam<Block> {};
 class AutoNetwork : public testing::TestWithParam<Block> {};
 
-TEST_P(Network, MemoryEqualsInOrderExecution) { run_block(GetParam(), WantedTransport::kHostnic); }
-TEST_P(RoceNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), WantedTransport::kRoce); }
-TEST_P(AutoNetwork, MemoryEqualsInOrderExecution) {
-  run_block(GetParam(), WantedTransport::kAuto, 4);
-}
+TEST_P(Network, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kHostnic); }
+TEST_P(RoceNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kRoce); }
+TEST_P(AutoNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kAuto, 4); }
 
 std::vector<Block> all_blocks() {
   std::vector<Block> blocks;

@@ -161,7 +161,7 @@ class Replay {
     WorldSettings settings;
     settings.mtu_bytes = recording.path_mtu_bytes;
     settings.always_icrc = true;
-    settings.transport = WantedTransport::kRoce;
+    settings.transport = Transport::kRoce;
     return settings;
   }
   QpSettings end(QpType type, const recording::Side& side) const {

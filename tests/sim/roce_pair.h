@@ -10,7 +10,7 @@ namespace hostnic::sim {
 
 inline WorldSettings roce() {
   WorldSettings settings;
-  settings.transport = WantedTransport::kRoce;
+  settings.transport = Transport::kRoce;
   return settings;
 }
 inline QpSettings from_psn(uint32_t psn) {

@@ -197,7 +197,7 @@ class ReadsBefore : public testing::TestWithParam<std::tuple<SendOp, bool, bool>
 TEST_P(ReadsBefore, Rule18_WhatFollowsWaitsForTheAnswer) {
   const auto [op, is_roce, loses] = GetParam();
   WorldSettings settings;
-  if (is_roce) settings.transport = WantedTransport::kRoce;
+  if (is_roce) settings.transport = Transport::kRoce;
   Pair pair({}, settings);
   // Another key for the same memory, and other addresses by it: order is a matter of memory.
   const uint32_t alias = pair.far->host->add_mr(pair.remote);
@@ -258,7 +258,7 @@ TEST(Rules, Rule18_AReadOfNothingSaysNothingOfThoseBeforeIt) {
 TEST(Rules, Rule18_WritesOfOtherBytesDoNotWait) {
   for (const bool is_roce : {false, true}) {
     WorldSettings settings;
-    if (is_roce) settings.transport = WantedTransport::kRoce;
+    if (is_roce) settings.transport = Transport::kRoce;
     Pair pair({}, settings);
     pair.world.impair(0, "rx drop kind read-response to 2ms");
     std::memset(pair.local.data() + 64 * kMtu, 3, 2 * kMtu);
@@ -430,7 +430,7 @@ TEST(Rules, Rule26_LongTimeoutsTakeAQuarterMoreThanTheySay) {
     qp.timeout = 18;
     qp.retry_cnt = 5;
     WorldSettings settings;
-    if (is_roce) settings.transport = WantedTransport::kRoce;
+    if (is_roce) settings.transport = Transport::kRoce;
     Pair pair(qp, settings);
     pair.world.cut(1, true);
     pair.post(SendOp::kWrite, 1, pair.at(0, 100));

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "protocol/transport_kind.h"
 #include "tests/sim/stream.h"
 #include "tests/sim/world.h"
 
@@ -75,7 +76,7 @@ class StarvedStream final : public World::Program {
 };
 
 using Case =
-    std::tuple<Starved, WantedTransport, bool /*driver waits for wake-ups*/, bool /*wire*/>;
+    std::tuple<Starved, Transport, bool /*driver waits for wake-ups*/, bool /*wire*/>;
 
 class Starvation : public testing::TestWithParam<Case> {};
 
@@ -148,14 +149,14 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                      whom == Starved::kPrograms ? "Programs"
                      : whom == Starved::kOwnNic ? "OneNic"
                                                 : "Everybody",
-                     transport == WantedTransport::kRoce ? "Roce" : "Native",
+                     transport == Transport::kRoce ? "Roce" : "Native",
                      waits ? "Sleeping" : "Polling", on_wire ? "OnTheWire" : "OnEthernet");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, Starvation,
     testing::Combine(testing::Values(Starved::kPrograms, Starved::kOwnNic, Starved::kEverybody),
-                     testing::Values(WantedTransport::kHostnic, WantedTransport::kRoce),
+                     testing::Values(Transport::kHostnic, Transport::kRoce),
                      testing::Bool(), testing::Bool()),
     name_of);
 

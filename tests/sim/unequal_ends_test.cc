@@ -239,7 +239,7 @@ TEST(UnequalEnds, MoreReadsThanTheResponderServesAtATimeAreRefused) {
 
 // A requester that keeps to what its peer said is never refused, whatever is lost or repeated, nor
 // is one that rounds it up to a power of two.
-class AsManyReadsAsTheResponderServes : public testing::TestWithParam<WantedTransport> {};
+class AsManyReadsAsTheResponderServes : public testing::TestWithParam<Transport> {};
 
 TEST_P(AsManyReadsAsTheResponderServes, AreNeverRefused) {
   struct Numbers {
@@ -269,9 +269,9 @@ TEST_P(AsManyReadsAsTheResponderServes, AreNeverRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(UnequalEnds, AsManyReadsAsTheResponderServes,
-                         testing::Values(WantedTransport::kHostnic, WantedTransport::kRoce),
+                         testing::Values(Transport::kHostnic, Transport::kRoce),
                          [](const auto& info) {
-                           return info.param == WantedTransport::kRoce ? "Roce" : "Hostnic";
+                           return info.param == Transport::kRoce ? "Roce" : "Hostnic";
                          });
 
 }  // namespace

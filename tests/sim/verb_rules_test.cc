@@ -17,13 +17,13 @@ constexpr uint32_t kMtu = 4096, kBadKey = 0x7777777;
 
 struct Speech {
   const char* name;
-  WantedTransport transport;
+  Transport transport;
   QpType type;
 };
 void PrintTo(const Speech& speech, std::ostream* out) { *out << speech.name; }
-constexpr Speech kNative{"Hostnic", WantedTransport::kHostnic, QpType::kRc};
-constexpr Speech kRoce{"Roce", WantedTransport::kRoce, QpType::kRc};
-constexpr Speech kUc{"Uc", WantedTransport::kHostnic, QpType::kUc};
+constexpr Speech kNative{"Hostnic", Transport::kHostnic, QpType::kRc};
+constexpr Speech kRoce{"Roce", Transport::kRoce, QpType::kRc};
+constexpr Speech kUc{"Uc", Transport::kHostnic, QpType::kUc};
 
 class VerbRules : public testing::TestWithParam<Speech> {
  protected:

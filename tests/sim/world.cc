@@ -51,12 +51,12 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.ordering = s.ordering;
   nic.transport = s.transport;
   if (std::ranges::find(s.roce_hosts, nic_index) != s.roce_hosts.end())
-    nic.transport = WantedTransport::kRoce;
+    nic.transport = Transport::kRoce;
   if (std::ranges::find(s.auto_hosts, nic_index) != s.auto_hosts.end())
-    nic.transport = WantedTransport::kAuto;
+    nic.transport = Transport::kAuto;
   for (const uint32_t host : s.roce_hosts) {
-    if (nic.transport == WantedTransport::kAuto) break;
-    nic.transports.push_back({gid_of(address_of(host)), 128, WantedTransport::kRoce});
+    if (nic.transport == Transport::kAuto) break;
+    nic.transports.push_back({gid_of(address_of(host)), 128, Transport::kRoce});
   }
   nic.max_qps = 64;
   nic.always_icrc = s.always_icrc;

@@ -58,7 +58,7 @@ struct WorldSettings {
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
-  WantedTransport transport = WantedTransport::kHostnic;
+  Transport transport = Transport::kHostnic;
   // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
   // unless they find out.
   std::vector<uint32_t> roce_hosts, auto_hosts;

@@ -55,7 +55,7 @@ uint64_t Qp::recv_completion_bytes(const QpInit& init) {
 Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
        uint64_t recv_completion, uint64_t read_destinations)
     : SendQueue(qp_host, qp_init, index, recv, recv_completion, read_destinations),
-      requester_(requester_of(qp_init.type, ReliableTransport::kHostnic)) {
+      requester_(transport_of(qp_init.type, Transport::kHostnic)) {
   recv_entries_ = recv_entries_for(init);
   if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
   status().recv_posted.store(0, std::memory_order_relaxed);

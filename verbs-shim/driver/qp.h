@@ -23,9 +23,7 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   int post_send(const SendRequest& request, TimeNs now_ns);
   int post_recv(const RecvRequest& request);
   // Says what the NIC has chosen that the connection speaks, before it enters RTR.
-  void set_transport(ReliableTransport transport) {
-    requester_.become(requester_of(init.type, transport));
-  }
+  void set_transport(Transport transport) { requester_.become(transport_of(init.type, transport)); }
   // Makes the local side of a transition, after the NIC agreed.
   void enter_state(QpState state, TimeNs now_ns);
   void flush(VendorError why);

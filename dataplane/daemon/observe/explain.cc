@@ -234,8 +234,8 @@ std::string why_silent(const End& own, End& peer) {
     return fmt::format("{} has a peer at another address", name);
   if (theirs.transport != mine.transport)
     return fmt::format("{} speaks {}, and this one {}", name,
-                       theirs.transport == TransportKind::kRoce ? "RoCE" : "the native transport",
-                       mine.transport == TransportKind::kRoce ? "RoCE" : "the native transport");
+                       theirs.transport == Transport::kRoce ? "RoCE" : "the native transport",
+                       mine.transport == Transport::kRoce ? "RoCE" : "the native transport");
   if (theirs.rq_psn != mine.sq_psn)
     return fmt::format(
         "requests begin at PSN {} here (sq_psn), and {} expects them from {} on "
@@ -318,9 +318,9 @@ std::string why_no_datagram(const End& own) {
 std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
   const std::string& nic = instance.plan.settings.name;
   const End own{&instance, nic, qp};
-  const char* const spoken = qp.type != QpType::kRc                 ? ""
-                             : qp.transport == TransportKind::kRoce ? ", RoCE"
-                                                                    : ", native transport";
+  const char* const spoken = qp.type != QpType::kRc             ? ""
+                             : qp.transport == Transport::kRoce ? ", RoCE"
+                                                                : ", native transport";
   std::string text = fmt::format("{} QP {:#x} ({}{}) of {}: {}\n", nic, qp.qpn, type_name(qp.type),
                                  spoken, program_text(qp), state_name(qp.state));
   if (qp.shared_receives) {

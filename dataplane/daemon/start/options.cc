@@ -199,27 +199,15 @@ void set_limits(const config::Limits& limits, DaemonPlan& plan) {
   if (limits.user_registered_mb != 0) plan.user_registered_bytes = limits.user_registered_mb << 20;
 }
 
-WantedTransport wanted(config::Transport transport) {
-  switch (transport) {
-    case config::Transport::kHostnic:
-      return WantedTransport::kHostnic;
-    case config::Transport::kRoce:
-      return WantedTransport::kRoce;
-    case config::Transport::kAuto:
-      break;
-  }
-  return WantedTransport::kAuto;
-}
-
 void set_transports(const config::NicConfig& nic, NicSettings& settings) {
-  settings.transport = wanted(nic.transport);
-  const auto add = [&settings](const std::vector<config::Prefix>& all, WantedTransport transport) {
+  settings.transport = nic.transport;
+  const auto add = [&settings](const std::vector<config::Prefix>& all, Transport transport) {
     for (const config::Prefix& peers : all)
       settings.transports.push_back({peers.address, peers.bits, transport});
   };
-  add(nic.hostnic_peers, WantedTransport::kHostnic);
-  add(nic.roce_peers, WantedTransport::kRoce);
-  add(nic.auto_peers, WantedTransport::kAuto);
+  add(nic.hostnic_peers, Transport::kHostnic);
+  add(nic.roce_peers, Transport::kRoce);
+  add(nic.auto_peers, Transport::kAuto);
 }
 
 NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::HostnicdConfig& common) {

@@ -76,26 +76,26 @@ void Peers::learn(const Ends& ends, Known fact, bool asked, TimeNs now) {
   *place = fact;
 }
 
-ReliableTransport Peers::chosen(const Known& known) const {
+Transport Peers::chosen(const Known& known) const {
   const cm::PeerFacts own{.version = wire::kNativeVersion,
                           .policy = static_cast<uint8_t>(settings_.policy),
-                          .wanted = WantedTransport::kAuto};
-  return known.source == Source::kSaid && cm::native_between(own, known.facts)
-             ? ReliableTransport::kHostnic
-             : ReliableTransport::kRoce;
+                          .wanted = Transport::kAuto};
+  return known.source == Source::kSaid && cm::native_between(own, known.facts) ? Transport::kHostnic
+                                                                               : Transport::kRoce;
 }
 
-std::optional<ReliableTransport> Peers::transport_to(Ipv4Address own, Ipv4Address peer,
-                                                     uint32_t client, TimeNs now) {
+std::optional<Transport> Peers::transport_to(Ipv4Address own, Ipv4Address peer, uint32_t client,
+                                             TimeNs now) {
   switch (settings_.wanted_to(peer)) {
-    case WantedTransport::kHostnic:
-      return ReliableTransport::kHostnic;
-    case WantedTransport::kRoce:
-      return ReliableTransport::kRoce;
-    case WantedTransport::kAuto:
+    case Transport::kHostnic:
+      return Transport::kHostnic;
+    case Transport::kRoce:
+      return Transport::kRoce;
+    case Transport::kAuto:
+    case Transport::kUnreliable:  // never wanted
       break;
   }
-  if (settings_.is_own(peer)) return ReliableTransport::kHostnic;
+  if (settings_.is_own(peer)) return Transport::kHostnic;
   const Ends ends = ends_of(own, peer);
   if (Known* const known = find(ends); known != nullptr && is_fresh(*known, now)) {
     known->used = true;
@@ -203,13 +203,13 @@ void Peers::hear(const cm::PeerQuestion& question, Ipv4Address own, Ipv4Address 
   }
   counters_.add(Counter::peer_questions_answered);
   cm::PeerFacts facts = own_facts(peer);
-  if (facts.wanted == WantedTransport::kAuto) {
+  if (facts.wanted == Transport::kAuto) {
     const Ends ends = ends_of(own, peer);
     const Known* const known = find(ends);
     if (known != nullptr && known->source == Source::kSilent && is_fresh(*known, now)) {
       // Connections speak the standard's to that host because it was silent. So must its end of
       // them, and of those to come until it is asked anew.
-      facts.wanted = WantedTransport::kRoce;
+      facts.wanted = Transport::kRoce;
     } else {
       learn(ends, {.source = Source::kSaid, .facts = question.facts}, false, now);
       if (Question* const ours = find_question(ends);
@@ -254,8 +254,8 @@ std::vector<std::string> Peers::describe(TimeNs now) const {
       }
       lines.push_back(fmt::format("{} from {} peer {}: {}, {}, {} s ago{}", settings_.name,
                                   to_string(known.ends.own), to_string(known.ends.peer),
-                                  chosen(known) == ReliableTransport::kRoce ? "roce" : "hostnic",
-                                  what, (now - known.learned_ns) / 1'000'000'000,
+                                  chosen(known) == Transport::kRoce ? "roce" : "hostnic", what,
+                                  (now - known.learned_ns) / 1'000'000'000,
                                   known.doubted                        ? ", doubted"
                                   : now - known.learned_ns >= kKnownNs ? ", to be asked again"
                                                                        : ""));

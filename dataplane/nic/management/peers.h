@@ -20,6 +20,7 @@
 #include "dataplane/nic/memory/random_source.h"
 #include "dataplane/nic/settings.h"
 #include "protocol/cm/peer.h"
+#include "protocol/transport_kind.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -41,8 +42,8 @@ class Peers {
 
   // What a connection of a client's from one of our addresses to a host speaks. Nothing: it is not
   // known yet; the host is being asked, and whoever wants to know comes again.
-  std::optional<ReliableTransport> transport_to(Ipv4Address own, Ipv4Address peer, uint32_t client,
-                                                TimeNs now);
+  std::optional<Transport> transport_to(Ipv4Address own, Ipv4Address peer, uint32_t client,
+                                        TimeNs now);
   // Takes note that a connection between the two has failed for want of answers: the host is asked
   // anew for the next one.
   void doubt(Ipv4Address own, Ipv4Address peer);
@@ -103,7 +104,7 @@ class Peers {
 
   Ends ends_of(Ipv4Address own, Ipv4Address peer) const;
   cm::PeerFacts own_facts(Ipv4Address peer) const;
-  ReliableTransport chosen(const Known& known) const;
+  Transport chosen(const Known& known) const;
   static bool is_fresh(const Known& known, TimeNs now) {
     return known.source != Source::kNone && !known.doubted && now - known.learned_ns < kKnownNs;
   }

@@ -20,6 +20,7 @@
 #include "protocol/hostif/segment.h"
 #include "protocol/prefetch.h"
 #include "protocol/transport/message_arrivals.h"
+#include "protocol/transport_kind.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -52,9 +53,6 @@ struct RefusedRequest {
   static RefusedRequest of(const wire::Packet& p, uint32_t recv_sn);
 };
 
-// How the packets of a queue pair are taken, and what its work requests become: transport/.
-enum class TransportKind : uint8_t { kHostnic, kRoce, kUnreliable };
-
 // The message of a UC queue pair whose packets arrive (rule 36, UC and UD).
 struct UnreliableMessage {
   enum class State : uint8_t {
@@ -79,7 +77,7 @@ struct alignas(kCacheLineBytes) QpContext {
   QpType type = QpType::kRc;
   QpState state = QpState::kReset;
   uint16_t status_index = 0;
-  TransportKind transport = TransportKind::kHostnic;
+  Transport transport = Transport::kHostnic;
   bool tagged = true;  // the peer is a hostnic, whose packets have the connection's flow tag
   uint32_t client_id = 0;
   ClientChannel* client = nullptr;

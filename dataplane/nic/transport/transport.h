@@ -14,7 +14,7 @@
 //   protocol/hostif/descriptors.h          QpType, or what else chooses it for a queue pair
 //   transport/NAME/, with a meson.build    the transport; qp/qp_context.h: what it keeps per QP
 //   meson.build                            that folder
-//   qp/qp_context.h                        TransportKind
+//   protocol/transport_kind.h              Transport
 //   transport/transport.h                  the functions behind it
 //   nic_core.h, nic.cc                     NicShard's member of it, and with_transport()
 //   verbs-shim/driver/requester/           the other half: what requester.h lists
@@ -33,20 +33,14 @@
 
 namespace hostnic {
 
-// The transport of a queue pair of that type, whose RC connections speak `reliable`.
-constexpr TransportKind transport_of(QpType type, ReliableTransport reliable) {
-  if (type != QpType::kRc) return TransportKind::kUnreliable;
-  return reliable == ReliableTransport::kRoce ? TransportKind::kRoce : TransportKind::kHostnic;
-}
-
 // Whether a number from a client is a type of queue pair.
 constexpr bool is_qp_type(QpType type) {
   return type == QpType::kRc || type == QpType::kUc || type == QpType::kUd;
 }
 
 // The dialect that a queue pair's packets are in.
-constexpr wire::Dialect dialect_of(TransportKind transport) {
-  return transport == TransportKind::kHostnic ? wire::Dialect::kHostnic : wire::Dialect::kRocev2;
+constexpr wire::Dialect dialect_of(Transport transport) {
+  return transport == Transport::kHostnic ? wire::Dialect::kHostnic : wire::Dialect::kRocev2;
 }
 
 // The service that the opcodes of a queue pair's packets must belong to.

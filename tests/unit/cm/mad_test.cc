@@ -73,7 +73,7 @@ TEST(CmMad, KernelReq) {
   EXPECT_EQ(req.initiator_depth, 1);
   EXPECT_EQ(req.remote_response_timeout, 20);
   EXPECT_EQ(req.local_response_timeout, 20);
-  EXPECT_EQ(req.transport, Transport::kRc);
+  EXPECT_EQ(req.transport, ServiceType::kRc);
   EXPECT_EQ(req.starting_psn, 0x1d057fu);
   EXPECT_EQ(req.retry_count, 7);
   EXPECT_EQ(req.rnr_retry_count, 7);

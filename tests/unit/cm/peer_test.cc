@@ -10,7 +10,7 @@
 namespace hostnic::cm {
 namespace {
 
-constexpr PeerFacts kFacts{.version = 2, .policy = 1, .wanted = WantedTransport::kAuto};
+constexpr PeerFacts kFacts{.version = 2, .policy = 1, .wanted = Transport::kAuto};
 constexpr PeerQuestion kQuestion{0x1122334455667788, 0x99aabbcc, kFacts};
 
 uint8_t at(const MadBytes& bytes, size_t offset) { return std::to_integer<uint8_t>(bytes[offset]); }
@@ -72,7 +72,7 @@ TEST(Peer, EveryFieldOfAnAnswerIsLookedAt) {
   EXPECT_EQ(facts_with(put(5, 77))->version, 77);
   EXPECT_EQ(facts_with(put(6, 2))->policy, 2);
   EXPECT_FALSE(facts_with(put(6, 3)));
-  EXPECT_EQ(facts_with(put(7, 1))->wanted, WantedTransport::kRoce);
+  EXPECT_EQ(facts_with(put(7, 1))->wanted, Transport::kRoce);
   EXPECT_FALSE(facts_with(put(7, 3)));
   EXPECT_EQ(facts_with(put(8, 0xff)), kFacts) << "for later formats";
 }
@@ -102,9 +102,8 @@ TEST(Peer, ARefusalSaysNothingOfItself) {
 }
 
 TEST(Peer, WhoSpeaksWhatToWhom) {
-  using enum WantedTransport;
-  const auto native = [](WantedTransport a, WantedTransport b, uint8_t version = 2,
-                         uint8_t policy = 0) {
+  using enum Transport;
+  const auto native = [](Transport a, Transport b, uint8_t version = 2, uint8_t policy = 0) {
     const PeerFacts one{2, 0, a}, other{version, policy, b};
     EXPECT_EQ(native_between(one, other), native_between(other, one));
     return native_between(one, other);

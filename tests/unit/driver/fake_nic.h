@@ -88,7 +88,7 @@ class FakeNic final : public NicLink {
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
   // What connections of RC speak.
-  ReliableTransport spoken = ReliableTransport::kHostnic;
+  Transport spoken = Transport::kHostnic;
 
  private:
   void serve_commands() {

@@ -18,7 +18,7 @@ constexpr uint32_t nak_of(wire::NakCode code) {
 class RoceQp : public testing::Test {
  protected:
   RoceQp() {
-    nic_.spoken = ReliableTransport::kRoce;
+    nic_.spoken = Transport::kRoce;
     driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
     cq_ = driver_->create_cq(64, nullptr, nullptr);
     QpInit init;

@@ -14,21 +14,21 @@ constexpr uint64_t kMillisecond = 1'000'000, kSecond = 1'000'000'000;
 constexpr Ipv4Address kOwn{0x0a000001};
 constexpr Ipv4Address host(uint32_t last) { return Ipv4Address{0x0a000100 + last}; }
 constexpr uint32_t kClient = 1, kOther = 2;
-constexpr auto kNative = ReliableTransport::kHostnic, kStandard = ReliableTransport::kRoce;
+constexpr auto kNative = Transport::kHostnic, kStandard = Transport::kRoce;
 
-cm::PeerFacts facts(WantedTransport wanted, uint8_t version = wire::kNativeVersion) {
+cm::PeerFacts facts(Transport wanted, uint8_t version = wire::kNativeVersion) {
   return {.version = version, .policy = 0, .wanted = wanted};
 }
 
 class PeersTest : public testing::Test {
  protected:
-  static NicSettings settings_of(WantedTransport wanted) {
+  static NicSettings settings_of(Transport wanted) {
     NicSettings settings;
     settings.ip = kOwn;
     settings.transport = wanted;
     return settings;
   }
-  std::optional<ReliableTransport> transport_to(Ipv4Address peer, uint32_t client = kClient) {
+  std::optional<Transport> transport_to(Ipv4Address peer, uint32_t client = kClient) {
     return peers.transport_to(kOwn, peer, client, now);
   }
   // The one question that is due.
@@ -69,7 +69,7 @@ class PeersTest : public testing::Test {
     EXPECT_FALSE(peers.next_due(now));
   }
 
-  NicSettings settings = settings_of(WantedTransport::kAuto);
+  NicSettings settings = settings_of(Transport::kAuto);
   Counters counters;
   Peers peers{settings, counters};
   TimeNs now = kSecond;
@@ -79,8 +79,8 @@ class PeersTest : public testing::Test {
 TEST_F(PeersTest, AHostnicSpeaksTheNativeTransport) {
   EXPECT_FALSE(transport_to(host(1)));
   const auto question = asked(host(1));
-  EXPECT_EQ(question.facts, facts(WantedTransport::kAuto));
-  EXPECT_TRUE(answer(host(1), question, facts(WantedTransport::kHostnic)));
+  EXPECT_EQ(question.facts, facts(Transport::kAuto));
+  EXPECT_TRUE(answer(host(1), question, facts(Transport::kHostnic)));
   EXPECT_EQ(transport_to(host(1)), kNative);
   EXPECT_EQ(peers.next_deadline_ns(), UINT64_MAX);
   EXPECT_FALSE(peers.next_due(now + kSecond));
@@ -88,8 +88,8 @@ TEST_F(PeersTest, AHostnicSpeaksTheNativeTransport) {
 
 TEST_F(PeersTest, EachReasonForTheStandard) {
   const std::optional<cm::PeerFacts> answers[] = {
-      std::nullopt, facts(WantedTransport::kRoce), facts(WantedTransport::kAuto, 99),
-      cm::PeerFacts{wire::kNativeVersion, 1, WantedTransport::kAuto}};
+      std::nullopt, facts(Transport::kRoce), facts(Transport::kAuto, 99),
+      cm::PeerFacts{wire::kNativeVersion, 1, Transport::kAuto}};
   uint32_t number = 0;
   for (const auto& said : answers) {
     const Ipv4Address peer = host(++number);
@@ -120,7 +120,7 @@ TEST_F(PeersTest, WhoIsSilentIsAskedMoreAndMoreRarelyAndSpeaksTheStandard) {
 TEST_F(PeersTest, OnlyTheHostThatWasAskedAndOnlyThatQuestionIsAnswered) {
   EXPECT_FALSE(transport_to(host(1)));
   const auto question = asked(host(1));
-  const auto said = facts(WantedTransport::kAuto);
+  const auto said = facts(Transport::kAuto);
   EXPECT_FALSE(answer(host(2), question, said)) << "another host";
   auto wrong = question;
   wrong.transaction_id ^= uint64_t{1} << 63;
@@ -144,9 +144,9 @@ TEST_F(PeersTest, NoTwoQuestionsHaveTheSameNumbers) {
 }
 
 TEST_F(PeersTest, WhoAsksIsKnown) {
-  EXPECT_EQ(told(host(1), facts(WantedTransport::kAuto)), facts(WantedTransport::kAuto));
+  EXPECT_EQ(told(host(1), facts(Transport::kAuto)), facts(Transport::kAuto));
   EXPECT_EQ(transport_to(host(1)), kNative);
-  EXPECT_EQ(told(host(2), facts(WantedTransport::kRoce)), facts(WantedTransport::kAuto));
+  EXPECT_EQ(told(host(2), facts(Transport::kRoce)), facts(Transport::kAuto));
   EXPECT_EQ(transport_to(host(2)), kStandard);
   EXPECT_FALSE(peers.next_due(now)) << "nobody has to be asked";
 }
@@ -154,7 +154,7 @@ TEST_F(PeersTest, WhoAsksIsKnown) {
 TEST_F(PeersTest, WhoAsksMeanwhileHasAnswered) {
   EXPECT_FALSE(transport_to(host(1)));
   asked(host(1));
-  EXPECT_TRUE(told(host(1), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
   EXPECT_EQ(transport_to(host(1)), kNative);
   EXPECT_EQ(peers.next_deadline_ns(), UINT64_MAX);
 }
@@ -163,21 +163,21 @@ TEST_F(PeersTest, WhoAsksMeanwhileHasAnswered) {
 TEST_F(PeersTest, WhoWasSilentIsToldThatTheStandardIsSpoken) {
   fall_silent(host(1));
   EXPECT_EQ(transport_to(host(1)), kStandard);
-  EXPECT_EQ(told(host(1), facts(WantedTransport::kAuto)), facts(WantedTransport::kRoce));
+  EXPECT_EQ(told(host(1), facts(Transport::kAuto)), facts(Transport::kRoce));
   EXPECT_EQ(transport_to(host(1)), kStandard);
   now += Peers::kKnownNs;
-  EXPECT_EQ(told(host(1), facts(WantedTransport::kAuto)), facts(WantedTransport::kAuto));
+  EXPECT_EQ(told(host(1), facts(Transport::kAuto)), facts(Transport::kAuto));
   EXPECT_EQ(transport_to(host(1)), kNative);
 }
 
 TEST_F(PeersTest, ALateAnswerCounts) {
   fall_silent(host(1));
-  EXPECT_TRUE(answer(host(1), silent, facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(answer(host(1), silent, facts(Transport::kAuto)));
   EXPECT_EQ(transport_to(host(1)), kNative);
 }
 
 TEST_F(PeersTest, KnowledgeAges) {
-  EXPECT_TRUE(told(host(1), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
   now += Peers::kKnownNs - 1;
   EXPECT_EQ(transport_to(host(1)), kNative);
   ++now;
@@ -187,18 +187,18 @@ TEST_F(PeersTest, KnowledgeAges) {
 }
 
 TEST_F(PeersTest, AFailedConnectionIsAReasonToAskAnew) {
-  EXPECT_TRUE(told(host(1), facts(WantedTransport::kAuto)));
-  EXPECT_TRUE(told(host(2), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
+  EXPECT_TRUE(told(host(2), facts(Transport::kAuto)));
   peers.doubt(kOwn, host(1));
   peers.doubt(kOwn, host(99));
   EXPECT_EQ(transport_to(host(2)), kNative);
   EXPECT_FALSE(transport_to(host(1)));
-  EXPECT_TRUE(answer(host(1), asked(host(1)), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(answer(host(1), asked(host(1)), facts(Transport::kAuto)));
   EXPECT_EQ(transport_to(host(1)), kNative);
 }
 
 TEST_F(PeersTest, KnowledgeIsOfOneOfOurAddresses) {
-  EXPECT_TRUE(told(host(1), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
   EXPECT_FALSE(peers.transport_to(Ipv4Address{0x0a000002}, host(1), kClient, now));
 }
 
@@ -208,17 +208,16 @@ TEST_F(PeersTest, OurselvesWeKnow) {
 }
 
 TEST_F(PeersTest, PrefixesDecideWhoIsAsked) {
-  settings.transport = WantedTransport::kHostnic;
-  settings.transports = {{gid_of(host(0)), 96 + 24, WantedTransport::kRoce},
-                         {gid_of(host(7)), 128, WantedTransport::kAuto}};
+  settings.transport = Transport::kHostnic;
+  settings.transports = {{gid_of(host(0)), 96 + 24, Transport::kRoce},
+                         {gid_of(host(7)), 128, Transport::kAuto}};
   EXPECT_EQ(transport_to(host(1)), kStandard);
   EXPECT_EQ(transport_to(Ipv4Address{0x0b000000}), kNative);
   EXPECT_FALSE(peers.next_due(now));
   EXPECT_FALSE(transport_to(host(7)));
-  EXPECT_EQ(asked(host(7)).facts.wanted, WantedTransport::kAuto);
-  EXPECT_EQ(told(host(1), facts(WantedTransport::kAuto)), facts(WantedTransport::kRoce));
-  EXPECT_EQ(told(Ipv4Address{0x0b000000}, facts(WantedTransport::kAuto)),
-            facts(WantedTransport::kHostnic));
+  EXPECT_EQ(asked(host(7)).facts.wanted, Transport::kAuto);
+  EXPECT_EQ(told(host(1), facts(Transport::kAuto)), facts(Transport::kRoce));
+  EXPECT_EQ(told(Ipv4Address{0x0b000000}, facts(Transport::kAuto)), facts(Transport::kHostnic));
 }
 
 TEST_F(PeersTest, AClientHasSoManyQuestionsAndOthersTheirs) {
@@ -241,12 +240,12 @@ TEST_F(PeersTest, StrangersDisplaceNothingThatIsUsed) {
   uint32_t used = 0;
   for (uint32_t i = 0; i < kUsed; ++i) {
     EXPECT_FALSE(transport_to(host(i)));
-    EXPECT_TRUE(answer(host(i), asked(host(i)), facts(WantedTransport::kHostnic)));
+    EXPECT_TRUE(answer(host(i), asked(host(i)), facts(Transport::kHostnic)));
     EXPECT_EQ(transport_to(host(i)), kNative);
   }
   for (uint32_t i = 0; i < 20'000; ++i) {
     now += 100'000;
-    told(Ipv4Address{0x0b000000 + i}, facts(WantedTransport::kRoce));
+    told(Ipv4Address{0x0b000000 + i}, facts(Transport::kRoce));
   }
   for (uint32_t i = 0; i < kUsed; ++i) used += transport_to(host(i)) == kNative ? 1 : 0;
   EXPECT_EQ(used, kUsed);
@@ -256,16 +255,15 @@ TEST_F(PeersTest, StrangersDisplaceNothingThatIsUsed) {
 // A host that is not answered is not believed either: both ends would speak differently.
 TEST_F(PeersTest, BeyondTheRateQuestionsAreNotHeard) {
   uint32_t answered = 0;
-  for (uint32_t i = 0; i < 2000; ++i)
-    answered += told(host(1), facts(WantedTransport::kRoce)) ? 1 : 0;
+  for (uint32_t i = 0; i < 2000; ++i) answered += told(host(1), facts(Transport::kRoce)) ? 1 : 0;
   EXPECT_EQ(answered, Peers::kAnswerBurst);
-  EXPECT_FALSE(told(host(2), facts(WantedTransport::kAuto)));
+  EXPECT_FALSE(told(host(2), facts(Transport::kAuto)));
   EXPECT_EQ(counters.get(Counter::peer_questions_answered), uint64_t{Peers::kAnswerBurst});
   EXPECT_EQ(counters.get(Counter::peer_questions_refused), 2001u - Peers::kAnswerBurst);
   EXPECT_FALSE(transport_to(host(2)));
   now += kSecond / Peers::kAnswersPerSecond;
-  EXPECT_TRUE(told(host(2), facts(WantedTransport::kAuto)));
-  EXPECT_FALSE(told(host(2), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(2), facts(Transport::kAuto)));
+  EXPECT_FALSE(told(host(2), facts(Transport::kAuto)));
 }
 
 TEST_F(PeersTest, OtherDatagramsAreNotTaken) {
@@ -277,7 +275,7 @@ TEST_F(PeersTest, OtherDatagramsAreNotTaken) {
 }
 
 TEST_F(PeersTest, PeopleAreTold) {
-  EXPECT_TRUE(told(host(1), facts(WantedTransport::kAuto)));
+  EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
   ASSERT_EQ(peers.describe(now + 3 * kSecond).size(), 1u);
   EXPECT_EQ(peers.describe(now + 3 * kSecond)[0],
             "hnic0 from 10.0.0.1 peer 10.0.1.1: hostnic, hostnic version 2 policy selective wants "

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "protocol/transport_kind.h"
 #include "verbs-shim/driver/requester/hostnic.h"
 #include "verbs-shim/driver/requester/roce.h"
 #include "verbs-shim/driver/requester/unreliable.h"
@@ -13,13 +14,13 @@ namespace hostnic::driver {
 
 class AnyRequester {
  public:
-  explicit AnyRequester(RequesterKind kind) : kind_(kind) { make(); }
+  explicit AnyRequester(Transport kind) : kind_(kind) { make(); }
   ~AnyRequester() { destroy(); }
   AnyRequester(const AnyRequester&) = delete;
   AnyRequester& operator=(const AnyRequester&) = delete;
 
   // Makes it a requester of another kind, which starts anew. This allocates; not for the hot path.
-  void become(RequesterKind kind) {
+  void become(Transport kind) {
     if (kind == kind_) return;
     destroy();
     kind_ = kind;
@@ -29,15 +30,15 @@ class AnyRequester {
   // Calls `call` with the requester: the one place that tells them apart.
   template <class Call>
   [[gnu::always_inline]] decltype(auto) with(Call&& call) {
-    if (kind_ == RequesterKind::kHostnic) [[likely]]
+    if (kind_ == Transport::kHostnic) [[likely]]
       return call(hostnic_);
-    return kind_ == RequesterKind::kRoce ? call(roce_) : call(unreliable_);
+    return kind_ == Transport::kRoce ? call(roce_) : call(unreliable_);
   }
   template <class Call>
   [[gnu::always_inline]] decltype(auto) with(Call&& call) const {
-    if (kind_ == RequesterKind::kHostnic) [[likely]]
+    if (kind_ == Transport::kHostnic) [[likely]]
       return call(hostnic_);
-    return kind_ == RequesterKind::kRoce ? call(roce_) : call(unreliable_);
+    return kind_ == Transport::kRoce ? call(roce_) : call(unreliable_);
   }
 
   // The ends of what each post and each report touches, for prefetching: of the largest requester,
@@ -48,13 +49,14 @@ class AnyRequester {
  private:
   void make() {
     switch (kind_) {
-      case RequesterKind::kHostnic:
+      case Transport::kHostnic:
         std::construct_at(&hostnic_);
         break;
-      case RequesterKind::kRoce:
+      case Transport::kRoce:
         std::construct_at(&roce_);
         break;
-      case RequesterKind::kUnreliable:
+      case Transport::kAuto:  // never a queue pair's
+      case Transport::kUnreliable:
         std::construct_at(&unreliable_);
         break;
     }
@@ -63,7 +65,7 @@ class AnyRequester {
     with([](auto& requester) { std::destroy_at(&requester); });
   }
 
-  RequesterKind kind_;
+  Transport kind_;
   union {
     HostnicRequester hostnic_;
     RoceRequester roce_;

@@ -13,7 +13,6 @@
 //
 // A requester is added in these places, beside what transport.h lists for the NIC:
 //   requester/<name>.h, <name>*.cc  the requester, and a static_assert that it is one
-//   requester/requester.h           RequesterKind, and which service has it
 //   requester/any_requester.h       the member, and its line in with()
 //   send_queue.cc                   describe(), if it says something new in descriptors
 //   meson.build                     its sources
@@ -23,17 +22,10 @@
 #include <concepts>
 #include <cstdint>
 
+#include "protocol/transport_kind.h"
 #include "verbs-shim/driver/send_queue.h"
 
 namespace hostnic::driver {
-
-enum class RequesterKind : uint8_t { kHostnic, kRoce, kUnreliable };
-
-// The kind for a service; of RC, for what its connection speaks.
-constexpr RequesterKind requester_of(QpType type, ReliableTransport reliable) {
-  if (type != QpType::kRc) return RequesterKind::kUnreliable;
-  return reliable == ReliableTransport::kRoce ? RequesterKind::kRoce : RequesterKind::kHostnic;
-}
 
 template <class R>
 concept Requester = requires(R requester, const R constant, SendQueue& queue, const SendQueue& seen,

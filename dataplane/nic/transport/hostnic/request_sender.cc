@@ -47,7 +47,7 @@ uint32_t RequestSender::send_several(QpContext& qp, SendProgress& progress,
                                      const SendBudget& budget) {
   const SendDescriptor& d = progress.descriptor;
   if (is_read_or_atomic(d.op) || (d.flags & kSendInline) != 0 ||
-      qp.transport != TransportKind::kHostnic || progress.sge_index >= progress.sge_count ||
+      qp.transport != Transport::kHostnic || progress.sge_index >= progress.sge_count ||
       !egress_.has_room(qp.peer))
     return 0;
   return egress_.sends_bundles(qp.peer) ? send_bundle(qp, progress, budget)

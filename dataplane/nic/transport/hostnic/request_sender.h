@@ -82,7 +82,7 @@ class RequestSender {
 // Whether requests of an RC queue pair may leave, and nothing about them is special.
 [[gnu::always_inline]] inline bool RequestSender::may_send(const ClientState& client,
                                                            QpContext& qp) {
-  return qp.client == client.channel && qp.transport == TransportKind::kHostnic &&
+  return qp.client == client.channel && qp.transport == Transport::kHostnic &&
          (qp.state == QpState::kRts || qp.state == QpState::kSqd) && !qp.send_failed &&
          egress_.prepare_flows(qp);
 }
