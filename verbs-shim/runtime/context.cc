@@ -431,6 +431,11 @@ int Context::poll_cq(Cq& cq, Completion* out, int max) {
       announce_nap(*p.header);
       if (!driver_->reports_waiting()) p.cores->nap();
     }
+    // What has come meanwhile was there long before this returns: a program that finds nothing, and
+    // then hears by rdma_cm that the peer has gone, may destroy its queue pair.
+    driver_->try_progress(monotonic_ns());
+    taken = cq.poll(out, max);
+    if (taken != 0) rounds = 0;
   }
   return taken;
 }
