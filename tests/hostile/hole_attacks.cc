@@ -11,8 +11,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "protocol/hostif/memory_region.h"
 #include "tests/hostile/attacks.h"
@@ -23,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 // The less is punched at a time, the shorter the lcore may have to sleep for it.
-constexpr uint64_t kPageBytes = 4096, kBytes = 4 << 20;
+constexpr uint64_t kPageBytes = 4096, kBytes = 4 << 20, kHugePageBytes = 2 << 20;
 constexpr std::chrono::milliseconds kAgain{50};
 constexpr uint32_t kMessageBytes = 64 << 10;
 
@@ -44,17 +46,49 @@ class Puncher {
   std::thread thread_;
 };
 
+// Takes the huge pages that are free, those that holes give back too, until it is destroyed.
+class HugePagesTaken {
+ public:
+  HugePagesTaken()
+      : thread_([this] {
+          while (!over_.load()) {
+            void* const at = mmap(nullptr, kHugePageBytes, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+            if (at != MAP_FAILED) taken_.push_back(at);
+          }
+        }) {}
+  ~HugePagesTaken() {
+    over_.store(true);
+    thread_.join();
+    for (void* const at : taken_) munmap(at, kHugePageBytes);
+  }
+  HugePagesTaken(const HugePagesTaken&) = delete;
+  HugePagesTaken& operator=(const HugePagesTaken&) = delete;
+
+ private:
+  std::atomic<bool> over_{false};
+  std::vector<void*> taken_;
+  std::thread thread_;
+};
+
+enum class Pages : uint8_t { kOrdinary, kHuge };
+
 // A device with a queue pair that writes into its own memory, and what it punches.
 class Victim {
  public:
-  explicit Victim(const Target& target) : client_(target.socket, target.device) {
+  Victim(const Target& target, Pages pages) : client_(target.socket, target.device) {
     if (client_.error() != 0) return;
     qpn_ = client_.create_qp(0);
     need(qpn_ != 0 && client_.connect(qpn_, qpn_), "connecting a queue pair with itself");
-    file_ = UniqueFd(memfd_create("hostnic-hostile", MFD_CLOEXEC));
+    file_ = UniqueFd(
+        memfd_create("hostnic-hostile", MFD_CLOEXEC | (pages == Pages::kHuge ? MFD_HUGETLB : 0)));
     need(file_ && ftruncate(file_.get(), kBytes) == 0, "a file in memory");
     at_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_.get(), 0);
-    need(at_ != MAP_FAILED, "mapping a file in memory");
+    if (at_ == MAP_FAILED) {
+      at_ = nullptr;
+      need(pages == Pages::kHuge, "mapping a file in memory");
+      return;  // the last device's huge pages are not all free yet
+    }
     const MemoryRegion region{va(), kBytes, RegionKind::kFile, 0, 0};
     const int file = file_.get();
     region_ = client_.register_memory(va(), kBytes, {&region, 1}, {&file, 1});
@@ -76,7 +110,7 @@ class Victim {
     }
     return client_.ended();
   }
-  bool refused() const { return client_.error() != 0; }
+  bool refused() const { return client_.error() != 0 || at_ == nullptr; }
   uint64_t va() const { return reinterpret_cast<uint64_t>(at_); }
   void* memory() const { return at_; }
   RawClient& client() { return client_; }
@@ -121,44 +155,56 @@ class Victim {
 };
 
 // Opens devices and has them dropped, one after the other; `punched` says what of one is punched.
+// The registered memory's pages are `pages`.
 template <class Punched>
-void punch(const Target& target, SendOp op, Punched punched) {
+void punch(const Target& target, SendOp op, Pages pages, Punched punched) {
   target.become();
   fmt::print("punches\n");
   std::fflush(stdout);
   const auto end = Clock::now() + std::chrono::seconds(target.seconds);
-  unsigned devices = 0, dropped = 0;
+  unsigned devices = 0, dropped = 0, huge = 0;
   while (Clock::now() < end) {
-    Victim victim(target);
+    Victim victim(target, pages);
     if (victim.refused()) {
       std::this_thread::sleep_for(kAgain);
       continue;
     }
     ++devices;
     const auto [at, bytes] = punched(victim);
+    const bool is_huge = victim.client().rings_in_huge_pages();
+    huge += is_huge ? 1 : 0;
+    std::optional<HugePagesTaken> taken;
+    if (is_huge || pages == Pages::kHuge) taken.emplace();
     const Puncher puncher(at, bytes);
     std::this_thread::sleep_for(kAgain);
     dropped += victim.use_until(end, op) ? 1 : 0;
   }
-  fmt::print("dropped {} of {} devices\n", dropped, devices);
+  fmt::print("dropped {} of {} devices, {} with rings in huge pages\n", dropped, devices, huge);
 }
 
 }  // namespace
 
 void punch_registered_memory(const Target& target) {
-  punch(target, SendOp::kWrite, [](Victim& victim) { return std::pair(victim.memory(), kBytes); });
+  punch(target, SendOp::kWrite, Pages::kOrdinary,
+        [](Victim& victim) { return std::pair(victim.memory(), kBytes); });
 }
 
-// The rings and QP statuses; the pages of the header are the first.
+void punch_huge_registered_memory(const Target& target) {
+  punch(target, SendOp::kWrite, Pages::kHuge,
+        [](Victim& victim) { return std::pair(victim.memory(), kBytes); });
+}
+
+// The rings and QP statuses; the pages of the header are the first. Where they are huge ones, all
+// that are free are taken meanwhile.
 void punch_segment(const Target& target) {
-  punch(target, SendOp::kWrite, [](Victim& victim) {
+  punch(target, SendOp::kWrite, Pages::kOrdinary, [](Victim& victim) {
     driver::SegmentMap& map = victim.client().map();
     return std::pair(static_cast<void*>(&map.header()), map.header().segment_bytes);
   });
 }
 
 void punch_arena(const Target& target) {
-  punch(target, SendOp::kSend, [](Victim& victim) {
+  punch(target, SendOp::kSend, Pages::kOrdinary, [](Victim& victim) {
     driver::SegmentMap& map = victim.client().map();
     return std::pair(static_cast<void*>(map.at(map.header().arena_offset)), uint64_t{16} << 20);
   });

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -76,6 +78,11 @@ RawClient::RawClient(const std::string& socket, uint32_t device) : socket_(conne
   need(memory_.map(segment_.get(), opened.segment_bytes, arena_.get(), opened.arena_bytes) == 0,
        "mapping the segment");
   need(map_.use(memory_) == 0, "the segment is of another build");
+}
+
+bool RawClient::rings_in_huge_pages() const {
+  struct statfs file_system {};
+  return fstatfs(segment_.get(), &file_system) == 0 && file_system.f_type == HUGETLBFS_MAGIC;
 }
 
 void RawClient::kick() { eventfd_write(doorbell_.get(), 1); }

@@ -46,6 +46,7 @@ class RawClient {
   driver::SegmentMap& map() { return map_; }
   int mirror_fd() const { return mirror_.get(); }
   std::byte* at(uint64_t offset) { return map_.at(offset); }
+  bool rings_in_huge_pages() const;
 
   // Hands a command over and waits for its answer; nothing if hostnicd gives none in time, as when
   // it has dropped us.

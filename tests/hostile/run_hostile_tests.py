@@ -22,11 +22,12 @@ import time
 from pathlib import Path
 from typing import Callable, Optional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("lab", "tools")]
+import huge_pages  # noqa: E402
 from harness import remove_left_directories  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NOBODY, DAEMON_USER = 65534, 65533
+NOBODY, DAEMON_USER, STRANGER = 65534, 65533, 65532
 # How many threads the requests of one user may take, with those that close what he sent.
 MOST_THREADS = 24
 # What an idle machine takes is a tenth of it.
@@ -63,6 +64,10 @@ class Case:
     ends: bool = False
     # Who runs hostnicd, where root runs the tests: a limit of processes is none for root.
     user: Optional[int] = None
+    # The command that runs hostnicd in a user namespace.
+    namespace: tuple = ()
+    # How many huge pages are reserved meanwhile.
+    huge_pages: int = 0
     # What else than an attack beside honest programs.
     runs: Optional[Callable] = None
 
@@ -82,6 +87,11 @@ CASES = [
          sleeps=True),
     Case("holes in the segment", "punches-segment", "^dropped [1-9]", f"{HOLES}|impossible", needs_root=True,
          sleeps=True),
+    Case("holes in registered huge pages, which are taken", "punches-huge-registered-memory",
+         "^dropped [1-9]", HOLES, needs_root=True, sleeps=True, huge_pages=300),
+    Case("holes in a segment of huge pages, which are taken", "punches-segment",
+         "^dropped [1-9].*, [1-9][0-9]* with rings in huge pages", f"{HOLES}|impossible", needs_root=True,
+         sleeps=True, huge_pages=300),
     Case("holes in the arena", "punches-arena", "^dropped [1-9]", HOLES, needs_root=True, sleeps=True),
     Case("slices that are called filled", "declares-filled", "^dropped [1-9].* 0 pages were made", HOLES,
          needs_root=True),
@@ -104,11 +114,17 @@ class Failed(Exception):
     pass
 
 
+def as_user(user):
+    return ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
+
+
 class Daemon:
     """A hostnicd with two NICs on the virtual wire, whose socket everybody may open."""
 
     def __init__(self, options, case):
         self.apps = options.apps
+        # What check_turns() said before hostnicd was ended.
+        self.turns = None
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hostile-"))
         self.directory.chmod(0o711)
         self.socket = self.directory / "hostnicd.sock"
@@ -116,8 +132,9 @@ class Daemon:
         config = self.directory / "config.toml"
         config.write_text(f"[hostnicd]\nsocket_mode = '0666'\n{case.config}\n" + "[[nic]]\n" * 2)
         command = [options.build / "hostnicd", "--config", config, "--socket", self.socket, "--no-prompt"]
+        command = [*case.namespace, *command]
         if case.user is not None and os.geteuid() == 0:
-            command = ["setpriv", "--reuid", case.user, "--regid", case.user, "--clear-groups", "--", *command]
+            command = [*as_user(case.user), *command]
             for path in (self.directory, config):
                 os.chown(path, case.user, case.user)
         ready, told = os.pipe()
@@ -195,8 +212,7 @@ def output_of(process, limit_s, what, good=(0,)):
 
 def another_users(options, daemon, more):
     """An honest program of another user's, whose memory is reached through the mem fd."""
-    setpriv = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]
-    return running([*setpriv, options.apps / "hostnic", "run", "--",
+    return running([*as_user(NOBODY), options.apps / "hostnic", "run", "--",
                     options.apps / "tests/apps/hostnic-verify", "--both", "--device", "hnic0",
                     "--peer-device", "hnic1", *more],
                    env={**daemon.environment(), "HOSTNIC_MEMORY": "memfd", "HOME": str(daemon.directory)})
@@ -224,6 +240,17 @@ def attack(options, daemon, case):
                     daemon.socket, "--seconds", case.seconds, "--directory", daemon.directory, *more])
 
 
+def end_beside(daemon, attacker):
+    """hostnicd ends when it is asked to, also while the attack goes on."""
+    daemon.turns = daemon.check_turns()
+    trouble = daemon.stop()
+    if attacker.poll() is not None and trouble is None:
+        trouble = "the attack was over before hostnicd was asked to end"
+    attacker.terminate()
+    if trouble is not None:
+        raise Failed(f"beside the attack: {trouble}")
+
+
 def run_case(options, case, daemon):
     with attack(options, daemon, case) as attacker:
         # The first line says that the attack has effect, and goes on for a while.
@@ -235,9 +262,10 @@ def run_case(options, case, daemon):
                     raise Failed(f"{name}: {output}")
         daemon.check_alive()
         if case.holds:
-            attacker.terminate()
+            end_beside(daemon, attacker)
         said += output_of(attacker, ATTACK_S, "the attack", [0, -signal.SIGTERM])
-    daemon.check_alive()
+    if not case.holds:
+        daemon.check_alive()
     if said.startswith("skipped"):
         return said.strip()
     if not re.search(case.says, said, re.MULTILINE):
@@ -267,11 +295,23 @@ def run(options, case):
     """("ok", "FAIL" or "skip", what to say)."""
     if case.needs_root and os.geteuid() != 0:
         return "skip", "only root has another user's programs"
+    with contextlib.ExitStack() as stack:
+        if case.huge_pages:
+            if not huge_pages.may_reserve():
+                return "skip", "only root reserves huge pages"
+            try:
+                stack.enter_context(huge_pages.reserved(case.huge_pages))
+            except (huge_pages.NotGranted, OSError) as error:
+                return "skip", str(error)
+        return run_beside(options, case)
+
+
+def run_beside(options, case):
     daemon = None
     try:
         daemon = Daemon(options, case)
         skipped = (case.runs or run_case)(options, case, daemon)
-        turns = None if case.ends else daemon.check_turns(not case.sleeps)
+        turns = daemon.turns or (None if case.ends else daemon.check_turns(not case.sleeps))
         if (trouble := daemon.stop()) is not None:
             raise Failed(trouble)
         if not re.search(case.logged, daemon.log()):
@@ -404,8 +444,8 @@ def run_requests_that_wait(options, case, daemon):
             output = program.communicate(timeout=HONEST_S)[0]
             if program.returncode == 0 or "as may open devices at a time do so" not in output:
                 raise Failed(f"another program of the user's: {output}")
-        attacker.terminate()
-    daemon.check_alive()
+        daemon.check_alive()
+        end_beside(daemon, attacker)
     return None
 
 
@@ -418,16 +458,15 @@ def run_connections_that_wait(options, case, daemon):
             raise Failed(f"{len(failed)} of 25 commands failed: {failed[0].stderr}")
         with honest(options, daemon, 1) as program:
             output_of(program, HONEST_S, "an honest program")
-        attacker.terminate()
+        end_beside(daemon, attacker)
     return None
 
 
 def run_without_threads(options, _case, daemon):
     """hostnicd may start no further thread: who opens a device hears so, and it goes on afterwards."""
     # As its user: to change another user's takes a capability that not every root has.
-    user = ["setpriv", "--reuid", DAEMON_USER, "--regid", DAEMON_USER, "--clear-groups", "--"]
     def limit(soft):
-        subprocess.run([str(word) for word in [*(user if os.geteuid() == 0 else []), "prlimit", "--pid",
+        subprocess.run([str(word) for word in [*(as_user(DAEMON_USER) if os.geteuid() == 0 else []), "prlimit", "--pid",
                                                daemon.process.pid, f"--nproc={soft}:"]], check=True)
     limit(1)
     for _ in range(3):
@@ -451,8 +490,7 @@ def table_of_commands():
 
 
 def ask_as(options, daemon, user, command):
-    setpriv = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
-    return subprocess.run([str(word) for word in [*setpriv, options.apps / "hostnic", "ctl", command]],
+    return subprocess.run([str(word) for word in [*as_user(user), options.apps / "hostnic", "ctl", command]],
                           env={**daemon.environment(), "HOME": str(daemon.directory)}, capture_output=True,
                           text=True, timeout=ANSWER_S)
 
@@ -460,8 +498,7 @@ def ask_as(options, daemon, user, command):
 def check_captures(options, daemon):
     """Packets are for the owner alone."""
     for user, status, words in ((0, 0, " packets, "), (NOBODY, 1, "for the user who runs hostnicd")):
-        setpriv = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
-        done = subprocess.run([str(word) for word in [*setpriv, options.apps / "hostnic", "capture", "--seconds", "500ms"]],
+        done = subprocess.run([str(word) for word in [*as_user(user), options.apps / "hostnic", "capture", "--seconds", "500ms"]],
                               env={**daemon.environment(), "HOME": str(daemon.directory)}, capture_output=True,
                               text=True, timeout=ANSWER_S)
         if done.returncode != status or words not in done.stderr:
@@ -510,6 +547,27 @@ def run_who_may_do_what(options, _case, daemon):
     daemon.process.wait(END_S)
 
 
+def run_strangers_commands(options, case, daemon):
+    """In a user namespace strangers have the number of nobody, whoever runs hostnicd there."""
+    for command in ("quit", "set impair all rx none", "clear counters"):
+        answer = ask_as(options, daemon, STRANGER, command)
+        if answer.returncode == 0 or "is for the user who runs hostnicd" not in answer.stderr:
+            raise Failed(f"'{command}' of a stranger's: {answer.returncode} {answer.stdout}{answer.stderr}")
+    holder = [*as_user(case.user), options.apps / "hostnic", "run", "--", "ibv_asyncwatch", "-d", "hnic0"]
+    with running(holder, env={**daemon.environment(), "HOME": str(daemon.directory)}) as process:
+        first_line(process)
+        for command in ("show client", "show qp"):
+            answer = ask_as(options, daemon, STRANGER, command)
+            if answer.returncode != 0 or f" pid {process.pid} " in answer.stdout:
+                raise Failed(f"'{command}' of a stranger's shows others: {answer.stdout}{answer.stderr}")
+    if daemon.process.poll() is not None:
+        raise Failed("hostnicd is gone")
+
+
+for _name, _user, _namespace in (("nobody's", NOBODY, ("unshare", "-U", f"--map-user={NOBODY}")),
+                                 ("its root's", DAEMON_USER, ("unshare", "-Ur"))):
+    CASES.append(Case(f"commands of strangers, in a user namespace of {_name}", "", user=_user,
+                      namespace=_namespace, needs_root=True, runs=run_strangers_commands))
 CASES.append(Case("who may do what", "", needs_root=True, ends=True, runs=run_who_may_do_what))
 CASES.append(Case("400 requests that wait", "requests-that-wait", seconds=ATTACK_S, needs_root=True,
                   runs=run_requests_that_wait))
