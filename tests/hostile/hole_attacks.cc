@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,43 +28,38 @@ constexpr uint64_t kPageBytes = 4096, kBytes = 4 << 20, kHugePageBytes = 2 << 20
 constexpr std::chrono::milliseconds kAgain{50};
 constexpr uint32_t kMessageBytes = 64 << 10;
 
-// Takes all pages out of a range, in a loop, until it is destroyed.
+// Takes all pages out of a range, in a loop, until it is destroyed. Huge ones it also takes itself,
+// with all others that are free, before anybody who touches the hole can have them.
 class Puncher {
  public:
-  Puncher(void* at, uint64_t bytes)
-      : thread_([this, at, bytes] {
-          while (!over_.load()) madvise(at, bytes, MADV_REMOVE);
-        }) {}
-  ~Puncher() {
-    over_.store(true);
-    thread_.join();
+  Puncher(void* at, uint64_t bytes, bool takes) {
+    if (takes) take_all();
+    thread_ = std::thread([this, at, bytes, takes] {
+      while (!over_.load()) {
+        madvise(at, bytes, MADV_REMOVE);
+        if (takes) take_all();
+      }
+    });
   }
-
- private:
-  std::atomic<bool> over_{false};
-  std::thread thread_;
-};
-
-// Takes the huge pages that are free, those that holes give back too, until it is destroyed.
-class HugePagesTaken {
- public:
-  HugePagesTaken()
-      : thread_([this] {
-          while (!over_.load()) {
-            void* const at = mmap(nullptr, kHugePageBytes, PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
-            if (at != MAP_FAILED) taken_.push_back(at);
-          }
-        }) {}
-  ~HugePagesTaken() {
+  ~Puncher() {
     over_.store(true);
     thread_.join();
     for (void* const at : taken_) munmap(at, kHugePageBytes);
   }
-  HugePagesTaken(const HugePagesTaken&) = delete;
-  HugePagesTaken& operator=(const HugePagesTaken&) = delete;
+  Puncher(const Puncher&) = delete;
+  Puncher& operator=(const Puncher&) = delete;
 
  private:
+  // A mapping reserves its page, which nobody else gets from then on.
+  void take_all() {
+    for (;;) {
+      void* const at = mmap(nullptr, kHugePageBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+      if (at == MAP_FAILED) return;
+      taken_.push_back(at);
+    }
+  }
+
   std::atomic<bool> over_{false};
   std::vector<void*> taken_;
   std::thread thread_;
@@ -107,6 +101,14 @@ class Victim {
       const SendDescriptor d = op == SendOp::kSend ? next_send() : next_write();
       client_.map().sends.enqueue_bulk(&d, 1);
       client_.kick();
+    }
+    return client_.ended();
+  }
+  // Has the NIC look at its rings, which we touch no more ourselves.
+  bool wake_until(Clock::time_point end) {
+    while (!client_.ended() && Clock::now() < end) {
+      client_.kick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return client_.ended();
   }
@@ -173,11 +175,12 @@ void punch(const Target& target, SendOp op, Pages pages, Punched punched) {
     const auto [at, bytes] = punched(victim);
     const bool is_huge = victim.client().rings_in_huge_pages();
     huge += is_huge ? 1 : 0;
-    std::optional<HugePagesTaken> taken;
-    if (is_huge || pages == Pages::kHuge) taken.emplace();
-    const Puncher puncher(at, bytes);
+    const bool takes = is_huge || pages == Pages::kHuge;
+    const Puncher puncher(at, bytes, takes);
     std::this_thread::sleep_for(kAgain);
-    dropped += victim.use_until(end, op) ? 1 : 0;
+    dropped += (takes && at != victim.memory() ? victim.wake_until(end) : victim.use_until(end, op))
+                   ? 1
+                   : 0;
   }
   fmt::print("dropped {} of {} devices, {} with rings in huge pages\n", dropped, devices, huge);
 }
