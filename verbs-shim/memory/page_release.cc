@@ -29,6 +29,12 @@ constexpr uint64_t kNoEnd = UINT64_MAX;
 // The bytes that the frames of this thread take while pages come home.
 constexpr uint64_t kFrameBytes = 64 << 10;
 
+// Memory that the program has locked since it migrated stays locked at home: another mapping takes
+// the place of the one that it has locked.
+void lock_again(const Area& area, uint64_t start, uint64_t end) {
+  if (area.locked && start < end) raw_mlock_on_fault(pointer(start), end - start);
+}
+
 // Whether frames that this thread needs while pages come home lie in [start, end): it could not go
 // on when they are stopped.
 bool holds_own_stack(uint64_t start, uint64_t end) {
@@ -105,6 +111,7 @@ bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
   table_.reserve(2 + (end - start) / kSliceBytes);
   if (holds_own_stack(start, end) || !read_areas(start, end, areas)) return false;
+  if (process_memory().locked_kb != 0) mark_locked(areas);
   bool came = true;
   for_each_part(areas, start, end, [&](uint64_t from, uint64_t to, const Area* area) {
     const auto forget = [this](uint64_t home, uint64_t home_end) {
@@ -118,6 +125,7 @@ bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
     const bool in_place = area != nullptr && is_mirror(*area);
     const int error =
         in_place ? late_.bring_home(from, to, area->prot, forget) : late_.fill(from, to);
+    if (in_place) lock_again(*area, from, to);
     came &= error == 0;
   });
   return came;
@@ -177,10 +185,12 @@ void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
 
 bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
+  const ProcessMemory process = process_memory();
   // A real adapter that pinned these pages would go on using them where they are.
-  if (holds_own_stack(start, range.end) || process_memory().pinned_kb != 0 ||
+  if (holds_own_stack(start, range.end) || process.pinned_kb != 0 ||
       !read_areas(start, range.end, areas) || late_.fill(start, range.end) != 0)
     return false;
+  if (process.locked_kb != 0) mark_locked(areas);
   mirror_watch_.reserve();
   mirror_watch_.unwatch(start, range.end);  // a page can have one userfaultfd only
   uint64_t stopped_at = kNoEnd;
@@ -188,6 +198,7 @@ bool MemoryRegistrar::return_home(uint64_t start, const PageRange& range) {
     if (stopped_at != kNoEnd) return;
     if (area != nullptr && is_mirror(*area)) {
       const uint64_t moved = migrator_.move_back(from, to, range.stash_delta, area->prot);
+      lock_again(*area, from, moved);
       if (moved > from && range.registrations == 0) migrator_.punch(from, moved);
       counters_.in_mirror_bytes -= moved - from;
       if (moved != to) stopped_at = moved;

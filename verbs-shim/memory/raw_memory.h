@@ -43,6 +43,10 @@ inline int raw_madvise(void* at, size_t length, int advice) {
 inline void* raw_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
   return reinterpret_cast<void*>(syscall(SYS_mremap, from, old_length, length, flags, to));
 }
+// Locks pages as they come; those that are there at once.
+inline int raw_mlock_on_fault(void* at, size_t length) {
+  return static_cast<int>(syscall(SYS_mlock2, at, length, MLOCK_ONFAULT));
+}
 inline int raw_munlock(void* at, size_t length) {
   return static_cast<int>(syscall(SYS_munlock, at, length));
 }

@@ -3,6 +3,8 @@
 // registrations beside threads, of which nothing migrates.
 #include <fcntl.h>
 
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/unit/memory/testing.h"
@@ -185,6 +187,33 @@ TEST_F(MemoryMigration, LockedMemoryStaysInPlace) {
   EXPECT_TRUE(all_of_kind(mr, RegionKind::kMemFd));
   expect_right_bytes(mr);
   nic.remove(mr);
+}
+
+// The bytes of this process's memory that are locked.
+uint64_t locked_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmLck:")) return std::stoull(line.substr(std::strlen("VmLck:"))) * 1024;
+  return 0;
+}
+
+TEST_F(MemoryMigration, MemoryLockedMeanwhileIsLockedAtHome) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer makes mlock do nothing";
+#endif
+  Buffer buffer(16 * kPage);
+  const uint64_t before = locked_bytes();
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << registrar().status();
+  ASSERT_EQ(0, mlock(buffer.data() + 4 * kPage, 8 * kPage)) << std::strerror(errno);
+  nic.remove(mr);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
+  EXPECT_EQ(before + 8 * kPage, locked_bytes());
+  // Of locked memory the kernel frees nothing.
+  EXPECT_EQ(-1, madvise(buffer.data() + 4 * kPage, kPage, MADV_FREE));
+  EXPECT_EQ(0, munlock(buffer.data(), buffer.size()));
+  EXPECT_EQ(before, locked_bytes());
 }
 
 }  // namespace
