@@ -243,6 +243,7 @@ class MemoryRegistrar {
   enum class Unpark { kSome, kAll };
   void unpark(Unpark what);
   bool bring_aside_home(uint64_t start, uint64_t end);
+  void note_growth(uint64_t& from, uint64_t& to);
   void unwatch_unused(uint64_t start, uint64_t end);
   // Moves a migrated range home. Returns false if it stays in the mirror.
   bool return_home(uint64_t start, const PageRange& range);
@@ -284,6 +285,7 @@ class MemoryRegistrar {
   void prepare_replacement(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
+  void watch_left_behind(uint64_t start, uint64_t end);
   bool in_table(uint64_t start, uint64_t end);
   bool in_mirror(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);

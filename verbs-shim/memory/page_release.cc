@@ -172,10 +172,20 @@ void MemoryRegistrar::unpark(Unpark what) {
   update_bounds();
 }
 
+// Extends a watched range to its areas' ends: what a bare mremap has added is watched, too.
+void MemoryRegistrar::note_growth(uint64_t& from, uint64_t& to) {
+  if (!read_areas(from, to, areas_of_losses_) || areas_of_losses_.empty()) return;
+  const Area &first = areas_of_losses_.front(), &last = areas_of_losses_.back();
+  if (!is_of_mirror(first)) from = std::min(from, first.start);
+  if (!is_of_mirror(last)) to = std::max(to, last.end);
+  watch_.note_area(from, to);
+}
+
 // Ends watches that nothing needs. Each stays whole as long as anything in it needs that.
 void MemoryRegistrar::unwatch_unused(uint64_t start, uint64_t end) {
   uint64_t from = 0, to = 0;
   for (uint64_t at = start; watch_.next_range(at, from, to) && from < end; at = to) {
+    note_growth(from, to);
     bool needed = false;
     for (auto it = table_.first_after(from); it != table_.end() && it->first < to; ++it)
       needed |= it->second.by_mem_fd;

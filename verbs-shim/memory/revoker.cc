@@ -173,9 +173,9 @@ void Revoker::end_change(uint64_t change, const MappingChange* parts, size_t cou
   futex_wake(work_);
 }
 
-bool Revoker::tell(const MappingChange& change) {
+bool Revoker::tell(std::span<const MappingChange> changes) {
   const uint64_t number = begin_change();
-  end_change(number, &change, 1);
+  end_change(number, changes.data(), changes.size());
   const uint64_t deadline_ns = now_ns() + kLongestTellNs;
   for (;;) {
     {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "protocol/hostif/memory_region.h"
@@ -67,9 +68,10 @@ class Revoker {
   // Both are called with all signals blocked. What begin_change() returns is for end_change().
   uint64_t begin_change();
   void end_change(uint64_t change, const MappingChange* parts, size_t count);
-  // Tells of a change and waits until all devices follow it. The caller holds nothing that a thread
+  // Tells of changes and waits until all devices follow it. The caller holds nothing that a thread
   // which registers may want. Returns false if that takes longer than a moment (kLongestTellNs).
-  bool tell(const MappingChange& change);
+  bool tell(std::span<const MappingChange> changes);
+  bool tell(const MappingChange& change) { return tell({&change, 1}); }
 
   // Has memory_filled() of all users called soon, for any thread.
   void memory_filled();

@@ -177,11 +177,23 @@ void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
+// Watches what MREMAP_DONTUNMAP has left at the old place if what lies beside it is watched: the
+// kernel has split them, and moves one area only.
+void MemoryRegistrar::watch_left_behind(uint64_t start, uint64_t end) {
+  const bool beside =
+      watch_.covers(start - kPageBytes, start) || watch_.covers(end, end + kPageBytes);
+  RawVector<Area> areas;
+  if (!beside || !read_areas(start, end, areas)) return;
+  for (const Area& area : areas)
+    if (!is_of_mirror(area)) watch_.watch(std::max(area.start, start), std::min(area.end, end));
+}
+
 // Has hostnicd reach by the mem fd what it reaches in the mirror, before these pages leave it. What
-// is registered there later is reached so from the beginning. Returns false if hostnicd does not
+// is registered there later is reached so from the beginning. Keys that lead to pages which the
+// program has unmapped there before go on leading to these. Returns false if hostnicd does not
 // answer: nothing may move.
 bool MemoryRegistrar::take_outside(uint64_t start, uint64_t end) {
-  bool any = false;
+  RawVector<MappingChange> leaving;
   {
     const Critical critical(*this);
     table_.split_at(start);
@@ -189,12 +201,12 @@ bool MemoryRegistrar::take_outside(uint64_t start, uint64_t end) {
     for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
       PageRange& range = it->second;
       if (range.place != PagePlace::kMirror || range.registrations == 0) continue;
-      any = true;
       range.by_mem_fd = true;
+      leaving.push_back({{it->first, range.end - it->first, MemoryChangeKind::kOutside, 0, 0},
+                         /*noted=*/true});
     }
   }
-  return !any || revoker_.tell({{start, end - start, MemoryChangeKind::kOutside, 0, 0},
-                                /*noted=*/true});
+  return leaving.empty() || revoker_.tell({leaving.data(), leaving.size()});
 }
 
 // Brings pages home, because the mirror can hold them at their own address only. Returns false if
@@ -268,6 +280,7 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
   }
   const Critical critical(*this);
   watch_again(start, end);
+  if ((flags & MREMAP_DONTUNMAP) != 0 && result != MAP_FAILED) watch_left_behind(start, end);
   if (replaces && result == MAP_FAILED) watch_again(to_start, to_end);
   update_bounds();
   errno = error;

@@ -196,6 +196,28 @@ TEST_F(MemoryWatch, InterposedMovesTakePagesOutOfTheMirror) {
   EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
 }
 
+// A key goes on leading to pages that were unmapped, when what lies there since leaves the mirror.
+TEST_F(MemoryWatch, UnmappedPagesStayInTheMirrorWhenOthersLeave) {
+  Buffer buffer(4 * kPage);
+  Nic::Mr mr, second;
+  ASSERT_TRUE(nic.add(buffer.va(), 4 * kPage, mr)) << nic.error;
+  if (!all_of_kind(mr, RegionKind::kMirror)) GTEST_SKIP() << registrar().status();
+  ASSERT_EQ(0, munmap(buffer.data() + kPage, kPage));
+  ASSERT_NE(MAP_FAILED, map_fixed(buffer.va() + kPage, kPage));
+  wait_for_revoker();
+  device.forget_revocations();
+  ASSERT_EQ(buffer.data(), mremap(buffer.data(), 4 * kPage, 4 * kPage, 0)) << std::strerror(errno);
+  wait_for_revoker();
+  bool left = false;
+  device.place_of(buffer.va(), &left);
+  EXPECT_TRUE(left);
+  device.place_of(buffer.va() + 2 * kPage, &(left = false));
+  EXPECT_TRUE(left);
+  device.place_of(buffer.va() + kPage, &(left = false));
+  EXPECT_FALSE(left) << "what is there now is not what was registered";
+  nic.remove(mr);
+}
+
 // What lies beside registered memory in one mapping moves along with it, and both move on.
 TEST_F(MemoryWatch, PartOfAMappingMovesAgainAndAgain) {
   Buffer buffer(2 * kPage), target(2 * kPage), last(2 * kPage);
@@ -244,6 +266,38 @@ TEST_F(MemoryWatch, GrownMemoryMoves) {
       << std::strerror(errno);
   wait_for_revoker();
   EXPECT_EQ(device.place_of(buffer.va() + kSkew), target.va() + kSkew);
+  nic.remove(mr);
+}
+
+// When it is registered no longer, too.
+TEST_F(MemoryWatch, GrownMemoryIsOneAreaAfterwards) {
+  Buffer buffer(4 * kPage);
+  ASSERT_EQ(raw_munmap(buffer.data() + kPage, 3 * kPage), 0);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+  ASSERT_EQ(buffer.data(), memory::raw_mremap(buffer.data(), kPage, 2 * kPage, 0, nullptr));
+  nic.remove(mr);
+  ASSERT_EQ(buffer.data(), memory::raw_mremap(buffer.data(), 2 * kPage, 4 * kPage, 0, nullptr))
+      << std::strerror(errno);
+}
+
+TEST_F(MemoryWatch, WhatAMoveLeavesBehindIsOneAreaWithItsNeighbours) {
+  Buffer buffer(4 * kPage), target(kPage), last(4 * kPage);
+  Nic::Mr first, mr;
+  ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, first)) << nic.error;
+  ASSERT_TRUE(nic.add(buffer.va() + 2 * kPage + kSkew, 1000, mr)) << nic.error;
+  ASSERT_EQ(target.data(), mremap(buffer.data() + 2 * kPage, kPage, kPage,
+                                  MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, target.data()))
+      << std::strerror(errno);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + 2 * kPage + kSkew), target.va() + kSkew);
+  ASSERT_EQ(last.data(), memory::raw_mremap(buffer.data(), 4 * kPage, 4 * kPage,
+                                            MREMAP_MAYMOVE | MREMAP_FIXED, last.data()))
+      << std::strerror(errno);
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(buffer.va() + kSkew), last.va() + kSkew);
+  EXPECT_EQ(device.place_of(buffer.va() + 2 * kPage + kSkew), target.va() + kSkew);
+  nic.remove(first);
   nic.remove(mr);
 }
 
