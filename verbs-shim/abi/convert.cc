@@ -106,8 +106,8 @@ int copy_sges(const ibv_sge* list, int count, SgeBuffer& sges) {
   return 0;
 }
 
-std::optional<SendOp> send_op(ibv_wr_opcode opcode) {
-  switch (opcode) {
+std::optional<SendOp> send_op(const ibv_wr_opcode& opcode) {
+  switch (number_in(opcode)) {
     case IBV_WR_RDMA_WRITE:
       return SendOp::kWrite;
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -135,10 +135,9 @@ std::optional<SendOp> send_op(ibv_wr_opcode opcode) {
 
 bool is_atomic(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
 
-bool is_state(ibv_qp_state state) { return state >= IBV_QPS_RESET && state <= IBV_QPS_ERR; }
-bool is_migration_state(ibv_mig_state state) {
-  return state >= IBV_MIG_MIGRATED && state <= IBV_MIG_ARMED;
-}
+static_assert(IBV_QPS_RESET == 0 && IBV_MIG_MIGRATED == 0);
+bool is_state(const ibv_qp_state& state) { return number_in(state) <= IBV_QPS_ERR; }
+bool is_migration_state(const ibv_mig_state& state) { return number_in(state) <= IBV_MIG_ARMED; }
 
 constexpr uint8_t kHopLimit = 64;
 
@@ -204,9 +203,10 @@ std::optional<Gid> destination_of(const ibv_ah_attr& av, const DeviceInfo& devic
   return gid_of(Ipv4Address{(device.ip & 0xffff0000u) | av.dlid});
 }
 
-std::optional<QpType> qp_type(ibv_qp_type type) {
-  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD) return std::nullopt;
-  return static_cast<QpType>(type);
+std::optional<QpType> qp_type(const ibv_qp_type& type) {
+  const uint32_t number = number_in(type);
+  if (number != IBV_QPT_RC && number != IBV_QPT_UC && number != IBV_QPT_UD) return std::nullopt;
+  return static_cast<QpType>(number);
 }
 
 int to_ud_address(const ibv_ah_attr& av, const DeviceInfo& device, HostNumbers& numbers,
@@ -301,8 +301,9 @@ int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, const Dev
   return 0;
 }
 
-uint32_t mtu_bytes_from_enum(ibv_mtu mtu) {
-  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+uint32_t mtu_bytes_from_enum(const ibv_mtu& mtu) {
+  const uint32_t number = number_in(mtu);
+  return number >= IBV_MTU_256 && number <= IBV_MTU_4096 ? 128u << number : 0;
 }
 
 ibv_mtu mtu_enum_from_bytes(uint32_t bytes) {
@@ -313,7 +314,7 @@ ibv_mtu mtu_enum_from_bytes(uint32_t bytes) {
 
 int to_send_request(const ibv_send_wr& wr, SgeBuffer& sges, driver::SendRequest& request) {
   const std::optional<SendOp> op = send_op(wr.opcode);
-  if (!op) return refuse({Reason::kOperation, wr.opcode});
+  if (!op) return refuse({Reason::kOperation, number_in(wr.opcode)});
   const bool local = *op == SendOp::kBindWindow || *op == SendOp::kLocalInvalidate;
   if (!local) {
     if (int error = copy_sges(wr.sg_list, wr.num_sge, sges)) return error;
@@ -383,11 +384,12 @@ ibv_qp_cap from_qp_caps(const driver::QpCaps& caps) {
 int to_qp_attr(const ibv_qp_attr& attr, uint32_t mask, const DeviceInfo& device,
                HostNumbers& numbers, driver::QpAttr& out) {
   if (mask & IBV_QP_STATE) {
-    if (!is_state(attr.qp_state)) return refuse({Reason::kUnknownState, attr.qp_state});
+    if (!is_state(attr.qp_state)) return refuse({Reason::kUnknownState, number_in(attr.qp_state)});
     out.state = static_cast<QpState>(attr.qp_state);
   }
   if (mask & IBV_QP_CUR_STATE) {
-    if (!is_state(attr.cur_qp_state)) return refuse({Reason::kUnknownState, attr.cur_qp_state});
+    if (!is_state(attr.cur_qp_state))
+      return refuse({Reason::kUnknownState, number_in(attr.cur_qp_state)});
     out.cur_state = static_cast<QpState>(attr.cur_qp_state);
   }
   if ((mask & IBV_QP_PORT) && attr.port_num != kPortNumber)

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "protocol/expected.h"
@@ -15,6 +16,16 @@
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::abi {
+
+// The number in an enumeration's place in a program's structure: it may be none of its values, and
+// to load it as one would be undefined.
+template <typename Enum>
+uint32_t number_in(const Enum& given) {
+  static_assert(sizeof(Enum) == sizeof(uint32_t));
+  uint32_t number = 0;
+  std::memcpy(&number, &given, sizeof(number));
+  return number;
+}
 
 // ---- addresses
 
@@ -26,7 +37,7 @@ ibv_gid from_gid(const Gid& gid);
 // another GID's by accident only.
 std::optional<Ipv4Address> group_from_gid(const ibv_gid& gid);
 // The service of a queue pair type; nothing for types that there are none of here.
-std::optional<QpType> qp_type(ibv_qp_type type);
+std::optional<QpType> qp_type(const ibv_qp_type& type);
 // Who knows by which numbers a NIC names hosts (protocol/gid.h): an open device.
 class HostNumbers {
  public:
@@ -54,7 +65,7 @@ int to_return_path(const ibv_wc& wc, const ibv_grh& grh, uint8_t port, const Dev
 // ---- MTUs
 
 // The bytes of an MTU; 0 for a value outside the enum.
-uint32_t mtu_bytes_from_enum(ibv_mtu mtu);
+uint32_t mtu_bytes_from_enum(const ibv_mtu& mtu);
 // The largest MTU that is not above `bytes`.
 ibv_mtu mtu_enum_from_bytes(uint32_t bytes);
 

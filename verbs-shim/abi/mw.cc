@@ -49,7 +49,8 @@ ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   const CancellationOff cancellation_off;
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
+  const uint32_t number = number_in(type);
+  if (number != IBV_MW_TYPE_1 && number != IBV_MW_TYPE_2) return fail_null(EINVAL);
   {
     ObjectLock lock = lock_objects();
     if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);

@@ -20,7 +20,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       const auto& ud = wr->wr.ud;
       error = to_datagram(*qp, ud.ah, ud.remote_qpn, ud.remote_qkey, request.ud);
     }
-    if (wr->opcode == IBV_WR_BIND_MW && error == 0) {
+    if (error == 0 && wr->opcode == IBV_WR_BIND_MW) {
       const auto& bind = wr->bind_mw;
       error = to_bind(*qp, bind.mw, IBV_MW_TYPE_2, bind.rkey, bind.bind_info, request);
     }

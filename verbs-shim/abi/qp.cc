@@ -19,7 +19,7 @@ namespace {
 
 // Returns 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
-  if (!qp_type(attr.qp_type)) return refuse({Reason::kQpType, attr.qp_type});
+  if (!qp_type(attr.qp_type)) return refuse({Reason::kQpType, number_in(attr.qp_type)});
   if (!is_live_in(Kind::kPd, pd, &context)) return ENOENT;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return ENOENT;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "tests/unit/abi/convert_device.h"
 
@@ -93,6 +94,36 @@ TEST(AbiSendRequest, RefusesWhatItCantExpress) {
   wr.opcode = IBV_WR_RDMA_READ;
   wr.send_flags = IBV_SEND_INLINE;
   EXPECT_EQ(to_send_request(wr, sges, request), EINVAL);
+}
+
+// A program's structure may contain any number where an enumeration belongs.
+// UndefinedBehaviorSanitizer (build-sanitize/) reports one that is loaded as the enumeration.
+template <typename Enum>
+void put(Enum& to, uint32_t number) {
+  static_assert(sizeof(to) == sizeof(number));
+  std::memcpy(&to, &number, sizeof(number));
+}
+
+TEST(AbiEnumerations, AreReadAsNumbers) {
+  for (const uint32_t number : {77u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    driver::QpAttr out;
+    ibv_qp_attr attr{};
+    put(attr.qp_state, number);
+    put(attr.cur_qp_state, number);
+    put(attr.path_mtu, number);
+    put(attr.path_mig_state, number);
+    for (const int mask : {IBV_QP_STATE, IBV_QP_CUR_STATE, IBV_QP_PATH_MTU, IBV_QP_PATH_MIG_STATE})
+      EXPECT_EQ(to_qp_attr(attr, static_cast<uint32_t>(mask), device(), numbers, out), EINVAL)
+          << number << " mask " << mask;
+    ibv_qp_type type;
+    put(type, number);
+    EXPECT_FALSE(qp_type(type)) << number;
+    ibv_send_wr wr{};
+    put(wr.opcode, number);
+    SgeBuffer sges;
+    driver::SendRequest request;
+    EXPECT_EQ(to_send_request(wr, sges, request), EINVAL) << number;
+  }
 }
 
 TEST(AbiCompletion, FillsEveryFieldOfTheWc) {
