@@ -360,6 +360,7 @@ KeyView Nic::view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint6
 }
 
 TimeNs Nic::now_ns() const { return core_->shard.now; }
+const TimeNs* Nic::turn_ns() const { return &core_->shard.now; }
 
 std::vector<std::string> Nic::describe_peers() const {
   return core_->shard.management.peers().describe(core_->shard.now);

@@ -128,7 +128,8 @@ class Nic {
   // What keeps a queue pair's peer (`is_remote`), or its own requests, from memory by a key.
   KeyView view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
                    uint32_t access, bool is_remote) const;
-  TimeNs now_ns() const;  // of the last turn
+  TimeNs now_ns() const;          // of the last turn
+  const TimeNs* turn_ns() const;  // where that is; for who works within turns
   // What is known of what hosts speak: `show peers`.
   std::vector<std::string> describe_peers() const;
   NicGauges gauges() const;

@@ -20,6 +20,7 @@ uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32
   init.length_bytes = memory.size();
   init.mem_fd = world_.mem_fd();
   init.gate = &channel_->header().memory_gate;
+  init.turn_ns = nic_->turn_ns();
   // Mixed: pieces of one, two, three, one, ... pages, mapped and not in turn. Late: each such piece
   // is a slice.
   const bool in_parts = reach == Reach::kMixed || reach == Reach::kLate;

@@ -75,6 +75,7 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.client_gone = &channel_->memory_gone;
   init.gate = &channel_->header().memory_gate;
   init.helper = *helper;
+  init.turn_ns = unit_->nic->turn_ns();
   init.pieces = *pieces;
   const uint32_t replaced = call.fixed.replaced_key;
   Expected<uint32_t, ControlError> key = 0u;

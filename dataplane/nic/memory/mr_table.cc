@@ -32,6 +32,7 @@ void MrTable::fill(MemoryRegionEntry& entry, Init init) {
   entry.mem_fd = init.mem_fd;
   entry.client_gone = init.client_gone;
   entry.helper = init.helper;
+  entry.turn_ns = init.turn_ns;
   entry.pieces = std::move(init.pieces);
   entry.partly_gone = false;
   entry.fault_since_ns = 0;

@@ -44,8 +44,9 @@ struct MemoryRegionEntry {
   // else null.
   MemoryGate* gate = nullptr;
   MemoryGate* client_gate = nullptr;
-  MemFdHelper* helper = nullptr;  // makes the transfers through the mem fd, where they may block
-  uint64_t fault_since_ns = 0;    // when a transfer first found nothing at fault_va; 0: none did
+  MemFdHelper* helper = nullptr;    // makes the transfers through the mem fd, where they may block
+  const TimeNs* turn_ns = nullptr;  // the time of its NIC's turn; null: time stands still
+  uint64_t fault_since_ns = 0;      // when a transfer first found nothing at fault_va; 0: none did
   uint64_t fault_va = 0;
   bool partly_gone = false;                // some pieces have been unmapped
   std::vector<MappedPiece> pieces;         // sorted by va
@@ -69,7 +70,8 @@ class MrTable {
     int mem_fd = -1;
     std::atomic<bool>* client_gone = nullptr;
     MemoryGate* gate = nullptr;
-    MemFdHelper* helper = nullptr;  // null: transfers through the mem fd don't block
+    MemFdHelper* helper = nullptr;    // null: transfers through the mem fd don't block
+    const TimeNs* turn_ns = nullptr;  // of the NIC that looks at the region, which outlives it
     std::vector<MappedPiece> pieces;
   };
   // Called by the control thread. Returns the key (lkey == rkey), or 0 when the table is full.

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/memory/region_access.h"
 
-#include <time.h>
-
 namespace hostnic {
 namespace {
 
 // A client says what has moved as soon as one of its threads runs.
 constexpr uint64_t kFaultPatienceNs = 100'000'000;
 
-uint64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+// 0 stands for no time at all.
+uint64_t now_of(const MemoryRegionEntry& region) {
+  return region.turn_ns == nullptr ? 1 : std::max<uint64_t>(*region.turn_ns, 1);
 }
 
 }  // namespace
@@ -30,7 +27,7 @@ MemoryAccess judge_transfer(MemoryRegionEntry& region, uint64_t va, uint64_t len
     return MemoryAccess::kGone;
   }
   if (region.gate == nullptr) return MemoryAccess::kGone;  // on demand: nobody says anything
-  const uint64_t now = now_ns();
+  const uint64_t now = now_of(region);
   const bool is_same = region.fault_since_ns != 0 && region.fault_va - va < length_bytes;
   const bool is_over =
       region.fault_since_ns != 0 && now - region.fault_since_ns >= kFaultPatienceNs;
