@@ -83,6 +83,8 @@ struct HostnicdConfig {
   HugePages huge = HugePages::kAuto;
   bool lend_userfaultfd = false;  // give clients a /dev/userfaultfd descriptor
   uint64_t seed = 1;              // seed of all impairments
+  uint32_t metrics_port = 0;      // TCP port of 127.0.0.1 where HTTP gets metrics; 0: none
+  std::string errors_directory;   // keeps the book of errors over restarts; empty: nowhere
   Limits limits;                  // [hostnicd.limits]
   bool operator==(const HostnicdConfig&) const = default;
 };

@@ -74,7 +74,7 @@ ValueResult set_lcores(HostnicdConfig& config, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<HostnicdConfig>, 8> kHostnicdKeys{{
+const std::array<Key<HostnicdConfig>, 10> kHostnicdKeys{{
     {"socket", kString, set_socket},
     {"socket_mode", kString, set_socket_mode},
     {"socket_group", kString,
@@ -103,6 +103,15 @@ const std::array<Key<HostnicdConfig>, 8> kHostnicdKeys{{
     {"seed", kInteger,
      [](HostnicdConfig& config, const Value& value) {
        return set_integer(config.seed, "seed", value, 0, std::numeric_limits<int64_t>::max());
+     }},
+    {"metrics_port", kInteger,
+     [](HostnicdConfig& config, const Value& value) {
+       return set_integer(config.metrics_port, "metrics_port", value, 0, 65535);
+     }},
+    {"errors_directory", kString,
+     [](HostnicdConfig& config, const Value& value) -> ValueResult {
+       config.errors_directory = std::get<std::string>(value);
+       return std::nullopt;
      }},
 }};
 

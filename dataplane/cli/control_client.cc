@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <span>
 
@@ -58,6 +59,18 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+// A long answer comes as a file.
+Expected<std::string, std::string> text_in(int file) {
+  std::string text;
+  char part[65536];
+  for (;;) {
+    const ssize_t got = pread(file, part, sizeof(part), static_cast<off_t>(text.size()));
+    if (got < 0) return Unexpected(fmt::format("reading hostnicd's answer: {}", strerror(errno)));
+    if (got == 0) return text;
+    text.append(part, static_cast<size_t>(got));
+  }
+}
+
 }  // namespace
 
 Expected<std::vector<DeviceInfo>, std::string> list_devices(const std::string& socket_path) {
@@ -91,6 +104,7 @@ Expected<std::string, std::string> run_text(const std::string& socket_path,
                                             const std::string& command) {
   auto answer = request(socket_path, ControlKind::kText, command);
   if (!answer) return Unexpected(answer.error());
+  if (answer->header.error == 0 && !answer->fds.empty()) return text_in(answer->fds[0].get());
   if (answer->header.error == 0) return text_of(answer->payload);
   // The reply's own message is cut at its field's length; the payload has all of it.
   return Unexpected(answer->payload.empty() ? std::string(answer->header.message)

@@ -388,7 +388,7 @@ void Daemon::add_client(const ClientInfo& info) {
   clients_.push_back(info);
   if (!info.huge_pages && segment_pages() == SegmentPages::kHugeIfFree &&
       !std::exchange(warned_of_pages_, true)) {
-    log_line(
+    log_problem(
         "too few huge pages are free for the rings of {} (pid {}), perhaps of others: ordinary "
         "pages instead, as `show client` says",
         info.program, info.pid);
@@ -399,7 +399,7 @@ void Daemon::add_client(const ClientInfo& info) {
       !scheduled_apart_from(info.pid))
     return;
   warned_of_sessions_ = true;
-  log_line(
+  log_problem(
       "{} (pid {}) is of another session: with so few processors messages may wait for time slices "
       "of milliseconds. Start hostnicd from the same shell, or: sysctl "
       "kernel.sched_autogroup_enabled=0",
@@ -483,8 +483,8 @@ void Daemon::note_limit(uint32_t client_id, const std::string& met) {
 
 void Daemon::note_limit(ClientInfo& client, const std::string& met) {
   if (std::exchange(client.limit_noted, true)) return;
-  log_line("client {} ({}, pid {}, uid {}) has met a limit: {}", client.client_id, client.program,
-           client.pid, client.uid, met);
+  log_problem("client {} ({}, pid {}, uid {}) has met a limit: {}", client.client_id,
+              client.program, client.pid, client.uid, met);
 }
 
 void Daemon::note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd) {

@@ -74,7 +74,7 @@ bool Daemon::follow_addresses(NicInstance& instance, const KernelNetwork::Interf
   for (const Gid& address : instance.gids->others()) {
     if (is_wanted(address) || instance.plan.port != kUdpPort) continue;
     remove_address(instance, address);
-    log_line(
+    log_problem(
         "{}: {} is no address of {} any more: its GID is zero, and what is sent from it is lost "
         "until it is back",
         name, to_string(address), instance.netdev);

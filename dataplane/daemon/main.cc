@@ -19,6 +19,7 @@
 #include "dataplane/daemon/control/prompt.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/observe/metrics_listener.h"
 #include "dataplane/daemon/observe/telemetry.h"
 #include "dataplane/daemon/server.h"
 #include "dataplane/daemon/start/eal.h"
@@ -104,7 +105,7 @@ void say_ready(Daemon& daemon) {
 
 // Serves clients, with EAL up. Everything made here is gone when it returns.
 int serve(const DaemonPlan& plan, std::vector<ControlListener> listeners, int signal_fd,
-          const std::vector<std::string>& commands) {
+          const std::vector<std::string>& commands, std::unique_ptr<MetricsListener> metrics) {
   auto daemon = Daemon::create(plan);
   if (!daemon) return fail(daemon.error());
   if (auto launched = (*daemon)->launch(); !launched) return fail(launched.error());
@@ -114,6 +115,7 @@ int serve(const DaemonPlan& plan, std::vector<ControlListener> listeners, int si
   {
     const std::unique_ptr<Prompt> prompt = plan.prompt ? Prompt::create(**daemon) : nullptr;
     ControlServer server(**daemon, std::move(listeners), signal_fd, prompt.get());
+    if (metrics != nullptr) server.serve_metrics(std::move(metrics));
     say_ready(**daemon);
     exit_code = server.run();
     tell_service_manager("STOPPING=1");
@@ -198,17 +200,28 @@ int run(const std::vector<std::string>& arguments) {
   const bool made_all = passed->empty();
   auto listeners = listen(*plan, std::move(*passed));
   if (!listeners) return fail(listeners.error());
+  std::unique_ptr<MetricsListener> metrics;
+  if (plan->metrics_port != 0) {
+    auto listener = MetricsListener::create(plan->metrics_port);
+    if (!listener) return fail(listener.error());
+    metrics = std::move(*listener);
+  }
+  if (!plan->errors_directory.empty()) {
+    if (const int error = error_book().keep_in(plan->errors_directory); error != 0)
+      return fail(fmt::format("errors_directory {}: {}", plan->errors_directory, strerror(error)));
+  }
   auto eal = std::make_unique<Eal>();
   if (auto started = eal->start(*plan); !started) {
     // A service manager, whose sockets are not passed on, starts a new one itself.
     if (eal->lacked_huge_pages() && made_all) {
       eal.reset();
       listeners->clear();
+      metrics.reset();
       begin_again_without_huge_pages(arguments);
     }
     return fail(started.error());
   }
-  return serve(*plan, std::move(*listeners), signal_fd.get(), *commands);
+  return serve(*plan, std::move(*listeners), signal_fd.get(), *commands, std::move(metrics));
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ void NetworkWatch::follow_addresses(Watched& watched, const KernelNetwork::Inter
 void NetworkWatch::lost(Watched& watched) {
   const NicSettings& settings = watched.nic->plan.settings;
   if (watched.port->has_kernels_address()) {
-    log_line(
+    log_problem(
         "{}: {} is no address of {} any more: nothing is sent or received until an interface "
         "has it (`ip addr add {}/{} dev NAME`)",
         settings.name, settings.text_of(settings.ip), watched.name, settings.text_of(settings.ip),
@@ -201,7 +201,7 @@ void NetworkWatch::lost(Watched& watched) {
     count(watched, Counter::address_lost);
     watched.port->note_address_change();
   } else {
-    log_line(
+    log_problem(
         "{}: interface {} is gone: nothing is sent or received until there is one of that "
         "name",
         settings.name, watched.name);
@@ -231,7 +231,7 @@ void NetworkWatch::link_changed(Watched& watched, bool up) {
   watched.up = up;
   news_ = true;
   if (!up) {
-    log_line("{}: {} is down, or has no carrier", name, watched.name);
+    log_problem("{}: {} is down, or has no carrier", name, watched.name);
     count(watched, Counter::link_downed);
     watched.down_since = Clock::now();
     return;
@@ -242,8 +242,8 @@ void NetworkWatch::link_changed(Watched& watched, bool up) {
 
 // Says of a link that is up that it was down since it was looked at last.
 void NetworkWatch::link_was_lost(Watched& watched, const KernelNetwork::Interface& interface) {
-  log_line("{}: {} was without a carrier for a moment", watched.nic->plan.settings.name,
-           watched.name);
+  log_problem("{}: {} was without a carrier for a moment", watched.nic->plan.settings.name,
+              watched.name);
   count(watched, Counter::link_downed);
   if (!watched.port->link_up()) return;  // programs know no other
   watched.port->tell(false, &interface);
@@ -268,7 +268,7 @@ void NetworkWatch::mtu_changed(Watched& watched, uint32_t mtu_bytes) {
              settings.name, watched.name, mtu_bytes, before, settings.mtu_bytes);
     return;
   }
-  log_line(
+  log_problem(
       "{}: the MTU of {} is {} now, it was {}: connections with a path MTU above {} lose all "
       "longer packets. `ip link set dev {} mtu {}` mends that, or let both ends connect anew",
       settings.name, watched.name, mtu_bytes, before, fits, watched.name,
@@ -301,7 +301,7 @@ void NetworkWatch::look_for_conflicts() {
     }
     conflicts.heard = heard;
     conflicts.say_from = Clock::now() + kBetweenLines;
-    log_line(
+    log_problem(
         "{}: another host ({}) says that it has {}: connections break until one of them gets "
         "another address",
         nic.settings().name, wire::to_string(nic.conflicting_mac()),
@@ -322,7 +322,7 @@ void NetworkWatch::look() {
     if (told.size() == kNarrowWays && !told.contains(raw(*to))) told.clear();
     if (mtu_bytes == 0 || mtu_bytes >= settings.mtu_bytes + kPacketOverheadBytes) continue;
     if (std::exchange(told[raw(*to)], mtu_bytes) == mtu_bytes) continue;
-    log_line(
+    log_problem(
         "{}: the way to {} takes packets of at most {} bytes, and {} has an MTU of {}: give "
         "the NIC mtu={} at both ends",
         settings.name, settings.text_of(*to), mtu_bytes, watched.name, watched.mtu_bytes,

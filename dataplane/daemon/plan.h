@@ -44,7 +44,9 @@ struct DaemonPlan {
   uint32_t max_clients = 1024;  // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;
-  std::string sysfs_directory;  // where files of the NICs are kept; empty: nowhere
+  uint16_t metrics_port = 0;     // of 127.0.0.1, for HTTP; 0: none
+  std::string errors_directory;  // where the book of errors is kept; empty: nowhere
+  std::string sysfs_directory;   // where files of the NICs are kept; empty: nowhere
   std::vector<View> views;
   bool prompt = true;                 // when stdin is a terminal
   std::string commands_file;          // run at start; empty: none

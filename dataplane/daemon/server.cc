@@ -7,19 +7,23 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <thread>
 
 #include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/prompt.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/observe/metrics.h"
 #include "dataplane/daemon/start/service_manager.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "protocol/hostif/control_socket.h"
@@ -84,6 +88,25 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+// A long answer as a file in memory. Not for strangers, who could keep such files: they are
+// hostnicd's memory.
+UniqueFd file_of(const std::string& text) {
+  UniqueFd file(memfd_create("hostnic-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  for (size_t done = 0; file && done < text.size();) {
+    const ssize_t written = write(file.get(), text.data() + done, text.size() - done);
+    if (written <= 0) return {};
+    done += static_cast<size_t>(written);
+  }
+  if (file) fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+  return file;
+}
+
+// Whether an answer is read by programs, which could not read a part of it.
+bool is_for_programs(std::string_view command) {
+  const ParsedLine parsed = parse_command_line(command);
+  return parsed.wants_json || parsed.command == &kShowMetrics;
+}
+
 }  // namespace
 
 ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listeners, int signal_fd,
@@ -98,6 +121,7 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       cm_(daemon, epoll_fd_.get()),
       sysfs_(daemon, daemon.plan().sysfs_directory),
       watchdog_(daemon.lcores(), watchdog_limit_ns()),
+      error_watch_(daemon),
       network_(daemon, [this] { tell_sessions(); }) {
   const uint64_t limit = descriptor_limit();
   most_connections_ = connections_for(limit);
@@ -119,7 +143,14 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
   sysfs_.refresh(true);
 }
 
+void ControlServer::serve_metrics(std::unique_ptr<MetricsListener> listener) {
+  metrics_ = std::move(listener);
+  watch(epoll_fd_.get(), metrics_->fd());
+}
+
 ControlServer::~ControlServer() {
+  error_watch_.look();
+  error_book().save();
   captures_.clear();
   // All sessions are asked at once, so that they end in the time of one.
   for (ClientSession& session : sessions_) session.request_stop();
@@ -129,7 +160,7 @@ ControlServer::~ControlServer() {
   while (left() != 0 && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (left() != 0) {
-    log_line("{} programs' files do not answer: ending without closing them", left());
+    log_problem("{} programs' files do not answer: ending without closing them", left());
     _exit(0);
   }
   sessions_.clear();
@@ -137,11 +168,11 @@ ControlServer::~ControlServer() {
 }
 
 int ControlServer::wait_ms() {
-  const int own_ms = waiting_ != 0        ? kWaitingIntervalMs
-                     : !sessions_.empty() ? kLookIntervalMs
-                     : retired_left_      ? kReapIntervalMs
-                     : sysfs_.wanted()    ? SysfsExport::kIntervalMs
-                                          : -1;
+  const int own_ms = waiting_ != 0                             ? kWaitingIntervalMs
+                     : !sessions_.empty()                      ? kLookIntervalMs
+                     : retired_left_ || error_book().unsaved() ? kReapIntervalMs
+                     : sysfs_.wanted()                         ? SysfsExport::kIntervalMs
+                                                               : -1;
   // -1, for ever, is the longest as an unsigned number.
   return static_cast<int>(
       std::min({static_cast<unsigned>(own_ms), static_cast<unsigned>(cm_.wait_ms()),
@@ -154,6 +185,16 @@ void ControlServer::look_at_sessions() {
   look_at_sessions_ = now + std::chrono::milliseconds(kLookIntervalMs);
   tell_sessions();
   network_.look();
+  error_watch_.look();
+}
+
+// Writes what has gone wrong lately, at most once a second.
+void ControlServer::keep_errors() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!error_book().unsaved() || now < save_errors_from_) return;
+  save_errors_from_ = now + std::chrono::milliseconds(kReapIntervalMs);
+  if (const int error = error_book().save(); error != 0)
+    log_line("errors_directory {}: {}", daemon_.plan().errors_directory, strerror(error));
 }
 
 void ControlServer::tell_sessions() {
@@ -174,6 +215,7 @@ int ControlServer::run() {
     look_at_sessions();
     sysfs_.refresh();
     watchdog_.look();
+    keep_errors();
     if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
   }
   return 0;
@@ -189,6 +231,10 @@ void ControlServer::handle(int fd) {
     return;
   }
   if (fd == network_.fd()) return network_.handle();
+  // Whoever opened that port wants everything to be seen (SECURITY.md).
+  if (metrics_ != nullptr && fd == metrics_->fd())
+    return metrics_->handle(
+        [this](MetricsFormat format) { return metrics_of(daemon_, Asker{}, format); });
   if (cm_.handle(fd)) return;
   if (prompt_ != nullptr && fd == STDIN_FILENO) {
     if (!prompt_->handle_input()) daemon_.quit();
@@ -267,7 +313,7 @@ void ControlServer::accept_one_without_descriptor(size_t listener) {
   const auto now = std::chrono::steady_clock::now();
   if (now >= say_descriptors_from_) {
     say_descriptors_from_ = now + kLinesEvery;
-    log_line(
+    log_problem(
         "no descriptor is left, connections are closed: {} devices are open, {} other "
         "connections, and RLIMIT_NOFILE is {}",
         sessions_.size(), connections_.size(), descriptor_limit());
@@ -305,8 +351,8 @@ bool ControlServer::serve_connection(Connection& connection) {
     // Its session takes it, with its descriptors.
     if (no_session.empty()) return open_session(connection);
     if (limit_noted_.insert(connection.peer.uid).second)
-      log_line("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
-               connection.peer.pid, no_session);
+      log_problem("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
+                  connection.peer.pid, no_session);
     refuse({ENOMEM, no_session});
     return false;
   }
@@ -386,6 +432,15 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
     return send_reply(fd, MSG_DONTWAIT, error_reply({result.error, result.text}),
                       bytes_of(result.text));
   constexpr size_t kRoom = kMaxControlBytes - sizeof(ControlReply);
+  if (result.text.size() > kRoom && asker.is_owner) {
+    if (const UniqueFd file = file_of(result.text))
+      return send_reply(fd, MSG_DONTWAIT, ControlReply{}, {}, std::array{file.get()});
+  }
+  if (result.text.size() > kRoom && is_for_programs(text)) {
+    const std::string_view error = "the answer is longer than 128 KiB: name one NIC";
+    return send_reply(fd, MSG_DONTWAIT, error_reply({EMSGSIZE, std::string(error)}),
+                      bytes_of(error));
+  }
   if (result.text.size() > kRoom) {
     constexpr std::string_view kCut = "... (more than fits; name one NIC)\n";
     result.text.resize(result.text.rfind('\n', kRoom - kCut.size()) + 1);
@@ -470,8 +525,8 @@ bool ControlServer::open_session(Connection& connection) {
   const auto now = std::chrono::steady_clock::now();
   if (now >= say_threads_from_) {
     say_threads_from_ = now + kLinesEvery;
-    log_line("a program of user {} (pid {}) was refused: {}", connection.peer.uid,
-             connection.peer.pid, why);
+    log_problem("a program of user {} (pid {}) was refused: {}", connection.peer.uid,
+                connection.peer.pid, why);
   }
   send_reply(fd, MSG_DONTWAIT, error_reply({EAGAIN, why}));
   return false;
@@ -491,8 +546,8 @@ bool ControlServer::hold(Connection& connection) {
       fmt::format("as many programs of user {} as may open devices at a time do so, and don't end",
                   connection.peer.uid);
   if (limit_noted_.insert(connection.peer.uid).second)
-    log_line("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
-             connection.peer.pid, why);
+    log_problem("a program of user {} (pid {}) has met a limit: {}", connection.peer.uid,
+                connection.peer.pid, why);
   send_reply(fd, MSG_DONTWAIT, error_reply({EAGAIN, why}));
   return false;
 }
@@ -521,6 +576,7 @@ void ControlServer::reap_sessions() {
     if (session.took_memory_away()) penalties_.note(session.uid(), now);
     return true;
   });
+  error_watch_.look();
   retired_left_ = daemon_.reap_retired() != 0;
 }
 

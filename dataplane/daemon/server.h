@@ -20,6 +20,8 @@
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/network_watch.h"
 #include "dataplane/daemon/observe/capture.h"
+#include "dataplane/daemon/observe/error_watch.h"
+#include "dataplane/daemon/observe/metrics_listener.h"
 #include "dataplane/daemon/observe/sysfs_export.h"
 #include "dataplane/daemon/rdma_cm/cm_agent.h"
 #include "dataplane/daemon/start/watchdog.h"
@@ -38,6 +40,9 @@ class ControlServer {
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
+
+  // Has metrics asked for by HTTP; called before run().
+  void serve_metrics(std::unique_ptr<MetricsListener> listener);
 
   // Runs until a signal, `quit`, or the prompt's end. Returns 0 or an exit code.
   int run();
@@ -76,6 +81,7 @@ class ControlServer {
   void handle(int fd);
   int wait_ms();
   void look_at_sessions();
+  void keep_errors();
   void tell_sessions();
 
   Daemon& daemon_;
@@ -88,6 +94,9 @@ class ControlServer {
   CmAgent cm_;
   SysfsExport sysfs_;
   Watchdog watchdog_;
+  ErrorWatch error_watch_;
+  TimePoint save_errors_from_{};
+  std::unique_ptr<MetricsListener> metrics_;  // null: nobody asks by HTTP
   // How many connections there may be, and requests that are being looked at.
   UserShares::Limits most_connections_;
   UserShares opening_;

@@ -10,8 +10,15 @@ constexpr const char* kNames[] = {
 #undef HOSTNIC_COUNTER_NAME
 };
 
+constexpr const char* kHelps[] = {
+#define HOSTNIC_COUNTER_HELP(name, help) help,
+    HOSTNIC_COUNTERS(HOSTNIC_COUNTER_HELP)
+#undef HOSTNIC_COUNTER_HELP
+};
+
 }  // namespace
 
 const char* counter_name(Counter counter) { return kNames[static_cast<size_t>(counter)]; }
+const char* counter_help(Counter counter) { return kHelps[static_cast<size_t>(counter)]; }
 
 }  // namespace hostnic

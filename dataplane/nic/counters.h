@@ -94,6 +94,8 @@ enum class Counter : uint32_t {
 inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
 
 const char* counter_name(Counter counter);
+// What it counts, for people.
+const char* counter_help(Counter counter);
 
 // The counters of one thread, which alone writes them: an increment is a relaxed load and store, no
 // locked instruction.

@@ -16,43 +16,6 @@
 namespace hostnic {
 namespace {
 
-const char* state_name(QpState state) {
-  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  const auto index = static_cast<size_t>(state);
-  return index < std::size(kNames) ? kNames[index] : "?";
-}
-
-const char* type_name(const QpContext& qp) {
-  if (qp.transport == Transport::kRoce) return "RC/roce";
-  return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
-}
-
-std::string text_of_rate(const char* name, uint32_t mbps, uint32_t alpha_permille, uint32_t cuts,
-                         uint32_t recoveries) {
-  if (cuts == 0) return {};
-  const std::string now =
-      mbps == 0 ? "unlimited" : fmt::format("{} Mb/s alpha {}/1000", mbps, alpha_permille);
-  return fmt::format(" {} {} cuts {} recoveries {}", name, now, cuts, recoveries);
-}
-
-// What congestion has made of the rates at which a queue pair's requests and answers leave: the
-// former says its driver.
-std::string text_of_rates(const QpContext& qp, TimeNs now_ns) {
-  if (qp.transport != Transport::kRoce || qp.roce == nullptr) return {};
-  const auto word = [](const std::atomic<uint32_t>& value) {
-    return value.load(std::memory_order_relaxed);
-  };
-  const QpStatus& status = *qp.status;
-  // Time goes by for answers when the next one leaves; here it is looked at as if one did.
-  DcqcnLimiter limiter = qp.roce->answer_limiter;
-  limiter.advance(now_ns);
-  const DcqcnRate& answers = limiter.rate();
-  return text_of_rate("rate", word(status.rate_mbps), word(status.alpha_permille),
-                      word(status.rate_cuts), word(status.rate_recoveries)) +
-         text_of_rate("answer-rate", answers.limited() ? std::max(answers.kbps() / 1000, 1u) : 0,
-                      answers.alpha_permille(), answers.cuts(), answers.recoveries());
-}
-
 impair::Direction direction(bool receive_side) {
   return receive_side ? impair::Direction::kRx : impair::Direction::kTx;
 }
@@ -271,53 +234,54 @@ wire::MacAddress Nic::conflicting_mac() const { return core_->shard.egress.confl
 
 void Nic::count(Counter counter) { core_->shared.counters.add(counter); }
 
-std::string Nic::describe() const {
+NicView Nic::view() const {
   const NicShard& nic = core_->shard;
   const NicSettings& settings = nic.shared.settings;
-  size_t qps = 0;
-  nic.qps.for_each([&](const QpContext&) { ++qps; });
-  const char* const no_bundles = nic.egress.why_no_bundles();
-  const std::string bundles = no_bundles == nullptr ? "on" : fmt::format("off ({})", no_bundles);
-  const Neighbours& table = nic.egress.neighbours();
-  const std::string neighbours =
-      nic.egress.needs_arp()
-          ? fmt::format(" neighbours {} unanswered {}", table.size(), table.unresolved())
-          : "";
+  NicView view;
+  view.name = settings.name;
+  view.address = settings.text_of(settings.ip);
+  view.prefix_length = settings.prefix_length;
+  view.mtu_bytes = settings.mtu_bytes;
+  view.window = settings.window;
+  view.transport = to_string(settings.transport);
+  view.policy = wire::to_string(settings.policy);
+  view.port = nic.port.describe();
+  view.icrc = nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc;
+  if (const char* const why = nic.egress.why_no_bundles()) view.no_bundles = why;
+  view.clients = nic.clients.size();
+  nic.qps.for_each([&](const QpContext&) { ++view.qps; });
+  view.has_neighbours = nic.egress.needs_arp();
+  if (view.has_neighbours) {
+    view.neighbours = nic.egress.neighbours().size();
+    view.neighbours_unanswered = nic.egress.neighbours().unresolved();
+  }
   const MbufUse buffers = mbuf_use(nic.egress.pools());
-  return fmt::format(
-      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps "
-      "{}{} "
-      "buffers "
-      "{}/{} "
-      "port {}",
-      settings.name, settings.text_of(settings.ip), settings.prefix_length, settings.mtu_bytes,
-      settings.window, to_string(settings.transport), wire::to_string(settings.policy),
-      nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc ? "on" : "off", bundles,
-      nic.clients.size(), qps, neighbours, buffers.in_use, buffers.all, nic.port.describe());
+  view.buffers_in_use = buffers.in_use;
+  view.buffers = buffers.all;
+  return view;
+}
+
+std::vector<QpView> Nic::view_qps(uint32_t& from, std::optional<uint32_t> user) const {
+  constexpr size_t kAtATime = 64;
+  constexpr uint32_t kLookedAt = 4096;
+  std::vector<QpView> views;
+  const QpDirectory& qps = core_->shard.qps;
+  const uint32_t end = std::min(from + kLookedAt, qps.end_position());
+  for (; from != end && views.size() < kAtATime; ++from) {
+    const QpContext* const at = qps.at_position(from);
+    if (at == nullptr || (user && at->client->settings().uid != *user)) continue;
+    views.push_back(core_->shard.view_of(*at));
+  }
+  if (from == qps.end_position()) from = kNoMoreQps;
+  return views;
 }
 
 std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_t> user) const {
-  constexpr size_t kAtATime = 64;
-  constexpr uint32_t kLookedAt = 4096;
-  std::vector<std::string> lines;
   const NicSettings& settings = core_->shared.settings;
-  const QpDirectory& qps = core_->shard.qps;
-  const uint32_t end = std::min(from + kLookedAt, qps.end_position());
-  for (; from != end && lines.size() < kAtATime; ++from) {
-    const QpContext* const at = qps.at_position(from);
-    if (at == nullptr || (user && at->client->settings().uid != *user)) continue;
-    const QpContext& qp = *at;
-    lines.push_back(fmt::format(
-        "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
-        "{} "
-        "recv-sn {} epoch {}{}{}",
-        settings.name, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id,
-        host_text(settings.address_of(Ipv4Address{qp.dest_ip})), qp.dest_qpn, qp.mtu_bytes,
-        qp.requests.window.expected().value(), qp.requests.window.received_ahead(),
-        qp.transmitted.value(), qp.una.value(), qp.recv_next_sn, qp.epoch,
-        text_of_rates(qp, core_->shard.now), qp.fatal ? " refused its peer" : ""));
-  }
-  if (from == qps.end_position()) from = kNoMoreQps;
+  std::vector<std::string> lines;
+  for (const QpView& qp : view_qps(from, user))
+    lines.push_back(
+        to_text(settings.name, qp, host_text(settings.address_of(Ipv4Address{qp.dest_ip}))));
   return lines;
 }
 
@@ -362,8 +326,8 @@ KeyView Nic::view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint6
 TimeNs Nic::now_ns() const { return core_->shard.now; }
 const TimeNs* Nic::turn_ns() const { return &core_->shard.now; }
 
-std::vector<std::string> Nic::describe_peers() const {
-  return core_->shard.management.peers().describe(core_->shard.now);
+std::vector<PeerView> Nic::view_peers() const {
+  return core_->shard.management.peers().view(core_->shard.now);
 }
 
 NicGauges Nic::gauges() const {

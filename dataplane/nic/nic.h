@@ -41,6 +41,7 @@ struct NicGauges {
 };
 
 class ManagementQueue;
+struct PeerView;  // management/peers.h
 class PacketTap;
 struct NicCore;
 
@@ -109,11 +110,14 @@ class Nic {
   // Counts what happened to the port.
   void count(Counter counter);
 
-  // Text for people, one line for each object: `show qp`, `show nic`.
-  std::string describe() const;
+  // What people are shown of it: `show nic`.
+  NicView view() const;
+  std::string describe() const { return to_text(view()); }  // the same in one line
   // A part of the queue pairs, beginning at position `from` (first 0), which becomes where the next
   // part begins, or kNoMoreQps. With a user: those of its programs.
   static constexpr uint32_t kNoMoreQps = UINT32_MAX;
+  std::vector<QpView> view_qps(uint32_t& from, std::optional<uint32_t> user = std::nullopt) const;
+  // The same as text for people, one line each: `show qp`.
   std::vector<std::string> describe_qps(uint32_t& from,
                                         std::optional<uint32_t> user = std::nullopt) const;
   // A queue pair as it is now; none has that number.
@@ -131,7 +135,7 @@ class Nic {
   TimeNs now_ns() const;          // of the last turn
   const TimeNs* turn_ns() const;  // where that is; for who works within turns
   // What is known of what hosts speak: `show peers`.
-  std::vector<std::string> describe_peers() const;
+  std::vector<PeerView> view_peers() const;
   NicGauges gauges() const;
 
   // -- Any thread.

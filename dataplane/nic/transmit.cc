@@ -86,10 +86,13 @@ uint32_t NicShard::transmit_answers(ClientState& client) {
     if (!transport.send_one(qp, progress, blocked) && !blocked) progress.active = false;
     return 1u;
   });
-  if (const uint32_t packets = progress.sent_packets - packets_before; packets != 0)
-    share.charge(packets, progress.sent_bytes - bytes_before);
-  else if (!blocked)
+  if (const uint32_t packets = progress.sent_packets - packets_before; packets != 0) {
+    const uint32_t bytes = progress.sent_bytes - bytes_before;
+    share.charge(packets, bytes);
+    qp.request_bytes += bytes;
+  } else if (!blocked) {
     share.charge_refused();
+  }
   return done;
 }
 
@@ -182,6 +185,7 @@ bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
     if (d.sge_count > 1)
       std::memcpy(&progress.sges[1], progress.extra.data(), (d.sge_count - 1u) * sizeof(Sge));
   }
+  if (d.op == SendOp::kRead) qp.request_bytes += d.length_bytes;
   progress.sent_bytes = progress.sent_packets = 0;
   progress.sge_index = progress.sge_offset = 0;
   progress.error = LocalError::kNone;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/views.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 
 #include "dataplane/nic/nic_core.h"
 
@@ -19,7 +22,78 @@ KeyFault fault_in_bounds(KeyView& view, uint64_t begin, uint64_t bytes, uint32_t
   return is_inside ? KeyFault::kNone : KeyFault::kBounds;
 }
 
+std::string text_of_rate(const char* name, const RateView& rate) {
+  if (rate.cuts == 0) return {};
+  const std::string now =
+      rate.mbps == 0 ? "unlimited"
+                     : fmt::format("{} Mb/s alpha {}/1000", rate.mbps, rate.alpha_permille);
+  return fmt::format(" {} {} cuts {} recoveries {}", name, now, rate.cuts, rate.recoveries);
+}
+
+// What congestion has made of the rates at which a queue pair's requests and answers leave: the
+// former says its driver.
+void view_rates(const QpContext& qp, TimeNs now_ns, QpView& view) {
+  if (qp.transport != TransportKind::kRoce || qp.roce == nullptr) return;
+  const auto word = [](const std::atomic<uint32_t>& value) {
+    return value.load(std::memory_order_relaxed);
+  };
+  const QpStatus& status = *qp.status;
+  view.limits_rates = true;
+  view.request_rate = {word(status.rate_mbps), word(status.alpha_permille), word(status.rate_cuts),
+                       word(status.rate_recoveries)};
+  // Time goes by for answers when the next one leaves; here it is looked at as if one did.
+  DcqcnLimiter limiter = qp.roce->answer_limiter;
+  limiter.advance(now_ns);
+  const DcqcnRate& answers = limiter.rate();
+  view.answer_rate = {answers.limited() ? std::max(answers.kbps() / 1000, 1u) : 0,
+                      answers.alpha_permille(), answers.cuts(), answers.recoveries()};
+}
+
 }  // namespace
+
+const char* state_name(QpState state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  const auto index = static_cast<size_t>(state);
+  return index < std::size(kNames) ? kNames[index] : "?";
+}
+
+const char* type_name(const QpView& qp) {
+  if (qp.transport == TransportKind::kRoce) return "RC/roce";
+  return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
+}
+
+std::string to_text(const NicView& nic) {
+  const std::string bundles =
+      nic.no_bundles.empty() ? "on" : fmt::format("off ({})", nic.no_bundles);
+  const std::string neighbours =
+      nic.has_neighbours
+          ? fmt::format(" neighbours {} unanswered {}", nic.neighbours, nic.neighbours_unanswered)
+          : "";
+  return fmt::format(
+      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps "
+      "{}{} buffers {}/{} port {}",
+      nic.name, nic.address, nic.prefix_length, nic.mtu_bytes, nic.window, nic.transport,
+      nic.policy, nic.icrc ? "on" : "off", bundles, nic.clients, nic.qps, neighbours,
+      nic.buffers_in_use, nic.buffers, nic.port);
+}
+
+std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer) {
+  const std::string receives =
+      qp.shared_receives ? "shared" : fmt::format("{}", qp.receives_waiting);
+  // Tenths of a second are what people can use.
+  const std::string heard = qp.heard ? fmt::format("{}.{} s ago", qp.silent_ns / 1'000'000'000,
+                                                   qp.silent_ns / 100'000'000 % 10)
+                                     : "never";
+  return fmt::format(
+      "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
+      "{} recv-sn {} epoch {} outstanding {} receives {} bytes {} repeated {} naks {} rtt-us {} "
+      "heard {}{}{}{}",
+      nic, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id, peer, qp.dest_qpn,
+      qp.mtu_bytes, qp.expected, qp.received_ahead, qp.transmitted, qp.una, qp.recv_next_sn,
+      qp.epoch, qp.outstanding(), receives, qp.request_bytes, qp.retransmitted_packets, qp.naks,
+      (qp.rtt_ns + 500) / 1000, heard, text_of_rate("rate", qp.request_rate),
+      text_of_rate("answer-rate", qp.answer_rate), qp.refused_its_peer ? " refused its peer" : "");
+}
 
 QpView NicShard::view_of(const QpContext& qp) const {
   const ClientChannel::Settings& client = qp.client->settings();
@@ -50,6 +124,15 @@ QpView NicShard::view_of(const QpContext& qp) const {
   if (qp.srq == nullptr && qp.recv_entries != 0)
     view.receives_waiting = ReceiveQueues::posted(qp) - qp.recv_next_sn;
   view.responder_resources = qp.responder_resources;
+  view.recv_next_sn = qp.recv_next_sn;
+  view.epoch = qp.epoch;
+  view.request_bytes = qp.request_bytes;
+  view.retransmitted_packets = qp.retransmitted_packets;
+  view.heard = qp.heard_ns != 0;
+  if (view.heard) view.silent_ns = now - std::min<TimeNs>(qp.heard_ns, now);
+  view.rtt_ns = qp.status->rtt_ns;
+  view.naks = qp.status->nak_count;
+  view_rates(qp, now, view);
   view.refused_its_peer = qp.fatal;
   if (!qp.fatal) return view;
   view.refused_code = qp.fatal_code;

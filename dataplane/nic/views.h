@@ -9,6 +9,7 @@
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/psn.h"
 #include "protocol/transport_kind.h"
 #include "protocol/types.h"
 
@@ -36,6 +37,28 @@ struct KeyView {
   uint32_t wanted_access = 0, region_access = 0;  // AccessFlag
 };
 
+// What congestion has made of a rate.
+struct RateView {
+  uint32_t mbps = 0;  // 0: unlimited
+  uint32_t alpha_permille = 0;
+  uint32_t cuts = 0, recoveries = 0;
+};
+
+// A NIC.
+struct NicView {
+  std::string name;
+  std::string address;
+  uint32_t prefix_length = 0;
+  uint32_t mtu_bytes = 0, window = 0;
+  std::string transport, policy, port;
+  bool icrc = false;
+  std::string no_bundles;  // why it hands packets over one by one; empty: it does not
+  size_t clients = 0, qps = 0;
+  bool has_neighbours = false;  // hosts have MAC addresses
+  size_t neighbours = 0, neighbours_unanswered = 0;
+  uint64_t buffers_in_use = 0, buffers = 0;
+};
+
 // One queue pair as its NIC sees it.
 struct QpView {
   uint32_t qpn = 0;
@@ -55,13 +78,33 @@ struct QpView {
   uint32_t receives_waiting = 0;              // posted and not taken
   bool shared_receives = false;
   uint32_t responder_resources = 0;
+  uint32_t recv_next_sn = 0;  // receives that have been used
+  uint32_t epoch = 0;
+  // Since it was connected: payload bytes of requests that have left, repetitions included; of
+  // READs, how many were asked for.
+  uint64_t request_bytes = 0;
+  uint64_t retransmitted_packets = 0;
+  bool heard = false;      // its peer has answered,
+  uint64_t silent_ns = 0;  // and so long ago last
+  uint32_t rtt_ns = 0;     // 0: not measured
+  uint32_t naks = 0;       // RNR, and what ended the connection
+  bool limits_rates = false;
+  RateView request_rate, answer_rate;  // transport roce
   bool refused_its_peer = false;
   wire::NakCode refused_code{};
   RefusedRequest refused;
   uint64_t refused_receive_bytes = 0;  // room of the receive that was next then
   KeyView refused_receive_fault;       // and what is wrong with its memory
   AccessScope scope() const { return {client_id, pd, access, qpn}; }
+  // Packets of requests that have left and are not acknowledged.
+  uint32_t outstanding() const { return (transmitted - una) & Psn::kMask; }
 };
+
+const char* state_name(QpState state);
+const char* type_name(const QpView& qp);  // "RC/roce": by the standard's transport
+// For people, in one line; `peer` is the address of its peer as text.
+std::string to_text(const NicView& nic);
+std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer);
 
 // A queue pair that is no more.
 struct DeadQpView {

@@ -42,9 +42,10 @@ _hostnic_command() {
   local choices=""
   case "${given[*]}" in
     "") choices="show explain set clear start stop help quit" ;;
-    show) choices="nic qp peers client cm counters impair dead" ;;
+    show) choices="nic qp peers client cm counters impair dead errors metrics" ;;
     "show nic" | "show qp" | "show peers" | "show impair" | "clear counters") choices=$device ;;
-    "show counters"*) choices="$device all" ;;
+    "show counters"*) choices="$device all help" ;;
+    "show metrics") choices="prometheus" ;;
     set) choices="impair" ;;
     "set impair") choices="$device all" ;;
     "set impair "*)

@@ -75,8 +75,7 @@ class StarvedStream final : public World::Program {
   std::unique_ptr<Stream> stream_;
 };
 
-using Case =
-    std::tuple<Starved, Transport, bool /*driver waits for wake-ups*/, bool /*wire*/>;
+using Case = std::tuple<Starved, Transport, bool /*driver waits for wake-ups*/, bool /*wire*/>;
 
 class Starvation : public testing::TestWithParam<Case> {};
 
@@ -153,12 +152,12 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                      waits ? "Sleeping" : "Polling", on_wire ? "OnTheWire" : "OnEthernet");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, Starvation,
-    testing::Combine(testing::Values(Starved::kPrograms, Starved::kOwnNic, Starved::kEverybody),
-                     testing::Values(Transport::kHostnic, Transport::kRoce),
-                     testing::Bool(), testing::Bool()),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, Starvation,
+                         testing::Combine(testing::Values(Starved::kPrograms, Starved::kOwnNic,
+                                                          Starved::kEverybody),
+                                          testing::Values(Transport::kHostnic, Transport::kRoce),
+                                          testing::Bool(), testing::Bool()),
+                         name_of);
 
 }  // namespace
 }  // namespace hostnic::sim

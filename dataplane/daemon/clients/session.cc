@@ -119,7 +119,7 @@ void ClientSession::run() {
     auto opened = request ? open(*request, fds) : Unexpected(request.error());
     if (!opened) {
       refuse(opened.error());
-      log_line("{} (pid {}) was refused: {}", info_.program, info_.pid, opened.error().message);
+      log_problem("{} (pid {}) was refused: {}", info_.program, info_.pid, opened.error().message);
       close_down(nullptr);
     }
     close_all(fds);
@@ -380,8 +380,8 @@ void ClientSession::close_down(const char* why) {
     const bool taken_away = channel_->memory_gone.load() && !program_ended();
     took_memory_away_ = taken_away && limited_user(info_.uid).has_value();
     if (impossible || taken_away)
-      log_line("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
-               info_.client_id, info_.program, info_.pid, why);
+      log_problem("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
+                  info_.client_id, info_.program, info_.pid, why);
     if (attached_) let_sends_leave();
     unit_->lcore->run_on([&] {
       // A driver that is still alive then sees at once that the device is gone.

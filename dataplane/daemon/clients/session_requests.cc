@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "dataplane/daemon/clients/session.h"
+#include "dataplane/daemon/observe/error_book.h"
 #include "dataplane/daemon/observe/explain.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "dataplane/memory/blocking_memory.h"
@@ -240,6 +241,9 @@ bool ClientSession::handle_name(const NameHost& call) {
 // Says why, of a queue pair of this client's.
 bool ClientSession::handle_explain(const ExplainRequest& request) {
   const std::string text = limited_text(explain(daemon_, *unit_, info_.client_id, request));
+  if (!text.empty())
+    note_error(fmt::format("{} QP {:#x} of {} (pid {}): {}", unit_->plan.settings.name, request.qpn,
+                           info_.program, info_.pid, text));
   return send_reply(socket_.get(), 0, ControlReply{}, std::as_bytes(std::span(text)));
 }
 

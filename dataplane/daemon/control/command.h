@@ -34,6 +34,9 @@ struct PromptCommand {
   // Runs the command; `args` are the words behind the name. Called by the control thread.
   CommandResult (*run)(Daemon& daemon, const Asker& asker, std::span<const std::string_view> args);
   bool is_owners = false;  // it changes something: nobody but the owner gives it
+  // Does the same with the answer as JSON, for `--json`; null: it has none.
+  CommandResult (*run_json)(Daemon& daemon, const Asker& asker,
+                            std::span<const std::string_view> args) = nullptr;
 };
 
 std::span<const PromptCommand* const> all_commands();
@@ -42,6 +45,7 @@ std::span<const PromptCommand* const> all_commands();
 struct ParsedLine {
   const PromptCommand* command = nullptr;
   std::vector<std::string_view> args;  // point into the line
+  bool wants_json = false;             // it says --json, which is none of `args`
   std::string error;                   // no such command: one line with the remedy
 };
 // Parses a line; the command whose words are the longest match is taken. This has no side effects.

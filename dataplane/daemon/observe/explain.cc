@@ -341,8 +341,7 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
   text += fmt::format("  of its peer: {} packets taken, PSN {} is next, {} came ahead of that\n",
                       psns(qp.rq_psn, qp.expected), qp.expected, qp.received_ahead);
   if (qp.refused_its_peer)
-    text += fmt::format("  has refused a {} of its peer: {}\n", op_name(op_of(qp.refused.opcode)),
-                        or_gone(why_refused(own, asked_of(qp.refused), 0, 0), qp));
+    text += fmt::format("  has refused a {}\n", describe_refusal(instance, qp));
   End peer = peer_of(daemon, qp);
   if (peer.instance == nullptr) return text + "  its peer is of another hostnicd: ask there, too\n";
   if (peer.qp && peer.qp->refused_its_peer && peer.qp->dest_qpn == qp.qpn)
@@ -366,6 +365,20 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
   return text;
 }
 
+std::string describe_refusal(NicInstance& instance, const QpView& qp) {
+  const End own{&instance, instance.plan.settings.name, qp};
+  return fmt::format("{} of its peer: {}", op_name(op_of(qp.refused.opcode)),
+                     or_gone(why_refused(own, asked_of(qp.refused), 0, 0), qp));
+}
+
+std::string describe_old_refusal(const QpView& qp) {
+  const char* const why = qp.refused_code == wire::NakCode::kInvalidRequest ? "invalid request"
+                          : qp.refused_code == wire::NakCode::kRemoteAccess ? "remote access error"
+                                                                            : "operational error";
+  return fmt::format("{} of its peer: {} (it went before it was asked why)",
+                     op_name(op_of(qp.refused.opcode)), why);
+}
+
 std::string describe(NicInstance& instance, const DeadQpView& dead) {
   const QpView& qp = dead.last;
   const End own{&instance, instance.plan.settings.name, qp};
@@ -377,12 +390,6 @@ std::string describe(NicInstance& instance, const DeadQpView& dead) {
   if (qp.refused_its_peer)
     text += fmt::format("; had refused a {} of its peer", op_name(op_of(qp.refused.opcode)));
   return text + "\n";
-}
-
-const char* state_name(QpState state) {
-  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  const auto index = static_cast<size_t>(state);
-  return index < std::size(kNames) ? kNames[index] : "?";
 }
 
 std::string access_names(uint32_t access) {

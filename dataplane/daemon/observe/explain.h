@@ -19,6 +19,10 @@ std::string explain(Daemon& daemon, NicInstance& own, uint32_t client_id,
 
 // A queue pair in sentences, one a line: state, peer, what is outstanding, what it waits for.
 std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp);
+// The request of its peer that a queue pair has refused, and why: "WRITE of its peer: rkey ...".
+std::string describe_refusal(NicInstance& instance, const QpView& qp);
+// The same of a queue pair that is no more, whose keys can't be looked at: by the NAK.
+std::string describe_old_refusal(const QpView& qp);
 // A queue pair that is no more, in one line: whose it was, and how it ended.
 std::string describe(NicInstance& instance, const DeadQpView& dead);
 
@@ -27,6 +31,5 @@ std::string to_text(const KeyView& view, const std::string& nic, bool is_remote)
 
 // The names of access flags, with commas.
 std::string access_names(uint32_t access);
-const char* state_name(QpState state);
 
 }  // namespace hostnic

@@ -316,8 +316,8 @@ void EthernetPort::take_groups() {
     error = -rte_eth_allmulticast_enable(port_id_);
   }
   if (error != 0)
-    log_line("{}: multicast may not arrive: port {} can't be told to take it: {}", name_, devargs_,
-             strerror(error));
+    log_problem("{}: multicast may not arrive: port {} can't be told to take it: {}", name_,
+                devargs_, strerror(error));
 }
 
 // Keeps the kernel from answering packets: net_af_packet leaves it a copy of each; net_af_xdp
@@ -327,8 +327,8 @@ void EthernetPort::silence_kernel() {
   kernel_silence_ = end_roce_before_ip(*interface_, ip_);
   if (!kernel_silence_) kernel_silence_ = silence_roce_of(*interface_);
   if (!kernel_silence_)
-    log_line("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}", name_,
-             *interface_, strerror(errno));
+    log_problem("{}: the kernel may answer RoCE packets on {} with ICMP port unreachable: {}",
+                name_, *interface_, strerror(errno));
 }
 
 EthernetPort::~EthernetPort() {

@@ -279,34 +279,42 @@ int CmAgent::wait_ms() const {
   return static_cast<int>(std::min<TimeNs>((deadline - now) / 1'000'000 + 1, 3'600'000));
 }
 
-std::string CmAgent::describe(const CmId& id) const {
+CmIdView CmAgent::view(const CmId& id) const {
   const char* state = id.listening ? "listening" : id.bound ? "bound" : "idle";
   if (id.connection != 0)
     state = cm::name_of(id.nic->endpoint->state_of(id.connection));
   else if (raw(id.destination) != 0)
     state = id.resolving_until_ns != 0 ? "resolving" : "resolved";
-  const auto shown = [&](Ipv4Address ip) {
-    return host_text(address_of(&daemon_.addresses(), ip));
+  const auto shown = [&](Ipv4Address ip, uint16_t port) {
+    return fmt::format("{}:{}", host_text(address_of(&daemon_.addresses(), ip)), port);
   };
-  std::string peer;
-  if (raw(id.destination) != 0)
-    peer = fmt::format(" to {}:{}", shown(id.destination), id.destination_port);
-  return fmt::format("id {} pid {} {} {} {}:{}{} {}", id.handle, id.file->pid,
-                     id.nic != nullptr ? id.nic->instance->plan.settings.name : "-",
-                     id.datagram ? "datagrams" : "connection", shown(id.source), id.source_port,
-                     peer, state);
+  CmIdView view{.id = id.handle,
+                .pid = static_cast<uint32_t>(id.file->pid),
+                .datagram = id.datagram,
+                .state = state};
+  if (id.nic != nullptr) view.nic = id.nic->instance->plan.settings.name;
+  view.source = shown(id.source, id.source_port);
+  if (raw(id.destination) != 0) view.destination = shown(id.destination, id.destination_port);
+  return view;
 }
 
-std::vector<std::string> CmAgent::describe(const Asker& asker) const {
-  std::vector<std::string> lines;
+std::vector<CmIdView> CmAgent::view(const Asker& asker) const {
+  std::vector<CmIdView> views;
   for (const auto& [handle, id] : ids_)
-    if (asker.sees(id.file->uid)) lines.push_back(describe(id));
+    if (asker.sees(id.file->uid)) views.push_back(view(id));
+  return views;
+}
+
+size_t CmAgent::ended_connections() const {
   size_t ended = 0;
   for (const CmNic& nic : nics_) ended += nic.endpoint->connections() - nic.ids.size();
-  if (ended > 0 && asker.is_owner)
-    lines.push_back(fmt::format(
-        "{} connections have no id any more, and answer repeated messages for a while", ended));
-  return lines;
+  return ended;
+}
+
+std::string to_text(const CmIdView& id) {
+  return fmt::format("id {} pid {} {} {} {}{} {}", id.id, id.pid, id.nic.empty() ? "-" : id.nic,
+                     id.datagram ? "datagrams" : "connection", id.source,
+                     id.destination.empty() ? "" : " to " + id.destination, id.state);
 }
 
 }  // namespace hostnic

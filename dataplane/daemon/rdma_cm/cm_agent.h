@@ -57,6 +57,15 @@ struct CmMulticast {
 };
 
 // An rdma_cm_id of a program.
+// What people are shown of an id.
+struct CmIdView {
+  uint32_t id = 0, pid = 0;
+  std::string nic;  // empty: it is not bound to one
+  bool datagram = false;
+  std::string source, destination, state;  // destination: empty: none
+};
+std::string to_text(const CmIdView& id);  // one line
+
 struct CmId {
   uint32_t handle = 0;
   uint64_t uid = 0;
@@ -140,7 +149,9 @@ class CmAgent {
   int wait_ms() const;
 
   // Text for people: a line for each id, and one for connections that no id has any more.
-  std::vector<std::string> describe(const Asker& asker) const;
+  std::vector<CmIdView> view(const Asker& asker) const;
+  // How many connections have no id any more, and answer repeated messages for a while.
+  size_t ended_connections() const;
 
  private:
   // An answer to a command: an errno value, and bytes for the program.
@@ -156,7 +167,7 @@ class CmAgent {
   }
 
   // Functions in cm_agent.cc.
-  std::string describe(const CmId& id) const;
+  CmIdView view(const CmId& id) const;
   void serve(CmFile& file);
   void close(CmFile& file);
   void let_go(UniqueFd socket, std::optional<uint32_t> stranger);

@@ -370,6 +370,8 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   set_limits(common.limits, plan);
   plan.lend_userfaultfd = common.lend_userfaultfd;
   plan.huge = common.huge;
+  plan.metrics_port = static_cast<uint16_t>(common.metrics_port);
+  plan.errors_directory = common.errors_directory;
   plan.prompt = !raw.no_prompt;
   plan.sysfs_directory = raw.sysfs_directory;
   for (const std::string& text : raw.views) {

@@ -241,33 +241,45 @@ bool Peers::take(const cm::PeerAnswer& answer, const Ends& ends, TimeNs now) {
 
 // ---- for people
 
-std::vector<std::string> Peers::describe(TimeNs now) const {
-  std::vector<std::string> lines;
+std::vector<PeerView> Peers::view(TimeNs now) const {
+  std::vector<PeerView> views;
   for (const auto& set : known_) {
     for (const Known& known : set) {
       if (known.source == Source::kNone) continue;
-      std::string what = known.source == Source::kSilent ? "does not answer" : "no hostnic";
+      PeerView view{.nic = settings_.name,
+                    .own = to_string(known.ends.own),
+                    .peer = to_string(known.ends.peer)};
+      view.says = known.source == Source::kSilent ? "does not answer" : "no hostnic";
       if (known.source == Source::kSaid) {
-        what = fmt::format("hostnic version {} policy {} wants {}", known.facts.version,
-                           wire::to_string(static_cast<wire::Policy>(known.facts.policy)),
-                           to_string(known.facts.wanted));
+        view.says = fmt::format("hostnic version {} policy {} wants {}", known.facts.version,
+                                wire::to_string(static_cast<wire::Policy>(known.facts.policy)),
+                                to_string(known.facts.wanted));
       }
-      lines.push_back(fmt::format("{} from {} peer {}: {}, {}, {} s ago{}", settings_.name,
-                                  to_string(known.ends.own), to_string(known.ends.peer),
-                                  chosen(known) == Transport::kRoce ? "roce" : "hostnic", what,
-                                  (now - known.learned_ns) / 1'000'000'000,
-                                  known.doubted                        ? ", doubted"
-                                  : now - known.learned_ns >= kKnownNs ? ", to be asked again"
-                                                                       : ""));
+      view.transport = chosen(known) == Transport::kRoce ? "roce" : "hostnic";
+      view.age_s = (now - known.learned_ns) / 1'000'000'000;
+      view.doubted = known.doubted;
+      view.outdated = now - known.learned_ns >= kKnownNs;
+      views.push_back(std::move(view));
     }
   }
   for (const Question& each : questions_) {
-    if (!each.open) continue;
-    lines.push_back(fmt::format("{} from {} peer {}: asked {} times", settings_.name,
-                                to_string(each.ends.own), to_string(each.ends.peer),
-                                each.attempts));
+    if (each.open)
+      views.push_back({.nic = settings_.name,
+                       .own = to_string(each.ends.own),
+                       .peer = to_string(each.ends.peer),
+                       .asked = true,
+                       .questions = each.attempts});
   }
-  return lines;
+  return views;
+}
+
+std::string to_text(const PeerView& peer) {
+  const std::string ends = fmt::format("{} from {} peer {}: ", peer.nic, peer.own, peer.peer);
+  if (peer.asked) return ends + fmt::format("asked {} times", peer.questions);
+  return ends + fmt::format("{}, {}, {} s ago{}", peer.transport, peer.says, peer.age_s,
+                            peer.doubted    ? ", doubted"
+                            : peer.outdated ? ", to be asked again"
+                                            : "");
 }
 
 }  // namespace hostnic

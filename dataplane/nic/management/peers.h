@@ -25,6 +25,18 @@
 
 namespace hostnic {
 
+// What is known of a host, for people.
+struct PeerView {
+  std::string nic, own, peer;
+  bool asked = false;  // nothing yet: it has been asked `questions` times
+  uint32_t questions = 0;
+  std::string transport;  // that connections to it get
+  std::string says;       // what it has said of itself
+  uint64_t age_s = 0;
+  bool doubted = false, outdated = false;  // a connection failed since; to be asked again
+};
+std::string to_text(const PeerView& peer);  // one line
+
 class Peers {
  public:
   // A question is repeated after kFirstPauseNs, then after twice that, and so on; who has not
@@ -64,8 +76,8 @@ class Peers {
   std::optional<Due> next_due(TimeNs now);
   TimeNs next_deadline_ns() const;  // UINT64_MAX: none
 
-  // Text for people, one line for each host.
-  std::vector<std::string> describe(TimeNs now) const;
+  // What is known of each host, and who is being asked.
+  std::vector<PeerView> view(TimeNs now) const;
 
  private:
   struct Ends {

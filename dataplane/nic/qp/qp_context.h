@@ -96,6 +96,11 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t incoming_response_tag = 0;
   bool on_report_list = false;
   bool on_advance_list = false;  // the window can advance further in the next turn (rule 8)
+  // These are for people who ask: since the queue pair was made, or was in RESET. Bytes are
+  // payload of requests that have left, repetitions included; of READs, how many were asked for.
+  uint64_t request_bytes = 0;
+  uint64_t retransmitted_packets = 0;
+  uint64_t heard_ns = 0;  // when the peer last answered; 0: never
 
   // The scope of memory that the queue pair's packets may touch.
   AccessScope scope() const { return {client_id, pd, access, qpn}; }

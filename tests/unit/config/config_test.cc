@@ -53,6 +53,7 @@ TEST(Config, DefaultsAreWhatTheDocumentsSay) {
   EXPECT_EQ(config.hostnicd.lcore_count, 1u);
   EXPECT_EQ(config.hostnicd.huge, HugePages::kAuto);
   EXPECT_FALSE(config.hostnicd.lend_userfaultfd);
+  EXPECT_EQ(config.hostnicd.metrics_port, 0u) << "nothing listens unless it is asked for";
   EXPECT_EQ(config.hostnicd.limits.max_qps, 16384u);
   EXPECT_EQ(config.hostnicd.limits.max_mrs, 65536u);
   EXPECT_EQ(config.hostnicd.limits.max_clients, 1024u);
@@ -99,6 +100,8 @@ idle = "poll"
 lcores = "2,4-5"
 huge = "require"
 lend_userfaultfd = true
+metrics_port = 65535
+errors_directory = "/var/lib/hostnic"
 seed = 9223372036854775807
 limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all_mrs = 18, user_clients = 3, user_qps = 4, user_mrs = 5, user_registered_mb = 6 }
 )");
@@ -108,6 +111,8 @@ limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all
   EXPECT_EQ(config.hostnicd.lcore_list, "2,4-5");
   EXPECT_EQ(config.hostnicd.huge, HugePages::kRequire);
   EXPECT_TRUE(config.hostnicd.lend_userfaultfd);
+  EXPECT_EQ(config.hostnicd.metrics_port, 65535u);
+  EXPECT_EQ(config.hostnicd.errors_directory, "/var/lib/hostnic");
   EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
   EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096, 17, 18, 3, 4, 5, 6}));
   EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
@@ -249,6 +254,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "test.toml:2:10: lcores is of type floating-point (use an integer or a string)"},
         Malformed{"[hostnicd]\nlend_userfaultfd = 1",
                   "test.toml:2:20: lend_userfaultfd is of type integer (use true or false)"},
+        Malformed{"[hostnicd]\nmetrics_port = 65536",
+                  "test.toml:2:16: metrics_port is 65536 (use 0 to 65535)"},
         Malformed{"[hostnicd]\nseed = -1", "test.toml:2:8: seed is -1 (use 0 to"},
         Malformed{"[nic]\nname = 'a'", "test.toml:1:1: nic is of type table (begin each NIC with"},
         Malformed{"nic = [1]", "test.toml:1:8: nic is of type integer (begin each"},

@@ -249,7 +249,7 @@ TEST_F(PeersTest, StrangersDisplaceNothingThatIsUsed) {
   }
   for (uint32_t i = 0; i < kUsed; ++i) used += transport_to(host(i)) == kNative ? 1 : 0;
   EXPECT_EQ(used, kUsed);
-  EXPECT_LE(peers.describe(now).size(), size_t{Peers::kSets} * Peers::kWays);
+  EXPECT_LE(peers.view(now).size(), size_t{Peers::kSets} * Peers::kWays);
 }
 
 // A host that is not answered is not believed either: both ends would speak differently.
@@ -276,13 +276,13 @@ TEST_F(PeersTest, OtherDatagramsAreNotTaken) {
 
 TEST_F(PeersTest, PeopleAreTold) {
   EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
-  ASSERT_EQ(peers.describe(now + 3 * kSecond).size(), 1u);
-  EXPECT_EQ(peers.describe(now + 3 * kSecond)[0],
+  ASSERT_EQ(peers.view(now + 3 * kSecond).size(), 1u);
+  EXPECT_EQ(to_text(peers.view(now + 3 * kSecond)[0]),
             "hnic0 from 10.0.0.1 peer 10.0.1.1: hostnic, hostnic version 2 policy selective wants "
             "auto, 3 s ago");
   EXPECT_FALSE(transport_to(host(2)));
   asked(host(2));
-  EXPECT_EQ(peers.describe(now).back(), "hnic0 from 10.0.0.1 peer 10.0.1.2: asked 1 times");
+  EXPECT_EQ(to_text(peers.view(now).back()), "hnic0 from 10.0.0.1 peer 10.0.1.2: asked 1 times");
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/observe/view_json.h"
 
 namespace hostnic {
 namespace {
@@ -96,11 +98,37 @@ CommandResult show_dead(Daemon& daemon, const Asker& asker,
   return {0, text.empty() ? "no queue pair has gone yet\n" : text};
 }
 
+CommandResult show_dead_json(Daemon& daemon, const Asker& asker,
+                             std::span<const std::string_view> args) {
+  if (!args.empty()) return usage_error(kShowDead);
+  JsonWriter json;
+  json.begin_array();
+  for (NicInstance& instance : daemon.nics()) {
+    std::vector<DeadQpView> dead;
+    TimeNs now_ns = 0;
+    instance.lcore->run_on([&] {
+      dead = instance.nic->view_dead_qps();
+      now_ns = instance.nic->now_ns();
+    });
+    for (const DeadQpView& one : dead) {
+      if (!asker.sees(one.last.uid)) continue;
+      json.begin_object();
+      write_members(json, instance.plan.settings.name, one.last, peer_address(daemon, one.last));
+      json.member("gone_ns", now_ns - std::min(one.at_ns, now_ns))
+          .member("with_its_program", one.with_its_program)
+          .end_object()
+          .line();
+    }
+  }
+  return {0, json.end_array().line().take()};
+}
+
 }  // namespace
 
 const PromptCommand kExplain = {"explain", "QPN|last|PID",
                                 "a queue pair in sentences, or those of a program", run_explain};
-const PromptCommand kShowDead = {"show dead", "", "the last 64 queue pairs that went, of each NIC",
-                                 show_dead};
+const PromptCommand kShowDead = {
+    "show dead", "",    "the last 64 queue pairs that went, of each NIC",
+    show_dead,   false, show_dead_json};
 
 }  // namespace hostnic

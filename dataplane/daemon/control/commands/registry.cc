@@ -12,9 +12,9 @@ namespace hostnic {
 namespace {
 
 constexpr std::array kCommands = {
-    &kShowNic,       &kShowQp,     &kShowPeers, &kShowClient, &kShowCm,
-    &kShowCounters,  &kShowImpair, &kShowDead,  &kExplain,    &kSetImpair,
-    &kClearCounters, &kStart,      &kStop,      &kHelp,       &kQuit,
+    &kShowNic,       &kShowQp,   &kShowPeers,  &kShowClient,  &kShowCm,  &kShowCounters,
+    &kShowImpair,    &kShowDead, &kShowErrors, &kShowMetrics, &kExplain, &kSetImpair,
+    &kClearCounters, &kStart,    &kStop,       &kHelp,        &kQuit,
 };
 
 std::vector<std::string_view> split_words(std::string_view text) {
@@ -36,6 +36,7 @@ std::span<const PromptCommand* const> all_commands() { return kCommands; }
 ParsedLine parse_command_line(std::string_view line) {
   ParsedLine parsed;
   std::vector<std::string_view> words = split_words(line);
+  parsed.wants_json = std::erase(words, "--json") != 0;
   if (words.empty() || words[0].starts_with('#')) return parsed;
   size_t matched = 0;
   std::string same_start;
@@ -71,7 +72,10 @@ CommandResult run_command(Daemon& daemon, const Asker& asker, std::string_view l
             fmt::format("`{}` is for the user who runs hostnicd (uid {}) and for root, not for uid "
                         "{} (`help` lists what is for everybody)",
                         parsed.command->words, geteuid(), asker.uid)};
-  return parsed.command->run(daemon, asker, parsed.args);
+  if (!parsed.wants_json) return parsed.command->run(daemon, asker, parsed.args);
+  if (parsed.command->run_json == nullptr)
+    return {EINVAL, fmt::format("`{}` has no --json", parsed.command->words)};
+  return parsed.command->run_json(daemon, asker, parsed.args);
 }
 
 CommandResult usage_error(const PromptCommand& command) {

@@ -80,6 +80,7 @@ uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue&
                                 1, false);
     queue.pop(1);
     client.share.charge(1, 0);
+    qp->request_bytes += d.length_bytes;
     ++done;
   }
   if (!bundle.empty()) egress_.emit_open(bundle);

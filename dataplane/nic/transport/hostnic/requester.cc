@@ -97,6 +97,7 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
   if (sack.congestion_mark) ++status.mark_count;
   if (sack.echo_valid) note_echo(qp, sack);
   ++status.ack_count;
+  qp.heard_ns = now_;
   reports_.add(qp);
 }
 
@@ -292,6 +293,7 @@ void Requester::advance(QpContext& qp) {
 // Makes the response window visible to the driver.
 void Requester::report_responses(QpContext& qp) {
   qp.responses_changed = true;
+  qp.heard_ns = now_;
   reports_.add(qp);
 }
 

@@ -126,7 +126,10 @@ class Requester {
 
 inline void Requester::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
                                         bool retransmit) {
-  if (retransmit) counters_.add(Counter::retransmitted_packets, packets);
+  if (retransmit) {
+    counters_.add(Counter::retransmitted_packets, packets);
+    qp.retransmitted_packets += packets;
+  }
   const Psn next = last.psn + 1;
   const bool repeated = distance(qp.transmitted, next) <= 0;
   if (!repeated) {

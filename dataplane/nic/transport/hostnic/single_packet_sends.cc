@@ -188,6 +188,7 @@ struct RequestSender::SinglePacketRun {
   }
   if (to_tell) requester_.note_transmitted(*qp, last, 1, false);
   client.share.charge(done, done * length_bytes);
+  qp->request_bytes += uint64_t{done} * length_bytes;
   return done;
 }
 

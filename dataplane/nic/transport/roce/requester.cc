@@ -221,7 +221,10 @@ void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,
     note_request(qp, d, p.psn);
     if (d.op == SendOp::kRead) psns = answers_of_read(d.length_bytes, qp.mtu_bytes);
   }
-  if ((d.flags & kSendRetransmit) != 0) counters_.add(Counter::retransmitted_packets);
+  if ((d.flags & kSendRetransmit) != 0) {
+    counters_.add(Counter::retransmitted_packets);
+    ++qp.retransmitted_packets;
+  }
   const Psn next = p.psn + psns;
   if (distance(qp.transmitted, next) <= 0) return;
   qp.transmitted = next;

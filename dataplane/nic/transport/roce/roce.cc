@@ -75,12 +75,14 @@ void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
     return;
   }
   if (p.opcode == Opcode::kRcAck) {
+    qp.heard_ns = now_;
     requester_.receive_ack(qp, p);
     return;
   }
   if (congestion_experienced(p)) [[unlikely]]
     note_congestion(qp);
   if (wire::is_response(p.opcode)) {
+    qp.heard_ns = now_;
     requester_.receive_answer(qp, p, packet);
   } else {
     responder_.receive(qp, p, packet);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All that hostnicd measures, as metrics: of NICs, queue pairs, clients and lcores. The names are
+// API (docs/operate.md).
+#pragma once
+
+#include <string>
+
+#include "dataplane/daemon/control/command.h"
+#include "dataplane/daemon/observe/metrics_text.h"
+
+namespace hostnic {
+
+class Daemon;
+
+// The most queue pairs that are listed one by one; of the others there is only the number.
+inline constexpr size_t kMaxQpsInMetrics = 1000;
+
+// Of queue pairs and clients those that the asker sees. The control thread: lcores are asked one
+// after the other, for 64 queue pairs at a time.
+std::string metrics_of(Daemon& daemon, const Asker& asker, MetricsFormat format);
+
+}  // namespace hostnic

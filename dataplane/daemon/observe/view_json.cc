@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/observe/view_json.h"
+
+#include <fmt/format.h>
+
+namespace hostnic {
+namespace {
+
+void write_rate(JsonWriter& json, const char* name, const RateView& rate) {
+  json.key(name)
+      .begin_object()
+      .member("limit_mbps", rate.mbps)
+      .member("alpha_permille", rate.alpha_permille)
+      .member("cuts", rate.cuts)
+      .member("recoveries", rate.recoveries)
+      .end_object();
+}
+
+}  // namespace
+
+std::string peer_address(const Daemon& daemon, const QpView& qp) {
+  return host_text(address_of(&daemon.addresses(), Ipv4Address{qp.dest_ip}));
+}
+
+void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
+                   const std::string& peer) {
+  json.member("nic", nic)
+      .member("qpn", qp.qpn)
+      .member("type", type_name(qp))
+      .member("state", state_name(qp.state))
+      .member("client", qp.client_id)
+      .member("program", qp.program)
+      .member("pid", qp.pid)
+      .member("uid", qp.uid)
+      .member("peer", peer)
+      .member("peer_qpn", qp.dest_qpn)
+      .member("mtu_bytes", qp.mtu_bytes)
+      .member("outstanding_packets", qp.outstanding())
+      .member("acknowledged_psn", qp.una)
+      .member("next_psn", qp.transmitted)
+      .member("expected_psn", qp.expected)
+      .member("packets_ahead", qp.received_ahead)
+      .member("shared_receives", qp.shared_receives)
+      .member("receives_posted", qp.receives_waiting)
+      .member("receives_used", qp.recv_next_sn)
+      .member("request_bytes", qp.request_bytes)
+      .member("retransmitted_packets", qp.retransmitted_packets)
+      .member("naks", qp.naks)
+      .member("rtt_ns", qp.rtt_ns)
+      .member("heard", qp.heard)
+      .member("silent_ns", qp.silent_ns)
+      .member("refused_its_peer", qp.refused_its_peer);
+  if (!qp.limits_rates) return;
+  write_rate(json, "request_rate", qp.request_rate);
+  write_rate(json, "answer_rate", qp.answer_rate);
+}
+
+}  // namespace hostnic
