@@ -81,8 +81,8 @@ Expected<void, std::string> start_capture(const HostsPlan& plan, const std::stri
 }
 
 // Runs COMMAND; returns its exit code.
-int run_command(const HostsPlan& plan, const std::string& directory, int orders,
-                const std::vector<std::string>& command) {
+int run_command(const LabOptions& options, const HostsPlan& plan, const std::string& directory,
+                int orders, const std::vector<std::string>& command) {
   ChildOptions child;
   child.environment = environment_of(plan, directory);
   child.unset = {"HOSTNIC_SOCKET", "HOSTNIC_DEVICE"};
@@ -96,6 +96,12 @@ int run_command(const HostsPlan& plan, const std::string& directory, int orders,
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
   if (!running_capture.stop()) fail("lab", "--capture: the file is not complete");
+  if (!options.report.empty()) {
+    std::vector<std::string> sockets;
+    for (const HostPlan& host : plan.hosts)
+      sockets.push_back(host_directory(directory, host.name) + "/hostnicd.sock");
+    write_lab_report(options, directory, sockets, command);
+  }
   [[maybe_unused]] const ssize_t told = write(orders, &kEndOrder, 1);
   return exit_code_of(status);
 }
@@ -143,10 +149,12 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
   const auto record = read_record(directory->path());
   const HeldNetworks networks = record ? HeldNetworks(*record) : HeldNetworks();
   if (hosts_are_there) {
-    if (auto started = start_capture(*plan, directory->path(), options.capture); !started)
+    if (auto started =
+            start_capture(*plan, directory->path(), capture_file(options, directory->path()));
+        !started)
       fail("lab", started.error());
     else
-      code = run_command(*plan, directory->path(), orders.write_end.get(), command);
+      code = run_command(options, *plan, directory->path(), orders.write_end.get(), command);
   }
   orders.write_end.reset();
   bool all_is_done = false;

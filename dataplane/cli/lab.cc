@@ -17,6 +17,7 @@
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/report.h"
 
 namespace hostnic::cli {
 namespace {
@@ -62,6 +63,37 @@ bool opened_to_others(const LabOptions& options) {
   return false;
 }
 
+std::string capture_file(const LabOptions& options, const std::string& directory) {
+  if (!options.capture.empty()) return options.capture;
+  return options.report.empty() ? std::string() : directory + "/report.pcapng";
+}
+
+void write_lab_report(const LabOptions& options, const std::string& directory,
+                      const std::vector<std::string>& sockets,
+                      const std::vector<std::string>& command) {
+  // One that does not answer any more has its own line.
+  const auto ask = [&](const char* what) {
+    std::string all;
+    for (const std::string& socket : sockets) {
+      const auto answer = run_text(socket, what);
+      if (!answer || !answer->starts_with('[')) continue;
+      const size_t end = answer->rfind(']');
+      if (end > 1) all += (all.empty() ? "" : ",") + answer->substr(1, end - 1);
+    }
+    return "[" + all + "]";
+  };
+  ReportOptions report;
+  report.input = capture_file(options, directory);
+  report.output = options.report;
+  for (const std::string& word : command) report.title += (report.title.empty() ? "" : " ") + word;
+  constexpr size_t kLongestTitle = 120;
+  if (report.title.size() > kLongestTitle) report.title.resize(kLongestTitle);
+  report.programs = ask("show dead --json");
+  report.errors = ask("show errors --json");
+  if (auto written = write_report(report); !written)
+    fail("lab", fmt::format("--report: {}", written.error()));
+}
+
 int run_lab(const LabOptions& options, const std::vector<std::string>& command) {
   auto program = find_hostnicd();
   if (!program) return fail("lab", program.error());
@@ -83,8 +115,8 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
     return *failed;
   }
   LabCapture capture;
-  if (!options.capture.empty())
-    if (auto started = capture.start(plan.socket(), options.capture); !started)
+  if (const std::string file = capture_file(options, directory->path()); !file.empty())
+    if (auto started = capture.start(plan.socket(), file); !started)
       return fail("lab", started.error());
   running_capture = &capture;
   running_daemon = &daemon;
@@ -102,7 +134,11 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   const int status = wait_and_forward(pid, child_ended);
   running_daemon = nullptr;
   running_capture = nullptr;
-  if (!capture.stop()) fail("lab", fmt::format("--capture: {} is not complete", options.capture));
+  if (!capture.stop())
+    fail("lab",
+         fmt::format("--capture: {} is not complete", capture_file(options, directory->path())));
+  if (!options.report.empty())
+    write_lab_report(options, directory->path(), {plan.socket()}, command);
   if (!options.quiet && daemon.pid() > 0) print_summary(options, plan.socket());
   if (const int code = daemon.stop(); code != 0) {
     fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));

@@ -11,6 +11,7 @@
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
@@ -34,8 +35,10 @@ struct Arguments {
   std::string socket_path = default_socket_path();
   std::string devices;
   CaptureOptions capture;
+  ReportOptions report;
   std::vector<std::string> words;
   int vendor_error = -1;
+  bool json = false, prometheus = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
@@ -85,6 +88,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--commands", "file of commands for hostnicd to run at start");
   lab->add_option("--capture", arguments.lab.capture,
                   "write the packets of all NICs to this file (pcapng), as `hostnic capture` does");
+  lab->add_option("--report", arguments.lab.report,
+                  "write a page of HTML about them to this file, as `hostnic report` does");
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
   lab->add_flag("-q,--quiet", arguments.lab.quiet, "no summary at the end");
   lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");
@@ -137,8 +142,17 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   on->add_option("HOST", arguments.host, "host2, or 2")->required();
   CLI::App* ctl = app.add_subcommand("ctl", "run one of hostnicd's commands; try help");
   add_socket(ctl, arguments);
+  ctl->add_flag("--json", arguments.json, "the answer as JSON, of every `show`");
   ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
   declare_capture(app, arguments);
+  CLI::App* report = app.add_subcommand(
+      "report",
+      "make a page of HTML of a capture: what was sent, lost and repeated, and how long it took");
+  report->add_option("-o,--output", arguments.report.output,
+                     "the page (default: FILE.html; -: stdout)");
+  report->add_flag("--json", arguments.report.json, "the page's data alone");
+  report->add_option("FILE", arguments.report.input, "what `hostnic capture -w` has written")
+      ->required();
   CLI::App* explain = app.add_subcommand(
       "explain", "say in sentences what a queue pair does, waits for, or went of");
   add_socket(explain, arguments);
@@ -150,6 +164,14 @@ void declare_others(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("doctor", "say whether this machine, and COMMAND, can use hostnic well");
   doctor->footer("Usage: hostnic doctor [OPTIONS] [-- COMMAND]    COMMAND is not started");
   add_socket(doctor, arguments);
+  CLI::App* metrics = app.add_subcommand("metrics", "print all that is measured, as OpenMetrics");
+  add_socket(metrics, arguments);
+  metrics->add_flag("--prometheus", arguments.prometheus,
+                    "in the older text format, for node_exporter's textfile collector");
+  CLI::App* errors = app.add_subcommand(
+      "errors", "list each kind of error once: how often, when, the newest line");
+  add_socket(errors, arguments);
+  errors->add_flag("--json", arguments.json, "as JSON");
   CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
   add_socket(devices, arguments);
 }
@@ -166,6 +188,7 @@ int show_devices(const Arguments& arguments) {
 int control(const Arguments& arguments) {
   std::string line;
   for (const std::string& word : arguments.words) line += (line.empty() ? "" : " ") + word;
+  if (arguments.json) line += " --json";
   auto text = run_text(arguments.socket_path, line);
   if (!text) return fail("ctl", text.error());
   fputs(text->c_str(), stdout);
@@ -191,6 +214,12 @@ int explain(Arguments arguments) {
   return control(arguments);
 }
 
+// Runs one of hostnicd's commands that has a name of its own here.
+int control(Arguments arguments, const char* line) {
+  arguments.words = {line};
+  return control(arguments);
+}
+
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return show_devices(arguments);
@@ -200,7 +229,11 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     options.socket_path = arguments.socket_path;
     return run_capture(options);
   }
+  if (name == "report") return run_report(arguments.report);
   if (name == "explain") return explain(arguments);
+  if (name == "errors") return control(arguments, "show errors");
+  if (name == "metrics")
+    return control(arguments, arguments.prometheus ? "show metrics prometheus" : "show metrics");
   if (name == "doctor")
     return run_doctor(
         arguments.socket_path,

@@ -22,6 +22,7 @@ _hostnic_value() {
     --config) _filedir toml ;;
     --commands | --socket) _filedir ;;
     -w | --write | --capture) _filedir pcapng ;;
+    -o | --output | --report) _filedir html ;;
     --lab | --sysfs) _filedir -d ;;
     --nic)
       compopt -o nospace
@@ -65,7 +66,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | explain | doctor | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -82,13 +83,13 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture explain doctor devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --"
+      options+=" --capture --report --"
       ;;
     run) options+=" --socket --device --" ;;
     on)
@@ -97,7 +98,13 @@ _hostnic() {
       ;;
     explain) options+=" --socket --vendor-err" ;;
     doctor) options+=" --socket --" ;;
-    ctl | devices) options+=" --socket" ;;
+    ctl | errors) options+=" --socket --json" ;;
+    metrics) options+=" --socket --prometheus" ;;
+    report)
+      options+=" -o --output --json"
+      [[ $cur != -* ]] && _filedir pcapng && return
+      ;;
+    devices) options+=" --socket" ;;
     capture)
       options+=" --socket -w --write -c --count --seconds --snaplen --last --buffer"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "all qp peer opcode verdict $(_hostnic_devices "${words[0]}")" -- "$cur")) && return

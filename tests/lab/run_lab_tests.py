@@ -31,6 +31,7 @@ from service_cases import service_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from mistake_cases import mistake_cases  # noqa: E402
+from operate_cases import operate_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
@@ -352,6 +353,7 @@ def main():
     maker.cases += congestion_cases(maker)
     maker.cases += roce_cases(maker, NETWORKS, ALL_SIZES)
     maker.cases += capture_cases(maker)
+    maker.cases += operate_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `hostnic report`: a page of HTML about a capture, that needs nothing else: no network, no other
+// file.
+#pragma once
+
+#include <string>
+
+#include "protocol/expected.h"
+
+namespace hostnic::cli {
+
+struct ReportOptions {
+  std::string input;     // a pcapng file of `hostnic capture`
+  std::string output;    // empty: the input's name with .html; "-": stdout
+  bool json = false;     // the page's data instead of the page
+  std::string title;     // empty: the input's name
+  std::string programs;  // JSON of `show dead`; empty: nothing is known
+  std::string errors;    // JSON of `show errors`; empty: nothing is known
+};
+
+// Reads the capture and writes the page. An error is one line.
+Expected<void, std::string> write_report(const ReportOptions& options);
+// The same as a subcommand; returns its exit code.
+int run_report(const ReportOptions& options);
+
+}  // namespace hostnic::cli
