@@ -13,6 +13,7 @@
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
+#include "dataplane/cli/top.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
 #include "protocol/hostif/vendor_error.h"
@@ -36,6 +37,7 @@ struct Arguments {
   std::string devices;
   CaptureOptions capture;
   ReportOptions report;
+  TopOptions top;
   std::vector<std::string> words;
   int vendor_error = -1;
   bool json = false, prometheus = false;
@@ -164,6 +166,11 @@ void declare_others(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("doctor", "say whether this machine, and COMMAND, can use hostnic well");
   doctor->footer("Usage: hostnic doctor [OPTIONS] [-- COMMAND]    COMMAND is not started");
   add_socket(doctor, arguments);
+  CLI::App* top = app.add_subcommand("top", "watch NICs and their busiest queue pairs");
+  add_socket(top, arguments);
+  top->add_flag("--once", arguments.top.once,
+                "once, as plain text, as where stdout is no terminal");
+  top->add_option("-c,--count", arguments.top.count, "end after so many seconds");
   CLI::App* metrics = app.add_subcommand("metrics", "print all that is measured, as OpenMetrics");
   add_socket(metrics, arguments);
   metrics->add_flag("--prometheus", arguments.prometheus,
@@ -228,6 +235,11 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     CaptureOptions options = arguments.capture;
     options.socket_path = arguments.socket_path;
     return run_capture(options);
+  }
+  if (name == "top") {
+    TopOptions options = arguments.top;
+    options.socket_path = arguments.socket_path;
+    return run_top(options);
   }
   if (name == "report") return run_report(arguments.report);
   if (name == "explain") return explain(arguments);

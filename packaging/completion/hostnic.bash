@@ -66,7 +66,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -83,7 +83,7 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
@@ -99,6 +99,7 @@ _hostnic() {
     explain) options+=" --socket --vendor-err" ;;
     doctor) options+=" --socket --" ;;
     ctl | errors) options+=" --socket --json" ;;
+    top) options+=" --socket --once -c --count" ;;
     metrics) options+=" --socket --prometheus" ;;
     report)
       options+=" -o --output --json"

@@ -21,7 +21,8 @@ done
 def operate_cases(maker):
     hostnic, hostnicd = maker.build / "hostnic", maker.build / "hostnicd"
     for name, what, pattern in [("every show is JSON, too", "json", "json agrees with text"),
-                                ("metrics agree with counters", "metrics", "metrics are well-formed")]:
+                                ("metrics agree with counters", "metrics", "metrics are well-formed"),
+                                ("hostnic top, plain and on a terminal", "top", "top is fine")]:
         script = WHILE_CONNECTED.format(
             hostnic=hostnic, program=f"ib_send_bw -F -n 10 -s 4096 --wait_destroy=60 -p {maker.next_port()}",
             check=f"{sys.executable} {CHECKS} {what} $h")

@@ -14,7 +14,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
-SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "metrics", "errors",
+SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "metrics", "errors",
                "devices")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
