@@ -33,7 +33,7 @@ std::string text_of_rate(const char* name, const RateView& rate) {
 // What congestion has made of the rates at which a queue pair's requests and answers leave: the
 // former says its driver.
 void view_rates(const QpContext& qp, TimeNs now_ns, QpView& view) {
-  if (qp.transport != TransportKind::kRoce || qp.roce == nullptr) return;
+  if (qp.transport != Transport::kRoce || qp.roce == nullptr) return;
   const auto word = [](const std::atomic<uint32_t>& value) {
     return value.load(std::memory_order_relaxed);
   };
@@ -58,7 +58,7 @@ const char* state_name(QpState state) {
 }
 
 const char* type_name(const QpView& qp) {
-  if (qp.transport == TransportKind::kRoce) return "RC/roce";
+  if (qp.transport == Transport::kRoce) return "RC/roce";
   return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
 }
 
