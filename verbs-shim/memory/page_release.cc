@@ -119,7 +119,8 @@ bool MemoryRegistrar::bring_aside_home(uint64_t start, uint64_t end) {
       table_.split_at(home_end);
       while (table_.first_after(home) != table_.end() && table_.first_after(home)->first < home_end)
         table_.erase(table_.first_after(home));
-      mirror_watch_.forget(home, home_end);
+      // The thread of late filling has handed it over to the watch, as what stays in the mirror.
+      mirror_watch_.unwatch(home, home_end);
       counters_.in_mirror_bytes -= home_end - home;
     };
     const bool in_place = area != nullptr && is_mirror(*area);

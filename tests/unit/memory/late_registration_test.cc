@@ -158,6 +158,22 @@ TEST(LateRegistration, CopiesNothingButEdges) {
   });
 }
 
+// Some of it is in the mirror and the rest at home: it moves as the one area that it is.
+TEST(LateRegistration, WhatIsAtHomeInPartMoves) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    const uint64_t i = 33 * kMiB;
+    EXPECT_EQ(Buffer::pattern(1, i), nic.at(mr, buffer.va() + i));
+    nic.remove(mr);
+    Buffer target(kLarge);
+    ASSERT_EQ(target.data(),
+              mremap(buffer.data(), kLarge, kLarge, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()))
+        << std::strerror(errno);
+    EXPECT_TRUE(is_right(target, 1));
+  });
+}
+
 class Told final : public memory::RegionUser {
  public:
   MemoryGate& memory_gate() override { return gate_; }
