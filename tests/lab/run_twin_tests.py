@@ -37,6 +37,7 @@ class SetUp:
     arguments: list = dataclasses.field(default_factory=list)
     environment: dict = dataclasses.field(default_factory=dict)
     ordinary: bool = False
+    lab: list = dataclasses.field(default_factory=list)  # options of the lab
 
 
 THREADS = ["--threads", "3", "--ops", "80"]
@@ -46,7 +47,7 @@ REFUSES = ["--may-refuse"]
 # what becomes of mappings.
 MOVES = "move,move-over,move-dontunmap,grow,grow-in-place,shrink"
 MIGRATES = ["--without", "clone", "--by-libc", f"{MOVES},dontfork,wipeonfork,free-pages"]
-UNTOLD = ["--no-userfaultfd", "--by-libc", f"{MOVES},unmap,map-over"]
+UNTOLD = ["--no-userfaultfd", "--without", "break", "--by-libc", f"{MOVES},unmap,map-over"]
 SET_UPS = [
     SetUp("root", 5, MIGRATES),
     SetUp("root, threads", 3, THREADS),
@@ -78,7 +79,7 @@ class Places:
                 self.home = ordinary_user.copy({**{p: self.build / p for p in PROGRAMS}, TWIN: self.apps / TWIN})
             build = apps = self.home
             prefix, environment = ordinary_user.prefix(), ordinary_user.environment(self.home)
-        return ([*prefix, build / "hostnic", "lab", "--", apps / TWIN, "--seeds", seeds, "--limit-seconds", SEED_S,
+        return ([*prefix, build / "hostnic", "lab", *set_up.lab, "--", apps / TWIN, "--seeds", seeds, "--limit-seconds", SEED_S,
                  "--failures", MOST_FAILURES, *set_up.arguments, *more], {**set_up.environment, **environment})
 
 

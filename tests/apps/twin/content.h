@@ -61,6 +61,9 @@ class Frame {
   uint64_t at = 0;
   // A peer writes into it all the time: its bytes are unknown until that ends.
   bool busy = false;
+  // What took its place when the program emptied it (MADV_DONTNEED). A key may lead there from then
+  // on, also when that is no longer mapped.
+  std::shared_ptr<Frame> heir;
   // Nobody sees it, and a peer's WRITE that failed has left unknown bytes in it.
   bool unknown = false;
 

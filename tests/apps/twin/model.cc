@@ -101,7 +101,9 @@ void Model::remove(uint64_t first, size_t count) {
 void Model::discard(Page& page, uint64_t number) {
   if (page.shared) return;
   detach(page);
+  const FrameRef before = page.own;
   page.own = page.object == nullptr ? std::make_shared<Frame>() : nullptr;
+  if (before != nullptr) before->heir = page.own;
   attach(page, number);
 }
 

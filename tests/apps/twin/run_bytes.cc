@@ -92,6 +92,9 @@ class Ring {
   }
   ~Ring() {
     if (fd_ < 0) return;
+    // The kernel lets go of the buffers of a ring that is only closed some time later, and until
+    // then migrated memory does not move (docs/memory.md).
+    syscall(SYS_io_uring_register, fd_, IORING_UNREGISTER_BUFFERS, nullptr, 0);
     munmap(requests_, requests_bytes_);
     munmap(results_, results_bytes_);
     munmap(entries_, entries_bytes_);

@@ -158,7 +158,8 @@ void Executor::deregister() {
 }
 
 // In the place of the page that was registered: of a file the page of the same place, and of
-// private memory that of the same mapping, wherever the program has moved it since.
+// private memory that of the same mapping, wherever the program has moved it since; or what was
+// there when it went, if the program had emptied the page.
 Executor::Present Executor::present(const Segment& part) {
   Present result;
   if (part.object != nullptr) {
@@ -172,7 +173,10 @@ Executor::Present Executor::present(const Segment& part) {
   }
   result.number = model.find_slot(part.slot);
   Page* page = model.find(result.number);
-  if (page == nullptr) return result;
+  if (page == nullptr) {
+    for (FrameRef heir = part.frame->heir; heir != nullptr; heir = heir->heir) result.frame = heir;
+    return result;
+  }
   result.page = page;
   result.frame = page->frame();
   if (page->can_read()) result.at = result.number * kPage + part.offset;
