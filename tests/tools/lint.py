@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from layers import check_layers
+from mutants import check_mutants
 from packaging import check_packaging
 from references import check_references
 from rules import check_index
@@ -295,6 +296,7 @@ def main():
     good = check_index() and good
     good = check_licenses() and good
     good = check_layers() and good
+    good = check_mutants() and good
     good = check_widths() and good
     good = check_packaging(options.build.resolve()) and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]

@@ -11,8 +11,8 @@ UndefinedBehaviorSanitizer, with which unit, sim and a part of lab run again), c
 other compiler), fuzz (each fuzzer for a quarter of a minute), faults (a build whose transport can be broken on purpose:
 the suite must notice each time), twin (programs of random operations on their address space, beside a model of pinned
 pages; a hundred of them with --all), lint (format and clang-tidy), and, not with --all, tsan (hostnic-stress and the
-driver half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe) and netem (two hosts
-while a kernel loses packets).
+driver half with ThreadSanitizer), interop (stock programs between hostnic and a genuine rdma_rxe), netem (two hosts
+while a kernel loses packets) and mutants (libraries that are broken on purpose, which the twin must notice).
 
 With --all, what is long runs as a third, which the commit's hash chooses; --third all runs everything."""
 
@@ -45,7 +45,7 @@ THIRD_OF = {"sanitize": 1, "pyverbs": 3, "faults": 2, "programs": 2, "loss": 2, 
 # Of conformance, which wires belong to a third. The first of the list below always runs.
 CONFORMANCE_THIRDS = {"IPv6": 1, "UDP sockets": 2, "the standard's RC": 3}
 # Only when asked for: too long for CI, or with more than a machine usually has.
-MORE_PARTS = ["tsan", "interop", "netem"]
+MORE_PARTS = ["tsan", "interop", "netem", "mutants"]
 DEFAULT_PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "hosts", "loss", "hostile"]
 # Instead of --third, for what calls .ci/run.
 THIRD_VARIABLE = "HOSTNIC_TEST_THIRD"
@@ -74,7 +74,7 @@ SPARE_HUGE_PAGES = 32
 
 # Nothing may hang for ever. About ten times what two idle cores take.
 LIMIT_S = {"gtest": 900, "conformance": 1200, "lab": 7200, "demo": 600, "pyverbs": 900, "programs": 7200, "hosts": 1800,
-           "hostile": 1800, "twin": 7200, "interop": 14400, "netem": 14400, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
+           "hostile": 1800, "twin": 7200, "mutants": 14400, "interop": 14400, "netem": 14400, "build": 3600, "lint": 2400, "faults": 2400, "tsan": 1200}
 TSAN_STRESS = ["--threads", 8, "--qps", 40, "--seconds", 40, "--patience", 120]
 SANITIZER_SLOWDOWN = 2
 
@@ -250,6 +250,11 @@ class Runner:
         self.part("Address spaces beside a model of pinned pages", lambda: self.runner(
             "twin", "lab/run_twin_tests.py", self.options.build, self.options.selection,
             LIMIT_S["twin"]))
+
+    def mutants(self):
+        self.part("Libraries that are broken on purpose", lambda: self.runner(
+            "mutants", "lab/run_mutant_tests.py", self.options.build, self.options.selection,
+            LIMIT_S["mutants"]))
 
     def configure(self, name, directory, *options, environment=None):
         return (directory / "build.ninja").exists() or run_check(
