@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from e2e import (bandwidth, growth, latency, loss, micro, ports, programs, queue_pairs, report,
-                 rivals, rxe, udp)
+                 rivals, rxe, udp, ways)
 from e2e.lab import Lab
 from e2e.programs import BenchError, Unavailable
 
@@ -35,6 +35,7 @@ SECTIONS = {
     "udp": ("the udp port over veth beside bare UDP sockets (root)", udp.run),
     "ports": ("packets per second over veth beside testpmd (root)", ports.run),
     "rxe": ("hostnic to a kernel's rdma_rxe beside rdma_rxe to rdma_rxe (root, a peer)", rxe.run),
+    "ways": ("how memory is reached: messages, registration, fork, waiting", ways.run),
     "growth": ("memory per object, start-up, registration, CPU use when idle", growth.run),
     "loss": ("goodput against loss", loss.run),
 }

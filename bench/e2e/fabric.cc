@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -28,18 +29,27 @@ void check(int error, std::string_view what) {
 }  // namespace
 
 void die(std::string_view what) {
-  fmt::print(stderr, "hostnic-pairs: {}\n", what);
+  fmt::print(stderr, "{}: {}\n", program_invocation_short_name, what);
   exit(1);
 }
 
-Pages::Pages(size_t bytes) : bytes_(bytes) {
-  void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Pages::Pages(size_t bytes, Sharing sharing) : bytes_(bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (sharing == Sharing::kShared) {
+    fd_ = memfd_create("pages", MFD_CLOEXEC);
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0) die("memfd_create failed");
+    flags = MAP_SHARED;
+  }
+  void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd_, 0);
   if (start == MAP_FAILED) die(fmt::format("no memory for {} bytes", bytes));
   std::memset(start, 1, bytes);
   start_ = static_cast<std::byte*>(start);
 }
 
-Pages::~Pages() { munmap(start_, bytes_); }
+Pages::~Pages() {
+  munmap(start_, bytes_);
+  if (fd_ >= 0) close(fd_);
+}
 
 End::End(size_t device_number, const Depths& depths) : depths_(depths) {
   context_.reset(verbs::open_device(device_number));

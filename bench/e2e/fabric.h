@@ -14,10 +14,12 @@ namespace hostnic::bench {
 
 [[noreturn]] void die(std::string_view what);
 
-// Page-aligned private memory, touched.
+enum class Sharing { kPrivate, kShared };
+
+// Page-aligned memory, touched: private, or of a memfd that stays open.
 class Pages {
  public:
-  explicit Pages(size_t bytes);
+  explicit Pages(size_t bytes, Sharing sharing = Sharing::kPrivate);
   ~Pages();
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -27,6 +29,7 @@ class Pages {
  private:
   std::byte* start_;
   size_t bytes_;
+  int fd_ = -1;
 };
 
 struct Destroy {

@@ -2,13 +2,16 @@
 // hostnic-pairs MODE ...: a verbs program with both ends of its connections, between the first two
 // RDMA devices. What ./run bench measures that perftest does not:
 //
-//   write SECONDS BYTES QPS        WRITEs round-robin over so many queue pairs
+//   write SECONDS BYTES QPS [shared]   WRITEs round-robin over so many queue pairs
 //   write-latency SECONDS BYTES    ping-pong of one thread: half a round trip, median and p99
 //   send-latency SECONDS BYTES
 //   hold QPS MRS                   so many objects on both devices; "ready", then waits for the end
 //                                  of its input
-//   register MIB                   how long memory takes to register, and to copy
+//   register MIB [shared]          how long memory takes to register, and to copy
+//   fork MIB [shared]              how long a fork takes before memory is registered, and then
+// `shared`: the memory is a memfd's, and not private.
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,9 +88,9 @@ Streamed stream(const End& sender, const ibv_mr& from, const ibv_mr& to, uint32_
   return {completed, rate};
 }
 
-int measure_write(double seconds, uint32_t bytes, size_t qps) {
+int measure_write(double seconds, uint32_t bytes, size_t qps, Sharing sharing) {
   const Depths depths{kOutstanding, 1, 2 * kOutstanding};
-  const Pages from(std::max<size_t>(kBufferBytes, bytes)), to(from.bytes());
+  const Pages from(std::max<size_t>(kBufferBytes, bytes), sharing), to(from.bytes(), sharing);
   End sender(0, qps < kOutstanding ? depths : Depths{16, 1, 2 * kOutstanding}), receiver(1, depths);
   const auto from_region = sender.register_memory(from), to_region = receiver.register_memory(to);
   connect_queue_pairs(sender, receiver, qps);
@@ -202,8 +205,8 @@ int hold(size_t qps, size_t regions) {
   return 0;
 }
 
-int measure_registration(size_t mebibytes) {
-  const Pages from(mebibytes << 20), to(mebibytes << 20);
+int measure_registration(size_t mebibytes, Sharing sharing) {
+  const Pages from(mebibytes << 20, sharing), to(mebibytes << 20, sharing);
   const End end(0, Depths{});
   auto start = Clock::now();
   auto region = end.register_memory(from);
@@ -222,6 +225,26 @@ int measure_registration(size_t mebibytes) {
   return 0;
 }
 
+// How long the caller waits in fork(); the child is gone before it goes on.
+double fork_s() {
+  const auto start = Clock::now();
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  const double seconds = seconds_since(start);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die("fork failed");
+  return seconds;
+}
+
+int measure_fork(size_t mebibytes, Sharing sharing) {
+  const Pages pages(mebibytes << 20, sharing);
+  const End end(0, Depths{});
+  const double before_s = fork_s();
+  const auto region = end.register_memory(pages);
+  fmt::print("fork_us {:.2f} {:.2f}\n", before_s * 1e6, fork_s() * 1e6);
+  return 0;
+}
+
 template <class Number>
 Number parse(std::string_view text, Number min, Number max) {
   Number value{};
@@ -231,12 +254,17 @@ Number parse(std::string_view text, Number min, Number max) {
   return value;
 }
 
-int run(const std::vector<std::string_view>& words) {
+int run(std::vector<std::string_view> words) {
+  Sharing sharing = Sharing::kPrivate;
+  if (!words.empty() && words.back() == "shared") {
+    sharing = Sharing::kShared;
+    words.pop_back();
+  }
   const std::string_view mode = words.empty() ? "" : words[0];
   const auto seconds = [&] { return parse(words[1], 1e-3, 600.0); };
   const auto bytes = [&] { return parse<uint32_t>(words[2], 1, 1 << 30); };
   if (mode == "write" && words.size() == 4)
-    return measure_write(seconds(), bytes(), parse<size_t>(words[3], 1, 1 << 20));
+    return measure_write(seconds(), bytes(), parse<size_t>(words[3], 1, 1 << 20), sharing);
   if (mode == "write-latency" && words.size() == 3)
     return measure_latency(seconds(), bytes(), IBV_WR_RDMA_WRITE);
   if (mode == "send-latency" && words.size() == 3)
@@ -244,10 +272,14 @@ int run(const std::vector<std::string_view>& words) {
   if (mode == "hold" && words.size() == 3)
     return hold(parse<size_t>(words[1], 0, 1 << 20), parse<size_t>(words[2], 0, 1 << 20));
   if (mode == "register" && words.size() == 2)
-    return measure_registration(parse<size_t>(words[1], 1, 1 << 14));
-  fmt::print(stderr,
-             "usage: hostnic-pairs write SECONDS BYTES QPS | write-latency SECONDS BYTES | "
-             "send-latency SECONDS BYTES | hold QPS MRS | register MIB\n");
+    return measure_registration(parse<size_t>(words[1], 1, 1 << 14), sharing);
+  if (mode == "fork" && words.size() == 2)
+    return measure_fork(parse<size_t>(words[1], 1, 1 << 14), sharing);
+  fmt::print(
+      stderr,
+      "usage: hostnic-pairs write SECONDS BYTES QPS [shared] | write-latency SECONDS BYTES | "
+      "send-latency SECONDS BYTES | hold QPS MRS | register MIB [shared] | "
+      "fork MIB [shared]\n");
   return 2;
 }
 

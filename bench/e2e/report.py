@@ -16,7 +16,8 @@ DOCUMENT = KEPT / "results.md"
 BEGIN = "<!-- ./run bench report writes from here -->\n"
 END = "<!-- ./run bench report writes to here -->\n"
 SHEETS = ["bandwidth", "rate", "latency", "latency-poll", "qps", "lcores", "peers", "udp", "udp-latency",
-          "udp-rate", "ports", "memory-qp", "memory-mr", "start", "registration", "idle", "loss"]
+          "udp-rate", "ports", "ways", "ways-registration", "ways-fork", "memory-qp", "memory-mr",
+          "start", "registration", "idle", "loss"]
 MICRO = "micro"
 PERCENT = "loss"
 
