@@ -20,7 +20,7 @@ FOLDER = REPOSITORY / "build-mutants"
 SEEDS, SEEDS_OF_A_LAB = 500, 20
 DIFFERENT = re.compile(r"^\W*DIFFERENT (?:seed \d+ )?(.*)$", re.MULTILINE)
 # What a busy machine may do as well: it has to happen again.
-BY_TIME = re.compile(r"not ended|took|takes longer|retry counter exceeded|no completion")
+BY_TIME = re.compile(r"not ended|exit status 2|took|takes longer|retry counter exceeded|no completion")
 FAILED_SEED = re.compile(r"^\W*FAIL seed (\d+)", re.MULTILINE)
 MESSAGE_LENGTH = 130
 # What one lcore does is atomic.
