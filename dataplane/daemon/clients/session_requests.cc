@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "dataplane/daemon/clients/session.h"
 #include "dataplane/daemon/observe/error_book.h"
@@ -19,10 +20,9 @@ std::span<const std::byte> bytes_of(const auto& value) {
 }
 
 // What fits a line of the library's log.
-std::string limited_text(std::string text) {
+std::string_view limited_text(std::string_view text) {
   constexpr size_t kLongest = 600;
-  if (text.size() > kLongest) text.resize(kLongest);
-  return text;
+  return text.substr(0, kLongest);
 }
 
 }  // namespace
@@ -240,7 +240,8 @@ bool ClientSession::handle_name(const NameHost& call) {
 
 // Says why, of a queue pair of this client's.
 bool ClientSession::handle_explain(const ExplainRequest& request) {
-  const std::string text = limited_text(explain(daemon_, *unit_, info_.client_id, request));
+  const std::string whole = explain(daemon_, *unit_, info_.client_id, request);
+  const std::string_view text = limited_text(whole);
   if (!text.empty())
     note_error(fmt::format("{} QP {:#x} of {} (pid {}): {}", unit_->plan.settings.name, request.qpn,
                            info_.program, info_.pid, text));
