@@ -27,7 +27,7 @@ void Stream::post(TimeNs now_ns) {
   const uint64_t place = posted_ % settings_.depth;
   const Sge sge{source_.address(), settings_.message_bytes, lkey_};
   driver::SendRequest request;
-  request.op = settings_.op;
+  request.op = posted_ % 2 == 0 ? settings_.op : settings_.every_other_op;
   request.wr_id = posted_;
   request.signalled = true;
   request.sges = {&sge, 1};

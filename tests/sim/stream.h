@@ -12,6 +12,7 @@ namespace hostnic::sim {
 
 struct StreamSettings {
   SendOp op = SendOp::kWrite;  // or kSend, kRead
+  SendOp every_other_op = op;  // not kSend
   uint32_t message_bytes = 65536;
   uint32_t depth = 1;  // outstanding
   uint32_t messages = 100;
