@@ -11,12 +11,16 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <iterator>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "dataplane/daemon/control/command.h"
@@ -86,6 +90,25 @@ bool is_open_request(std::span<const std::byte> bytes) {
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// Threads that wait in the kernel for a stranger's file (FUSE) can't be killed, and keep the
+// process, and with it sockets, ports and locks, which whoever starts hostnicd anew needs. A
+// thread closes them, since it may come to such a file, too; what was opened first is ours.
+void give_descriptors_back() {
+  constexpr std::chrono::milliseconds kPatience{1000};
+  static std::atomic<bool> closed{false};
+  try {
+    std::thread([] {
+      syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, 0);
+      closed.store(true);
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // no thread is left
+  }
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!closed.load() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 // A long answer as a file in memory. Not for strangers, who could keep such files: they are
@@ -161,6 +184,8 @@ ControlServer::~ControlServer() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (left() != 0) {
     log_problem("{} programs' files do not answer: ending without closing them", left());
+    listeners_.clear();
+    give_descriptors_back();
     _exit(0);
   }
   sessions_.clear();

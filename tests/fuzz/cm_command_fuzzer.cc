@@ -111,7 +111,7 @@ class Run {
     for (int steps = 0; !input_.empty() && steps < 100; ++steps) step();
     for (auto& program : programs_) program.reset();
     serve();
-    for (const std::string& line : agent_->describe(Asker{})) require(!line.starts_with("id "));
+    require(agent_->view(Asker{}).empty());
   }
 
  private:

@@ -34,7 +34,7 @@ at a load of 70 on two processors: no byte was wrong, nothing failed (2026-11-28
 load, with a fifth of the rounds: no byte was wrong; of the two `hostnic-stress` one ended with a request that was
 flushed where it expected none. Valkey's RDMA module (a snapshot of October 2024), its `rdma-test` with BGSAVE while
 connections are open, and each dump loaded by a second server: contents and digests are the same. At that load its
-server crashed twice by itself, in the keepalive timer of a connection whose accept had failed (`rdma.c:685`).
+server crashed twice by itself, in the keepalive timer of a connection whose accept had failed.
 
 Not tried: programs of other distributions and newer ones (UCX 1.18, newer rdma-core, perftest's master), NCCL, ceph and
 PyTorch.

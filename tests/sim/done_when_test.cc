@@ -84,8 +84,8 @@ void keeps_its_goodput_under_loss(const StreamSettings& load) {
 TEST(DoneWhen, SelectiveKeepsItsGoodputUnderLoss) { keeps_its_goodput_under_loss(kWrites); }
 TEST(DoneWhen, ReadsKeepTheirGoodputUnderLoss) { keeps_its_goodput_under_loss(kReads); }
 
-// WRITEs behind READs of other bytes of the same region (rule 18) don't wait for them: both directions
-// of the link are busy at once, where waiting would make them take turns.
+// WRITEs behind READs of other bytes of the same region (rule 18) don't wait for them: both
+// directions of the link are busy at once, where waiting would make them take turns.
 TEST(DoneWhen, DisjointReadsAndWritesGoOnTogether) {
   for (const WantedTransport transport : {WantedTransport::kHostnic, WantedTransport::kRoce}) {
     const Measured both = run({.op = SendOp::kRead,
