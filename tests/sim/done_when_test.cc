@@ -32,7 +32,7 @@ struct Measured {
 
 // Both directions lose; `data` is done to data alone.
 Measured run(const StreamSettings& load, const std::string& loss, const std::string& data = "",
-             WantedTransport transport = WantedTransport::kHostnic) {
+             Transport transport = Transport::kHostnic) {
   WorldSettings settings = network();
   settings.transport = transport;
   World world(settings);
@@ -87,7 +87,7 @@ TEST(DoneWhen, ReadsKeepTheirGoodputUnderLoss) { keeps_its_goodput_under_loss(kR
 // WRITEs behind READs of other bytes of the same region (rule 18) don't wait for them: both
 // directions of the link are busy at once, where waiting would make them take turns.
 TEST(DoneWhen, DisjointReadsAndWritesGoOnTogether) {
-  for (const WantedTransport transport : {WantedTransport::kHostnic, WantedTransport::kRoce}) {
+  for (const Transport transport : {Transport::kHostnic, Transport::kRoce}) {
     const Measured both = run({.op = SendOp::kRead,
                                .every_other_op = SendOp::kWrite,
                                .message_bytes = 65536,
