@@ -274,8 +274,9 @@ def check_report(hostnic, seed):
                   for arrow in data["arrows"]]
         assert len(arrows) == data["arrows_of"] and data["every"] == 1, "all packets are there"
         lost = [arrow for arrow in arrows if arrow["flags"] & LOST]
-        # The rules hit each NIC's fifth and fortieth packet that arrives.
-        assert data["lost"] == len(lost) == total["impair_dropped"] >= 3, (data["lost"], len(lost), total["impair_dropped"])
+        # The rules hit the fifth and the fortieth packet of data that arrive. ACKs may be too few to be hit on an idle
+        # machine, where one answers many packets.
+        assert data["lost"] == len(lost) == total["impair_dropped"] >= 2, (data["lost"], len(lost), total["impair_dropped"])
         assert {data["texts"][arrow["text"]] for arrow in lost} == {
             "dropped by rx impairment rule 1", "dropped by rx impairment rule 2"}, lost
         again = sum(1 for arrow in arrows if arrow["flags"] & AGAIN)
