@@ -180,7 +180,7 @@ std::string TopModel::history_text(const std::string& device, bool ascii) const 
   for (const double value : found->second) {
     // Whatever was sent shows.
     const auto level =
-        value <= 0 || most <= 0 ? 0 : std::clamp(static_cast<int>(value / most * 8 + .5), 1, 8);
+        value <= 0 || most <= 0 ? 0 : std::clamp<long>(std::lround(value / most * 8), 1, 8);
     text += ascii ? kLetters[level] : kBlocks[level];
   }
   return text;
@@ -239,7 +239,7 @@ std::vector<TopLine> TopModel::lines(const TopView& view) const {
       Style::kHead);
   for (const auto& [device, nic] : now_.nics) {
     const auto was = before_.nics.find(device);
-    const auto rate = [&](double Nic::*what) {
+    const auto rate = [&, &nic = nic](double Nic::*what) {
       if (!has_rates_ || was == before_.nics.end()) return 0.0;
       return std::max(0.0, nic.*what - was->second.*what) / seconds();
     };
