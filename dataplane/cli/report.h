@@ -20,7 +20,7 @@ struct ReportOptions {
 
 // Reads the capture and writes the page. An error is one line.
 Expected<void, std::string> write_report(const ReportOptions& options);
-// The same as a subcommand; returns its exit code.
+// Does the same as a subcommand; returns its exit code.
 int run_report(const ReportOptions& options);
 
 }  // namespace hostnic::cli

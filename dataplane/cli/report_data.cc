@@ -253,7 +253,7 @@ void ReportData::take_sent(const ReportPacket& packet, Arrow arrow, size_t flow,
   in_flight_[key].push_back(std::move(pending));
   in_flight_order_.emplace_back(key, next_number_ - 1);
   ++in_flight_count_;
-  // Those that have arrived are in the order still; whoever has not for so long is lost.
+  // The order still names packets that have arrived; one that has not for so long is lost.
   while (in_flight_order_.size() > 2 * kMostPending || in_flight_count_ > kMostPending) {
     const auto [oldest, number] = in_flight_order_.front();
     in_flight_order_.pop_front();

@@ -117,7 +117,7 @@ class Nic {
   // part begins, or kNoMoreQps. With a user: those of its programs.
   static constexpr uint32_t kNoMoreQps = UINT32_MAX;
   std::vector<QpView> view_qps(uint32_t& from, std::optional<uint32_t> user = std::nullopt) const;
-  // The same as text for people, one line each: `show qp`.
+  // Gives them as text for people, one line each: `show qp`.
   std::vector<std::string> describe_qps(uint32_t& from,
                                         std::optional<uint32_t> user = std::nullopt) const;
   // A queue pair as it is now; none has that number.

@@ -21,7 +21,7 @@ std::string explain(Daemon& daemon, NicInstance& own, uint32_t client_id,
 std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp);
 // The request of its peer that a queue pair has refused, and why: "WRITE of its peer: rkey ...".
 std::string describe_refusal(NicInstance& instance, const QpView& qp);
-// The same of a queue pair that is no more, whose keys can't be looked at: by the NAK.
+// Says it of a queue pair that is no more, by its NAK: its keys can't be looked at any more.
 std::string describe_old_refusal(const QpView& qp);
 // A queue pair that is no more, in one line: whose it was, and how it ended.
 std::string describe(NicInstance& instance, const DeadQpView& dead);

@@ -15,8 +15,8 @@ class Daemon;
 // The most queue pairs that are listed one by one; of the others there is only the number.
 inline constexpr size_t kMaxQpsInMetrics = 1000;
 
-// Of queue pairs and clients those that the asker sees. The control thread: lcores are asked one
-// after the other, for 64 queue pairs at a time.
+// Makes the text of all metrics; it has those queue pairs and clients that the asker sees. The
+// control thread calls it: lcores are asked one after the other, for 64 queue pairs at a time.
 std::string metrics_of(Daemon& daemon, const Asker& asker, MetricsFormat format);
 
 }  // namespace hostnic

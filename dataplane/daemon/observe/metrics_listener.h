@@ -32,7 +32,7 @@ class MetricsListener {
   // The most connections; the oldest one makes room for another.
   static constexpr size_t kMaxConnections = 16;
   static constexpr size_t kMaxRequestBytes = 8192;
-  // Who asks again sooner gets the same text: lcores are not to be asked without end.
+  // A question that comes sooner gets the same text: lcores are not to be asked without end.
   static constexpr std::chrono::milliseconds kFresh{200};
 
   // `port` 0: any that is free. An error is one line.

@@ -210,7 +210,7 @@ TEST_F(MemoryMigration, MemoryLockedMeanwhileIsLockedAtHome) {
   nic.remove(mr);
   EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
   EXPECT_EQ(before + 8 * kPage, locked_bytes());
-  // Of locked memory the kernel frees nothing.
+  // The kernel frees nothing of locked memory.
   EXPECT_EQ(-1, madvise(buffer.data() + 4 * kPage, kPage, MADV_FREE));
   EXPECT_EQ(0, munlock(buffer.data(), buffer.size()));
   EXPECT_EQ(before, locked_bytes());
