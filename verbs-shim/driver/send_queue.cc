@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "protocol/hostif/send_op_text.h"
 #include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
 
@@ -15,33 +16,6 @@ namespace {
 
 constexpr uint32_t kChunksQueued = 16;  // least number of chunks that may queue where they may be
                                         // larger
-
-const char* name_of(SendOp op) {
-  switch (op) {
-    case SendOp::kWrite:
-      return "WRITE";
-    case SendOp::kWriteImm:
-      return "WRITE with immediate";
-    case SendOp::kSend:
-      return "SEND";
-    case SendOp::kSendImm:
-      return "SEND with immediate";
-    case SendOp::kSendInv:
-      return "SEND with invalidation";
-    case SendOp::kRead:
-      return "READ";
-    case SendOp::kCompareSwap:
-      return "compare-and-swap";
-    case SendOp::kFetchAdd:
-      return "fetch-and-add";
-    case SendOp::kBindWindow:
-      return "bind";
-    case SendOp::kLocalInvalidate:
-      return "invalidation";
-    default:
-      return "request";
-  }
-}
 
 }  // namespace
 
@@ -265,7 +239,7 @@ void SendQueue::log_failure(uint32_t index) const {
   if (failed_vendor_ == VendorError::kReceiverNotReady)
     snprintf(waited, sizeof waited, " (rnr_retry %u)", attr.rnr_retry);
   explain("QP 0x%x: %s of %u bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s: %s",
-          qpn, name_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
+          qpn, text_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
           status_text(static_cast<uint32_t>(failed_status_)), static_cast<unsigned>(failed_status_),
           static_cast<unsigned>(failed_vendor_), waited,
           !cause.empty()    ? cause.c_str()

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "protocol/hostif/send_op_text.h"
+
 namespace hostnic {
 namespace {
 
@@ -63,24 +65,6 @@ SendOp op_of(wire::Opcode opcode) {
       return SendOp::kSend;
     default:
       return SendOp::kWrite;
-  }
-}
-
-const char* op_name(SendOp op) {
-  switch (op) {
-    case SendOp::kRead:
-      return "READ";
-    case SendOp::kCompareSwap:
-      return "compare-and-swap";
-    case SendOp::kFetchAdd:
-      return "fetch-and-add";
-    case SendOp::kSend:
-    case SendOp::kSendImm:
-      return "SEND";
-    case SendOp::kSendInv:
-      return "SEND with invalidation";
-    default:
-      return "WRITE";
   }
 }
 
@@ -347,7 +331,7 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
   if (peer.qp && peer.qp->refused_its_peer && peer.qp->dest_qpn == qp.qpn)
     return text +
            fmt::format(
-               "  its peer has refused a {}: {}\n", op_name(op_of(peer.qp->refused.opcode)),
+               "  its peer has refused a {}: {}\n", text_of(op_of(peer.qp->refused.opcode)),
                or_gone(why_refused(peer, asked_of(peer.qp->refused), 0, qp.mtu_bytes), *peer.qp));
   const bool waits = qp.type == QpType::kRc && qp.una != qp.transmitted;
   // Everything before has arrived, and there is no receive for what comes next.
@@ -367,7 +351,7 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
 
 std::string describe_refusal(NicInstance& instance, const QpView& qp) {
   const End own{&instance, instance.plan.settings.name, qp};
-  return fmt::format("{} of its peer: {}", op_name(op_of(qp.refused.opcode)),
+  return fmt::format("{} of its peer: {}", text_of(op_of(qp.refused.opcode)),
                      or_gone(why_refused(own, asked_of(qp.refused), 0, 0), qp));
 }
 
@@ -376,7 +360,7 @@ std::string describe_old_refusal(const QpView& qp) {
                           : qp.refused_code == wire::NakCode::kRemoteAccess ? "remote access error"
                                                                             : "operational error";
   return fmt::format("{} of its peer: {} (it went before it was asked why)",
-                     op_name(op_of(qp.refused.opcode)), why);
+                     text_of(op_of(qp.refused.opcode)), why);
 }
 
 std::string describe(NicInstance& instance, const DeadQpView& dead) {
@@ -388,7 +372,7 @@ std::string describe(NicInstance& instance, const DeadQpView& dead) {
                   dead.with_its_program ? "went with its program" : "destroyed by its program",
                   seconds_since(own, dead.at_ns), state_name(qp.state));
   if (qp.refused_its_peer)
-    text += fmt::format("; had refused a {} of its peer", op_name(op_of(qp.refused.opcode)));
+    text += fmt::format("; had refused a {} of its peer", text_of(op_of(qp.refused.opcode)));
   return text + "\n";
 }
 
@@ -461,7 +445,7 @@ std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
       [[fallthrough]];
     case Question::kRefusesPeer:
       return mine.refused_its_peer
-                 ? fmt::format("{} from QP {:#x}: {}", op_name(op_of(mine.refused.opcode)),
+                 ? fmt::format("{} from QP {:#x}: {}", text_of(op_of(mine.refused.opcode)),
                                mine.dest_qpn,
                                or_gone(why_refused(own, asked_of(mine.refused), 0, 0), mine))
                  : "";
