@@ -4,59 +4,21 @@
 #include <numeric>
 #include <optional>
 
-#include "tests/unit/driver/fake_nic.h"
+#include "tests/unit/driver/connected_qp.h"
 #include "verbs-shim/driver/requester/hostnic.h"
 
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
-constexpr uint32_t kFirstPsn = 0xfffffa;
-
-class Recovery : public testing::Test {
+class Recovery : public ConnectedQp {
  protected:
-  Recovery() {
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
-    cq_ = driver_->create_cq(
-        64, [](void* self) { static_cast<Recovery*>(self)->on_event(); }, this);
-    QpInit init;
-    init.send_cq = init.recv_cq = cq_.get();
-    init.caps = {.max_send_wr = 64,
-                 .max_recv_wr = 1,
-                 .max_send_sge = 1,
-                 .max_recv_sge = 1,
-                 .max_inline_bytes = 0};
-    init.signal_all = true;
-    qp_ = driver_->create_qp(init).value_or(nullptr);
-    QpAttr attr;
-    attr.path_mtu_bytes = kMtu;
-    attr.dest_qpn = 0x10003;
-    attr.dest_ip = Ipv4Address{0x0a000002};
-    attr.sq_psn = kFirstPsn;
-    attr.max_rd_atomic = 2;
-    attr.timeout = 14;
-    attr.retry_cnt = attr.rnr_retry = 7;
-    move(attr, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(attr, QpState::kRtr,
-         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
-    move(attr, QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
-  }
-  ~Recovery() override { EXPECT_EQ(driver_->destroy_qp(qp_), 0); }
+  Recovery()
+      : ConnectedQp({.on_event = [](void* self) {
+          static_cast<Recovery*>(static_cast<ConnectedQp*>(self))->on_event();
+        }}) {}
 
-  static Psn at(uint32_t offset) { return Psn(kFirstPsn) + offset; }
-  void move(QpAttr& attr, QpState state, uint32_t mask) {
-    attr.state = state;
-    EXPECT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
-  }
-  // Each request of so many packets, somewhere else, of a signalled request its number.
   int post(SendOp op, uint64_t wr_id, uint32_t packets = 1) {
-    const Sge sge{0x10000, packets * kMtu, 1};
-    SendRequest request;
-    request.op = op;
-    request.wr_id = wr_id;
-    request.sges = {&sge, 1};
-    request.remote_va = wr_id << 32;
-    return driver_->post_send(qp_, request, now_ns_);
+    return post_request(op, wr_id, packets);
   }
   // What the driver hands over is transmitted at once.
   std::vector<Chunk> handed_over() {
@@ -68,10 +30,6 @@ class Recovery : public testing::Test {
     }
     return chunks;
   }
-  void progress(uint64_t later_ns = 1000) {
-    std::lock_guard lock(driver_->mutex());
-    driver_->progress(now_ns_ += later_ns);
-  }
   // An ACK that changes the status as `change` says.
   template <class Change>
   void report(Psn base, Change&& change) {
@@ -79,20 +37,10 @@ class Recovery : public testing::Test {
     nic_.acknowledge(base, 1024);
     progress();
   }
-  std::vector<Completion> completions() {
-    std::vector<Completion> all(64);
-    all.resize(static_cast<size_t>(cq_->poll(all.data(), 64)));
-    return all;
-  }
   void on_event() {
     if (acknowledged_by_event_) nic_.acknowledge(*acknowledged_by_event_, 1024);
   }
 
-  FakeNic nic_;
-  std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Cq> cq_;
-  Qp* qp_ = nullptr;
-  TimeNs now_ns_ = 1'000'000;
   Psn next_{kFirstPsn};
   std::optional<Psn> acknowledged_by_event_;
 };

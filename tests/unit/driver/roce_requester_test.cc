@@ -2,63 +2,23 @@
 // The requester of the standard's RC: numbers of READs, what goes again after a NAK, an RNR NAK or
 // silence, and when requests fail; on a NIC that only takes descriptors apart.
 #include "protocol/wire/aeth.h"
-#include "tests/unit/driver/fake_nic.h"
+#include "tests/unit/driver/connected_qp.h"
 
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
-constexpr uint32_t kFirstPsn = 0xfffffa;
 constexpr uint32_t kRnrNak = make_nak(static_cast<uint32_t>(wire::AckKind::kRnrNak), 1);
 
 constexpr uint32_t nak_of(wire::NakCode code) {
   return make_nak(static_cast<uint32_t>(wire::AckKind::kNak), static_cast<uint32_t>(code));
 }
 
-class RoceQp : public testing::Test {
+class RoceQp : public ConnectedQp {
  protected:
-  RoceQp() {
-    nic_.spoken = Transport::kRoce;
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
-    cq_ = driver_->create_cq(64, nullptr, nullptr);
-    QpInit init;
-    init.send_cq = init.recv_cq = cq_.get();
-    init.caps = {.max_send_wr = 64,
-                 .max_recv_wr = 1,
-                 .max_send_sge = 1,
-                 .max_recv_sge = 1,
-                 .max_inline_bytes = 0};
-    init.signal_all = true;
-    qp_ = driver_->create_qp(init).value_or(nullptr);
-    QpAttr attr;
-    attr.path_mtu_bytes = kMtu;
-    attr.dest_qpn = 0x10003;
-    attr.dest_ip = Ipv4Address{0x0a000002};
-    attr.sq_psn = kFirstPsn;
-    attr.max_rd_atomic = 2;
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    attr.rnr_retry = 2;
-    move(attr, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(attr, QpState::kRtr,
-         kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer);
-    move(attr, QpState::kRts, kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic);
-  }
-  ~RoceQp() override { EXPECT_EQ(driver_->destroy_qp(qp_), 0); }
+  RoceQp() : ConnectedQp({.spoken = Transport::kRoce, .rnr_retry = 2}) {}
 
-  static Psn at(uint32_t offset) { return Psn(kFirstPsn) + offset; }
-  void move(QpAttr& attr, QpState state, uint32_t mask) {
-    attr.state = state;
-    EXPECT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
-  }
   void post(SendOp op, uint64_t wr_id, uint32_t packets = 1) {
-    const Sge sge{0x10000, is_atomic(op) ? 8 : packets * kMtu, 1};
-    SendRequest request;
-    request.op = op;
-    request.wr_id = wr_id;
-    request.sges = {&sge, 1};
-    request.remote_va = wr_id << 32;
-    EXPECT_EQ(driver_->post_send(qp_, request, now_ns_), 0);
+    EXPECT_EQ(post_request(op, wr_id, packets), 0);
   }
   // What has been handed over, which leaves at once: first PSN and number of PSNs of each piece.
   struct Piece {
@@ -81,10 +41,8 @@ class RoceQp : public testing::Test {
   }
   // Time goes by while the NIC runs.
   void progress(uint64_t later_ns = 1000) {
-    now_ns_ += later_ns;
-    nic_.channel().header().nic_turn_ns.store(now_ns_);
-    std::lock_guard lock(driver_->mutex());
-    driver_->progress(now_ns_);
+    nic_.channel().header().nic_turn_ns.store(now_ns_ + later_ns);
+    ConnectedQp::progress(later_ns);
   }
   void acknowledge(Psn una) {
     nic_.acknowledge(una, 1024);
@@ -97,11 +55,6 @@ class RoceQp : public testing::Test {
     ++status.nak_count;
     acknowledge(psn);
   }
-  std::vector<Completion> completions() {
-    std::vector<Completion> all(64);
-    all.resize(static_cast<size_t>(cq_->poll(all.data(), 64)));
-    return all;
-  }
   // The test takes the completions of a connection that has ended, flushed ones included.
   std::vector<Completion> last_completions() {
     std::vector<Completion> all = completions();
@@ -113,11 +66,6 @@ class RoceQp : public testing::Test {
   }
   uint64_t until_deadline_ns() { return driver_->next_deadline_ns() - now_ns_; }
 
-  FakeNic nic_;
-  std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Cq> cq_;
-  Qp* qp_ = nullptr;
-  TimeNs now_ns_ = 1'000'000;
   Psn left_ = Psn(kFirstPsn);
 };
 

@@ -1,52 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A UC queue pair's requests: how many wait in the NIC, when they are finished, and that nothing
 // goes again.
-#include "tests/unit/driver/fake_nic.h"
+#include "tests/unit/driver/connected_qp.h"
 
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
-constexpr uint32_t kFirstPsn = 0xfffffa;
-
-class UnreliableQp : public testing::Test {
+class UnreliableQp : public ConnectedQp {
  protected:
-  UnreliableQp() {
-    driver_ = std::make_unique<Driver>(nic_, nic_.channel().memory(), DriverSettings{});
-    cq_ = driver_->create_cq(64, nullptr, nullptr);
-    QpInit init;
-    init.type = QpType::kUc;
-    init.send_cq = init.recv_cq = cq_.get();
-    init.caps = {.max_send_wr = 64,
-                 .max_recv_wr = 1,
-                 .max_send_sge = 1,
-                 .max_recv_sge = 1,
-                 .max_inline_bytes = 0};
-    init.signal_all = true;
-    qp_ = driver_->create_qp(init).value_or(nullptr);
-    QpAttr attr;
-    attr.path_mtu_bytes = kMtu;
-    attr.dest_qpn = 0x10003;
-    attr.dest_ip = Ipv4Address{0x0a000002};
-    attr.sq_psn = kFirstPsn;
-    move(attr, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags);
-    move(attr, QpState::kRtr, kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn);
-    move(attr, QpState::kRts, kQpSqPsn);
-  }
-  ~UnreliableQp() override { EXPECT_EQ(driver_->destroy_qp(qp_), 0); }
+  UnreliableQp() : ConnectedQp({.type = QpType::kUc}) {}
 
-  static Psn at(uint32_t offset) { return Psn(kFirstPsn) + offset; }
-  void move(QpAttr& attr, QpState state, uint32_t mask) {
-    attr.state = state;
-    EXPECT_EQ(driver_->modify_qp(qp_, attr, mask | kQpState), 0);
-  }
   void post(uint64_t wr_id, uint32_t packets = 1) {
-    const Sge sge{0x10000, packets * kMtu, 1};
-    SendRequest request;
-    request.op = SendOp::kSend;
-    request.wr_id = wr_id;
-    request.sges = {&sge, 1};
-    EXPECT_EQ(driver_->post_send(qp_, request, now_ns_), 0);
+    EXPECT_EQ(post_request(SendOp::kSend, wr_id, packets), 0);
   }
   // How many packets were handed over.
   uint32_t handed_over() {
@@ -54,27 +19,12 @@ class UnreliableQp : public testing::Test {
     for (const Chunk& chunk : nic_.sends()) packets += chunk.d.length_bytes / kMtu;
     return packets;
   }
-  void progress(uint64_t later_ns = 1000) {
-    std::lock_guard lock(driver_->mutex());
-    driver_->progress(now_ns_ += later_ns);
-  }
   // The NIC says that everything before `next` has left.
   void left(Psn next) {
     nic_.transmitted(next);
     nic_.acknowledge(next, kWindowLimit);
     progress();
   }
-  std::vector<Completion> completions() {
-    std::vector<Completion> all(64);
-    all.resize(static_cast<size_t>(cq_->poll(all.data(), 64)));
-    return all;
-  }
-
-  FakeNic nic_;
-  std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Cq> cq_;
-  Qp* qp_ = nullptr;
-  TimeNs now_ns_ = 1'000'000;
 };
 
 TEST_F(UnreliableQp, Rule36_ARequestIsFinishedWhenItHasLeft) {
