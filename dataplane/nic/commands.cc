@@ -40,7 +40,7 @@ int create_window(NicShard& nic, const ClientState& client, const CreateWindowCo
   if (const int error = check_command(command)) return error;
   ClientChannel& channel = *client.channel;
   key = nic.windows_of_user.may_take(channel.settings(), channel.settings().user_windows)
-            ? nic.shared.windows.add(channel.settings().client_id, command.pd, command.type)
+            ? nic.windows.add(channel.settings().client_id, command.pd, command.type)
             : 0;
   if (key == 0) {
     channel.window_limit_met.store(true, std::memory_order_relaxed);
@@ -53,7 +53,7 @@ int create_window(NicShard& nic, const ClientState& client, const CreateWindowCo
 
 int destroy_window(NicShard& nic, const ClientState& client, uint32_t key) {
   const ClientChannel::Settings& settings = client.channel->settings();
-  if (const int error = nic.shared.windows.destroy(settings.client_id, key)) return error;
+  if (const int error = nic.windows.destroy(settings.client_id, key)) return error;
   nic.windows_of_user.give_back(settings);
   client.channel->use->windows.fetch_sub(1, std::memory_order_relaxed);
   return 0;
@@ -62,14 +62,14 @@ int destroy_window(NicShard& nic, const ClientState& client, uint32_t key) {
 int bind_window(NicShard& nic, const ClientState& client, const BindWindowCommand& command) {
   const QpContext* qp = nic.own_qp(client, command.qpn);
   if (qp == nullptr || qp->type == QpType::kUd || !may_send(*qp)) return EINVAL;
-  return nic.shared.windows.bind(qp->scope(), command);
+  return nic.windows.bind(qp->scope(), command);
 }
 
 int invalidate_window(NicShard& nic, const ClientState& client,
                       const InvalidateWindowCommand& command) {
   const QpContext* qp = nic.own_qp(client, command.qpn);
   if (qp == nullptr || !may_send(*qp)) return EINVAL;
-  return nic.shared.windows.invalidate(qp->scope(), command.key);
+  return nic.windows.invalidate(qp->scope(), command.key);
 }
 
 // ---- multicast groups
@@ -79,7 +79,7 @@ bool may_join(const NicShard& nic, const ClientChannel& channel, Ipv4Address gro
   if (!channel.settings().is_strangers) return true;
   constexpr auto kGroups = UserShares::shares_of(kMaxGroups);
   constexpr auto kPlaces = UserShares::shares_of(kMaxGroupMembers);
-  const MulticastGroups& groups = nic.unreliable.groups();
+  const MulticastGroups& groups = nic.groups;
   const uint32_t uid = channel.settings().uid;
   const auto is_users = [&](const QpContext* qp) { return qp->client->settings().uid == uid; };
   const auto is_strangers = [](const QpContext* qp) { return qp->client->settings().is_strangers; };
@@ -95,7 +95,7 @@ int attach_group(NicShard& nic, const ClientState& client, const GroupCommand& c
   QpContext* qp = nic.own_qp(client, command.qpn);
   const Ipv4Address group{command.group_ip};
   if (qp == nullptr || qp->type != QpType::kUd || !wire::is_multicast(group)) return EINVAL;
-  MulticastGroups& groups = nic.unreliable.groups();
+  MulticastGroups& groups = nic.groups;
   const bool is_first = groups.members(group).empty();
   if (!may_join(nic, *client.channel, group)) return ENOMEM;
   if (is_first) {
@@ -109,7 +109,7 @@ int attach_group(NicShard& nic, const ClientState& client, const GroupCommand& c
 int detach_group(NicShard& nic, const ClientState& client, const GroupCommand& command) {
   QpContext* qp = nic.own_qp(client, command.qpn);
   const Ipv4Address group{command.group_ip};
-  MulticastGroups& groups = nic.unreliable.groups();
+  MulticastGroups& groups = nic.groups;
   if (qp == nullptr || !groups.remove(group, *qp)) return EINVAL;
   if (groups.members(group).empty()) nic.port.leave(raw(group));
   return 0;
@@ -192,7 +192,7 @@ void NicShard::handle_command(ClientState& client, const Command& command) {
         response.error = EINVAL;
       } else {
         response.error = modify_qp(*qp, command.modify_qp);
-        if (qp->transport == Transport::kRoce) response.transport = Transport::kRoce;
+        response.transport = qp->transport;
         if (qp->state == QpState::kErr || qp->state == QpState::kReset) {
           defer_answer(client, now, response, qp->packets, qp);
           return;

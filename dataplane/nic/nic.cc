@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "dataplane/nic/nic_core.h"
@@ -58,25 +60,33 @@ bool NicSettings::asks_peers() const {
 NicShard::NicShard(NicShared& nic, Port& nic_port)
     : shared(nic),
       own_ip(nic.settings.ip),
-      loopback(nic_port, nic.settings, nic.counters),
-      port(loopback, nic.pools, references, nic.counters),
+      loopback(nic_port, nic.settings, counters),
+      port(loopback, nic.pools, references, counters),
       qps(nic.settings.nic_qps, nic.settings.random_seed),
+      windows(nic.mrs, nic.settings.random_seed),
       qps_of_user(nic.settings.nic_qps),
-      clients(nic.counters, now),
+      clients(counters, now),
       answer_lines(qps, clients, nic.settings.nic_qps),
-      reports(clients, port, nic.counters, now, nic.settings.nic_qps),
+      reports(clients, port, counters, now, nic.settings.nic_qps),
       receives(reports),
-      reorder(nic.settings.window, nic.pools.copies, nic.counters),
-      placement(nic.mrs, nic.windows, nic.counters),
-      egress(nic.settings, nic.pools, port, references, nic.counters, now),
-      packetizer(nic.settings, egress, placement),
-      hostnic({nic.settings, qps, answer_lines, egress, placement, nic.windows, packetizer,
-               receives, reorder, reports, nic.counters, now}),
-      roce({nic.settings, answer_lines, egress, placement, nic.windows, packetizer, receives,
-            reorder, reports, nic.counters, now}),
-      unreliable({nic.settings, egress, placement, nic.windows, packetizer, receives, reports,
-                  nic.counters, nic.pools.copies}),
-      management(nic.settings, egress, nic.counters, now) {}
+      reorder(nic.settings.window, nic.pools.copies, counters),
+      placement(nic.mrs, windows, counters),
+      egress(nic.settings, nic.pools, port, references, counters, now),
+      packetizer(egress, placement),
+      transports({.settings = nic.settings,
+                  .qps = qps,
+                  .groups = groups,
+                  .answer_lines = answer_lines,
+                  .egress = egress,
+                  .placement = placement,
+                  .windows = windows,
+                  .packetizer = packetizer,
+                  .receives = receives,
+                  .reorder = reorder,
+                  .reports = reports,
+                  .counters = counters,
+                  .now = now}),
+      management(nic.settings, egress, counters, now) {}
 
 NicShard::~NicShard() {
   qps.for_each([this](QpContext& qp) { quiesce_qp(qp); });
@@ -88,15 +98,13 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   if (unlikely(tap != nullptr)) tap->set_time(now_ns);
   clients.look_at_unserved();
   clients.ask_for_descriptors();
-  uint32_t work = hostnic.advance_windows();
-  work += roce.advance_windows();
-  work += unreliable.retry_held();
+  uint32_t work = transports.sum([](auto& transport) { return transport.begin_turn(); });
   work += receive_turn();
-  hostnic.acks.send_all();
+  transports.for_each([](auto& transport) { transport.end_receiving(); });
   work += command_turn();
   work += management.ask_peers(now_ns);
   work += transmit_turn();
-  work += roce.send_acks();
+  work += transports.sum([](auto& transport) { return transport.end_turn(); });
   work += egress.ask_neighbours();
   egress.flush_all();
   port.advance();
@@ -111,7 +119,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
 
 struct NicCore {
   NicCore(const NicSettings& settings, MrTable& mrs, const MbufPools& pools, Port& port)
-      : shared{settings, mrs, pools, {}}, shard(shared, port) {}
+      : shared{settings, mrs, pools}, shard(shared, port) {}
   NicShared shared;
   NicShard shard;
 };
@@ -126,7 +134,7 @@ TimeNs Nic::next_deadline_ns() const {
   const NicShard& nic = core_->shard;
   TimeNs earliest =
       std::min({nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(),
-                nic.roce.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
+                nic.transports.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
   for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
     if (client->held_since_ns != 0) earliest = std::min(earliest, client->held_until_ns());
@@ -137,12 +145,12 @@ TimeNs Nic::next_deadline_ns() const {
 bool Nic::work_waiting() {
   NicShard& nic = core_->shard;
   if (nic.loopback.waiting() != 0 || nic.port.has_ready() || nic.reports.waiting() != 0 ||
-      !nic.hostnic.advance_list.empty() || nic.roce.any_to_advance() || nic.unreliable.holds_any())
+      nic.transports.any([](const auto& transport) { return transport.any_left(); }))
     return true;
   // What else there is ends at the port.
   if (waits_for_port()) return false;
-  return nic.hostnic.any_work() || nic.roce.any_work() || nic.egress.anything_queued() ||
-         nic.clients.any_has_work();
+  return nic.transports.any([](const auto& transport) { return transport.any_to_send(); }) ||
+         nic.egress.anything_queued() || nic.clients.any_has_work();
 }
 
 bool Nic::waits_for_port() const { return core_->shard.port.announces_room(); }
@@ -167,7 +175,7 @@ void Nic::detach(ClientChannel* channel) {
   NicShard& nic = core_->shard;
   ClientState* client = nic.clients.find(channel);
   if (client == nullptr) return;
-  core_->shared.windows.drop_all_of(channel->settings().client_id);
+  core_->shard.windows.drop_all_of(channel->settings().client_id);
   nic.windows_of_user.give_back(channel->settings(),
                                 channel->use->windows.exchange(0, std::memory_order_relaxed));
   nic.management.peers().forget_client(channel->settings().client_id);
@@ -186,8 +194,8 @@ std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) cons
 
 void Nic::set_tap(PacketTap* tap) {
   NicShard& nic = core_->shard;
-  if (nic.tap != nullptr) nic.tap->end(core_->shared.counters);
-  if (tap != nullptr) tap->begin(core_->shared.counters);
+  if (nic.tap != nullptr) nic.tap->end(core_->shard.counters);
+  if (tap != nullptr) tap->begin(core_->shard.counters);
   nic.tap = tap;
   nic.loopback.set_tap(tap);
   nic.port.set_tap(tap);
@@ -208,7 +216,7 @@ bool Nic::knows_host(Ipv4Address host) {
 }
 
 void Nic::clear_counters() {
-  core_->shared.counters.clear();
+  core_->shard.counters.clear();
   core_->shard.port.clear_counters();
 }
 
@@ -232,7 +240,7 @@ void Nic::swap_more_addresses(std::vector<Ipv4Address>& numbers) {
 
 wire::MacAddress Nic::conflicting_mac() const { return core_->shard.egress.conflicting_mac(); }
 
-void Nic::count(Counter counter) { core_->shared.counters.add(counter); }
+void Nic::count(Counter counter) { core_->shard.counters.add(counter); }
 
 NicView Nic::view() const {
   const NicShard& nic = core_->shard;
@@ -270,7 +278,7 @@ std::vector<QpView> Nic::view_qps(uint32_t& from, std::optional<uint32_t> user) 
   for (; from != end && views.size() < kAtATime; ++from) {
     const QpContext* const at = qps.at_position(from);
     if (at == nullptr || (user && at->client->settings().uid != *user)) continue;
-    views.push_back(core_->shard.view_of(*at));
+    views.push_back(view_of(core_->shard, *at));
   }
   if (from == qps.end_position()) from = kNoMoreQps;
   return views;
@@ -287,40 +295,38 @@ std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_
 
 std::optional<QpView> Nic::view_qp(uint32_t qpn) const {
   const QpContext* const qp = core_->shard.qps.find(qpn);
-  return qp == nullptr ? std::nullopt : std::optional(core_->shard.view_of(*qp));
+  return qp == nullptr ? std::nullopt : std::optional(view_of(core_->shard, *qp));
 }
 
 std::optional<QpView> Nic::view_qp_with_peer(Ipv4Address peer, uint32_t peer_qpn) const {
-  const QpContext* const qp = core_->shard.find_by_peer(raw(peer), peer_qpn);
-  return qp == nullptr ? std::nullopt : std::optional(core_->shard.view_of(*qp));
+  const QpContext* const qp = find_by_peer(core_->shard, raw(peer), peer_qpn);
+  return qp == nullptr ? std::nullopt : std::optional(view_of(core_->shard, *qp));
 }
 
 std::vector<QpView> Nic::view_qps_of(uint32_t pid, size_t most) const {
   std::vector<QpView> found;
   core_->shard.qps.for_each([&](const QpContext& qp) {
     if (found.size() < most && qp.client->settings().pid == pid)
-      found.push_back(core_->shard.view_of(qp));
+      found.push_back(view_of(core_->shard, qp));
   });
   return found;
 }
 
 std::optional<DeadQpView> Nic::view_dead_qp(uint32_t qpn) const {
-  const DeadQpView* const dead = core_->shard.find_dead(qpn);
+  const DeadQpView* const dead = core_->shard.dead_qps.find(qpn);
   return dead == nullptr ? std::nullopt : std::optional(*dead);
 }
 
-std::vector<DeadQpView> Nic::view_dead_qps() const {
-  const NicShard& nic = core_->shard;
-  const uint64_t kept = std::min<uint64_t>(nic.dead_count, nic.dead_qps.size());
-  std::vector<DeadQpView> dead;
-  for (uint64_t i = nic.dead_count - kept; i != nic.dead_count; ++i)
-    dead.push_back(nic.dead_qps[i % nic.dead_qps.size()]);
-  return dead;
-}
+std::vector<DeadQpView> Nic::view_dead_qps() const { return core_->shard.dead_qps.all(); }
 
 KeyView Nic::view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
                       uint32_t access, bool is_remote) const {
-  return core_->shard.view_key(scope, key, va, length_bytes, access, is_remote);
+  return hostnic::view_key(core_->shard, scope,
+                           {.key = key,
+                            .va = va,
+                            .length_bytes = length_bytes,
+                            .access = access,
+                            .is_remote = is_remote});
 }
 
 TimeNs Nic::now_ns() const { return core_->shard.now; }
@@ -350,13 +356,12 @@ NicGauges Nic::gauges() const {
   });
   g.output_packets = nic.egress.longest_queue();
   g.longest_list =
-      static_cast<uint32_t>(std::max({nic.hostnic.acks.waiting(), nic.roce.waiting(),
-                                      nic.reports.waiting(), nic.hostnic.advance_list.waiting()}));
+      static_cast<uint32_t>(std::max<size_t>(nic.transports.longest_list(), nic.reports.waiting()));
   g.impaired_packets = nic.port.held();
   return g;
 }
 
-const Counters& Nic::counters() const { return core_->shared.counters; }
+const Counters& Nic::counters() const { return core_->shard.counters; }
 const NicSettings& Nic::settings() const { return core_->shared.settings; }
 
 }  // namespace hostnic

@@ -2,12 +2,11 @@
 // A NIC's inside: its parts, and what dispatches to them. Each part has a header of its own and
 // knows none above it: memory/ < packet/ < client/ < qp/ < answers/ < egress/ < transport/,
 // management/ < this (docs/architecture.md). receive.cc, transmit.cc, commands.cc and
-// qp_commands.cc dispatch.
+// qp_commands.cc dispatch; which transports there are says transports.h alone.
 #pragma once
 
 #include <rte_mbuf.h>
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -26,28 +25,25 @@
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/qp/multicast_groups.h"
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/qp/receive_queue.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
-#include "dataplane/nic/transport/hostnic/hostnic.h"
 #include "dataplane/nic/transport/packetizer.h"
-#include "dataplane/nic/transport/roce/roce.h"
-#include "dataplane/nic/transport/unreliable/unreliable.h"
+#include "dataplane/nic/transports.h"
 #include "dataplane/nic/views.h"
 #include "protocol/transport_kind.h"
 #include "protocol/wire/hostnic/segment_train.h"
 
 namespace hostnic {
 
-// What all lcores of a NIC have in common; there is one so far.
+// What all lcores of a NIC would have in common; there is one so far, which alone writes to it.
 struct NicShared {
   NicSettings settings;
   MrTable& mrs;
   MbufPools pools;
-  Counters counters;
-  WindowTable windows{mrs, settings.random_seed};
 };
 
 // What a connection learns of the way to its peer before it begins.
@@ -62,6 +58,7 @@ struct NicShard {
   ~NicShard();
 
   NicShared& shared;
+  Counters counters;  // of what this lcore does
   const Ipv4Address own_ip;
   TimeNs now = 0;  // the time of this turn
   PayloadReferences references;
@@ -69,6 +66,8 @@ struct NicShard {
   LoopbackPort loopback;
   ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
   QpDirectory qps;
+  MulticastGroups groups;
+  WindowTable windows;  // of the clients whose commands this lcore takes
   UserCounts qps_of_user, windows_of_user{kMaxWindows};
   ClientList clients;
   AnswerLines answer_lines;
@@ -78,9 +77,7 @@ struct NicShard {
   Placement placement;
   Egress egress;
   Packetizer packetizer;
-  HostnicTransport hostnic;
-  RoceTransport roce;
-  UnreliableTransport unreliable;
+  Transports transports;
   Management management;
 
   wire::DeltaParser received;
@@ -90,17 +87,8 @@ struct NicShard {
   QpContext* train_qp = nullptr;
   bool answers_first = false;
   PacketTap* tap = nullptr;  // packets are captured; null: they are not
-  // The queue pairs that went last, for whoever asks what became of a peer.
-  std::array<DeadQpView, 64> dead_qps;
-  uint64_t dead_count = 0;  // that have ever gone
+  DeadQps dead_qps;
 
-  // Calls visit(transport) with the transport of the queue pair.
-  template <class Visit>
-  auto with_transport(const QpContext& qp, Visit&& visit) {
-    if (qp.transport == Transport::kHostnic) [[likely]]
-      return visit(hostnic);
-    return qp.transport == Transport::kRoce ? visit(roce) : visit(unreliable);
-  }
   uint32_t turn(TimeNs now_ns);
   bool is_own(Ipv4Address address) const {
     return address == own_ip || shared.settings.is_own(address);
@@ -108,20 +96,21 @@ struct NicShard {
 
   // Functions in receive.cc.
   uint32_t receive_turn();
+  template <bool kCaptured>
+  uint32_t receive_arrived();
   void receive_lost(rte_mbuf* packet);
+  template <bool kCaptured>
   void receive_packet(rte_mbuf* packet);  // takes the packet
-  uint32_t receive_turn_captured();
-  void receive_captured(rte_mbuf* packet);
   PacketTap::Outcome outcome() const;
   void dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
+  void dispatch_single(const wire::Packet& p, rte_mbuf* packet);
+  void dispatch_to_group(std::span<QpContext* const> members, const wire::Packet& p,
+                         rte_mbuf* packet);
+  void refuse_stranger(const wire::Packet& p, Counter why);
   wire::Dialect dialect_for(const wire::Packet& p);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
   bool receive_bundle(rte_mbuf* bundle);
-  bool receive_acks(rte_mbuf* bundle);
-  template <class Bundled>
-  bool receive_requests(rte_mbuf* bundle, Bundled& bundled);
-  bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
 
   // Functions in transmit.cc.
   uint32_t transmit_turn();
@@ -133,15 +122,6 @@ struct NicShard {
   bool take_descriptor(ClientState& client, const SendSource& source);
   void discard(ClientState& client);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
-
-  // Functions in views.cc.
-  QpView view_of(const QpContext& qp) const;
-  void fault_of_receive(const QpContext& qp, const PostedReceive& receive, QpView& view) const;
-  KeyView view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
-                   uint32_t access, bool is_remote) const;
-  void note_death(const QpContext& qp, bool with_its_program);
-  const DeadQpView* find_dead(uint32_t qpn) const;
-  const QpContext* find_by_peer(uint32_t peer_ip, uint32_t peer_qpn) const;
 
   // Functions in commands.cc and qp_commands.cc.
   uint32_t command_turn();
@@ -158,5 +138,12 @@ struct NicShard {
   void destroy_qp(ClientState& client, QpContext& qp, bool with_its_program);
   void quiesce_qp(QpContext& qp);  // purges everything of the QP from the NIC's queues
 };
+
+// -- What a NIC says of itself, in views.cc.
+QpView view_of(const NicShard& nic, const QpContext& qp);
+// Whether a key gives what is asked of it, and if not, why.
+KeyView view_key(const NicShard& nic, const AccessScope& scope, const KeyQuestion& asked);
+// The queue pair that is connected with that one; null: none is.
+const QpContext* find_by_peer(const NicShard& nic, uint32_t peer_ip, uint32_t peer_qpn);
 
 }  // namespace hostnic

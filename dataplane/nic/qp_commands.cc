@@ -118,7 +118,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
       if (from == QpState::kRtr) {
         begin_sending(qp, command.sq_psn);
       } else if (command.restart_sends != 0) {
-        if (qp.type != QpType::kRc) unreliable.restart(qp, Psn(command.sq_psn));
+        transports.with(qp, [&](auto& transport) { transport.restart(qp, Psn(command.sq_psn)); });
       }
       break;
     default:
@@ -180,9 +180,9 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   }
   quiesce_qp(qp);
   clear_status(*qp.status);
+  transports.with(qp, [&](auto& transport) { transport.forget(qp); });
   qp.transport = transport_of(qp.type, route.spoken);
-  qp.tagged = route.spoken == Transport::kHostnic;
-  qp.roce.reset();
+  qp.tagged = has_flow_tags(route.spoken);
   qp.dest_qpn = command.dest_qpn;
   qp.dest_ip = has_path ? command.dest_ip : 0;
   qp.source_ip = raw(source);
@@ -201,7 +201,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.incoming_response_tag = 0;
   qp.neighbour = -1;
   qp.flows_made_for = 0;
-  with_transport(qp, [&](auto& transport) { transport.connect(qp); });
+  transports.with(qp, [&](auto& transport) { transport.connect(qp); });
   if (!has_path) return 0;
   qp.peer = route.path.peer;
   qp.neighbour = route.path.neighbour;
@@ -212,10 +212,10 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
 }
 
 void NicShard::destroy_qp(ClientState& client, QpContext& qp, bool with_its_program) {
-  note_death(qp, with_its_program);
+  dead_qps.note({view_of(*this, qp), now, with_its_program});
   quiesce_qp(qp);
-  shared.windows.unbind_all_of(qp.scope());
-  unreliable.groups().forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
+  windows.unbind_all_of(qp.scope());
+  groups.forget(qp, [this](Ipv4Address group) { port.leave(raw(group)); });
   std::erase(client.qpns, qp.qpn);
   qps_of_user.give_back(client.channel->settings());
   client.channel->use->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
@@ -225,7 +225,7 @@ void NicShard::destroy_qp(ClientState& client, QpContext& qp, bool with_its_prog
 // Removes the QP from all of the NIC's queues and lists: what waited or was half-sent is dropped.
 // The connection is over; the peer may not know yet.
 void NicShard::quiesce_qp(QpContext& qp) {
-  with_transport(qp, [&](auto& transport) { transport.quiesce(qp); });
+  transports.with(qp, [&](auto& transport) { transport.quiesce(qp); });
   train_qp = nullptr;
   reports.forget(qp);
   if (MemFdHelper* const helper = qp.client->mem_fd_helper.load(std::memory_order_relaxed))

@@ -3,8 +3,13 @@
 // transports'.
 #include <rte_branch_prediction.h>
 
+#include <array>
+#include <optional>
+#include <span>
+
 #include "dataplane/nic/nic_core.h"
 #include "protocol/prefetch.h"
+#include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
@@ -17,31 +22,6 @@ wire::BthView bth_of(rte_mbuf* packet) {
   return wire::BthView(std::span<const std::byte, wire::kBthBytes>(bth, wire::kBthBytes));
 }
 bool is_ack(wire::BthView bth) { return wire::Opcode{bth.opcode()} == wire::Opcode::kAck; }
-
-// Whether a packet names the queue pair that it comes from as the connection's, if it names one: a
-// plain WRITE and UC's packets don't.
-[[gnu::always_inline]] inline bool names_peer(const QpContext& qp, const wire::Packet& p) {
-  return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly ||
-         qp.transport != Transport::kHostnic || broken(Fault::any_queue_pair_heard);
-}
-
-// Whether a packet belongs to the connection that its queue pair has now. The standard has no tag:
-// the source port may be any.
-[[gnu::always_inline]] inline bool from_peer_of(const QpContext& qp, const wire::Packet& p,
-                                                bool answer) {
-  const uint16_t tag = answer ? qp.incoming_response_tag : qp.incoming_request_tag;
-  if (!qp.tagged) return raw(p.src_ip) == qp.dest_ip;
-  return raw(p.src_ip) == qp.dest_ip && ((wire::has_flow_tag(p, tag) && names_peer(qp, p)) ||
-                                         broken(Fault::dead_connection_heard));
-}
-
-// Whether a packet belongs to the connection of a queue pair of the native transport in a state in
-// which nothing else matters.
-[[gnu::always_inline]] inline bool accepts_from(const QpContext& qp, const wire::Packet& p,
-                                                bool answer) {
-  return qp.transport == Transport::kHostnic && qp.state >= QpState::kRtr &&
-         qp.state != QpState::kErr && from_peer_of(qp, p, answer);
-}
 
 [[gnu::always_inline]] inline void prefetch_for(const QpDirectory& qps, wire::BthView bth) {
   const bool answer = wire::Opcode{bth.opcode()} == wire::Opcode::kReadResponse;
@@ -59,13 +39,18 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
 }  // namespace
 
 uint32_t NicShard::receive_turn() {
-  if (unlikely(tap != nullptr)) return receive_turn_captured();
+  return likely(tap == nullptr) ? receive_arrived<false>() : receive_arrived<true>();
+}
+
+// Takes what has arrived, as much as a turn may. While packets are captured each is dispatched by
+// itself, those of bundles, too (egress/packet_tap.h).
+template <bool kCaptured>
+uint32_t NicShard::receive_arrived() {
   uint32_t done = 0;  // buffers; the budget is about packets, of which each buffer may have many
-  const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
+  const uint64_t packets_before = counters.get(Counter::rx_packets);
   std::array<rte_mbuf*, kBurst> burst;
   const bool looks_ahead = port.capabilities().delivers_whole_bth;
-  while (done < kRxBudget &&
-         shared.counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
+  while (done < kRxBudget && counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
     const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
     for (uint16_t i = 0; i < count; ++i) {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
@@ -76,7 +61,7 @@ uint32_t NicShard::receive_turn() {
         if (is_ack(next) && next.dest_qpn() != received.packet().dest_qpn)
           qps.prefetch_status(raw(next.dest_qpn()));
       }
-      receive_packet(burst[i]);
+      receive_packet<kCaptured>(burst[i]);
     }
     done += count;
     if (count < kBurst) break;
@@ -102,48 +87,71 @@ uint32_t NicShard::receive_turn() {
     case wire::ParseError::kNone:
       // On a network of IPv4 no host has an address of those that stand for IPv6 addresses.
       if (likely(!egress.needs_arp() || !is_stand_in(received.packet().src_ip))) return true;
-      shared.counters.add(Counter::rx_not_ours);
+      counters.add(Counter::rx_not_ours);
       return false;
     case wire::ParseError::kNotIpv4:
     case wire::ParseError::kNotRoce:
       egress.receive_arp(first_segment_of(packet));
-      shared.counters.add(Counter::rx_not_ours);
+      counters.add(Counter::rx_not_ours);
       return false;
     case wire::ParseError::kUnknownOpcode:
-      shared.counters.add(wire::find_opcode(received.packet().opcode) != nullptr
-                              ? Counter::rx_wrong_service
-                              : Counter::rx_parse_error);
+      counters.add(wire::find_opcode(received.packet().opcode) != nullptr
+                       ? Counter::rx_wrong_service
+                       : Counter::rx_parse_error);
       return false;
     default:
-      shared.counters.add(Counter::rx_parse_error);
+      counters.add(Counter::rx_parse_error);
       return false;
   }
+}
+
+// A packet for nobody who is here may be of a connection that is no more.
+void NicShard::refuse_stranger(const wire::Packet& p, Counter why) {
+  if (!transports.first_of([&](auto& transport) { return transport.answer_stray(p); }))
+    counters.add(why);
 }
 
 // Looks up the QP of a packet that does not continue the previous one's segment train.
 [[gnu::always_inline]] inline void NicShard::dispatch_first(const wire::Packet& p,
                                                             rte_mbuf* packet) {
   QpContext* qp = qps.find(raw(p.dest_qpn));
-  const bool answer = p.opcode == wire::Opcode::kAck || p.opcode == wire::Opcode::kRcAck ||
-                      p.opcode == wire::Opcode::kCnp || wire::is_response(p.opcode);
+  const bool answer = !wire::is_request(p.opcode);
   // A QP is silent in RESET and INIT (rule 29); in ERR only a fatal NAK is repeated (rule 28).
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
   if (!listens) {
-    if (!management.receive(p, packet) && !hostnic.time_wait.answer(p))
-      shared.counters.add(Counter::rx_unknown_qp);
+    if (!management.receive(p, packet)) refuse_stranger(p, Counter::rx_unknown_qp);
   } else if (wire::service_of(p.opcode) != service_of(qp->type)) {
-    shared.counters.add(Counter::rx_wrong_service);
-  } else if (qp->type != QpType::kUd && !from_peer_of(*qp, p, answer)) {
-    if (!hostnic.time_wait.answer(p)) shared.counters.add(Counter::rx_wrong_tag);
-  } else if (qp->transport != Transport::kHostnic) {
-    with_transport(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
-  } else if (p.opcode == wire::Opcode::kAck) {
-    hostnic.requester.receive_ack(*qp, p.sack, p.aeth, p.sack_words);
+    counters.add(Counter::rx_wrong_service);
   } else {
-    ClientList::state_of(*qp->client).data_arrived = true;
-    train_qp = qp;
-    hostnic.receive(*qp, p, packet);
+    transports.with(*qp, [&](auto& transport) {
+      if (unlikely(!transport.is_from_peer(*qp, p, answer))) {
+        refuse_stranger(p, Counter::rx_wrong_tag);
+      } else if (transport.receive(*qp, p, packet)) {
+        train_qp = qp;
+      }
+    });
+  }
+}
+
+// Dispatches a packet by itself.
+void NicShard::dispatch_single(const wire::Packet& p, rte_mbuf* packet) {
+  dispatch_first(p, packet);
+  train_qp = nullptr;
+}
+
+// Hands a packet for a group to the group's members here.
+void NicShard::dispatch_to_group(std::span<QpContext* const> members, const wire::Packet& p,
+                                 rte_mbuf* packet) {
+  if (p.dest_qpn != wire::kMulticastQpn) {
+    counters.add(Counter::rx_unknown_qp);
+  } else if (wire::service_of(p.opcode) != wire::Service::kDatagram) {
+    counters.add(Counter::rx_wrong_service);
+  } else {
+    for (QpContext* qp : members) {
+      if (qp->state < QpState::kRtr || qp->state == QpState::kErr) continue;
+      transports.with(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
+    }
   }
 }
 
@@ -153,22 +161,23 @@ uint32_t NicShard::receive_turn() {
 [[gnu::always_inline]] inline void NicShard::dispatch_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
-  if (!received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
+  if (train_qp == nullptr ||
+      !received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     train_qp = nullptr;
     if (!begin_train(packet, has_icrc)) return;
   }
   if (train_qp == nullptr && unlikely(!is_own(p.dst_ip))) {
-    const std::span<QpContext* const> members = unreliable.groups().members(p.dst_ip);
+    const std::span<QpContext* const> members = groups.members(p.dst_ip);
     if (members.empty()) {
-      shared.counters.add(Counter::rx_not_ours);
-    } else if (!has_icrc || passes_icrc(shared.counters, packet, p)) {
-      unreliable.receive_from_group(members, p, packet);
+      counters.add(Counter::rx_not_ours);
+    } else if (!has_icrc || passes_icrc(counters, packet, p)) {
+      dispatch_to_group(members, p, packet);
     }
     return;
   }
-  if (has_icrc && !passes_icrc(shared.counters, packet, p)) return;
+  if (has_icrc && !passes_icrc(counters, packet, p)) return;
   if (likely(train_qp != nullptr)) {
-    hostnic.receive(*train_qp, p, packet);
+    transports.with(*train_qp, [&](auto& transport) { transport.follow(*train_qp, p, packet); });
   } else {
     dispatch_first(p, packet);
   }
@@ -182,125 +191,29 @@ bool NicShard::receive_bundle(rte_mbuf* bundle) {
   if (received.parse(first_segment_of(bundle), bundle->pkt_len, false, dialect) !=
       wire::ParseError::kNone)
     return false;
-  const wire::Packet& first = received.packet();
-  if (has_bundled_packets(bundle)) {
-    if (first.opcode == wire::Opcode::kAck) return receive_acks(bundle);
-    return first.opcode == wire::Opcode::kReadRequest
-               ? receive_requests(bundle, bundled_in<BundledReads>(bundle))
-               : receive_requests(bundle, bundled_requests(bundle));
-  }
-  QpContext* qp = is_own(first.dst_ip) ? qps.find(raw(first.dest_qpn)) : nullptr;
-  const bool answer = first.opcode == wire::Opcode::kReadResponse;
-  if (qp == nullptr || !accepts_from(*qp, first, answer)) return false;
-  ClientList::state_of(*qp->client).data_arrived = true;
-  const ExternalPayload& payload = *external_payload(bundle);
-  wire::Packet whole = whole_of(first, payload);
-  const std::span<const std::byte> bytes = bytes_of(first, payload);
-  const uint32_t packets = 1u + payload.packets_behind;
-  uint32_t taken = 0;
-  if (answer) {
-    taken = hostnic.requester.receive_response_bundle(*qp, first, whole, payload, bytes);
-  } else if (first.payload_bytes == qp->mtu_bytes) {
-    taken = hostnic.responder.take_in_order(*qp, whole, bytes, packets)
-                ? packets
-                : hostnic.responder.take_run(*qp, whole, bytes, packets);
-  }
-  if (taken == 0) return false;
-  shared.counters.add(Counter::rx_bundles);
-  if (taken == packets) return true;
-  cut_bundle(*bundle, taken, packets - taken);
-  return false;
+  return transports.first_of(
+      [&](auto& transport) { return transport.receive_bundle(*this, bundle); });
 }
 
-// Takes one message of a bundle of messages, if it is the next one expected.
-[[gnu::always_inline]] inline bool NicShard::receive_bundled_request(
-    wire::Packet& p, std::span<const std::byte> payload) {
-  QpContext* const qp = qps.find(raw(p.dest_qpn));
-  if (qp == nullptr || !accepts_from(*qp, p, /*answer=*/false)) return false;
-  ClientList::state_of(*qp->client).data_arrived = true;
-  return hostnic.responder.take_in_order(*qp, p, payload, 1);
-}
-
-// Takes all requests of a bundle, the first of which is in `received`. A request that is not simply
-// next is dispatched as a packet. Returns false if the bundle is not for this NIC, and nothing has
-// happened.
-template <class Bundled>
-bool NicShard::receive_requests(rte_mbuf* bundle, Bundled& bundled) {
-  if (!is_own(received.packet().dst_ip)) return false;
-  wire::Packet p = received.packet();
-  const auto ahead = [&](uint32_t i) {
-    if (i < bundled.count) qps.prefetch(raw(bundled.all[i].dest_qpn), QpPart::kReceives);
-  };
-  for (uint32_t i = 0; i < kQpsAhead; ++i) ahead(i);
-  if (!receive_bundled_request(p, payload_of(bundle, p))) {
-    dispatch_first(p, bundle);
-    train_qp = nullptr;
-  }
-  while (bundled.waiting() != 0) {
-    ahead(bundled.next + kQpsAhead);
-    const auto& request = bundled.all[bundled.next];
-    request.apply_to(p);
-    if (!receive_bundled_request(p, request.contents())) {
-      step_bundled(bundle, references);
-      dispatch_first(p, bundle);
-      train_qp = nullptr;
-      continue;
-    }
-    bundled.pop();
-    if constexpr (requires { request.payload(); }) references.release(request.payload());
-  }
-  shared.counters.add(Counter::rx_bundles);
-  return true;
-}
-
-// Takes all ACKs of a bundle, the first of which is in `received`. Returns false if the bundle is
-// not for this NIC, and nothing has happened.
-bool NicShard::receive_acks(rte_mbuf* bundle) {
-  if (!is_own(received.packet().dst_ip)) return false;
-  wire::Packet ack = received.packet();
-  const BundledAcks& bundled = bundled_acks(bundle);
-  const auto ahead = [&](uint32_t i) {
-    if (i + kQpsAhead < bundled.count)
-      qps.prefetch(raw(bundled.all[i + kQpsAhead].dest_qpn), QpPart::kSends);
-    if (i + 1 < bundled.count) qps.prefetch_status(raw(bundled.all[i + 1].dest_qpn));
-  };
-  for (uint32_t i = 0; i < kQpsAhead && i < bundled.count; ++i)
-    qps.prefetch(raw(bundled.all[i].dest_qpn), QpPart::kSends);
-  dispatch_first(ack, bundle);
-  for (uint32_t i = bundled.next; i < bundled.count; ++i) {
-    ahead(i);
-    const BundledAck& other = bundled.all[i];
-    QpContext* const qp = qps.find(raw(other.dest_qpn));
-    ack.src_port = other.src_port;
-    ack.src_qpn = other.src_qpn;
-    if (likely(qp != nullptr && accepts_from(*qp, ack, /*answer=*/true))) {
-      hostnic.requester.receive_ack(*qp, other.sack, ack.aeth, nullptr);
-    } else {
-      other.apply_to(ack);
-      dispatch_first(ack, bundle);
-    }
-  }
-  shared.counters.add(Counter::rx_bundles);
-  return true;
-}
-
-// Has what is lost read in its turn, if it would have been taken for an answer: nothing else comes
-// of it (rule 18).
+// Nothing else comes of what is lost.
 void NicShard::receive_lost(rte_mbuf* packet) {
   const wire::Packet p = valid_headers(packet);
   QpContext* const qp = is_own(p.dst_ip) ? qps.find(raw(p.dest_qpn)) : nullptr;
-  if (qp != nullptr && accepts_from(*qp, p, /*answer=*/true))
-    hostnic.requester.note_response(*qp, p, *external_payload(packet));
+  if (qp != nullptr)
+    transports.with(*qp, [&](auto& transport) { transport.note_lost(*qp, p, packet); });
   release_payload(packet, references);
   spent.add(packet);
 }
 
+template <bool kCaptured>
 void NicShard::receive_packet(rte_mbuf* packet) {
   if (unlikely(is_lost(packet))) return receive_lost(packet);
   const bool bundle = is_bundle(packet);
-  if (!bundle || !receive_bundle(packet)) {
+  if (kCaptured || !bundle || !receive_bundle(packet)) {
     do {
+      if constexpr (kCaptured) tap->begin_received(packet, counters);
       dispatch_packet(packet);
+      if constexpr (kCaptured) tap->end_received(counters, outcome());
     } while (bundle && step_bundle(packet, references));
   }
   if (broken(Fault::resent_packet_leaks) && received.packet().attempt != 0) return;
@@ -308,50 +221,17 @@ void NicShard::receive_packet(rte_mbuf* packet) {
   spent.add(packet);
 }
 
-// ---- while packets are captured (egress/packet_tap.h)
-
-// As receive_turn(); packets are dispatched one by one, those of bundles, too.
-uint32_t NicShard::receive_turn_captured() {
-  uint32_t done = 0;
-  const uint64_t packets_before = shared.counters.get(Counter::rx_packets);
-  std::array<rte_mbuf*, kBurst> burst;
-  while (done < kRxBudget &&
-         shared.counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
-    const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
-    for (uint16_t i = 0; i < count; ++i) receive_captured(burst[i]);
-    done += count;
-    if (count < kBurst) break;
-  }
-  train_qp = nullptr;
-  spent.flush();
-  references.flush();
-  return done;
-}
-
-void NicShard::receive_captured(rte_mbuf* packet) {
-  if (is_lost(packet)) return receive_lost(packet);
-  const bool bundle = is_bundle(packet);
-  do {
-    tap->begin_received(packet, shared.counters);
-    dispatch_packet(packet);
-    tap->end_received(shared.counters, outcome());
-  } while (bundle && step_bundle(packet, references));
-  release_payload(packet, references);
-  spent.add(packet);
-}
-
-// What became of the queue pair of the packet in `received`.
+// What became of the queue pair of the packet in `received`, for a capture.
 PacketTap::Outcome NicShard::outcome() const {
   const wire::Packet& p = received.packet();
   const QpContext* const qp = qps.find(raw(p.dest_qpn));
   if (qp == nullptr) return {};
   PacketTap::Outcome outcome{.qp_state = static_cast<uint8_t>(qp->state)};
-  if (qp->type != QpType::kRc || p.opcode == wire::Opcode::kAck) return outcome;
-  const bool answer =
-      p.opcode == wire::Opcode::kReadResponse || p.opcode == wire::Opcode::kAtomicResponse;
-  if (!answer && wire::is_response(p.opcode)) return outcome;
+  const std::optional<Psn> expected =
+      transports.with(*qp, [&](auto& transport) { return transport.expected_psn(*qp, p); });
+  if (!expected) return outcome;
   outcome.has_expected = true;
-  outcome.expected_psn = (answer ? qp->responses : qp->requests).window.expected().value();
+  outcome.expected_psn = expected->value();
   return outcome;
 }
 

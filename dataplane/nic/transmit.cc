@@ -67,7 +67,7 @@ ClientTurn NicShard::transmit_client(ClientState& client) {
 // Sends answers that a client owes. Returns how much of a turn they are.
 uint32_t NicShard::transmit_answers(ClientState& client) {
   return answer_lines.serve(client, [&](QpContext& qp, uint32_t place, uint32_t budget) {
-    return with_transport(qp, [&](auto& transport) {
+    return transports.with(qp, [&](auto& transport) {
       return transport.serve_answers(qp, place, {budget, client.share});
     });
   });
@@ -80,7 +80,7 @@ uint32_t NicShard::transmit_answers(ClientState& client) {
                                                                uint32_t budget, SendShare& share,
                                                                bool& blocked) {
   const uint32_t packets_before = progress.sent_packets, bytes_before = progress.sent_bytes;
-  const uint32_t done = with_transport(qp, [&](auto& transport) {
+  const uint32_t done = transports.with(qp, [&](auto& transport) {
     const uint32_t several = transport.send_several(qp, progress, {budget, share});
     if (several != 0) return several;
     if (!transport.send_one(qp, progress, blocked) && !blocked) progress.active = false;
@@ -106,10 +106,9 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
     if (!progress.active) {
       is_empty = !has_elements(clients, client, source, 1);
       if (is_empty) break;
-      const uint32_t small =
-          source.queue.front_op() == SendOp::kRead
-              ? hostnic.sender.send_read_requests(client, source.queue, kTxBudget - done)
-              : hostnic.sender.send_single_packets(client, source.queue, kTxBudget - done);
+      const uint32_t small = transports.first_of([&](auto& transport) {
+        return transport.send_from_queue(client, source.queue, kTxBudget - done);
+      });
       done += small;
       if (small != 0) continue;
       if (!take_descriptor(client, source)) break;
@@ -143,7 +142,7 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
 bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
   SendProgress& progress = source.progress;
   SendDescriptor& d = progress.descriptor;
-  shared.counters.add(Counter::descriptors);
+  counters.add(Counter::descriptors);
   d = source.queue.front();
   if (d.extra_elements > kMaxExtraElements || !plausible(d) ||
       !has_elements(clients, client, source, 1u + d.extra_elements)) {
@@ -159,7 +158,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
     return true;
   }
   if (d.op == SendOp::kCreditNotify) {
-    if (qp->transport == Transport::kHostnic) hostnic.acks.credit_posted(*qp);
+    transports.with(*qp, [&](auto& transport) { transport.note_posted(*qp); });
     client.share.charge(1, 0);
     return true;
   }
@@ -168,7 +167,7 @@ bool NicShard::take_descriptor(ClientState& client, const SendSource& source) {
 }
 
 void NicShard::discard(ClientState& client) {
-  shared.counters.add(Counter::descriptors_discarded);
+  counters.add(Counter::descriptors_discarded);
   client.share.charge_refused();
 }
 
@@ -178,7 +177,7 @@ bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;
   if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
   if ((d.flags & kSendRetransmit) != 0) egress.doubt_neighbour(qp);
-  if (!with_transport(qp, [&](auto& transport) { return transport.start(qp, d); })) return false;
+  if (!transports.with(qp, [&](auto& transport) { return transport.start(qp, d); })) return false;
   if (!is_read_or_atomic(d.op) && (d.flags & kSendInline) == 0) {
     progress.sge_count = d.sge_count;
     if (d.sge_count != 0) progress.sges[0] = d.sge0;

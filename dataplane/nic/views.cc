@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "dataplane/nic/nic_core.h"
 
@@ -31,9 +32,9 @@ std::string text_of_rate(const char* name, const RateView& rate) {
 }
 
 // What congestion has made of the rates at which a queue pair's requests and answers leave: the
-// former says its driver.
-void view_rates(const QpContext& qp, TimeNs now_ns, QpView& view) {
-  if (qp.transport != Transport::kRoce || qp.roce == nullptr) return;
+// former says its driver, and its transport the latter, if it has one.
+void view_rates(const QpContext& qp, const std::optional<DcqcnRate>& answers, QpView& view) {
+  if (!answers) return;
   const auto word = [](const std::atomic<uint32_t>& value) {
     return value.load(std::memory_order_relaxed);
   };
@@ -41,12 +42,22 @@ void view_rates(const QpContext& qp, TimeNs now_ns, QpView& view) {
   view.limits_rates = true;
   view.request_rate = {word(status.rate_mbps), word(status.alpha_permille), word(status.rate_cuts),
                        word(status.rate_recoveries)};
-  // Time goes by for answers when the next one leaves; here it is looked at as if one did.
-  DcqcnLimiter limiter = qp.roce->answer_limiter;
-  limiter.advance(now_ns);
-  const DcqcnRate& answers = limiter.rate();
-  view.answer_rate = {answers.limited() ? std::max(answers.kbps() / 1000, 1u) : 0,
-                      answers.alpha_permille(), answers.cuts(), answers.recoveries()};
+  view.answer_rate = {answers->limited() ? std::max(answers->kbps() / 1000, 1u) : 0,
+                      answers->alpha_permille(), answers->cuts(), answers->recoveries()};
+}
+
+// What is wrong with the memory of the receive that was next when a request was refused.
+void fault_of_receive(const NicShard& nic, const QpContext& qp, const PostedReceive& receive,
+                      QpView& view) {
+  view.refused_receive_bytes = receive.capacity_bytes;
+  for (const Sge& sge : receive.list()) {
+    view.refused_receive_fault = view_key(nic, qp.receive_scope(),
+                                          {.key = sge.lkey,
+                                           .va = sge.addr,
+                                           .length_bytes = sge.length_bytes,
+                                           .access = kAccessLocalWrite});
+    if (view.refused_receive_fault.fault != KeyFault::kNone) return;
+  }
 }
 
 }  // namespace
@@ -57,9 +68,9 @@ const char* state_name(QpState state) {
   return index < std::size(kNames) ? kNames[index] : "?";
 }
 
-const char* type_name(const QpView& qp) {
-  if (qp.transport == Transport::kRoce) return "RC/roce";
-  return qp.type == QpType::kRc ? "RC" : qp.type == QpType::kUc ? "UC" : "UD";
+std::string type_name(const QpView& qp) {
+  if (qp.type != QpType::kRc) return qp.type == QpType::kUc ? "UC" : "UD";
+  return qp.transport == Transport::kHostnic ? "RC" : fmt::format("RC/{}", to_string(qp.transport));
 }
 
 std::string to_text(const NicView& nic) {
@@ -95,7 +106,7 @@ std::string to_text(const std::string& nic, const QpView& qp, const std::string&
       text_of_rate("answer-rate", qp.answer_rate), qp.refused_its_peer ? " refused its peer" : "");
 }
 
-QpView NicShard::view_of(const QpContext& qp) const {
+QpView view_of(const NicShard& nic, const QpContext& qp) {
   const ClientChannel::Settings& client = qp.client->settings();
   QpView view;
   view.qpn = qp.qpn;
@@ -129,51 +140,39 @@ QpView NicShard::view_of(const QpContext& qp) const {
   view.request_bytes = qp.request_bytes;
   view.retransmitted_packets = qp.retransmitted_packets;
   view.heard = qp.heard_ns != 0;
-  if (view.heard) view.silent_ns = now - std::min<TimeNs>(qp.heard_ns, now);
+  if (view.heard) view.silent_ns = nic.now - std::min<TimeNs>(qp.heard_ns, nic.now);
   view.rtt_ns = qp.status->rtt_ns;
   view.naks = qp.status->nak_count;
-  view_rates(qp, now, view);
+  view_rates(
+      qp,
+      nic.transports.with(
+          qp, [&](const auto& transport) { return transport.answer_rate(qp, nic.now); }),
+      view);
   view.refused_its_peer = qp.fatal;
   if (!qp.fatal) return view;
   view.refused_code = qp.fatal_code;
-  view.refused = qp.refused;
-  if (qp.roce != nullptr && qp.refused.key == 0) {
-    view.refused.key = qp.roce->message.key;
-    view.refused.va = qp.roce->message.va;
-    view.refused.length_bytes = qp.roce->message.length_bytes;
-  }
+  view.refused =
+      nic.transports.with(qp, [&](const auto& transport) { return transport.refused_request(qp); });
   PostedReceive receive;
   if (qp.recv_entries != 0 && qp.srq == nullptr &&
       ReceiveQueues::load(qp, qp.refused.recv_sn, receive))
-    fault_of_receive(qp, receive, view);
+    fault_of_receive(nic, qp, receive, view);
   return view;
 }
 
-void NicShard::fault_of_receive(const QpContext& qp, const PostedReceive& receive,
-                                QpView& view) const {
-  view.refused_receive_bytes = receive.capacity_bytes;
-  for (const Sge& sge : receive.list()) {
-    view.refused_receive_fault =
-        view_key(qp.receive_scope(), sge.lkey, sge.addr, sge.length_bytes, kAccessLocalWrite,
-                 /*is_remote=*/false);
-    if (view.refused_receive_fault.fault != KeyFault::kNone) return;
-  }
-}
-
-KeyView NicShard::view_key(const AccessScope& scope, uint32_t key, uint64_t va,
-                           uint64_t length_bytes, uint32_t access, bool is_remote) const {
+KeyView view_key(const NicShard& nic, const AccessScope& scope, const KeyQuestion& asked) {
   KeyView view;
-  view.key = key;
-  view.va = va;
-  view.length_bytes = length_bytes;
-  view.wanted_access = access;
-  if (is_remote && (scope.rights & access) != access) {
+  view.key = asked.key;
+  view.va = asked.va;
+  view.length_bytes = asked.length_bytes;
+  view.wanted_access = asked.access;
+  if (asked.is_remote && (scope.rights & asked.access) != asked.access) {
     view.fault = KeyFault::kQpRight;
     return view;
   }
-  if (is_remote && (key & kWindowKeyBit) != 0) {
+  if (asked.is_remote && (asked.key & kWindowKeyBit) != 0) {
     view.is_window = true;
-    const MemoryWindow* const window = shared.windows.find(key);
+    const MemoryWindow* const window = nic.windows.find(asked.key);
     if (window == nullptr || window->client_id != scope.client_id) {
       view.fault = KeyFault::kUnknown;
     } else if (window->pd != scope.pd) {
@@ -185,35 +184,23 @@ KeyView NicShard::view_key(const AccessScope& scope, uint32_t key, uint64_t va,
     }
     return view;
   }
-  const MemoryRegionEntry* const region = shared.mrs.find(key);
+  const MemoryRegionEntry* const region = nic.shared.mrs.find(asked.key);
   if (region == nullptr || region->client_id != scope.client_id) {
     view.fault = KeyFault::kUnknown;
   } else if (region->pd != scope.pd) {
     view.fault = KeyFault::kDomain;
   } else {
     view.fault = fault_in_bounds(view, region->iova, region->length_bytes, region->access);
-    if (view.fault == KeyFault::kNone && access == kAccessRemoteAtomic &&
+    if (view.fault == KeyFault::kNone && asked.access == kAccessRemoteAtomic &&
         (region->access & kAccessOnDemand) != 0)
       view.fault = KeyFault::kOnDemand;
   }
   return view;
 }
 
-void NicShard::note_death(const QpContext& qp, bool with_its_program) {
-  dead_qps[dead_count++ % dead_qps.size()] = {view_of(qp), now, with_its_program};
-}
-
-const DeadQpView* NicShard::find_dead(uint32_t qpn) const {
-  for (uint32_t i = 0; i < std::min<uint64_t>(dead_count, dead_qps.size()); ++i) {
-    const DeadQpView& dead = dead_qps[(dead_count - 1 - i) % dead_qps.size()];
-    if (dead.last.qpn == qpn) return &dead;
-  }
-  return nullptr;
-}
-
-const QpContext* NicShard::find_by_peer(uint32_t peer_ip, uint32_t peer_qpn) const {
+const QpContext* find_by_peer(const NicShard& nic, uint32_t peer_ip, uint32_t peer_qpn) {
   const QpContext* found = nullptr;
-  qps.for_each([&](const QpContext& qp) {
+  nic.qps.for_each([&](const QpContext& qp) {
     if (qp.dest_qpn == peer_qpn && qp.dest_ip == peer_ip && qp.state >= QpState::kRtr) found = &qp;
   });
   return found;

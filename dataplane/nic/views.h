@@ -3,8 +3,12 @@
 // lcore. Text is made of them elsewhere (daemon/observe/explain.h).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -59,6 +63,15 @@ struct NicView {
   uint64_t buffers_in_use = 0, buffers = 0;
 };
 
+// What is asked of a key.
+struct KeyQuestion {
+  uint32_t key = 0;
+  uint64_t va = 0;
+  uint64_t length_bytes = 0;
+  uint32_t access = 0;     // AccessFlag
+  bool is_remote = false;  // by a peer, which may name a window
+};
+
 // One queue pair as its NIC sees it.
 struct QpView {
   uint32_t qpn = 0;
@@ -101,7 +114,7 @@ struct QpView {
 };
 
 const char* state_name(QpState state);
-const char* type_name(const QpView& qp);  // "RC/roce": by the standard's transport
+std::string type_name(const QpView& qp);  // "RC/roce": by the standard's transport
 // For people, in one line; `peer` is the address of its peer as text.
 std::string to_text(const NicView& nic);
 std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer);
@@ -111,6 +124,32 @@ struct DeadQpView {
   QpView last;
   TimeNs at_ns = 0;
   bool with_its_program = false;  // the program, or the device that it had opened, went
+};
+
+// The queue pairs that went last, for whoever asks what became of a peer.
+class DeadQps {
+ public:
+  void note(DeadQpView dead) { last_[count_++ % last_.size()] = std::move(dead); }
+  // The newest one with that number; null: none is known.
+  const DeadQpView* find(uint32_t qpn) const {
+    for (uint64_t i = count_; i != oldest(); --i) {
+      const DeadQpView& dead = last_[(i - 1) % last_.size()];
+      if (dead.last.qpn == qpn) return &dead;
+    }
+    return nullptr;
+  }
+  // All that are known, the oldest first.
+  std::vector<DeadQpView> all() const {
+    std::vector<DeadQpView> dead;
+    for (uint64_t i = oldest(); i != count_; ++i) dead.push_back(last_[i % last_.size()]);
+    return dead;
+  }
+
+ private:
+  uint64_t oldest() const { return count_ - std::min<uint64_t>(count_, last_.size()); }
+
+  std::array<DeadQpView, 64> last_;
+  uint64_t count_ = 0;  // that have ever gone
 };
 
 }  // namespace hostnic

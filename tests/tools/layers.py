@@ -38,6 +38,7 @@ DAEMON_FOR_ALL = {"log.h", "plan.h"}
 TOPS = {"protocol": {"protocol"}, "config": {"protocol", "config"}, "verbs-shim": {"protocol", "verbs-shim"},
         "dataplane": {"protocol", "config", "dataplane"}}
 QP_AND_RECEIVES = {f"verbs-shim/driver/{name}.h" for name in ("qp", "driver_core", "srq", "cq")}
+NAMES_TRANSPORT = re.compile(r"transport/(?:hostnic|roce|unreliable)/|\b(?:hostnic|roce|unreliable)_?(?:\.|->)")
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 
 
@@ -75,6 +76,17 @@ def wrong_in_daemon():
         yield f"{path} includes {included}: {own}/ may use {', '.join(sorted(DAEMON[own] - {''})) or 'nothing'}"
 
 
+def wrong_in_core():
+    """What dispatches in the NIC names no transport: transports.h does, for all of them."""
+    for path in sorted((TOP / "dataplane/nic").glob("*.*")):
+        name = path.relative_to(TOP).as_posix()
+        if path.name == "transports.h":
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if NAMES_TRANSPORT.search(line):
+                yield f"{name}:{number} names a transport: only transports.h may"
+
+
 def wrong_in_shim():
     for path, included in includes("verbs-shim"):
         own, other = path.split("/")[1], included.split("/")[1]
@@ -101,7 +113,8 @@ def wrong_in_driver():
 
 def check_layers():
     """Whether none is wrong."""
-    wrong = [*wrong_in_nic(), *wrong_in_daemon(), *wrong_in_driver(), *wrong_in_shim(), *wrong_at_the_top()]
+    rules = (wrong_in_nic, wrong_in_core, wrong_in_daemon, wrong_in_driver, wrong_in_shim, wrong_at_the_top)
+    wrong = [line for rule in rules for line in rule()]
     for line in wrong:
         print(f"FAIL layers: {line}")
     if not wrong:

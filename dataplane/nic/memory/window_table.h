@@ -54,6 +54,7 @@ class WindowTable {
     MemoryWindow* window = at(key);
     return window != nullptr && window->key == key ? window : nullptr;
   }
+  const MemoryWindow* find(uint32_t key) const { return const_cast<WindowTable*>(this)->find(key); }
   // The client's window that this key belongs to, whatever its tag.
   MemoryWindow* find_own(uint32_t key, uint32_t client_id) {
     MemoryWindow* window = at(key);

@@ -7,67 +7,6 @@
 #include "dataplane/nic/memory/region_access.h"
 
 namespace hostnic {
-namespace {
-
-bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendImm; }
-
-}  // namespace
-
-// Returns the headers of the next packet.
-wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgress& progress) const {
-  const SendDescriptor& d = progress.descriptor;
-  const uint32_t sent_packets = progress.sent_packets, sent_bytes = progress.sent_bytes;
-  wire::Packet p;
-  p.dest_qpn = Qpn{qp.dest_qpn};
-  p.src_qpn = Qpn{qp.qpn};
-  p.policy = settings_.policy;
-  p.attempt = d.attempt & 3;
-  p.psn = Psn(d.psn + sent_packets);
-  const bool answered = is_read_or_atomic(d.op);
-  const uint32_t rest = d.length_bytes - sent_bytes;
-  const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
-  const bool last = answered || part == rest;
-  p.cont = (d.flags & kSendCont) != 0 || sent_packets != 0;
-  p.more = (d.flags & kSendMore) != 0 || !last;
-  p.ack_request = last && (d.flags & kSendAckRequest) != 0;
-  p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
-  p.payload_bytes = static_cast<uint16_t>(part);
-  if (answered) {
-    set_request(d, p);
-  } else {
-    set_data(d, sent_bytes, p);
-  }
-  return p;
-}
-
-void Packetizer::set_request(const SendDescriptor& d, wire::Packet& p) {
-  p.read = {d.recv_sn, Psn(d.first_response_psn), d.epoch, 0, d.length_bytes};
-  if (d.op == SendOp::kRead) {
-    p.opcode = wire::Opcode::kReadRequest;
-    p.reth = {d.va, d.key, d.message_bytes};
-    p.read.offset_bytes = d.read_offset_bytes;
-  } else {
-    p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
-    p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
-  }
-}
-
-void Packetizer::set_data(const SendDescriptor& d, uint32_t sent_bytes, wire::Packet& p) const {
-  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
-  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
-    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
-    p.reth = {d.va + sent_bytes, d.key, p.payload_bytes};
-    p.recv_sn = d.recv_sn;
-    p.message_bytes = d.message_bytes;
-  } else {
-    p.opcode = with_imm   ? wire::Opcode::kSendImm
-               : with_inv ? wire::Opcode::kSendInv
-                          : wire::Opcode::kSend;
-    p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
-  }
-  p.imm_data = with_imm ? d.imm_data : 0;
-  p.invalidate_rkey = with_inv ? d.imm_data : 0;
-}
 
 // Skips the payload of a packet that is lost before it is built: the next one's payload lies behind
 // it all the same.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // From a descriptor to packets: headers, and the payload gathered from where the work request says
-// that it lies, without a copy where the port and the memory allow that (rule 31). Both transports
+// that it lies, without a copy where the port and the memory allow that (rule 31). All transports
 // send by it.
 //
 // The NIC's lcore.
@@ -8,6 +8,7 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -15,7 +16,6 @@
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/qp/qp_context.h"
-#include "dataplane/nic/settings.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -26,11 +26,11 @@ inline bool is_read_or_atomic(SendOp op) {
 
 class Packetizer {
  public:
-  Packetizer(const NicSettings& settings, Egress& egress, Placement& placement)
-      : settings_(settings), egress_(egress), placement_(placement) {}
+  Packetizer(Egress& egress, Placement& placement) : egress_(egress), placement_(placement) {}
 
-  // Returns the headers of the next packet, as the native transport says them.
-  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
+  // Returns what the headers of the next packet say in every transport: between which queue pairs,
+  // its PSN, its place in the message and its length. Its transport adds opcode and extensions.
+  static wire::Packet next_packet(const QpContext& qp, const SendProgress& progress);
   // Builds the packet with these headers. Returns null if there is no buffer now, or for
   // `progress.error`.
   rte_mbuf* build(QpContext& qp, SendProgress& progress, const wire::Packet& p) {
@@ -45,8 +45,6 @@ class Packetizer {
   static void pass_payload(SendProgress& progress, uint32_t bytes);
 
  private:
-  static void set_request(const SendDescriptor& d, wire::Packet& p);
-  void set_data(const SendDescriptor& d, uint32_t sent_bytes, wire::Packet& p) const;
   bool may_attach_payload(const QpContext& qp) const;
   rte_mbuf* build_sent_small(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                              std::span<const std::byte> payload, rte_mempool* pool);
@@ -54,9 +52,27 @@ class Packetizer {
   rte_mbuf* build_gathered(QpContext& qp, SendProgress& progress, const wire::Packet& p,
                            uint32_t part);
 
-  const NicSettings& settings_;
   Egress& egress_;
   Placement& placement_;
 };
+
+inline wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgress& progress) {
+  const SendDescriptor& d = progress.descriptor;
+  const uint32_t sent_packets = progress.sent_packets;
+  wire::Packet p;
+  p.dest_qpn = Qpn{qp.dest_qpn};
+  p.src_qpn = Qpn{qp.qpn};
+  p.psn = Psn(d.psn + sent_packets);
+  const bool answered = is_read_or_atomic(d.op);
+  const uint32_t rest = d.length_bytes - progress.sent_bytes;
+  const uint32_t part = answered ? 0 : std::min<uint32_t>(qp.mtu_bytes, rest);
+  const bool last = answered || part == rest;
+  p.cont = (d.flags & kSendCont) != 0 || sent_packets != 0;
+  p.more = (d.flags & kSendMore) != 0 || !last;
+  p.ack_request = last && (d.flags & kSendAckRequest) != 0;
+  p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
+  p.payload_bytes = static_cast<uint16_t>(part);
+  return p;
+}
 
 }  // namespace hostnic

@@ -5,35 +5,35 @@
 
 namespace hostnic {
 
-HostnicTransport::HostnicTransport(const Parts& parts)
-    : reorder(parts.reorder),
-      placement(parts.placement),
-      settings(parts.settings),
-      advance_list(parts.settings.nic_qps),
-      acks(parts.settings, parts.egress, parts.counters),
-      reads(parts.settings, parts.answer_lines, parts.egress, parts.placement, parts.counters),
-      time_wait(parts.egress, acks, parts.counters, parts.now),
-      responder({parts.settings, parts.placement, parts.windows, parts.receives, parts.reorder,
-                 parts.reports, acks, reads, advance_list, parts.counters}),
-      requester({parts.settings, parts.placement, parts.reorder, parts.reports, advance_list,
-                 parts.counters, parts.now}),
-      sender({parts.settings, parts.qps, parts.egress, parts.placement, parts.packetizer, requester,
-              parts.counters}) {}
+HostnicTransport::HostnicTransport(const TransportServices& nic)
+    : qps_(nic.qps),
+      references_(nic.egress.references()),
+      counters_(nic.counters),
+      reorder_(nic.reorder),
+      placement_(nic.placement),
+      settings_(nic.settings),
+      advance_list_(nic.settings.nic_qps),
+      acks_(nic.settings, nic.egress, nic.counters),
+      reads_(nic),
+      time_wait_(nic.egress, acks_, nic.counters, nic.now),
+      responder_(nic, acks_, reads_, advance_list_),
+      requester_(nic, advance_list_),
+      sender_(nic, requester_) {}
 
-uint32_t HostnicTransport::advance_windows() {
-  return advance_list.for_each([this](QpContext& qp) {
+uint32_t HostnicTransport::begin_turn() {
+  return advance_list_.for_each([this](QpContext& qp) {
     bool advanced = false;
     if (qp.requests.window.expected_received() && !qp.fatal) {
       // An atomic at the expected PSN may have to wait for many turns, and so may what is put off.
       const Psn before = qp.requests.window.expected();
-      responder.advance(qp);
+      responder_.advance(qp);
       advanced = qp.requests.window.expected() != before || qp.fatal;
-      if (advanced) acks.owe_plain(qp);
+      if (advanced) acks_.owe_plain(qp);
     }
     if (qp.responses.window.expected_received()) {
       const Psn before = qp.responses.window.expected();
-      requester.advance(qp);
-      requester.report_responses(qp);
+      requester_.advance(qp);
+      requester_.report_responses(qp);
       advanced |= qp.responses.window.expected() != before;
     }
     return advanced;
@@ -41,15 +41,15 @@ uint32_t HostnicTransport::advance_windows() {
 }
 
 void HostnicTransport::connect(QpContext& qp) {
-  qp.requests.window.reset(Psn(qp.rq_psn), settings.window);
-  if (settings.policy == wire::Policy::kWholeMessage)
-    qp.messages.reset(Psn(qp.rq_psn), settings.window);
-  qp.responses.window.reset(Psn(0), settings.window);
+  qp.requests.window.reset(Psn(qp.rq_psn), settings_.window);
+  if (settings_.policy == wire::Policy::kWholeMessage)
+    qp.messages.reset(Psn(qp.rq_psn), settings_.window);
+  qp.responses.window.reset(Psn(0), settings_.window);
   qp.reads_answered = 0;
   qp.msn = 0;
   qp.atomics = {};
   qp.read_epoch = 0;
-  reads.begin_connection(qp);
+  reads_.begin_connection(qp);
   qp.old_read_refused = false;
   qp.epoch = 0;
   qp.epoch_follows = qp.epoch_refused = false;
@@ -62,14 +62,14 @@ void HostnicTransport::connect(QpContext& qp) {
 }
 
 void HostnicTransport::quiesce(QpContext& qp) {
-  time_wait.enter(qp);
+  time_wait_.enter(qp);
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
-    reorder.drop(*space);
-    if (!broken(Fault::early_write_leaks)) space->early_writes.clear(placement.early_writes());
+    reorder_.drop(*space);
+    if (!broken(Fault::early_write_leaks)) space->early_writes.clear(placement_.early_writes());
   }
-  acks.forget(qp);
-  advance_list.forget(qp);
-  reads.forget(qp);
+  acks_.forget(qp);
+  advance_list_.forget(qp);
+  reads_.forget(qp);
 }
 
 }  // namespace hostnic

@@ -10,15 +10,14 @@
 
 namespace hostnic {
 
-ReadService::ReadService(const NicSettings& settings, AnswerLines& lines, Egress& egress,
-                         Placement& placement, Counters& counters)
-    : settings_(settings),
-      lines_(lines),
-      egress_(egress),
-      placement_(placement),
-      counters_(counters),
-      digests_(settings.window, settings.random_seed),
-      scratch_(settings.mtu_bytes) {}
+ReadService::ReadService(const TransportServices& nic)
+    : settings_(nic.settings),
+      lines_(nic.answer_lines),
+      egress_(nic.egress),
+      placement_(nic.placement),
+      counters_(nic.counters),
+      digests_(nic.settings.window, nic.settings.random_seed),
+      scratch_(nic.settings.mtu_bytes) {}
 
 // Returns false if too many of its client's ranges wait already, and the requester pulls again; or
 // if it has done so in a newer epoch and would drop the answers. Ranges that wait when a newer

@@ -29,6 +29,7 @@
 #include "dataplane/nic/packet/copy_blocks.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -40,8 +41,7 @@ inline void note_read_answered(QpContext& qp, uint32_t read_number) {
 
 class ReadService {
  public:
-  ReadService(const NicSettings& settings, AnswerLines& lines, Egress& egress, Placement& placement,
-              Counters& counters);
+  explicit ReadService(const TransportServices& nic);
 
   void begin_connection(QpContext& qp) { digests_.begin_connection(qp.read_order); }
   // Queues a range; returns false if too many of its client's wait already, and the requester pulls

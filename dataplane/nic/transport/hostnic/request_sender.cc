@@ -15,10 +15,57 @@ uint64_t flags_for(const SendDescriptor& d) {
   return external_flag() | ((d.flags & kSendRetransmit) != 0 ? resent_flag() : 0);
 }
 
+bool has_imm(SendOp op) { return op == SendOp::kWriteImm || op == SendOp::kSendImm; }
+
+// The headers of a READ or an atomic.
+void set_request(const SendDescriptor& d, wire::Packet& p) {
+  p.read = {d.recv_sn, Psn(d.first_response_psn), d.epoch, 0, d.length_bytes};
+  if (d.op == SendOp::kRead) {
+    p.opcode = wire::Opcode::kReadRequest;
+    p.reth = {d.va, d.key, d.message_bytes};
+    p.read.offset_bytes = d.read_offset_bytes;
+  } else {
+    p.opcode = d.op == SendOp::kCompareSwap ? wire::Opcode::kCompareSwap : wire::Opcode::kFetchAdd;
+    p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
+  }
+}
+
+// The headers of a WRITE or SEND, of which `sent_bytes` have left before this packet.
+void set_data(const SendDescriptor& d, uint32_t sent_bytes, wire::Packet& p) {
+  const bool with_imm = has_imm(d.op) && !p.more, with_inv = d.op == SendOp::kSendInv && !p.more;
+  if (d.op == SendOp::kWrite || d.op == SendOp::kWriteImm) {
+    p.opcode = with_imm ? wire::Opcode::kWriteImm : wire::Opcode::kWriteOnly;
+    p.reth = {d.va + sent_bytes, d.key, p.payload_bytes};
+    p.recv_sn = d.recv_sn;
+    p.message_bytes = d.message_bytes;
+  } else {
+    p.opcode = with_imm   ? wire::Opcode::kSendImm
+               : with_inv ? wire::Opcode::kSendInv
+                          : wire::Opcode::kSend;
+    p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
+  }
+  p.imm_data = with_imm ? d.imm_data : 0;
+  p.invalidate_rkey = with_inv ? d.imm_data : 0;
+}
+
 }  // namespace
 
+// Returns the headers of the next packet.
+wire::Packet RequestSender::next_packet(const QpContext& qp, const SendProgress& progress) const {
+  const SendDescriptor& d = progress.descriptor;
+  wire::Packet p = Packetizer::next_packet(qp, progress);
+  p.policy = settings_.policy;
+  p.attempt = d.attempt & 3;
+  if (is_read_or_atomic(d.op)) {
+    set_request(d, p);
+  } else {
+    set_data(d, progress.sent_bytes, p);
+  }
+  return p;
+}
+
 bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
-  const wire::Packet p = packetizer_.next_packet(qp, progress);
+  const wire::Packet p = next_packet(qp, progress);
   if (!egress_.prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     Packetizer::pass_payload(progress, p.payload_bytes);
@@ -76,7 +123,7 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
           ? nullptr
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
   if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
-  wire::Packet p = packetizer_.next_packet(qp, progress);
+  wire::Packet p = next_packet(qp, progress);
   if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
                           flags_for(d)))
     return 0;
@@ -110,7 +157,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
   const std::byte* payload =
       region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
   if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
-  const wire::Packet first = packetizer_.next_packet(qp, progress);
+  const wire::Packet first = next_packet(qp, progress);
   const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
   const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),
                       .more = more,

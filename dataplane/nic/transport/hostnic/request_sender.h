@@ -17,28 +17,20 @@
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/hostnic/requester.h"
 #include "dataplane/nic/transport/packetizer.h"
+#include "dataplane/nic/transport/transport_services.h"
 
 namespace hostnic {
 
 class RequestSender {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    const QpDirectory& qps;
-    Egress& egress;
-    Placement& placement;
-    Packetizer& packetizer;
-    Requester& requester;
-    Counters& counters;
-  };
-  explicit RequestSender(const Parts& parts)
-      : settings_(parts.settings),
-        qps_(parts.qps),
-        egress_(parts.egress),
-        placement_(parts.placement),
-        packetizer_(parts.packetizer),
-        requester_(parts.requester),
-        counters_(parts.counters) {}
+  RequestSender(const TransportServices& nic, Requester& requester)
+      : settings_(nic.settings),
+        qps_(nic.qps),
+        egress_(nic.egress),
+        placement_(nic.placement),
+        packetizer_(nic.packetizer),
+        requester_(requester),
+        counters_(nic.counters) {}
 
   // -- Descriptors that are still in the queue, which is not empty. Their client is charged for
   // them. Return how many have left, 0 where something else comes first.
@@ -58,6 +50,7 @@ class RequestSender {
   struct SinglePacketRun;
 
   bool may_send(const ClientState& client, QpContext& qp);
+  wire::Packet next_packet(const QpContext& qp, const SendProgress& progress) const;
   uint32_t send_train(QpContext& qp, SendProgress& progress, const SendBudget& budget);
   uint32_t send_bundle(QpContext& qp, SendProgress& progress, const SendBudget& budget);
   uint32_t send_single_packet_run(ClientState& client, DescriptorQueue& queue, uint32_t budget,

@@ -20,6 +20,7 @@
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/advance_list.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -33,23 +34,14 @@ struct Transmitted {
 
 class Requester {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    Placement& placement;
-    ReorderPool& reorder;
-    Reports& reports;
-    AdvanceList& advance_list;
-    Counters& counters;
-    const TimeNs& now;
-  };
-  explicit Requester(const Parts& parts)
-      : settings_(parts.settings),
-        placement_(parts.placement),
-        reorder_(parts.reorder),
-        reports_(parts.reports),
-        advance_list_(parts.advance_list),
-        counters_(parts.counters),
-        now_(parts.now) {}
+  Requester(const TransportServices& nic, AdvanceList& advance_list)
+      : settings_(nic.settings),
+        placement_(nic.placement),
+        reorder_(nic.reorder),
+        reports_(nic.reports),
+        advance_list_(advance_list),
+        counters_(nic.counters),
+        now_(nic.now) {}
 
   // -- What arrives.
   void receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,

@@ -24,37 +24,26 @@
 #include "dataplane/nic/transport/hostnic/acknowledge.h"
 #include "dataplane/nic/transport/hostnic/read_service.h"
 #include "dataplane/nic/transport/path_mtu.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
 class Responder {
  public:
-  // The parts of the NIC that the responder works with; all of them outlive it.
-  struct Parts {
-    const NicSettings& settings;
-    Placement& placement;
-    WindowTable& windows;
-    ReceiveQueues& receives;
-    ReorderPool& reorder;
-    Reports& reports;
-    Acknowledger& acks;
-    ReadService& reads;
-    AdvanceList& advance_list;
-    Counters& counters;
-  };
-  explicit Responder(const Parts& parts)
-      : settings_(parts.settings),
-        policy_(parts.settings.policy),
-        placement_(parts.placement),
-        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
-        receives_(parts.receives),
-        reorder_(parts.reorder),
-        reports_(parts.reports),
-        acks_(parts.acks),
-        reads_(parts.reads),
-        advance_list_(parts.advance_list),
-        counters_(parts.counters) {}
+  Responder(const TransportServices& nic, Acknowledger& acks, ReadService& reads,
+            AdvanceList& advance_list)
+      : settings_(nic.settings),
+        policy_(nic.settings.policy),
+        placement_(nic.placement),
+        executor_(nic.executor()),
+        receives_(nic.receives),
+        reorder_(nic.reorder),
+        reports_(nic.reports),
+        acks_(acks),
+        reads_(reads),
+        advance_list_(advance_list),
+        counters_(nic.counters) {}
 
   // Takes any packet of a request.
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);

@@ -29,15 +29,15 @@ Opcode read_opcode(const RoceAnswer& answer) {
 
 }  // namespace
 
-RoceAnswers::RoceAnswers(const Parts& parts)
-    : egress_(parts.egress),
-      placement_(parts.placement),
-      reports_(parts.reports),
-      counters_(parts.counters),
-      now_(parts.now),
-      lines_(parts.answer_lines) {
-  acks_owed_.reserve(parts.settings.nic_qps);
-  waiting_for_rate_.reserve(parts.settings.nic_qps);
+RoceAnswers::RoceAnswers(const TransportServices& nic)
+    : egress_(nic.egress),
+      placement_(nic.placement),
+      reports_(nic.reports),
+      counters_(nic.counters),
+      now_(nic.now),
+      lines_(nic.answer_lines) {
+  acks_owed_.reserve(nic.settings.nic_qps);
+  waiting_for_rate_.reserve(nic.settings.nic_qps);
 }
 
 // Has the acknowledgement leave that is owed: at once, or behind the answers.

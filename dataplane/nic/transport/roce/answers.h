@@ -25,23 +25,14 @@
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/qp/roce_connection.h"
-#include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
 class RoceAnswers {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    AnswerLines& answer_lines;
-    Egress& egress;
-    Placement& placement;
-    Reports& reports;
-    Counters& counters;
-    const TimeNs& now;
-  };
-  explicit RoceAnswers(const Parts& parts);
+  explicit RoceAnswers(const TransportServices& nic);
 
   // Owes the peer an acknowledgement of everything before the expected PSN.
   void owe_ack(QpContext& qp);

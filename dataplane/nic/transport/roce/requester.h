@@ -18,23 +18,18 @@
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/qp/roce_connection.h"
 #include "dataplane/nic/settings.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
 class RoceRequester {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    Placement& placement;
-    Reports& reports;
-    Counters& counters;
-  };
-  explicit RoceRequester(const Parts& parts)
-      : settings_(parts.settings),
-        placement_(parts.placement),
-        reports_(parts.reports),
-        counters_(parts.counters) {}
+  explicit RoceRequester(const TransportServices& nic)
+      : settings_(nic.settings),
+        placement_(nic.placement),
+        reports_(nic.reports),
+        counters_(nic.counters) {}
 
   void receive_ack(QpContext& qp, const wire::Packet& p);
   void receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);

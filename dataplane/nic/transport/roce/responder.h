@@ -24,30 +24,20 @@
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/roce/answers.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
 class RoceResponder {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    Placement& placement;
-    WindowTable& windows;
-    ReceiveQueues& receives;
-    ReorderPool& reorder;
-    Reports& reports;
-    RoceAnswers& answers;
-    AdvanceList& advance_list;
-    Counters& counters;
-  };
-  explicit RoceResponder(const Parts& parts)
-      : settings_(parts.settings),
-        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
-        reorder_(parts.reorder),
-        answers_(parts.answers),
-        advance_list_(parts.advance_list),
-        counters_(parts.counters) {}
+  RoceResponder(const TransportServices& nic, RoceAnswers& answers, AdvanceList& advance_list)
+      : settings_(nic.settings),
+        executor_(nic.executor()),
+        reorder_(nic.reorder),
+        answers_(answers),
+        advance_list_(advance_list),
+        counters_(nic.counters) {}
 
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   // Executes what is held, in order, up to where a packet is missing.

@@ -25,59 +25,57 @@ Opcode send_opcode(SendOp op, bool cont, bool more) {
 // The least time between two notifications to one peer (DCQCN's N).
 constexpr uint64_t kCnpIntervalNs = 50'000;
 
-// Makes the standard's headers of those that the native transport would send.
-void set_opcode(const SendDescriptor& d, wire::Packet& p) {
+// Adds to a packet's headers the opcode and the extensions; the opcode says its place in the
+// message. `sent_bytes` of the message have left before it.
+void set_headers(const SendDescriptor& d, uint32_t sent_bytes, wire::Packet& p) {
   switch (d.op) {
     case SendOp::kWrite:
     case SendOp::kWriteImm:
       p.opcode = write_opcode(d.op == SendOp::kWriteImm, p.cont, p.more);
-      p.reth.length_bytes = d.message_bytes;  // a First or Only packet says where all of it goes
+      // A First or Only packet says where all of it goes.
+      p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
+      p.imm_data = d.imm_data;
       break;
     case SendOp::kRead:
       p.opcode = Opcode::kRcReadRequest;
       p.reth = {d.va + d.read_offset_bytes, d.key, d.length_bytes};
       break;
     case SendOp::kCompareSwap:
-      p.opcode = Opcode::kRcCompareSwap;
-      break;
     case SendOp::kFetchAdd:
-      p.opcode = Opcode::kRcFetchAdd;
+      p.opcode = d.op == SendOp::kCompareSwap ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
+      p.atomic = {d.va, d.key, d.atomic.swap_or_add, d.atomic.compare};
       break;
     default:
       p.opcode = send_opcode(d.op, p.cont, p.more);
+      p.imm_data = p.invalidate_rkey = d.imm_data;  // the Last packet has the one or the other
       break;
   }
-  p.cont = p.more = false;
-  p.attempt = 0;
-  p.policy = wire::Policy::kSelective;
 }
 
 }  // namespace
 
-RoceTransport::RoceTransport(const Parts& parts)
-    : settings_(parts.settings),
-      egress_(parts.egress),
-      packetizer_(parts.packetizer),
-      counters_(parts.counters),
-      now_(parts.now),
-      advance_list_(parts.settings.nic_qps),
-      answers_({parts.settings, parts.answer_lines, parts.egress, parts.placement, parts.reports,
-                parts.counters, parts.now}),
-      responder_({parts.settings, parts.placement, parts.windows, parts.receives, parts.reorder,
-                  parts.reports, answers_, advance_list_, parts.counters}),
-      requester_({parts.settings, parts.placement, parts.reports, parts.counters}) {}
+RoceTransport::RoceTransport(const TransportServices& nic)
+    : settings_(nic.settings),
+      egress_(nic.egress),
+      packetizer_(nic.packetizer),
+      counters_(nic.counters),
+      now_(nic.now),
+      advance_list_(nic.settings.nic_qps),
+      answers_(nic),
+      responder_(nic, answers_, advance_list_),
+      requester_(nic) {}
 
-void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (qp.roce == nullptr) return;
+bool RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (qp.roce == nullptr) return false;
   if (p.opcode == Opcode::kCnp) {
     requester_.receive_congestion_notification(qp);
     answers_.slow_down(qp);
-    return;
+    return false;
   }
   if (p.opcode == Opcode::kRcAck) {
     qp.heard_ns = now_;
     requester_.receive_ack(qp, p);
-    return;
+    return false;
   }
   if (congestion_experienced(p)) [[unlikely]]
     note_congestion(qp);
@@ -87,6 +85,7 @@ void RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
   } else {
     responder_.receive(qp, p, packet);
   }
+  return false;
 }
 
 // Passes over the packets of a repetition that have been acknowledged since it was handed over: the
@@ -112,8 +111,8 @@ void RoceTransport::note_congestion(QpContext& qp) {
 bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
   if (skip_acknowledged(qp, progress)) return false;
   const SendDescriptor& d = progress.descriptor;
-  wire::Packet p = packetizer_.next_packet(qp, progress);
-  set_opcode(d, p);
+  wire::Packet p = Packetizer::next_packet(qp, progress);
+  set_headers(d, progress.sent_bytes, p);
   if (!egress_.prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     Packetizer::pass_payload(progress, p.payload_bytes);
@@ -152,7 +151,25 @@ void RoceTransport::quiesce(QpContext& qp) {
   answers_.forget(qp);
 }
 
-uint32_t RoceTransport::advance_windows() {
+// A message names its key in its first packet only.
+RefusedRequest RoceTransport::refused_request(const QpContext& qp) {
+  RefusedRequest request = qp.refused;
+  if (qp.roce == nullptr || request.key != 0) return request;
+  request.key = qp.roce->message.key;
+  request.va = qp.roce->message.va;
+  request.length_bytes = qp.roce->message.length_bytes;
+  return request;
+}
+
+// Time goes by for answers when the next one leaves; here it is looked at as if one did.
+std::optional<DcqcnRate> RoceTransport::answer_rate(const QpContext& qp, TimeNs now) {
+  if (qp.roce == nullptr) return {};
+  DcqcnLimiter limiter = qp.roce->answer_limiter;
+  limiter.advance(now);
+  return limiter.rate();
+}
+
+uint32_t RoceTransport::begin_turn() {
   answers_.resume();
   return advance_list_.for_each([this](QpContext& qp) {
     const Psn before = qp.requests.window.expected();

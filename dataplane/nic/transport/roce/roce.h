@@ -9,16 +9,13 @@
 #include <rte_mbuf.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "dataplane/nic/answers/answer_lines.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
-#include "dataplane/nic/memory/placement.h"
-#include "dataplane/nic/memory/window_table.h"
-#include "dataplane/nic/qp/receive_queue.h"
-#include "dataplane/nic/qp/reorder_buffer.h"
-#include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/packetizer.h"
@@ -26,56 +23,52 @@
 #include "dataplane/nic/transport/roce/requester.h"
 #include "dataplane/nic/transport/roce/responder.h"
 #include "dataplane/nic/transport/transport.h"
+#include "dataplane/nic/transport/transport_services.h"
 
 namespace hostnic {
 
-class RoceTransport {
+class RoceTransport : public TransportDefaults {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    AnswerLines& answer_lines;
-    Egress& egress;
-    Placement& placement;
-    WindowTable& windows;
-    Packetizer& packetizer;
-    ReceiveQueues& receives;
-    ReorderPool& reorder;
-    Reports& reports;
-    Counters& counters;
-    const TimeNs& now;
-  };
-  explicit RoceTransport(const Parts& parts);
+  explicit RoceTransport(const TransportServices& nic);
 
-  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // -- Packets that have arrived. They come in no trains.
+  bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  static std::optional<Psn> expected_psn(const QpContext& qp, const wire::Packet& p) {
+    if (wire::is_response(p.opcode)) return {};
+    return qp.requests.window.expected();
+  }
+
+  // -- What leaves.
   // Any range of a queue pair's PSNs may come again: the driver knows the order.
   bool start(QpContext& qp, const SendDescriptor& d) {
     if (qp.roce == nullptr || d.op == SendOp::kCreditNotify) return false;
     if ((d.flags & kSendRateChanged) != 0) requester_.count_rate_changes(qp);
     return true;
   }
-  // Sends nothing: packets leave one by one.
-  static uint32_t send_several(const QpContext&, const SendProgress&, const SendBudget&) {
-    return 0;
-  }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
   // Sends the next answer of a queue pair that is in line: its place is not a job's.
   AnswerStep serve_answers(QpContext& qp, uint32_t, const SendBudget&) {
     return answers_.serve(qp);
   }
-  // Sends acknowledgements that are owed to peers. Returns how many.
-  uint32_t send_acks() { return answers_.send_acks(); }
-  bool any_work() const { return answers_.any_owed(); }
-  // When advance_windows() lets answers go on that wait for their time; UINT64_MAX: none do.
-  TimeNs next_deadline_ns() const { return answers_.next_deadline_ns(); }
-  size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
+
+  // -- The NIC's turn.
   // Lets answers go on whose time has come, and executes what is held and has its turn, of queue
   // pairs that had too much of it for one turn of the NIC. Returns how many of them executed
   // anything.
-  uint32_t advance_windows();
-  bool any_to_advance() const { return !advance_list_.empty(); }
+  uint32_t begin_turn();
+  // Sends acknowledgements that are owed to peers. Returns how many.
+  uint32_t end_turn() { return answers_.send_acks(); }
+  // When answers go on that wait for their time.
+  TimeNs next_deadline_ns() const { return answers_.next_deadline_ns(); }
+  bool any_left() const { return !advance_list_.empty(); }
+  bool any_to_send() const { return answers_.any_owed(); }
+  size_t waiting() const { return std::max(answers_.waiting(), advance_list_.waiting()); }
 
   void connect(QpContext& qp);
   void quiesce(QpContext& qp);
+  static void forget(QpContext& qp) { qp.roce.reset(); }
+  static RefusedRequest refused_request(const QpContext& qp);
+  static std::optional<DcqcnRate> answer_rate(const QpContext& qp, TimeNs now);
 
  private:
   bool skip_acknowledged(const QpContext& qp, SendProgress& progress) const;

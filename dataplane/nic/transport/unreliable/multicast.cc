@@ -14,19 +14,6 @@
 
 namespace hostnic {
 
-void UnreliableTransport::receive_from_group(std::span<QpContext* const> members,
-                                             const wire::Packet& p, rte_mbuf* packet) {
-  if (p.dest_qpn != wire::kMulticastQpn) {
-    counters_.add(Counter::rx_unknown_qp);
-  } else if (wire::service_of(p.opcode) != wire::Service::kDatagram) {
-    counters_.add(Counter::rx_wrong_service);
-  } else {
-    for (QpContext* qp : members) {
-      if (qp->state >= QpState::kRtr && qp->state != QpState::kErr) receive(*qp, p, packet);
-    }
-  }
-}
-
 // Returns false if the send failed, or is `blocked` until all who get a copy have room, and there
 // are buffers for all copies: the in-process wire loses none.
 bool UnreliableTransport::send_to_group(QpContext& qp, SendProgress& progress,

@@ -109,13 +109,14 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   return false;
 }
 
-void UnreliableTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+bool UnreliableTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   bool begun = false;
-  if (qp.held_packets == 0 && take(qp, p, packet, begun) == Taken::kDone) return;
+  if (qp.held_packets == 0 && take(qp, p, packet, begun) == Taken::kDone) return false;
   if (!held_.add(qp, packet, begun)) counters_.add(Counter::reorder_full);
+  return false;
 }
 
-uint32_t UnreliableTransport::retry_held() {
+uint32_t UnreliableTransport::begin_turn() {
   if (held_.empty()) return 0;
   return held_.retry([this](QpContext& qp, rte_mbuf* packet, bool& begun) {
     return take(qp, held_headers(packet, wire::Dialect::kRocev2), packet, begun) == Taken::kDone;
@@ -231,11 +232,14 @@ bool UnreliableTransport::start(const QpContext& qp, const SendDescriptor& d) co
   return whole && send && d.length_bytes <= qp.mtu_bytes;
 }
 
-void UnreliableTransport::set_opcode(const QpContext& qp, const SendDescriptor& d,
-                                     wire::Packet& p) const {
+// Adds to a packet's headers the opcode and the extensions; the opcode says its place in the
+// message. `sent_bytes` of the message have left before it.
+void UnreliableTransport::set_headers(const QpContext& qp, const SendDescriptor& d,
+                                      uint32_t sent_bytes, wire::Packet& p) {
+  p.imm_data = d.imm_data;
   if (qp.type == QpType::kUc) {
     p.opcode = uc_opcode(d.op, p.cont, p.more);
-    p.reth.length_bytes = d.message_bytes;
+    p.reth = {d.va + sent_bytes, d.key, d.message_bytes};
     return;
   }
   p.opcode = d.op == SendOp::kSendImm ? Opcode::kUdSendImm : Opcode::kUdSend;
@@ -290,7 +294,6 @@ void UnreliableTransport::settle(QpContext& qp, Psn next) {
 
 // Restarts a queue pair from SQE to RTS.
 void UnreliableTransport::restart(QpContext& qp, Psn next) {
-  if (qp.type == QpType::kRc) return;
   qp.send_failed = false;
   qp.transmitted = next;
   qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
@@ -303,8 +306,8 @@ void UnreliableTransport::restart(QpContext& qp, Psn next) {
 
 bool UnreliableTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
   const SendDescriptor& d = progress.descriptor;
-  wire::Packet p = packetizer_.next_packet(qp, progress);
-  set_opcode(qp, d, p);
+  wire::Packet p = Packetizer::next_packet(qp, progress);
+  set_headers(qp, d, progress.sent_bytes, p);
   const bool datagram = qp.type == QpType::kUd;
   if (!(datagram ? prepare_datagram(qp, d) : egress_.prepare_flows(qp))) {
     counters_.add(Counter::tx_unresolved);

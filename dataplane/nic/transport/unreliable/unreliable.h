@@ -8,6 +8,7 @@
 
 #include <rte_mbuf.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -15,73 +16,55 @@
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/execute/request_executor.h"
-#include "dataplane/nic/memory/placement.h"
+#include "dataplane/nic/qp/multicast_groups.h"
 #include "dataplane/nic/qp/qp_context.h"
-#include "dataplane/nic/qp/receive_queue.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/transport.h"
+#include "dataplane/nic/transport/transport_services.h"
 #include "dataplane/nic/transport/unreliable/held_packets.h"
-#include "dataplane/nic/transport/unreliable/multicast_groups.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
 
-class UnreliableTransport {
+class UnreliableTransport : public TransportDefaults {
  public:
-  struct Parts {
-    const NicSettings& settings;
-    Egress& egress;
-    Placement& placement;
-    WindowTable& windows;
-    Packetizer& packetizer;
-    ReceiveQueues& receives;
-    Reports& reports;
-    Counters& counters;
-    rte_mempool* copies;  // for packets that are held
-  };
-  explicit UnreliableTransport(const Parts& parts)
-      : settings_(parts.settings),
-        egress_(parts.egress),
-        packetizer_(parts.packetizer),
-        executor_({parts.placement, parts.windows, parts.receives, parts.reports, parts.counters}),
-        reports_(parts.reports),
-        counters_(parts.counters),
-        held_(parts.copies) {}
+  explicit UnreliableTransport(const TransportServices& nic)
+      : settings_(nic.settings),
+        egress_(nic.egress),
+        packetizer_(nic.packetizer),
+        executor_(nic.executor()),
+        reports_(nic.reports),
+        counters_(nic.counters),
+        groups_(nic.groups),
+        held_(nic.egress.pools().copies) {}
 
-  // -- Packets that have arrived.
-  void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
-  // Tries again what is held. Returns how many packets were done with.
-  uint32_t retry_held();
-  bool holds_any() const { return !held_.empty(); }
+  // -- Packets that have arrived. They come in no trains.
+  // A datagram may be from anybody.
+  static bool is_from_peer(const QpContext& qp, const wire::Packet& p, bool answer) {
+    if (qp.type == QpType::kUd) return true;
+    return is_from_address(qp, p) && (!qp.tagged || has_connection_tag(qp, p, answer));
+  }
+  bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   std::array<std::byte, kGrhBytes> network_header(const wire::Packet& p, rte_mbuf* packet) const;
-  void receive_from_group(std::span<QpContext* const> members, const wire::Packet& p,
-                          rte_mbuf* packet);
 
-  // -- Sending.
+  // -- What leaves.
   // Descriptors come in PSN order and once; after an error those that were under way are discarded.
   bool start(const QpContext& qp, const SendDescriptor& d) const;
-  // Sends nothing: packets leave one by one.
-  static uint32_t send_several(const QpContext&, const SendProgress&, const SendBudget&) {
-    return 0;
-  }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
-  // Nothing of it is ever in line.
-  static AnswerStep serve_answers(const QpContext&, uint32_t, const SendBudget&) {
-    return {.then = AnswerStep::Then::kOver};
-  }
-  // Restarts a queue pair from SQE to RTS.
-  void restart(QpContext& qp, Psn next);
+
+  // -- The NIC's turn.
+  // Tries again what is held. Returns how many packets were done with.
+  uint32_t begin_turn();
+  bool any_left() const { return !held_.empty(); }
 
   static void connect(QpContext& qp) {
     qp.message = {};
     qp.message.expected = Psn(qp.rq_psn);
   }
   void quiesce(QpContext& qp) { held_.drop(qp); }
-
-  MulticastGroups& groups() { return groups_; }
-  const MulticastGroups& groups() const { return groups_; }
+  void restart(QpContext& qp, Psn next);
 
  private:
   // What became of a packet: done with, or its memory can't be written now.
@@ -93,7 +76,8 @@ class UnreliableTransport {
   void lose_message(QpContext& qp);
   Outcome place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   Taken judge(QpContext& qp, const Outcome& outcome);
-  void set_opcode(const QpContext& qp, const SendDescriptor& d, wire::Packet& p) const;
+  static void set_headers(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
+                          wire::Packet& p);
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
   bool send_to_group(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool& blocked);
   rte_mbuf* build_packet(QpContext& qp, SendProgress& progress, const wire::Packet& p,
@@ -108,7 +92,7 @@ class UnreliableTransport {
   RequestExecutor executor_;
   Reports& reports_;
   Counters& counters_;
-  MulticastGroups groups_;
+  const MulticastGroups& groups_;
   HeldPackets held_;
 };
 static_assert(NicTransport<UnreliableTransport>);
