@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "protocol/faults.h"
-
 namespace hostnic {
 
 class Psn {
@@ -26,7 +24,6 @@ class Psn {
 // The distance from `from` to `to`, in [-2^23, 2^23). It is valid while the two are within half the
 // number space, which windows of at most 4096 guarantee.
 constexpr int32_t distance(Psn from, Psn to) {
-  if (broken(Fault::psn_wraps_wrongly)) return static_cast<int32_t>(to.value() - from.value());
   return static_cast<int32_t>((to.value() - from.value()) << 8) >> 8;
 }
 constexpr bool before(Psn a, Psn b) { return distance(a, b) > 0; }

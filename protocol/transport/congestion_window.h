@@ -34,7 +34,7 @@ class CongestionWindow {
   uint32_t psns() const { return window_psns_; }
 
   void on_rtt(uint64_t rtt_ns) { round_shortest_ns_ = std::min(round_shortest_ns_, rtt_ns); }
-  void on_mark() { marked_ = !broken(Fault::marks_ignored); }
+  void on_mark() { marked_ = true; }
 
   // Called after an ACK, or what stands for one: `una` is the oldest PSN that it lacks, `next` the
   // next one to be sent. A round trip is over when what was next at its start has been

@@ -24,15 +24,12 @@ void DcqcnRate::reset(uint32_t line_rate_mbps) {
 // The paper's equation 1. A sender that was at the line rate begins as a new one does, with an
 // alpha of 1: what it knew is of another congestion.
 bool DcqcnRate::on_cnp(TimeNs now_ns) {
-  if (broken(Fault::dcqcn_ignores_cnp)) return false;
   if (!limited_) {
     limited_ = true;
     rate_kbps_ = line_kbps_;
     alpha_ = kOne;
   } else {
-    if (!has_come(cut_ns_ + kDcqcn.cut_interval_ns, now_ns) &&
-        !broken(Fault::dcqcn_cuts_at_every_cnp))
-      return false;
+    if (!has_come(cut_ns_ + kDcqcn.cut_interval_ns, now_ns)) return false;
     decay_alpha(now_ns);
   }
   target_kbps_ = rate_kbps_;
@@ -72,7 +69,6 @@ void DcqcnRate::on_sent(uint64_t bytes) {
 // The paper's equations 3 and 4, and 802.1Qau's hyper increase: fast recovery while neither the
 // timer nor the byte counter has had more than F events, hyper increase when both have.
 void DcqcnRate::increase() {
-  if (broken(Fault::dcqcn_never_recovers)) return;
   const uint32_t most = std::max(timer_events_, byte_events_);
   const uint32_t least = std::min(timer_events_, byte_events_);
   if (most > kDcqcn.fast_recoveries) {

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "protocol/faults.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -127,7 +126,6 @@ class DcqcnLimiter {
   void advance(TimeNs now_ns);
   // How many packets of 1 << `mtu_shift` bytes may leave.
   uint32_t packets(uint32_t mtu_shift) const {
-    if (broken(Fault::dcqcn_rate_not_heeded)) return UINT32_MAX;
     return bucket_.owes() ? 0 : 1 + static_cast<uint32_t>(bucket_.bytes() >> mtu_shift);
   }
   // Notes that packets leave.

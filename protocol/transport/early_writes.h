@@ -86,8 +86,7 @@ class EarlyWrites {
   // Forgets writes of PSNs before `expected`: the window has passed them, so what they wrote can't
   // be late any more.
   void release_before(EarlyWritePool& pool, Psn expected) {
-    const Psn to = broken(Fault::early_write_forgotten) ? expected + 1 : expected;
-    release_if(pool, [to](const EarlyWrite& range) { return before(range.last, to); });
+    release_if(pool, [expected](const EarlyWrite& range) { return before(range.last, expected); });
   }
   // Forgets what PSNs from `psn` on wrote (a new epoch of READ answers).
   void release_from(EarlyWritePool& pool, Psn psn) {

@@ -18,10 +18,7 @@ namespace hostnic {
 // addressing survives the wrap.
 class PsnBits {
  public:
-  bool test(Psn psn) const {
-    if (broken(Fault::bitmap_bit_ignored) && bit(psn) == 63) return false;
-    return words_[word(psn)] >> bit(psn) & 1;
-  }
+  bool test(Psn psn) const { return words_[word(psn)] >> bit(psn) & 1; }
   void set(Psn psn) { words_[word(psn)] |= uint64_t{1} << bit(psn); }
   void clear(Psn psn) { words_[word(psn)] &= ~(uint64_t{1} << bit(psn)); }
   // Clears 1 to 64 bits from `from` on.
@@ -108,8 +105,7 @@ class ReceiveWindow {
     // While nothing is ahead no bit is set, and the bitmap need not be in the cache.
     if (d == 0) return ahead_ != 0 && bits_.test(psn) ? Place::kReceived : Place::kExpected;
     if (d < 0) return Place::kOld;
-    if (static_cast<uint32_t>(d) >= window_ && !broken(Fault::receive_window_ignored))
-      return Place::kBeyond;
+    if (static_cast<uint32_t>(d) >= window_) return Place::kBeyond;
     return bits_.test(psn) ? Place::kReceived : Place::kAhead;
   }
 
@@ -130,10 +126,7 @@ class ReceiveWindow {
     span_ = std::max(span_, static_cast<uint32_t>(distance(expected_, first)) + packets);
   }
   // Whether the expected PSN has been received, so that advance() may pass it.
-  bool expected_received() const {
-    if (broken(Fault::advance_too_far) && ahead_ != 0 && bits_.test(expected_ + 1)) return true;
-    return ahead_ != 0 && bits_.test(expected_);
-  }
+  bool expected_received() const { return ahead_ != 0 && bits_.test(expected_); }
   void advance() {
     bits_.clear(expected_);
     --ahead_;
@@ -143,8 +136,6 @@ class ReceiveWindow {
   // The number of PSNs from the expected one on that have been received in a row, up to 64;
   // advance_over() passes that many at once.
   uint32_t expected_run() const {
-    if (broken(Fault::advance_too_far) || broken(Fault::bitmap_bit_ignored))
-      return expected_received() ? 1 : 0;
     return ahead_ == 0 ? 0 : static_cast<uint32_t>(std::countr_one(bits_.extract(expected_)));
   }
   void advance_over(uint32_t run) {

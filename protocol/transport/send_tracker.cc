@@ -62,7 +62,7 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits& acked, TimeNs answered_
 
 uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns) {
   const int32_t advance = distance(una_, new_una);
-  if (advance < 0 && !broken(Fault::stale_ack_taken)) return 0;
+  if (advance < 0) return 0;
   if (advance > distance(una_, next_)) return 0;
   uint32_t newly = 0;
   for (int32_t i = 0; i < advance; ++i) {
@@ -95,7 +95,6 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
     uint64_t fresh = acked.extract(una_ + offset) & ~acked_->extract(una_ + offset);
     if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
-    if (broken(Fault::sack_bit_ignored)) fresh &= ~(uint64_t{1} << 9);
     if (fresh == 0) continue;
     const Psn end = una_ + (offset + 64 - static_cast<uint32_t>(std::countl_zero(fresh)));
     if (before(arrived_end_, end)) arrived_end_ = end;
@@ -135,9 +134,7 @@ void SendTracker::on_spurious_resend() {
 uint32_t SendTracker::mark_overdue(TimeNs now_ns, uint64_t srtt_ns) {
   const uint32_t before = lost_count_;
   with_strategy([&](auto& strategy) { strategy.detect_losses(*this, now_ns, srtt_ns); });
-  const uint32_t marked = lost_count_ - before;
-  if (broken(Fault::whole_window_resent) && marked != 0) mark_all_lost();
-  return marked;
+  return lost_count_ - before;
 }
 
 TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {

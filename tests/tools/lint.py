@@ -297,6 +297,7 @@ def main():
     good = check_licenses() and good
     good = check_layers() and good
     good = check_mutants() and good
+    good = subprocess.run([sys.executable, TOP / "tests/faults/plant.py", "--check"], check=False).returncode == 0 and good
     good = check_widths() and good
     good = check_packaging(options.build.resolve()) and good
     folders = [f for f in FOLDERS if not options.product or f not in ("tests", "bench")]

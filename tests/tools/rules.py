@@ -15,7 +15,7 @@ END = "<!-- tests/tools/rules.py writes to here -->\n"
 TEST = re.compile(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 NAMED = re.compile(r"Rule(\d+)(?:_|$)")
 FAULT = re.compile(r"\bX\(\w+,\s*\"(\d+): ")
-FAULTS = "protocol/faults.h"
+FAULTS = "tests/faults/faults.h"
 WIDTH = 118
 REMEDY = "python3 tests/tools/rules.py --write"
 

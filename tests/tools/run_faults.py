@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the tests: breaks the transport in one place after the other (protocol/faults.h) and
+"""Tests of the tests: breaks the transport in one place after the other (tests/faults) and
 requires that the suite notices: first the unit tests, then the simulation's directed tests, then
 races of threads, exhaustive patterns, and random networks. One line per fault says which check did.
 With nothing broken all must pass, and the programs that users run must contain nothing of it."""
@@ -167,7 +167,7 @@ class Runner:
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, required=True,
-                        help="a build with -Dtest_faults=true")
+                        help="a build of sources in which they are planted")
     parser.add_argument("--programs", type=Path, help="a build without: look into its programs")
     parser.add_argument("--every-stage", action="store_true",
                         help="go on after the first stage that notices")

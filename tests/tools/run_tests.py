@@ -58,6 +58,7 @@ TSAN_BUILD = TOP / "build-tsan"
 # All of Clang's: what is shipped, and the fuzzers, which consist of most of it.
 FUZZ_BUILD = TOP / "build-fuzz"
 FAULTS_BUILD = TOP / "build-faults"
+FAULTS_SOURCE = FAULTS_BUILD / "source"  # a copy in which they are planted
 FAULTS_TESTS = ["tests/sim/sim-test", "tests/unit/protocol/unit-protocol",
                 "tests/unit/driver/unit-driver", "tests/unit/nic/unit-nic"]
 # Debian 12's; where that is not to be had, what there is.
@@ -363,8 +364,12 @@ class Runner:
 
     def faults(self):
         def work():
-            if self.configure("faults", FAULTS_BUILD, "-Dtest_faults=true", "-Doptimization=1",
-                              "-Ddebug=false") and \
+            if not FAULTS_SOURCE.exists():
+                shutil.rmtree(FAULTS_BUILD, ignore_errors=True)  # made of other sources
+            if run_check(self.results, "faults: planting",
+                         [sys.executable, TESTS / "faults/plant.py", FAULTS_SOURCE], LIMIT_S["faults"]) and \
+                    self.configure("faults", FAULTS_BUILD, FAULTS_SOURCE, "-Dtest_faults=true", "-Doptimization=1",
+                                   "-Ddebug=false") and \
                     self.build_in("faults", FAULTS_BUILD, FAULTS_TESTS):
                 run_runner(self.results, "faults",
                            [sys.executable, TESTS / "tools" / "run_faults.py",

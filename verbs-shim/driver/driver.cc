@@ -434,7 +434,7 @@ void DriverCore::take_reports(TimeNs now_ns) {
     // The flag is cleared before the status is read: what the NIC writes afterwards makes a new
     // report. There is one fence for all, because each waits until every store before it has found
     // its cache line.
-    if (!broken(Fault::wake_up_lost)) clear_dirty(reports);
+    clear_dirty(reports);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (size_t i = 0; i < reports.size(); ++i) {
       if (i + kQpsAhead < reports.size()) {
@@ -443,7 +443,6 @@ void DriverCore::take_reports(TimeNs now_ns) {
       Qp* const qp = qp_at(reports[i].status_index);
       if (qp != nullptr && qp->qpn == reports[i].qpn) qp->on_report(now_ns);
     }
-    if (broken(Fault::wake_up_lost)) clear_dirty(reports);
     if (count < static_cast<int>(kMetaBurst)) return;
   }
 }

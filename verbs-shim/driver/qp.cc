@@ -240,7 +240,6 @@ void Qp::start_sends(Psn first, TimeNs now_ns) {
 }
 
 void Qp::flush_sends(VendorError why) {
-  if (broken(Fault::flush_out_of_order) && head_ != tail_) std::swap(wqe(head_), wqe(tail_ - 1));
   for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
   issue_ = head_;
 }
@@ -319,8 +318,6 @@ void Qp::move_ring_end() {
 // Delivers the completion of one request, in its turn. Unsignalled successes are only counted.
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
-  if (broken(Fault::slots_freed_early)) freed_.fetch_add(std::exchange(unreported_, 0));
-  if (broken(Fault::completion_forgotten) && w.wr_id % 16 == 15) return;
   if (status == WcStatus::kSuccess && !w.signalled) return;
   Completion completion;
   completion.wr_id = w.wr_id;
@@ -330,7 +327,6 @@ void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   completion.qpn = qpn;
   completion.vendor = vendor;
   push(*init.send_cq, completion, false, unreported_);
-  if (broken(Fault::completion_twice)) push(*init.send_cq, completion, false, 0);
   unreported_ = 0;
 }
 

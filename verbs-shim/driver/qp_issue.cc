@@ -74,7 +74,7 @@ template <Requester R>
     all = requester.send_again(*this, now_ns);
     if (!requester.may_issue()) return all;
   }
-  if (failed_ && !broken(Fault::issue_after_failure)) return all;
+  if (failed_) return all;
   return issue_new(requester, now_ns) && all;
 }
 

@@ -174,9 +174,6 @@ void Qp::take_local_error(const QpStatusSnapshot& snapshot, Psn una) {
 
 template <Requester R>
 [[gnu::always_inline]] inline void Qp::complete_finished(R& requester) {
-  if (broken(Fault::completion_out_of_order) && serial_distance(head_ + 1, issue_) > 0 &&
-      requester.finished(wqe(head_ + 1)))
-    std::swap(wqe(head_).wr_id, wqe(head_ + 1).wr_id);
   while (head_ != issue_ && requester.finished(wqe(head_)) &&
          !(failed_ && head_ == failed_index_)) {
     const Wqe& w = wqe(head_);

@@ -63,7 +63,7 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   const bool datagram = init.type == QpType::kUd;
   d.op = w.op;
   d.flags = flags;
-  d.attempt = range.attempt - (broken(Fault::wrong_attempt) && range.attempt != 0 ? 1 : 0);
+  d.attempt = range.attempt;
   d.extra_elements = 0;
   d.qpn = qpn;
   d.psn = (w.first_psn + range.first).value();

@@ -94,7 +94,6 @@ class SendQueue {
     return static_cast<uint32_t>(std::countr_zero(attr.path_mtu_bytes));
   }
   uint32_t packets_for(uint32_t bytes) const {
-    if (broken(Fault::packet_count_wrong)) return (bytes >> mtu_shift()) + 1;
     return bytes <= attr.path_mtu_bytes ? 1 : ((bytes - 1) >> mtu_shift()) + 1;
   }
   // Whether a request fails in its turn (man ibv_post_send): a datagram must be one packet, and its

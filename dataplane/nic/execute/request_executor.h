@@ -23,7 +23,6 @@
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/qp/receive_queue.h"
 #include "dataplane/nic/qp/reports.h"
-#include "protocol/faults.h"
 #include "protocol/message_limits.h"
 #include "protocol/wire/packet.h"
 
@@ -89,7 +88,6 @@ inline ReceiveEnd receive_end_of(const wire::Packet& p, const MessageKind& kind,
 // Whether one more READ or atomic would be more than the peer may have outstanding (InfiniBand
 // 9.7.4.1.2), beside `outstanding` that are not answered yet.
 inline bool is_one_read_too_many(const QpContext& qp, int64_t outstanding) {
-  if (broken(Fault::responder_resources_ignored)) return false;
   return qp.responder_resources == 0 || outstanding >= qp.responder_resources;
 }
 

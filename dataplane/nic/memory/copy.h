@@ -15,8 +15,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "protocol/faults.h"
-
 namespace hostnic {
 namespace copy_detail {
 
@@ -183,8 +181,7 @@ namespace copy_detail {
                                                   size_t length_bytes) {
   const uintptr_t start = address_of(to);
   // For whole pages and the like all that is before the last units is moved in one go, to the end.
-  if (length_bytes >= 2 * kBlock && (start + length_bytes) % kBlockAlign == 0 &&
-      !broken(Fault::tail_cut_short)) {
+  if (length_bytes >= 2 * kBlock && (start + length_bytes) % kBlockAlign == 0) {
     const size_t before = length_bytes - kBlockAlign;
     copy_to_memory(to, from, before);
     store_few_units(to + before, from + before, kBlockAlign / sizeof(Unit));
@@ -194,7 +191,6 @@ namespace copy_detail {
   const size_t head = last_unit > start ? last_unit - start : 0;
   copy_to_memory(to, from, head);
   std::atomic_thread_fence(std::memory_order_release);
-  if (broken(Fault::tail_cut_short)) --length_bytes;
   copy_to_memory(to + head, from + head, length_bytes - head);
 }
 }  // namespace copy_detail
@@ -221,7 +217,7 @@ namespace copy_detail {
 [[gnu::always_inline]] inline void copy_tail_to_memory(std::byte* to, const std::byte* from,
                                                        size_t length_bytes) {
   if (length_bytes == 0) return;
-  if (copy_detail::in_few_units(to, length_bytes) && !broken(Fault::tail_cut_short)) {
+  if (copy_detail::in_few_units(to, length_bytes)) {
     copy_detail::store_few_units(to, from, length_bytes / sizeof(copy_detail::Unit));
   } else {
     copy_detail::copy_tail_to_memory(to, from, length_bytes);

@@ -3,7 +3,6 @@
 
 #include <atomic>
 
-#include "protocol/faults.h"
 #include "protocol/hostif/memory_region.h"
 
 namespace hostnic {
@@ -20,7 +19,7 @@ std::byte* late_address(const MappedPiece& piece, uint64_t offset, uint64_t leng
         .compare_exchange_strong(aside, static_cast<uint8_t>(SliceState::kWanted),
                                  std::memory_order_relaxed);
   }
-  return filled || broken(Fault::unfilled_slice_used) ? piece.late_host + offset : nullptr;
+  return filled ? piece.late_host + offset : nullptr;
 }
 
 }  // namespace hostnic

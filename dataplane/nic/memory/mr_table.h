@@ -19,7 +19,6 @@
 
 #include "dataplane/memory/client_memory.h"
 #include "dataplane/nic/memory/random_source.h"
-#include "protocol/faults.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/types.h"
@@ -135,7 +134,6 @@ class MrTable {
     const uint32_t index = key >> tag_bits_;
     if (index >= capacity_) return nullptr;
     MemoryRegionEntry& entry = entries_[index];
-    if (broken(Fault::rkey_not_checked) && entry.key.load() != 0) return &entry;
     return key != 0 && entry.key.load(std::memory_order_acquire) == key ? &entry : nullptr;
   }
 

@@ -81,8 +81,8 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
   };
   // Later PSNs may have written here already, also when this packet is itself ahead of the expected
   // PSN.
-  const bool late = !broken(Fault::late_bytes_overwrite) && !request.early_writes.empty() &&
-                    !(request.ahead && request.window.beyond_all(request.psn));
+  const bool late =
+      !request.early_writes.empty() && !(request.ahead && request.window.beyond_all(request.psn));
   const bool remembers = request.ahead && !request.is_part;
   bool in_one_piece = false;
   const Psn last = request.psn + (request.packets - 1);

@@ -17,7 +17,6 @@
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/memory/window_table.h"
-#include "protocol/faults.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/transport/early_writes.h"
 #include "protocol/transport/receive_window.h"
@@ -89,19 +88,17 @@ inline MemoryRegionEntry* Placement::local_region(const AccessScope& scope, uint
                                                   uint64_t addr, uint64_t length_bytes,
                                                   uint32_t access) {
   MemoryRegionEntry* region = mrs_.find(key);
-  if (region == nullptr || region->client_id != scope.client_id ||
-      (region->pd != scope.pd && !broken(Fault::domain_not_checked)))
+  if (region == nullptr || region->client_id != scope.client_id || region->pd != scope.pd)
     return nullptr;
-  if ((region->access & access) != access && !broken(Fault::rights_not_checked)) return nullptr;
+  if ((region->access & access) != access) return nullptr;
   const uint64_t offset = addr - region->iova;
-  if (broken(Fault::bounds_not_checked)) return region;
   if (offset > region->length_bytes || length_bytes > region->length_bytes - offset) return nullptr;
   return region;
 }
 
 inline RemoteRange Placement::remote_range(const AccessScope& scope, uint32_t key, uint64_t va,
                                            uint64_t length_bytes, uint32_t access) {
-  if ((scope.rights & access) != access && !broken(Fault::rights_not_checked)) return {};
+  if ((scope.rights & access) != access) return {};
   if ((key & kWindowKeyBit) != 0) return windows_range(scope, key, va, length_bytes, access);
   return {local_region(scope, key, va, length_bytes, access), va};
 }

@@ -12,7 +12,6 @@
 
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/packet/qp_packets.h"
-#include "protocol/faults.h"
 
 namespace hostnic {
 
@@ -38,7 +37,7 @@ class CopyBlocks {
   Block find_free() const {
     for (uint32_t i = 0; i < kBlocks; ++i) {
       MemoryRegionEntry& region = set_->regions[i];
-      if (region.mbufs_out.load(std::memory_order_acquire) == 0 || broken(Fault::copy_block_reused))
+      if (region.mbufs_out.load(std::memory_order_acquire) == 0)
         return {&region, static_cast<std::byte*>(set_->bytes[i].all)};
     }
     return {nullptr, nullptr};

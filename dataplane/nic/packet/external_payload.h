@@ -145,8 +145,7 @@ class PayloadReferences {
     if (region_count_ != 0) release_region(*region_, std::exchange(region_count_, 0));
   }
   static void release_region(MemoryRegionEntry& region, uint32_t count) {
-    if (!broken(Fault::region_count_leaks))
-      region.mbufs_out.fetch_sub(count, std::memory_order_release);
+    region.mbufs_out.fetch_sub(count, std::memory_order_release);
   }
 
   MemoryRegionEntry* region_ = nullptr;

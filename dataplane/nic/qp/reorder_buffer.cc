@@ -6,7 +6,6 @@
 
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/packet.h"
-#include "protocol/faults.h"
 
 namespace hostnic {
 
@@ -51,7 +50,7 @@ ReorderSlot ReorderPool::release_slot(ReceiveSpace& space, Psn psn) {
     --space.reorder_packets;
   }
   if (--space.reorder_slots_used == 0) {
-    if (!broken(Fault::reorder_block_leaks)) free_blocks_.push_back(space.reorder_slots);
+    free_blocks_.push_back(space.reorder_slots);
     space.reorder_slots = nullptr;
   }
   return slot;

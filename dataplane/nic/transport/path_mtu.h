@@ -3,7 +3,6 @@
 #pragma once
 
 #include "dataplane/nic/qp/qp_context.h"
-#include "protocol/faults.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -12,8 +11,7 @@ namespace hostnic {
 // that in a message's last packet (InfiniBand 9.7.2.1): with another path MTU at the sender, the
 // two ends would count PSNs by different lengths.
 [[gnu::always_inline]] inline bool fits_path_mtu(const QpContext& qp, const wire::Packet& p) {
-  return (p.more ? p.payload_bytes == qp.mtu_bytes : p.payload_bytes <= qp.mtu_bytes) ||
-         broken(Fault::path_mtu_not_checked);
+  return p.more ? p.payload_bytes == qp.mtu_bytes : p.payload_bytes <= qp.mtu_bytes;
 }
 
 }  // namespace hostnic

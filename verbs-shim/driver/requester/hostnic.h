@@ -72,9 +72,8 @@ class HostnicRequester {
     if (snapshot.nak != 0) take_nak(queue, snapshot, now_ns);
   }
   bool finished(const Wqe& w) const {
-    const uint32_t needed = broken(Fault::complete_on_first_ack) ? 1 : w.psn_count;
-    if (distance(w.first_psn + needed, requests_.una()) < 0) return false;
-    return w.response_count == 0 || broken(Fault::read_completes_early) ||
+    if (distance(w.first_psn + w.psn_count, requests_.una()) < 0) return false;
+    return w.response_count == 0 ||
            distance(w.first_response_psn + w.response_count, responses_.una()) >= 0;
   }
   void retire(const Wqe& w) {
@@ -195,7 +194,6 @@ class HostnicRequester {
     room = std::min(room, window - on_its_way);
   }
   const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
-  if (broken(Fault::peer_window_ignored)) return room;
   return peer <= 0 ? 0 : std::min(room, static_cast<uint32_t>(peer));
 }
 
@@ -204,12 +202,10 @@ class HostnicRequester {
                                                                const Wqe& w) const {
   if (reads_outstanding_ != 0 && waits_for_reads(queue, w)) return false;
   if (is_read_or_atomic(w.op) &&
-      reads_outstanding_ >= std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries) &&
-      !broken(Fault::read_limit_ignored)) {
+      reads_outstanding_ >= std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries)) {
     return false;
   }
   if (consumes_receive(w.op) && has_credit_ && serial_distance(next_recv_sn_, credit_) <= 0) {
-    if (broken(Fault::no_credit_probe)) return false;
     return receives_outstanding_ == 0;  // the oldest request goes all the same, as the probe
   }
   return true;

@@ -17,7 +17,7 @@ constexpr uint32_t kMostWaitedFor = 16;  // answers
 // Whether a request waits for READs and atomics before it: by its fence until they are complete,
 // else while it could change what they say (rule 18).
 bool HostnicRequester::waits_for_reads(const SendQueue& queue, const Wqe& w) const {
-  if (w.fence && !broken(Fault::fence_ignored)) return true;
+  if (w.fence) return true;
   // Atomics, too: bytes behind one that was lost are placed before it executes.
   return outstanding_reads_.hold_back(
       queue, w, next_read_number_, reads_outstanding_,
@@ -89,7 +89,6 @@ void HostnicRequester::send_read_request(SendQueue& queue, const Wqe& w, uint32_
   SendDescriptor d{};
   d.op = w.op;
   d.attempt = attempt;
-  if (broken(Fault::wrong_attempt) && attempt != 0) --d.attempt;
   d.flags = flags;
   d.qpn = queue.qpn;
   d.psn = w.first_psn.value();
@@ -188,7 +187,6 @@ bool HostnicRequester::pull(SendQueue& queue, TimeNs now_ns) {
 
 // Asks again for ranges that did not come. Returns false if the ring is full.
 bool HostnicRequester::pull_lost(SendQueue& queue, TimeNs now_ns) {
-  if (broken(Fault::answers_not_pulled_again)) return true;
   Psn from = responses_.una(), first;
   uint32_t count = 0;
   while (responses_.next_lost_run(from, queue.resent_packets(), first, count)) {
@@ -210,8 +208,7 @@ bool HostnicRequester::pull_lost(SendQueue& queue, TimeNs now_ns) {
 // will get now (rule 18, READs stay ordered).
 void HostnicRequester::renew_epoch(const SendQueue& queue) {
   Psn keep_until = responses_.next();
-  if (responses_.in_flight() != 0 && !queue.host.settings().relaxed_ordering &&
-      !broken(Fault::epoch_not_renewed)) {
+  if (responses_.in_flight() != 0 && !queue.host.settings().relaxed_ordering) {
     const Wqe& w = queue.wqe(find_by_response(queue, responses_.una()));
     const Psn end = w.first_response_psn + w.response_count;
     if (before(end, keep_until)) keep_until = end;

@@ -15,8 +15,7 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
       snapshot.ack_count != 0 && distance(highest_acceptable_, highest) > 0)
     highest_acceptable_ = highest;
   if (snapshot.has_credit != 0 &&
-      (!has_credit_ || serial_distance(credit_, snapshot.recv_sn_limit) > 0 ||
-       broken(Fault::credit_lowered))) {
+      (!has_credit_ || serial_distance(credit_, snapshot.recv_sn_limit) > 0)) {
     has_credit_ = true;
     credit_ = snapshot.recv_sn_limit;
     if (rnr_.any() && serial_distance(rnr_sn_, credit_) > 0)
@@ -53,8 +52,7 @@ void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snaps
   }
   note_acknowledged(queue, una, now_ns);
   if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una()) note_put_off();
-  const uint32_t lost = requests_.detect_losses(now_ns, rtt_.srtt_ns());
-  if (broken(Fault::losses_shrink_window) && lost != 0) request_congestion_.on_timeout();
+  requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (reads_outstanding_ != 0) take_responses(queue, snapshot, now_ns);
 }
 
@@ -130,7 +128,7 @@ void HostnicRequester::judge_responses(const SendQueue& queue) {
 // once all answers to one are here, it and all before it have been received (rule 20; InfiniBand
 // 9.7.5.1.1).
 void HostnicRequester::take_executed(SendQueue& queue, TimeNs now_ns) {
-  if (!requests_.traits().answers_acknowledge || broken(Fault::answers_do_not_acknowledge)) return;
+  if (!requests_.traits().answers_acknowledge) return;
   if (serial_distance(answered_, queue.head()) > 0) answered_ = queue.head();
   const Psn una = requests_.una();
   Psn executed = una;
@@ -191,7 +189,7 @@ void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapsh
 // READ. The end of the queue says that there is none: a READ whose answers are all here was asked
 // for once more than was needed, and the peer has revoked its key since.
 uint32_t HostnicRequester::index_refused(const SendQueue& queue, Psn una, Psn refused) const {
-  if (before(refused, requests_.una()) && !broken(Fault::nak_hits_the_front)) {
+  if (before(refused, requests_.una())) {
     const uint32_t read = queue.find_by_psn(refused);
     const bool waits = read != queue.next_to_issue() && queue.wqe(read).op == SendOp::kRead &&
                        queue.wqe(read).first_psn == refused && !finished(queue.wqe(read));
@@ -199,19 +197,16 @@ uint32_t HostnicRequester::index_refused(const SendQueue& queue, Psn una, Psn re
   }
   if (distance(una, requests_.next()) <= 0 && queue.head() != queue.next_to_issue())
     return queue.head();
-  const uint32_t index = queue.find_by_psn(una);
-  if (broken(Fault::nak_hits_the_oldest) && index == queue.next_to_issue()) return queue.head();
-  return index;
+  return queue.find_by_psn(una);
 }
 
 void HostnicRequester::end_rnr_wait(SendQueue& queue, bool timer_is_over) {
   if (timer_is_over) {
-    rnr_.end(/*probe=*/!broken(Fault::rnr_resends_all));
+    rnr_.end(/*probe=*/true);
   } else {
     rnr_.forget();
   }
   if (requests_.in_flight() == 0) return;
-  if (broken(Fault::rnr_resends_all)) requests_.mark_all_lost();
   // Only the request that was refused goes first; what followed it was dropped and will be found
   // lost.
   const Wqe& w = queue.wqe(queue.find_by_psn(requests_.una()));

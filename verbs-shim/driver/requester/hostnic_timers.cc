@@ -79,7 +79,6 @@ void HostnicRequester::on_probe(SendQueue& queue) {
   ++probes_;
   patience_.note_probe();
   ++queue.host.totals.probes;
-  if (broken(Fault::no_tail_loss_probe)) return;
   if (requests_.in_flight() != 0) {
     const Psn last = requests_.last_unacknowledged();
     requests_.mark_lost(last);

@@ -39,7 +39,6 @@ class OutstandingReads {
   template <class Answered, class Counts>
   bool hold_back(const SendQueue& queue, const Wqe& later, uint32_t next_number, uint32_t count,
                  const Answered& answered, const Counts& counts) const {
-    if (broken(Fault::reads_overtaken)) return false;
     for (uint32_t i = 1; i <= count; ++i) {
       const Wqe& earlier = queue.wqe(indices_[(next_number - i) % kReadDestinationEntries]);
       if (earlier.length_bytes == 0)

@@ -12,14 +12,12 @@ constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 // Whether the own NIC has refused the request at `oldest` (its lkey, say) and will never transmit
 // it: then what is waited for are the answers of READs and atomics before it.
 bool is_refused_here(const SendQueue& queue, Psn oldest) {
-  return queue.failed() && !broken(Fault::refused_front_queues) &&
-         queue.failed_at_or_before(queue.find_by_psn(oldest));
+  return queue.failed() && queue.failed_at_or_before(queue.find_by_psn(oldest));
 }
 
 }  // namespace
 
 uint64_t Patience::rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const {
-  if (broken(Fault::rto_never_fires)) return uint64_t{3600} * 1'000'000'000;
   const uint64_t min_ns = queue.host.settings().min_rto_ns;
   const uint64_t measured = rtt.valid() ? rtt.srtt_ns() + 4 * rtt.rttvar_ns() : 0;
   const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
@@ -42,8 +40,7 @@ void Patience::charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest
   evaluated_ns_ = now_ns;
   // Answers to READs are put off by this side while this process's own mappings change.
   if (queue.host.map.header().memory_gate.closed.load(std::memory_order_relaxed) != 0) return;
-  if (oldest && distance(*oldest, queue.transmitted()) <= 0 && !is_refused_here(queue, *oldest) &&
-      !broken(Fault::silence_while_queued)) {
+  if (oldest && distance(*oldest, queue.transmitted()) <= 0 && !is_refused_here(queue, *oldest)) {
     progress_ns_ = now_ns;
     return;
   }

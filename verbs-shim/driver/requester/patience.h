@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "protocol/faults.h"
 #include "protocol/psn.h"
 #include "protocol/transport/send_tracker.h"
 #include "verbs-shim/driver/requester/silence.h"
@@ -81,9 +80,7 @@ class Patience {
   }
 
  private:
-  static uint64_t limit_ns(const QpAttr& attr) {
-    return broken(Fault::retries_never_end) ? UINT64_MAX : silence_limit_ns(attr);
-  }
+  static uint64_t limit_ns(const QpAttr& attr) { return silence_limit_ns(attr); }
 
   TimeNs progress_ns_ = 0;   // when the peer last made progress, or work began on an idle queue
   TimeNs evaluated_ns_ = 0;  // up to when silence has been charged

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "protocol/faults.h"
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/qp_state.h"
 #include "verbs-shim/driver/send_queue.h"
@@ -31,10 +30,10 @@ class RnrWait {
   bool begin(SendQueue& queue, uint32_t code, TimeNs now_ns) {
     if (queue.attr.rnr_retry != kInfiniteRnrRetry && retries_used_ >= queue.attr.rnr_retry)
       return false;
-    if (!broken(Fault::rnr_retries_not_counted)) ++retries_used_;
+    ++retries_used_;
     ++queue.host.totals.rnr_waits;
     state_ = State::kWaiting;
-    until_ns_ = now_ns + (broken(Fault::rnr_not_waited_for) ? 0 : rnr_timer_ns(code));
+    until_ns_ = now_ns + rnr_timer_ns(code);
     return true;
   }
   // The timer is over. With `probe` the refused request goes alone until it is acknowledged.

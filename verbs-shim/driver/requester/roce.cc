@@ -59,7 +59,7 @@ uint32_t RoceRequester::room(const SendQueue& queue) const {
   }
   const Wqe& w = queue.wqe(queue.next_to_issue());
   if (!is_read_or_atomic(w.op)) return room;
-  if (requests_.size() >= read_limit(queue) && !broken(Fault::read_limit_ignored)) return 0;
+  if (requests_.size() >= read_limit(queue)) return 0;
   // All answers of a request must find room; one request may go whatever the window.
   return answers_of_request(queue, w, w.started ? w.issued_psns : 0) <= room || in_flight() == 0
              ? std::max(room, 1u)
@@ -70,7 +70,7 @@ uint32_t RoceRequester::room(const SendQueue& queue) const {
 // change what they say (docs/transport.md rule 18). The peer executes in the order of the PSNs, and
 // keeps what atomics said; but a READ that is asked for again is executed again.
 bool RoceRequester::waits_for_reads(const SendQueue& queue, const Wqe& w) const {
-  if (w.fence && !requests_.empty() && !broken(Fault::fence_ignored)) return true;
+  if (w.fence && !requests_.empty()) return true;
   return outstanding_reads_.hold_back(
       queue, w, next_read_number_, reads_outstanding_,
       [this](const Wqe& earlier) { return finished(earlier); },
@@ -83,8 +83,7 @@ bool RoceRequester::waits_for_reads(const SendQueue& queue, const Wqe& w) const 
 uint32_t RoceRequester::answers_of_request(const SendQueue& queue, const Wqe& w,
                                            uint32_t within) const {
   if (is_atomic(w.op)) return 1;
-  const uint32_t past =
-      broken(Fault::roce_requests_overlap) ? 0 : within & (answers_per_request_ - 1);
+  const uint32_t past = within & (answers_per_request_ - 1);
   return std::min(answers_per_request_ - past, queue.packets_for(w.length_bytes) - within);
 }
 
@@ -117,9 +116,7 @@ uint32_t RoceRequester::send_request(SendQueue& queue, const Wqe& w, uint32_t wi
     d.atomic.swap_or_add = w.op == SendOp::kCompareSwap ? w.swap : w.compare_add;
     d.atomic.compare = w.compare_add;
   } else {
-    const uint32_t offset = broken(Fault::roce_read_begins_anew) ? 0 : within << queue.mtu_shift();
     d.read_offset_bytes = within << queue.mtu_shift();
-    d.va += offset - d.read_offset_bytes;
     d.length_bytes = std::min(answers << queue.mtu_shift(), w.length_bytes - d.read_offset_bytes);
   }
   queue.host.map.sends.enqueue_bulk(&d, 1);
@@ -346,10 +343,9 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
     return;
   }
   if (code == 0) {  // a PSN is missing
-    if (broken(Fault::roce_naks_ignored)) return;
     // It goes again already, and a timer watches over it.
     if (filling_ == Filling::kDue || filling_ == Filling::kSent) return;
-    if (may_fill(queue) && !broken(Fault::roce_goes_back_too_little)) {
+    if (may_fill(queue)) {
       fill(now_ns);
     } else {
       go_back();
@@ -374,7 +370,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     if (now_ns < rnr_.until_ns()) return true;
     rnr_.end(/*probe=*/false);
     patience_.note_progress(now_ns);
-    if (!broken(Fault::roce_rnr_forgotten)) go_back();
+    go_back();
     return true;
   }
   if (in_flight() == 0) return true;
@@ -396,7 +392,6 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   patience_.note_fired(now_ns);
   // What waits for its time by the rate is not lost, and nobody can have answered it.
   if (again_ == una_ && limiter_.limited()) return true;
-  if (broken(Fault::roce_timeout_repeats_nothing)) return true;
   patience_.note_timeout();
   ++queue.host.totals.timeouts;
   congestion_.on_timeout();

@@ -48,10 +48,7 @@ class RoceRequester {
 
   void take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_refusals(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
-  bool finished(const Wqe& w) const {
-    const uint32_t needed = broken(Fault::complete_on_first_ack) ? 1 : w.psn_count;
-    return distance(w.first_psn + needed, una_) >= 0;
-  }
+  bool finished(const Wqe& w) const { return distance(w.first_psn + w.psn_count, una_) >= 0; }
   void retire(const Wqe& w) {
     if (is_read_or_atomic(w.op)) --reads_outstanding_;
   }
@@ -72,7 +69,7 @@ class RoceRequester {
   uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
   void go_back() {
     timed_ns_ = 0;  // an answer could be to either copy
-    again_ = broken(Fault::roce_goes_back_too_little) && una_ != next_ ? una_ + 1 : una_;
+    again_ = una_;
     repeated_until_ = next_;
     filling_ = Filling::kNo;
     requests_.clear();
@@ -93,9 +90,7 @@ class RoceRequester {
   }
   uint8_t spend_rate(SendQueue& queue, uint32_t packets, uint32_t payload_bytes);
   void tell_rate(SendQueue& queue);
-  TimeNs next_look_ns() const {
-    return broken(Fault::dcqcn_wake_up_forgotten) ? UINT64_MAX : limiter_.wake_ns();
-  }
+  TimeNs next_look_ns() const { return limiter_.wake_ns(); }
 
   // Everything before una_ is acknowledged and answered; [una_, again_) has left since something
   // was last missing, [again_, next_) is to go again.

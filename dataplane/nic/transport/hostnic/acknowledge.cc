@@ -64,10 +64,9 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
                                                            wire::Sack& sack) {
   sack.base = base(qp);
   sack.highest_acceptable = sack.base + (settings_.window - 1);
-  if (broken(Fault::ack_beyond_base) && qp.requests.window.has_hole()) sack.base += 1;
   sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   const uint32_t limit = ReceiveQueues::posted(qp);
-  sack.recv_sn_limit = limit + (broken(Fault::credit_one_too_many) ? 1 : 0);
+  sack.recv_sn_limit = limit;
   sack.echo_valid = qp.echo_valid;
   sack.echo_psn = qp.echo_psn;
   sack.echo_attempt = qp.echo_attempt;
@@ -161,7 +160,6 @@ void Acknowledger::watch_credit(QpContext& qp, uint32_t advertised) {
 // Receives were posted to a QP whose peer waits for them: the peer is told.
 void Acknowledger::credit_posted(QpContext& qp) {
   qp.status->credit_watched.store(0, std::memory_order_relaxed);
-  if (broken(Fault::credit_forgotten)) return;
   if (qp.state < QpState::kRtr || qp.state == QpState::kErr) return;
   qp.ack_owed = true;
   if (!qp.on_ack_list) {

@@ -65,7 +65,7 @@ void HostnicTransport::quiesce(QpContext& qp) {
   time_wait_.enter(qp);
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     reorder_.drop(*space);
-    if (!broken(Fault::early_write_leaks)) space->early_writes.clear(placement_.early_writes());
+    space->early_writes.clear(placement_.early_writes());
   }
   acks_.forget(qp);
   advance_list_.forget(qp);

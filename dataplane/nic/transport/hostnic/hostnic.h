@@ -41,8 +41,7 @@ class HostnicTransport : public TransportDefaults {
   // -- Packets that have arrived.
   [[gnu::always_inline]] static bool is_from_peer(const QpContext& qp, const wire::Packet& p,
                                                   bool answer) {
-    return is_from_address(qp, p) && ((has_connection_tag(qp, p, answer) && names_peer(qp, p)) ||
-                                      broken(Fault::dead_connection_heard));
+    return is_from_address(qp, p) && has_connection_tag(qp, p, answer) && names_peer(qp, p);
   }
   [[gnu::always_inline]] bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (p.opcode == wire::Opcode::kAck) {
@@ -114,8 +113,7 @@ class HostnicTransport : public TransportDefaults {
   // Whether a packet names the queue pair that it comes from as the connection's, if it names one:
   // a plain WRITE does not.
   static bool names_peer(const QpContext& qp, const wire::Packet& p) {
-    return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly ||
-           broken(Fault::any_queue_pair_heard);
+    return raw(p.src_qpn) == qp.dest_qpn || p.opcode == wire::Opcode::kWriteOnly;
   }
   // Whether a packet belongs to the connection of a queue pair of this transport in a state in
   // which nothing else matters.

@@ -128,7 +128,7 @@ uint32_t ReadService::serve_read(QpContext& qp, ReadJob& job, const SendBudget& 
       newest != nullptr && order.has_digests() && serial_distance(newest->number, number) > 0) {
     if (const auto digested = digest_skipped(qp, budget.packets)) return *digested;
   }
-  const bool again = order.has_read_later(number) && !broken(Fault::answers_read_again);
+  const bool again = order.has_read_later(number);
   if (again && !order.has_digests()) return refuse(qp, job);
   if (const uint32_t several = reads_now(order, again) ? serve_copies(qp, job, budget, again)
                                                        : serve_in_bulk(qp, job, budget);
@@ -190,7 +190,7 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
     return packet;
   }
   // As in serve_copies().
-  if (!again && qp.answers.any_out() && !broken(Fault::answer_overtakes_answers)) return nullptr;
+  if (!again && qp.answers.any_out()) return nullptr;
   rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
   if (packet == nullptr) {
     counters_.add(Counter::tx_no_buffer);

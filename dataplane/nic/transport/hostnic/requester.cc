@@ -21,8 +21,7 @@ using Place = ReceiveWindow::Place;
   status.echo_psn = sack.echo_psn.value();
   status.echo_attempt = sack.echo_attempt;
   ++status.echo_count;
-  if (sack.echo_duplicate && sack.echo_attempt != 0 && !broken(Fault::spurious_not_counted))
-    ++status.spurious_count;
+  if (sack.echo_duplicate && sack.echo_attempt != 0) ++status.spurious_count;
   // Attempt numbers repeat after a while: of several transmissions that look alike the newest
   // counts.
   uint64_t age_ns = UINT64_MAX;
@@ -78,8 +77,7 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
   for (uint32_t i = 0; i < sack.word_count; ++i)
     merge_sack_word(qp, bits, sack.base + i * 64, wire::sack_word(sack_words, i));
   if (sack.has_credit) {
-    if (status.has_credit == 0 || serial_distance(status.recv_sn_limit, sack.recv_sn_limit) > 0 ||
-        broken(Fault::credit_lowered)) {
+    if (status.has_credit == 0 || serial_distance(status.recv_sn_limit, sack.recv_sn_limit) > 0) {
       status.recv_sn_limit = sack.recv_sn_limit;
     }
     status.has_credit = 1;
@@ -127,8 +125,7 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
 
 [[gnu::always_inline]] inline void Requester::take_response(QpContext& qp, const wire::Packet& p,
                                                             rte_mbuf* packet) {
-  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p) &&
-      !broken(Fault::epoch_not_checked)) {
+  if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p)) {
     counters_.add(Counter::stale_epoch);
     return;
   }
@@ -152,8 +149,7 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
   }
   const bool ahead = where == Place::kAhead;
   if (ahead) counters_.add(Counter::out_of_sequence);
-  if (ahead && !p.more && settings_.ordering != Ordering::kRelaxed &&
-      !broken(Fault::answer_tail_not_buffered)) {
+  if (ahead && !p.more && settings_.ordering != Ordering::kRelaxed) {
     if (!reorder_.enter(space, p.psn, packet)) return;
     space.window.set(p.psn);
     report_responses(qp);
@@ -193,7 +189,7 @@ void Requester::note_response(QpContext& qp, const wire::Packet& p,
   const Place where = qp.responses.window.classify(p.psn);
   const bool missing =
       where == Place::kExpected || where == Place::kAhead || where == Place::kBeyond;
-  if (missing && !broken(Fault::lost_answer_taken_for_placed))
+  if (missing)
     payload.digests->note_read(p.psn, {payload.bytes, p.payload_bytes});
   else
     payload.digests->note_placed(p.psn, 1);
@@ -203,7 +199,7 @@ void Requester::note_response(QpContext& qp, const wire::Packet& p,
 // driver has to pull in a new epoch (rule 18). Here a missing answer was refused; refusals of
 // others are echoes of pulls that the network has repeated.
 void Requester::take_refusal(QpContext& qp, const wire::Packet& p) {
-  if (p.response_epoch != qp.epoch || broken(Fault::refusals_not_heard)) return;
+  if (p.response_epoch != qp.epoch) return;
   qp.epoch_refused = true;
   report_responses(qp);
 }
@@ -239,8 +235,7 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const
     miss = ResponseMiss::kNobodys;
     return LocalError::kNone;
   }
-  if (!is_part_of_read(qp, p, answers.packets, answers.payload.size(), shared) &&
-      !broken(Fault::answer_length_not_checked))
+  if (!is_part_of_read(qp, p, answers.packets, answers.payload.size(), shared))
     return LocalError::kBadResponse;
   std::array<Sge, kMaxSge> sges;
   std::copy_n(shared.sge, sge_count, sges.begin());
@@ -355,8 +350,7 @@ uint32_t Requester::take_responses_ahead(QpContext& qp, wire::Packet p,
                                          std::span<const std::byte> bytes, uint32_t packets) {
   ReceiveWindow& window = qp.responses.window;
   if (!window.misses_all(p.psn, packets)) return 0;
-  if (!p.more && settings_.ordering != Ordering::kRelaxed &&
-      !broken(Fault::answer_tail_not_buffered)) {
+  if (!p.more && settings_.ordering != Ordering::kRelaxed) {
     bytes = bytes.first(size_t{--packets} * p.payload_bytes);
     p.more = true;
   }
@@ -374,7 +368,6 @@ uint32_t Requester::take_responses_ahead(QpContext& qp, wire::Packet p,
 // then, and its memory deregistered, while a repetition that turned out to be needless still waits
 // here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
 bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
-  if (broken(Fault::late_repetition_fails)) return false;
   return before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
 }
 

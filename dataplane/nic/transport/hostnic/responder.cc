@@ -42,13 +42,13 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
     // executed before are answered to their end.
     if (where == Place::kOld) {
       const bool answered = p.opcode == Opcode::kReadRequest || is_atomic(p.opcode);
-      if (answered && !broken(Fault::reads_end_with_a_nak)) receive_old_request(qp, p);
-    } else if (!broken(Fault::fatal_nak_said_once)) {
+      if (answered) receive_old_request(qp, p);
+    } else {
       acks_.owe(qp, p, false);
     }
     return;
   }
-  if (unlikely(p.policy != policy_) && !broken(Fault::policy_not_checked)) {
+  if (unlikely(p.policy != policy_)) {
     // Both ends must lose and recover by the same rules (rule 30).
     counters_.add(Counter::policy_mismatch);
     refuse(qp, p, refused(Refusal::kInvalidRequest));
@@ -69,7 +69,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
       counters_.add(Counter::out_of_sequence);
       if (!window.has_hole()) counters_.add(Counter::packet_seq_err);
       // Under go-back-N only the expected packet is taken; the ACK says what came instead.
-      if (policy_ == wire::Policy::kGoBackN && !broken(Fault::go_back_n_takes_all)) {
+      if (policy_ == wire::Policy::kGoBackN) {
         acks_.owe(qp, p, false);
       } else if (accept_ahead(qp, p, packet)) {
         note_message(qp, p);
@@ -134,8 +134,7 @@ void Responder::receive_old_request(QpContext& qp, const wire::Packet& p) {
     if (p.ack_request) acks_.owe(qp, p, false);
     return;
   }
-  if (broken(Fault::duplicate_atomic_executed) && is_atomic(p.opcode)) execute_atomic(qp, p);
-  if (is_atomic(p.opcode) && p.read.length_bytes != 0 && !broken(Fault::atomic_not_replayed)) {
+  if (is_atomic(p.opcode) && p.read.length_bytes != 0) {
     if (const auto before = recorded_atomic(qp, p.psn)) {
       counters_.add(Counter::atomics_replayed);
       reads_.answer_atomic(qp, p.read, *before);
@@ -158,7 +157,6 @@ bool Responder::needs_reorder_buffer(const wire::Packet& p) const {
     case Opcode::kWriteOnly: {
       if (settings_.ordering == Ordering::kStrict) return true;
       if (p.more || settings_.ordering == Ordering::kRelaxed) return false;
-      if (broken(Fault::tail_not_buffered)) return false;
       const MemoryRegionEntry* region = placement_.regions().find(p.reth.key);
       return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
     }
@@ -170,7 +168,6 @@ bool Responder::needs_reorder_buffer(const wire::Packet& p) const {
 // Takes a packet ahead of the expected PSN. If anything about it is wrong or lacking, it is dropped
 // with its bit unset, which is always safe (rule 6).
 bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
   const bool consumes_receive = is_send(p.opcode) || p.opcode == Opcode::kWriteImm;
   if (consumes_receive) {
     const uint32_t sn = receive_sn(p);
@@ -189,7 +186,6 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
       return false;
     const Outcome outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/true);
     if (outcome.kind != Outcome::kDone) {
-      if (broken(Fault::errors_raised_ahead)) refuse(qp, p, outcome);
       if (ends_send) reorder_.release_slot(qp.requests, p.psn);
       // A wrong key ends the connection, when its turn comes: whoever guesses has one guess. What
       // is put off must not depend on being sent again (rule 28).
@@ -201,7 +197,7 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
       ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
     }
   }
-  if (!broken(Fault::bit_set_before_place)) qp.requests.window.set(p.psn);
+  qp.requests.window.set(p.psn);
   return true;
 }
 
@@ -263,8 +259,7 @@ Outcome Responder::execute_send(QpContext& qp, const wire::Packet& p,
                                                .invalidates = p.opcode == Opcode::kSendInv,
                                                .invalidate_key = p.invalidate_rkey},
                                               {p.psn, ahead, packets}, payload);
-  if (placed.done() && (!ahead || broken(Fault::receive_completes_early)) && !p.more)
-    executor_.complete(qp, sn, receive_end_of(p));
+  if (placed.done() && !ahead && !p.more) executor_.complete(qp, sn, receive_end_of(p));
   return placed;
 }
 
@@ -286,8 +281,7 @@ Outcome Responder::execute_read(QpContext& qp, const wire::Packet& p) {
 // Whether READs before an atomic still have to read their memory, which they do before it
 // (InfiniBand 10.8.3.3).
 bool Responder::reads_unanswered(const QpContext& qp) const {
-  return (qp.answers_in_line != 0 || qp.answers.any_out()) &&
-         !broken(Fault::atomic_overtakes_reads);
+  return qp.answers_in_line != 0 || qp.answers.any_out();
 }
 
 Outcome Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
@@ -335,7 +329,7 @@ void Responder::refuse(QpContext& qp, const wire::Packet& p, const Outcome& outc
 // again.
 void Responder::refuse_old_read(QpContext& qp, const wire::Packet& p, const Outcome& outcome) {
   const bool waits = serial_distance(qp.reads_answered, p.read.read_number) >= 0;
-  if (waits || broken(Fault::late_pull_is_fatal)) {
+  if (waits) {
     if (!qp.fatal || before(p.psn, qp.fatal_psn)) refuse(qp, p, outcome);
     return;
   }
@@ -364,7 +358,7 @@ void Responder::advance(QpContext& qp) {
       if (outcome.kind != Outcome::kDone) break;  // room will come; processed in a later turn
       if (!p.more) ++qp.msn;
       reorder_.release_slot(space, psn);
-      if (!broken(Fault::buffered_packet_leaks)) rte_pktmbuf_free(packet);
+      rte_pktmbuf_free(packet);
     } else if (!slot.empty()) {
       reorder_.release_slot(space, psn);
       if (slot.sn() != qp.recv_next_sn) {

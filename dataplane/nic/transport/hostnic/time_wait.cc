@@ -26,7 +26,6 @@ void TimeWait::enter(QpContext& qp) {
 // answered: the memory or result that they wait for is gone. Nor is anything that had not arrived:
 // nobody is there to take it.
 bool TimeWait::answer(const wire::Packet& p) {
-  if (broken(Fault::time_wait_forgotten)) return false;
   const wire::OpcodeInfo& info = wire::opcode_info(p.opcode);
   if (!info.is_request || info.has_read_eth) return false;
   TimeWaitConnection* c = table_.find(p, now_);

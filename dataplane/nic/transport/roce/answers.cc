@@ -7,7 +7,6 @@
 
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/region_access.h"
-#include "protocol/faults.h"
 
 namespace hostnic {
 namespace {
@@ -161,9 +160,7 @@ AnswerStep RoceAnswers::serve(QpContext& qp) {
   AnswerStep step{.then = Then::kGoesOn, .done = 1};
   switch (send_answer(qp, answer, step.payload_bytes)) {
     case Sent::kNoRoom:
-      if (!broken(Fault::roce_answers_forgotten)) return {.then = Then::kStopped};
-      connection.answers.clear();
-      break;
+      return {.then = Then::kStopped};
     case Sent::kNever:
       connection.answers.clear();
       break;
@@ -208,7 +205,7 @@ RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer,
   if (gone) {
     // A requester that asks again may have the answer and have taken the key back since: what the
     // network delayed must not end the connection. One that misses it hears nothing, and gives up.
-    if (answer.again && !broken(Fault::roce_late_repetition_fatal)) return Sent::kNever;
+    if (answer.again) return Sent::kNever;
     refuse(qp, p.psn, wire::NakCode::kRemoteAccess, kEventAccessError);
     return Sent::kNever;
   }
@@ -272,7 +269,6 @@ bool RoceAnswers::send_ack(QpContext& qp) {
   switch (connection.nak) {
     case AckKind::kAck:
       p.psn = qp.requests.window.expected() + Psn::kMask;  // the one before
-      if (broken(Fault::roce_ack_beyond)) p.psn += 1;
       break;
     case AckKind::kRnrNak:
       p.psn = qp.requests.window.expected();

@@ -9,7 +9,6 @@
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/transport/packetizer.h"
-#include "protocol/faults.h"
 
 namespace hostnic {
 namespace {
@@ -38,10 +37,6 @@ Psn next_answer(const QpContext& qp, const RoceRequest& request) {
 // sent, and so that it is lost.
 Psn RoceRequester::acknowledge(QpContext& qp, Psn end, bool& gap) {
   RoceConnection& connection = *qp.roce;
-  if (broken(Fault::roce_lost_answer_acknowledged)) {
-    while (!connection.requests.empty() && distance(connection.requests.front().first, end) > 0)
-      connection.requests.pop_front();
-  }
   if (connection.requests.empty()) return end;
   const RoceRequest& oldest = connection.requests.front();
   gap = distance(oldest.first, end) > 0;
@@ -77,9 +72,7 @@ void RoceRequester::receive_ack(QpContext& qp, const wire::Packet& p) {
   const bool is_nak = p.aeth.kind != AckKind::kAck;
   // A NAK names the PSN that was refused, and acknowledges those before it.
   const Psn end = is_nak ? p.psn : p.psn + 1;
-  if ((distance(qp.una, end) < 0 && !broken(Fault::stale_ack_taken)) ||
-      distance(end, qp.transmitted) < 0)
-    return;
+  if (distance(qp.una, end) < 0 || distance(end, qp.transmitted) < 0) return;
   bool gap = false;
   const Psn una = acknowledge(qp, end, gap);
   uint32_t nak = gap ? kGap : kNoNak;
@@ -106,7 +99,7 @@ void RoceRequester::receive_answer(QpContext& qp, const wire::Packet& p, rte_mbu
   // An answer says that all before it have been sent, also those of older requests.
   const RoceRequest request = connection.requests.front();
   const Psn expected = next_answer(qp, request);
-  if (p.psn != expected && !broken(Fault::roce_answers_out_of_order)) {
+  if (p.psn != expected) {
     counters_.add(Counter::out_of_sequence);
     report(qp, expected, kGap);
     return;
@@ -159,7 +152,6 @@ LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const Roce
                                    .ahead = false,
                                    .tail = expected + 1 == request.end(),
                                    .watched = true};
-  if (broken(Fault::roce_answer_not_placed) && expected != request.first) return LocalError::kNone;
   switch (placement_.scatter(qp.scope(), place_request, {sges.data(), sge_count}, offset, payload,
                              error)) {
     case PlaceResult::kNotNow:
@@ -210,8 +202,7 @@ void RoceRequester::note_request(QpContext& qp, const SendDescriptor& d, Psn psn
   }
   const bool answered = distance(qp.una, request.end()) <= 0;  // a late repetition
   // A driver keeps to the number that there is room for.
-  if (!known && !requests.full() && (!answered || broken(Fault::roce_late_request_remembered)))
-    requests.push(request);
+  if (!known && !requests.full() && !answered) requests.push(request);
 }
 
 void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,

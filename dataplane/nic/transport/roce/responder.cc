@@ -5,7 +5,6 @@
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/transport/path_mtu.h"
-#include "protocol/faults.h"
 
 namespace hostnic {
 namespace {
@@ -38,18 +37,17 @@ MessageKind kind_of(const wire::Packet& p) {
 
 void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   executor_.note_arrival(qp);
-  ReceiveWindow::Place where = qp.requests.window.classify(p.psn);
+  const ReceiveWindow::Place where = qp.requests.window.classify(p.psn);
   if (qp.fatal) {
     // READs and atomics that executed before are answered to their end: the NAK says nothing about
     // them. It is said again, since the first may be lost.
     const bool answered = p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode);
-    if (answered && where == Place::kOld && !broken(Fault::reads_end_with_a_nak))
+    if (answered && where == Place::kOld)
       receive_duplicate(qp, p);
     else
       answers_.owe_nak(qp, AckKind::kNak);
     return;
   }
-  if (where == Place::kAhead && broken(Fault::roce_gap_not_seen)) where = Place::kExpected;
   switch (where) {
     case Place::kExpected:
       if (take_expected(qp, p, payload_of(packet, p)).kind == Outcome::kNotNow) {
@@ -83,14 +81,8 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
 // it repeats tells whether another packet is lost.
 void RoceResponder::receive_ahead(QpContext& qp) {
   RoceConnection& connection = *qp.roce;
-  ReceiveWindow& window = qp.requests.window;
-  if (window.expected_received()) return;  // held as well, and executes in a later turn
-  if (broken(Fault::roce_hold_executes_early) && window.has_hole()) {
-    window.accept_in_order();
-    if (window.expected_received()) advance(qp);
-    return;
-  }
-  if (connection.gap_answered && !broken(Fault::roce_nak_for_each)) return;
+  if (qp.requests.window.expected_received()) return;  // held as well, and executes in a later turn
+  if (connection.gap_answered) return;
   counters_.add(Counter::packet_seq_err);
   connection.gap_answered = true;
   answers_.owe_nak(qp, AckKind::kNak);
@@ -126,7 +118,7 @@ void RoceResponder::pass(QpContext& qp, uint32_t psns) {
   for (; psns != 0 && window.has_hole(); --psns) {
     if (window.expected_received()) {
       rte_mbuf* const packet = reorder_.release_slot(qp.requests, window.expected()).packet();
-      if (!broken(Fault::roce_hold_leaks)) rte_pktmbuf_free(packet);
+      rte_pktmbuf_free(packet);
       window.advance();
     } else {
       window.accept_in_order();
@@ -172,22 +164,18 @@ void RoceResponder::advance(QpContext& qp) {
   const Psn first = window.expected();
   uint32_t budget = kAdvanceBudget;
   while (window.expected_received() && !qp.fatal && budget-- != 0) {
-    if (broken(Fault::roce_hold_loses_last) && window.received_ahead() == 1) return pass(qp, 1);
     rte_mbuf* const packet = qp.requests.waiting(window.expected()).packet();
     const wire::Packet p = held_headers(packet, wire::Dialect::kRocev2);
     if (!take_expected(qp, p, payload_of(packet, p)).done()) break;
   }
   // One acknowledgement for all, when all have executed: where it ends a packet is missing.
-  if (window.expected() != first && !broken(Fault::roce_hold_not_acknowledged))
-    answers_.owe_ack(qp);
-  if (broken(Fault::roce_second_gap_not_told)) qp.roce->gap_answered = window.has_hole();
+  if (window.expected() != first) answers_.owe_ack(qp);
   if (window.expected_received() && !qp.fatal) advance_list_.add(qp);
 }
 
 // Answers a request that has been executed (InfiniBand 9.7.5.1.3..5).
 void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
   if (p.opcode == Opcode::kRcReadRequest) {
-    if (broken(Fault::roce_read_not_repeated)) return;
     const uint32_t answers = answers_of_read(p.reth.length_bytes, qp.mtu_bytes);
     // What reaches beyond what has been asked for is no repetition.
     if (distance(p.psn + answers, qp.requests.window.expected()) < 0) return;
@@ -201,11 +189,7 @@ void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
     return;
   }
   if (!is_atomic(p.opcode)) {
-    if (!broken(Fault::roce_duplicate_not_acknowledged)) answers_.owe_ack(qp);
-    return;
-  }
-  if (broken(Fault::roce_duplicate_atomic_executed)) {
-    execute_atomic(qp, p);
+    answers_.owe_ack(qp);
     return;
   }
   if (const auto before = recorded_atomic(qp, p.psn)) {
@@ -234,8 +218,7 @@ Outcome RoceResponder::execute(QpContext& qp, const wire::Packet& p,
   const bool write = is_write(p.opcode);
   const bool in_order = p.cont ? connection.in_message && connection.message.is_write == write
                                : !connection.in_message;
-  if ((!in_order && !broken(Fault::roce_message_order_ignored)) || !fits_path_mtu(qp, p) ||
-      (write && !qp.takes(kAccessRemoteWrite)))
+  if (!in_order || !fits_path_mtu(qp, p) || (write && !qp.takes(kAccessRemoteWrite)))
     return kInvalid;
   return execute_message(qp, p, payload);
 }
@@ -248,7 +231,7 @@ Outcome RoceResponder::execute_message(QpContext& qp, const wire::Packet& p,
   if (!p.cont) message.begin(kind.is_write, p.reth);
   const Outcome placed = kind.is_write ? place_write(qp, p, payload) : place_send(qp, p, payload);
   if (!placed.done()) return placed;
-  if (!broken(Fault::roce_middle_overwrites_first)) message.offset_bytes += payload.size();
+  message.offset_bytes += payload.size();
   pass(qp, 1);
   connection.in_message = p.more;
   if (p.more) return {};
@@ -274,8 +257,7 @@ Outcome RoceResponder::place_send(QpContext& qp, const wire::Packet& p,
 Outcome RoceResponder::place_write(QpContext& qp, const wire::Packet& p,
                                    std::span<const std::byte> payload) {
   const MessageState& message = qp.roce->message;
-  if (!message.fits(payload.size(), p.more) && !broken(Fault::roce_length_ignored))
-    return refused(Refusal::kMessageTooLong);
+  if (!message.fits(payload.size(), p.more)) return refused(Refusal::kMessageTooLong);
   return executor_.place_write(qp,
                                {.key = message.key,
                                 .va = message.next_va(),

@@ -93,7 +93,6 @@ bool RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
 bool RoceTransport::skip_acknowledged(const QpContext& qp, SendProgress& progress) const {
   const SendDescriptor& d = progress.descriptor;
   if ((d.flags & kSendRetransmit) == 0 || is_read_or_atomic(d.op)) return false;
-  if (broken(Fault::roce_acknowledged_goes_again)) return false;
   while (before(Psn(d.psn + progress.sent_packets), qp.una)) {
     const uint32_t bytes = std::min<uint32_t>(qp.mtu_bytes, d.length_bytes - progress.sent_bytes);
     Packetizer::pass_payload(progress, bytes);
@@ -146,7 +145,7 @@ void RoceTransport::connect(QpContext& qp) {
 }
 
 void RoceTransport::quiesce(QpContext& qp) {
-  if (!broken(Fault::roce_hold_survives)) responder_.drop_held(qp);
+  responder_.drop_held(qp);
   advance_list_.forget(qp);
   answers_.forget(qp);
 }

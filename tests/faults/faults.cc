@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "protocol/faults.h"
+#include "tests/faults/faults.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Deliberately broken transports: the tests of the tests. Each fault is one wrong line at the exact
-// place in the real code, `broken(Fault::...)`. A build with -Dtest_faults=true chooses one of them
-// when a program starts (HOSTNIC_TEST_FAULT=NAME; "list" prints them all), and
-// tests/tools/run_faults.py requires that the test suite notices. In any other build broken() is
-// the constant false, and nothing of this is in the programs (run_faults.py looks).
+// place in the real code. None of them is in the product: the *.toml files beside this say which
+// text of which file becomes which, and plant.py makes a copy of the sources in which all of them
+// are in place, as `broken(Fault::...)`. A program of such a build chooses one of them when it
+// starts (HOSTNIC_TEST_FAULT=NAME; "list" prints them all), and tests/tools/run_faults.py requires
+// that the test suite notices.
 #pragma once
 
 #include <cstdint>
@@ -151,13 +152,9 @@ enum class Fault : uint8_t {
 #undef HOSTNIC_FAULT_ENUM
 };
 
-#ifdef HOSTNIC_TEST_FAULTS
 extern const Fault chosen_fault;
 constexpr bool broken(Fault fault) {
   return !std::is_constant_evaluated() && fault == chosen_fault;
 }
-#else
-constexpr bool broken(Fault) { return false; }
-#endif
 
 }  // namespace hostnic
