@@ -6,22 +6,20 @@ time keeps its time, so that little is built again."""
 
 import argparse
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+from source_copy import TOP, Wrong, changed, files_of, read, renew, write  # noqa: E402
+
 FAULTS = TOP / "tests" / "faults"
 INCLUDE = '#include "tests/faults/faults.h"\n'
 MARK = "tests/faults/PLANTED"
 FIRST_PLACE = re.compile(r'^#(?:pragma once|include .*)\n', re.MULTILINE)
 NAMED = re.compile(r"Fault::(\w+)")
 LISTED = re.compile(r"^  X\((\w+),", re.MULTILINE)
-
-
-class Wrong(Exception):
-    """A change that can't be made; says which."""
 
 
 def changes():
@@ -35,18 +33,8 @@ def changes():
 
 def planted(name, source, pairs):
     """The source with all changes made."""
-    places = []
-    for text, instead in pairs:
-        if source.count(text) != 1:
-            raise Wrong(f"{name}: {source.count(text)} times, not once:\n{text}")
-        places.append((source.index(text), text, instead))
-    end = len(source) + 1
-    for begin, text, instead in sorted(places, reverse=True):
-        if begin + len(text) > end:
-            raise Wrong(f"{name}: two changes overlap at:\n{text}")
-        source = source[:begin] + instead + source[begin + len(text):]
-        end = begin
-    if not any(NAMED.search(instead) for _, _, instead in places):
+    source = changed(name, source, pairs)
+    if not any(NAMED.search(instead) for _, instead in pairs):
         return source
     first = FIRST_PLACE.search(source)
     return source[:first.end()] + INCLUDE + source[first.end():]
@@ -56,10 +44,7 @@ def check(top=TOP):
     """{file: planted source}; raises Wrong. Every fault that faults.h lists is planted, and no other."""
     sources = {}
     for name, pairs in changes().items():
-        path = top / name
-        if not path.is_file():
-            raise Wrong(f"{name} is not there")
-        sources[name] = planted(name, path.read_text(encoding="utf-8"), pairs)
+        sources[name] = planted(name, read(name, top), pairs)
     listed = set(LISTED.findall((FAULTS / "faults.h").read_text(encoding="utf-8")))
     named = {fault for pairs in changes().values() for _, instead in pairs for fault in NAMED.findall(instead)}
     for path in sorted(FAULTS.glob("*.toml")):
@@ -71,31 +56,11 @@ def check(top=TOP):
     return sources
 
 
-def write(path, content):
-    if path.is_file() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def files_of(top):
-    """The names of all sources: of git where there is one, else of the tree without builds."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=top,
-                            capture_output=True, check=False)
-    if listed.returncode == 0:
-        return [name for name in listed.stdout.decode().split("\0") if name and (top / name).is_file()]
-    return [path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()
-            and not path.relative_to(top).parts[0].startswith(("build", "."))]
-
-
 def plant(copy):
     """Makes the copy, or brings it up to date."""
     sources = check()
-    names = files_of(TOP)
-    for name in names:
-        content = sources[name].encode() if name in sources else (TOP / name).read_bytes()
-        write(copy / name, content)
-        (copy / name).chmod((TOP / name).stat().st_mode & 0o777)
+    names = files_of()
+    renew(copy, names, sources)
     write(copy / MARK, b"")
     kept = {*names, MARK}
     for path in copy.rglob("*"):

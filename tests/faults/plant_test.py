@@ -39,7 +39,7 @@ class Plant(unittest.TestCase):
 
     def test_the_product_has_no_fault(self):
         product = ("protocol/", "dataplane/", "verbs-shim/", "config/")
-        named = [name for name in plant.files_of(plant.TOP)
+        named = [name for name in plant.files_of()
                  if name.endswith((".cc", ".h")) and name.startswith(product)
                  and plant.NAMED.search((plant.TOP / name).read_text(encoding="utf-8").replace("KeyFault::", ""))]
         self.assertEqual(named, [])

@@ -10,7 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
+from source_copy import TOP, Wrong, changed, files_of, read, renew
+
 MUTANTS = TOP / "tests" / "mutants"
 # What the programs are made of, without tests.
 SOURCES = ["protocol", "config", "dataplane", "verbs-shim", "packaging", "meson.build", "meson_options.txt"]
@@ -19,42 +20,32 @@ LIBRARY = "verbs-shim/"
 
 
 @dataclasses.dataclass
-class Change:
-    file: str
-    old: str
-    new: str
-
-    def wrong(self, top):
-        """None, or why it can't be made."""
-        path = top / self.file
-        if not path.is_file():
-            return f"{self.file} does not exist"
-        count = path.read_text(encoding="utf-8").count(self.old)
-        return None if count == 1 else f"{self.file} has {count} times, not once: {self.old.strip().splitlines()[0]}"
-
-
-@dataclasses.dataclass
 class Mutant:
     name: str
     what: str
     set_ups: list
-    changes: list
+    changes: dict  # {file: [(text, instead)]}
 
-    def wrong(self, top):
-        return next((why for change in self.changes if (why := change.wrong(top)) is not None), None)
+    def sources(self):
+        """{file: broken source}; raises Wrong."""
+        return {name: changed(name, read(name), pairs) for name, pairs in self.changes.items()}
 
     def targets(self):
         """What has to be built anew."""
-        library = all(change.file.startswith(LIBRARY) for change in self.changes)
+        library = all(name.startswith(LIBRARY) for name in self.changes)
         return ["libhostnic-verbs.so"] if library else ["libhostnic-verbs.so", "hostnicd"]
 
 
 def load(name):
     """The mutants of a file, by its name without .toml."""
     table = tomllib.loads((MUTANTS / f"{name}.toml").read_text(encoding="utf-8"))
-    return [Mutant(each["name"], each["what"], each["set_ups"],
-                   [Change(change["file"], change["from"], change["to"]) for change in each["change"]])
-            for each in table["mutant"]]
+    mutants = []
+    for each in table["mutant"]:
+        changes = {}
+        for change in each["change"]:
+            changes.setdefault(change["file"], []).append((change["from"], change["to"]))
+        mutants.append(Mutant(each["name"], each["what"], each["set_ups"], changes))
+    return mutants
 
 
 def check_mutants(names=None):
@@ -63,8 +54,10 @@ def check_mutants(names=None):
     for name in names or sorted(path.stem for path in MUTANTS.glob("*.toml")):
         for mutant in load(name):
             count += 1
-            if (why := mutant.wrong(TOP)) is not None:
-                print(f"FAIL mutant {mutant.name} (tests/mutants/{name}.toml): {why}")
+            try:
+                mutant.sources()
+            except Wrong as wrong:
+                print(f"FAIL mutant {mutant.name} (tests/mutants/{name}.toml): {wrong}")
                 good = False
     if good:
         print(f"ok   substitutions of {count} mutants")
@@ -80,34 +73,24 @@ class Copy:
 
     def renew(self):
         """Makes the copy what the sources are now; what has not changed is not compiled anew."""
-        listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=TOP, capture_output=True, text=True, check=False)
-        names = [name for name in listed.stdout.split("\0") if name and (TOP / name).is_file()] or [
-            str(path.relative_to(TOP)) for source in SOURCES for path in [TOP / source, *(TOP / source).rglob("*")]
-            if path.is_file()]
-        for name in names:
-            target, content = self.source / name, (TOP / name).read_bytes()
-            if not target.is_file() or target.read_bytes() != content:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
-                target.chmod((TOP / name).stat().st_mode)
+        renew(self.source, files_of(within=SOURCES))
         if not (self.build / "build.ninja").exists():
             subprocess.run(["meson", "setup", self.build, self.source, "-Dtests=false", "-Dwerror=false"], check=True,
                            stdout=subprocess.DEVNULL)
 
     def make(self, mutant):
-        """Builds what a mutant has broken. The copy is whole again afterwards. None, or what the compiler says."""
-        before = {}
+        """Builds what a mutant has broken. The copy is whole again afterwards. None, or why it can't be built."""
         try:
-            for change in mutant.changes:
-                path = self.source / change.file
-                before.setdefault(path, path.read_text(encoding="utf-8"))
-                path.write_text(path.read_text(encoding="utf-8").replace(change.old, change.new), encoding="utf-8")
+            sources = mutant.sources()
+        except Wrong as wrong:
+            return str(wrong)
+        try:
+            renew(self.source, sources, sources)
             done = subprocess.run(["ninja", "-C", self.build, *mutant.targets()], capture_output=True, text=True,
                                   check=False)
             return None if done.returncode == 0 else done.stdout[-3000:] + done.stderr
         finally:
-            for path, text in before.items():
-                path.write_text(text, encoding="utf-8")
+            renew(self.source, sources)
 
 
 if __name__ == "__main__":
