@@ -124,7 +124,7 @@ int find_host(NicShard& nic, const ClientState& client, Ipv4Address ip) {
   if (wire::is_multicast(ip) ||
       nic.egress.find_path(ip, client.channel->settings().client_id, false, path) != 0)
     return 0;
-  return nic.egress.is_being_found(path) ? EAGAIN : 0;
+  return nic.egress.paths().is_being_found(path) ? EAGAIN : 0;
 }
 
 }  // namespace

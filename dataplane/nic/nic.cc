@@ -95,6 +95,7 @@ NicShard::~NicShard() {
 uint32_t NicShard::turn(TimeNs now_ns) {
   now = now_ns;
   port.set_time(now_ns);
+  egress.look_at_port();
   if (unlikely(tap != nullptr)) tap->set_time(now_ns);
   clients.look_at_unserved();
   clients.ask_for_descriptors();
@@ -133,7 +134,7 @@ uint32_t Nic::poll(TimeNs now_ns) { return core_->shard.turn(now_ns); }
 TimeNs Nic::next_deadline_ns() const {
   const NicShard& nic = core_->shard;
   TimeNs earliest =
-      std::min({nic.port.next_deadline_ns(), nic.egress.next_deadline_ns(),
+      std::min({nic.port.next_deadline_ns(), nic.egress.paths().next_deadline_ns(),
                 nic.transports.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
   for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
@@ -212,7 +213,7 @@ bool Nic::knows_host(Ipv4Address host) {
   Egress& egress = core_->shard.egress;
   Path path;
   if (egress.find_path(host, Neighbours::kOwn, false, path) != 0) return true;
-  return path.neighbour <= Neighbours::kNobody || egress.use_neighbour(path.neighbour) != 0;
+  return path.neighbour <= Neighbours::kNobody || egress.paths().use_neighbour(path.neighbour) != 0;
 }
 
 void Nic::clear_counters() {
@@ -227,7 +228,7 @@ bool Nic::holds_arrivals() const {
 
 void Nic::set_mac(const wire::MacAddress& mac) {
   core_->shared.settings.mac = mac;
-  core_->shard.egress.own_mac_changed();
+  core_->shard.egress.paths().own_mac_changed();
 }
 
 void Nic::swap_more_addresses(std::vector<Ipv4Address>& numbers) {
@@ -238,7 +239,9 @@ void Nic::swap_more_addresses(std::vector<Ipv4Address>& numbers) {
   });
 }
 
-wire::MacAddress Nic::conflicting_mac() const { return core_->shard.egress.conflicting_mac(); }
+wire::MacAddress Nic::conflicting_mac() const {
+  return core_->shard.egress.paths().conflicting_mac();
+}
 
 void Nic::count(Counter counter) { core_->shard.counters.add(counter); }
 
@@ -258,10 +261,10 @@ NicView Nic::view() const {
   if (const char* const why = nic.egress.why_no_bundles()) view.no_bundles = why;
   view.clients = nic.clients.size();
   nic.qps.for_each([&](const QpContext&) { ++view.qps; });
-  view.has_neighbours = nic.egress.needs_arp();
+  view.has_neighbours = nic.egress.paths().needs_arp();
   if (view.has_neighbours) {
-    view.neighbours = nic.egress.neighbours().size();
-    view.neighbours_unanswered = nic.egress.neighbours().unresolved();
+    view.neighbours = nic.egress.paths().neighbours().size();
+    view.neighbours_unanswered = nic.egress.paths().neighbours().unresolved();
   }
   const MbufUse buffers = mbuf_use(nic.egress.pools());
   view.buffers_in_use = buffers.in_use;

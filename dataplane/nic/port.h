@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where a NIC's packets come from and go to. The hardware half knows ports only through this. What
-// changes packets, or looks at them, is a port around a port (egress/impaired_port.h,
-// egress/loopback_port.h), so that neither the NIC nor the port knows of it.
+// changes packets, or looks at them, is a port around a port (egress/port_stage.h), so that neither
+// the NIC nor the port knows of it.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -11,7 +11,7 @@
 
 namespace hostnic {
 
-// What a port can do, and what it needs. A NIC asks again where this may change while it runs.
+// What a port can do, and what it needs. A NIC asks again in each turn: some of it may change.
 struct PortCapabilities {
   // Whether packets leave and arrive with pad and ICRC. A port that needs none can still take
   // packets that have one (packet/packet.h: icrc_flag()).
@@ -34,6 +34,8 @@ struct PortCapabilities {
   bool delivers_whole_bth = false;
   // Whether several packets may be handed over as one buffer, and arrive so (packet/bundle.h).
   bool carries_bundles = false;
+  // Whether packets leave in the order in which they are handed over, and each once.
+  bool keeps_order = true;
   // The number of receive queues that the port spreads arrivals over. NICs use one so far.
   uint16_t rx_queues = 1;
 };
@@ -57,6 +59,8 @@ class Port {
   // The number of peers, numbered from 0, this NIC included where it is one of them. Where MAC
   // addresses decide there is one.
   virtual int peers() const = 0;
+  // The number that this NIC has among the peers; -1: it is none of them.
+  virtual int own_peer() const { return -1; }
   // Has packets to a multicast group (host order) arrive, or not any more. Called by the lcore of
   // the NIC, once for each group that it has members of. join() returns 0 or an errno value. Ports
   // that take all groups need neither.

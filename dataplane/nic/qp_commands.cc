@@ -147,7 +147,7 @@ void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   }
   qp.incoming_response_tag = wire::make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
   if (qp.neighbour < 0 && qp.flows_made_for != 0)
-    egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
+    egress.paths().make_flows(qp, egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
   if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
 }
 
@@ -164,7 +164,7 @@ int NicShard::find_route(const QpContext& qp, const ModifyQpCommand& command, Ip
     if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
     return error;
   }
-  return egress.is_being_found(route.path) ? EAGAIN : 0;
+  return egress.paths().is_being_found(route.path) ? EAGAIN : 0;
 }
 
 // RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: nothing has happened,
@@ -207,7 +207,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.neighbour = route.path.neighbour;
   if (qp.neighbour >= 0) return 0;
   qp.flows_made_for = 1;
-  egress.make_flows(qp, egress.mac_without_arp(Ipv4Address{qp.dest_ip}));
+  egress.paths().make_flows(qp, egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
   return 0;
 }
 

@@ -86,7 +86,8 @@ uint32_t NicShard::receive_arrived() {
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc, dialect)) {
     case wire::ParseError::kNone:
       // On a network of IPv4 no host has an address of those that stand for IPv6 addresses.
-      if (likely(!egress.needs_arp() || !is_stand_in(received.packet().src_ip))) return true;
+      if (likely(!egress.paths().needs_arp() || !is_stand_in(received.packet().src_ip)))
+        return true;
       counters.add(Counter::rx_not_ours);
       return false;
     case wire::ParseError::kNotIpv4:

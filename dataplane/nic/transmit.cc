@@ -176,7 +176,7 @@ bool NicShard::start_descriptor(SendProgress& progress, QpContext& qp) {
   const SendDescriptor& d = progress.descriptor;
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) return false;
   if (qp.send_failed && distance(qp.send_failed_psn, Psn(d.psn)) >= 0) return false;
-  if ((d.flags & kSendRetransmit) != 0) egress.doubt_neighbour(qp);
+  if ((d.flags & kSendRetransmit) != 0) egress.paths().doubt_neighbour(qp);
   if (!transports.with(qp, [&](auto& transport) { return transport.start(qp, d); })) return false;
   if (!is_read_or_atomic(d.op) && (d.flags & kSendInline) == 0) {
     progress.sge_count = d.sge_count;

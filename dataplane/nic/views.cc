@@ -143,11 +143,10 @@ QpView view_of(const NicShard& nic, const QpContext& qp) {
   if (view.heard) view.silent_ns = nic.now - std::min<TimeNs>(qp.heard_ns, nic.now);
   view.rtt_ns = qp.status->rtt_ns;
   view.naks = qp.status->nak_count;
-  view_rates(
-      qp,
-      nic.transports.with(
-          qp, [&](const auto& transport) { return transport.answer_rate(qp, nic.now); }),
-      view);
+  view_rates(qp,
+             nic.transports.with(
+                 qp, [&](const auto& transport) { return transport.answer_rate(qp, nic.now); }),
+             view);
   view.refused_its_peer = qp.fatal;
   if (!qp.fatal) return view;
   view.refused_code = qp.fatal_code;

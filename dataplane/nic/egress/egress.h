@@ -11,23 +11,21 @@
 #include <rte_mbuf.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "dataplane/nic/counters.h"
-#include "dataplane/nic/egress/impaired_port.h"
-#include "dataplane/nic/egress/neighbours.h"
+#include "dataplane/nic/egress/paths.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/bundle.h"
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/port.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/settings.h"
 #include "protocol/types.h"
-#include "protocol/wire/arp.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -40,33 +38,26 @@ struct MappedPayload {
   DigestTable* digests = nullptr;  // where the receiver of an answer notes what it reads
 };
 
-// The way by which packets to an address leave.
-struct Path {
-  int16_t peer = 0;        // Port::peer_of()
-  int16_t neighbour = -1;  // index of the entry that the MAC address is asked for by
-};
-
 class Egress {
  public:
-  Egress(const NicSettings& settings, const MbufPools& pools, ImpairedPort& port,
+  Egress(const NicSettings& settings, const MbufPools& pools, Port& port,
          PayloadReferences& references, Counters& counters, const TimeNs& now);
   ~Egress();
   Egress(const Egress&) = delete;
   Egress& operator=(const Egress&) = delete;
 
   // -- What the port is like.
+  // Asks the port what it can do now; called at the start of each turn.
+  void look_at_port() { can_ = port_.capabilities(); }
   // Packets leave with ICRC, and so with their payload behind the headers.
   bool adds_icrc() const { return adds_icrc_; }
-  bool needs_arp() const { return needs_arp_; }
   // Whether payload may stay in the client's memory.
   bool allows_external_payload() const { return external_payload_; }
   // Whether that of answers to READs may: it is read in the order in which the answers left only if
   // nothing holds some of them back (rule 18).
-  bool allows_external_answers() const { return external_payload_ && !port_.holds_back_sent(); }
+  bool allows_external_answers() const { return external_payload_ && can_.keeps_order; }
   // Whether the receiver notes what it reads of them, then (DigestTable).
-  bool answers_are_noted() const {
-    return allows_external_answers() && port_.capabilities().delivers_to_readers;
-  }
+  bool answers_are_noted() const { return allows_external_answers() && can_.delivers_to_readers; }
   // Whether packets towards `peer` may leave in bundles.
   bool sends_bundles(int peer) const {
     return settings_.segmentation && external_payload_ && bundles_to(peer);
@@ -89,46 +80,16 @@ class Egress {
   }
 
   // -- The way to an address.
-  // Finds it in a client's name, or one of Neighbours' own, for a datagram or a connection. Returns
-  // 0, EHOSTUNREACH or ENOMEM (all neighbours are in use).
+  // As Paths::find(); EHOSTUNREACH if the port knows nobody there.
   int find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path);
-  // Whether somebody has been asked for the path's MAC address, and may still answer.
-  bool is_being_found(const Path& path) const {
-    return path.neighbour > Neighbours::kNobody && neighbours_.is_on_trial(path.neighbour, now_);
-  }
-  // The MAC address for packets to a group, to this NIC itself, or where nobody looks at it, so
-  // that captures look right all the same.
-  wire::MacAddress mac_without_arp(Ipv4Address ip) const;
-  const Neighbours::Entry& neighbour(int index) const { return neighbours_.entry(index); }
-  const Neighbours& neighbours() const { return neighbours_; }
-  // Says that a packet to the neighbour leaves; returns the generation of its entry, which changes
-  // with its MAC address, and when the entry becomes another address's.
-  uint32_t use_neighbour(int index) { return neighbours_.use(index, now_); }
+  Paths& paths() { return paths_; }
+  const Paths& paths() const { return paths_; }
   // Says that packets may now be for any of `peers` peers.
   void use_peers(int peers);
-  // Whether the QP's packets can be addressed. Where there is ARP the neighbour's MAC must be
-  // known, and may change.
-  bool prepare_flows(QpContext& qp) {
-    if (likely(qp.neighbour < 0)) return qp.flows_made_for != 0;
-    const uint32_t generation = neighbours_.use(qp.neighbour, now_);
-    if (likely(generation != 0 && generation == qp.flows_made_for)) return true;
-    return make_flows_anew(qp);
-  }
-  void make_flows(QpContext& qp, const wire::MacAddress& destination);
-  // Says that settings.mac has changed.
-  void own_mac_changed() { neighbours_.own_mac_changed(now_); }
-  // Says that a packet to this peer is repeated.
-  void doubt_neighbour(const QpContext& qp) {
-    if (qp.neighbour >= 0) neighbours_.doubt(qp.neighbour, now_);
-  }
+  // Takes an ARP packet that has arrived, and sends what it calls for.
   void receive_arp(std::span<const std::byte> frame);
-  // The MAC address by which another host was last heard to have this NIC's address. Any thread.
-  wire::MacAddress conflicting_mac() const;
   // Sends the ARP requests that are due. Returns how many.
   uint32_t ask_neighbours();
-  TimeNs next_deadline_ns() const {
-    return needs_arp_ ? neighbours_.next_deadline_ns() : UINT64_MAX;
-  }
 
   // -- Packets are built. Null or false: no buffer.
   // Headers, and a payload that is copied behind them.
@@ -192,28 +153,20 @@ class Egress {
 
  private:
   const OutputQueue& queue_of(int peer) const { return outputs_[static_cast<size_t>(peer)]; }
-  bool bundles_to(int peer) const {
-    return peer == kLoopbackPeer || port_.capabilities().carries_bundles;
-  }
-  Ipv4Address next_hop(Ipv4Address destination) const;
-  int find_neighbour(Ipv4Address ip, uint32_t client, bool connects);
-  [[gnu::noinline]] bool make_flows_anew(QpContext& qp);
-  bool send_arp(const wire::Arp& arp, const wire::MacAddress& to);
-  void note_conflict(const wire::MacAddress& mac);
+  bool bundles_to(int peer) const { return peer == kLoopbackPeer || can_.carries_bundles; }
+  bool send_arp(const ArpToSend& arp);
   // Drops a packet whose sender did not ask for room first. This is rare, and so a function of its
   // own, for which callers need save no registers.
   [[gnu::noinline]] void drop(rte_mbuf* packet);
 
   const NicSettings& settings_;
   const MbufPools& pools_;
-  ImpairedPort& port_;
+  Port& port_;
   PayloadReferences& references_;
   Counters& counters_;
-  const TimeNs& now_;
-  const bool adds_icrc_, needs_arp_, external_payload_;
-  Neighbours neighbours_;
-  std::atomic<uint64_t> conflicting_mac_{0};  // the bytes of its MAC address, the first the highest
-  TimeNs next_defence_ns_ = 0;
+  PortCapabilities can_;
+  const bool adds_icrc_, external_payload_;
+  Paths paths_;
   uint32_t output_peers_ = 1;  // how many of the peers are in use, loopback excepted
   std::array<OutputQueue, kMaxPeers + 1> outputs_;
 };

@@ -9,25 +9,22 @@
 
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/packet_tap.h"
+#include "dataplane/nic/egress/port_stage.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/packet/packet_queue.h"
-#include "dataplane/nic/port.h"
 #include "dataplane/nic/settings.h"
 #include "protocol/types.h"
 
 namespace hostnic {
 
-class LoopbackPort final : public Port {
+class LoopbackPort final : public PortStage {
  public:
   static constexpr uint32_t kCapacity = 512;
 
   LoopbackPort(Port& port, const NicSettings& settings, Counters& counters)
-      : port_(port), settings_(settings), counters_(counters) {}
+      : PortStage(port), settings_(settings), counters_(counters) {}
   ~LoopbackPort() override;
-  LoopbackPort(const LoopbackPort&) = delete;
-  LoopbackPort& operator=(const LoopbackPort&) = delete;
 
-  PortCapabilities capabilities() const override { return port_.capabilities(); }
   // Packets to this NIC itself are taken by receive(), never by recursion (rule 33, nobody waits
   // for another).
   uint16_t receive(uint16_t queue, rte_mbuf** packets, uint16_t max) override;
@@ -35,18 +32,13 @@ class LoopbackPort final : public Port {
   int peer_of(uint32_t ip) const override {
     return settings_.is_own(Ipv4Address{ip}) ? kLoopbackPeer : port_.peer_of(ip);
   }
-  int peers() const override { return port_.peers(); }
-  int join(uint32_t group) override { return port_.join(group); }
-  void leave(uint32_t group) override { port_.leave(group); }
-  bool backlog() const override { return port_.backlog(); }
-  bool announces_room() const override { return port_.announces_room(); }
-  std::string describe() const override { return port_.describe(); }
+  int own_peer() const override {
+    return capabilities().needs_arp ? -1 : port_.peer_of(raw(settings_.ip));
+  }
 
   // Has packets captured that leave; null: not.
   void set_tap(PacketTap* tap) { tap_ = tap; }
 
-  // The number that this NIC has among the peers; -1: this NIC is none of them.
-  int own_peer() const { return capabilities().needs_arp ? -1 : port_.peer_of(raw(settings_.ip)); }
   // The number of packets to this NIC itself that have not been received yet.
   uint32_t waiting() const { return own_.size(); }
 
@@ -54,7 +46,6 @@ class LoopbackPort final : public Port {
   uint16_t hand_over(uint16_t peer, rte_mbuf** packets, uint16_t count);
   uint16_t hand_over_captured(uint16_t peer, rte_mbuf** packets, uint16_t count);
 
-  Port& port_;
   const NicSettings& settings_;
   Counters& counters_;
   PacketQueue own_{kCapacity};

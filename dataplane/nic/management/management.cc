@@ -55,10 +55,10 @@ void Management::send_for(uint32_t name, Ipv4Address from, Ipv4Address to, uint8
                           std::span<const std::byte, cm::kMadBytes> bytes) {
   Path path;
   bool known = egress_.find_path(to, name, false, path) == 0;
-  wire::MacAddress mac = egress_.mac_without_arp(to);
+  wire::MacAddress mac = egress_.paths().mac_without_arp(to);
   if (known && path.neighbour >= 0) {
-    known = egress_.use_neighbour(path.neighbour) != 0;
-    mac = egress_.neighbour(path.neighbour).mac;
+    known = egress_.paths().use_neighbour(path.neighbour) != 0;
+    mac = egress_.paths().neighbour(path.neighbour).mac;
   }
   wire::Packet p;
   p.opcode = wire::Opcode::kUdSend;

@@ -86,7 +86,7 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
 [[gnu::always_inline]] inline bool Acknowledger::add_ack(QpContext& qp, AckBundleBuilder& bundle) {
   if (qp.fatal || qp.old_read_refused || qp.ack_kind != wire::AckKind::kAck ||
       qp.requests.window.has_hole() || settings_.policy == wire::Policy::kWholeMessage ||
-      !egress_.prepare_flows(qp))
+      !egress_.paths().prepare_flows(qp))
     return false;
   BundledAck* const place = bundle.add(qp.peer, qp.response_flow);
   if (place == nullptr) return false;
@@ -126,7 +126,7 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   }
   // An ACK that finds no room or no buffer is not sent: the next packet or probe causes another
   // (rule 33, nobody waits for another).
-  if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) {
+  if (!egress_.paths().prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) {
     counters_.add(Counter::acks_dropped);
     return;
   }

@@ -30,7 +30,7 @@ class Acknowledger {
   void owe_plain(QpContext& qp);
   void send_all();
   // The peer repeats what has arrived: our answers may go where it is not.
-  void doubt_peer(const QpContext& qp) { egress_.doubt_neighbour(qp); }
+  void doubt_peer(const QpContext& qp) { egress_.paths().doubt_neighbour(qp); }
   // Receives were posted to a queue pair whose peer waits for them: the peer is told.
   void credit_posted(QpContext& qp);
   void forget(QpContext& qp) {

@@ -83,7 +83,7 @@ AnswerStep ReadService::serve(QpContext& qp, uint32_t place, const SendBudget& b
   ReadJob& job = jobs_[place];
   if (is_void(qp, job)) return {.then = Then::kOver};
   // A peer whose address is unknown pulls again.
-  if (!egress_.prepare_flows(qp)) return {.then = Then::kOver};
+  if (!egress_.paths().prepare_flows(qp)) return {.then = Then::kOver};
   if (!egress_.has_room(qp.peer)) return {.then = Then::kStopped};
   AnswerStep step;
   step.done = serve_job(qp, job, budget, step);
@@ -238,7 +238,7 @@ uint32_t ReadService::serve_read_train(QpContext& qp, ReadJob& job, const SendBu
 // Returns false if there is no room or no buffer now.
 bool ReadService::send_atomic_response(QpContext& qp, const wire::ReadEth& request,
                                        uint64_t result) {
-  if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
+  if (!egress_.paths().prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
   wire::Packet p;
   p.opcode = wire::Opcode::kAtomicResponse;
   p.dest_qpn = Qpn{qp.dest_qpn};

@@ -66,7 +66,7 @@ wire::Packet RequestSender::next_packet(const QpContext& qp, const SendProgress&
 
 bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
   const wire::Packet p = next_packet(qp, progress);
-  if (!egress_.prepare_flows(qp)) {
+  if (!egress_.paths().prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     Packetizer::pass_payload(progress, p.payload_bytes);
   } else if (!egress_.has_room(qp.peer)) {
@@ -122,7 +122,7 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
       region == nullptr
           ? nullptr
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
-  if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
+  if (payload == nullptr || !egress_.paths().prepare_flows(qp)) return 0;
   wire::Packet p = next_packet(qp, progress);
   if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
                           flags_for(d)))
@@ -156,7 +156,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
       placement_.local_region(qp.scope(), sge.lkey, sge.addr, sge.length_bytes, 0);
   const std::byte* payload =
       region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
-  if (payload == nullptr || !egress_.prepare_flows(qp)) return 0;
+  if (payload == nullptr || !egress_.paths().prepare_flows(qp)) return 0;
   const wire::Packet first = next_packet(qp, progress);
   const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
   const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),

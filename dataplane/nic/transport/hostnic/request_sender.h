@@ -77,7 +77,7 @@ class RequestSender {
                                                            QpContext& qp) {
   return qp.client == client.channel && qp.transport == Transport::kHostnic &&
          (qp.state == QpState::kRts || qp.state == QpState::kSqd) && !qp.send_failed &&
-         egress_.prepare_flows(qp);
+         egress_.paths().prepare_flows(qp);
 }
 
 }  // namespace hostnic

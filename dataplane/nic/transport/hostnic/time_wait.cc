@@ -7,7 +7,7 @@ void TimeWait::enter(QpContext& qp) {
   const bool acknowledges =
       qp.type == QpType::kRc && qp.state >= QpState::kRtr && qp.state != QpState::kErr && !qp.fatal;
   // A peer that could never be addressed has heard nothing, and so could have lost nothing.
-  if (!acknowledges || !egress_.prepare_flows(qp)) return;
+  if (!acknowledges || !egress_.paths().prepare_flows(qp)) return;
   table_.add({.qpn = qp.qpn,
               .dest_qpn = qp.dest_qpn,
               .dest_ip = qp.dest_ip,

@@ -178,7 +178,7 @@ AnswerStep RoceAnswers::serve(QpContext& qp) {
 // Sends the next packet of an answer; its payload's length is `payload_bytes` then.
 RoceAnswers::Sent RoceAnswers::send_answer(QpContext& qp, RoceAnswer& answer,
                                            uint32_t& payload_bytes) {
-  if (!egress_.prepare_flows(qp)) {
+  if (!egress_.paths().prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     return Sent::kNever;  // as if the network had lost them
   }
@@ -255,7 +255,7 @@ rte_mbuf* RoceAnswers::build_read_answer(QpContext& qp, const RoceAnswer& answer
 // Sends the acknowledgement or NAK. Returns false if there is no room now.
 bool RoceAnswers::send_ack(QpContext& qp) {
   RoceConnection& connection = *qp.roce;
-  if (!egress_.prepare_flows(qp)) {
+  if (!egress_.paths().prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     qp.ack_owed = false;
     connection.nak = AckKind::kAck;
@@ -289,7 +289,7 @@ bool RoceAnswers::send_ack(QpContext& qp) {
 }
 
 bool RoceAnswers::notify_congestion(QpContext& qp) {
-  if (!egress_.prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
+  if (!egress_.paths().prepare_flows(qp) || !egress_.has_room_for_ack(qp.peer)) return false;
   wire::Packet p;
   p.opcode = Opcode::kCnp;
   p.dest_qpn = Qpn{qp.dest_qpn};

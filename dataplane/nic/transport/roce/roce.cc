@@ -112,7 +112,7 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
   const SendDescriptor& d = progress.descriptor;
   wire::Packet p = Packetizer::next_packet(qp, progress);
   set_headers(d, progress.sent_bytes, p);
-  if (!egress_.prepare_flows(qp)) {
+  if (!egress_.paths().prepare_flows(qp)) {
     counters_.add(Counter::tx_unresolved);
     Packetizer::pass_payload(progress, p.payload_bytes);
   } else if (!egress_.has_room(qp.peer)) {

@@ -249,7 +249,7 @@ void UnreliableTransport::set_headers(const QpContext& qp, const SendDescriptor&
 
 // Leads request_flow to the datagram's destination. Returns false if there is no way, or not yet.
 bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& d) {
-  uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.use_neighbour(qp.neighbour);
+  uint32_t made_for = qp.neighbour < 0 ? 1 : egress_.paths().use_neighbour(qp.neighbour);
   if (qp.flows_made_for == 0 || qp.flows_made_for != made_for || d.dest_ip != qp.dest_ip) {
     qp.dest_ip = d.dest_ip;
     qp.flows_made_for = 0;
@@ -259,7 +259,7 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
       return false;
     qp.peer = path.peer;
     qp.neighbour = path.neighbour;
-    made_for = qp.neighbour < 0 ? 1 : egress_.use_neighbour(qp.neighbour);
+    made_for = qp.neighbour < 0 ? 1 : egress_.paths().use_neighbour(qp.neighbour);
   }
   if (made_for == 0) return false;
   if (made_for == qp.flows_made_for && d.dest_qpn == qp.flow_qpn &&
@@ -267,8 +267,9 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
       d.source_index == qp.flow_source_index) {
     return true;
   }
-  const wire::MacAddress mac = qp.neighbour < 0 ? egress_.mac_without_arp(Ipv4Address{qp.dest_ip})
-                                                : egress_.neighbour(qp.neighbour).mac;
+  const wire::MacAddress mac = qp.neighbour < 0
+                                   ? egress_.paths().mac_without_arp(Ipv4Address{qp.dest_ip})
+                                   : egress_.paths().neighbour(qp.neighbour).mac;
   const auto traffic_class = static_cast<uint8_t>(d.traffic_class & ~wire::kEcnMask);
   qp.request_flow = wire::make_flow_template(
       settings_.mac, mac, settings_.own_address(d.source_index), Ipv4Address{qp.dest_ip},
@@ -309,7 +310,7 @@ bool UnreliableTransport::send_one(QpContext& qp, SendProgress& progress, bool& 
   wire::Packet p = Packetizer::next_packet(qp, progress);
   set_headers(qp, d, progress.sent_bytes, p);
   const bool datagram = qp.type == QpType::kUd;
-  if (!(datagram ? prepare_datagram(qp, d) : egress_.prepare_flows(qp))) {
+  if (!(datagram ? prepare_datagram(qp, d) : egress_.paths().prepare_flows(qp))) {
     counters_.add(Counter::tx_unresolved);
     Packetizer::pass_payload(progress, p.payload_bytes);
   } else if (datagram && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
