@@ -22,6 +22,18 @@ bool executable(const fs::path& path) {
 
 bool readable(const fs::path& path) { return access(path.c_str(), R_OK) == 0; }
 
+Expected<std::string, std::string> find_library(const char* name) {
+  const fs::path beside = fs::path(own_directory()) / name;
+  const fs::path installed = fs::path(HOSTNIC_SHIMDIR) / name;
+  // The relative place comes before the configured one: an installed tree may have been moved as a
+  // whole.
+  const fs::path relative = fs::path(own_directory()) / HOSTNIC_SHIM_FROM_BIN / name;
+  for (const fs::path& candidate : {beside, relative, installed})
+    if (readable(candidate)) return candidate.lexically_normal().string();
+  return Unexpected(fmt::format("no {} in {} nor in {} (build it: ./run build)", name,
+                                own_directory(), HOSTNIC_SHIMDIR));
+}
+
 }  // namespace
 
 std::string own_directory() {
@@ -52,17 +64,10 @@ Expected<std::string, std::string> find_hostnicd() {
       fmt::format("no hostnicd in {} nor in PATH (build it: ./run build)", own_directory()));
 }
 
-Expected<std::string, std::string> find_shim() {
-  const fs::path beside = fs::path(own_directory()) / "libhostnic-verbs.so";
-  const fs::path installed = fs::path(HOSTNIC_SHIMDIR) / "libhostnic-verbs.so";
-  // The relative place comes before the configured one: an installed tree may have been moved as a
-  // whole.
-  const fs::path relative =
-      fs::path(own_directory()) / HOSTNIC_SHIM_FROM_BIN / "libhostnic-verbs.so";
-  for (const fs::path& candidate : {beside, relative, installed})
-    if (readable(candidate)) return candidate.lexically_normal().string();
-  return Unexpected(fmt::format("no libhostnic-verbs.so in {} nor in {} (build it: ./run build)",
-                                own_directory(), HOSTNIC_SHIMDIR));
+Expected<std::string, std::string> find_shim() { return find_library("libhostnic-verbs.so"); }
+
+Expected<std::string, std::string> find_trace_library() {
+  return find_library("libhostnic-trace.so");
 }
 
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
@@ -104,6 +109,26 @@ Expected<std::string, std::string> preload_value(const char* current,
     return name.find('/') == std::string::npos && before.find("/" + name) != std::string::npos;
   });
   return join_preloads(first, before, *shim);
+}
+
+std::string preload_in_front(const char* current, const std::string& library) {
+  std::vector<std::string> runtimes, others;
+  const std::string before = current == nullptr ? HOSTNIC_PRELOAD_EXTRA : current;
+  for (size_t at = 0; at < before.size();) {
+    const size_t end = std::min(before.find_first_of(": ", at), before.size());
+    const std::string each = before.substr(at, end - at);
+    const std::string name = each.substr(each.rfind('/') + 1);
+    const bool runtime = name.starts_with("libasan") || name.starts_with("libtsan") ||
+                         name.starts_with("libclang_rt");
+    if (!each.empty()) (runtime ? runtimes : others).push_back(each);
+    at = end + 1;
+  }
+  runtimes.push_back(library);
+  std::string rest;
+  for (const std::string& each : others) rest += each + ":";
+  std::string value;
+  for (const std::string& each : runtimes) value += (value.empty() ? "" : ":") + each;
+  return rest.empty() ? value : value + ":" + rest.substr(0, rest.size() - 1);
 }
 
 std::string asan_options_value(const char* current) {

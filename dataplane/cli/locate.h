@@ -17,6 +17,7 @@ std::string path_with_us(const char* current);
 // These find hostnicd and the shim; an error is one line.
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
+Expected<std::string, std::string> find_trace_library();
 
 // LD_PRELOAD for a command: what `current` preloads already, then the shim. Sanitizers' runtimes
 // must come first: those that the command needs, and, where this library is built with one,
@@ -26,6 +27,8 @@ Expected<std::string, std::string> preload_value(const char* current,
 // Joins the parts of LD_PRELOAD in that order.
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
                           const std::string& shim);
+// LD_PRELOAD with a library in front of all that `current` names but sanitizers' runtimes.
+std::string preload_in_front(const char* current, const std::string& library);
 // ASAN_OPTIONS without the check that a runtime is the first library: of programs that the command
 // starts nobody knows in time whether they need one, and behind the shim it works as well.
 std::string asan_options_value(const char* current);

@@ -14,6 +14,7 @@
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
 #include "dataplane/cli/top.h"
+#include "dataplane/cli/trace.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
 #include "protocol/hostif/vendor_error.h"
@@ -38,6 +39,7 @@ struct Arguments {
   CaptureOptions capture;
   ReportOptions report;
   TopOptions top;
+  TraceOptions trace;
   std::vector<std::string> words;
   int vendor_error = -1;
   bool json = false, prometheus = false;
@@ -134,6 +136,14 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
   add_socket(run, arguments);
   run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
+  CLI::App* trace = app.add_subcommand(
+      "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");
+  trace->footer(
+      "Usage: hostnic trace [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+      "On hostnic's devices: hostnic run -- hostnic trace -- COMMAND, or in a lab.");
+  trace->add_option("-o,--output", arguments.trace.output, "write to this file, not to stderr");
+  trace->add_flag("--summary", arguments.trace.summary,
+                  "no lines; at the end calls, errors and time by call");
   CLI::App* on = app.add_subcommand("on", "run COMMAND in a host of a lab with --hosts");
   on->footer(
       "Usage: hostnic on [--lab DIRECTORY] HOST -- COMMAND [ARGUMENTS]\n"
@@ -255,6 +265,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
+  if (name == "trace") return run_trace(arguments.trace, arguments.command);
   if (name == "run")
     return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
   if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, arguments.command);

@@ -66,7 +66,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -83,7 +83,7 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
@@ -100,6 +100,7 @@ _hostnic() {
     doctor) options+=" --socket --" ;;
     ctl | errors) options+=" --socket --json" ;;
     top) options+=" --socket --once -c --count" ;;
+    trace) options+=" -o --output --summary --" ;;
     metrics) options+=" --socket --prometheus" ;;
     report)
       options+=" -o --output --json"

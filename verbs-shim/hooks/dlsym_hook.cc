@@ -3,6 +3,9 @@
 // get ours, and those that look for the program's munmap to write a jump over its code (UCX) get
 // libc's, for ours is not the one that free calls. Compiled without sanitizers: their runtimes call
 // dlsym before they are ready.
+//
+// libhostnic-trace.so has this file, too (HOSTNIC_TRACING): its functions are those in front, and
+// what it does not know the next library's dlsym answers, ours or libc's.
 #include <dlfcn.h>
 
 #include <initializer_list>
@@ -20,6 +23,12 @@ using hostnic::elf::library_name;
 using hostnic::elf::same_text;
 using hostnic::elf::starts_with;
 
+#ifdef HOSTNIC_TRACING
+constexpr bool kTracing = true;
+#else
+constexpr bool kTracing = false;
+#endif
+
 using Dlsym = void* (*)(void*, const char*);
 using Dlvsym = void* (*)(void*, const char*, const char*);
 
@@ -27,7 +36,8 @@ void* no_dlsym(void*, const char*) { return nullptr; }
 void* no_dlvsym(void*, const char*, const char*) { return nullptr; }
 
 bool is_verb(const char* name) {
-  return name != nullptr && (starts_with(name, "ibv_") || starts_with(name, "_ibv_"));
+  return name != nullptr && (starts_with(name, "ibv_") || starts_with(name, "_ibv_") ||
+                             (kTracing && starts_with(name, "rdma_")));
 }
 
 const void* base_of(const void* address) {
@@ -60,6 +70,8 @@ void* if_in_this_library(void* ours) {
 bool asks_libibverbs(void* handle, const void* theirs) {
   if (handle == RTLD_NEXT || theirs == nullptr) return false;
   const char* name = library_name(theirs);
+  if (kTracing && (starts_with(name, "libhostnic-verbs.so") || starts_with(name, "librdmacm")))
+    return true;
   return starts_with(name, "libibverbs.so") || starts_with(name, "libibverbs-");
 }
 
@@ -75,6 +87,10 @@ static void resolve() {
   if (__atomic_load_n(&hostnic_real_dlvsym, __ATOMIC_ACQUIRE) != nullptr) return;
   auto* real_dlsym = reinterpret_cast<Dlsym>(libc_symbol("dlsym"));
   auto* real_dlvsym = reinterpret_cast<Dlvsym>(libc_symbol("dlvsym"));
+  if (kTracing && real_dlsym != nullptr) {
+    real_dlvsym = reinterpret_cast<Dlvsym>(real_dlsym(RTLD_NEXT, "dlvsym"));
+    real_dlsym = reinterpret_cast<Dlsym>(real_dlsym(RTLD_NEXT, "dlsym"));
+  }
   if (real_dlsym == nullptr) real_dlsym = no_dlsym;
   if (real_dlvsym == nullptr) real_dlvsym = no_dlvsym;
   __atomic_store_n(&hostnic_real_dlsym, real_dlsym, __ATOMIC_RELEASE);
@@ -107,6 +123,8 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
   resolve();
   if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
   if (!asks_libibverbs(handle, hostnic_real_dlvsym(handle, name, version))) return nullptr;
+  // A traced function has no version.
+  if (kTracing) return if_in_this_library(hostnic_real_dlsym(own_handle(), name));
   return if_in_this_library(hostnic_real_dlvsym(own_handle(), name, version));
 }
 

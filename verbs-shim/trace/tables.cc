@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/trace/tables.h"
+
+#include <pthread.h>
+
+#include <cstddef>
+
+#include "verbs-shim/trace/originals.h"
+#include "verbs-shim/trace/recorder.h"
+#include "verbs-shim/trace/words.h"
+
+namespace hostnic::trace {
+namespace {
+
+// What a verbs_context has in front of its ibv_context is there only as far as its size says.
+struct ContextFunctions {
+  ibv_context_ops ops;
+  verbs_context extended;
+};
+
+constinit Originals<ContextFunctions> contexts;
+
+const ibv_context_ops& ops_of(const ibv_context* context) { return contexts.find(context)->ops; }
+const verbs_context& extended_of(const ibv_context* context) {
+  return contexts.find(context)->extended;
+}
+
+int ends(Call& call, int result, const char*) { return call.ends(result); }
+template <typename Object>
+Object* ends(Call& call, Object* result, const char* name) {
+  return call.ends_with(result, name);
+}
+
+// -- The data path.
+
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
+  Call call("ibv_poll_cq");
+  if (call.on()) call.text().add("cq %p, %d", static_cast<void*>(cq), entries);
+  call.begins();
+  const int count = ops_of(cq->context).poll_cq(cq, entries, completions);
+  if (count == 0) {
+    call.ends_as_empty_poll(cq, entries, /*extended=*/false);
+    return 0;
+  }
+  if (count < 0 || !call.on()) return call.ends_with_count(count);
+  call.begin_result();
+  call.text().add("%d", count);
+  add_completions(call.text(), completions, count);
+  call.finish(TraceOutcome::kSuccess);
+  return count;
+}
+
+template <typename Request>
+int posted(Call& call, int result, Request** bad) {
+  if (result == 0 || !call.on()) return call.ends(result);
+  call.begin_result();
+  call.add_error(result == -1 ? "-1 " : "", result == -1 ? call.error() : result);
+  if (bad != nullptr && *bad != nullptr) call.text().add(", bad_wr wr_id 0x%lx", (*bad)->wr_id);
+  call.finish(TraceOutcome::kFailure);
+  return result;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  Call call("ibv_post_send");
+  if (call.on()) {
+    call.text().add("qp 0x%x", qp->qp_num);
+    add_send_requests(call.text(), wr);
+  }
+  call.begins();
+  return posted(call, ops_of(qp->context).post_send(qp, wr, bad_wr), bad_wr);
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Call call("ibv_post_recv");
+  if (call.on()) {
+    call.text().add("qp 0x%x", qp->qp_num);
+    add_receives(call.text(), wr);
+  }
+  call.begins();
+  return posted(call, ops_of(qp->context).post_recv(qp, wr, bad_wr), bad_wr);
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Call call("ibv_post_srq_recv");
+  if (call.on()) {
+    call.text().add("srq %p", static_cast<void*>(srq));
+    add_receives(call.text(), wr);
+  }
+  call.begins();
+  return posted(call, ops_of(srq->context).post_srq_recv(srq, wr, bad_wr), bad_wr);
+}
+
+// A call whose arguments are told by one format.
+#define HOSTNIC_TABLE_CALL(result_type, name, table, member, parameters, arguments, word, ...) \
+  result_type traced_##member parameters {                                                     \
+    Call call(name);                                                                           \
+    if (call.on()) call.text().add(__VA_ARGS__);                                               \
+    call.begins();                                                                             \
+    return ends(call, table.member arguments, word);                                           \
+  }
+#define HOSTNIC_P(pointer) static_cast<const void*>(pointer)
+
+HOSTNIC_TABLE_CALL(int, "ibv_req_notify_cq", ops_of(cq->context), req_notify_cq,
+                   (ibv_cq * cq, int solicited), (cq, solicited), "", "cq %p, %s", HOSTNIC_P(cq),
+                   solicited != 0 ? "solicited only" : "all")
+HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", ops_of(pd->context), alloc_mw,
+                   (ibv_pd * pd, ibv_mw_type type), (pd, type), "mw", "pd %p, type %d",
+                   HOSTNIC_P(pd), type)
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw), "",
+                   "mw %p", HOSTNIC_P(mw))
+HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", ops_of(qp->context), bind_mw,
+                   (ibv_qp * qp, ibv_mw* mw, ibv_mw_bind* bind), (qp, mw, bind), "",
+                   "qp 0x%x, mw %p, wr_id 0x%lx, 0x%lx, %lu bytes, access 0x%x", qp->qp_num,
+                   HOSTNIC_P(mw), bind->wr_id, bind->bind_info.addr, bind->bind_info.length,
+                   bind->bind_info.mw_access_flags)
+HOSTNIC_TABLE_CALL(int, "ibv_query_port", extended_of(context), query_port,
+                   (ibv_context * context, uint8_t port, ibv_port_attr* attr, size_t bytes),
+                   (context, port, attr, bytes), "", "context %p, port %u", HOSTNIC_P(context),
+                   port)
+HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", extended_of(pd->context), advise_mr,
+                   (ibv_pd * pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
+                    uint32_t count),
+                   (pd, advice, flags, sges, count), "", "pd %p, advice %d, flags 0x%x, %u ranges",
+                   HOSTNIC_P(pd), advice, flags, count)
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", extended_of(pd->context), alloc_null_mr,
+                   (ibv_pd * pd), (pd), "mr", "pd %p", HOSTNIC_P(pd))
+HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", extended_of(context), alloc_parent_domain,
+                   (ibv_context * context, ibv_parent_domain_init_attr* attr), (context, attr),
+                   "pd", "context %p, pd %p", HOSTNIC_P(context), HOSTNIC_P(attr->pd))
+HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", extended_of(context), alloc_td,
+                   (ibv_context * context, ibv_td_init_attr* attr), (context, attr), "td",
+                   "context %p", HOSTNIC_P(context))
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_td", extended_of(td->context), dealloc_td, (ibv_td * td), (td),
+                   "", "td %p", HOSTNIC_P(td))
+HOSTNIC_TABLE_CALL(int, "ibv_modify_cq", extended_of(cq->context), modify_cq,
+                   (ibv_cq * cq, ibv_modify_cq_attr* attr), (cq, attr), "",
+                   "cq %p, count %u, period %u us", HOSTNIC_P(cq), attr->moderate.cq_count,
+                   attr->moderate.cq_period)
+HOSTNIC_TABLE_CALL(int, "ibv_query_rt_values_ex", extended_of(context), query_rt_values,
+                   (ibv_context * context, ibv_values_ex* values), (context, values), "",
+                   "context %p", HOSTNIC_P(context))
+HOSTNIC_TABLE_CALL(int, "ibv_query_device_ex", extended_of(context), query_device_ex,
+                   (ibv_context * context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, size_t bytes),
+                   (context, input, attr, bytes), "", "context %p", HOSTNIC_P(context))
+HOSTNIC_TABLE_CALL(ibv_qp*, "ibv_open_qp", extended_of(context), open_qp,
+                   (ibv_context * context, ibv_qp_open_attr* attr), (context, attr), "qp",
+                   "context %p, qp 0x%x", HOSTNIC_P(context), attr->qp_num)
+HOSTNIC_TABLE_CALL(ibv_srq*, "ibv_create_srq_ex", extended_of(context), create_srq_ex,
+                   (ibv_context * context, ibv_srq_init_attr_ex* attr), (context, attr), "srq",
+                   "context %p, wr %u, sge %u", HOSTNIC_P(context), attr->attr.max_wr,
+                   attr->attr.max_sge)
+HOSTNIC_TABLE_CALL(int, "ibv_get_srq_num", extended_of(srq->context), get_srq_num,
+                   (ibv_srq * srq, uint32_t* number), (srq, number), "", "srq %p", HOSTNIC_P(srq))
+HOSTNIC_TABLE_CALL(ibv_xrcd*, "ibv_open_xrcd", extended_of(context), open_xrcd,
+                   (ibv_context * context, ibv_xrcd_init_attr* attr), (context, attr), "xrcd",
+                   "context %p", HOSTNIC_P(context))
+HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", extended_of(xrcd->context), close_xrcd, (ibv_xrcd * xrcd),
+                   (xrcd), "", "xrcd %p", HOSTNIC_P(xrcd))
+HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", extended_of(context), create_wq,
+                   (ibv_context * context, ibv_wq_init_attr* attr), (context, attr), "wq",
+                   "context %p, wr %u, sge %u, cq %p", HOSTNIC_P(context), attr->max_wr,
+                   attr->max_sge, HOSTNIC_P(attr->cq))
+HOSTNIC_TABLE_CALL(int, "ibv_modify_wq", extended_of(wq->context), modify_wq,
+                   (ibv_wq * wq, ibv_wq_attr* attr), (wq, attr), "", "wq %p, mask 0x%x",
+                   HOSTNIC_P(wq), attr->attr_mask)
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", extended_of(wq->context), destroy_wq, (ibv_wq * wq), (wq),
+                   "", "wq %p", HOSTNIC_P(wq))
+HOSTNIC_TABLE_CALL(ibv_flow*, "ibv_create_flow", extended_of(qp->context), ibv_create_flow,
+                   (ibv_qp * qp, ibv_flow_attr* attr), (qp, attr), "flow",
+                   "qp 0x%x, type %d, priority %u, %u specs", qp->qp_num, attr->type,
+                   attr->priority, attr->num_of_specs)
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_flow", extended_of(flow->context), ibv_destroy_flow,
+                   (ibv_flow * flow), (flow), "", "flow %p", HOSTNIC_P(flow))
+HOSTNIC_TABLE_CALL(ibv_dm*, "ibv_alloc_dm", extended_of(context), alloc_dm,
+                   (ibv_context * context, ibv_alloc_dm_attr* attr), (context, attr), "dm",
+                   "context %p, %zu bytes", HOSTNIC_P(context), attr->length)
+HOSTNIC_TABLE_CALL(int, "ibv_free_dm", extended_of(dm->context), free_dm, (ibv_dm * dm), (dm), "",
+                   "dm %p", HOSTNIC_P(dm))
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", extended_of(pd->context), reg_dm_mr,
+                   (ibv_pd * pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned int access),
+                   (pd, dm, offset, length, access), "mr",
+                   "pd %p, dm %p, offset %lu, %zu bytes, access 0x%x", HOSTNIC_P(pd), HOSTNIC_P(dm),
+                   offset, length, access)
+HOSTNIC_TABLE_CALL(int, "ibv_modify_qp_rate_limit", extended_of(qp->context), modify_qp_rate_limit,
+                   (ibv_qp * qp, ibv_qp_rate_limit_attr* attr), (qp, attr), "",
+                   "qp 0x%x, %u kbit/s", qp->qp_num, attr->rate_limit)
+
+ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  Call call("ibv_create_cq_ex");
+  if (call.on())
+    call.text().add("context %p, %u entries, channel %p, vector %u, flags 0x%lx",
+                    HOSTNIC_P(context), attr->cqe, HOSTNIC_P(attr->channel), attr->comp_vector,
+                    attr->wc_flags);
+  call.begins();
+  ibv_cq_ex* cq = call.ends_with(extended_of(context).create_cq_ex(context, attr), "cq");
+  watch_cq(cq);
+  return cq;
+}
+
+ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  Call call("ibv_create_qp_ex");
+  if (call.on()) {
+    call.text().add("context %p, pd %p", HOSTNIC_P(context),
+                    (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? HOSTNIC_P(attr->pd) : nullptr);
+    add_qp_init(call.text(), attr->qp_type, attr->send_cq, attr->recv_cq, attr->srq, attr->cap,
+                attr->sq_sig_all != 0);
+  }
+  call.begins();
+  ibv_qp* qp = extended_of(context).create_qp_ex(context, attr);
+  if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
+  call.begin_result();
+  call.text().add("qp 0x%x", qp->qp_num);
+  call.finish(TraceOutcome::kSuccess);
+  return qp;
+}
+
+// -- Extended completion queues.
+
+constinit Originals<ibv_cq_ex> extended_cqs;
+
+// The completion at which the queue is.
+void add_current(Text& text, ibv_cq_ex* cq) {
+  if (cq->status != IBV_WC_SUCCESS) {
+    add_wc_status(text, cq->status);
+    text.add(" wr_id 0x%lx vendor_err %u", cq->wr_id, ibv_wc_read_vendor_err(cq));
+    return;
+  }
+  add_wc_opcode(text, ibv_wc_read_opcode(cq));
+  text.add(" wr_id 0x%lx", cq->wr_id);
+}
+
+int moved_on(Call& call, int result, ibv_cq_ex* cq) {
+  if (result != 0 || !call.on()) return call.ends(result);
+  call.begin_result();
+  add_current(call.text(), cq);
+  call.finish(TraceOutcome::kSuccess);
+  return 0;
+}
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  Call call("ibv_start_poll");
+  if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
+  call.begins();
+  const int result = extended_cqs.find(cq)->start_poll(cq, attr);
+  if (result == ENOENT) {
+    call.ends_as_empty_poll(cq, 0, /*extended=*/true);
+    return result;
+  }
+  return moved_on(call, result, cq);
+}
+
+int next_poll(ibv_cq_ex* cq) {
+  Call call("ibv_next_poll");
+  if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
+  call.begins();
+  return moved_on(call, extended_cqs.find(cq)->next_poll(cq), cq);
+}
+
+void end_poll(ibv_cq_ex* cq) {
+  Call call("ibv_end_poll");
+  if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
+  call.begins();
+  extended_cqs.find(cq)->end_poll(cq);
+  call.ends_without_result();
+}
+
+// -- Queue pairs that build their requests.
+
+constinit Originals<ibv_qp_ex> builders;
+
+#define HOSTNIC_BUILDER_CALL(member, parameters, arguments, ...) \
+  void traced_##member parameters {                              \
+    Call call("ibv_" #member);                                   \
+    if (call.on()) {                                             \
+      call.text().add("qp 0x%x", qp->qp_base.qp_num);            \
+      call.text().add(__VA_ARGS__);                              \
+      if (is_request(#member)) add_request(call.text(), qp);     \
+    }                                                            \
+    call.begins();                                               \
+    builders.find(qp)->member arguments;                         \
+    call.ends_without_result();                                  \
+  }
+
+// Calls that begin a request take its wr_id and flags from the queue pair.
+constexpr bool is_request(const char* member) {
+  return member[3] != 's' || (member[4] == 'e' && member[5] == 'n');  // not wr_set_*, wr_start
+}
+void add_request(Text& text, const ibv_qp_ex* qp) {
+  text.add(", wr_id 0x%lx", qp->wr_id);
+  if (qp->wr_flags == 0) return;
+  text.add(", ");
+  add_send_flags(text, qp->wr_flags);
+}
+
+HOSTNIC_BUILDER_CALL(wr_atomic_cmp_swp,
+                     (ibv_qp_ex * qp, uint32_t rkey, uint64_t remote, uint64_t compare,
+                      uint64_t swap),
+                     (qp, rkey, remote, compare, swap),
+                     ", remote 0x%lx rkey 0x%x, compare %lu, swap %lu", remote, rkey, compare, swap)
+HOSTNIC_BUILDER_CALL(wr_atomic_fetch_add,
+                     (ibv_qp_ex * qp, uint32_t rkey, uint64_t remote, uint64_t add),
+                     (qp, rkey, remote, add), ", remote 0x%lx rkey 0x%x, add %lu", remote, rkey,
+                     add)
+HOSTNIC_BUILDER_CALL(wr_bind_mw,
+                     (ibv_qp_ex * qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* bind),
+                     (qp, mw, rkey, bind), ", mw %p, rkey 0x%x, 0x%lx, %lu bytes", HOSTNIC_P(mw),
+                     rkey, bind->addr, bind->length)
+HOSTNIC_BUILDER_CALL(wr_local_inv, (ibv_qp_ex * qp, uint32_t rkey), (qp, rkey), ", rkey 0x%x", rkey)
+HOSTNIC_BUILDER_CALL(wr_rdma_read, (ibv_qp_ex * qp, uint32_t rkey, uint64_t remote),
+                     (qp, rkey, remote), ", remote 0x%lx rkey 0x%x", remote, rkey)
+HOSTNIC_BUILDER_CALL(wr_rdma_write, (ibv_qp_ex * qp, uint32_t rkey, uint64_t remote),
+                     (qp, rkey, remote), ", remote 0x%lx rkey 0x%x", remote, rkey)
+HOSTNIC_BUILDER_CALL(wr_rdma_write_imm,
+                     (ibv_qp_ex * qp, uint32_t rkey, uint64_t remote, __be32 imm),
+                     (qp, rkey, remote, imm), ", remote 0x%lx rkey 0x%x, imm 0x%x", remote, rkey,
+                     __builtin_bswap32(imm))
+HOSTNIC_BUILDER_CALL(wr_send, (ibv_qp_ex * qp), (qp), "%s", "")
+HOSTNIC_BUILDER_CALL(wr_send_imm, (ibv_qp_ex * qp, __be32 imm), (qp, imm), ", imm 0x%x",
+                     __builtin_bswap32(imm))
+HOSTNIC_BUILDER_CALL(wr_send_inv, (ibv_qp_ex * qp, uint32_t rkey), (qp, rkey), ", rkey 0x%x", rkey)
+HOSTNIC_BUILDER_CALL(wr_set_ud_addr, (ibv_qp_ex * qp, ibv_ah* ah, uint32_t qpn, uint32_t qkey),
+                     (qp, ah, qpn, qkey), ", ah %p, remote_qpn 0x%x, qkey 0x%x", HOSTNIC_P(ah), qpn,
+                     qkey)
+HOSTNIC_BUILDER_CALL(wr_set_inline_data, (ibv_qp_ex * qp, void* address, size_t length),
+                     (qp, address, length), ", %p, %zu bytes", address, length)
+HOSTNIC_BUILDER_CALL(wr_set_inline_data_list,
+                     (ibv_qp_ex * qp, size_t count, const ibv_data_buf* list), (qp, count, list),
+                     ", %zu pieces", count)
+HOSTNIC_BUILDER_CALL(wr_set_sge, (ibv_qp_ex * qp, uint32_t lkey, uint64_t address, uint32_t length),
+                     (qp, lkey, address, length), ", lkey 0x%x, 0x%lx, %u bytes", lkey, address,
+                     length)
+HOSTNIC_BUILDER_CALL(wr_set_sge_list, (ibv_qp_ex * qp, size_t count, const ibv_sge* list),
+                     (qp, count, list), ", %zu pieces", count)
+HOSTNIC_BUILDER_CALL(wr_start, (ibv_qp_ex * qp), (qp), "%s", "")
+HOSTNIC_BUILDER_CALL(wr_abort, (ibv_qp_ex * qp), (qp), "%s", "")
+int traced_wr_complete(ibv_qp_ex* qp) {
+  Call call("ibv_wr_complete");
+  if (call.on()) call.text().add("qp 0x%x", qp->qp_base.qp_num);
+  call.begins();
+  return call.ends(builders.find(qp)->wr_complete(qp));
+}
+
+// -- What the tables get.
+
+template <typename Function>
+void put(Function*& place, Function* traced) {
+  if (place != nullptr) place = traced;
+}
+
+void put_ops(ibv_context_ops& ops) {
+  put(ops.alloc_mw, traced_alloc_mw);
+  put(ops.bind_mw, traced_bind_mw);
+  put(ops.dealloc_mw, traced_dealloc_mw);
+  put(ops.poll_cq, poll_cq);
+  put(ops.req_notify_cq, traced_req_notify_cq);
+  put(ops.post_srq_recv, post_srq_recv);
+  put(ops.post_send, post_send);
+  put(ops.post_recv, post_recv);
+}
+
+// Members of a verbs_context by whether this provider's has them.
+template <typename Do>
+void for_each_member(verbs_context& table, size_t bytes, Do each) {
+#define HOSTNIC_MEMBER(member, traced)                                  \
+  if (bytes >= sizeof(verbs_context) - offsetof(verbs_context, member)) \
+  each(table.member, traced, &verbs_context::member)
+  HOSTNIC_MEMBER(query_port, traced_query_port);
+  HOSTNIC_MEMBER(advise_mr, traced_advise_mr);
+  HOSTNIC_MEMBER(alloc_null_mr, traced_alloc_null_mr);
+  HOSTNIC_MEMBER(reg_dm_mr, traced_reg_dm_mr);
+  HOSTNIC_MEMBER(alloc_dm, traced_alloc_dm);
+  HOSTNIC_MEMBER(free_dm, traced_free_dm);
+  HOSTNIC_MEMBER(modify_qp_rate_limit, traced_modify_qp_rate_limit);
+  HOSTNIC_MEMBER(alloc_parent_domain, traced_alloc_parent_domain);
+  HOSTNIC_MEMBER(dealloc_td, traced_dealloc_td);
+  HOSTNIC_MEMBER(alloc_td, traced_alloc_td);
+  HOSTNIC_MEMBER(modify_cq, traced_modify_cq);
+  HOSTNIC_MEMBER(modify_wq, traced_modify_wq);
+  HOSTNIC_MEMBER(destroy_wq, traced_destroy_wq);
+  HOSTNIC_MEMBER(create_wq, traced_create_wq);
+  HOSTNIC_MEMBER(query_rt_values, traced_query_rt_values);
+  HOSTNIC_MEMBER(create_cq_ex, traced_create_cq_ex);
+  HOSTNIC_MEMBER(query_device_ex, traced_query_device_ex);
+  HOSTNIC_MEMBER(ibv_destroy_flow, traced_ibv_destroy_flow);
+  HOSTNIC_MEMBER(ibv_create_flow, traced_ibv_create_flow);
+  HOSTNIC_MEMBER(open_qp, traced_open_qp);
+  HOSTNIC_MEMBER(create_qp_ex, traced_create_qp_ex);
+  HOSTNIC_MEMBER(get_srq_num, traced_get_srq_num);
+  HOSTNIC_MEMBER(create_srq_ex, traced_create_srq_ex);
+  HOSTNIC_MEMBER(open_xrcd, traced_open_xrcd);
+  HOSTNIC_MEMBER(close_xrcd, traced_close_xrcd);
+#undef HOSTNIC_MEMBER
+}
+
+void unlock_in_child() {
+  contexts.unlock_in_child();
+  extended_cqs.unlock_in_child();
+  builders.unlock_in_child();
+}
+
+[[gnu::constructor]] void watch_forks() { pthread_atfork(nullptr, nullptr, unlock_in_child); }
+
+}  // namespace
+
+void watch_context(ibv_context* context) {
+  if (context == nullptr || !is_on()) return;
+  ContextFunctions functions{};
+  functions.ops = context->ops;
+  verbs_context* extended = verbs_get_ctx(context);
+  const size_t bytes = extended != nullptr ? extended->sz : 0;
+  if (extended != nullptr)
+    for_each_member(*extended, bytes,
+                    [&](auto& place, auto*, auto member) { functions.extended.*member = place; });
+  if (!contexts.add(context, functions)) return;
+  put_ops(context->ops);
+  if (extended != nullptr)
+    for_each_member(*extended, bytes, [](auto& place, auto* traced, auto) { put(place, traced); });
+}
+
+void forget_context(ibv_context* context) {
+  ContextFunctions functions;
+  if (context == nullptr || contexts.find(context) == nullptr) return;
+  functions = *contexts.find(context);
+  context->ops = functions.ops;
+  if (verbs_context* extended = verbs_get_ctx(context))
+    for_each_member(*extended, extended->sz,
+                    [&](auto& place, auto*, auto member) { place = functions.extended.*member; });
+  contexts.remove(context, functions);
+}
+
+void watch_cq(ibv_cq_ex* cq) {
+  if (cq == nullptr || !is_on() || !extended_cqs.add(cq, *cq)) return;
+  put(cq->start_poll, start_poll);
+  put(cq->next_poll, next_poll);
+  put(cq->end_poll, end_poll);
+}
+
+void forget_cq(ibv_cq* cq) {
+  auto* extended = reinterpret_cast<ibv_cq_ex*>(cq);
+  ibv_cq_ex functions;
+  const ibv_cq_ex* known = extended_cqs.find(cq);
+  if (known == nullptr) return;
+  extended->start_poll = known->start_poll;
+  extended->next_poll = known->next_poll;
+  extended->end_poll = known->end_poll;
+  extended_cqs.remove(cq, functions);
+}
+
+bool is_watched_cq(const ibv_cq* cq) { return extended_cqs.find(cq) != nullptr; }
+bool is_watched_qp(const ibv_qp* qp) { return builders.find(qp) != nullptr; }
+
+namespace {
+
+template <typename Do>
+void for_each_builder_call(Do each) {
+#define HOSTNIC_MEMBER(member) each(&ibv_qp_ex::member, traced_##member)
+  HOSTNIC_MEMBER(wr_atomic_cmp_swp);
+  HOSTNIC_MEMBER(wr_atomic_fetch_add);
+  HOSTNIC_MEMBER(wr_bind_mw);
+  HOSTNIC_MEMBER(wr_local_inv);
+  HOSTNIC_MEMBER(wr_rdma_read);
+  HOSTNIC_MEMBER(wr_rdma_write);
+  HOSTNIC_MEMBER(wr_rdma_write_imm);
+  HOSTNIC_MEMBER(wr_send);
+  HOSTNIC_MEMBER(wr_send_imm);
+  HOSTNIC_MEMBER(wr_send_inv);
+  HOSTNIC_MEMBER(wr_set_ud_addr);
+  HOSTNIC_MEMBER(wr_set_inline_data);
+  HOSTNIC_MEMBER(wr_set_inline_data_list);
+  HOSTNIC_MEMBER(wr_set_sge);
+  HOSTNIC_MEMBER(wr_set_sge_list);
+  HOSTNIC_MEMBER(wr_start);
+  HOSTNIC_MEMBER(wr_complete);
+  HOSTNIC_MEMBER(wr_abort);
+#undef HOSTNIC_MEMBER
+}
+
+}  // namespace
+
+void watch_qp(ibv_qp_ex* qp) {
+  if (qp == nullptr || !is_on() || !builders.add(qp, *qp)) return;
+  for_each_builder_call([&](auto member, auto* traced) { put(qp->*member, traced); });
+}
+
+void forget_qp(ibv_qp* qp) {
+  const ibv_qp_ex* known = builders.find(qp);
+  if (known == nullptr) return;
+  auto* extended = reinterpret_cast<ibv_qp_ex*>(qp);
+  for_each_builder_call([&](auto member, auto*) { extended->*member = known->*member; });
+  ibv_qp_ex functions;
+  builders.remove(qp, functions);
+}
+
+}  // namespace hostnic::trace
