@@ -189,7 +189,7 @@ class Executor {
   void guard();
   void signals();
 
-  // ---- verbs (run_verbs.cc)
+  // ---- verbs (run_registrations.cc, run_requests.cc)
   struct Target {
     Region* region = nullptr;
     uint64_t offset = 0;
