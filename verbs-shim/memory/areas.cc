@@ -206,6 +206,16 @@ bool next_area(uint64_t at, Area& area, TextRoom& room) {
   return found;
 }
 
+void visit_areas(TextRoom& room, bool (*use)(void*, const Area&), void* argument) {
+  for_each_line(
+      "/proc/self/maps",
+      [&](const char* line, size_t length) {
+        Area area;
+        return !parse_area(line, length, area) || use(argument, area);
+      },
+      room);
+}
+
 uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room) {
   if (process_memory(room).locked_kb == 0) return end;
   Area area;

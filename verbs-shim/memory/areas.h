@@ -32,13 +32,41 @@ struct TextRoom {
   char text[kBytes];
 };
 
+// A part of a file: [start, end) of the file's bytes.
+struct FileRange {
+  uint32_t device_major = 0, device_minor = 0;
+  uint64_t inode = 0, start = 0, end = 0;
+};
+
 // These take no lock: the room is the caller's own.
+
+// Calls use(argument, area) for each area of the process until it returns false.
+void visit_areas(TextRoom& room, bool (*use)(void*, const Area&), void* argument);
+template <typename Use>
+void for_each_area(TextRoom& room, Use use) {
+  visit_areas(
+      room, [](void* it, const Area& area) { return (*static_cast<Use*>(it))(area); }, &use);
+}
 
 // Finds the first area that ends behind `at`, without its name. Returns false if there is none, or
 // the kernel does not tell.
 bool next_area(uint64_t at, Area& area, TextRoom& room);
 // The first address in [start, end) of which the memory is locked by mlock; `end`: none.
 uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room);
+
+// Finds the first shared mapping, of those that accept(area) says yes to, which shows the byte of a
+// file at `range.start`. Returns false if there is none, or the kernel does not tell.
+template <typename Accept>
+bool find_view(const FileRange& range, TextRoom& room, Area& found, Accept accept) {
+  bool any = false;
+  for_each_area(room, [&](const Area& area) {
+    any = area.shared && area.same_file_as(range.device_major, range.device_minor, range.inode) &&
+          range.start - area.offset < area.end - area.start && accept(area);
+    if (any) found = area;
+    return !any;
+  });
+  return any;
+}
 
 // The functions below read /proc: one caller at a time, with the registrar's lock.
 
@@ -52,11 +80,6 @@ bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 
-// A part of a file: [start, end) of the file's bytes.
-struct FileRange {
-  uint32_t device_major = 0, device_minor = 0;
-  uint64_t inode = 0, start = 0, end = 0;
-};
 // Finds the first place from `at` on where a shared mapping shows a part of the range, at another
 // address than the file's offset. Returns false if there is none; `known` says whether the kernel
 // told. Needs no memory.

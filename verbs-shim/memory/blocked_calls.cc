@@ -9,6 +9,9 @@
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
 #endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 namespace hostnic::memory {
 namespace {
@@ -22,28 +25,54 @@ void name_file(char* to, int thread) {
   std::memcpy(std::to_chars(digits, digits + kMostDigits, thread).ptr, kFile, sizeof(kFile));
 }
 
+// Whole pages from an address on. Returns false for what no call takes.
+bool whole_pages(uint64_t at, uint64_t bytes, uint64_t& end) {
+  end = at + page_up(bytes);
+  return at % kPageBytes == 0 && end > at;
+}
+
 }  // namespace
 
 // "NUMBER 0xARGUMENT ... 0xSTACK 0xPLACE", or "running", or "-1 ..." outside of a call.
-bool parse_discard(const char* line, const char* end, uint64_t& start, uint64_t& discard_end) {
-  long number = -1;
-  auto [at, failed] = std::from_chars(line, end, number);
-  if (failed != std::errc{} || number != SYS_madvise) return false;
-  uint64_t arguments[3] = {};
-  for (uint64_t& each : arguments) {
+bool parse_blocked_call(const char* line, const char* end, BlockedCall& call) {
+  auto [at, failed] = std::from_chars(line, end, call.number);
+  if (failed != std::errc{} || call.number < 0) return false;
+  for (uint64_t& each : call.arguments) {
     if (end - at < 3 || std::memcmp(at, " 0x", 3) != 0) return false;
     const auto [next, wrong] = std::from_chars(at + 3, end, each, 16);
     if (wrong != std::errc{}) return false;
     at = next;
   }
-  const auto advice = static_cast<int>(arguments[2]);
-  start = arguments[0];
-  discard_end = start + page_up(arguments[1]);
-  return (advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED) && start % kPageBytes == 0 &&
-         discard_end > start;
+  return true;
 }
 
-void for_each_discard(Discards* use) {
+bool is_discard(const BlockedCall& call, uint64_t& start, uint64_t& end) {
+  const auto advice = static_cast<int>(call.arguments[2]);
+  start = call.arguments[0];
+  return call.number == SYS_madvise &&
+         (advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED) &&
+         whole_pages(start, call.arguments[1], end);
+}
+
+bool is_move(const BlockedCall& call, MoveCall& move) {
+  const uint64_t flags = call.arguments[3];
+  move.from = call.arguments[0];
+  move.old_bytes = page_up(call.arguments[1]);
+  move.new_bytes = page_up(call.arguments[2]);
+  move.stays_mapped = (flags & MREMAP_DONTUNMAP) != 0;
+  move.may_move = (flags & MREMAP_MAYMOVE) != 0;
+  move.to = (flags & MREMAP_FIXED) != 0 ? call.arguments[4] : 0;
+  uint64_t end = 0;
+  return call.number == SYS_mremap && whole_pages(move.from, move.old_bytes, end) &&
+         move.new_bytes != 0 && move.to % kPageBytes == 0;
+}
+
+bool is_unmap(const BlockedCall& call, uint64_t& start, uint64_t& end) {
+  start = call.arguments[0];
+  return call.number == SYS_munmap && whole_pages(start, call.arguments[1], end);
+}
+
+void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
   const auto self = static_cast<int>(syscall(SYS_gettid));
   for_each_number("/proc/self/task", [&](int thread) {
     if (thread == self) return true;
@@ -53,8 +82,8 @@ void for_each_discard(Discards* use) {
     if (fd < 0) return true;  // it has ended
     const ssize_t got = read(fd, line, sizeof(line));
     close(fd);
-    uint64_t start = 0, end = 0;
-    if (got > 0 && parse_discard(line, line + got, start, end)) use(start, end);
+    BlockedCall call;
+    if (got > 0 && parse_blocked_call(line, line + got, call)) settle(call, reader);
     return true;
   });
 }

@@ -1,19 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that threads of this process are about to discard: they are in madvise(MADV_DONTNEED),
-// and wait there in the kernel (/proc/self/task/TID/syscall).
+// Calls that threads of this process wait in (/proc/self/task/TID/syscall). A thread that discards,
+// moves or unmaps watched memory waits in the kernel until an event of a userfaultfd has been read:
+// the thread that reads it looks here before, and settles the call.
 #pragma once
 
 #include <cstdint>
 
 namespace hostnic::memory {
 
-// The parameters are the range that a call discards, whole pages. It may do so only in part.
-using Discards = void(uint64_t start, uint64_t end);
+struct BlockedCall {
+  long number = -1;
+  uint64_t arguments[6] = {};
+};
 
-// Calls use() for each such thread but the calling one. Needs no memory and no lock.
-void for_each_discard(Discards* use);
+// The thread that reads events, and the descriptors by which it reaches the mirror and the
+// userfaultfd of the mirror's watch: late filling has a descriptor table of its own.
+struct EventReader {
+  int mirror = -1, watch = -1;
+  bool is_late_fill = false;
+};
 
-// What one line of /proc/self/task/TID/syscall says: whether the call is a discard, and of what.
-bool parse_discard(const char* line, const char* end, uint64_t& start, uint64_t& discard_end);
+// Settles a call before the thread that waits in it goes on.
+using SettleCall = void(const BlockedCall& call, const EventReader& reader);
+
+// Calls settle() for each such thread but the calling one. Needs no memory and no lock.
+void for_each_blocked_call(SettleCall* settle, const EventReader& reader);
+
+// Parses one line of /proc/self/task/TID/syscall. Returns false if the thread waits in no call, or
+// the line ends before the call's last argument.
+bool parse_blocked_call(const char* line, const char* end, BlockedCall& call);
+
+// Whether a call discards memory (MADV_DONTNEED), and the whole pages that it discards: perhaps
+// only the first of them.
+bool is_discard(const BlockedCall& call, uint64_t& start, uint64_t& end);
+
+// An mremap: [from, from + old_bytes) becomes new_bytes, whole pages.
+struct MoveCall {
+  uint64_t from = 0, old_bytes = 0, new_bytes = 0;
+  bool stays_mapped = false;  // MREMAP_DONTUNMAP
+  bool may_move = false;      // MREMAP_MAYMOVE
+  uint64_t to = 0;            // where it goes; 0: where the kernel likes
+};
+bool is_move(const BlockedCall& call, MoveCall& move);
+
+// Whether a call unmaps memory, and which whole pages.
+bool is_unmap(const BlockedCall& call, uint64_t& start, uint64_t& end);
 
 }  // namespace hostnic::memory

@@ -11,8 +11,8 @@
 namespace hostnic::memory {
 
 // Called by the threads that read events. They wait for nobody who may wait for them: the lock is
-// taken only if it is free.
-void MemoryRegistrar::before_discard(uint64_t start, uint64_t end) {
+// taken only if it is free. `mirror` is the thread's descriptor of it.
+void MemoryRegistrar::before_discard(uint64_t start, uint64_t end, int mirror) {
   TextRoom room;
   end = first_locked(start, end, room);  // the kernel stops there
   Area area;
@@ -21,17 +21,17 @@ void MemoryRegistrar::before_discard(uint64_t start, uint64_t end) {
     if (!is_of_mirror(area)) continue;
     const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
     const uint64_t offset = area.offset + (from - area.start);
-    discard_in_mirror(offset, offset + (to - from));
+    discard_in_mirror(offset, offset + (to - from), mirror);
   }
 }
 
 // Pages that a key leads to stay where they are, and become zeros: hostnicd's mapping of another
 // user's memory must not meet a hole. What nobody has registered is freed.
-void MemoryRegistrar::discard_in_mirror(uint64_t start, uint64_t end) {
+void MemoryRegistrar::discard_in_mirror(uint64_t start, uint64_t end, int mirror) {
   bool registered = true;
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock())
     registered = any_registered(start, end);
-  if (!registered || !Migrator::clear(mirror_fd_, start, end)) migrator_.punch(start, end);
+  if (!registered || !Migrator::clear(mirror, start, end)) Migrator::punch(mirror, start, end);
 }
 
 }  // namespace hostnic::memory

@@ -61,31 +61,37 @@ void MemoryRegistrar::copy_for_child() {
     return !area.shared || !area.same_file_as(mirror_major_, mirror_minor_, mirror_inode_);
   });
   for (const Area& area : areas) {
+    // A bare MADV_DOFORK would have the child share them.
+    raw_madvise(pointer(area.start), area.end - area.start, MADV_DONTFORK);
     if (area.offset == area.start)
       copy_for_child(area);
     else
-      copy_shifted_for_child(area);
+      copy_grown_for_child(area, area.start, area.end);
   }
 }
 
 void MemoryRegistrar::copy_for_child(const Area& area) {
+  uint64_t at = area.start;  // what has grown or moved by a bare mremap is not in the table
   for (auto it = table_.first_after(area.start); it != table_.end() && it->first < area.end; ++it) {
     const PageRange& range = it->second;
     if (range.place != PagePlace::kMirror || range.stash_delta == 0) continue;
-    if (skip_copy_in_child_.load() && range.registrations != 0) continue;
     const uint64_t start = std::max(area.start, it->first), end = std::min(area.end, range.end);
+    copy_grown_for_child(area, at, start);
+    at = end;
+    if (skip_copy_in_child_.load() && range.registrations != 0) continue;
     if (late_.any_aside(start, end)) continue;
     if (migrator_.copy_to_stash(start, end, range.stash_delta, area.prot) == 0)
       snapshots_.push_back({start, end, start + range.stash_delta});
   }
+  copy_grown_for_child(area, at, area.end);
 }
 
-// The program moved pages of the mirror by a bare mremap: they have no stash at their new place.
-void MemoryRegistrar::copy_shifted_for_child(const Area& area) {
-  const uint64_t length = area.end - area.start;
-  void* const copy = migrator_.copy_elsewhere(area.offset, length, area.prot);
-  if (copy != nullptr)
-    snapshots_.push_back({area.start, area.end, address(copy), /*shifted=*/true});
+// Pages of the mirror that have no stash where they are.
+void MemoryRegistrar::copy_grown_for_child(const Area& area, uint64_t start, uint64_t end) {
+  if (start >= end) return;
+  void* const copy =
+      migrator_.copy_elsewhere(area.offset + (start - area.start), end - start, area.prot);
+  if (copy != nullptr) snapshots_.push_back({start, end, address(copy), /*shifted=*/true});
 }
 
 void MemoryRegistrar::end_fork() {

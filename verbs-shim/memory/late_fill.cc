@@ -15,12 +15,12 @@
 
 namespace hostnic::memory {
 
-int LateFill::start(const Descriptors& descriptors, Tell tell, Discards* discards) {
+int LateFill::start(const Descriptors& descriptors, Tell tell, SettleCall* settle) {
   if (runs()) return 0;
   if (state_.load(std::memory_order_acquire) == State::kFailed) return start_error_;
   given_ = descriptors;
   tell_ = tell;
-  discards_ = discards;
+  settle_ = settle;
   int error = make_map();
   if (error == 0)
     error = start_background_thread(

@@ -39,12 +39,16 @@ class LateFill {
     int lent_device = -1;  // /dev/userfaultfd; -1: none
     int watch = -1;        // the userfaultfd that watches what has been filled; -1: none
   };
-  // Starts the thread. Not in the registrar's critical section. `discards` is called from it as
+  // Starts the thread. Not in the registrar's critical section. `settle` is called from it as
   // described in blocked_calls.h. Returns 0 or an errno value: EPERM where there is no full
   // userfaultfd, EINVAL where the kernel can't take pages out (before Linux 6.8).
-  int start(const Descriptors& descriptors, Tell tell, Discards* discards = nullptr);
+  int start(const Descriptors& descriptors, Tell tell, SettleCall* settle = nullptr);
   // Makes zeros of what lies aside in [start, end), whole pages. Called from the thread only.
   void drop(uint64_t start, uint64_t end);
+  // Whether the mirror is mapped at an address only because the thread copies there.
+  bool is_own_view(uint64_t va) const {
+    return va - window_.load(std::memory_order_acquire) < 2 * kSliceBytes;
+  }
   bool runs() const { return state_.load(std::memory_order_acquire) == State::kRuns; }
 
   // Tests that look at what is aside want nothing to be copied by and by. Called before start().
@@ -208,7 +212,7 @@ class LateFill {
   int start_error_ = 0;
   Descriptors given_;
   Tell tell_ = nullptr;
-  Discards* discards_ = nullptr;
+  SettleCall* settle_ = nullptr;
   Aside asides_[kMaxAsides];
 
   // The process's fill map.
@@ -228,7 +232,8 @@ class LateFill {
   // through, and what it will look at next.
   int fd_ = -1, own_mirror_fd_ = -1, own_watch_fd_ = -1;
   uint64_t copying_ = 0;  // the slice whose pages may have left the stash; 0: none
-  uint64_t window_ = 0, stack_start_ = 0, stack_end_ = 0;
+  std::atomic<uint64_t> window_{0};
+  uint64_t stack_start_ = 0, stack_end_ = 0;
   bool bell_rings_ = false, only_wanted_ = false, no_huge_pages_ = false;
   uint64_t tidy_at_ = 0, tidy_end_ = 0;
   Moved moved_[kMaxMoved];

@@ -156,8 +156,9 @@ void LateFill::drop(uint64_t start, uint64_t end) {
 void LateFill::read_events() {
   uffd_msg event;
   for (;;) {
-    // The thread that discards goes on once its event has been read.
-    if (discards_ != nullptr && change_is_due()) for_each_discard(discards_);
+    // The thread whose call is to be settled goes on once its event has been read.
+    if (settle_ != nullptr && change_is_due())
+      for_each_blocked_call(settle_, {own_mirror_fd_, own_watch_fd_, true});
     if (read(fd_, &event, sizeof(event)) != static_cast<ssize_t>(sizeof(event))) return;
     if (event.event == UFFD_EVENT_PAGEFAULT) {
       want(event.arg.pagefault.address);

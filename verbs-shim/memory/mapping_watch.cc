@@ -41,7 +41,7 @@ constexpr long kPauseNs = 20'000;
 int MappingWatch::ask_for_events(int fd) {
   constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
                                UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
-  const uint64_t events = kEvents | (discards_ != nullptr ? UFFD_FEATURE_EVENT_REMOVE : 0);
+  const uint64_t events = kEvents | (settle_ != nullptr ? UFFD_FEATURE_EVENT_REMOVE : 0);
   for (const bool any : {true, false}) {
     uffdio_api api{};
     api.api = UFFD_API;
@@ -52,7 +52,7 @@ int MappingWatch::ask_for_events(int fd) {
   return errno;
 }
 
-bool MappingWatch::start(Revoker& revoker, const char* thread_name, Discards* discards) {
+bool MappingWatch::start(Revoker& revoker, const char* thread_name, SettleCall* settle) {
   if (fd_ >= 0) return true;
   const UniqueFd opened(
       static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
@@ -61,7 +61,7 @@ bool MappingWatch::start(Revoker& revoker, const char* thread_name, Discards* di
     std::snprintf(error_, sizeof(error_), "userfaultfd: %s", std::strerror(errno));
     return false;
   }
-  discards_ = discards;
+  settle_ = settle;
   int error = ask_for_events(fd);
   if (error == 0) {
     fd_ = fd;
@@ -98,14 +98,15 @@ bool MappingWatch::waits_for_events() {
   return ioctl(fd_, UFFDIO_WAKE, &nothing) != 0 && errno == EINVAL;
 }
 
-// Reads events; reading one lets the thread that caused it go on. A discard tells by its event what
-// is discarded, too late: the thread that waits is asked before, and one event is read at a time.
+// Reads events; reading one lets the thread that caused it go on. An event tells too late what
+// there is to settle: the calls that threads wait in are looked at before, and one event is read at
+// a time.
 bool MappingWatch::read_events() {
-  const size_t at_once = discards_ != nullptr ? 1 : kEventsAtOnce;
+  const size_t at_once = settle_ != nullptr ? 1 : kEventsAtOnce;
   uint64_t change = revoker_->begin_change();
   for (;;) {
     uffd_msg events[kEventsAtOnce];
-    if (discards_ != nullptr) for_each_discard(discards_);
+    if (settle_ != nullptr) for_each_blocked_call(settle_, {-1, fd_, false});
     const ssize_t got = read(fd_, events, at_once * sizeof(events[0]));
     const int error = errno;
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;

@@ -8,8 +8,8 @@
 // users; not where the program itself has a userfaultfd on the memory, nor where the kernel refuses
 // userfaultfd altogether, nor, before Linux 6.7, for private mappings of files.
 //
-// A watch may also learn of discards (MADV_DONTNEED) of pages of the mirror, which the kernel would
-// leave as they are: the thread that discards waits until they are empty.
+// A watch may also settle calls: the thread that discards pages of the mirror (MADV_DONTNEED),
+// which the kernel would leave as they are, or moves them, waits until what it did is right.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@ namespace hostnic::memory {
 
 class MappingWatch {
  public:
-  // Opens the userfaultfd and starts the thread that reads events. `discards`, if not null, is
-  // called from that thread for what another thread, which waits meanwhile, is about to discard.
-  // Returns false if that failed: error() says why. There may be one caller at a time, not in the
-  // registrar's critical section.
-  bool start(Revoker& revoker, const char* thread_name, Discards* discards = nullptr);
+  // Opens the userfaultfd and starts the thread that reads events. `settle`, if not null, is called
+  // from that thread for the calls that other threads wait in, before each event. Returns false if
+  // that failed: error() says why. There may be one caller at a time, not in the registrar's
+  // critical section.
+  bool start(Revoker& revoker, const char* thread_name, SettleCall* settle = nullptr);
   const char* error() const { return error_; }
   bool runs() const { return fd_ >= 0; }
   // Whether the thread still reads events: the program may have closed what it has not opened. For
@@ -74,7 +74,7 @@ class MappingWatch {
   bool read_events();
 
   Revoker* revoker_ = nullptr;
-  Discards* discards_ = nullptr;
+  SettleCall* settle_ = nullptr;
   bool takes_any_memory_ = false;
   int fd_ = -1;
   std::atomic<bool> reports_{false};  // true while the thread runs

@@ -251,8 +251,9 @@ int MemoryRegistrar::start_threads() {
     return error;
   watch_.start(revoker_, "hostnic-watch");
   if (mirror_fd_ >= 0 && migration_wanted_)
-    mirror_watch_.start(revoker_, "hostnic-discard",
-                        [](uint64_t start, uint64_t end) { process().before_discard(start, end); });
+    mirror_watch_.start(
+        revoker_, "hostnic-discard",
+        [](const BlockedCall& call, const EventReader& reader) { process().settle(call, reader); });
   return 0;
 }
 
@@ -272,10 +273,7 @@ void MemoryRegistrar::start_late_fill() {
   const std::lock_guard lock(threads_mutex_);
   late_.start(
       {mirror, device, mirror_watch_.fd()}, [] { process().look_for_filled(); },
-      [](uint64_t start, uint64_t end) {
-        process().late_.drop(start, end);
-        process().before_discard(start, end);
-      });
+      [](const BlockedCall& call, const EventReader& reader) { process().settle(call, reader); });
 }
 
 void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {

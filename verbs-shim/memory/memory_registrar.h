@@ -256,6 +256,7 @@ class MemoryRegistrar {
   bool is_of_mirror(const Area& area) const;  // also what the program has moved
   FileRange mirror_range(uint64_t start, uint64_t end) const;
   void punch_unseen(uint64_t start, uint64_t end);
+  void keep_grown(uint64_t start, uint64_t end);
   void free_lost();
   void update_bounds();
 
@@ -266,8 +267,20 @@ class MemoryRegistrar {
   void release_pins(uint64_t pinned);
 
   // Functions in discards.cc, called without the lock.
-  void before_discard(uint64_t start, uint64_t end);
-  void discard_in_mirror(uint64_t start, uint64_t end);
+  void before_discard(uint64_t start, uint64_t end, int mirror);
+  void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
+
+  // Functions in bare_moves.cc, called without the lock: what calls past the library do to pages of
+  // the mirror, before these calls return.
+  void settle(const BlockedCall& call, EventReader reader);
+  void settle_move(const MoveCall& move, const EventReader& reader);
+  bool find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const;
+  bool take_home(const MoveCall& move, uint64_t to, const Area& area, const EventReader& reader,
+                 TextRoom& room);
+  bool take_outside_in_time(uint64_t start, uint64_t end);
+  void make_private(uint64_t start, uint64_t end, uint64_t offset, const EventReader& reader,
+                    TextRoom& room);
+  void guard_gap(uint64_t start, const EventReader& reader);
 
   // Functions in moved_memory.cc: what the program moved while a key leads to it.
   void note_move(uint64_t from, uint64_t to, uint64_t length_bytes);
@@ -280,6 +293,8 @@ class MemoryRegistrar {
   // Functions in system_calls.cc.
   class Change;
   bool begin_change(Change& change, uint64_t start, uint64_t end);
+  void mark_outside(uint64_t start, uint64_t end, RawVector<MappingChange>& leaving);
+  bool tell_outside(const RawVector<MappingChange>& leaving);
   bool take_outside(uint64_t start, uint64_t end);
   bool prepare_move(Change& change, uint64_t start, uint64_t end);
   void prepare_replacement(Change& change, uint64_t start, uint64_t end);
@@ -293,7 +308,7 @@ class MemoryRegistrar {
   // Functions in fork.cc.
   void copy_for_child();
   void copy_for_child(const Area& area);
-  void copy_shifted_for_child(const Area& area);
+  void copy_grown_for_child(const Area& area, uint64_t start, uint64_t end);
   void end_fork();
   static void install_fork_handlers();
   void before_fork();
@@ -363,6 +378,7 @@ class MemoryRegistrar {
   RawVector<SharedPin> pins_;
   RawVector<PinUse> pin_uses_;
   uint64_t last_pinned_ = 0;
+  std::atomic<uint32_t> guards_{0};  // pages that guard_gap() has put
   bool lost_in_use_ = false;  // pages of the mirror that nobody registered are seen at other places
   sigset_t fork_signals_ = {};
   int fork_cancel_state_ = 0;

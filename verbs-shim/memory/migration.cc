@@ -26,11 +26,6 @@ void give_up(void* at, uint64_t length) {
   raw_mmap(at, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-void* map_mirror(int mirror, uint64_t start, uint64_t length, int prot) {
-  return raw_mmap(nullptr, length, prot, MAP_SHARED | MAP_NORESERVE, mirror,
-                  static_cast<off_t>(start));
-}
-
 uint64_t slice_end(uint64_t at, uint64_t end) {
   return std::min(end, (at & ~(kSliceBytes - 1)) + kSliceBytes);
 }
@@ -239,12 +234,36 @@ uint64_t Migrator::move_back(uint64_t start, uint64_t end, uint64_t stash_delta,
   return at;
 }
 
+// Maps a part of the mirror to read. Returns null with errno.
+void* Migrator::open_view(uint64_t offset, uint64_t length) {
+  void* const at =
+      raw_mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  view_end_.store(address(at) + length);
+  view_start_.store(address(at));
+  view_changes_.fetch_add(1);
+  if (raw_mmap(at, length, PROT_READ, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fds_.mirror,
+               static_cast<off_t>(offset)) != MAP_FAILED)
+    return at;
+  const int error = errno;
+  close_view(at, length);
+  errno = error;
+  return nullptr;
+}
+
+void Migrator::close_view(void* at, uint64_t length) {
+  raw_munmap(at, length);
+  view_end_.store(0);
+  view_start_.store(0);
+  view_changes_.fetch_add(1);
+}
+
 // Copies a part of the mirror to private memory, whose pages are made before: an error is better
 // than a signal. Reads the mirror by a mapping of its own, because the application may have taken
 // away its access.
-int Migrator::copy_out(uint64_t offset, uint64_t length, void* to, int prot) const {
-  void* source = map_mirror(fds_.mirror, offset, length, PROT_READ);
-  if (source == MAP_FAILED) return errno;
+int Migrator::copy_out(uint64_t offset, uint64_t length, void* to, int prot) {
+  void* const source = open_view(offset, length);
+  if (source == nullptr) return errno;
   int error = mprotect(to, length, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
   for (int tries = 0; error == 0 && raw_madvise(to, length, MADV_POPULATE_WRITE) != 0; tries++)
     if (errno == EINVAL)
@@ -255,7 +274,7 @@ int Migrator::copy_out(uint64_t offset, uint64_t length, void* to, int prot) con
     std::memcpy(to, source, length);
     if (prot != (PROT_READ | PROT_WRITE) && mprotect(to, length, prot) != 0) error = errno;
   }
-  raw_munmap(source, length);
+  close_view(source, length);
   return error;
 }
 
@@ -311,8 +330,30 @@ bool Migrator::clear(int mirror, uint64_t start, uint64_t end) {
   return true;
 }
 
-void Migrator::punch(uint64_t start, uint64_t end) {
-  fallocate(fds_.mirror, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+bool Migrator::has_pages(int mirror, uint64_t start, uint64_t end) {
+  const off_t at = lseek(mirror, static_cast<off_t>(start), SEEK_DATA);
+  return at >= 0 && at < static_cast<off_t>(end);
+}
+
+int Migrator::read_mirror(int mirror, uint64_t offset, uint64_t length, void* to) {
+  auto at = static_cast<off_t>(offset);
+  const auto last = static_cast<off_t>(offset + length);
+  while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
+    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
+    while (at < hole) {
+      auto* const place = static_cast<std::byte*>(to) + (at - static_cast<off_t>(offset));
+      const ssize_t got = pread(mirror, place, static_cast<size_t>(hole - at), at);
+      if (got > 0)
+        at += got;
+      else if (got == 0 || errno != EINTR)
+        return got == 0 ? EIO : errno;
+    }
+  }
+  return at >= 0 || errno == ENXIO ? 0 : errno;
+}
+
+void Migrator::punch(int mirror, uint64_t start, uint64_t end) {
+  fallocate(mirror, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
             static_cast<off_t>(end - start));
 }
 

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "protocol/hostif/memory_region.h"
@@ -68,8 +69,22 @@ class Migrator {
   // Makes zeros of the mirror's pages of the range, as far as there are any. Returns false if that
   // is not possible: some may be as they were.
   static bool clear(int mirror, uint64_t start, uint64_t end);
+  // Whether the mirror is mapped at an address only because pages are being copied there. Such
+  // views come and go: who looks at others believes what it sees if view_changes() has not changed
+  // meanwhile. For any thread.
+  bool is_own_view(uint64_t va) const {
+    return va - window_.load(std::memory_order_acquire) < kSliceBytes ||
+           (va >= view_start_.load(std::memory_order_acquire) &&
+            va < view_end_.load(std::memory_order_acquire));
+  }
+  uint32_t view_changes() const { return view_changes_.load(std::memory_order_acquire); }
+  // Whether the mirror has any page of the range.
+  static bool has_pages(int mirror, uint64_t start, uint64_t end);
+  // Copies a part of the mirror to writable memory of zeros. Returns 0 or an errno value.
+  static int read_mirror(int mirror, uint64_t offset, uint64_t length, void* to);
   // Frees the mirror's pages of the range, which nobody needs any more.
-  void punch(uint64_t start, uint64_t end);
+  static void punch(int mirror, uint64_t start, uint64_t end);
+  void punch(uint64_t start, uint64_t end) { punch(fds_.mirror, start, end); }
 
  private:
   int move_slice_back(uint64_t start, uint64_t end, uint64_t delta, int prot);
@@ -78,12 +93,17 @@ class Migrator {
   int copy_pages(uint64_t start, uint64_t end, void* transit, unsigned char* to);
   static int put_in_place(uint64_t start, uint64_t length, void* stash, void* incoming);
   void copy_present_pages(uint64_t from, uint64_t start, uint64_t end, unsigned char* to);
-  int copy_out(uint64_t offset, uint64_t length, void* to, int prot) const;
+  int copy_out(uint64_t offset, uint64_t length, void* to, int prot);
+  void* open_view(uint64_t offset, uint64_t length);
+  void close_view(void* at, uint64_t length);
 
   Descriptors fds_;
   // Two slices of addresses that nothing else is mapped at: what goes to the mirror is filled in
   // the first, pages leave by the second. 0: not reserved.
-  uint64_t window_ = 0;
+  std::atomic<uint64_t> window_{0};
+  // Where copy_out() sees the mirror.
+  std::atomic<uint64_t> view_start_{0}, view_end_{0};
+  std::atomic<uint32_t> view_changes_{0};
 };
 
 }  // namespace hostnic::memory

@@ -255,7 +255,32 @@ void MemoryRegistrar::follow(const MemoryChange& change) try {
     drop_moves_to(start, end);
   }
   lose_where_gone(start, end);
+  keep_grown(start, end);
 } catch (...) {  // no room for a border: the next look at /proc/self/maps puts it right
+}
+
+// Pages of the mirror that no migration brought there: a bare mremap had grown the mapping in
+// place. [start, end) is no longer mapped; what the program sees elsewhere stays, and nothing else
+// comes to that place of the mirror.
+void MemoryRegistrar::keep_grown(uint64_t start, uint64_t end) {
+  if (mirror_fd_ < 0) return;
+  for (uint64_t at = start; at < end;) {
+    const auto range = table_.first_after(at);
+    const bool inside = range != table_.end() && range->first <= at;
+    const uint64_t next = range == table_.end() ? end : inside ? range->second.end : range->first;
+    const uint64_t to = std::min(end, next);
+    const bool known = inside && range->second.place != PagePlace::kInPlace;
+    if (!known && Migrator::has_pages(mirror_fd_, at, to)) {
+      if (inside)
+        range->second.place = PagePlace::kLost;
+      else
+        table_.insert(at, {to, 0, PagePlace::kLost});
+      lost_in_use_ = true;
+    }
+    at = to;
+  }
+  if (lost_in_use_) free_lost();
+  update_bounds();
 }
 
 void MemoryRegistrar::lose_unmapped(uint64_t start, uint64_t end) try {

@@ -6,6 +6,10 @@
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/libc_calls.h"
 
+#ifndef MADV_GUARD_INSTALL  // Linux 6.13, of files 6.15
+#define MADV_GUARD_INSTALL 102
+#endif
+
 namespace hostnic::memory {
 
 // A call that may take parts of the table away. While it runs this thread takes no signal (a
@@ -120,6 +124,8 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
     case MADV_DODUMP:
       give(start + stash_delta, advice);
       return give(start, advice);
+    case MADV_GUARD_INSTALL:  // private pages would be gone
+      return give(start, advice) == 0 && Migrator::clear(mirror_fd_, start, end) ? 0 : -1;
     case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
       return -1;
@@ -140,7 +146,7 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !mirror_watch_.reports() &&
       in_mirror(start, end))
-    before_discard(start, end);
+    before_discard(start, end, mirror_fd_);
   if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
   const Critical critical(*this);
@@ -196,16 +202,26 @@ bool MemoryRegistrar::take_outside(uint64_t start, uint64_t end) {
   RawVector<MappingChange> leaving;
   {
     const Critical critical(*this);
-    table_.split_at(start);
-    table_.split_at(end);
-    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
-      PageRange& range = it->second;
-      if (range.place != PagePlace::kMirror || range.registrations == 0) continue;
-      range.by_mem_fd = true;
-      leaving.push_back({{it->first, range.end - it->first, MemoryChangeKind::kOutside, 0, 0},
-                         /*noted=*/true});
-    }
+    mark_outside(start, end, leaving);
   }
+  return tell_outside(leaving);
+}
+
+// Marks what the mem fd reaches from now on; `leaving` is what hostnicd is to be told of.
+void MemoryRegistrar::mark_outside(uint64_t start, uint64_t end,
+                                   RawVector<MappingChange>& leaving) {
+  table_.split_at(start);
+  table_.split_at(end);
+  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
+    PageRange& range = it->second;
+    if (range.place != PagePlace::kMirror || range.registrations == 0) continue;
+    range.by_mem_fd = true;
+    leaving.push_back({{it->first, range.end - it->first, MemoryChangeKind::kOutside, 0, 0},
+                       /*noted=*/true});
+  }
+}
+
+bool MemoryRegistrar::tell_outside(const RawVector<MappingChange>& leaving) {
   return leaving.empty() || revoker_.tell({leaving.data(), leaving.size()});
 }
 
@@ -241,6 +257,10 @@ bool MemoryRegistrar::prepare_move(Change& change, uint64_t start, uint64_t end)
       if (!is_of_mirror(area)) watch_.note_area(area.start, area.end);
   watch_.unwatch(start, end);
   change.may_take(start, end);
+  // Where another adapter or io_uring has pinned pages these stay in the mirror, and the program
+  // sees them there at their new place: what the kernel shows beside them is settled
+  // (bare_moves.cc).
+  if (mirror_watch_.reports() && process_memory().pinned_kb != 0) return true;
   return bring_home(start, end);
 }
 
@@ -275,8 +295,11 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
     const uint64_t kept_end = std::min(end, start + page_up(length));
     change.took(kept_end, end);
     if (replaces) change.took(to_start, to_end);
-    const Critical critical(*this);
-    if (result != from) change.moved(start, kept_end, address(result));
+    if (result != from) {
+      const Critical critical(*this);
+      change.moved(start, kept_end, address(result));
+    }
+    if (result != from) guard_gap(start, {mirror_fd_, mirror_watch_.fd(), false});
   }
   const Critical critical(*this);
   watch_again(start, end);
@@ -307,9 +330,13 @@ void* MemoryRegistrar::realloc_mapping(void* block, size_t usable_bytes, size_t 
   }
   void* result = reallocate(block, length);
   const int error = errno;
-  const Critical critical(*this);
-  if (result != nullptr && result != block)
+  const bool moved = result != nullptr && result != block;
+  if (moved) {
+    const Critical critical(*this);
     change.moved(start, end, start + (address(result) - address(block)));
+  }
+  if (moved) guard_gap(start, {mirror_fd_, mirror_watch_.fd(), false});
+  const Critical critical(*this);
   watch_again(start, end);
   update_bounds();
   errno = error;

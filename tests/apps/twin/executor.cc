@@ -296,6 +296,18 @@ void Executor::expect(bool succeeded, int expected_error, const char* what) {
                    expected_error == 0 ? "success" : strerrorname_np(expected_error)));
 }
 
+// Whether a bare call has failed as it may.
+bool Executor::bare_call_failed(bool failed, int error) {
+  if (!failed || !settings_.bare_may_fail || !operation_.raw || errno != error) return false;
+  say(": {}", strerrorname_np(error));
+  return true;
+}
+
+bool Executor::may_move(const Page& page) const {
+  return is_plain(page) && !page.keep &&
+         !(settings_.bare_may_fail && operation_.raw && (page.dont_fork || page.wipe_on_fork));
+}
+
 // ---- what to do it to
 
 bool Executor::is_busy(const Page& page) {

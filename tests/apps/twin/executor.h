@@ -23,6 +23,10 @@ struct Settings {
   uint64_t seed = 1;
   Choice choice;
   bool may_refuse = false;  // registrations: HOSTNIC_MEMORY asks for a way that not all memory has
+  // Where pages migrate private memory may be a file's for now, which takes no bare MADV_FREE, and
+  // a page without access may keep memory from growing in place. A bare mremap is of one area of
+  // the kernel's: elsewhere there would be one where there are several.
+  bool bare_may_fail = false;
   bool verbose = false;
   std::string again;  // the command that repeats it
 };
@@ -110,6 +114,9 @@ class Executor {
   }
   void note_time(double seconds);
   void expect(bool succeeded, int expected_error, const char* what);
+  bool bare_call_failed(bool failed, int error);
+  // Whether a bare mremap may take a page: advice about forks would not go along.
+  bool may_move(const Page& page) const;
 
   // ---- comparing
   void check_page(uint64_t number, const Page& page);

@@ -39,6 +39,7 @@ constexpr char kUsage[] =
     "  --dry                nothing is registered: what the model expects of Linux itself\n"
     "  --no-userfaultfd     as in a container that forbids it\n"
     "  --may-refuse         registrations may be refused (EOPNOTSUPP)\n"
+    "  --bare-may-fail      mremap in place (ENOMEM) and bare MADV_FREE (EINVAL) may fail\n"
     "  --limit-seconds N    of a seed (30)\n"
     "  --failures N         after so many it stops (20)\n"
     "  --shrink             leaves out what a failure doesn't need\n"
@@ -50,7 +51,7 @@ struct Options {
   Choice choice;
   std::optional<uint64_t> one;
   std::optional<std::set<size_t>> keep;
-  bool no_userfaultfd = false, may_refuse = false, verbose = false;
+  bool no_userfaultfd = false, may_refuse = false, bare_may_fail = false, verbose = false;
   std::string device = "hnic0", peer_device = "hnic1";
 };
 
@@ -113,6 +114,7 @@ std::optional<Options> parse(int argc, char** argv) {
                           {"dry", 0, nullptr, 'd'},
                           {"no-userfaultfd", 0, nullptr, 'u'},
                           {"may-refuse", 0, nullptr, 'm'},
+                          {"bare-may-fail", 0, nullptr, 'F'},
                           {"limit-seconds", 1, nullptr, 'l'},
                           {"failures", 1, nullptr, 'f'},
                           {"shrink", 0, nullptr, 'x'},
@@ -129,7 +131,7 @@ std::optional<Options> parse(int argc, char** argv) {
   int which = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "h", known, &which)) != -1;) {
     // What a seed's process has to know as well.
-    if (std::strchr("owrbdumvDP", c) != nullptr) {
+    if (std::strchr("owrbdumFvDP", c) != nullptr) {
       options.run.passed_on.push_back(std::string("--") + known[which].name);
       if (known[which].has_arg != 0) options.run.passed_on.emplace_back(optarg);
     }
@@ -164,6 +166,9 @@ std::optional<Options> parse(int argc, char** argv) {
         break;
       case 'm':
         options.may_refuse = true;
+        break;
+      case 'F':
+        options.bare_may_fail = true;
         break;
       case 'l':
         good &= number(optarg, 1u, 3600u, options.run.limit_s);
@@ -251,6 +256,7 @@ void run_one(const Options& options, const char* program) {
   settings.seed = *options.one;
   settings.choice = options.choice;
   settings.may_refuse = options.may_refuse;
+  settings.bare_may_fail = options.bare_may_fail;
   settings.verbose = options.verbose;
   settings.again = again(options);
   std::unique_ptr<Peer> peer;

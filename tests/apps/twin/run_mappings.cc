@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "tests/apps/twin/executor.h"
 
@@ -19,6 +21,18 @@ constexpr size_t kLateBytes = 16 << 20;
 std::string scratch_directory() {
   const char* given = getenv("TMPDIR");
   return given == nullptr ? "/tmp" : given;
+}
+
+// Whether all of [start, end) is one area of the kernel's. Of several a bare mremap moves those
+// that nobody watches, before it says EFAULT (Linux 6.17).
+bool is_one_area(uint64_t start, uint64_t end) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t first = 0, last = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &first, &last) == 2 && first <= start && start < last)
+      return end <= last;
+  }
+  return false;
 }
 
 int temporary_file(const std::string& directory) {
@@ -185,8 +199,10 @@ void Executor::unmap() {
 }
 
 void Executor::move(bool over) {
-  const auto range = pick_pages([](const Page& page) { return is_plain(page) && !page.keep; });
+  const auto range = pick_pages([this](const Page& page) { return may_move(page); });
   if (!range || is_split(range->first())) return skip();
+  const bool bare = settings_.bare_may_fail && operation_.raw;
+  if (bare && !is_one_area(range->address, range->end())) return skip();
   uint64_t to = 0;
   bool kept = false;
   if (over) {
@@ -236,9 +252,11 @@ void Executor::move(bool over) {
 }
 
 void Executor::move_dont_unmap() {
-  const auto range =
-      pick_pages([](const Page& page) { return is_plain(page) && !page.locked && !is_busy(page); });
+  const auto range = pick_pages(
+      [this](const Page& page) { return may_move(page) && !page.locked && !is_busy(page); });
   if (!range || is_split(range->first()) || lock_future_) return skip();
+  const bool bare = settings_.bare_may_fail && operation_.raw;
+  if (bare && !is_one_area(range->address, range->end())) return skip();
   const uint64_t to = find_gap(range->pages(), random(4));
   if (to == 0 || model.pages.size() + range->pages() > profile_.arena_pages) return skip();
   say(" {:#x} ({:+}) {} pages to {:#x} ({:+})", range->address, shown(range->first()),
@@ -251,6 +269,8 @@ void Executor::move_dont_unmap() {
   if (at == kFailed && errno == EINVAL && model.pages.at(range->first()).object != nullptr)
     return say(": EINVAL");
   expect(at == to * kPage, 0, "mremap(MREMAP_DONTUNMAP)");
+  if (settings_.bare_may_fail && operation_.raw)
+    mark_split(*range);  // it is empty memory of its own
   const uint32_t mapping = new_mapping();
   for (size_t i = 0; i < range->pages(); ++i) {
     Page old = model.pages.at(range->first() + i), page = old;
@@ -267,10 +287,12 @@ void Executor::move_dont_unmap() {
 }
 
 void Executor::grow(bool in_place) {
-  const auto run = pick_run([](const Page& page) {
-    return is_plain(page) && !page.keep && !page.locked && page.object == nullptr;
+  const auto run = pick_run([this](const Page& page) {
+    return may_move(page) && !page.locked && page.object == nullptr;
   });
   if (!run || is_split(run->first()) || lock_future_) return skip();
+  const bool bare = settings_.bare_may_fail && operation_.raw;
+  if (bare && !is_one_area(run->address, run->end())) return skip();
   const size_t more = 1 + random(1) % (run->pages() + 4);
   const size_t pages = run->pages() + more;
   if (model.pages.size() + more > profile_.arena_pages) return skip();
@@ -281,6 +303,9 @@ void Executor::grow(bool in_place) {
     return call_mremap(operation_.raw, run->address, run->length, pages * kPage,
                        in_place ? 0 : MREMAP_MAYMOVE, 0);
   });
+  // A page that keeps memory in the mirror from growing stays when that has left.
+  if (settings_.bare_may_fail && in_place && at == kFailed && errno == ENOMEM)
+    return say(": ENOMEM");
   if (in_place) {
     expect(at == run->address, free ? 0 : ENOMEM, "mremap in place");
     if (at == kFailed) return;
@@ -299,6 +324,8 @@ void Executor::grow(bool in_place) {
       model.put(at / kPage + i, old);
     }
   }
+  // What has grown in place is in the mirror, and does not leave it with the rest.
+  if (settings_.bare_may_fail && operation_.raw && at == run->address) model.split[mapping] = true;
   page.mapping = mapping;
   page.slot = 0;
   page.own = nullptr;
@@ -307,9 +334,10 @@ void Executor::grow(bool in_place) {
 }
 
 void Executor::shrink() {
-  const auto run =
-      pick_run([](const Page& page) { return is_plain(page) && !page.keep && !is_busy(page); });
+  const auto run = pick_run([this](const Page& page) { return may_move(page) && !is_busy(page); });
   if (!run || run->pages() < 2 || is_split(run->first())) return skip();
+  if (settings_.bare_may_fail && operation_.raw && !is_one_area(run->address, run->end()))
+    return skip();
   const size_t pages = 1 + random(1) % (run->pages() - 1);
   say(" {:#x} ({:+}) {} to {} pages", run->address, shown(run->first()), run->pages(), pages);
   const uint64_t at = timed([&] {

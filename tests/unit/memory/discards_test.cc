@@ -14,7 +14,9 @@ namespace hostnic::memory_testing {
 namespace {
 
 bool parse(std::string_view line, uint64_t& start, uint64_t& end) {
-  return memory::parse_discard(line.data(), line.data() + line.size(), start, end);
+  memory::BlockedCall call;
+  return memory::parse_blocked_call(line.data(), line.data() + line.size(), call) &&
+         memory::is_discard(call, start, end);
 }
 
 TEST(BlockedCalls, DiscardsAreToldFromOtherCalls) {
@@ -80,22 +82,6 @@ TEST_P(MemoryDiscards, TheKernelStopsAtLockedPages) {
   EXPECT_EQ(changed(buffer, kLocked, kLength), 0u);
   syscall(SYS_munlock, buffer.data() + kLocked, kPage);
   nic.remove(mr);
-}
-
-// Memory that comes late: some of it has come, some lies aside.
-TEST_P(MemoryDiscards, LateMemoryIsZeros) {
-  if (!migrates()) GTEST_SKIP() << registrar().status();
-  constexpr size_t kLength = 64 * kMiB, kFrom = 3 * kMiB - kPage, kTo = 61 * kMiB;
-  Buffer buffer(kLength);
-  buffer.fill(3);
-  auto registration = registrar().add(buffer.va(), kLength, true);
-  ASSERT_TRUE(registration) << registration.error().message;
-  ASSERT_EQ(GetParam()(buffer.data() + kFrom, kTo - kFrom, MADV_DONTNEED), 0);
-  EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
-  EXPECT_EQ(changed(buffer, 0, kFrom), 0u);
-  EXPECT_EQ(changed(buffer, kTo, kLength), 0u);
-  registrar().remove(buffer.va(), kLength);
-  EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
 }
 
 // What is not locked is not locked by its migration, and can be discarded.

@@ -92,6 +92,23 @@ TEST_F(MemoryInterpose, DiscardedMemoryReadsAsZero) {
   in_child([&] { EXPECT_EQ(std::byte{0}, buffer.data()[0]); });  // DOFORK took effect
 }
 
+// Guard pages (Linux 6.13) take the contents of what they guard.
+TEST_F(MemoryInterpose, GuardedMemoryIsEmptyAfterwards) {
+  constexpr int kInstall = 102, kRemove = 103;
+  Buffer buffer(kMiB);
+  buffer.fill(4);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
+  if (madvise(buffer.data() + kPage, 2 * kPage, kInstall) != 0)
+    GTEST_SKIP() << std::strerror(errno);
+  ASSERT_EQ(0, madvise(buffer.data() + kPage, 2 * kPage, kRemove));
+  EXPECT_EQ(std::byte{0}, buffer.data()[kPage]);
+  EXPECT_EQ(std::byte{0}, buffer.data()[3 * kPage - 1]);
+  EXPECT_EQ(Buffer::pattern(4, kPage - 1), buffer.data()[kPage - 1]);
+  EXPECT_EQ(Buffer::pattern(4, 3 * kPage), buffer.data()[3 * kPage]);
+  nic.remove(mr);
+}
+
 TEST_F(MemoryInterpose, MovedMemoryKeepsItsBytes) {
   Buffer buffer(kMiB), target(kMiB);
   buffer.fill(5);

@@ -13,6 +13,11 @@
 
 #include "tests/unit/memory/io_ring.h"
 #include "tests/unit/memory/testing.h"
+#include "verbs-shim/memory/raw_memory.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 namespace hostnic::memory_testing {
 namespace {
@@ -336,6 +341,57 @@ TEST(LateRegistration, UnmappedDiscardedAndMoved) {
     EXPECT_TRUE(is_right(buffer, 1, 50 * kMiB));
     EXPECT_EQ(std::byte{3}, buffer.data()[25 * kMiB]);
     EXPECT_FALSE(registrar.fills_late(buffer.va(), kLarge));
+  });
+}
+
+size_t not_zero(const std::byte* at, size_t length) {
+  return static_cast<size_t>(
+      std::count_if(at, at + length, [](std::byte each) { return each != std::byte{0}; }));
+}
+
+// Slices that somebody has touched are in the mirror, the rest lies aside.
+TEST(LateRegistration, DiscardedByABareCall) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    constexpr size_t kFrom = 20 * kMiB + kPage, kTo = 30 * kMiB;
+    EXPECT_EQ(Buffer::pattern(1, kFrom), buffer.data()[kFrom]);
+    ASSERT_EQ(memory::raw_madvise(buffer.data() + kFrom, kTo - kFrom, MADV_DONTNEED), 0);
+    EXPECT_EQ(0u, not_zero(buffer.data() + kFrom, kTo - kFrom));
+    EXPECT_EQ(std::byte{0}, nic.at(mr, buffer.va() + kFrom));
+    EXPECT_EQ(Buffer::pattern(1, kFrom - 1), buffer.data()[kFrom - 1]);
+    EXPECT_TRUE(is_right(buffer, 1, kTo));
+  });
+}
+
+TEST(LateRegistration, MovedByBareCalls) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    const auto right = [](const std::byte* at, size_t from, size_t length) {
+      size_t wrong = 0;
+      for (size_t i = 0; i < length; i++) wrong += at[i] != Buffer::pattern(1, from + i);
+      return wrong == 0;
+    };
+    constexpr size_t kFrom = 20 * kMiB, kBytes = 8 * kMiB, kGrows = 40 * kMiB;
+    EXPECT_EQ(Buffer::pattern(1, kFrom), buffer.data()[kFrom]);
+    void* const to = memory::raw_mremap(buffer.data() + kFrom, kBytes, kBytes,
+                                        MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+    ASSERT_NE(to, MAP_FAILED) << std::strerror(errno);
+    const auto* const moved = static_cast<std::byte*>(to);
+    EXPECT_TRUE(right(moved, kFrom, kBytes));
+    EXPECT_EQ(0u, not_zero(buffer.data() + kFrom, kBytes));
+    void* const grown_to =
+        memory::raw_mremap(buffer.data() + kGrows, kMiB, 3 * kMiB, MREMAP_MAYMOVE, nullptr);
+    ASSERT_NE(grown_to, MAP_FAILED) << std::strerror(errno);
+    const auto* const grown = static_cast<std::byte*>(grown_to);
+    EXPECT_TRUE(right(grown, kGrows, kMiB));
+    EXPECT_EQ(0u, not_zero(grown + kMiB, 2 * kMiB));
+    EXPECT_TRUE(is_right(buffer, 1, kGrows + kMiB));
+    registrar.remove(buffer.va(), kLarge);
+    EXPECT_TRUE(right(moved, kFrom, kBytes));
+    EXPECT_TRUE(right(grown, kGrows, kMiB));
+    EXPECT_EQ(0u, not_zero(buffer.data() + kFrom, kBytes));
   });
 }
 

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Migrated memory that bare system calls move, grow and duplicate: the program finds what private
+// memory has then, and keys follow.
+#include <linux/io_uring.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include <cstring>
+
+#include "tests/unit/memory/watching.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+namespace hostnic::memory_testing {
+namespace {
+
+using memory::raw_mremap;
+using memory::raw_munmap;
+
+constexpr size_t kLength = 64 * kPage;
+
+class MemoryBareMoves : public MemoryWatch {
+ protected:
+  void SetUp() override {
+    MemoryWatch::SetUp();
+    if (!migrates()) GTEST_SKIP() << registrar().status();
+  }
+  void add(const Buffer& buffer, Nic::Mr& mr, size_t length) {
+    ASSERT_TRUE(nic.add(buffer.va(), length, mr)) << nic.error;
+    ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << registrar().status();
+  }
+  static size_t changed(const std::byte* at, size_t length, unsigned seed, size_t first = 0) {
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++) count += at[i] != Buffer::pattern(seed, first + i);
+    return count;
+  }
+  static size_t not_zero(const std::byte* at, size_t length) {
+    return static_cast<size_t>(
+        std::count_if(at, at + length, [](std::byte each) { return each != std::byte{0}; }));
+  }
+  // What a peer reads and writes by a key to `va` is what the program has at `at`.
+  void expect_key_follows(uint64_t va, std::byte* at) {
+    wait_for_revoker();
+    bool left_mirror = false;
+    EXPECT_EQ(device.place_of(va, &left_mirror), reinterpret_cast<uint64_t>(at));
+    EXPECT_TRUE(left_mirror);
+  }
+};
+
+TEST_F(MemoryBareMoves, PagesMove) {
+  Buffer buffer(kLength), target(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  add(buffer, mr, kLength);
+  ASSERT_EQ(target.data(), raw_mremap(buffer.data(), kLength, kLength,
+                                      MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  EXPECT_EQ(changed(target.data(), kLength, 3), 0u);
+  expect_key_follows(buffer.va(), target.data());
+  // Other memory that comes to the old place, and is registered, is other memory.
+  ASSERT_EQ(map_fixed(buffer.va(), kLength), buffer.data());
+  Nic::Mr second;
+  ASSERT_TRUE(nic.add(buffer.va(), kLength, second)) << nic.error;
+  std::memset(buffer.data(), 9, kLength);
+  EXPECT_EQ(changed(target.data(), kLength, 3), 0u);
+  nic.remove(second);
+  nic.remove(mr);
+  EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
+  EXPECT_EQ(mirror_file_bytes(registrar().mirror_fd()), 0u);
+}
+
+TEST_F(MemoryBareMoves, WhatStaysMappedIsEmpty) {
+  for (const int fixed : {0, MREMAP_FIXED}) {
+    device.forget_revocations();
+    Buffer buffer(kLength), target(kLength);
+    buffer.fill(3);
+    Nic::Mr mr;
+    add(buffer, mr, kLength);
+    void* const to =
+        raw_mremap(buffer.data() + kPage, kLength - 2 * kPage, kLength - 2 * kPage,
+                   MREMAP_MAYMOVE | MREMAP_DONTUNMAP | fixed, fixed != 0 ? target.data() : nullptr);
+    ASSERT_NE(to, MAP_FAILED) << std::strerror(errno);
+    auto* const moved = static_cast<std::byte*>(to);
+    EXPECT_EQ(changed(moved, kLength - 2 * kPage, 3, kPage), 0u);
+    EXPECT_EQ(not_zero(buffer.data() + kPage, kLength - 2 * kPage), 0u);
+    std::memset(buffer.data() + kPage, 7, kLength - 2 * kPage);
+    EXPECT_EQ(changed(moved, kLength - 2 * kPage, 3, kPage), 0u) << "they are two pages";
+    EXPECT_EQ(changed(buffer.data(), kPage, 3), 0u);
+    expect_key_follows(buffer.va() + kPage, moved);
+    nic.remove(mr);
+    EXPECT_EQ(changed(moved, kLength - 2 * kPage, 3, kPage), 0u);
+    raw_munmap(moved, kLength - 2 * kPage);
+  }
+}
+
+// Moves follow each other at once, and the key follows all of them.
+TEST_F(MemoryBareMoves, PagesMoveOn) {
+  Buffer buffer(kLength), first(kLength), second(kLength);
+  for (int round = 0; round < 50; round++) {
+    device.forget_revocations();
+    ASSERT_EQ(map_fixed(buffer.va(), kLength), buffer.data());
+    buffer.fill(3);
+    Nic::Mr mr;
+    add(buffer, mr, kLength);
+    constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    ASSERT_NE(MAP_FAILED, raw_mremap(buffer.data(), kLength, kLength, kFlags, first.data()));
+    ASSERT_NE(MAP_FAILED, raw_mremap(first.data(), kLength, kLength, kFlags, second.data()));
+    EXPECT_EQ(changed(second.data(), kLength, 3), 0u);
+    expect_key_follows(buffer.va() + kPage, second.data() + kPage);
+    nic.remove(mr);
+    if (HasFailure()) break;
+  }
+}
+
+// What lies behind a part in the mirror is somebody's.
+TEST_F(MemoryBareMoves, WhatHasGrownIsEmpty) {
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  add(buffer, mr, kLength);
+  void* const to = raw_mremap(buffer.data(), 8 * kPage, 24 * kPage, MREMAP_MAYMOVE, nullptr);
+  ASSERT_NE(to, MAP_FAILED) << std::strerror(errno);
+  auto* const grown = static_cast<std::byte*>(to);
+  ASSERT_NE(grown, buffer.data());
+  EXPECT_EQ(changed(grown, 8 * kPage, 3), 0u);
+  EXPECT_EQ(not_zero(grown + 8 * kPage, 16 * kPage), 0u);
+  std::memset(grown + 8 * kPage, 7, 16 * kPage);
+  EXPECT_EQ(changed(buffer.data() + 8 * kPage, kLength - 8 * kPage, 3, 8 * kPage), 0u);
+  expect_key_follows(buffer.va() + kPage, grown + kPage);
+  // It is one area.
+  void* const again = raw_mremap(grown, 24 * kPage, 30 * kPage, MREMAP_MAYMOVE, nullptr);
+  ASSERT_NE(again, MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(changed(static_cast<std::byte*>(again), 8 * kPage, 3), 0u);
+  nic.remove(mr);
+  raw_munmap(again, 30 * kPage);
+}
+
+// Growth in place is told to nobody. What it shows is empty, whatever was there before.
+TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
+  Buffer buffer(kLength);
+  Nic::Mr mr, second;
+  add(buffer, mr, kLength);
+  // The end goes, while a key leads to it.
+  std::memset(buffer.data(), 5, kLength);
+  ASSERT_EQ(raw_munmap(buffer.data() + 32 * kPage, 32 * kPage), 0);
+  wait_for_revoker();
+  auto* at = static_cast<std::byte*>(
+      raw_mremap(buffer.data(), 32 * kPage, 40 * kPage, MREMAP_MAYMOVE, nullptr));
+  ASSERT_NE(static_cast<void*>(at), MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(not_zero(at + 32 * kPage, 8 * kPage), 0u);
+  nic.remove(mr);
+  raw_munmap(at, 40 * kPage);
+
+  // What had grown goes, and what comes next is registered.
+  Buffer other(kLength);
+  ASSERT_EQ(raw_munmap(other.data() + 32 * kPage, 32 * kPage), 0);
+  std::memset(other.data(), 6, 32 * kPage);
+  add(other, mr, 32 * kPage);
+  ASSERT_EQ(other.data(), raw_mremap(other.data(), 32 * kPage, kLength, 0, nullptr));
+  EXPECT_EQ(not_zero(other.data() + 32 * kPage, 32 * kPage), 0u);
+  std::memset(other.data() + 32 * kPage, 8, 32 * kPage);
+  in_child([&] {
+    EXPECT_EQ(other.data()[40 * kPage], std::byte{8});
+    std::memset(other.data(), 1, kLength);
+  });
+  EXPECT_EQ(other.data()[40 * kPage], std::byte{8});
+  EXPECT_EQ(other.data()[0], std::byte{6});
+  ASSERT_EQ(raw_munmap(other.data() + 32 * kPage, 32 * kPage), 0);
+  ASSERT_EQ(map_fixed(other.va() + 32 * kPage, 32 * kPage), other.data() + 32 * kPage);
+  other.data()[33 * kPage] = std::byte{2};
+  ASSERT_TRUE(nic.add(other.va() + 32 * kPage, 32 * kPage, second)) << nic.error;
+  EXPECT_EQ(not_zero(other.data() + 34 * kPage, 30 * kPage), 0u);
+  EXPECT_EQ(nic.read(second, 2 * kPage, 1)[0], std::byte{0});
+  EXPECT_EQ(nic.read(second, kPage, 1)[0], std::byte{2});
+  nic.remove(second);
+  nic.remove(mr);
+}
+
+// Pages that io_uring, or another adapter, has pinned move as they are, and whoever has them goes
+// on using them.
+TEST_F(MemoryBareMoves, PinnedPagesMove) {
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  add(buffer, mr, kLength);
+  // Pages do not change their place beside a ring.
+  io_uring_params parameters{};
+  const UniqueFd ring(static_cast<int>(syscall(SYS_io_uring_setup, 1, &parameters)));
+  if (ring.get() < 0) GTEST_SKIP() << "io_uring_setup: " << std::strerror(errno);
+  iovec pinned{buffer.data(), kLength};
+  if (syscall(SYS_io_uring_register, ring.get(), IORING_REGISTER_BUFFERS, &pinned, 1) != 0)
+    GTEST_SKIP() << "io_uring_register: " << std::strerror(errno);
+  void* const to = mremap(buffer.data(), kLength, 2 * kLength, MREMAP_MAYMOVE);
+  ASSERT_NE(to, MAP_FAILED) << std::strerror(errno);
+  auto* const grown = static_cast<std::byte*>(to);
+  EXPECT_EQ(changed(grown, kLength, 3), 0u);
+  EXPECT_EQ(not_zero(grown + kLength, kLength), 0u);
+  expect_key_follows(buffer.va() + kPage, grown + kPage);
+  // What the pinned pages get is there for the program.
+  std::byte byte{77};
+  ASSERT_EQ(pwrite(registrar().mirror_fd(), &byte, 1, static_cast<off_t>(buffer.va() + 5)), 1);
+  EXPECT_EQ(grown[5], byte);
+  nic.remove(mr);
+  EXPECT_EQ(grown[5], byte);
+  raw_munmap(grown, 2 * kLength);
+}
+
+}  // namespace
+}  // namespace hostnic::memory_testing

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Bare mremap and munmap of pages of the mirror. For the kernel these are pages of a shared file;
+// the program has private memory there. Who moves them waits in the kernel until an event of a
+// userfaultfd has been read: the thread that reads it gives the program what it would have then.
+// Memory that has moved leaves the mirror, as with the C library's mremap; what the kernel shows of
+// the file beyond it, or at its old place (MREMAP_DONTUNMAP), becomes zeros of the program's own.
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "verbs-shim/memory/critical.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+namespace hostnic::memory {
+namespace {
+
+constexpr int kMostLooks = 1000;  // at areas, while pages are being copied
+constexpr uint32_t kMostGuards = 1024;
+constexpr size_t kMostParts = 256;  // that a move takes out of the mirror
+// The lock is waited for so long: who has it may wait for the thread that reads events.
+constexpr int kLockTries = 2'500;
+constexpr long kPauseNs = 200'000;
+
+bool lock_in_time(std::unique_lock<std::mutex>& lock) {
+  for (int tries = 0; tries < kLockTries; tries++) {
+    if (lock.try_lock()) return true;
+    const timespec pause{0, kPauseNs};
+    nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+// What changes its mapping must not raise an event of its own: its thread would wait for itself.
+void unwatch(uint64_t start, uint64_t end, const EventReader& reader) {
+  uffdio_range range{start, end - start};
+  ioctl(reader.watch, UFFDIO_UNREGISTER, &range);
+}
+
+void watch_for_events(uint64_t start, uint64_t end, int watch) {
+  uffdio_register request{};
+  request.range = {start, end - start};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  ioctl(watch, UFFDIO_REGISTER, &request);
+}
+
+}  // namespace
+
+// Late filling settles what concerns memory that lies aside, whose events only it reads.
+void MemoryRegistrar::settle(const BlockedCall& call, EventReader reader) {
+  if (!reader.is_late_fill) reader.mirror = mirror_fd_;  // which may be another hostnicd's by now
+  uint64_t start = 0, end = 0;
+  MoveCall move;
+  if (is_discard(call, start, end)) {
+    if (reader.is_late_fill) late_.drop(start, end);
+    before_discard(start, end, reader.mirror);
+  } else if (is_unmap(call, start, end)) {
+    guard_gap(start, reader);
+  } else if (is_move(call, move) &&
+             late_.any_aside(move.from, move.from + move.old_bytes) == reader.is_late_fill) {
+    settle_move(move, reader);
+  }
+}
+
+// Where a move has brought pages of the mirror. Returns false if they are none, or the kernel has
+// not moved them yet.
+bool MemoryRegistrar::find_moved(const MoveCall& move, uint64_t& to, Area& area,
+                                 TextRoom& room) const {
+  uint64_t offset = move.from;
+  if (next_area(move.from, area, room) && area.start <= move.from && is_of_mirror(area))
+    offset = area.offset + (move.from - area.start);
+  if (move.to != 0) {
+    to = move.to;
+    return next_area(to, area, room) && area.start <= to && is_of_mirror(area) &&
+           area.offset + (to - area.start) == offset;
+  }
+  const FileRange range = mirror_range(offset, offset + 1);
+  bool found = false;
+  uint32_t changes = 0;
+  int looks = 0;
+  do {
+    changes = migrator_.view_changes();
+    found = find_view(range, room, area, [&](const Area& each) {
+      to = each.start;
+      return each.offset == offset && to != move.from && !migrator_.is_own_view(to) &&
+             !late_.is_own_view(to);
+    });
+  } while (changes != migrator_.view_changes() && ++looks < kMostLooks);
+  return found && looks < kMostLooks;
+}
+
+void MemoryRegistrar::settle_move(const MoveCall& move, const EventReader& reader) {
+  TextRoom room;
+  Area area;
+  uint64_t to = 0;
+  if (migrator_.is_own_view(move.from)) return;
+  if (move.may_move && find_moved(move, to, area, room)) {
+    const uint64_t offset = area.offset + (to - area.start);
+    const bool came_home =
+        !reader.is_late_fill && offset == move.from && take_home(move, to, area, reader, room);
+    if (!came_home && move.new_bytes > move.old_bytes)
+      make_private(to + move.old_bytes, to + move.new_bytes, offset + move.old_bytes, reader, room);
+    if (move.stays_mapped)
+      make_private(move.from, move.from + move.old_bytes, offset, reader, room);
+    else
+      guard_gap(move.from, reader);
+  } else if (move.new_bytes < move.old_bytes) {
+    guard_gap(move.from + move.new_bytes, reader);
+  }
+}
+
+// Has private memory take the place of what was moved to `to`, with its contents. Returns false if
+// that can't be: it stays where the kernel has moved it, in the mirror.
+bool MemoryRegistrar::take_home(const MoveCall& move, uint64_t to, const Area& area,
+                                const EventReader& reader, TextRoom& room) {
+  const uint64_t end = move.from + move.old_bytes;
+  const uint64_t kept_bytes = std::min(move.old_bytes, move.new_bytes);
+  // A real adapter or io_uring would go on using the pages where they are.
+  if (to + move.new_bytes > area.end || process_memory(room).pinned_kb != 0 ||
+      !take_outside_in_time(move.from, end))
+    return false;
+  void* const home =
+      raw_mmap(nullptr, move.new_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (home == MAP_FAILED) return false;
+  const bool locked = first_locked(to, to + move.new_bytes, room) != to + move.new_bytes;
+  bool came =
+      Migrator::read_mirror(reader.mirror, move.from, kept_bytes, home) == 0 &&
+      (area.prot == (PROT_READ | PROT_WRITE) || mprotect(home, move.new_bytes, area.prot) == 0);
+  if (came) {
+    unwatch(to, to + move.new_bytes, reader);
+    came = raw_mremap(home, move.new_bytes, move.new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                      pointer(to)) != MAP_FAILED;
+  }
+  if (!came) {
+    raw_munmap(home, move.new_bytes);
+    return false;
+  }
+  if (locked) syscall(SYS_mlock, to, move.new_bytes);
+  // It may move on before the registrar knows that it is there.
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!lock_in_time(lock) || any_registered(move.from, end))
+    watch_for_events(to, to + move.new_bytes, watch_.fd());
+  return true;
+}
+
+bool MemoryRegistrar::take_outside_in_time(uint64_t start, uint64_t end) try {
+  RawVector<MappingChange> leaving;
+  leaving.reserve(kMostParts);
+  const NoNewMappings no_new_mappings;
+  {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (!lock_in_time(lock)) return false;
+    mark_outside(start, end, leaving);
+  }
+  return tell_outside(leaving);
+} catch (...) {  // no room for a border, or too many parts
+  return false;
+}
+
+// Has zeros take the place of what is mapped at [start, end) of the mirror from `offset` on.
+void MemoryRegistrar::make_private(uint64_t start, uint64_t end, uint64_t offset,
+                                   const EventReader& reader, TextRoom& room) {
+  Area area;
+  for (uint64_t at = start; at < end && next_area(at, area, room) && area.start < end;
+       at = area.end) {
+    const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
+    if (!is_of_mirror(area) || area.offset + (from - area.start) != offset + (from - start))
+      continue;
+    unwatch(from, to, reader);
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    // An access that fails is better than one to others' bytes.
+    if (raw_mmap(pointer(from), to - from, area.prot, kFlags, -1, 0) == MAP_FAILED &&
+        raw_mmap(pointer(from), to - from, area.prot, kFlags | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+      raw_munmap(pointer(from), to - from);
+  }
+}
+
+// Where memory goes away behind pages of the mirror, a bare mremap could grow these in place, of
+// which nobody is told: it would show what a key still leads to. A page without access keeps that
+// from happening.
+void MemoryRegistrar::guard_gap(uint64_t start, const EventReader& reader) {
+  if (reader.is_late_fill || guards_.load() >= kMostGuards) return;
+  TextRoom room;
+  Area before, behind;
+  if (!next_area(start - 1, before, room) || before.end != start || !is_mirror(before)) return;
+  if (!next_area(start, behind, room)) behind.start = kMirrorBytes;
+  if (behind.start <= start || !Migrator::has_pages(reader.mirror, start, behind.start)) return;
+  {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (lock_in_time(lock) && !any_registered(start, behind.start)) return;
+  }
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void* const guard = raw_mmap(pointer(start), kPageBytes, PROT_NONE, kFlags, -1, 0);
+  if (guard == MAP_FAILED) return;
+  raw_munlock(guard, kPageBytes);
+  raw_madvise(guard, kPageBytes, MADV_DONTFORK);
+  guards_.fetch_add(1);
+}
+
+}  // namespace hostnic::memory
