@@ -61,7 +61,8 @@ std::string netdev_of(const std::string& devargs) {
 
 }  // namespace
 
-Daemon::Daemon(const DaemonPlan& plan) : plan_(plan), mrs_(plan.all_mrs, /*seed=*/0) {}
+Daemon::Daemon(const DaemonPlan& plan)
+    : plan_(plan), regions_(plan.all_mrs, lcores_), clients_(plan_, lcores_) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));
@@ -150,7 +151,7 @@ Expected<void, std::string> Daemon::make_wire() {
 
 Expected<void, std::string> Daemon::make_nics() {
   for (NicInstance& instance : nics_) {
-    instance.nic = std::make_unique<Nic>(instance.plan.settings, mrs_,
+    instance.nic = std::make_unique<Nic>(instance.plan.settings, regions_.table(),
                                          pools_[instance.lcore_number], *instance.port);
     const bool rings = instance.network == nullptr || instance.network->announces_packets();
     instance.pollable = std::make_unique<NicPollable>(*instance.nic, rings);
@@ -198,7 +199,7 @@ Daemon::~Daemon() {
     instance.network.reset();
   }
   wire_.reset();
-  retired_.clear();
+  regions_.forget_retired();
   for (MbufPools& pools : pools_) free_mbuf_pools(pools);
 }
 
@@ -256,256 +257,6 @@ void Daemon::set_impairment(NicInstance& instance, bool receive_side, const impa
       impair::derive_seed(plan_.seed, instance.plan.settings.index,
                           receive_side ? impair::Direction::kRx : impair::Direction::kTx);
   instance.lcore->run_on([&] { instance.nic->set_impairment(receive_side, spec, seed); });
-}
-
-// ---- MR table
-
-uint32_t Daemon::add_region(MrTable::Init init) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.add(std::move(init));
-}
-
-void Daemon::restore_region(uint32_t key) {
-  std::lock_guard lock(mrs_mutex_);
-  mrs_.restore(key);
-}
-
-std::vector<MappedPiece> Daemon::replace_region(uint32_t key, MrTable::Init init) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.replace(key, std::move(init));
-}
-
-void Daemon::quiesce() {
-  for (auto& lcore : lcores_) lcore->run_on([] {});
-}
-
-bool Daemon::region_has_windows(uint32_t key, uint32_t client_id) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.has_windows(key, client_id);
-}
-
-bool Daemon::invalidate_regions(const std::vector<uint32_t>& keys, uint32_t client_id) {
-  bool all = true;
-  {
-    std::lock_guard lock(mrs_mutex_);
-    for (const uint32_t key : keys) all = mrs_.invalidate(key, client_id) && all;
-  }
-  quiesce();
-  return all;
-}
-
-bool Daemon::wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit) {
-  using std::chrono::steady_clock;
-  const auto end = steady_clock::now() + limit;
-  for (const uint32_t key : keys) {
-    // Packets that refer to the memory may lie in a ring, a few loop turns from being consumed.
-    for (unsigned tries = 0;; ++tries) {
-      {
-        std::lock_guard lock(mrs_mutex_);
-        if (!mrs_.referenced(key)) break;
-      }
-      if (steady_clock::now() >= end) return false;
-      if (tries < 64)
-        std::this_thread::yield();
-      else
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-  return true;
-}
-
-std::vector<MappedPiece> Daemon::reclaim_region(uint32_t key) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.reclaim(key);
-}
-
-std::vector<uint32_t> Daemon::regions_of(uint32_t client_id) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.keys_of(client_id);
-}
-
-uint64_t Daemon::follow_memory(NicInstance& instance, uint32_t client_id,
-                               const MemoryChange& change, MemFdHelper* helper) {
-  // Nobody adds or removes this client's regions meanwhile, although the lock is given up: only its
-  // session does, and it is what calls this.
-  MrTable::PieceChange follows;
-  {
-    std::lock_guard lock(mrs_mutex_);
-    follows = mrs_.follow(client_id, change);
-  }
-  follows.set_helper(helper);
-  if (!follows.empty()) instance.lcore->run_on([&] { follows.take_effect(); });
-  return follows.bytes_left();
-}
-
-std::optional<std::vector<MappedPiece>> Daemon::late_pieces(uint32_t key, uint32_t client_id) {
-  std::lock_guard lock(mrs_mutex_);
-  return mrs_.late_pieces(key, client_id);
-}
-
-void Daemon::end_lateness(NicInstance& instance, uint32_t key, uint32_t client_id) {
-  MrTable::PieceChange change;  // as with follow_memory()
-  {
-    std::lock_guard lock(mrs_mutex_);
-    change = mrs_.end_lateness(key, client_id);
-  }
-  if (!change.empty()) instance.lcore->run_on([&] { change.take_effect(); });
-}
-
-void Daemon::retire(RetiredMemory memory) {
-  std::lock_guard lock(retired_mutex_);
-  retired_.push_back(std::move(memory));
-}
-
-size_t Daemon::reap_retired() {
-  std::list<RetiredMemory> unreferenced;
-  size_t left = 0;
-  {
-    std::lock_guard lock(retired_mutex_);
-    for (auto it = retired_.begin(); it != retired_.end();) {
-      const auto each = it++;
-      if (wait_unreferenced(each->keys, std::chrono::milliseconds(0)))
-        unreferenced.splice(unreferenced.end(), retired_, each);
-    }
-    left = retired_.size();
-  }
-  for (RetiredMemory& each : unreferenced)
-    for (const uint32_t key : each.keys) each.memory->unmap(reclaim_region(key));
-  return left;
-}
-
-// ---- clients
-
-SegmentPages Daemon::segment_pages() const {
-  if (rte_eal_has_hugepages() == 0 || plan_.huge == config::HugePages::kNever)
-    return SegmentPages::kOrdinary;
-  return plan_.huge == config::HugePages::kRequire ? SegmentPages::kHuge
-                                                   : SegmentPages::kHugeIfFree;
-}
-
-void Daemon::add_client(const ClientInfo& info) {
-  std::lock_guard lock(clients_mutex_);
-  clients_.push_back(info);
-  if (!info.huge_pages && segment_pages() == SegmentPages::kHugeIfFree &&
-      !std::exchange(warned_of_pages_, true)) {
-    log_problem(
-        "too few huge pages are free for the rings of {} (pid {}), perhaps of others: ordinary "
-        "pages instead, as `show client` says",
-        info.program, info.pid);
-  }
-  // The warning is due when two programs and the lcores, or more, will share processors.
-  if (warned_of_sessions_ ||
-      sysconf(_SC_NPROCESSORS_ONLN) >= static_cast<long>(lcores_.size()) + 2 ||
-      !scheduled_apart_from(info.pid))
-    return;
-  warned_of_sessions_ = true;
-  log_problem(
-      "{} (pid {}) is of another session: with so few processors messages may wait for time slices "
-      "of milliseconds. Start hostnicd from the same shell, or: sysctl "
-      "kernel.sched_autogroup_enabled=0",
-      info.program, info.pid);
-}
-
-void Daemon::remove_client(uint32_t client_id) {
-  std::lock_guard lock(clients_mutex_);
-  std::erase_if(clients_, [&](const ClientInfo& info) { return info.client_id == client_id; });
-}
-
-Expected<void, std::string> Daemon::admit_registration(uint32_t client_id) {
-  std::lock_guard lock(clients_mutex_);
-  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client == clients_.end()) return {};
-  std::string met;
-  if (client->regions >= plan_.max_mrs)
-    met = fmt::format("the {} memory regions that a program may have (limits.max_mrs)",
-                      plan_.max_mrs);
-  if (met.empty() && !is_owner(client->uid)) {
-    uint64_t regions = 0, bytes = 0, of_strangers = 0;
-    for (const ClientInfo& each : clients_) {
-      if (!is_owner(each.uid)) of_strangers += each.regions;
-      if (each.uid != client->uid) continue;
-      regions += each.regions;
-      bytes += each.bytes_mapped;
-    }
-    if (regions >= plan_.user_mrs)
-      met = fmt::format("the {} memory regions that a user may have (limits.user_mrs)",
-                        plan_.user_mrs);
-    else if (of_strangers >= UserShares::shares_of(plan_.all_mrs).strangers)
-      met =
-          "the memory regions that are not kept for hostnicd's own user and root (limits.all_mrs)";
-    else if (bytes >= plan_.user_registered_bytes)
-      met = fmt::format("the {} MB that a user may register (limits.user_registered_mb)",
-                        plan_.user_registered_bytes >> 20);
-  }
-  if (met.empty()) {
-    ++client->regions;
-    return {};
-  }
-  note_limit(*client, met);
-  return Unexpected("all in use: " + met);
-}
-
-Expected<void, std::string> Daemon::admit_pieces(uint32_t client_id, size_t count) {
-  // Some 40 MB and 130 MB of memory.
-  constexpr uint64_t kOfUser = uint64_t{1} << 19, kOfStrangers = 3 * kOfUser;
-  std::lock_guard lock(clients_mutex_);
-  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client == clients_.end()) return {};
-  if (!is_owner(client->uid)) {
-    uint64_t of_user = count, of_strangers = count;
-    for (const ClientInfo& each : clients_) {
-      if (each.uid == client->uid) of_user += each.pieces;
-      if (!is_owner(each.uid)) of_strangers += each.pieces;
-    }
-    if (of_user > kOfUser || of_strangers > kOfStrangers) {
-      const std::string met = fmt::format(
-          "the {} pieces that the memory regions of a user may have, or the {} of all users'",
-          kOfUser, kOfStrangers);
-      note_limit(*client, met);
-      return Unexpected("all in use: " + met);
-    }
-  }
-  client->pieces += count;
-  return {};
-}
-
-void Daemon::drop_pieces(uint32_t client_id, size_t count) {
-  std::lock_guard lock(clients_mutex_);
-  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client != clients_.end()) client->pieces -= std::min<uint64_t>(client->pieces, count);
-}
-
-void Daemon::note_limit(uint32_t client_id, const std::string& met) {
-  std::lock_guard lock(clients_mutex_);
-  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client != clients_.end()) note_limit(*client, met);
-}
-
-void Daemon::note_limit(ClientInfo& client, const std::string& met) {
-  if (std::exchange(client.limit_noted, true)) return;
-  log_problem("client {} ({}, pid {}, uid {}) has met a limit: {}", client.client_id,
-              client.program, client.pid, client.uid, met);
-}
-
-void Daemon::note_registration(uint32_t client_id, int regions, int64_t mapped, int64_t mem_fd) {
-  std::lock_guard lock(clients_mutex_);
-  for (ClientInfo& info : clients_) {
-    if (info.client_id != client_id) continue;
-    info.regions += static_cast<uint32_t>(regions);
-    info.bytes_mapped += static_cast<uint64_t>(mapped);
-    info.bytes_mem_fd += static_cast<uint64_t>(mem_fd);
-  }
-}
-
-void Daemon::note_named_host(uint32_t client_id) {
-  std::lock_guard lock(clients_mutex_);
-  const auto client = std::ranges::find(clients_, client_id, &ClientInfo::client_id);
-  if (client != clients_.end()) ++client->named_hosts;
-}
-
-std::vector<ClientInfo> Daemon::clients() {
-  std::lock_guard lock(clients_mutex_);
-  return clients_;
 }
 
 }  // namespace hostnic

@@ -30,6 +30,7 @@
 #include "dataplane/daemon/observe/metrics.h"
 #include "dataplane/daemon/start/service_manager.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
+#include "dataplane/daemon/trust/owner.h"
 #include "protocol/hostif/control_socket.h"
 
 namespace hostnic {
@@ -241,7 +242,7 @@ int ControlServer::run() {
     sysfs_.refresh();
     watchdog_.look();
     keep_errors();
-    if (retired_left_) retired_left_ = daemon_.reap_retired() != 0;
+    if (retired_left_) retired_left_ = daemon_.regions().reap() != 0;
   }
   return 0;
 }
@@ -602,7 +603,7 @@ void ControlServer::reap_sessions() {
     return true;
   });
   error_watch_.look();
-  retired_left_ = daemon_.reap_retired() != 0;
+  retired_left_ = daemon_.regions().reap() != 0;
 }
 
 }  // namespace hostnic

@@ -29,7 +29,7 @@ SHIM_UPWARDS = {
 # those, the rooms up to start/ may include only what says something to all (DAEMON_FOR_ALL).
 DAEMON = {"network": set(), "lcore": set(), "trust": set(), "ports": {"network", "lcore"},
           "ports/udp": {"network", "lcore", "ports"}, "start": {"lcore", "ports", "ports/udp"},
-          "control": {"", "trust"}, "clients": {"", "trust", "start", "control", "observe"},
+          "control": {"", "trust"}, "clients": {"", "lcore", "trust", "start", "control", "observe"},
           "rdma_cm": {"", "network", "lcore", "trust", "ports/udp", "control"},
           "control/commands": {"", "control", "rdma_cm", "observe"},
           "observe": {"", "control", "lcore"}}

@@ -172,7 +172,7 @@ Expected<void, ControlError> ClientSession::open(const OpenDevice& request,
     return control_error(ENODEV, fmt::format("no device {}: there are {}", request.device_index,
                                              daemon_.nics().size()));
   unit_ = &daemon_.nics()[request.device_index];
-  info_.client_id = daemon_.next_client_id();
+  info_.client_id = daemon_.clients().next_id();
   info_.nic = request.device_index;
   if (auto taken = take_descriptors(request, fds); !taken) return taken;
   if (auto done = attach(); !done) return done;
@@ -219,7 +219,7 @@ Expected<void, ControlError> ClientSession::attach() {
     settings.is_strangers = true;
     say_whether_holes_are_guarded();
   }
-  settings.pages = daemon_.segment_pages();
+  settings.pages = daemon_.clients().segment_pages();
   auto channel = ClientChannel::create(settings);
   if (!channel && settings.pages == SegmentPages::kHuge)
     return control_error(
@@ -232,7 +232,7 @@ Expected<void, ControlError> ClientSession::attach() {
   tell_port_state();
   memory_ = std::make_unique<ClientMemory>(
       mirror_fd_.get(), &channel_->memory_gone,
-      MemoryTerms{.stranger = limited_user(info_.uid), .mappings = &daemon_.mappings()});
+      MemoryTerms{.stranger = limited_user(info_.uid), .mappings = &daemon_.regions().mappings()});
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return control_error(error, fmt::format("watching the doorbell: {}", strerror(error)));
   int error = 0;
@@ -241,7 +241,7 @@ Expected<void, ControlError> ClientSession::attach() {
     return control_error(
         error, fmt::format("{} has no room for another client", unit_->plan.settings.name));
   attached_ = true;
-  daemon_.add_client(info_);
+  daemon_.clients().add(info_);
   return {};
 }
 
@@ -319,7 +319,7 @@ void ClientSession::look() {
   std::lock_guard lock(serving_mutex_);
   if (!serving_) return;
   const auto note = [&](const std::atomic<bool>& met, const char* limit) {
-    if (met.load(std::memory_order_relaxed)) daemon_.note_limit(info_.client_id, limit);
+    if (met.load(std::memory_order_relaxed)) daemon_.clients().note_limit(info_.client_id, limit);
   };
   note(channel_->qp_limit_met,
        "the queue pairs that it may have (limits.max_qps, user_qps, nic_qps)");
@@ -397,22 +397,22 @@ void ClientSession::close_down(const char* why) {
   for (const Ipv4Address number : named_hosts_)
     daemon_.addresses().release(number, limited_user(info_.uid));
   named_hosts_.clear();
-  if (attached_) daemon_.remove_client(info_.client_id);
+  if (attached_) daemon_.clients().remove(info_.client_id);
   shutdown(socket_.get(), SHUT_RDWR);
 }
 
 void ClientSession::release_memory() {
-  std::vector<uint32_t> keys = daemon_.regions_of(info_.client_id);
-  daemon_.invalidate_regions(keys, info_.client_id);
+  std::vector<uint32_t> keys = daemon_.regions().keys_of(info_.client_id);
+  daemon_.regions().invalidate(keys, info_.client_id);
   helper_.reset();  // no lcore knows it any more; what it has begun keeps its region
   keys.insert(keys.end(), lingering_keys_.begin(), lingering_keys_.end());
-  const bool free =
-      daemon_.wait_unreferenced(keys, daemon_.quitting() ? kReferenceLimitAtExit : kReferenceLimit);
+  const bool free = daemon_.regions().wait_unreferenced(
+      keys, daemon_.quitting() ? kReferenceLimitAtExit : kReferenceLimit);
   if (!free) {
-    daemon_.retire({std::move(keys), std::move(memory_), std::move(channel_)});
+    daemon_.regions().retire({std::move(keys), std::move(memory_), std::move(channel_)});
     return;
   }
-  for (const uint32_t key : keys) memory_->unmap(daemon_.reclaim_region(key));
+  for (const uint32_t key : keys) memory_->unmap(daemon_.regions().reclaim(key));
   // Here and not when the object goes: these may hold the last references to gigabytes of files.
   memory_.reset();
   channel_.reset();

@@ -22,6 +22,7 @@
 
 #include "dataplane/daemon/control/control_request.h"
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/trust/owner.h"
 #include "dataplane/memory/mem_fd_helper.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/unique_fd.h"

@@ -10,6 +10,7 @@
 #include "dataplane/daemon/observe/error_book.h"
 #include "dataplane/daemon/observe/explain.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
+#include "dataplane/daemon/trust/owner.h"
 #include "dataplane/memory/blocking_memory.h"
 
 namespace hostnic {
@@ -80,28 +81,28 @@ bool ClientSession::handle_register(RegisterMr& call, const std::vector<UniqueFd
   init.pieces = *pieces;
   const uint32_t replaced = call.fixed.replaced_key;
   Expected<uint32_t, ControlError> key = 0u;
-  if (auto admitted = daemon_.admit_pieces(info_.client_id, pieces->size()); !admitted) {
+  if (auto admitted = daemon_.clients().admit_pieces(info_.client_id, pieces->size()); !admitted) {
     key = control_error(ENOMEM, admitted.error());
   } else {
     key = replaced == 0 ? add_region(std::move(init)) : replace(replaced, std::move(init));
-    if (!key) daemon_.drop_pieces(info_.client_id, pieces->size());
+    if (!key) daemon_.clients().drop_pieces(info_.client_id, pieces->size());
   }
   if (!key) {
     memory_->unmap(*pieces);
     return refuse(key.error());
   }
   answer.lkey = answer.rkey = *key;
-  daemon_.note_registration(info_.client_id, 0, static_cast<int64_t>(answer.bytes_mapped),
-                            static_cast<int64_t>(answer.bytes_mem_fd));
+  daemon_.clients().note_registration(info_.client_id, 0, static_cast<int64_t>(answer.bytes_mapped),
+                                      static_cast<int64_t>(answer.bytes_mem_fd));
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(answer));
 }
 
 Expected<uint32_t, ControlError> ClientSession::add_region(MrTable::Init init) {
-  if (auto admitted = daemon_.admit_registration(info_.client_id); !admitted)
+  if (auto admitted = daemon_.clients().admit_registration(info_.client_id); !admitted)
     return control_error(ENOMEM, admitted.error());
-  const uint32_t key = daemon_.add_region(std::move(init));
+  const uint32_t key = daemon_.regions().add(std::move(init));
   if (key != 0) return key;
-  daemon_.note_registration(info_.client_id, -1, 0, 0);
+  daemon_.clients().note_registration(info_.client_id, -1, 0, 0);
   return control_error(ENOMEM, fmt::format("all {} memory regions of this hostnicd are in use",
                                            daemon_.plan().all_mrs));
 }
@@ -131,21 +132,21 @@ Expected<MemFdHelper*, ControlError> ClientSession::make_helper() {
 Expected<uint32_t, ControlError> ClientSession::replace(uint32_t key, MrTable::Init init) {
   const std::vector<uint32_t> keys = {key};
   const ControlError bound{EBUSY, "memory windows are bound to the region"};
-  if (daemon_.region_has_windows(key, info_.client_id)) return Unexpected(bound);
-  if (!daemon_.invalidate_regions(keys, info_.client_id))
+  if (daemon_.regions().has_windows(key, info_.client_id)) return Unexpected(bound);
+  if (!daemon_.regions().invalidate(keys, info_.client_id))
     return control_error(EINVAL, "no memory region of this client has that key");
-  const bool free = daemon_.wait_unreferenced(keys, kReferenceLimit);
+  const bool free = daemon_.regions().wait_unreferenced(keys, kReferenceLimit);
   // A bind may have been executed just before the key was gone.
-  if (!free || daemon_.region_has_windows(key, info_.client_id)) {
-    daemon_.restore_region(key);
+  if (!free || daemon_.regions().has_windows(key, info_.client_id)) {
+    daemon_.regions().restore(key);
     if (free) return Unexpected(bound);
     return control_error(EBUSY, "packets still refer to the memory (are the NICs stopped?)");
   }
   forget_filled(key);
-  const std::vector<MappedPiece> pieces = daemon_.replace_region(key, std::move(init));
+  const std::vector<MappedPiece> pieces = daemon_.regions().replace(key, std::move(init));
   memory_->unmap(pieces);
   note_deregistration(pieces);
-  daemon_.note_registration(info_.client_id, 1, 0, 0);
+  daemon_.clients().note_registration(info_.client_id, 1, 0, 0);
   return key;
 }
 
@@ -153,20 +154,20 @@ void ClientSession::note_deregistration(const std::vector<MappedPiece>& pieces) 
   int64_t mapped = 0, mem_fd = 0;
   for (const MappedPiece& piece : pieces)
     (piece.by_mem_fd() ? mem_fd : mapped) -= static_cast<int64_t>(piece.length_bytes);
-  daemon_.drop_pieces(info_.client_id, pieces.size());
-  daemon_.note_registration(info_.client_id, -1, mapped, mem_fd);
+  daemon_.clients().drop_pieces(info_.client_id, pieces.size());
+  daemon_.clients().note_registration(info_.client_id, -1, mapped, mem_fd);
 }
 
 bool ClientSession::handle_deregister(const DeregisterMr& call) {
   const std::vector<uint32_t> keys = {call.lkey};
   const auto lingering = std::ranges::find(lingering_keys_, call.lkey);
   if (lingering == lingering_keys_.end()) {
-    if (daemon_.region_has_windows(call.lkey, info_.client_id))
+    if (daemon_.regions().has_windows(call.lkey, info_.client_id))
       return refuse({EBUSY, "memory windows are bound to the region"});
-    if (!daemon_.invalidate_regions(keys, info_.client_id))
+    if (!daemon_.regions().invalidate(keys, info_.client_id))
       return refuse({EINVAL, "no memory region of this client has that key"});
   }
-  if (!daemon_.wait_unreferenced(keys, kReferenceLimit)) {
+  if (!daemon_.regions().wait_unreferenced(keys, kReferenceLimit)) {
     // The memory is out of use but can't be given back. It stays mapped until the client asks once
     // more, or its session ends.
     if (lingering == lingering_keys_.end()) lingering_keys_.push_back(call.lkey);
@@ -174,7 +175,7 @@ bool ClientSession::handle_deregister(const DeregisterMr& call) {
   }
   if (lingering != lingering_keys_.end()) lingering_keys_.erase(lingering);
   forget_filled(call.lkey);
-  const std::vector<MappedPiece> pieces = daemon_.reclaim_region(call.lkey);
+  const std::vector<MappedPiece> pieces = daemon_.regions().reclaim(call.lkey);
   memory_->unmap(pieces);
   note_deregistration(pieces);
   return send_reply(socket_.get(), 0, ControlReply{});
@@ -188,15 +189,15 @@ bool ClientSession::handle_change(const MemoryChange& call) {
     helper = *made;
   }
   const auto left =
-      static_cast<int64_t>(daemon_.follow_memory(*unit_, info_.client_id, call, helper));
-  if (left != 0) daemon_.note_registration(info_.client_id, 0, -left, left);
+      static_cast<int64_t>(daemon_.regions().follow(*unit_->lcore, info_.client_id, call, helper));
+  if (left != 0) daemon_.clients().note_registration(info_.client_id, 0, -left, left);
   return send_reply(socket_.get(), 0, ControlReply{});
 }
 
 // Takes word that a region's late pieces are filled. Bringing their pages may take seconds, in
 // which the client may want other things.
 bool ClientSession::handle_filled(const MemoryFilled& call) {
-  auto late = daemon_.late_pieces(call.lkey, info_.client_id);
+  auto late = daemon_.regions().late_pieces(call.lkey, info_.client_id);
   if (!late) return refuse({EINVAL, "no memory region of this client has that key"});
   if (auto filled = memory_->check_filled(*late); !filled) return refuse({EAGAIN, filled.error()});
   if (!late->empty() && std::ranges::find(filled_, call.lkey, &Filled::lkey) == filled_.end())
@@ -215,7 +216,7 @@ void ClientSession::bring_filled() {
   filled.done_bytes = 0;
   filled.late.pop_back();
   if (brought != 0 && !filled.late.empty()) return;
-  if (brought != 0) daemon_.end_lateness(*unit_, filled.lkey, info_.client_id);
+  if (brought != 0) daemon_.regions().end_lateness(*unit_->lcore, filled.lkey, info_.client_id);
   filled_.pop_front();
 }
 
@@ -230,11 +231,12 @@ bool ClientSession::handle_name(const NameHost& call) {
                                        kMaxNamedHosts)});
   const auto number = daemon_.addresses().acquire(call.address, limited_user(info_.uid));
   if (!number) {
-    daemon_.note_limit(info_.client_id, "the IPv6 addresses that its user or all may name");
+    daemon_.clients().note_limit(info_.client_id,
+                                 "the IPv6 addresses that its user or all may name");
     return refuse({ENOMEM, "no room for more IPv6 addresses in this hostnicd, or of this user"});
   }
   named_hosts_.push_back(*number);
-  daemon_.note_named_host(info_.client_id);
+  daemon_.clients().note_named_host(info_.client_id);
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
 }
 

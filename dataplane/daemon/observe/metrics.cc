@@ -232,7 +232,7 @@ void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left
 }
 
 void write_clients(MetricsText& out, Daemon& daemon, const Asker& asker) {
-  std::vector<ClientInfo> clients = daemon.clients();
+  std::vector<ClientInfo> clients = daemon.clients().all();
   std::erase_if(clients, [&](const ClientInfo& client) { return !asker.sees(client.uid); });
   const auto each = [&](const char* name, MetricKind kind, const char* help, auto&& value) {
     out.family(name, kind, help);

@@ -20,6 +20,7 @@
 #include "dataplane/daemon/control/command.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/network/kernel_neighbour.h"
+#include "dataplane/daemon/trust/owner.h"
 #include "dataplane/nic/management/management_queue.h"
 #include "protocol/cm/endpoint.h"
 #include "protocol/hostif/cm_message.h"

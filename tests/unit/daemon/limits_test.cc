@@ -33,20 +33,20 @@ class Limits : public testing::Test {
   // A device that a user's program has open.
   uint32_t open(uint32_t uid) {
     ClientInfo info;
-    info.client_id = daemon_->next_client_id();
+    info.client_id = daemon_->clients().next_id();
     info.uid = uid;
-    daemon_->add_client(info);
+    daemon_->clients().add(info);
     return info.client_id;
   }
   unsigned regions(uint32_t client) {
     unsigned count = 0;
-    while (daemon_->admit_registration(client)) ++count;
+    while (daemon_->clients().admit_registration(client)) ++count;
     return count;
   }
   uint64_t pieces(uint32_t client) {
     constexpr uint64_t kAtOnce = 2048, kEnough = 4096;
     uint64_t count = 0;
-    while (count < kEnough && daemon_->admit_pieces(client, kAtOnce)) ++count;
+    while (count < kEnough && daemon_->clients().admit_pieces(client, kAtOnce)) ++count;
     return count * kAtOnce;
   }
 
@@ -60,7 +60,7 @@ TEST_F(Limits, RegionsAreUsersNotDevices) {
   EXPECT_EQ(regions(open(kOther)), 24u) << "an eighth is left";
   EXPECT_EQ(regions(open(kThird)), 0u);
   EXPECT_GE(regions(open(kRoot)), 8u);
-  daemon_->note_registration(first, -1, 0, 0);
+  daemon_->clients().note_registration(first, -1, 0, 0);
   EXPECT_EQ(regions(second), 1u);
 }
 
@@ -73,12 +73,12 @@ TEST_F(Limits, PiecesAreUsersNotDevices) {
   EXPECT_EQ(pieces(open(kThird)), kOfUser);
   EXPECT_EQ(pieces(open(kThird + 1)), 0u) << "all users together";
   EXPECT_GT(pieces(open(kRoot)), 4 * kOfUser);
-  daemon_->drop_pieces(first, 4096);
+  daemon_->clients().drop_pieces(first, 4096);
   EXPECT_EQ(pieces(second), 4096u);
 }
 
 TEST_F(Limits, MappingsLeaveARestToTheOwner) {
-  UserShares& mappings = daemon_->mappings();
+  UserShares& mappings = daemon_->regions().mappings();
   EXPECT_EQ(mappings.limits().all, kClientMappings);
   EXPECT_EQ(mappings.limits().user, kClientMappings / 2);
   EXPECT_EQ(mappings.limits().strangers, kClientMappings / 8 * 7);

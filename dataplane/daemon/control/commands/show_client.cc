@@ -17,7 +17,7 @@ CommandResult show_client(Daemon& daemon, const Asker& asker,
                           std::span<const std::string_view> args) {
   if (!args.empty()) return usage_error(kShowClient);
   std::string text;
-  for (const ClientInfo& client : daemon.clients()) {
+  for (const ClientInfo& client : daemon.clients().all()) {
     if (!asker.sees(client.uid)) continue;
     text += fmt::format(
         "client {} {} program {} pid {} uid {} queue-pairs {} memory-regions {} bytes-mapped {} "
@@ -35,7 +35,7 @@ CommandResult show_client_json(Daemon& daemon, const Asker& asker,
   if (!args.empty()) return usage_error(kShowClient);
   JsonWriter json;
   json.begin_array();
-  for (const ClientInfo& client : daemon.clients()) {
+  for (const ClientInfo& client : daemon.clients().all()) {
     if (!asker.sees(client.uid)) continue;
     json.begin_object()
         .member("client", client.client_id)
