@@ -245,99 +245,10 @@ wire::MacAddress Nic::conflicting_mac() const {
 
 void Nic::count(Counter counter) { core_->shard.counters.add(counter); }
 
-NicView Nic::view() const {
-  const NicShard& nic = core_->shard;
-  const NicSettings& settings = nic.shared.settings;
-  NicView view;
-  view.name = settings.name;
-  view.address = settings.text_of(settings.ip);
-  view.prefix_length = settings.prefix_length;
-  view.mtu_bytes = settings.mtu_bytes;
-  view.window = settings.window;
-  view.transport = to_string(settings.transport);
-  view.policy = wire::to_string(settings.policy);
-  view.port = nic.port.describe();
-  view.icrc = nic.egress.adds_icrc() || nic.port.capabilities().adds_icrc;
-  if (const char* const why = nic.egress.why_no_bundles()) view.no_bundles = why;
-  view.clients = nic.clients.size();
-  nic.qps.for_each([&](const QpContext&) { ++view.qps; });
-  view.has_neighbours = nic.egress.paths().needs_arp();
-  if (view.has_neighbours) {
-    view.neighbours = nic.egress.paths().neighbours().size();
-    view.neighbours_unanswered = nic.egress.paths().neighbours().unresolved();
-  }
-  const MbufUse buffers = mbuf_use(nic.egress.pools());
-  view.buffers_in_use = buffers.in_use;
-  view.buffers = buffers.all;
-  return view;
-}
-
-std::vector<QpView> Nic::view_qps(uint32_t& from, std::optional<uint32_t> user) const {
-  constexpr size_t kAtATime = 64;
-  constexpr uint32_t kLookedAt = 4096;
-  std::vector<QpView> views;
-  const QpDirectory& qps = core_->shard.qps;
-  const uint32_t end = std::min(from + kLookedAt, qps.end_position());
-  for (; from != end && views.size() < kAtATime; ++from) {
-    const QpContext* const at = qps.at_position(from);
-    if (at == nullptr || (user && at->client->settings().uid != *user)) continue;
-    views.push_back(view_of(core_->shard, *at));
-  }
-  if (from == qps.end_position()) from = kNoMoreQps;
-  return views;
-}
-
-std::vector<std::string> Nic::describe_qps(uint32_t& from, std::optional<uint32_t> user) const {
-  const NicSettings& settings = core_->shared.settings;
-  std::vector<std::string> lines;
-  for (const QpView& qp : view_qps(from, user))
-    lines.push_back(
-        to_text(settings.name, qp, host_text(settings.address_of(Ipv4Address{qp.dest_ip}))));
-  return lines;
-}
-
-std::optional<QpView> Nic::view_qp(uint32_t qpn) const {
-  const QpContext* const qp = core_->shard.qps.find(qpn);
-  return qp == nullptr ? std::nullopt : std::optional(view_of(core_->shard, *qp));
-}
-
-std::optional<QpView> Nic::view_qp_with_peer(Ipv4Address peer, uint32_t peer_qpn) const {
-  const QpContext* const qp = find_by_peer(core_->shard, raw(peer), peer_qpn);
-  return qp == nullptr ? std::nullopt : std::optional(view_of(core_->shard, *qp));
-}
-
-std::vector<QpView> Nic::view_qps_of(uint32_t pid, size_t most) const {
-  std::vector<QpView> found;
-  core_->shard.qps.for_each([&](const QpContext& qp) {
-    if (found.size() < most && qp.client->settings().pid == pid)
-      found.push_back(view_of(core_->shard, qp));
-  });
-  return found;
-}
-
-std::optional<DeadQpView> Nic::view_dead_qp(uint32_t qpn) const {
-  const DeadQpView* const dead = core_->shard.dead_qps.find(qpn);
-  return dead == nullptr ? std::nullopt : std::optional(*dead);
-}
-
-std::vector<DeadQpView> Nic::view_dead_qps() const { return core_->shard.dead_qps.all(); }
-
-KeyView Nic::view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
-                      uint32_t access, bool is_remote) const {
-  return hostnic::view_key(core_->shard, scope,
-                           {.key = key,
-                            .va = va,
-                            .length_bytes = length_bytes,
-                            .access = access,
-                            .is_remote = is_remote});
-}
+NicViews Nic::views() const { return NicViews(core_->shard); }
 
 TimeNs Nic::now_ns() const { return core_->shard.now; }
 const TimeNs* Nic::turn_ns() const { return &core_->shard.now; }
-
-std::vector<PeerView> Nic::view_peers() const {
-  return core_->shard.management.peers().view(core_->shard.now);
-}
 
 NicGauges Nic::gauges() const {
   const NicShard& nic = core_->shard;

@@ -13,10 +13,10 @@
 #include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/memory/mr_table.h"
+#include "dataplane/nic/nic_views.h"
 #include "dataplane/nic/packet/pools.h"
 #include "dataplane/nic/port.h"
 #include "dataplane/nic/settings.h"
-#include "dataplane/nic/views.h"
 #include "protocol/cm/mad.h"
 #include "protocol/impair/spec.h"
 #include "protocol/impair/stage.h"
@@ -41,7 +41,6 @@ struct NicGauges {
 };
 
 class ManagementQueue;
-struct PeerView;  // management/peers.h
 class PacketTap;
 struct NicCore;
 
@@ -110,32 +109,10 @@ class Nic {
   // Counts what happened to the port.
   void count(Counter counter);
 
-  // What people are shown of it: `show nic`.
-  NicView view() const;
-  std::string describe() const { return to_text(view()); }  // the same in one line
-  // A part of the queue pairs, beginning at position `from` (first 0), which becomes where the next
-  // part begins, or kNoMoreQps. With a user: those of its programs.
-  static constexpr uint32_t kNoMoreQps = UINT32_MAX;
-  std::vector<QpView> view_qps(uint32_t& from, std::optional<uint32_t> user = std::nullopt) const;
-  // Gives them as text for people, one line each: `show qp`.
-  std::vector<std::string> describe_qps(uint32_t& from,
-                                        std::optional<uint32_t> user = std::nullopt) const;
-  // A queue pair as it is now; none has that number.
-  std::optional<QpView> view_qp(uint32_t qpn) const;
-  // A connected queue pair that names this one as its peer.
-  std::optional<QpView> view_qp_with_peer(Ipv4Address peer, uint32_t peer_qpn) const;
-  // The queue pairs of a process, `most` of them.
-  std::vector<QpView> view_qps_of(uint32_t pid, size_t most) const;
-  // A queue pair that went, if it was among the last 64; all of these, oldest first.
-  std::optional<DeadQpView> view_dead_qp(uint32_t qpn) const;
-  std::vector<DeadQpView> view_dead_qps() const;
-  // What keeps a queue pair's peer (`is_remote`), or its own requests, from memory by a key.
-  KeyView view_key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
-                   uint32_t access, bool is_remote) const;
+  // What people are shown of it and of its queue pairs.
+  NicViews views() const;
   TimeNs now_ns() const;          // of the last turn
   const TimeNs* turn_ns() const;  // where that is; for who works within turns
-  // What is known of what hosts speak: `show peers`.
-  std::vector<PeerView> view_peers() const;
   NicGauges gauges() const;
 
   // -- Any thread.

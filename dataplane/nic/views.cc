@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/views.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
 #include <optional>
 
 #include "dataplane/nic/nic_core.h"
@@ -21,14 +18,6 @@ KeyFault fault_in_bounds(KeyView& view, uint64_t begin, uint64_t bytes, uint32_t
   const uint64_t offset = view.va - begin;
   const bool is_inside = offset <= bytes && view.length_bytes <= bytes - offset;
   return is_inside ? KeyFault::kNone : KeyFault::kBounds;
-}
-
-std::string text_of_rate(const char* name, const RateView& rate) {
-  if (rate.cuts == 0) return {};
-  const std::string now =
-      rate.mbps == 0 ? "unlimited"
-                     : fmt::format("{} Mb/s alpha {}/1000", rate.mbps, rate.alpha_permille);
-  return fmt::format(" {} {} cuts {} recoveries {}", name, now, rate.cuts, rate.recoveries);
 }
 
 // What congestion has made of the rates at which a queue pair's requests and answers leave: the
@@ -61,50 +50,6 @@ void fault_of_receive(const NicShard& nic, const QpContext& qp, const PostedRece
 }
 
 }  // namespace
-
-const char* state_name(QpState state) {
-  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  const auto index = static_cast<size_t>(state);
-  return index < std::size(kNames) ? kNames[index] : "?";
-}
-
-std::string type_name(const QpView& qp) {
-  if (qp.type != QpType::kRc) return qp.type == QpType::kUc ? "UC" : "UD";
-  return qp.transport == Transport::kHostnic ? "RC" : fmt::format("RC/{}", to_string(qp.transport));
-}
-
-std::string to_text(const NicView& nic) {
-  const std::string bundles =
-      nic.no_bundles.empty() ? "on" : fmt::format("off ({})", nic.no_bundles);
-  const std::string neighbours =
-      nic.has_neighbours
-          ? fmt::format(" neighbours {} unanswered {}", nic.neighbours, nic.neighbours_unanswered)
-          : "";
-  return fmt::format(
-      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps "
-      "{}{} buffers {}/{} port {}",
-      nic.name, nic.address, nic.prefix_length, nic.mtu_bytes, nic.window, nic.transport,
-      nic.policy, nic.icrc ? "on" : "off", bundles, nic.clients, nic.qps, neighbours,
-      nic.buffers_in_use, nic.buffers, nic.port);
-}
-
-std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer) {
-  const std::string receives =
-      qp.shared_receives ? "shared" : fmt::format("{}", qp.receives_waiting);
-  // Tenths of a second are what people can use.
-  const std::string heard = qp.heard ? fmt::format("{}.{} s ago", qp.silent_ns / 1'000'000'000,
-                                                   qp.silent_ns / 100'000'000 % 10)
-                                     : "never";
-  return fmt::format(
-      "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
-      "{} recv-sn {} epoch {} outstanding {} receives {} bytes {} repeated {} naks {} rtt-us {} "
-      "heard {}{}{}{}",
-      nic, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id, peer, qp.dest_qpn,
-      qp.mtu_bytes, qp.expected, qp.received_ahead, qp.transmitted, qp.una, qp.recv_next_sn,
-      qp.epoch, qp.outstanding(), receives, qp.request_bytes, qp.retransmitted_packets, qp.naks,
-      (qp.rtt_ns + 500) / 1000, heard, text_of_rate("rate", qp.request_rate),
-      text_of_rate("answer-rate", qp.answer_rate), qp.refused_its_peer ? " refused its peer" : "");
-}
 
 QpView view_of(const NicShard& nic, const QpContext& qp) {
   const ClientChannel::Settings& client = qp.client->settings();

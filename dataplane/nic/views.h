@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a NIC says of its queue pairs and of keys when somebody asks why: values, taken on the NIC's
-// lcore. Text is made of them elsewhere (daemon/observe/explain.h).
+// lcore. Text is made of them elsewhere (daemon/observe/view_text.h, explain.h).
 #pragma once
 
 #include <algorithm>
@@ -112,12 +112,6 @@ struct QpView {
   // Packets of requests that have left and are not acknowledged.
   uint32_t outstanding() const { return (transmitted - una) & Psn::kMask; }
 };
-
-const char* state_name(QpState state);
-std::string type_name(const QpView& qp);  // "RC/roce": by the standard's transport
-// For people, in one line; `peer` is the address of its peer as text.
-std::string to_text(const NicView& nic);
-std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer);
 
 // A queue pair that is no more.
 struct DeadQpView {

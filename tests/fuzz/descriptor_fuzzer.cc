@@ -184,11 +184,11 @@ class Hostile {
   void prompt() {
     switch (input_.below(4)) {
       case 0:
-        require(!nic().describe().empty());
+        require(!nic().views().nic().name.empty());
         return;
       case 1:
-        for (uint32_t from = 0; from != Nic::kNoMoreQps;)
-          for (const std::string& line : nic().describe_qps(from)) require(!line.empty());
+        for (uint32_t from = 0; from != NicViews::kNoMoreQps;)
+          for (const QpView& qp : nic().views().qps(from)) require(qp.qpn != 0);
         return;
       case 2:
         require(nic().gauges().early_writes <= kEarlyWriteCapacity);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "dataplane/nic/management/peers.h"
 #include "dataplane/nic/packet/packet.h"
@@ -22,17 +23,10 @@ WorldSettings finding_out(uint32_t hosts = 2) {
   return settings;
 }
 
-// As `show qp` says.
 bool speaks_standard(const Endpoint& end) {
-  const std::string name = fmt::format("qp {:#08x} RC", end.qpn());
-  for (uint32_t from = 0; from != Nic::kNoMoreQps;) {
-    for (const std::string& line : end.host->nic().describe_qps(from)) {
-      const size_t at = line.find(name);
-      if (at != std::string::npos) return line.substr(at + name.size()).starts_with("/roce ");
-    }
-  }
-  ADD_FAILURE() << name;
-  return false;
+  const std::optional<QpView> qp = end.host->nic().views().qp(end.qpn());
+  if (!qp) ADD_FAILURE() << fmt::format("no QP {:#x}", end.qpn());
+  return qp && qp->transport == Transport::kRoce;
 }
 
 void expect_data_flows(Pair& pair) {

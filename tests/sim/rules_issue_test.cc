@@ -166,7 +166,8 @@ TEST(Rules, Rule2_WhatFindsNoAddressIsLostWithItsPayload) {
   const TimeNs start = first.world.now();
   ASSERT_TRUE(first.world.run_until(
       [&] {
-        return first.near->host->nic().describe().find(" unanswered 0 ") != std::string::npos;
+        const NicView nic = first.near->host->nic().views().nic();
+        return nic.has_neighbours && nic.neighbours_unanswered == 0;
       },
       2 * kSecond, /*idle_is_a_bug=*/false));
   const uint64_t answered_ns = first.world.now() - start;

@@ -448,8 +448,15 @@ std::string World::report() const {
   std::string text =
       fmt::format("{} (at {:.3f} ms)\n", failure_, static_cast<double>(now_ - kSecond) / 1e6);
   for (const auto& host : hosts_) {
-    for (uint32_t from = 0; from != Nic::kNoMoreQps;)
-      for (const std::string& line : host->nic().describe_qps(from)) text += line + "\n";
+    for (uint32_t from = 0; from != NicViews::kNoMoreQps;) {
+      for (const QpView& qp : host->nic().views().qps(from))
+        text += fmt::format(
+            "hnic{} qp {:#x} peer {:#x} rx-base {} ahead {} tx-next {} acked {} recv-sn {} "
+            "outstanding {} receives {} repeated {} naks {}{}\n",
+            host->index(), qp.qpn, qp.dest_qpn, qp.expected, qp.received_ahead, qp.transmitted,
+            qp.una, qp.recv_next_sn, qp.outstanding(), qp.receives_waiting,
+            qp.retransmitted_packets, qp.naks, qp.refused_its_peer ? " refused its peer" : "");
+    }
     text += fmt::format("hnic{}:", host->index());
     for (size_t i = 0; i < kCounterCount; ++i) {
       const auto counter = static_cast<Counter>(i);

@@ -28,14 +28,14 @@ void ErrorWatch::look_at(NicInstance& instance, Watched& watched) {
                            instance.plan.settings.name, qp.qpn, qp.program, qp.pid,
                            is_dead ? describe_old_refusal(qp) : describe_refusal(instance, qp)));
   };
-  for (uint32_t from = 0; from != Nic::kNoMoreQps;) {
+  for (uint32_t from = 0; from != NicViews::kNoMoreQps;) {
     std::vector<QpView> qps;
-    instance.lcore->run_on([&] { qps = instance.nic->view_qps(from); });
+    instance.lcore->run_on([&] { qps = instance.nic->views().qps(from); });
     for (const QpView& qp : qps) note(qp, false);
   }
   // A program may have gone since.
   std::vector<DeadQpView> dead;
-  instance.lcore->run_on([&] { dead = instance.nic->view_dead_qps(); });
+  instance.lcore->run_on([&] { dead = instance.nic->views().dead_qps(); });
   for (const DeadQpView& one : dead) note(one.last, true);
   watched.noted = std::move(there);
 }

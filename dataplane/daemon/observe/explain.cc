@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "dataplane/daemon/observe/view_text.h"
 #include "protocol/hostif/send_op_text.h"
 
 namespace hostnic {
@@ -98,7 +99,7 @@ End peer_of(Daemon& daemon, const QpView& own) {
     instance.lcore->run_on([&] {
       const NicSettings& settings = instance.nic->settings();
       is_here = settings.ip == ip || settings.is_own(ip);
-      if (is_here) end.qp = instance.nic->view_qp(own.dest_qpn);
+      if (is_here) end.qp = instance.nic->views().qp(own.dest_qpn);
     });
     if (!is_here) continue;
     end.instance = &instance;
@@ -163,8 +164,8 @@ std::string why_refused(const End& end, const Asked& asked, uint64_t message_byt
     return fmt::format("address {:#x} of the atomic is no multiple of 8", asked.va);
   KeyView key;
   end.instance->lcore->run_on([&] {
-    key = end.instance->nic->view_key(qp.scope(), asked.key, asked.va, asked.length_bytes, right,
-                                      /*is_remote=*/true);
+    key = end.instance->nic->views().key(qp.scope(), asked.key, asked.va, asked.length_bytes, right,
+                                         /*is_remote=*/true);
   });
   if (key.fault == KeyFault::kQpRight)
     return fmt::format("{} lacks {} (its qp_access_flags are {:#x})", name_of(end),
@@ -188,8 +189,8 @@ std::string why_silent(const End& own, End& peer) {
     std::optional<DeadQpView> dead;
     std::optional<QpView> other;
     peer.instance->lcore->run_on([&] {
-      dead = peer.instance->nic->view_dead_qp(mine.dest_qpn);
-      other = peer.instance->nic->view_qp_with_peer(Ipv4Address{mine.source_ip}, mine.qpn);
+      dead = peer.instance->nic->views().dead_qp(mine.dest_qpn);
+      other = peer.instance->nic->views().qp_with_peer(Ipv4Address{mine.source_ip}, mine.qpn);
     });
     if (dead)
       return fmt::format("QP {:#x} of {} is gone: {} (pid {}) {} {}", mine.dest_qpn, peer.nic,
@@ -252,10 +253,10 @@ std::string why_no_memory(const End& own, const ExplainRequest& request, uint32_
     for (uint32_t i = 0; i < request.sge_count && text.empty(); ++i) {
       const Sge& sge = request.sges[i];
       if (sge.length_bytes == 0) continue;
-      text =
-          to_text(own.instance->nic->view_key(scope, sge.lkey, sge.addr, sge.length_bytes, access,
-                                              /*is_remote=*/false),
-                  own.nic, /*is_remote=*/false);
+      text = to_text(
+          own.instance->nic->views().key(scope, sge.lkey, sge.addr, sge.length_bytes, access,
+                                         /*is_remote=*/false),
+          own.nic, /*is_remote=*/false);
       if (!text.empty() && request.sge_count > 1) text += fmt::format(" (element {})", i);
     }
   });
@@ -271,8 +272,8 @@ std::string why_no_window(const End& own, const ExplainRequest& request) {
       kAccessMwBind | ((request.access & kWriting) != 0 ? uint32_t{kAccessLocalWrite} : 0u);
   KeyView key;
   own.instance->lcore->run_on([&] {
-    key = own.instance->nic->view_key(own.qp->scope(), request.key, request.remote_va,
-                                      request.length_bytes, needs, /*is_remote=*/false);
+    key = own.instance->nic->views().key(own.qp->scope(), request.key, request.remote_va,
+                                         request.length_bytes, needs, /*is_remote=*/false);
   });
   return to_text(key, own.nic, /*is_remote=*/false);
 }
@@ -427,7 +428,7 @@ std::string to_text(const KeyView& view, const std::string& nic, bool is_remote)
 std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
                     const ExplainRequest& request) {
   End own{&instance, instance.plan.settings.name, {}};
-  instance.lcore->run_on([&] { own.qp = instance.nic->view_qp(request.qpn); });
+  instance.lcore->run_on([&] { own.qp = instance.nic->views().qp(request.qpn); });
   if (!own.qp || own.qp->client_id != client_id) return {};
   const QpView& mine = *own.qp;
   switch (request.question) {

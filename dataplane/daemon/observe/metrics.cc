@@ -11,6 +11,7 @@
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/observe/error_book.h"
 #include "dataplane/daemon/observe/view_json.h"
+#include "dataplane/daemon/observe/view_text.h"
 
 namespace hostnic {
 namespace {
@@ -60,7 +61,7 @@ std::vector<NicSnapshot> nics_of(Daemon& daemon) {
     for (size_t i = 0; i < kCounterCount; ++i)
       nic.counters[i] = instance.nic->counters().get(static_cast<Counter>(i));
     instance.lcore->run_on([&] {
-      nic.view = instance.nic->view();
+      nic.view = instance.nic->views().nic();
       for (const bool receive_side : {false, true})
         nic.impaired[receive_side] = instance.nic->impairment_counters(receive_side);
     });
@@ -73,9 +74,9 @@ std::vector<NicSnapshot> nics_of(Daemon& daemon) {
 std::vector<QpSnapshot> qps_of(Daemon& daemon, const Asker& asker, size_t& left_out) {
   std::vector<QpSnapshot> all;
   for (NicInstance& instance : daemon.nics()) {
-    for (uint32_t from = 0; from != Nic::kNoMoreQps;) {
+    for (uint32_t from = 0; from != NicViews::kNoMoreQps;) {
       std::vector<QpView> qps;
-      instance.lcore->run_on([&] { qps = instance.nic->view_qps(from); });
+      instance.lcore->run_on([&] { qps = instance.nic->views().qps(from); });
       for (QpView& qp : qps) {
         if (!asker.sees(qp.uid)) continue;
         if (all.size() == kMaxQpsInMetrics) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "dataplane/daemon/observe/view_text.h"
+
 namespace hostnic {
 namespace {
 

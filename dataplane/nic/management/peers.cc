@@ -273,13 +273,4 @@ std::vector<PeerView> Peers::view(TimeNs now) const {
   return views;
 }
 
-std::string to_text(const PeerView& peer) {
-  const std::string ends = fmt::format("{} from {} peer {}: ", peer.nic, peer.own, peer.peer);
-  if (peer.asked) return ends + fmt::format("asked {} times", peer.questions);
-  return ends + fmt::format("{}, {}, {} s ago{}", peer.transport, peer.says, peer.age_s,
-                            peer.doubted    ? ", doubted"
-                            : peer.outdated ? ", to be asked again"
-                                            : "");
-}
-
 }  // namespace hostnic

@@ -35,7 +35,6 @@ struct PeerView {
   uint64_t age_s = 0;
   bool doubted = false, outdated = false;  // a connection failed since; to be asked again
 };
-std::string to_text(const PeerView& peer);  // one line
 
 class Peers {
  public:

@@ -276,13 +276,20 @@ TEST_F(PeersTest, OtherDatagramsAreNotTaken) {
 
 TEST_F(PeersTest, PeopleAreTold) {
   EXPECT_TRUE(told(host(1), facts(Transport::kAuto)));
-  ASSERT_EQ(peers.view(now + 3 * kSecond).size(), 1u);
-  EXPECT_EQ(to_text(peers.view(now + 3 * kSecond)[0]),
-            "hnic0 from 10.0.0.1 peer 10.0.1.1: hostnic, hostnic version 2 policy selective wants "
-            "auto, 3 s ago");
+  const std::vector<PeerView> views = peers.view(now + 3 * kSecond);
+  ASSERT_EQ(views.size(), 1u);
+  EXPECT_EQ(views[0].nic, "hnic0");
+  EXPECT_EQ(views[0].own, "10.0.0.1");
+  EXPECT_EQ(views[0].peer, "10.0.1.1");
+  EXPECT_EQ(views[0].transport, "hostnic");
+  EXPECT_EQ(views[0].says, "hostnic version 2 policy selective wants auto");
+  EXPECT_EQ(views[0].age_s, 3u);
   EXPECT_FALSE(transport_to(host(2)));
   asked(host(2));
-  EXPECT_EQ(to_text(peers.view(now).back()), "hnic0 from 10.0.0.1 peer 10.0.1.2: asked 1 times");
+  const PeerView last = peers.view(now).back();
+  EXPECT_TRUE(last.asked);
+  EXPECT_EQ(last.peer, "10.0.1.2");
+  EXPECT_EQ(last.questions, 1u);
 }
 
 }  // namespace

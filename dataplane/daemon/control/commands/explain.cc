@@ -31,8 +31,8 @@ std::string of_program(Daemon& daemon, const Asker& asker, NicInstance& instance
   std::vector<QpView> live;
   std::vector<DeadQpView> dead;
   instance.lcore->run_on([&] {
-    live = instance.nic->view_qps_of(pid, kMostOfAProgram);
-    dead = instance.nic->view_dead_qps();
+    live = instance.nic->views().qps_of(pid, kMostOfAProgram);
+    dead = instance.nic->views().dead_qps();
   });
   std::string text;
   for (const QpView& qp : live)
@@ -46,8 +46,8 @@ std::string of_number(Daemon& daemon, const Asker& asker, NicInstance& instance,
   std::optional<QpView> live;
   std::optional<DeadQpView> dead;
   instance.lcore->run_on([&] {
-    live = instance.nic->view_qp(qpn);
-    dead = instance.nic->view_dead_qp(qpn);
+    live = instance.nic->views().qp(qpn);
+    dead = instance.nic->views().dead_qp(qpn);
   });
   if (live && asker.sees(live->uid)) return describe(daemon, instance, *live);
   if (dead && asker.sees(dead->last.uid)) return describe(instance, *dead);
@@ -60,7 +60,7 @@ std::string of_last(Daemon& daemon, const Asker& asker) {
   DeadQpView last;
   for (NicInstance& instance : daemon.nics()) {
     std::vector<DeadQpView> dead;
-    instance.lcore->run_on([&] { dead = instance.nic->view_dead_qps(); });
+    instance.lcore->run_on([&] { dead = instance.nic->views().dead_qps(); });
     for (const DeadQpView& one : dead) {
       if (!asker.sees(one.last.uid) || (where != nullptr && one.at_ns < last.at_ns)) continue;
       where = &instance;
@@ -91,7 +91,7 @@ CommandResult show_dead(Daemon& daemon, const Asker& asker,
   std::string text;
   for (NicInstance& instance : daemon.nics()) {
     std::vector<DeadQpView> dead;
-    instance.lcore->run_on([&] { dead = instance.nic->view_dead_qps(); });
+    instance.lcore->run_on([&] { dead = instance.nic->views().dead_qps(); });
     for (const DeadQpView& one : dead)
       if (asker.sees(one.last.uid)) text += describe(instance, one);
   }
@@ -107,7 +107,7 @@ CommandResult show_dead_json(Daemon& daemon, const Asker& asker,
     std::vector<DeadQpView> dead;
     TimeNs now_ns = 0;
     instance.lcore->run_on([&] {
-      dead = instance.nic->view_dead_qps();
+      dead = instance.nic->views().dead_qps();
       now_ns = instance.nic->now_ns();
     });
     for (const DeadQpView& one : dead) {

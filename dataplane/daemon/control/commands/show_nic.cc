@@ -4,6 +4,7 @@
 
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
+#include "dataplane/daemon/observe/view_text.h"
 #include "protocol/hostif/device_facts.h"
 #include "protocol/json_writer.h"
 
@@ -31,7 +32,7 @@ std::string joined(const std::vector<std::string>& gids) {
 
 NicView view_of(NicInstance& instance) {
   NicView view;
-  instance.lcore->run_on([&] { view = instance.nic->view(); });
+  instance.lcore->run_on([&] { view = instance.nic->views().nic(); });
   return view;
 }
 

@@ -3,6 +3,7 @@
 
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
+#include "dataplane/daemon/observe/view_text.h"
 #include "dataplane/nic/management/peers.h"
 #include "protocol/json_writer.h"
 
@@ -16,7 +17,7 @@ Expected<std::vector<PeerView>, std::string> views_of(Daemon& daemon,
   std::vector<PeerView> all;
   for (NicInstance* instance : *instances) {
     std::vector<PeerView> views;
-    instance->lcore->run_on([&] { views = instance->nic->view_peers(); });
+    instance->lcore->run_on([&] { views = instance->nic->views().peers(); });
     all.insert(all.end(), views.begin(), views.end());
   }
   return all;

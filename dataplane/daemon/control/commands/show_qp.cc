@@ -4,6 +4,7 @@
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
 #include "dataplane/daemon/observe/view_json.h"
+#include "dataplane/daemon/observe/view_text.h"
 
 namespace hostnic {
 namespace {
@@ -13,10 +14,10 @@ template <typename Visit>
 void visit_qps(const std::vector<NicInstance*>& instances, const Asker& asker, Visit&& visit) {
   for (NicInstance* instance : instances) {
     // A few at a time: the lcore serves everybody else in between.
-    for (uint32_t from = 0; from != Nic::kNoMoreQps;) {
+    for (uint32_t from = 0; from != NicViews::kNoMoreQps;) {
       std::vector<QpView> qps;
       instance->lcore->run_on([&] {
-        qps = instance->nic->view_qps(
+        qps = instance->nic->views().qps(
             from, asker.is_owner ? std::nullopt
                                  : std::optional(asker.is_one_user ? asker.uid : UINT32_MAX));
       });

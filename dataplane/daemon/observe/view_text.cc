@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/daemon/observe/view_text.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <iterator>
+
+#include "protocol/transport_kind.h"
+
+namespace hostnic {
+namespace {
+
+std::string text_of_rate(const char* name, const RateView& rate) {
+  if (rate.cuts == 0) return {};
+  const std::string now =
+      rate.mbps == 0 ? "unlimited"
+                     : fmt::format("{} Mb/s alpha {}/1000", rate.mbps, rate.alpha_permille);
+  return fmt::format(" {} {} cuts {} recoveries {}", name, now, rate.cuts, rate.recoveries);
+}
+
+}  // namespace
+
+const char* state_name(QpState state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  const auto index = static_cast<size_t>(state);
+  return index < std::size(kNames) ? kNames[index] : "?";
+}
+
+std::string type_name(const QpView& qp) {
+  if (qp.type != QpType::kRc) return qp.type == QpType::kUc ? "UC" : "UD";
+  return qp.transport == Transport::kHostnic ? "RC" : fmt::format("RC/{}", to_string(qp.transport));
+}
+
+std::string to_text(const NicView& nic) {
+  const std::string bundles =
+      nic.no_bundles.empty() ? "on" : fmt::format("off ({})", nic.no_bundles);
+  const std::string neighbours =
+      nic.has_neighbours
+          ? fmt::format(" neighbours {} unanswered {}", nic.neighbours, nic.neighbours_unanswered)
+          : "";
+  return fmt::format(
+      "{} {}/{} mtu {} window {} transport {} policy {} icrc {} segmentation {} clients {} qps "
+      "{}{} buffers {}/{} port {}",
+      nic.name, nic.address, nic.prefix_length, nic.mtu_bytes, nic.window, nic.transport,
+      nic.policy, nic.icrc ? "on" : "off", bundles, nic.clients, nic.qps, neighbours,
+      nic.buffers_in_use, nic.buffers, nic.port);
+}
+
+std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer) {
+  const std::string receives =
+      qp.shared_receives ? "shared" : fmt::format("{}", qp.receives_waiting);
+  // Tenths of a second are what people can use.
+  const std::string heard = qp.heard ? fmt::format("{}.{} s ago", qp.silent_ns / 1'000'000'000,
+                                                   qp.silent_ns / 100'000'000 % 10)
+                                     : "never";
+  return fmt::format(
+      "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
+      "{} recv-sn {} epoch {} outstanding {} receives {} bytes {} repeated {} naks {} rtt-us {} "
+      "heard {}{}{}{}",
+      nic, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id, peer, qp.dest_qpn,
+      qp.mtu_bytes, qp.expected, qp.received_ahead, qp.transmitted, qp.una, qp.recv_next_sn,
+      qp.epoch, qp.outstanding(), receives, qp.request_bytes, qp.retransmitted_packets, qp.naks,
+      (qp.rtt_ns + 500) / 1000, heard, text_of_rate("rate", qp.request_rate),
+      text_of_rate("answer-rate", qp.answer_rate), qp.refused_its_peer ? " refused its peer" : "");
+}
+
+std::string to_text(const PeerView& peer) {
+  const std::string ends = fmt::format("{} from {} peer {}: ", peer.nic, peer.own, peer.peer);
+  if (peer.asked) return ends + fmt::format("asked {} times", peer.questions);
+  return ends + fmt::format("{}, {}, {} s ago{}", peer.transport, peer.says, peer.age_s,
+                            peer.doubted    ? ", doubted"
+                            : peer.outdated ? ", to be asked again"
+                                            : "");
+}
+
+}  // namespace hostnic

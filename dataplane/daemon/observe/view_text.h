@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Views of NICs, queue pairs and peers as text for people, one line each. Pure functions, for any
+// thread.
+#pragma once
+
+#include <string>
+
+#include "dataplane/nic/management/peers.h"
+#include "dataplane/nic/views.h"
+
+namespace hostnic {
+
+// A state as ibv_qp_state calls it, without its prefix.
+const char* state_name(QpState state);
+std::string type_name(const QpView& qp);  // "RC/roce": by the standard's transport
+
+std::string to_text(const NicView& nic);
+// `peer` is the address of its peer as text.
+std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer);
+std::string to_text(const PeerView& peer);
+
+}  // namespace hostnic
