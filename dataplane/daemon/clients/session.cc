@@ -230,9 +230,12 @@ Expected<void, ControlError> ClientSession::attach() {
   info_.huge_pages = channel_->in_huge_pages();
   info_.use = channel_->use;
   tell_port_state();
-  memory_ = std::make_unique<ClientMemory>(
-      mirror_fd_.get(), &channel_->memory_gone,
-      MemoryTerms{.stranger = limited_user(info_.uid), .mappings = &daemon_.regions().mappings()});
+  regions_ =
+      std::make_unique<ClientRegions>(daemon_, *unit_, info_, *channel_,
+                                      ClientRegions::Terms{.mem_fd = mem_fd_.get(),
+                                                           .mirror_fd = mirror_fd_.get(),
+                                                           .pid = pid_,
+                                                           .all_mrs = daemon_.plan().all_mrs});
   if (const int error = unit_->lcore->watch(doorbell_fd_.get()))
     return control_error(error, fmt::format("watching the doorbell: {}", strerror(error)));
   int error = 0;
@@ -292,9 +295,9 @@ void ClientSession::serve() {
 const char* ClientSession::wait_for_request() {
   for (;;) {
     pollfd watched[2] = {{socket_.get(), POLLIN, 0}, {pid_fd_.get(), POLLIN, 0}};
-    const int ready = poll(watched, 2, filled_.empty() ? -1 : 0);
+    const int ready = poll(watched, 2, regions_->has_filled() ? 0 : -1);
     if (const char* why = why_over()) return why;
-    if (ready == 0) bring_filled();
+    if (ready == 0) regions_->bring_filled();
     if (ready <= 0) continue;
     if (watched[1].revents != 0) return "ended";
     if (watched[0].revents != 0) return nullptr;
@@ -392,30 +395,14 @@ void ClientSession::close_down(const char* why) {
     });
     unit_->lcore->unwatch(doorbell_fd_.get());
     channel_->mem_fd_helper.store(nullptr, std::memory_order_relaxed);
-    release_memory();
+    regions_->release(std::move(channel_),
+                      daemon_.quitting() ? kReferenceLimitAtExit : ClientRegions::kReferenceLimit);
   }
   for (const Ipv4Address number : named_hosts_)
     daemon_.addresses().release(number, limited_user(info_.uid));
   named_hosts_.clear();
   if (attached_) daemon_.clients().remove(info_.client_id);
   shutdown(socket_.get(), SHUT_RDWR);
-}
-
-void ClientSession::release_memory() {
-  std::vector<uint32_t> keys = daemon_.regions().keys_of(info_.client_id);
-  daemon_.regions().invalidate(keys, info_.client_id);
-  helper_.reset();  // no lcore knows it any more; what it has begun keeps its region
-  keys.insert(keys.end(), lingering_keys_.begin(), lingering_keys_.end());
-  const bool free = daemon_.regions().wait_unreferenced(
-      keys, daemon_.quitting() ? kReferenceLimitAtExit : kReferenceLimit);
-  if (!free) {
-    daemon_.regions().retire({std::move(keys), std::move(memory_), std::move(channel_)});
-    return;
-  }
-  for (const uint32_t key : keys) memory_->unmap(daemon_.regions().reclaim(key));
-  // Here and not when the object goes: these may hold the last references to gigabytes of files.
-  memory_.reset();
-  channel_.reset();
 }
 
 }  // namespace hostnic

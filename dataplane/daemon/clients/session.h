@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,10 +19,10 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/daemon/clients/client_regions.h"
 #include "dataplane/daemon/control/control_request.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/daemon/trust/owner.h"
-#include "dataplane/memory/mem_fd_helper.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/unique_fd.h"
 
@@ -67,10 +66,6 @@ class ClientSession {
   static constexpr uint32_t kDescriptors = 10;
 
  private:
-  // The limit for packets to leave the wire, which they do within loop turns. It takes longer only
-  // if NICs are stopped at the prompt.
-  static constexpr std::chrono::milliseconds kReferenceLimit{10'000};
-
   void run();
   Expected<OpenDevice, ControlError> take_request(std::vector<UniqueFd>& fds);
   Expected<void, ControlError> open(const OpenDevice& request, std::vector<UniqueFd>& fds);
@@ -87,25 +82,14 @@ class ClientSession {
   bool refuse(const ControlError& error);
   // Requests: session_requests.cc.
   bool handle(ControlDatagram& datagram);
-  bool handle_register(RegisterMr& call, const std::vector<UniqueFd>& fds);
-  bool handle_deregister(const DeregisterMr& call);
-  bool handle_change(const MemoryChange& call);
-  bool handle_filled(const MemoryFilled& call);
-  void bring_filled();
-  void forget_filled(uint32_t lkey);
+  bool answer(const Expected<void, ControlError>& done);
   bool handle_name(const NameHost& call);
   bool handle_explain(const ExplainRequest& request);
   bool handle_list();
-  Expected<uint32_t, ControlError> add_region(MrTable::Init init);
-  Expected<uint32_t, ControlError> replace(uint32_t key, MrTable::Init init);
-  void note_deregistration(const std::vector<MappedPiece>& pieces);
-  Expected<MemFdHelper*, ControlError> make_helper();
-  Expected<MemFdHelper*, ControlError> helper_for(const std::vector<MappedPiece>& pieces);
   void close_descriptors();
   bool program_ended() const;
   void let_sends_leave();
   void close_down(const char* why);
-  void release_memory();
 
   Daemon& daemon_;
   std::mutex socket_mutex_;  // the socket is not closed while it is held
@@ -116,18 +100,8 @@ class ClientSession {
   NicInstance* unit_ = nullptr;
   ClientInfo info_;
   std::unique_ptr<ClientChannel> channel_;
-  std::unique_ptr<ClientMemory> memory_;
-  std::unique_ptr<MemFdHelper> helper_;  // once a region needs it
-  pid_t pid_ = 0;                        // as the kernel says; 0: in another PID namespace
-  // The regions whose late pieces are filled, and still have to get their pages here.
-  struct Filled {
-    uint32_t lkey = 0;
-    std::vector<MappedPiece> late;  // those that are left
-    uint64_t done_bytes = 0;        // of the last one
-  };
-  std::deque<Filled> filled_;
-  // The keys that were deregistered while packets would not let go of their memory in time.
-  std::vector<uint32_t> lingering_keys_;
+  std::unique_ptr<ClientRegions> regions_;
+  pid_t pid_ = 0;  // as the kernel says; 0: in another PID namespace
   // The numbers of hosts that the client has named by IPv6 addresses.
   std::vector<Ipv4Address> named_hosts_;
   bool attached_ = false;
