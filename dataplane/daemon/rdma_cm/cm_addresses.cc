@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rdma_cm's addresses: which NIC an id belongs to, and who has a port.
+#include "dataplane/daemon/rdma_cm/cm_addresses.h"
+
 #include <errno.h>
 #include <net/if.h>
 #include <sys/random.h>
@@ -7,19 +8,17 @@
 #include <algorithm>
 
 #include "dataplane/daemon/ports/udp/udp_port.h"
-#include "dataplane/daemon/rdma_cm/cm_agent.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
 
+constexpr uint8_t kPortNumber = 1;
 constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
 }  // namespace
 
-// The number by which NICs name an address that a program names; it means nothing else while the id
-// is there. Nothing: there are too many.
-std::optional<Ipv4Address> CmAgent::number_for(CmId& id, const Gid& address) {
+std::optional<Ipv4Address> CmAddresses::number_for(CmId& id, const Gid& address) {
   constexpr size_t kMostHeld = 16;
   const auto number = daemon_.addresses().acquire(address, id.file->stranger());
   if (!number || !is_stand_in(*number)) return number;
@@ -31,15 +30,24 @@ std::optional<Ipv4Address> CmAgent::number_for(CmId& id, const Gid& address) {
   return number;
 }
 
-Gid CmAgent::shown_source(const CmId& id) const {
+void CmAddresses::release_numbers(CmId& id) {
+  for (const Ipv4Address number : id.held) daemon_.addresses().release(number, id.file->stranger());
+  id.held.clear();
+}
+
+std::string CmAddresses::text_of(Ipv4Address number) const {
+  return host_text(address_of(&daemon_.addresses(), number));
+}
+
+Gid CmAddresses::shown_source(const CmId& id) const {
   return id.named_source ? *id.named_source : address_of(&daemon_.addresses(), id.source);
 }
-Gid CmAgent::shown_destination(const CmId& id) const {
+Gid CmAddresses::shown_destination(const CmId& id) const {
   return id.named_destination ? *id.named_destination
                               : address_of(&daemon_.addresses(), id.destination);
 }
 
-bool CmAgent::on_link(const NicSettings& settings, Ipv4Address destination) const {
+bool CmAddresses::on_link(const NicSettings& settings, Ipv4Address destination) const {
   if (is_stand_in(destination) != is_stand_in(settings.ip)) {
     // The NIC's other addresses are on the interface's network, whose prefix is not known here.
     const Gid address = settings.address_of(destination);
@@ -54,7 +62,7 @@ bool CmAgent::on_link(const NicSettings& settings, Ipv4Address destination) cons
 }
 
 // Whether a NIC has a way out of its network: a gateway, or the kernel's routes.
-bool CmAgent::leads_out(const CmNic& nic, Ipv4Address destination) const {
+bool CmAddresses::leads_out(const CmNic& nic, Ipv4Address destination) const {
   const NicSettings& settings = nic.settings();
   const Ipv4Address own = settings.own_for(destination);
   if (is_stand_in(own) != is_stand_in(destination)) return false;
@@ -63,13 +71,11 @@ bool CmAgent::leads_out(const CmNic& nic, Ipv4Address destination) const {
                        if_nametoindex(nic.instance->netdev.c_str()));
 }
 
-bool CmAgent::visible(const CmFile& file, const CmNic& nic) {
+bool CmAddresses::visible(const CmFile& file, const CmNic& nic) {
   return nic.index < 64 && (file.visible_devices >> nic.index & 1) != 0;
 }
 
-// Whether an address means this host: 0.0.0.0, and loopback addresses except those of the NICs' own
-// networks.
-bool CmAgent::names_this_host(Ipv4Address ip) const {
+bool CmAddresses::names_this_host(Ipv4Address ip) const {
   if (raw(ip) == 0) return true;
   return is_loopback(ip) && std::none_of(nics_.begin(), nics_.end(), [&](const CmNic& nic) {
            return on_link(nic.settings(), ip);
@@ -78,15 +84,14 @@ bool CmAgent::names_this_host(Ipv4Address ip) const {
 
 // The NIC with this address, or the first one for an address of this host. Returns null if the
 // program sees none.
-CmNic* CmAgent::nic_of(const CmFile& file, Ipv4Address ip) {
+CmNic* CmAddresses::nic_of(const CmFile& file, Ipv4Address ip) {
   const bool any = names_this_host(ip);
   for (CmNic& nic : nics_)
     if (visible(file, nic) && (any || nic.settings().is_own(ip))) return &nic;
   return nullptr;
 }
 
-// The NIC that leads to an address: the one that has it, one on its network, or one with a way out.
-CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
+CmNic* CmAddresses::route(const CmFile& file, Ipv4Address destination) {
   if (CmNic* own = nic_of(file, destination)) return own;
   if (names_this_host(destination)) return nullptr;
   const bool group = wire::is_multicast(destination);
@@ -97,19 +102,14 @@ CmNic* CmAgent::route(const CmFile& file, Ipv4Address destination) {
   return nullptr;
 }
 
-// Whether an address can be reached; on the in-process wire it is known who is there.
-bool CmAgent::reachable(const CmNic& nic, Ipv4Address destination) const {
+bool CmAddresses::reachable(const CmNic& nic, Ipv4Address destination) const {
   if (nic.instance->network != nullptr || wire::is_multicast(destination)) return true;
   return std::any_of(nics_.begin(), nics_.end(), [&](const CmNic& other) {
     return other.instance->network == nullptr && other.settings().is_own(destination);
   });
 }
 
-// The address that an address of this host leads to: this host is all of hostnicd's NICs, so that a
-// lab's server and client in one command line find each other. It is the NIC's own unless only
-// another is listened on, or will be: servers tell the port that they are bound to before they
-// listen.
-Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t port) const {
+Ipv4Address CmAddresses::this_host(const CmNic& own, uint16_t port_space, uint16_t port) const {
   for (const bool listening : {true, false}) {
     if (const auto at = served_at(own, port_space, port, listening)) return *at;
     for (const CmNic& nic : nics_) {
@@ -120,14 +120,33 @@ Ipv4Address CmAgent::this_host(const CmNic& own, uint16_t port_space, uint16_t p
   return own.ip();
 }
 
+bool CmAddresses::is_of_a_nic(Ipv4Address ip) const {
+  return std::ranges::any_of(nics_, [&](const CmNic& nic) { return nic.settings().is_own(ip); });
+}
+
+ib_uverbs_ah_attr CmAddresses::address_handle(const CmId& id, const Gid& destination) const {
+  const Gid source = id.nic->settings().address_of(id.source);
+  const DeviceInfo device = daemon_.device_info(*id.nic->instance);
+  ib_uverbs_ah_attr handle{};
+  for (uint32_t i = 0; i < device.gid_count; ++i)
+    if (gid_in(device.gids[i].gid) == source && device.gids[i].type == GidType::kRoceV2)
+      handle.grh.sgid_index = static_cast<uint8_t>(i);
+  memcpy(handle.grh.dgid, destination.data(), destination.size());
+  handle.grh.hop_limit = 64;
+  handle.grh.traffic_class = id.type_of_service;
+  handle.is_global = 1;
+  handle.port_num = kPortNumber;
+  return handle;
+}
+
 // ---- ports
 
-bool CmAgent::port_free(const CmId& id, uint16_t port) const {
+bool CmAddresses::port_free(const CmId& id, uint16_t port) const {
   const auto holders = ports_.find({id.port_space, port});
   if (holders == ports_.end()) return true;
-  return std::none_of(holders->second.begin(), holders->second.end(), [&](uint32_t handle) {
-    const CmId& other = ids_.at(handle);
-    if (other.handle == id.handle) return false;
+  return std::none_of(holders->second.begin(), holders->second.end(), [&](const CmId* holder) {
+    const CmId& other = *holder;
+    if (&other == &id) return false;
     // Programs that see no NIC in common are on different hosts.
     if ((other.file->visible_devices & id.file->visible_devices) == 0) return false;
     // A port taken for IPv4 does not cover IPv6; one for IPv6 covers IPv4 unless IPV6_V6ONLY is
@@ -140,7 +159,7 @@ bool CmAgent::port_free(const CmId& id, uint16_t port) const {
 }
 
 // Takes a port; 0 means any that is free.
-int CmAgent::take_port(CmId& id, uint16_t port) {
+int CmAddresses::take_port(CmId& id, uint16_t port) {
   if (port == 0) {
     uint32_t start = 0;
     [[maybe_unused]] const ssize_t got = getrandom(&start, sizeof(start), GRND_NONBLOCK);
@@ -154,18 +173,18 @@ int CmAgent::take_port(CmId& id, uint16_t port) {
     return EADDRINUSE;
   }
   id.source_port = port;
-  ports_[{id.port_space, port}].push_back(id.handle);
+  ports_[{id.port_space, port}].push_back(&id);
   return 0;
 }
 
-void CmAgent::release_port(CmId& id) {
+void CmAddresses::release_port(CmId& id) {
   const auto holders = ports_.find({id.port_space, id.source_port});
   if (holders == ports_.end()) return;
-  std::erase(holders->second, id.handle);
+  std::erase(holders->second, &id);
   if (holders->second.empty()) ports_.erase(holders);
 }
 
-int CmAgent::bind(CmId& id, Ipv4Address ip, uint16_t port) {
+int CmAddresses::bind(CmId& id, Ipv4Address ip, uint16_t port) {
   if (id.bound) return EINVAL;
   if (raw(ip) != 0) {
     id.nic = nic_of(*id.file, ip);
@@ -191,28 +210,26 @@ bool takes(const CmId& id, Ipv4Address own) {
 
 }  // namespace
 
-// Finds the id that takes requests for a service at one of a NIC's addresses.
-CmId* CmAgent::listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port) {
+CmId* CmAddresses::listener(const CmNic& nic, Ipv4Address own, uint16_t port_space, uint16_t port) {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return nullptr;
-  for (const uint32_t handle : holders->second) {
-    CmId& id = ids_.at(handle);
-    if (!id.listening) continue;
-    if (id.nic == nullptr ? visible(*id.file, nic) && takes(id, own)
-                          : id.nic == &nic && id.source == own)
-      return &id;
+  for (CmId* const id : holders->second) {
+    if (!id->listening) continue;
+    if (id->nic == nullptr ? visible(*id->file, nic) && takes(*id, own)
+                           : id->nic == &nic && id->source == own)
+      return id;
   }
   return nullptr;
 }
 
 // The address of a NIC at which some id has the port, and has not connected from it, or listens.
-std::optional<Ipv4Address> CmAgent::served_at(const CmNic& nic, uint16_t port_space, uint16_t port,
-                                              bool listening) const {
+std::optional<Ipv4Address> CmAddresses::served_at(const CmNic& nic, uint16_t port_space,
+                                                  uint16_t port, bool listening) const {
   const auto holders = ports_.find({port_space, port});
   if (holders == ports_.end()) return std::nullopt;
   const NicSettings& settings = nic.settings();
-  for (const uint32_t handle : holders->second) {
-    const CmId& id = ids_.at(handle);
+  for (const CmId* const holder : holders->second) {
+    const CmId& id = *holder;
     if (raw(id.destination) != 0 || (listening && !id.listening)) continue;
     if (id.nic == &nic) return id.source;
     if (id.nic != nullptr || !visible(*id.file, nic)) continue;

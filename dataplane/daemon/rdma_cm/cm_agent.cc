@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "dataplane/daemon/lcore/clock.h"
 #include "dataplane/daemon/log.h"
@@ -22,7 +21,6 @@ namespace hostnic {
 namespace {
 
 constexpr size_t kMaxFiles = 4096;
-constexpr size_t kMaxIds = 65536;
 constexpr size_t kMaxConnections = 65536;
 
 uint32_t random_number() {
@@ -40,14 +38,18 @@ bool watch(int epoll_fd, int fd) {
 
 }  // namespace
 
-CmAgent::CmAgent(Daemon& daemon, int epoll_fd)
-    : daemon_(daemon), epoll_fd_(epoll_fd), in_lab_(getenv("HOSTNIC_LAB") != nullptr) {
+void CmFile::give_token() {
+  if (token_out || events.empty()) return;
+  const std::byte token{};
+  token_out = send(socket.get(), &token, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd) {
   // Open devices need descriptors as well.
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   most_files_ =
       UserShares::shares_of(std::min<size_t>(kMaxFiles, std::max<size_t>(limit.rlim_cur / 8, 2)));
-  id_shares_.set_limits(UserShares::shares_of(kMaxIds));
   uint32_t index = 0;
   for (NicInstance& instance : daemon_.nics()) {
     CmNic nic;
@@ -116,11 +118,7 @@ void CmAgent::let_go(UniqueFd socket, std::optional<uint32_t> stranger) {
 }
 
 void CmAgent::close(CmFile& file) {
-  std::vector<uint32_t> handles;
-  for (const auto& [handle, id] : ids_)
-    if (id.file == &file) handles.push_back(handle);
-  for (const uint32_t handle : handles)
-    if (CmId* id = find(handle)) destroy(*id);
+  ids_.destroy_all_of(file);
   const int fd = file.socket.get();
   let_go(std::move(file.socket), file.stranger());
   files_.erase(fd);
@@ -165,8 +163,8 @@ void CmAgent::serve(CmFile& file) {
   }
   const std::optional<uint32_t> stranger = file.stranger();
   memcpy(&command, datagram.bytes.data(), sizeof(command));
-  const Result result =
-      run(file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
+  const CmResult result = commands_.run(
+      file, command, std::span<const std::byte>(datagram.bytes).subspan(sizeof(command)));
   const uint32_t stale = (file.token_out && file.events.empty() ? kCmTokenStale : 0u) |
                          (result.other_token_stale ? kCmOtherTokenStale : 0u);
   const CmAnswer answer{result.error, stale};
@@ -175,60 +173,6 @@ void CmAgent::serve(CmFile& file) {
   std::copy(result.response.begin(), result.response.end(), bytes.begin() + sizeof(answer));
   send(datagram.fds[0].get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   close_apart(std::move(datagram.fds), stranger);
-}
-
-// While an event waits there is one datagram on its way, or in the program's hands.
-void CmAgent::give_token(CmFile& file) {
-  if (file.token_out || file.events.empty()) return;
-  const std::byte token{};
-  file.token_out = send(file.socket.get(), &token, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
-}
-
-// ---- ids
-
-CmId* CmAgent::find(uint32_t handle) {
-  const auto found = ids_.find(handle);
-  return found == ids_.end() ? nullptr : &found->second;
-}
-
-CmId* CmAgent::find_of(const CmFile& file, uint32_t handle) {
-  CmId* id = find(handle);
-  return id != nullptr && id->file == &file ? id : nullptr;
-}
-
-CmId* CmAgent::add_id(CmFile& file) {
-  if (!id_shares_.take(file.stranger())) return nullptr;
-  while (next_handle_ == 0 || ids_.contains(next_handle_)) ++next_handle_;
-  CmId& id = ids_[next_handle_];
-  id.handle = next_handle_++;
-  id.file = &file;
-  // The PSN is chosen here, because the queue pair learns it before the peer does.
-  id.own_psn = random_number() & 0xffffff;
-  return &id;
-}
-
-// Drops an id's events; connection requests that the program has not heard of go with their
-// listener.
-void CmAgent::drop_events_of(CmFile& file, const CmId& id) {
-  std::vector<uint32_t> requests;
-  std::erase_if(file.events, [&](const CmFile::Waiting& waiting) {
-    if (waiting.owner != id.handle) return false;
-    if (waiting.request != 0) requests.push_back(waiting.request);
-    return true;
-  });
-  for (const uint32_t handle : requests)
-    if (CmId* request = find(handle)) destroy(*request);
-}
-
-void CmAgent::destroy(CmId& id) {
-  const uint32_t handle = id.handle;
-  drop_events_of(*id.file, id);
-  end_connection(id);
-  release_port(id);
-  const std::optional<uint32_t> stranger = id.file->stranger();
-  for (const Ipv4Address number : id.held) daemon_.addresses().release(number, stranger);
-  id_shares_.give_back(stranger);
-  ids_.erase(handle);
 }
 
 // ---- NICs
@@ -240,7 +184,7 @@ void CmAgent::serve_queue(CmNic& nic) {
     const auto mad = cm::parse(datagram.bytes);
     if (!mad) continue;
     nic.endpoint->receive({datagram.to, datagram.from}, *mad, monotonic_now_ns());
-    take_events(nic);
+    connections_.take_events(nic);
   }
 }
 
@@ -248,10 +192,10 @@ void CmAgent::advance() {
   const TimeNs now = monotonic_now_ns();
   for (CmNic& nic : nics_) {
     if (nic.endpoint->next_deadline_ns() <= now) nic.endpoint->advance(now);
-    take_events(nic);
+    connections_.take_events(nic);
   }
-  look_at_kept();
-  look_at_resolving();
+  connections_.look_at_kept();
+  resolution_.look();
   flush();
 }
 
@@ -265,14 +209,12 @@ void CmAgent::flush() {
         nic.instance->nic->send_management(each.ends.own, each.ends.peer, 0, cm::build(each.mad));
     });
   }
-  for (auto& [fd, file] : files_) give_token(file);
+  for (auto& [fd, file] : files_) file.give_token();
 }
 
 int CmAgent::wait_ms() const {
-  TimeNs deadline = UINT64_MAX;
+  TimeNs deadline = std::min(connections_.deadline_ns(), resolution_.deadline_ns());
   for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
-  if (!kept_.empty()) deadline = std::min(deadline, kept_.front().refuse_ns);
-  if (!resolving_.empty()) deadline = std::min(deadline, look_ns_);
   if (deadline == UINT64_MAX) return -1;
   const TimeNs now = monotonic_now_ns();
   if (deadline <= now) return 0;
@@ -286,7 +228,7 @@ CmIdView CmAgent::view(const CmId& id) const {
   else if (raw(id.destination) != 0)
     state = id.resolving_until_ns != 0 ? "resolving" : "resolved";
   const auto shown = [&](Ipv4Address ip, uint16_t port) {
-    return fmt::format("{}:{}", host_text(address_of(&daemon_.addresses(), ip)), port);
+    return fmt::format("{}:{}", addresses_.text_of(ip), port);
   };
   CmIdView view{.id = id.handle,
                 .pid = static_cast<uint32_t>(id.file->pid),
@@ -300,7 +242,7 @@ CmIdView CmAgent::view(const CmId& id) const {
 
 std::vector<CmIdView> CmAgent::view(const Asker& asker) const {
   std::vector<CmIdView> views;
-  for (const auto& [handle, id] : ids_)
+  for (const auto& [handle, id] : ids_.all())
     if (asker.sees(id.file->uid)) views.push_back(view(id));
   return views;
 }

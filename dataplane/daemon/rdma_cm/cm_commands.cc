@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The commands of rdma/rdma_user_cm.h but those about connections (cm_connections.cc). Their bytes
-// come from a program: each is copied, and all that it says is checked.
+#include "dataplane/daemon/rdma_cm/cm_commands.h"
+
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -12,7 +12,6 @@
 
 #include "dataplane/daemon/network/socket_address.h"
 #include "dataplane/daemon/rdma_cm/cm_address.h"
-#include "dataplane/daemon/rdma_cm/cm_agent.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -54,18 +53,27 @@ std::span<const std::byte> sized(const T& address, uint16_t bytes) {
 }
 
 // Calls `handler` with the command as a T of at least `least` bytes.
-template <typename T, typename Result, typename Handler>
-Result with(std::span<const std::byte> bytes, size_t least, const Handler& handler) {
+template <typename T, typename Handler>
+CmResult with(std::span<const std::byte> bytes, size_t least, const Handler& handler) {
   const auto value = take<T>(bytes, least);
-  return value ? handler(*value) : Result{EINVAL, {}};
+  return value ? handler(*value) : CmResult{EINVAL, {}};
 }
 #define HOSTNIC_CM(Type, ...) \
-  with<Type, Result>(bytes, sizeof(Type), [&](const Type& c) { return __VA_ARGS__; })
+  with<Type>(bytes, sizeof(Type), [&](const Type& c) { return __VA_ARGS__; })
+
+// Writes an address as the program expects it.
+template <typename To>
+void put_address(To& to, const CmId& id, const Gid& gid, uint16_t port) {
+  const uint32_t scope = id.nic == nullptr ? 0 : if_nametoindex(id.nic->instance->netdev.c_str());
+  const SocketAddress address = socket_address(gid, port, scope);
+  static_assert(sizeof(To) >= sizeof(address.ipv6));
+  memset(&to, 0, sizeof(to));
+  memcpy(&to, &address, address.bytes());
+}
 
 }  // namespace
 
-CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
-                             std::span<const std::byte> bytes) {
+CmResult CmCommands::run(CmFile& file, const CmCommand& command, std::span<const std::byte> bytes) {
   switch (command.command) {
     case RDMA_USER_CM_CMD_CREATE_ID:
       return HOSTNIC_CM(rdma_ucm_create_id, create_id(file, c));
@@ -76,20 +84,19 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
     case RDMA_USER_CM_CMD_BIND:
       return HOSTNIC_CM(rdma_ucm_bind, bind_address(file, c.id, sized(c.addr, c.addr_size)));
     case RDMA_USER_CM_CMD_RESOLVE_IP:
-      return HOSTNIC_CM(
-          rdma_ucm_resolve_ip,
-          resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr), bytes_of(c.dst_addr)));
+      return HOSTNIC_CM(rdma_ucm_resolve_ip,
+                        resolution_.resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr),
+                                                    bytes_of(c.dst_addr)));
     case RDMA_USER_CM_CMD_RESOLVE_ADDR:
       return HOSTNIC_CM(rdma_ucm_resolve_addr,
-                        resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr),
-                                        sized(c.dst_addr, c.dst_size)));
+                        resolution_.resolve_address(file, c.id, c.timeout_ms, bytes_of(c.src_addr),
+                                                    sized(c.dst_addr, c.dst_size)));
     case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
       return HOSTNIC_CM(rdma_ucm_resolve_route, resolve_route(file, c));
     case RDMA_USER_CM_CMD_QUERY_ROUTE:
       // The offset is written out because `option` is a reserved word here.
-      return with<rdma_ucm_query, Result>(
-          bytes, offsetof(rdma_ucm_query, option),
-          [&](const rdma_ucm_query& c) { return query_route(file, c); });
+      return with<rdma_ucm_query>(bytes, offsetof(rdma_ucm_query, option),
+                                  [&](const rdma_ucm_query& c) { return query_route(file, c); });
     case RDMA_USER_CM_CMD_QUERY:
       return HOSTNIC_CM(rdma_ucm_query, query(file, c));
     case RDMA_USER_CM_CMD_GET_EVENT:
@@ -114,26 +121,28 @@ CmAgent::Result CmAgent::run(CmFile& file, const CmCommand& command,
   }
 }
 
-CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
-                                        std::span<const std::byte> bytes) {
+CmResult CmCommands::run_connection(CmFile& file, const CmCommand& command,
+                                    std::span<const std::byte> bytes) {
   // The sizes that these commands had at first; they have grown.
   constexpr size_t kConnectBytes = offsetof(rdma_ucm_connect, ece);
   constexpr size_t kAcceptBytes = offsetof(rdma_ucm_accept, ece);
   switch (command.command) {
     case RDMA_USER_CM_CMD_CONNECT:
-      return with<rdma_ucm_connect, Result>(
-          bytes, kConnectBytes, [&](const rdma_ucm_connect& c) { return connect(file, c); });
+      return with<rdma_ucm_connect>(bytes, kConnectBytes, [&](const rdma_ucm_connect& c) {
+        return connections_.connect(file, c);
+      });
     case RDMA_USER_CM_CMD_ACCEPT:
-      return with<rdma_ucm_accept, Result>(
-          bytes, kAcceptBytes, [&](const rdma_ucm_accept& c) { return accept(file, c); });
+      return with<rdma_ucm_accept>(bytes, kAcceptBytes, [&](const rdma_ucm_accept& c) {
+        return connections_.accept(file, c);
+      });
     case RDMA_USER_CM_CMD_REJECT:
-      return HOSTNIC_CM(rdma_ucm_reject, reject(file, c));
+      return HOSTNIC_CM(rdma_ucm_reject, connections_.reject(file, c));
     case RDMA_USER_CM_CMD_DISCONNECT:
-      return HOSTNIC_CM(rdma_ucm_disconnect, disconnect(file, c));
+      return HOSTNIC_CM(rdma_ucm_disconnect, connections_.disconnect(file, c));
     case RDMA_USER_CM_CMD_INIT_QP_ATTR:
-      return HOSTNIC_CM(rdma_ucm_init_qp_attr, init_qp_attr(file, c));
+      return HOSTNIC_CM(rdma_ucm_init_qp_attr, connections_.init_qp_attr(file, c));
     case RDMA_USER_CM_CMD_NOTIFY:
-      return HOSTNIC_CM(rdma_ucm_notify, notify(file, c));
+      return HOSTNIC_CM(rdma_ucm_notify, connections_.notify(file, c));
     case RDMA_USER_CM_CMD_LISTEN:
       return HOSTNIC_CM(rdma_ucm_listen, listen(file, c));
     default:
@@ -142,17 +151,7 @@ CmAgent::Result CmAgent::run_connection(CmFile& file, const CmCommand& command,
 }
 #undef HOSTNIC_CM
 
-// Writes an address as the program expects it.
-template <typename To>
-void CmAgent::put_address(To& to, const CmId& id, const Gid& gid, uint16_t port) {
-  const uint32_t scope = id.nic == nullptr ? 0 : if_nametoindex(id.nic->instance->netdev.c_str());
-  const SocketAddress address = socket_address(gid, port, scope);
-  static_assert(sizeof(To) >= sizeof(address.ipv6));
-  memset(&to, 0, sizeof(to));
-  memcpy(&to, &address, address.bytes());
-}
-
-CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& command) {
+CmResult CmCommands::create_id(CmFile& file, const rdma_ucm_create_id& command) {
   switch (command.ps) {
     case RDMA_PS_TCP:
     case RDMA_PS_UDP:
@@ -162,7 +161,7 @@ CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& comma
     default:
       return {EPROTONOSUPPORT, {}};
   }
-  CmId* id = add_id(file);
+  CmId* id = ids_.add(file);
   if (id == nullptr) return {ENOMEM, {}};
   id->uid = command.uid;
   id->port_space = command.ps;
@@ -171,47 +170,46 @@ CmAgent::Result CmAgent::create_id(CmFile& file, const rdma_ucm_create_id& comma
   return respond(rdma_ucm_create_id_resp{id->handle});
 }
 
-CmAgent::Result CmAgent::destroy_id(CmFile& file, const rdma_ucm_destroy_id& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmCommands::destroy_id(CmFile& file, const rdma_ucm_destroy_id& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   const rdma_ucm_destroy_id_resp response{id->events_reported};
-  destroy(*id);
+  ids_.destroy(*id);
   return respond(response);
 }
 
-CmAgent::Result CmAgent::bind_address(CmFile& file, uint32_t handle,
-                                      std::span<const std::byte> bytes) {
-  CmId* id = find_of(file, handle);
+CmResult CmCommands::bind_address(CmFile& file, uint32_t handle, std::span<const std::byte> bytes) {
+  CmId* id = ids_.find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
   const auto address = parse_cm_address(bytes);
   if (!address) return {address.error(), {}};
   if (!address->given) return {EAFNOSUPPORT, {}};
   if (address->nobodys) return {EADDRNOTAVAIL, {}};
   if (!id->bound) id->ipv6 = address->ipv6;
-  const auto number = number_for(*id, address->address);
+  const auto number = addresses_.number_for(*id, address->address);
   if (!number) return {ENOMEM, {}};
-  const int error = bind(*id, *number, address->port);
-  if (error == 0 && id->nic != nullptr && names_this_host(*number))
+  const int error = addresses_.bind(*id, *number, address->port);
+  if (error == 0 && id->nic != nullptr && addresses_.names_this_host(*number))
     id->named_source = address->named;
   return {error, {}};
 }
 
-CmAgent::Result CmAgent::resolve_route(CmFile& file, const rdma_ucm_resolve_route& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmCommands::resolve_route(CmFile& file, const rdma_ucm_resolve_route& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->nic == nullptr || raw(id->destination) == 0 || id->resolving_until_ns != 0)
     return {EINVAL, {}};
-  tell(*id, CmEvent::kRouteResolved, 0);
+  ids_.tell(*id, CmEvent::kRouteResolved, 0);
   return {};
 }
 
-CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command) {
-  const CmId* id = find_of(file, command.id);
+CmResult CmCommands::query_route(CmFile& file, const rdma_ucm_query& command) {
+  const CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   rdma_ucm_query_route_resp response{};
-  put_address(response.src_addr, *id, shown_source(*id), id->source_port);
+  put_address(response.src_addr, *id, addresses_.shown_source(*id), id->source_port);
   if (raw(id->destination) != 0)
-    put_address(response.dst_addr, *id, shown_destination(*id), id->destination_port);
+    put_address(response.dst_addr, *id, addresses_.shown_destination(*id), id->destination_port);
   response.ibdev_index = kUnknownIndex;
   if (id->nic == nullptr) return respond(response);
   const NicSettings& settings = id->nic->instance->plan.settings;
@@ -234,19 +232,19 @@ CmAgent::Result CmAgent::query_route(CmFile& file, const rdma_ucm_query& command
   return respond(response);
 }
 
-CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
-  const CmId* id = find_of(file, command.id);
+CmResult CmCommands::query(CmFile& file, const rdma_ucm_query& command) {
+  const CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (command.option != RDMA_USER_CM_QUERY_ADDR) return {ENOSYS, {}};
   rdma_ucm_query_addr_resp response{};
   const auto size_of = [](const Gid& address) {
     return static_cast<uint16_t>(ipv4_of(address) ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   };
-  put_address(response.src_addr, *id, shown_source(*id), id->source_port);
-  response.src_size = size_of(shown_source(*id));
+  put_address(response.src_addr, *id, addresses_.shown_source(*id), id->source_port);
+  response.src_size = size_of(addresses_.shown_source(*id));
   if (raw(id->destination) != 0) {
-    put_address(response.dst_addr, *id, shown_destination(*id), id->destination_port);
-    response.dst_size = size_of(shown_destination(*id));
+    put_address(response.dst_addr, *id, addresses_.shown_destination(*id), id->destination_port);
+    response.dst_size = size_of(addresses_.shown_destination(*id));
   }
   response.pkey = 0xffff;
   response.ibdev_index = kUnknownIndex;
@@ -257,17 +255,17 @@ CmAgent::Result CmAgent::query(CmFile& file, const rdma_ucm_query& command) {
   return respond(response);
 }
 
-CmAgent::Result CmAgent::listen(CmFile& file, const rdma_ucm_listen& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmCommands::listen(CmFile& file, const rdma_ucm_listen& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->listening || raw(id->destination) != 0) return {EINVAL, {}};
   if (!id->bound) {
-    if (const int error = bind(*id, Ipv4Address{}, 0)) return {error, {}};
+    if (const int error = addresses_.bind(*id, Ipv4Address{}, 0)) return {error, {}};
   }
   // Ids that share the port by REUSEADDR may not both listen.
   id->listening = true;
   const bool reused = std::exchange(id->reuse_address, false);
-  const bool free = port_free(*id, id->source_port);
+  const bool free = addresses_.port_free(*id, id->source_port);
   id->reuse_address = reused;
   id->listening = free;
   if (!free) return {EADDRINUSE, {}};
@@ -276,24 +274,24 @@ CmAgent::Result CmAgent::listen(CmFile& file, const rdma_ucm_listen& command) {
   return {};
 }
 
-CmAgent::Result CmAgent::get_event(CmFile& file) {
+CmResult CmCommands::get_event(CmFile& file) {
   file.token_out = false;
   if (file.events.empty()) return {EAGAIN, {}};
   const CmFile::Waiting waiting = file.events.front();
   file.events.pop_front();
-  if (CmId* owner = find(waiting.owner)) {
+  if (CmId* owner = ids_.find(waiting.owner)) {
     ++owner->events_reported;
     if (waiting.request != 0) ++owner->backlog;
     for (CmMulticast& each : owner->multicasts)
       if (each.handle == waiting.multicast) ++each.events_reported;
   }
-  give_token(file);
+  file.give_token();
   return respond(waiting.event);
 }
 
-CmAgent::Result CmAgent::set_option(CmFile& file, const rdma_ucm_set_option& command,
-                                    std::span<const std::byte> value) {
-  CmId* id = find_of(file, command.id);
+CmResult CmCommands::set_option(CmFile& file, const rdma_ucm_set_option& command,
+                                std::span<const std::byte> value) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (value.size() != command.optlen) return {EINVAL, {}};
   if (command.level != RDMA_OPTION_ID) return {ENOSYS, {}};
@@ -322,9 +320,9 @@ CmAgent::Result CmAgent::set_option(CmFile& file, const rdma_ucm_set_option& com
   }
 }
 
-CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
-                              std::span<const std::byte> bytes) {
-  CmId* id = find_of(file, handle);
+CmResult CmCommands::join(CmFile& file, uint32_t handle, uint64_t uid,
+                          std::span<const std::byte> bytes) {
+  CmId* id = ids_.find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
   const auto address = parse_cm_address(bytes);
   if (!address) return {address.error(), {}};
@@ -334,20 +332,20 @@ CmAgent::Result CmAgent::join(CmFile& file, uint32_t handle, uint64_t uid,
   const bool group = ip ? wire::is_multicast(*ip) : address->address[0] == std::byte{0xff};
   if (id->nic == nullptr || id->resolving_until_ns != 0 || !group) return {EINVAL, {}};
   if (id->multicasts.size() >= kMaxMulticasts) return {ENOMEM, {}};
-  const uint32_t multicast = next_handle_++;
+  const uint32_t multicast = ids_.new_handle();
   id->multicasts.push_back({multicast, uid, 0});
   rdma_ucm_event_resp event{};
   event.uid = uid;
   event.id = multicast;
   event.param.ud.qp_num = raw(wire::kMulticastQpn);
   event.param.ud.qkey = id->qkey != 0 ? id->qkey : kDatagramQkey;
-  event.param.ud.ah_attr = address_handle(*id, address->address);
-  tell(*id, event, CmEvent::kMulticastJoin, 0, 0, multicast);
+  event.param.ud.ah_attr = addresses_.address_handle(*id, address->address);
+  ids_.tell(*id, event, CmEvent::kMulticastJoin, 0, 0, multicast);
   return respond(rdma_ucm_create_id_resp{multicast});
 }
 
-CmAgent::Result CmAgent::leave(CmFile& file, const rdma_ucm_destroy_id& command) {
-  for (auto& [handle, id] : ids_) {
+CmResult CmCommands::leave(CmFile& file, const rdma_ucm_destroy_id& command) {
+  for (auto& [handle, id] : ids_.all()) {
     if (id.file != &file) continue;
     const auto found = std::find_if(id.multicasts.begin(), id.multicasts.end(),
                                     [&](const auto& each) { return each.handle == command.id; });
@@ -361,9 +359,9 @@ CmAgent::Result CmAgent::leave(CmFile& file, const rdma_ucm_destroy_id& command)
 }
 
 // Puts an event of the program's own behind those that wait.
-CmAgent::Result CmAgent::write_event(CmFile& file, uint32_t handle, uint32_t event, uint32_t status,
-                                     uint64_t argument) {
-  CmId* id = find_of(file, handle);
+CmResult CmCommands::write_event(CmFile& file, uint32_t handle, uint32_t event, uint32_t status,
+                                 uint64_t argument) {
+  CmId* id = ids_.find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
   if (event != kUserEvent && event != kInternalEvent) return {EINVAL, {}};
   if (file.events.size() >= kMaxWrittenEvents) return {ENOMEM, {}};
@@ -371,14 +369,14 @@ CmAgent::Result CmAgent::write_event(CmFile& file, uint32_t handle, uint32_t eve
   told.uid = id->uid;
   told.id = id->handle;
   memcpy(&told.param, &argument, sizeof argument);
-  tell(*id, told, static_cast<CmEvent>(event), static_cast<int>(status));
+  ids_.tell(*id, told, static_cast<CmEvent>(event), static_cast<int>(status));
   return {};
 }
 
 // Moves an id and its events from another file to this one.
-CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
-                                 const rdma_ucm_migrate_id& migrate) {
-  CmId* id = find(migrate.id);
+CmResult CmCommands::migrate(CmFile& file, const CmCommand& command,
+                             const rdma_ucm_migrate_id& migrate) {
+  CmId* id = ids_.find(migrate.id);
   // The name is no secret: another user's file is none of the program's.
   if (id == nullptr || id->file->name != command.other_file || id->file->uid != file.uid)
     return {ENOENT, {}};
@@ -388,12 +386,12 @@ CmAgent::Result CmAgent::migrate(CmFile& file, const CmCommand& command,
   for (const CmFile::Waiting& waiting : from.events) {
     if (waiting.owner != id->handle) continue;
     file.events.push_back(waiting);
-    if (CmId* request = find(waiting.request)) request->file = &file;
+    if (CmId* request = ids_.find(waiting.request)) request->file = &file;
   }
   std::erase_if(from.events, [&](const auto& each) { return each.owner == id->handle; });
   id->file = &file;
   // Where no event is left the other file has a datagram too many, which its program takes away.
-  Result result = respond(response);
+  CmResult result = respond(response);
   result.other_token_stale = from.token_out && from.events.empty();
   return result;
 }

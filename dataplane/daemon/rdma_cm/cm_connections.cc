@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rdma_cm's connections: what programs ask for becomes calls of a NIC's endpoint, and what it tells
-// becomes the programs' events, as the kernel's cma module does it.
+#include "dataplane/daemon/rdma_cm/cm_connections.h"
+
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <string.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 #include "dataplane/daemon/lcore/clock.h"
-#include "dataplane/daemon/rdma_cm/cm_agent.h"
 
 namespace hostnic {
 namespace {
@@ -57,25 +57,20 @@ uint16_t port_of(uint64_t service_id) { return static_cast<uint16_t>(service_id)
 
 }  // namespace
 
-ib_uverbs_ah_attr CmAgent::address_handle(const CmId& id, const Gid& destination) const {
-  const Gid source = id.nic->settings().address_of(id.source);
-  const DeviceInfo device = daemon_.device_info(*id.nic->instance);
-  ib_uverbs_ah_attr handle{};
-  for (uint32_t i = 0; i < device.gid_count; ++i)
-    if (gid_in(device.gids[i].gid) == source && device.gids[i].type == GidType::kRoceV2)
-      handle.grh.sgid_index = static_cast<uint8_t>(i);
-  memcpy(handle.grh.dgid, destination.data(), destination.size());
-  handle.grh.hop_limit = 64;
-  handle.grh.traffic_class = id.type_of_service;
-  handle.is_global = 1;
-  handle.port_num = kPortNumber;
-  return handle;
+CmConnections::CmConnections(Daemon& daemon, CmIds& ids, CmAddresses& addresses)
+    : daemon_(daemon),
+      ids_(ids),
+      addresses_(addresses),
+      in_lab_(getenv("HOSTNIC_LAB") != nullptr) {}
+
+uint64_t CmConnections::guid_of(const CmNic& nic) const {
+  return be64toh(daemon_.device_info(*nic.instance).node_guid);
 }
 
 // ---- from programs
 
-CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmConnections::connect(CmFile& file, const rdma_ucm_connect& command) {
+  CmId* id = ids_.find_of(file, command.id);
   const rdma_ucm_conn_param& param = command.conn_param;
   if (id == nullptr) return {ENOENT, {}};
   if (!param.valid || id->nic == nullptr || raw(id->destination) == 0 || id->connection != 0 ||
@@ -99,7 +94,7 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
     id->path_mtu = mtu_number(settings.mtu_bytes);
     cm::Req req;
     req.service_id = service;
-    req.local_guid = be64toh(daemon_.device_info(*id->nic->instance).node_guid);
+    req.local_guid = guid_of(*id->nic);
     req.qpn = param.qp_num & 0xffffff;
     req.responder_resources = id->responder_resources;
     req.initiator_depth = id->initiator_depth;
@@ -126,8 +121,8 @@ CmAgent::Result CmAgent::connect(CmFile& file, const rdma_ucm_connect& command) 
   return {};
 }
 
-CmAgent::Result CmAgent::accept(CmFile& file, const rdma_ucm_accept& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmConnections::accept(CmFile& file, const rdma_ucm_accept& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
   const rdma_ucm_conn_param& param = command.conn_param;
@@ -154,7 +149,7 @@ CmAgent::Result CmAgent::accept(CmFile& file, const rdma_ucm_accept& command) {
                 .flow_control = param.flow_control != 0,
                 .rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7),
                 .srq = param.srq != 0,
-                .local_guid = be64toh(daemon_.device_info(*id->nic->instance).node_guid)};
+                .local_guid = guid_of(*id->nic)};
     if (!put_private(rep.private_data, 0, param.private_data, param.private_data_len))
       return {EINVAL, {}};
     done = endpoint.accept(id->connection, rep, now);
@@ -164,8 +159,8 @@ CmAgent::Result CmAgent::accept(CmFile& file, const rdma_ucm_accept& command) {
   return {};
 }
 
-CmAgent::Result CmAgent::reject(CmFile& file, const rdma_ucm_reject& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmConnections::reject(CmFile& file, const rdma_ucm_reject& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
   const TimeNs now = monotonic_now_ns();
@@ -185,8 +180,8 @@ CmAgent::Result CmAgent::reject(CmFile& file, const rdma_ucm_reject& command) {
   return {done ? 0 : EINVAL, {}};
 }
 
-CmAgent::Result CmAgent::disconnect(CmFile& file, const rdma_ucm_disconnect& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmConnections::disconnect(CmFile& file, const rdma_ucm_disconnect& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
   // To disconnect a connection that has ended is no error.
@@ -194,16 +189,16 @@ CmAgent::Result CmAgent::disconnect(CmFile& file, const rdma_ucm_disconnect& com
   return {};
 }
 
-CmAgent::Result CmAgent::notify(CmFile& file, const rdma_ucm_notify& command) {
-  CmId* id = find_of(file, command.id);
+CmResult CmConnections::notify(CmFile& file, const rdma_ucm_notify& command) {
+  CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0 || command.event != IBV_EVENT_COMM_EST) return {EINVAL, {}};
   id->nic->endpoint->established(id->connection);
   return {};
 }
 
-CmAgent::Result CmAgent::init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr& command) {
-  const CmId* id = find_of(file, command.id);
+CmResult CmConnections::init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr& command) {
+  const CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->nic == nullptr) return {EINVAL, {}};
   ib_uverbs_qp_attr attr{};
@@ -229,7 +224,8 @@ CmAgent::Result CmAgent::init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr&
       if (id->connection == 0) return {EINVAL, {}};
       attr.qp_attr_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-      attr.ah_attr = address_handle(*id, id->nic->settings().address_of(id->destination));
+      attr.ah_attr =
+          addresses_.address_handle(*id, id->nic->settings().address_of(id->destination));
       attr.path_mtu = id->path_mtu;
       attr.dest_qp_num = id->peer_qpn;
       attr.rq_psn = id->own_psn;
@@ -253,93 +249,73 @@ CmAgent::Result CmAgent::init_qp_attr(CmFile& file, const rdma_ucm_init_qp_attr&
   return respond(attr);
 }
 
-void CmAgent::end_connection(CmId& id) {
-  if (id.connection == 0) return;
-  id.nic->endpoint->destroy(id.connection, monotonic_now_ns());
-  id.nic->ids.erase(id.connection);
-  id.connection = 0;
-}
-
 // ---- to programs
 
-void CmAgent::tell(CmId& id, CmEvent kind, int status) {
-  rdma_ucm_event_resp event{};
-  event.uid = id.uid;
-  event.id = id.handle;
-  tell(id, event, kind, status);
-}
-
-void CmAgent::tell(CmId& id, rdma_ucm_event_resp event, CmEvent kind, int status, uint32_t request,
-                   uint32_t multicast) {
-  if (id.uid == 0) return;  // a request that the program has not accepted
-  event.event = static_cast<uint32_t>(kind);
-  event.status = static_cast<uint32_t>(status);
-  id.file->events.push_back({id.handle, request, multicast, event});
-}
-
-void CmAgent::take_events(CmNic& nic) {
+void CmConnections::take_events(CmNic& nic) {
   for (const cm::Event& event : nic.endpoint->take_events()) take_event(nic, event);
 }
 
-void CmAgent::take_event(CmNic& nic, const cm::Event& event) {
+void CmConnections::take_reply(CmId& id, const cm::Rep& rep, rdma_ucm_event_resp to) {
+  id.peer_qpn = rep.qpn;
+  id.peer_psn = rep.starting_psn;
+  id.rnr_retry_count = rep.rnr_retry_count;
+  id.initiator_depth = rep.responder_resources;
+  id.responder_resources = rep.initiator_depth;
+  rdma_ucm_conn_param& param = to.param.conn;
+  get_private(param, rep.private_data);
+  param.responder_resources = rep.initiator_depth;
+  param.initiator_depth = rep.responder_resources;
+  param.flow_control = rep.flow_control;
+  param.rnr_retry_count = rep.rnr_retry_count;
+  param.srq = rep.srq;
+  param.qp_num = rep.qpn;
+  ids_.tell(id, to, CmEvent::kConnectResponse, 0);
+}
+
+void CmConnections::take_sidr_reply(CmId& id, const cm::SidrRep& rep, rdma_ucm_event_resp to) {
+  get_private(to.param.ud, rep.private_data);
+  if (rep.status != 0) return ids_.tell(id, to, CmEvent::kUnreachable, rep.status);
+  id.qkey = rep.qkey;
+  to.param.ud.qp_num = rep.qpn;
+  to.param.ud.qkey = rep.qkey;
+  to.param.ud.ah_attr =
+      addresses_.address_handle(id, id.nic->settings().address_of(id.destination));
+  ids_.tell(id, to, CmEvent::kEstablished, 0);
+}
+
+void CmConnections::take_event(CmNic& nic, const cm::Event& event) {
   if (event.kind == cm::Event::kRequest || event.kind == cm::Event::kSidrRequest)
     return take_request(nic, event);
   const auto owner = nic.ids.find(event.connection);
-  CmId* id = owner == nic.ids.end() ? nullptr : find(owner->second);
+  CmId* id = owner == nic.ids.end() ? nullptr : ids_.find(owner->second);
   if (id == nullptr) return;
   rdma_ucm_event_resp to{};
   to.uid = id->uid;
   to.id = id->handle;
   switch (event.kind) {
-    case cm::Event::kReply: {
-      const auto& rep = std::get<cm::Rep>(event.message);
-      id->peer_qpn = rep.qpn;
-      id->peer_psn = rep.starting_psn;
-      id->rnr_retry_count = rep.rnr_retry_count;
-      id->initiator_depth = rep.responder_resources;
-      id->responder_resources = rep.initiator_depth;
-      rdma_ucm_conn_param& param = to.param.conn;
-      get_private(param, rep.private_data);
-      param.responder_resources = rep.initiator_depth;
-      param.initiator_depth = rep.responder_resources;
-      param.flow_control = rep.flow_control;
-      param.rnr_retry_count = rep.rnr_retry_count;
-      param.srq = rep.srq;
-      param.qp_num = rep.qpn;
-      tell(*id, to, CmEvent::kConnectResponse, 0);
+    case cm::Event::kReply:
+      take_reply(*id, std::get<cm::Rep>(event.message), to);
       break;
-    }
     case cm::Event::kRejected: {
       const auto& rej = std::get<cm::Rej>(event.message);
       get_private(to.param.conn, rej.private_data);
-      tell(*id, to, CmEvent::kRejected, rej.reason);
+      ids_.tell(*id, to, CmEvent::kRejected, rej.reason);
       break;
     }
-    case cm::Event::kSidrReply: {
-      const auto& rep = std::get<cm::SidrRep>(event.message);
-      get_private(to.param.ud, rep.private_data);
-      if (rep.status != 0) {
-        tell(*id, to, CmEvent::kUnreachable, rep.status);
-        break;
-      }
-      id->qkey = rep.qkey;
-      to.param.ud.qp_num = rep.qpn;
-      to.param.ud.qkey = rep.qkey;
-      to.param.ud.ah_attr = address_handle(*id, nic.settings().address_of(id->destination));
-      tell(*id, to, CmEvent::kEstablished, 0);
+    case cm::Event::kSidrReply:
+      take_sidr_reply(*id, std::get<cm::SidrRep>(event.message), to);
       break;
-    }
     case cm::Event::kEstablished:
-      tell(*id, to, CmEvent::kEstablished, 0);
+      ids_.tell(*id, to, CmEvent::kEstablished, 0);
       break;
     case cm::Event::kUnreachable:
-      tell(*id, to, CmEvent::kUnreachable, -ETIMEDOUT);
+      ids_.tell(*id, to, CmEvent::kUnreachable, -ETIMEDOUT);
       break;
     case cm::Event::kDisconnected:
-      tell(*id, to, CmEvent::kDisconnected, 0);
+      ids_.tell(*id, to, CmEvent::kDisconnected, 0);
       break;
     case cm::Event::kTimeWaitExit:
-      tell(*id, to, CmEvent::kTimeWaitExit, 0);
+      ids_.tell(*id, to, CmEvent::kTimeWaitExit, 0);
       break;
     default:
       break;
@@ -347,7 +323,7 @@ void CmAgent::take_event(CmNic& nic, const cm::Event& event) {
 }
 
 // Refuses a request for a service that does not exist.
-void CmAgent::refuse(CmNic& nic, const cm::Event& event, cm::RejectReason reason) {
+void CmConnections::refuse(CmNic& nic, const cm::Event& event, cm::RejectReason reason) {
   const TimeNs now = monotonic_now_ns();
   if (event.kind == cm::Event::kRequest) {
     nic.endpoint->reject(event.connection, cm::Rej{.reason = static_cast<uint16_t>(reason)}, now);
@@ -361,15 +337,14 @@ void CmAgent::refuse(CmNic& nic, const cm::Event& event, cm::RejectReason reason
 
 // Keeps a request in a lab, else refuses it: a lab makes two hosts of one command line, `server &
 // client`, and a client may come first. On two hosts the person is slower than the server.
-void CmAgent::refuse_or_keep(CmNic& nic, const cm::Event& event) {
+void CmConnections::refuse_or_keep(CmNic& nic, const cm::Event& event) {
   constexpr TimeNs kPatienceNs = 1'000'000'000;
   constexpr size_t kMostKept = 1024;
   if (!in_lab_ || kept_.size() >= kMostKept) return refuse(nic, event);
   kept_.push_back({&nic, event, monotonic_now_ns() + kPatienceNs});
 }
 
-// Looks at kept requests again: somebody may listen now, or will not any more.
-void CmAgent::look_at_kept() {
+void CmConnections::look_at_kept() {
   const TimeNs now = monotonic_now_ns();
   for (size_t left = kept_.size(); left != 0; --left) {
     const Kept kept = kept_.front();
@@ -382,8 +357,8 @@ void CmAgent::look_at_kept() {
     const auto* req = std::get_if<cm::Req>(&kept.event.message);
     const uint64_t service =
         req != nullptr ? req->service_id : std::get<cm::SidrReq>(kept.event.message).service_id;
-    if (listener(*kept.nic, kept.event.ends.own, port_space_of(service), port_of(service)) !=
-        nullptr) {
+    if (addresses_.listener(*kept.nic, kept.event.ends.own, port_space_of(service),
+                            port_of(service)) != nullptr) {
       take_request(*kept.nic, kept.event);
     } else if (now >= kept.refuse_ns) {
       refuse(*kept.nic, kept.event);
@@ -405,42 +380,43 @@ constexpr Gid kIpv6Loopback = [] {
 
 // Gives a request's id the loopback addresses that it was made by. Only a NIC of this host's may
 // say so: to programs such a peer is one that need not be doubted.
-void CmAgent::name_loopback(CmId& id, const cm::IpHeader& header) const {
-  const bool from_here = std::ranges::any_of(
-      nics_, [&](const CmNic& nic) { return nic.settings().is_own(id.destination); });
+void CmConnections::name_loopback(CmId& id, const cm::IpHeader& header) const {
   const Gid source = cm::address_of(header, header.source);
   const Gid destination = cm::address_of(header, header.destination);
   const auto is_loopback_here = [&](const Gid& address) {
     const auto ip = ipv4_of(address);
-    return ip ? is_loopback(*ip) && names_this_host(*ip) : address == kIpv6Loopback;
+    return ip ? is_loopback(*ip) && addresses_.names_this_host(*ip) : address == kIpv6Loopback;
   };
-  if (!from_here || !is_loopback_here(source) || !is_loopback_here(destination)) return;
+  if (!addresses_.is_of_a_nic(id.destination) || !is_loopback_here(source) ||
+      !is_loopback_here(destination))
+    return;
   id.named_source = destination;
   id.named_destination = source;
 }
 
-void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
+void CmConnections::take_request(CmNic& nic, const cm::Event& event) {
   const auto* req = std::get_if<cm::Req>(&event.message);
   const auto* sidr = std::get_if<cm::SidrReq>(&event.message);
   const uint64_t service = req != nullptr ? req->service_id : sidr->service_id;
   const auto ip =
       req != nullptr ? ip_header_of(req->private_data) : ip_header_of(sidr->private_data);
-  CmId* listening = listener(nic, event.ends.own, port_space_of(service), port_of(service));
+  CmId* listening =
+      addresses_.listener(nic, event.ends.own, port_space_of(service), port_of(service));
   if (!ip) return refuse(nic, event);
   if (listening == nullptr) return refuse_or_keep(nic, event);
   if (listening->datagram != (sidr != nullptr)) return refuse(nic, event);
   const uint32_t listener_handle = listening->handle;
-  CmId* id = listening->backlog == 0 ? nullptr : add_id(*listening->file);
+  CmId* id = listening->backlog == 0 ? nullptr : ids_.add(*listening->file);
   if (id == nullptr) {
     nic.endpoint->destroy(event.connection, monotonic_now_ns());
     return;
   }
   // The number means another host by now where the book was full of others, or nothing.
-  if (number_for(*id, nic.settings().address_of(event.ends.peer)) != event.ends.peer) {
-    destroy(*id);
+  if (addresses_.number_for(*id, nic.settings().address_of(event.ends.peer)) != event.ends.peer) {
+    ids_.destroy(*id);
     return refuse(nic, event, cm::RejectReason::kNoResources);
   }
-  listening = find(listener_handle);  // the table may have grown
+  listening = ids_.find(listener_handle);  // the table may have grown
   --listening->backlog;
   id->port_space = listening->port_space;
   id->datagram = listening->datagram;
@@ -480,7 +456,7 @@ void CmAgent::take_request(CmNic& nic, const cm::Event& event) {
     param.srq = req->srq;
     param.qp_num = req->qpn;
   }
-  tell(*listening, to, CmEvent::kConnectRequest, 0, id->handle);
+  ids_.tell(*listening, to, CmEvent::kConnectRequest, 0, id->handle);
 }
 
 }  // namespace hostnic

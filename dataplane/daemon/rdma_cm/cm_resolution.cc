@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rdma_cm's way to a destination: which NIC leads there, and whether anybody is there. As in the
-// kernel, that takes as long as the host takes to answer, or as the program is ready to wait.
+// As in the kernel, the way to a destination takes as long as the host takes to answer, or as the
+// program is ready to wait.
+#include "dataplane/daemon/rdma_cm/cm_resolution.h"
+
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -11,7 +13,6 @@
 #include "dataplane/daemon/lcore/clock.h"
 #include "dataplane/daemon/ports/udp/udp_port.h"
 #include "dataplane/daemon/rdma_cm/cm_address.h"
-#include "dataplane/daemon/rdma_cm/cm_agent.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -55,10 +56,10 @@ Expected<CmAddress, int> parse_cm_address(std::span<const std::byte> bytes) {
   return named;
 }
 
-CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle, uint32_t timeout_ms,
-                                         std::span<const std::byte> source_bytes,
-                                         std::span<const std::byte> destination_bytes) {
-  CmId* id = find_of(file, handle);
+CmResult CmResolution::resolve_address(CmFile& file, uint32_t handle, uint32_t timeout_ms,
+                                       std::span<const std::byte> source_bytes,
+                                       std::span<const std::byte> destination_bytes) {
+  CmId* id = ids_.find_of(file, handle);
   if (id == nullptr) return {ENOENT, {}};
   const auto source = parse_cm_address(source_bytes);
   const auto destination = parse_cm_address(destination_bytes);
@@ -67,24 +68,28 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle, uint32_t
   if (source->nobodys) return {EADDRNOTAVAIL, {}};
   if (!destination->given || id->listening || id->connection != 0 || id->resolving_until_ns != 0)
     return {EINVAL, {}};
-  const auto from = number_for(*id, source->address);
-  const auto to = destination->nobodys ? Ipv4Address{} : number_for(*id, destination->address);
+  const auto from = addresses_.number_for(*id, source->address);
+  const auto to =
+      destination->nobodys ? Ipv4Address{} : addresses_.number_for(*id, destination->address);
   if (!from || !to) return {ENOMEM, {}};
   if (!id->bound) {
-    if (const int error = bind(*id, *from, source->port)) return {error, {}};
-    if (id->nic != nullptr && names_this_host(*from)) id->named_source = source->named;
+    if (const int error = addresses_.bind(*id, *from, source->port)) return {error, {}};
+    if (id->nic != nullptr && addresses_.names_this_host(*from)) id->named_source = source->named;
   }
   // A destination that no NIC leads to is an event, as it is where the kernel has a default route.
   const bool has_source = id->nic != nullptr && !id->routed;
-  CmNic* const nic = destination->nobodys ? nullptr : has_source ? id->nic : route(file, *to);
+  CmNic* const nic = destination->nobodys ? nullptr
+                     : has_source         ? id->nic
+                                          : addresses_.route(file, *to);
   if (nic == nullptr) {
-    tell(*id, CmEvent::kAddrError, -ENETUNREACH);
+    ids_.tell(*id, CmEvent::kAddrError, -ENETUNREACH);
     return {};
   }
-  const bool here = names_this_host(*to);
-  const Ipv4Address found = !here        ? *to
-                            : file.alone ? nic->ip()
-                                         : this_host(*nic, id->port_space, destination->port);
+  const bool here = addresses_.names_this_host(*to);
+  const Ipv4Address found = !here ? *to
+                            : file.alone
+                                ? nic->ip()
+                                : addresses_.this_host(*nic, id->port_space, destination->port);
   const Ipv4Address own = has_source ? id->source : nic->settings().own_for(found);
   if (is_stand_in(own) != is_stand_in(found) && !wire::is_multicast(*to)) return {EAFNOSUPPORT, {}};
   id->nic = nic;
@@ -99,14 +104,14 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle, uint32_t
     id->named_source.reset();
   else if (!has_source)
     id->named_source = destination->named;
-  if (!reachable(*nic, found)) {
-    end_resolution(*id, EHOSTUNREACH);
+  if (!addresses_.reachable(*nic, found)) {
+    end(*id, EHOSTUNREACH);
     return {};
   }
   const TimeNs now = monotonic_now_ns();
   id->ask_again_ns = 0;
   if (knows(*id, now)) {
-    end_resolution(*id, 0);
+    end(*id, 0);
     return {};
   }
   id->resolving_until_ns = now + TimeNs{std::min(timeout_ms, kLongestMs)} * 1'000'000;
@@ -116,7 +121,7 @@ CmAgent::Result CmAgent::resolve_address(CmFile& file, uint32_t handle, uint32_t
 }
 
 // Whether the host that an id's destination is, or the router to it, is there. Asks for it if not.
-bool CmAgent::knows(CmId& id, TimeNs now) {
+bool CmResolution::knows(CmId& id, TimeNs now) {
   const CmNic& nic = *id.nic;
   NicInstance& instance = *nic.instance;
   if (instance.network == nullptr || wire::is_multicast(id.destination) ||
@@ -138,9 +143,9 @@ bool CmAgent::knows(CmId& id, TimeNs now) {
   return known == KernelNeighbours::Known::kYes;
 }
 
-void CmAgent::end_resolution(CmId& id, int error) {
+void CmResolution::end(CmId& id, int error) {
   id.resolving_until_ns = 0;
-  if (error == 0) return tell(id, CmEvent::kAddrResolved, 0);
+  if (error == 0) return ids_.tell(id, CmEvent::kAddrResolved, 0);
   // The id is as it was, and may try another destination.
   id.destination = {};
   id.destination_port = 0;
@@ -151,10 +156,10 @@ void CmAgent::end_resolution(CmId& id, int error) {
     id.source = {};
     id.named_source.reset();
   }
-  tell(id, CmEvent::kAddrError, -error);
+  ids_.tell(id, CmEvent::kAddrError, -error);
 }
 
-void CmAgent::look_at_resolving() {
+void CmResolution::look() {
   const TimeNs now = monotonic_now_ns();
   if (resolving_.empty() || now < look_ns_) return;
   look_ns_ = now + kLookNs;
@@ -162,12 +167,12 @@ void CmAgent::look_at_resolving() {
   const size_t looks = std::min(resolving_.size(), kLooksAtATime);
   for (size_t i = 0; i < looks; ++i) {
     const uint32_t handle = resolving_[i];
-    CmId* const id = find(handle);
+    CmId* const id = ids_.find(handle);
     if (id == nullptr || id->resolving_until_ns == 0) continue;
     if (knows(*id, now))
-      end_resolution(*id, 0);
+      end(*id, 0);
     else if (now >= id->resolving_until_ns)
-      end_resolution(*id, ETIMEDOUT);
+      end(*id, ETIMEDOUT);
     else
       resolving_.push_back(handle);
   }
