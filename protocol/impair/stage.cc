@@ -211,7 +211,7 @@ void ImpairmentStage::finish(Plan& plan, TimeNs now) {
     hold(plan, now);
     return;
   }
-  insert_timed(plan.packet, release_ns);
+  timed_.insert(plan.packet, release_ns);
   note_passed(plan.passes_rules, release_ns, now);
 }
 
@@ -246,7 +246,7 @@ void ImpairmentStage::release_front(HoldList& list, TimeNs not_before_ns) {
   held.next = free_held_;
   free_held_ = entry;
   --held_count_;
-  insert_timed(held.packet, std::max(held.release_ns, not_before_ns));
+  timed_.insert(held.packet, std::max(held.release_ns, not_before_ns));
 }
 
 TimeNs ImpairmentStage::flush_deadline_ns(size_t rule) const {
@@ -265,31 +265,23 @@ void ImpairmentStage::flush_held(TimeNs now) {
   }
 }
 
-void ImpairmentStage::insert_timed(void* packet, TimeNs release_ns) {
-  timed_.push_back({release_ns, next_order_++, packet});
-  std::push_heap(timed_.begin(), timed_.end(), Later{});
-}
-
 void* ImpairmentStage::take_first_timed() {
-  std::pop_heap(timed_.begin(), timed_.end(), Later{});
-  void* packet = timed_.back().packet;
-  timed_.pop_back();
   --queued_;
-  return packet;
+  return timed_.take_first();
 }
 
 size_t ImpairmentStage::pop(std::span<void*> out, TimeNs now) {
   now = last_now_ns_ = std::max(now, last_now_ns_);
   flush_held(now);
   size_t count = 0;
-  while (count < out.size() && !timed_.empty() && timed_.front().release_ns <= now) {
+  while (count < out.size() && !timed_.empty() && timed_.first_ns() <= now) {
     out[count++] = take_first_timed();
   }
   return count;
 }
 
 TimeNs ImpairmentStage::next_deadline_ns() const {
-  TimeNs next_ns = timed_.empty() ? kForever : timed_.front().release_ns;
+  TimeNs next_ns = timed_.first_ns();
   if (held_count_ == 0) return next_ns;
   for (size_t i = 0; i < holds_.size(); ++i) next_ns = std::min(next_ns, flush_deadline_ns(i));
   return next_ns;
@@ -307,21 +299,25 @@ size_t ImpairmentStage::drain(std::span<void*> out) {
   return count;
 }
 
+namespace {
+
+uint64_t forgotten_notes(std::span<const RuleState> rules) {
+  uint64_t sum = 0;
+  for (const RuleState& state : rules) sum += state.script_forgotten();
+  return sum;
+}
+
+}  // namespace
+
 Counters ImpairmentStage::counters() const {
   Counters counters = counters_;
-  counters.script_forgotten = forgotten_notes() - forgotten_before_clear_;
+  counters.script_forgotten = forgotten_notes(rules_) - forgotten_before_clear_;
   return counters;
 }
 
 void ImpairmentStage::clear_counters() {
   counters_ = {};
-  forgotten_before_clear_ = forgotten_notes();
-}
-
-uint64_t ImpairmentStage::forgotten_notes() const {
-  uint64_t sum = 0;
-  for (const RuleState& state : rules_) sum += state.script_forgotten();
-  return sum;
+  forgotten_before_clear_ = forgotten_notes(rules_);
 }
 
 }  // namespace hostnic::impair

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "protocol/impair/packet_info.h"
+#include "protocol/impair/release_heap.h"
 #include "protocol/impair/rule_state.h"
 #include "protocol/impair/spec.h"
 
@@ -131,7 +132,7 @@ class ImpairmentStage {
   size_t pop(std::span<void*> out, TimeNs now);
 
   // Whether a packet that is due waits for pop(): what comes next waits behind it.
-  bool has_due(TimeNs now) const { return !timed_.empty() && timed_.front().release_ns <= now; }
+  bool has_due(TimeNs now) const { return !timed_.empty() && timed_.first_ns() <= now; }
 
   // The time when pop() has something next: possibly in the past, kForever if never without a push.
   TimeNs next_deadline_ns() const;
@@ -183,18 +184,6 @@ class ImpairmentStage {
     uint64_t passed = 0;  // matching packets that went by without waiting
     TimeNs last_passed_ns = 0;
   };
-  // A packet with a release time, in a heap.
-  struct Timed {
-    TimeNs release_ns;
-    uint64_t order;  // packets of equal times go in order of insertion
-    void* packet;
-  };
-  struct Later {
-    bool operator()(const Timed& a, const Timed& b) const {
-      return a.release_ns != b.release_ns ? a.release_ns > b.release_ns : a.order > b.order;
-    }
-  };
-
   bool pass_plain_loss(void* packet, TimeNs now) {
     begin_packet(now);
     RuleState& rule = rules_.front();
@@ -229,9 +218,7 @@ class ImpairmentStage {
   void release_front(HoldList& list, TimeNs not_before_ns);
   TimeNs flush_deadline_ns(size_t rule) const;
   void flush_held(TimeNs now);
-  void insert_timed(void* packet, TimeNs release_ns);
   void* take_first_timed();
-  uint64_t forgotten_notes() const;
 
   PacketOps& ops_;
   size_t capacity_;
@@ -242,8 +229,7 @@ class ImpairmentStage {
   std::vector<Held> held_;       // pool of entries
   uint32_t free_held_ = kNone;
   size_t held_count_ = 0;
-  std::vector<Timed> timed_;  // heap
-  uint64_t next_order_ = 0;
+  ReleaseHeap timed_;
   size_t queued_ = 0;
   std::array<Copy, kMaxRules> copies_;  // copies of the packet being pushed; they are not copied
                                         // again

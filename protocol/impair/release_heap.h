@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Packets that wait until a time, nearest first. Never allocates beyond what was reserved. One
+// thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "protocol/impair/spec.h"
+
+namespace hostnic::impair {
+
+class ReleaseHeap {
+ public:
+  void reserve(size_t packets) { heap_.reserve(packets); }
+  bool empty() const { return heap_.empty(); }
+  // When the first one goes; kForever if there is none.
+  TimeNs first_ns() const { return heap_.empty() ? kForever : heap_.front().release_ns; }
+  void insert(void* packet, TimeNs release_ns) {
+    heap_.push_back({release_ns, next_order_++, packet});
+    std::push_heap(heap_.begin(), heap_.end(), Later{});
+  }
+  // Takes out the first one; there must be one.
+  void* take_first() {
+    std::pop_heap(heap_.begin(), heap_.end(), Later{});
+    void* const packet = heap_.back().packet;
+    heap_.pop_back();
+    return packet;
+  }
+
+ private:
+  struct Timed {
+    TimeNs release_ns;
+    uint64_t order;  // packets of equal times go in order of insertion
+    void* packet;
+  };
+  struct Later {
+    bool operator()(const Timed& a, const Timed& b) const {
+      return a.release_ns != b.release_ns ? a.release_ns > b.release_ns : a.order > b.order;
+    }
+  };
+
+  std::vector<Timed> heap_;
+  uint64_t next_order_ = 0;
+};
+
+}  // namespace hostnic::impair
