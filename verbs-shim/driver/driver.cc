@@ -11,6 +11,7 @@
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/base/refusal.h"
 #include "verbs-shim/driver/driver_core.h"
+#include "verbs-shim/driver/qp_prefetch.h"
 #include "verbs-shim/driver/qp_state.h"
 
 namespace hostnic::driver {
@@ -28,7 +29,24 @@ constexpr uint32_t kMinSendWr = 16;
 constexpr uint32_t kMinCqEntries = 64;
 
 uint64_t own_receives_bytes(const QpInit& init) {
-  return uint64_t{Qp::recv_entries_for(init)} * recv_slot_bytes(init.caps.max_recv_sge);
+  return uint64_t{ReceiveQueue::entries_for(init)} * recv_slot_bytes(init.caps.max_recv_sge);
+}
+
+// Whether the program may end the queue pair only when what it posted has been handed over: some
+// has not, and may soon.
+bool may_hand_over_more(const Qp& qp) {
+  const uint32_t next = qp.next_to_issue();
+  return next != qp.tail() && !qp.failed() && (qp.state == QpState::kRts || qp.wqe(next).started) &&
+         qp.requester().may_issue();
+}
+
+// Whether the peer may still acknowledge what was handed over.
+bool waits_for_acks(const Qp& qp) { return qp.is_reliable() && qp.requester().in_flight() != 0; }
+
+// Whether something of what was posted may still have to be handed over, first or again.
+bool has_to_leave(const Qp& qp) {
+  return may_hand_over_more(qp) ||
+         (qp.is_sending() && waits_for_acks(qp) && qp.requester().may_issue());
 }
 
 }  // namespace
@@ -85,10 +103,10 @@ Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
   } else {
     return Unexpected(ENOMEM);
   }
-  const uint32_t entries = Qp::recv_entries_for(init);
+  const uint32_t entries = ReceiveQueue::entries_for(init);
   const uint64_t recv =
       init.srq != nullptr ? init.srq->slots_offset : map.allocate(own_receives_bytes(init));
-  const uint64_t completions = map.allocate(Qp::recv_completion_bytes(init));
+  const uint64_t completions = map.allocate(ReceiveQueue::completion_bytes(init));
   const uint64_t read_destinations =
       map.allocate(kReadDestinationEntries * sizeof(ReadDestination));
   auto qp = std::make_unique<Qp>(*this, init, status_index, recv, completions, read_destinations);
@@ -96,7 +114,7 @@ Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
   CommandResponse response{};
   if (error == 0) {
     map.make_status_pages(status_index);
-    map.make_pages(completions, Qp::recv_completion_bytes(init));
+    map.make_pages(completions, ReceiveQueue::completion_bytes(init));
     map.make_pages(read_destinations, kReadDestinationEntries * sizeof(ReadDestination));
     Command command{};
     command.kind = CommandKind::kCreateQp;
@@ -132,7 +150,7 @@ Expected<Qp*, int> DriverCore::make_qp(const QpInit& wanted) {
 // Gives back a queue pair's segment memory and status.
 void DriverCore::forget(Qp& qp) {
   if (qp.init.srq == nullptr) map.release(qp.recv_offset, own_receives_bytes(qp.init));
-  map.release(qp.recv_completion_offset, Qp::recv_completion_bytes(qp.init));
+  map.release(qp.recv_completion_offset, ReceiveQueue::completion_bytes(qp.init));
   map.release(qp.read_destination_offset, kReadDestinationEntries * sizeof(ReadDestination));
   free_statuses.push_back(qp.status_index);
   std::erase(ready, &qp);
@@ -167,16 +185,17 @@ void Driver::let_posted_leave(Qp* qp) {
   while (waited_ns < kAllPausesNs && unmoved_ns < patience_ns) {
     {
       std::lock_guard lock(mutex_);
-      if (core_->dead.load(std::memory_order_acquire) || !qp->has_to_leave()) return;
+      if (core_->dead.load(std::memory_order_acquire) || !has_to_leave(*qp)) return;
       progress(last_now_ns_);
       qp->issue(last_now_ns_);
       core_->published();  // a NIC that sleeps is woken: a turn of its tells that nothing moves
       core_->kick_if_needed();
-      if (!qp->has_to_leave()) return;
-      patience_ns = qp->waits_for_acks() ? kUnansweredNs : kUnmovedNs;
-      if (next != qp->next_request_psn() || in_flight != qp->packets_in_flight()) unmoved_ns = 0;
-      next = qp->next_request_psn();
-      in_flight = qp->packets_in_flight();
+      if (!has_to_leave(*qp)) return;
+      patience_ns = waits_for_acks(*qp) ? kUnansweredNs : kUnmovedNs;
+      if (next != qp->requester().next() || in_flight != qp->requester().in_flight())
+        unmoved_ns = 0;
+      next = qp->requester().next();
+      in_flight = qp->requester().in_flight();
     }
     core_->link.pause(pause_ns);
     waited_ns += pause_ns;
@@ -192,7 +211,7 @@ int Driver::destroy_qp(Qp* qp) {
   Command command{};
   command.kind = CommandKind::kDestroyQp;
   command.destroy_qp = {.qpn = qp->qpn,
-                        .sends_until_psn = qp->next_request_psn().value(),
+                        .sends_until_psn = qp->requester().next().value(),
                         .sends_first = qp->is_sending() ? uint8_t{1} : uint8_t{0},
                         .reserved = {}};
   CommandResponse response{};
@@ -225,7 +244,7 @@ void DriverCore::take_back_receives(Qp& qp) {
 void DriverCore::send_first(const Qp& qp, ModifyQpCommand& command) {
   if (!qp.is_sending()) return;
   command.sends_first = 1;
-  command.sq_psn = qp.next_request_psn().value();
+  command.sq_psn = qp.requester().next().value();
 }
 
 // EAGAIN: the NIC does not know yet what the peer speaks, or where it is; nothing has changed.
@@ -254,7 +273,7 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   command.modify_qp = command_for(qp, to);
   if (qp.state == QpState::kSqe && to == QpState::kRts) {
     command.modify_qp.restart_sends = 1;
-    command.modify_qp.sq_psn = qp.next_request_psn().value();
+    command.modify_qp.sq_psn = qp.requester().next().value();
   }
   if (to == QpState::kErr || to == QpState::kReset) send_first(qp, command.modify_qp);
   CommandResponse response{};
@@ -355,7 +374,7 @@ int Driver::arm_srq(Srq* srq, uint32_t limit) {
 
 QpGauges Driver::gauges(Qp* qp) {
   std::lock_guard lock(mutex_);
-  return qp->gauges();
+  return qp->requester().gauges(*qp);
 }
 
 int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
@@ -414,8 +433,8 @@ void DriverCore::note_post(Qp& qp) {
   last_posted = qp.status_index;
   Qp* const next = qp_at(qp.posted_next);
   if (next == nullptr) return;
-  next->prefetch_slots();
-  if (const Qp* const second = qp_at(next->posted_next)) second->prefetch_post();
+  QpPrefetch::slots(*next);
+  if (const Qp* const second = qp_at(next->posted_next)) QpPrefetch::post(*second);
 }
 
 void DriverCore::clear_dirty(std::span<const MetaReport> reports) {
@@ -438,7 +457,8 @@ void DriverCore::take_reports(TimeNs now_ns) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (size_t i = 0; i < reports.size(); ++i) {
       if (i + kQpsAhead < reports.size()) {
-        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].status_index)) ahead->prefetch_report();
+        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].status_index))
+          QpPrefetch::report(*ahead);
       }
       Qp* const qp = qp_at(reports[i].status_index);
       if (qp != nullptr && qp->qpn == reports[i].qpn) qp->on_report(now_ns);
@@ -464,8 +484,8 @@ void DriverCore::run_ready(TimeNs now_ns) {
 // Gives QPs that wait for room in the send ring their turns (rule 4, bounded queues).
 void DriverCore::serve_ring_waiters(TimeNs now_ns) {
   for (uint32_t n = ring_waiters.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
-    if (ring_waiters.size() > 2) ring_waiters.at(2)->prefetch_issue();
-    if (ring_waiters.size() > 1) ring_waiters.at(1)->prefetch_waiting();
+    if (ring_waiters.size() > 2) QpPrefetch::issue(*ring_waiters.at(2));
+    if (ring_waiters.size() > 1) QpPrefetch::waiting(*ring_waiters.at(1));
     Qp& qp = ring_waiters.pop();
     qp.waits_for_ring_space = false;
     in_turn = &qp;
@@ -479,7 +499,7 @@ void DriverCore::run_timers(TimeNs now_ns) {
   owner.next_deadline_ns_.store(UINT64_MAX, std::memory_order_release);
   timers_due.swap(timers);
   for (size_t i = 0; i < timers_due.size(); ++i) {
-    if (i + kQpsAhead < timers_due.size()) timers_due[i + kQpsAhead]->prefetch_timer();
+    if (i + kQpsAhead < timers_due.size()) QpPrefetch::timer(*timers_due[i + kQpsAhead]);
     Qp* const qp = timers_due[i];
     qp->on_timer_list = false;
     if (qp->deadline_ns() <= now_ns) {

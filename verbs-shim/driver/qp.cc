@@ -3,13 +3,11 @@
 #include "verbs-shim/driver/qp.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "protocol/message_limits.h"
-#include "protocol/store_forwarding.h"
 #include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/refusal.h"
 
@@ -36,58 +34,31 @@ WcOpcode wc_opcode(SendOp op) {
   }
 }
 
-// Copies what the caller has just written, by fields.
-Sge by_fields(const Sge& sge) {
-  return {field(sge.addr), field(sge.length_bytes), field(sge.lkey)};
-}
-
-}  // namespace
-
-uint32_t Qp::recv_entries_for(const QpInit& init) {
-  if (init.srq != nullptr) return init.srq->entries();
-  return init.caps.max_recv_wr == 0 ? 0 : std::bit_ceil(init.caps.max_recv_wr);
-}
-
-uint64_t Qp::recv_completion_bytes(const QpInit& init) {
-  return recv_entries_for(init) * (init.srq != nullptr ? sizeof(uint32_t) : sizeof(RecvCompletion));
-}
-
-Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
-       uint64_t recv_completion, uint64_t read_destinations)
-    : SendQueue(qp_host, qp_init, index, recv, recv_completion, read_destinations),
-      requester_(transport_of(qp_init.type, Transport::kHostnic)) {
-  recv_entries_ = recv_entries_for(init);
-  if (init.srq == nullptr) recv_wr_ids_.allocate(recv_entries_);
-  status().recv_posted.store(0, std::memory_order_relaxed);
-  move_ring_end();
-  // Datagrams have no attribute for the path MTU: it is the port's.
-  if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
-}
-
 // Refuses what the service does not have (InfiniBand table 35).
-int Qp::check_service(const SendRequest& request) const {
-  if (is_reliable()) return 0;
+int check_service(const SendQueue& queue, const SendRequest& request) {
+  if (queue.is_reliable()) return 0;
   const auto op = static_cast<uint64_t>(request.op);
   if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv)
     return refuse({Reason::kNotOfThisType, op});
-  if (init.type == QpType::kUc) return 0;
+  if (queue.init.type == QpType::kUc) return 0;
   if (request.op != SendOp::kSend && request.op != SendOp::kSendImm)
     return refuse({Reason::kNotOfThisType, op});
   return raw(request.ud.ip) != 0 ? 0 : refuse({Reason::kNoDestination});
 }
 
-// Refuses a request for which there is no slot. The slots that are taken are as they were posted.
-int Qp::refuse_full() const {
-  uint64_t signalled = 0;
-  for (uint32_t i = freed_.load(std::memory_order_relaxed); i != tail_; ++i)
-    signalled += wqe(i).signalled ? 1 : 0;
-  return refuse({signalled == 0 ? Reason::kSendQueueUnsignalled : Reason::kSendQueueFull, signalled,
-                 init.caps.max_send_wr});
+}  // namespace
+
+Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
+       uint64_t recv_completion, uint64_t read_destinations)
+    : SendQueue(qp_host, qp_init, index, recv, recv_completion, read_destinations),
+      requester_(transport_of(qp_init.type, Transport::kHostnic)) {
+  // Datagrams have no attribute for the path MTU: it is the port's.
+  if (init.type == QpType::kUd) attr.path_mtu_bytes = host.settings().mtu_bytes;
 }
 
 int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   if (state < QpState::kRts) return refuse({Reason::kSendState, static_cast<uint64_t>(state)});
-  if (const int error = check_service(request); error != 0) return error;
+  if (const int error = check_service(*this, request); error != 0) return error;
   if (request.sges.size() > init.caps.max_send_sge)
     return refuse({Reason::kSges, request.sges.size(), init.caps.max_send_sge});
   uint64_t length = 0;
@@ -141,7 +112,7 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
     Sge* out = &sges_[slot * init.caps.max_send_sge];
     for (const Sge& sge : request.sges) *out++ = by_fields(sge);
   }
-  if (idle()) begin_work(now_ns);
+  if (idle()) requester_.begin_work(now_ns);
   ++tail_;
   if (state == QpState::kErr) {
     if (flushing_) flush(VendorError::kFlushed);
@@ -160,20 +131,7 @@ int Qp::post_recv(const RecvRequest& request) {
   if (init.srq != nullptr) return refuse({Reason::kReceiveOfShared});
   if (state == QpState::kReset)
     return refuse({Reason::kReceiveState, static_cast<uint64_t>(state)});
-  if (request.sges.size() > init.caps.max_recv_sge)
-    return refuse({Reason::kSges, request.sges.size(), init.caps.max_recv_sge});
-  if (recv_posted_ - recv_taken_ >= init.caps.max_recv_wr)
-    return refuse({Reason::kReceiveQueueFull, 0, init.caps.max_recv_wr});
-  const uint32_t sn = recv_posted_;
-  const uint32_t slot_index = sn & (recv_entries_ - 1);
-  recv_wr_ids_[slot_index] = request.wr_id;
-  auto* slot = reinterpret_cast<RecvSlot*>(
-      host.map.at(recv_offset) + size_t{slot_index} * recv_slot_bytes(init.caps.max_recv_sge));
-  slot->sn = sn;
-  slot->sge_count = static_cast<uint32_t>(request.sges.size());
-  std::transform(request.sges.begin(), request.sges.end(), slot->sge, by_fields);
-  ++recv_posted_;
-  status().recv_posted.store(recv_posted_, std::memory_order_release);
+  if (const int error = receives_.post(request); error != 0) return error;
   if (state == QpState::kErr) {
     if (flushing_) flush(VendorError::kFlushed);
     return 0;
@@ -208,9 +166,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       head_ = issue_ = tail_ = 0;
       freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
-      recv_posted_ = recv_taken_ = 0;
-      status().recv_posted.store(0, std::memory_order_release);
-      move_ring_end();
+      receives_.reset();
       failed_ = flushing_ = last_wqe_said_ = false;
       deadline_ns_ = UINT64_MAX;
       break;
@@ -218,8 +174,8 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       seen_events_ = 0;
       break;
     case QpState::kRts:
-      if (from == QpState::kRtr) start_sends(Psn(attr.sq_psn), now_ns);
-      if (from == QpState::kSqe) start_sends(next_request_psn(), now_ns);
+      if (from == QpState::kRtr) requester_.start(*this, Psn(attr.sq_psn), now_ns);
+      if (from == QpState::kSqe) requester_.start(*this, requester_.next(), now_ns);
       issue(now_ns);
       break;
     case QpState::kSqd:
@@ -234,11 +190,6 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
   }
 }
 
-// Starts requests at `first`: when connected, or from SQE to RTS.
-void Qp::start_sends(Psn first, TimeNs now_ns) {
-  requester_.with([&](auto& requester) { requester.start(*this, first, now_ns); });
-}
-
 void Qp::flush_sends(VendorError why) {
   for (; head_ != tail_; ++head_) deliver(wqe(head_), WcStatus::kWrFlushErr, why);
   issue_ = head_;
@@ -248,12 +199,9 @@ void Qp::flush_sends(VendorError why) {
 void Qp::flush(VendorError why) {
   take_receives(status().recv_completed.load(std::memory_order_acquire));
   flush_sends(why);
-  if (init.srq != nullptr) {
-    flush_shared_receives(why);
-  } else {
-    for (; recv_taken_ != recv_posted_; ++recv_taken_)
-      flush_receive(recv_wr_ids_[recv_taken_ & (recv_entries_ - 1)], why);
-  }
+  receives_.flush([&](uint64_t wr_id) { flush_receive(wr_id, why); });
+  if (init.srq != nullptr && !std::exchange(last_wqe_said_, true))
+    host.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
   deadline_ns_ = UINT64_MAX;
 }
 
@@ -265,54 +213,6 @@ void Qp::flush_receive(uint64_t wr_id, VendorError why) {
   completion.qpn = qpn;
   completion.vendor = why;
   push(*init.recv_cq, completion, false, 0);
-}
-
-// Flushes the receives that the NIC took for messages that will not end now. Receives that nobody
-// took stay in the queue, for the other queue pairs (rule 13, receives bind in order).
-void Qp::flush_shared_receives(VendorError why) {
-  for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_) {
-    const uint32_t index = receive_name(recv_taken_);
-    flush_receive(init.srq->wr_id(index), why);
-    init.srq->release(index);
-  }
-  host.srq_taken(*init.srq);
-  if (!std::exchange(last_wqe_said_, true))
-    host.raise(AsyncEvent::kQpLastWqeReached, this, nullptr);
-}
-
-void Qp::release_receives() {
-  if (init.srq == nullptr) return;
-  for (const uint32_t bound = bound_receives(); recv_taken_ != bound; ++recv_taken_)
-    init.srq->release(receive_name(recv_taken_));
-}
-
-// The absolute number of receives that the NIC took from the shared queue.
-uint32_t Qp::bound_receives() {
-  const uint32_t bound = status().recv_bound.load(std::memory_order_acquire);
-  return bound - recv_taken_ <= recv_entries_ ? bound : recv_taken_;
-}
-
-// The number by which a receive's slot is found; with a shared queue, the slot that the NIC has
-// taken.
-uint32_t Qp::receive_name(uint32_t sn) {
-  const uint32_t index = sn & (recv_entries_ - 1);
-  if (init.srq == nullptr) return index;
-  const auto* names = reinterpret_cast<const uint32_t*>(host.map.at(recv_completion_offset));
-  return names[index] & (recv_entries_ - 1);
-}
-
-RecvCompletion& Qp::recv_completion(uint32_t name) {
-  const uint64_t offset =
-      init.srq != nullptr ? init.srq->completions_offset() : recv_completion_offset;
-  return reinterpret_cast<RecvCompletion*>(host.map.at(offset))[name];
-}
-
-// With a shared queue there is nothing to post here; the NIC may write as much of the ring as has
-// been read.
-void Qp::move_ring_end() {
-  if (init.srq == nullptr) return;
-  recv_posted_ = recv_taken_ + recv_entries_;
-  status().recv_posted.store(recv_posted_, std::memory_order_release);
 }
 
 // Delivers the completion of one request, in its turn. Unsignalled successes are only counted.
@@ -374,33 +274,8 @@ void Qp::on_nic_error_state() {
   flush(VendorError::kFlushed);
 }
 
-WaitView Qp::wait_view() const {
-  WaitView view;
-  if ((state != QpState::kRts && state != QpState::kRtr) || failed_) return view;
-  const bool has_receives = recv_posted_ != recv_taken_;
-  view.sends = is_reliable() && state == QpState::kRts && head_ != tail_;
-  view.is_rnr = view.sends && (waits_for_receiver() || packets_in_flight() == 0);
-  view.receives = init.srq == nullptr && has_receives && recv_taken_ == 0 && tail_ == 0;
-  view.unsaid =
-      idle() && unreported_ != 0 && unreported_ == tail_ && !has_receives && init.send_cq->empty();
-  view.unsignalled = unreported_;
-  const Psn una = requester_.with([](const auto& requester) { return requester.una(); });
-  view.marker = uint64_t{una.value()} << 32 | (head_ + recv_taken_);
-  return view;
-}
-
-std::string Qp::ask_why_waiting(const WaitView& view) const {
-  if (view.sends)
-    return host.ask_why(
-        question_about(head_, view.is_rnr ? Question::kNotReady : Question::kSilent));
-  ExplainRequest request{};
-  request.qpn = qpn;
-  request.question = Question::kWaiting;
-  return host.ask_why(request);
-}
-
 uint32_t qpn_of(const Qp& qp) { return qp.qpn; }
-uint32_t packets_in_flight(const Qp& qp) { return qp.packets_in_flight(); }
-uint32_t congestion_window(const Qp& qp) { return qp.congestion_window(); }
+uint32_t packets_in_flight(const Qp& qp) { return qp.requester().in_flight(); }
+uint32_t congestion_window(const Qp& qp) { return qp.requester().congestion_window(); }
 
 }  // namespace hostnic::driver

@@ -87,14 +87,6 @@ void Qp::issue_ready(TimeNs now_ns) {
   if (failed_ && !is_reliable() && head_ == failed_index_) complete();
 }
 
-void Qp::fail_unsendable(uint32_t index) {
-  if (wqe(index).ud.other_domain) {
-    fail(index, WcStatus::kLocQpOpErr, VendorError::kAddressDomain);
-  } else {
-    fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
-  }
-}
-
 // Issues a bind or an invalidation, which takes no PSN. It starts when all before it is complete,
 // and nothing after it starts before the NIC has answered: then order needs no rules of its own.
 Qp::Issue Qp::issue_local(uint32_t index, Psn next) {
@@ -121,12 +113,6 @@ Qp::Issue Qp::issue_local(uint32_t index, Psn next) {
 }
 
 // ---- time
-
-void Qp::begin_work(TimeNs now_ns) {
-  requester_.with([&]<class R>(R& requester) {
-    if constexpr (ReliableRequester<R>) requester.begin_work(now_ns);
-  });
-}
 
 void Qp::update_deadline() {
   deadline_ns_ = UINT64_MAX;

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What queue pairs ask the cache for before their turn (see driver.cc).
+#include "verbs-shim/driver/qp_prefetch.h"
+
 #include "protocol/prefetch.h"
-#include "verbs-shim/driver/qp.h"
 
 namespace hostnic::driver {
 
-void Qp::prefetch_post() const { prefetch_lines(&init, requester_.end_of_posts()); }
+void QpPrefetch::post(const Qp& qp) { prefetch_lines(&qp.init, qp.requester_.end_of_posts()); }
 
-void Qp::prefetch_slots() const {
-  const uint32_t slot = tail_ & wqe_mask_;
-  prefetch_line(&wqes_[slot]);
-  if (!sges_.empty()) prefetch_line(&sges_[size_t{slot} * init.caps.max_send_sge]);
-  requester_.with([](const auto& requester) { requester.prefetch_next(); });
-  for (const void* line : init.read_by_posts) prefetch_line(line);
+void QpPrefetch::slots(const Qp& qp) {
+  const uint32_t slot = qp.tail_ & qp.wqe_mask_;
+  prefetch_line(&qp.wqes_[slot]);
+  if (!qp.sges_.empty()) prefetch_line(&qp.sges_[size_t{slot} * qp.init.caps.max_send_sge]);
+  qp.requester_.with([](const auto& requester) { requester.prefetch_next(); });
+  for (const void* line : qp.init.read_by_posts) prefetch_line(line);
 }
 
-void Qp::prefetch_issue() const {
-  prefetch_post();
-  prefetch_line(&deadline_ns_);
+void QpPrefetch::issue(const Qp& qp) {
+  post(qp);
+  prefetch_line(&qp.deadline_ns_);
 }
 
-void Qp::prefetch_waiting() const {
-  const uint32_t slot = issue_ & wqe_mask_;
-  for (uint32_t i = 0; i < 4; ++i) prefetch_line(&wqes_[(slot + i) & wqe_mask_]);
-  if (!sges_.empty()) prefetch_line(&sges_[size_t{slot} * init.caps.max_send_sge]);
+void QpPrefetch::waiting(const Qp& qp) {
+  const uint32_t slot = qp.issue_ & qp.wqe_mask_;
+  for (uint32_t i = 0; i < 4; ++i) prefetch_line(&qp.wqes_[(slot + i) & qp.wqe_mask_]);
+  if (!qp.sges_.empty()) prefetch_line(&qp.sges_[size_t{slot} * qp.init.caps.max_send_sge]);
 }
 
-void Qp::prefetch_report() {
-  prefetch_lines(&init, requester_.end_of_reports());
-  prefetch_lines(&status(), &status().sack);
+void QpPrefetch::report(const Qp& qp) {
+  prefetch_lines(&qp.init, qp.requester_.end_of_reports());
+  prefetch_lines(&qp.status(), &qp.status().sack);
 }
 
-void Qp::prefetch_timer() const { prefetch_line(&deadline_ns_); }
+void QpPrefetch::timer(const Qp& qp) { prefetch_line(&qp.deadline_ns_); }
 
 }  // namespace hostnic::driver

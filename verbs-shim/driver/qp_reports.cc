@@ -12,17 +12,14 @@
 namespace hostnic::driver {
 namespace {
 
-WcStatus status_of_receive(uint32_t status) {
-  switch (RecvStatus{status}) {
-    case RecvStatus::kSuccess:
-      return WcStatus::kSuccess;
-    case RecvStatus::kLengthError:
-      return WcStatus::kLocLenErr;
-    case RecvStatus::kAccessError:
-      return WcStatus::kLocAccessErr;
-    default:
-      return WcStatus::kLocProtErr;
-  }
+void explain_refusal(const SendQueue& queue) {
+  if (!explanations_wanted()) return;
+  ExplainRequest request{};
+  request.qpn = queue.qpn;
+  request.question = Question::kRefusesPeer;
+  const std::string cause = queue.host.ask_why(request);
+  explain("QP 0x%x: has refused a request of its peer, and is in ERR now: %s", queue.qpn,
+          cause.empty() ? "key, bounds, right or length" : cause.c_str());
 }
 
 }  // namespace
@@ -44,8 +41,7 @@ void Qp::on_report(TimeNs now_ns) {
     });
     complete();
   }
-  // Receives of a shared queue may be taken and not completed yet, so they are always looked at.
-  if (received != recv_taken_ || init.srq != nullptr) take_receives(received);
+  if (receives_.may_have_news(received)) take_receives(received);
   if (snapshot.events != seen_events_) take_events(snapshot);
   issue(now_ns);
 }
@@ -60,75 +56,10 @@ void Qp::take_last_acks(TimeNs now_ns) {
 }
 
 void Qp::take_receives(uint32_t completed) {
-  if (recv_entries_ == 0) return;
-  if (serial_distance(completed, recv_posted_) < 0) return;
-  bool failed = false;
-  while (serial_distance(recv_taken_, completed) > 0) {
-    const uint32_t name = receive_name(recv_taken_);
-    const RecvCompletion& received = recv_completion(name);
-    Completion completion;
-    completion.wr_id = init.srq != nullptr ? init.srq->wr_id(name) : recv_wr_ids_[name];
-    completion.status = status_of_receive(received.status);
-    completion.opcode =
-        (received.flags & kRecvIsWriteImm) != 0 ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv;
-    completion.byte_len = received.byte_len;
-    completion.imm_data = (received.flags & kRecvHasImm) != 0 ? received.imm_data : 0;
-    completion.flags = (received.flags & kRecvHasImm) != 0 ? uint32_t{kWcWithImm} : 0;
-    if ((received.flags & kRecvHasInv) != 0) {
-      completion.imm_data = received.imm_data;
-      completion.flags |= kWcWithInv;
-    }
-    if ((received.flags & kRecvHasGrh) != 0) completion.flags |= kWcGrh;
-    if ((received.flags & kRecvIpv6) != 0) completion.flags |= kWcIpv6;
-    completion.qpn = qpn;
-    completion.src_qpn = init.type == QpType::kUd ? received.src_qpn : attr.dest_qpn;
-    if (completion.status != WcStatus::kSuccess) {
-      failed = true;
-      completion.vendor = completion.status == WcStatus::kLocLenErr ? VendorError::kLocalLength
-                                                                    : VendorError::kLocalKey;
-      explain_receive(completion, name);
-    }
-    ++recv_taken_;
-    if (init.srq != nullptr) init.srq->release(name);
-    push(*init.recv_cq, completion, (received.flags & kRecvSolicited) != 0, 0);
-  }
-  if (init.srq != nullptr) {
-    move_ring_end();
-    host.srq_taken(*init.srq);
-  }
-  if (failed) go_to_error();
-}
-
-// Tells people why a message did not get into the receive that it met.
-void Qp::explain_receive(const Completion& completion, uint32_t name) const {
-  if (!explanations_wanted()) return;
-  ExplainRequest request{};
-  request.qpn = qpn;
-  request.question = Question::kOwnReceive;
-  const uint64_t slots = init.srq != nullptr ? init.srq->slots_offset : recv_offset;
-  const uint32_t max_sge = init.srq != nullptr ? init.srq->init.max_sge : init.caps.max_recv_sge;
-  const auto& slot = *reinterpret_cast<const RecvSlot*>(
-      host.map.at(slots + uint64_t{name} * recv_slot_bytes(max_sge)));
-  request.sge_count = static_cast<uint8_t>(std::min({slot.sge_count, max_sge, kMaxSge}));
-  std::copy_n(slot.sge, request.sge_count, request.sges);
-  const std::string cause = host.ask_why(request);
-  explain("QP 0x%x: receive (wr_id 0x%llx) failed: %s (status %u, vendor err %u): %s", qpn,
-          static_cast<unsigned long long>(completion.wr_id),
-          status_text(static_cast<uint32_t>(completion.status)),
-          static_cast<unsigned>(completion.status), static_cast<unsigned>(completion.vendor),
-          !cause.empty()                              ? cause.c_str()
-          : completion.status == WcStatus::kLocLenErr ? "the message is longer than the receive"
-                                                      : "the memory that it names is wrong");
-}
-
-void Qp::explain_refusal() const {
-  if (!explanations_wanted()) return;
-  ExplainRequest request{};
-  request.qpn = qpn;
-  request.question = Question::kRefusesPeer;
-  const std::string cause = host.ask_why(request);
-  explain("QP 0x%x: has refused a request of its peer, and is in ERR now: %s", qpn,
-          cause.empty() ? "key, bounds, right or length" : cause.c_str());
+  const bool good = receives_.take(completed, [&](const Completion& completion, bool solicited) {
+    push(*init.recv_cq, completion, solicited, 0);
+  });
+  if (!good) go_to_error();
 }
 
 // The NIC's errors become the request's: nothing was changed.
@@ -153,7 +84,7 @@ void Qp::take_events(const QpStatusSnapshot& snapshot) {
   if ((fresh & kEventRequestError) != 0) host.raise(AsyncEvent::kQpReqErr, this, nullptr);
   if ((fresh & (kEventAccessError | kEventRequestError | kEventRecvError)) != 0) {
     // A receive that has failed says why itself.
-    if ((fresh & kEventRecvError) == 0) explain_refusal();
+    if ((fresh & kEventRecvError) == 0) explain_refusal(*this);
     go_to_error();
   }
 }

@@ -10,6 +10,7 @@
 #include "protocol/hostif/send_op_text.h"
 #include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::driver {
 namespace {
@@ -42,6 +43,23 @@ uint32_t SendQueue::chunk_packets(uint64_t queued_limit_bytes, uint32_t window_p
 }
 
 // Finds a request by binary search: requests in [head, issue] cover PSNs in order.
+void SendQueue::fail_unsendable(uint32_t index) {
+  if (wqe(index).ud.other_domain) {
+    fail(index, WcStatus::kLocQpOpErr, VendorError::kAddressDomain);
+  } else {
+    fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);
+  }
+}
+
+// Refuses a request for which there is no slot. The slots that are taken are as they were posted.
+int SendQueue::refuse_full() const {
+  uint64_t signalled = 0;
+  for (uint32_t i = freed_.load(std::memory_order_relaxed); i != tail_; ++i)
+    signalled += wqe(i).signalled ? 1 : 0;
+  return refuse({signalled == 0 ? Reason::kSendQueueUnsignalled : Reason::kSendQueueFull, signalled,
+                 init.caps.max_send_wr});
+}
+
 uint32_t SendQueue::find_by_psn(Psn psn) const {
   uint32_t low = head_, high = issue_;
   while (low != high) {

@@ -13,6 +13,7 @@
 
 #include "protocol/prefetch.h"
 #include "protocol/psn.h"
+#include "protocol/store_forwarding.h"
 #include "verbs-shim/driver/qp_host.h"
 #include "verbs-shim/driver/zeroed_array.h"
 
@@ -57,6 +58,11 @@ constexpr bool is_atomic(SendOp op) {
 // The size of a chunk while several queue pairs take turns, and of one that is sent again.
 inline constexpr uint32_t kSharedChunkBytes = 64 * 1024;
 
+// Copies what the caller has just written, by fields (protocol/store_forwarding.h).
+inline Sge by_fields(const Sge& sge) {
+  return {field(sge.addr), field(sge.length_bytes), field(sge.lkey)};
+}
+
 // What each message needs begins with `init`; the few members before it lie idle.
 class SendQueue {
  protected:
@@ -75,6 +81,13 @@ class SendQueue {
   uint32_t head() const { return head_; }
   uint32_t next_to_issue() const { return issue_; }
   uint32_t tail() const { return tail_; }
+  bool idle() const { return head_ == tail_; }
+  uint32_t outstanding_sends() const { return tail_ - head_; }
+  uint32_t free_send_slots() const {
+    return init.caps.max_send_wr - (tail_ - freed_.load(std::memory_order_acquire));
+  }
+  // Requests that are complete and whose slots no completion has given back yet.
+  uint32_t unreported() const { return unreported_; }
   Wqe& wqe(uint32_t index) { return wqes_[index & wqe_mask_]; }
   const Wqe& wqe(uint32_t index) const { return wqes_[index & wqe_mask_]; }
   std::span<const Sge> sges(uint32_t index) const {
@@ -141,10 +154,15 @@ class SendQueue {
   const uint64_t recv_offset, recv_completion_offset, read_destination_offset;
   QpHost& host;
 
+  // What hostnicd is asked about a request.
+  ExplainRequest question_about(uint32_t index, Question question) const;
+
  protected:
+  void fail_unsendable(uint32_t index);
+  // Refuses a request for which there is no slot. The slots that are taken are as they were posted.
+  int refuse_full() const;
   void log_failure(uint32_t index) const;
   std::optional<Question> question_about_failure() const;
-  ExplainRequest question_about(uint32_t index, Question question) const;
 
   uint32_t wqe_mask_ = 0;
   uint32_t head_ = 0, issue_ = 0, tail_ = 0;

@@ -18,6 +18,43 @@ constexpr uint64_t kPatientNs = 2 * kSecondNs;
 // The lock is held meanwhile: of more queue pairs only so many are looked at.
 constexpr size_t kMostQps = 512;
 
+// What a queue pair may wait for, as it stands.
+struct WaitView {
+  bool sends = false;     // requests are outstanding, and may go
+  bool is_rnr = false;    // the peer has no receive for them
+  bool receives = false;  // nothing but a message of the peer's is waited for, and none ever came
+  bool unsaid = false;    // all requests are done, some without a completion
+  uint32_t unsignalled = 0;
+  uint64_t marker = 0;
+};
+
+// As a queue pair stands.
+WaitView view_of(const Qp& qp) {
+  WaitView view;
+  if ((qp.state != QpState::kRts && qp.state != QpState::kRtr) || qp.failed()) return view;
+  const ReceiveQueue& receives = qp.receives();
+  view.sends = qp.is_reliable() && qp.state == QpState::kRts && !qp.idle();
+  view.is_rnr = view.sends && (!qp.requester().may_issue() || qp.requester().in_flight() == 0);
+  view.receives =
+      qp.init.srq == nullptr && receives.any_posted() && receives.taken() == 0 && qp.tail() == 0;
+  view.unsaid = qp.idle() && qp.unreported() != 0 && qp.unreported() == qp.tail() &&
+                !receives.any_posted() && qp.init.send_cq->empty();
+  view.unsignalled = qp.unreported();
+  view.marker = uint64_t{qp.requester().una().value()} << 32 | (qp.head() + receives.taken());
+  return view;
+}
+
+// What hostnicd says about that.
+std::string ask_why_waiting(const Qp& qp, const WaitView& view) {
+  if (view.sends)
+    return qp.host.ask_why(
+        qp.question_about(qp.head(), view.is_rnr ? Question::kNotReady : Question::kSilent));
+  ExplainRequest request{};
+  request.qpn = qp.qpn;
+  request.question = Question::kWaiting;
+  return qp.host.ask_why(request);
+}
+
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 }  // namespace
@@ -57,12 +94,12 @@ void WaitWatch::look(DriverCore& driver, TimeNs now_ns) {
 }
 
 void WaitWatch::look_at(DriverCore& driver, Qp& qp, TimeNs now_ns) {
-  const WaitView view = qp.wait_view();
+  const WaitView view = view_of(qp);
   QpClocks& clocks = qps_[qp.qpn];
   if (!view.sends) {
     clocks.sends.rest();
   } else if (clocks.sends.due(view.marker, now_ns, kSecondNs)) {
-    const std::string cause = qp.ask_why_waiting(view);
+    const std::string cause = ask_why_waiting(qp, view);
     const double waited = seconds(clocks.sends.waited_ns());
     if (view.is_rnr) {
       explain("QP 0x%x: RNR for %.1f s: %s", qp.qpn, waited,
@@ -77,7 +114,7 @@ void WaitWatch::look_at(DriverCore& driver, Qp& qp, TimeNs now_ns) {
   if (!view.receives) {
     clocks.receives.rest();
   } else if (clocks.receives.due(view.marker, now_ns, kPatientNs)) {
-    const std::string cause = qp.ask_why_waiting(view);
+    const std::string cause = ask_why_waiting(qp, view);
     if (!cause.empty())
       explain("QP 0x%x: its receives have waited for %.1f s: %s", qp.qpn,
               seconds(clocks.receives.waited_ns()), cause.c_str());

@@ -34,16 +34,6 @@ class WaitClock {
   bool told_ = false;
 };
 
-// What a queue pair may wait for, as it stands.
-struct WaitView {
-  bool sends = false;     // requests are outstanding, and may go
-  bool is_rnr = false;    // the peer has no receive for them
-  bool receives = false;  // nothing but a message of the peer's is waited for, and none ever came
-  bool unsaid = false;    // all requests are done, some without a completion
-  uint32_t unsignalled = 0;
-  uint64_t marker = 0;
-};
-
 class WaitWatch {
  public:
   void look(DriverCore& driver, TimeNs now_ns);

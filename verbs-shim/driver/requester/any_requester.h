@@ -41,6 +41,42 @@ class AnyRequester {
     return kind_ == Transport::kRoce ? call(roce_) : call(unreliable_);
   }
 
+  // Starts requests at `first`: when the queue pair is connected, or goes from SQE to RTS.
+  void start(SendQueue& queue, Psn first, TimeNs now_ns) {
+    with([&](auto& requester) { requester.start(queue, first, now_ns); });
+  }
+  // The queue was empty, and is not any more.
+  [[gnu::always_inline]] void begin_work(TimeNs now_ns) {
+    with([&]<class R>(R& requester) {
+      if constexpr (ReliableRequester<R>) requester.begin_work(now_ns);
+    });
+  }
+
+  // What all kinds can say.
+  uint32_t in_flight() const {
+    return with([](const auto& requester) { return requester.in_flight(); });
+  }
+  uint32_t congestion_window() const {
+    return with([](const auto& requester) { return requester.congestion_window(); });
+  }
+  Psn una() const {
+    return with([](const auto& requester) { return requester.una(); });
+  }
+  Psn next() const {
+    return with([](const auto& requester) { return requester.next(); });
+  }
+  QpGauges gauges(const SendQueue& queue) const {
+    return with([&](const auto& requester) { return requester.gauges(queue); });
+  }
+  // Whether requests may go now: unreliable ones always may. They may not while the peer has no
+  // receive, and is asked again later.
+  bool may_issue() const {
+    return with([]<class R>(const R& requester) {
+      if constexpr (ReliableRequester<R>) return requester.may_issue();
+      return true;
+    });
+  }
+
   // The ends of what each post and each report touches, for prefetching: of the largest requester,
   // so that nothing has to be read for it.
   const void* end_of_posts() const { return HostnicRequester::end_of_posts(&hostnic_); }
