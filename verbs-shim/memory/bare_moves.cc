@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <mutex>
 
-#include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/bare_calls.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -53,53 +53,53 @@ void watch_for_events(uint64_t start, uint64_t end, int watch) {
 }  // namespace
 
 // Late filling settles what concerns memory that lies aside, whose events only it reads.
-void MemoryRegistrar::settle(const BlockedCall& call, EventReader reader) {
-  if (!reader.is_late_fill) reader.mirror = mirror_fd_;  // which may be another hostnicd's by now
+void BareCalls::settle(const BlockedCall& call, EventReader reader) {
+  if (!reader.is_late_fill)
+    reader.mirror = state_.mirror_fd;  // which may be another hostnicd's by now
   uint64_t start = 0, end = 0;
   MoveCall move;
   if (is_discard(call, start, end)) {
-    if (reader.is_late_fill) late_.drop(start, end);
+    if (reader.is_late_fill) state_.late.drop(start, end);
     before_discard(start, end, reader.mirror);
   } else if (is_unmap(call, start, end)) {
     guard_gap(start, reader);
   } else if (is_move(call, move) &&
-             late_.any_aside(move.from, move.from + move.old_bytes) == reader.is_late_fill) {
+             state_.late.any_aside(move.from, move.from + move.old_bytes) == reader.is_late_fill) {
     settle_move(move, reader);
   }
 }
 
 // Where a move has brought pages of the mirror. Returns false if they are none, or the kernel has
 // not moved them yet.
-bool MemoryRegistrar::find_moved(const MoveCall& move, uint64_t& to, Area& area,
-                                 TextRoom& room) const {
+bool BareCalls::find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const {
   uint64_t offset = move.from;
-  if (next_area(move.from, area, room) && area.start <= move.from && is_of_mirror(area))
+  if (next_area(move.from, area, room) && area.start <= move.from && state_.is_of_mirror(area))
     offset = area.offset + (move.from - area.start);
   if (move.to != 0) {
     to = move.to;
-    return next_area(to, area, room) && area.start <= to && is_of_mirror(area) &&
+    return next_area(to, area, room) && area.start <= to && state_.is_of_mirror(area) &&
            area.offset + (to - area.start) == offset;
   }
-  const FileRange range = mirror_range(offset, offset + 1);
+  const FileRange range = state_.mirror_range(offset, offset + 1);
   bool found = false;
   uint32_t changes = 0;
   int looks = 0;
   do {
-    changes = migrator_.view_changes();
+    changes = state_.migrator.view_changes();
     found = find_view(range, room, area, [&](const Area& each) {
       to = each.start;
-      return each.offset == offset && to != move.from && !migrator_.is_own_view(to) &&
-             !late_.is_own_view(to);
+      return each.offset == offset && to != move.from && !state_.migrator.is_own_view(to) &&
+             !state_.late.is_own_view(to);
     });
-  } while (changes != migrator_.view_changes() && ++looks < kMostLooks);
+  } while (changes != state_.migrator.view_changes() && ++looks < kMostLooks);
   return found && looks < kMostLooks;
 }
 
-void MemoryRegistrar::settle_move(const MoveCall& move, const EventReader& reader) {
+void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
   TextRoom room;
   Area area;
   uint64_t to = 0;
-  if (migrator_.is_own_view(move.from)) return;
+  if (state_.migrator.is_own_view(move.from)) return;
   if (move.may_move && find_moved(move, to, area, room)) {
     const uint64_t offset = area.offset + (to - area.start);
     const bool came_home =
@@ -117,8 +117,8 @@ void MemoryRegistrar::settle_move(const MoveCall& move, const EventReader& reade
 
 // Has private memory take the place of what was moved to `to`, with its contents. Returns false if
 // that can't be: it stays where the kernel has moved it, in the mirror.
-bool MemoryRegistrar::take_home(const MoveCall& move, uint64_t to, const Area& area,
-                                const EventReader& reader, TextRoom& room) {
+bool BareCalls::take_home(const MoveCall& move, uint64_t to, const Area& area,
+                          const EventReader& reader, TextRoom& room) {
   const uint64_t end = move.from + move.old_bytes;
   const uint64_t kept_bytes = std::min(move.old_bytes, move.new_bytes);
   // A real adapter or io_uring would go on using the pages where they are.
@@ -143,34 +143,34 @@ bool MemoryRegistrar::take_home(const MoveCall& move, uint64_t to, const Area& a
   }
   if (locked) syscall(SYS_mlock, to, move.new_bytes);
   // It may move on before the registrar knows that it is there.
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_in_time(lock) || any_registered(move.from, end))
-    watch_for_events(to, to + move.new_bytes, watch_.fd());
+  std::unique_lock lock(state_.mutex, std::defer_lock);
+  if (!lock_in_time(lock) || state_.any_registered(move.from, end))
+    watch_for_events(to, to + move.new_bytes, state_.watch.fd());
   return true;
 }
 
-bool MemoryRegistrar::take_outside_in_time(uint64_t start, uint64_t end) try {
+bool BareCalls::take_outside_in_time(uint64_t start, uint64_t end) try {
   RawVector<MappingChange> leaving;
   leaving.reserve(kMostParts);
   const NoNewMappings no_new_mappings;
   {
-    std::unique_lock lock(mutex_, std::defer_lock);
+    std::unique_lock lock(state_.mutex, std::defer_lock);
     if (!lock_in_time(lock)) return false;
-    mark_outside(start, end, leaving);
+    release_.mark_outside(start, end, leaving);
   }
-  return tell_outside(leaving);
+  return release_.tell_outside(leaving);
 } catch (...) {  // no room for a border, or too many parts
   return false;
 }
 
 // Has zeros take the place of what is mapped at [start, end) of the mirror from `offset` on.
-void MemoryRegistrar::make_private(uint64_t start, uint64_t end, uint64_t offset,
-                                   const EventReader& reader, TextRoom& room) {
+void BareCalls::make_private(uint64_t start, uint64_t end, uint64_t offset,
+                             const EventReader& reader, TextRoom& room) {
   Area area;
   for (uint64_t at = start; at < end && next_area(at, area, room) && area.start < end;
        at = area.end) {
     const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
-    if (!is_of_mirror(area) || area.offset + (from - area.start) != offset + (from - start))
+    if (!state_.is_of_mirror(area) || area.offset + (from - area.start) != offset + (from - start))
       continue;
     unwatch(from, to, reader);
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -184,16 +184,17 @@ void MemoryRegistrar::make_private(uint64_t start, uint64_t end, uint64_t offset
 // Where memory goes away behind pages of the mirror, a bare mremap could grow these in place, of
 // which nobody is told: it would show what a key still leads to. A page without access keeps that
 // from happening.
-void MemoryRegistrar::guard_gap(uint64_t start, const EventReader& reader) {
+void BareCalls::guard_gap(uint64_t start, const EventReader& reader) {
   if (reader.is_late_fill || guards_.load() >= kMostGuards) return;
   TextRoom room;
   Area before, behind;
-  if (!next_area(start - 1, before, room) || before.end != start || !is_mirror(before)) return;
+  if (!next_area(start - 1, before, room) || before.end != start || !state_.is_mirror(before))
+    return;
   if (!next_area(start, behind, room)) behind.start = kMirrorBytes;
   if (behind.start <= start || !Migrator::has_pages(reader.mirror, start, behind.start)) return;
   {
-    std::unique_lock lock(mutex_, std::defer_lock);
-    if (lock_in_time(lock) && !any_registered(start, behind.start)) return;
+    std::unique_lock lock(state_.mutex, std::defer_lock);
+    if (lock_in_time(lock) && !state_.any_registered(start, behind.start)) return;
   }
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   void* const guard = raw_mmap(pointer(start), kPageBytes, PROT_NONE, kFlags, -1, 0);

@@ -6,19 +6,19 @@
 #include <algorithm>
 #include <mutex>
 
-#include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/bare_calls.h"
 
 namespace hostnic::memory {
 
 // Called by the threads that read events. They wait for nobody who may wait for them: the lock is
 // taken only if it is free. `mirror` is the thread's descriptor of it.
-void MemoryRegistrar::before_discard(uint64_t start, uint64_t end, int mirror) {
+void BareCalls::before_discard(uint64_t start, uint64_t end, int mirror) {
   TextRoom room;
   end = first_locked(start, end, room);  // the kernel stops there
   Area area;
   for (uint64_t at = start; at < end && next_area(at, area, room) && area.start < end;
        at = area.end) {
-    if (!is_of_mirror(area)) continue;
+    if (!state_.is_of_mirror(area)) continue;
     const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
     const uint64_t offset = area.offset + (from - area.start);
     discard_in_mirror(offset, offset + (to - from), mirror);
@@ -27,10 +27,10 @@ void MemoryRegistrar::before_discard(uint64_t start, uint64_t end, int mirror) {
 
 // Pages that a key leads to stay where they are, and become zeros: hostnicd's mapping of another
 // user's memory must not meet a hole. What nobody has registered is freed.
-void MemoryRegistrar::discard_in_mirror(uint64_t start, uint64_t end, int mirror) {
+void BareCalls::discard_in_mirror(uint64_t start, uint64_t end, int mirror) {
   bool registered = true;
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock())
-    registered = any_registered(start, end);
+  if (const std::unique_lock lock(state_.mutex, std::try_to_lock); lock.owns_lock())
+    registered = state_.any_registered(start, end);
   if (!registered || !Migrator::clear(mirror, start, end)) Migrator::punch(mirror, start, end);
 }
 

@@ -48,14 +48,14 @@ size_t bytes_of_mapping(void* block, Realloc* next) {
 
 HOSTNIC_INTERPOSED int munmap(void* at, size_t length) noexcept {
   if (!MemoryRegistrar::concerns(address(at), length)) return libc_munmap(at, length);
-  return MemoryRegistrar::process().munmap(at, length);
+  return MemoryRegistrar::process().system_calls().munmap(at, length);
 }
 
 HOSTNIC_INTERPOSED void* mmap(void* at, size_t length, int prot, int flags, int fd,
                               off_t offset) noexcept {
   if ((flags & MAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(at), length))
     return libc_mmap(at, length, prot, flags, fd, offset);
-  return MemoryRegistrar::process().mmap_fixed(at, length, prot, flags, fd, offset);
+  return MemoryRegistrar::process().system_calls().mmap_fixed(at, length, prot, flags, fd, offset);
 }
 
 HOSTNIC_INTERPOSED void* mmap64(void* at, size_t length, int prot, int flags, int fd,
@@ -65,7 +65,7 @@ HOSTNIC_INTERPOSED void* mmap64(void* at, size_t length, int prot, int flags, in
 
 HOSTNIC_INTERPOSED int madvise(void* at, size_t length, int advice) noexcept {
   if (!MemoryRegistrar::concerns(address(at), length)) return libc_madvise(at, length, advice);
-  return MemoryRegistrar::process().madvise(at, length, advice);
+  return MemoryRegistrar::process().system_calls().madvise(at, length, advice);
 }
 
 HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, int flags,
@@ -80,7 +80,7 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   if (!MemoryRegistrar::concerns(address(from), old_length) &&
       ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length)))
     return libc_mremap(from, old_length, length, flags, to);
-  return MemoryRegistrar::process().mremap(from, old_length, length, flags, to);
+  return MemoryRegistrar::process().system_calls().mremap(from, old_length, length, flags, to);
 }
 
 // A block with a mapping of its own is moved by glibc with a bare mremap, of which nothing may be
@@ -93,7 +93,7 @@ HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
   const size_t bytes = bytes_of_mapping(block, next);
   if (bytes == 0 || length <= bytes || !MemoryRegistrar::concerns(address(block), bytes))
     return next(block, length);
-  return MemoryRegistrar::process().realloc_mapping(block, bytes, length, next);
+  return MemoryRegistrar::process().system_calls().realloc_mapping(block, bytes, length, next);
 }
 
 HOSTNIC_INTERPOSED void* reallocarray(void* block, size_t count, size_t each) noexcept {

@@ -2,20 +2,19 @@
 #include "verbs-shim/memory/memory_registrar.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 
 #include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/fork_init.h"
-#include "verbs-shim/memory/solitude.h"
 
 namespace hostnic::memory {
 namespace {
@@ -25,10 +24,31 @@ namespace {
 constexpr uint64_t kStackMargin = 1 << 20;
 constexpr uint64_t kHugePageBytes = 2 << 20;
 constexpr size_t kAreasOfALoss = 500;
-constexpr size_t kMovesAtFirst = 128;
 constexpr int kLooks = 4;  // at the areas of a registration that does not seem to be mapped
 constexpr uint64_t kBordersOfLosses = 8;  // borders that a loss may add to the table and to the
                                           // watch
+
+Failure check_access(const Request& request) {
+  const bool on_demand = request.paging == Paging::kOnDemand;
+  uint64_t at = request.first;
+  const char* wrong = nullptr;
+  for (const Area& area : request.areas) {
+    if (on_demand) {
+      at = std::max(at, area.start);
+      if (area.prot == PROT_NONE) continue;
+    }
+    if (area.start > at) break;
+    if ((area.prot & PROT_READ) == 0)
+      wrong = "not readable";
+    else if (request.need_write && (area.prot & PROT_WRITE) == 0)
+      wrong = "not writable, so it can't be registered for writing";
+    if (wrong != nullptr) break;
+    at = area.end;
+  }
+  if (wrong == nullptr && at < request.last && !on_demand) wrong = "not mapped";
+  if (wrong == nullptr) return {};
+  return failure(EFAULT, "0x%llx is %s", static_cast<unsigned long long>(at), wrong);
+}
 
 }  // namespace
 
@@ -38,45 +58,28 @@ MemoryRegistrar& MemoryRegistrar::process() {
   return registrar;
 }
 
-Failure failure(int error, const char* format, ...) {
-  Failure result;
-  result.error = error;
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(result.text, sizeof(result.text), format, arguments);
-  va_end(arguments);
-  return result;
-}
-
 void set_fork_init() { MemoryRegistrar::process().set_fork_init(); }
 void watch_forks() { MemoryRegistrar::process().watch_forks(); }
 
-void MemoryRegistrar::set_reason(const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(reason_, sizeof(reason_), format, arguments);
-  va_end(arguments);
-}
-
 void MemoryRegistrar::open_own_memory() {
-  const Critical critical(*this);
+  const Critical critical(state_);
   open_own_memory_locked();
 }
 
 void MemoryRegistrar::open_own_memory_locked() {
-  if (mem_fd_ >= 0 && pagemap_fd_ >= 0) return;
+  if (state_.mem_fd >= 0 && state_.pagemap_fd >= 0) return;
   // The process is made "dumpable" for the moment: one that has changed its user is not, and then
   // its files here are root's.
   const int dumpable = prctl(PR_GET_DUMPABLE);
   if (dumpable != 1) prctl(PR_SET_DUMPABLE, 1);
-  if (mem_fd_ < 0) {
+  if (state_.mem_fd < 0) {
     const UniqueFd opened(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-    mem_fd_ = keep_copy(opened.get());
-    mem_error_ = mem_fd_ < 0 ? errno : 0;
+    state_.mem_fd = keep_copy(opened.get());
+    state_.mem_error = state_.mem_fd < 0 ? errno : 0;
   }
-  if (pagemap_fd_ < 0) {
+  if (state_.pagemap_fd < 0) {
     const UniqueFd opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-    pagemap_fd_ = keep_copy(opened.get());
+    state_.pagemap_fd = keep_copy(opened.get());
   }
   if (dumpable != 1) prctl(PR_SET_DUMPABLE, 0);
 }
@@ -86,20 +89,20 @@ Failure MemoryRegistrar::read_environment() {
   const char* mode = std::getenv("HOSTNIC_MEMORY");
   const std::string_view wanted = mode != nullptr ? mode : "auto";
   if (wanted == "auto")
-    mode_ = MemoryMode::kAuto;
+    state_.mode = MemoryMode::kAuto;
   else if (wanted == "memfd")
-    mode_ = MemoryMode::kMemFd;
+    state_.mode = MemoryMode::kMemFd;
   else if (wanted == "window")
-    mode_ = MemoryMode::kMirror;
+    state_.mode = MemoryMode::kMirror;
   else if (wanted == "file")
-    mode_ = MemoryMode::kFile;
+    state_.mode = MemoryMode::kFile;
   else
     return failure(EINVAL, "HOSTNIC_MEMORY=%.64s: use auto, memfd, window or file", mode);
   const char* migrate = std::getenv("HOSTNIC_MIGRATE");
   const std::string_view how = migrate != nullptr ? migrate : "";
-  migration_wanted_ = how != "0";
-  comes_home_at_once_ = how == "at-once";
-  late_wanted_ = how.empty();
+  state_.migration_wanted = how != "0";
+  state_.comes_home_at_once = how == "at-once";
+  state_.late_wanted = how.empty();
   environment_read_ = true;
   return {};
 }
@@ -108,7 +111,7 @@ Expected<void, Error> MemoryRegistrar::init(int mirror_fd) try {
   Failure failed;
   watch_forks();
   {
-    const Critical critical(*this);
+    const Critical critical(state_);
     failed = init_locked(mirror_fd);
   }
   if (failed) return Unexpected(Error{failed.error, failed.text});
@@ -120,10 +123,13 @@ Expected<void, Error> MemoryRegistrar::init(int mirror_fd) try {
 void MemoryRegistrar::watch_forks() {
   bool first = false;
   {
-    const Critical critical(*this);
+    const Critical critical(state_);
     first = !std::exchange(handles_forks_, true);
   }
-  if (first) install_fork_handlers();  // allocates: not in the critical section
+  if (!first) return;
+  // This allocates: not in the critical section.
+  pthread_atfork([] { process().forks_.before(); }, [] { process().forks_.after_in_parent(); },
+                 [] { process().forget_parent(); });
 }
 
 Failure MemoryRegistrar::init_locked(int mirror_fd) {
@@ -131,54 +137,48 @@ Failure MemoryRegistrar::init_locked(int mirror_fd) {
   open_own_memory_locked();
   if (mirror_fd >= 0)
     if (Failure failed = take_mirror(mirror_fd)) return failed;
-  max_areas_ = max_map_count() / 2;
-  areas_of_losses_.reserve(kAreasOfALoss);
-  for (RawVector<MovedMemory>* list : {&moved_, &moving_}) list->reserve(kMovesAtFirst);
-  if (migration_enabled()) userfault_.open(-1);
-  migrator_.use({mirror_fd_, mem_fd_, pagemap_fd_, &userfault_});
-  if (mem_fd_ < 0)
-    return failure(mem_error_,
+  state_.max_areas = max_map_count() / 2;
+  state_.areas_of_losses.reserve(kAreasOfALoss);
+  moved_.reserve();
+  if (state_.migration_enabled()) state_.userfault.open(-1);
+  state_.migrator.use({state_.mirror_fd, state_.mem_fd, state_.pagemap_fd, &state_.userfault});
+  if (state_.mem_fd < 0)
+    return failure(state_.mem_error,
                    "hostnicd can't reach this program's memory: /proc/self/mem: %s (is /proc "
                    "mounted?)",
-                   std::strerror(mem_error_));
+                   std::strerror(state_.mem_error));
   return {};
 }
 
 Failure MemoryRegistrar::take_mirror(int mirror_fd) {
   struct stat file {};
   if (fstat(mirror_fd, &file) != 0) return failure(errno, "mirror from hostnicd: bad descriptor");
-  if (mirror_fd_ >= 0) {
-    if (file.st_ino == mirror_inode_ && major(file.st_dev) == mirror_major_ &&
-        minor(file.st_dev) == mirror_minor_)
+  if (state_.mirror_fd >= 0) {
+    if (file.st_ino == state_.mirror_inode && major(file.st_dev) == state_.mirror_major &&
+        minor(file.st_dev) == state_.mirror_minor)
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
-    if (parked_ && may_move_pages()) unpark(Unpark::kAll);
-    if (!table_.empty() || late_.any_aside(0, UINT64_MAX))
+    if (state_.parked && state_.may_move_pages()) release_.unpark(PageRelease::Unpark::kAll);
+    if (!state_.table.empty() || state_.late.any_aside(0, UINT64_MAX))
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
                      "deregister all memory before opening a device of another hostnicd");
-    late_.stop();  // its thread has the old one
-    close_ours(mirror_fd_.exchange(-1));
+    state_.late.stop();  // its thread has the old one
+    close_ours(state_.mirror_fd.exchange(-1));
   }
   const int own = keep_copy(mirror_fd);
   if (own < 0) return failure(errno, "mirror from hostnicd: %s", std::strerror(errno));
-  mirror_inode_ = file.st_ino;
-  mirror_major_ = major(file.st_dev);
-  mirror_minor_ = minor(file.st_dev);
-  mirror_fd_ = own;
+  state_.mirror_inode = file.st_ino;
+  state_.mirror_major = major(file.st_dev);
+  state_.mirror_minor = minor(file.st_dev);
+  state_.mirror_fd = own;
   return {};
 }
 
 void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
-  const Critical critical(*this);
-  if (migration_enabled()) userfault_.open(device_fd);
-  if (lent_device_fd_ < 0) lent_device_fd_ = keep_copy(device_fd);
-}
-
-// Copying needs the mem fd and pagemap, too.
-bool MemoryRegistrar::can_migrate() const {
-  return migration_enabled() && mirror_fd_ >= 0 && mem_fd_ >= 0 && pagemap_fd_ >= 0 &&
-         userfault_.mode() != UserfaultMode::kNone;
+  const Critical critical(state_);
+  if (state_.migration_enabled()) state_.userfault.open(device_fd);
+  if (state_.lent_device_fd < 0) state_.lent_device_fd = keep_copy(device_fd);
 }
 
 Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_bytes,
@@ -205,9 +205,9 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
     if (const int error = start_threads(); error != 0)
       return Unexpected(
           Error{error, std::string("no thread can be started: ") + std::strerror(error)});
-  watch_.wait_for_reports();
-  mirror_watch_.wait_for_reports();
-  registration.registering = Revoker::Registering(revoker_);
+  state_.watch.wait_for_reports();
+  state_.mirror_watch.wait_for_reports();
+  registration.registering = Revoker::Registering(state_.revoker);
   Described described;
   Failure failed = add_once(request, described);
   if (failed) {
@@ -226,7 +226,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
 }
 
 Failure MemoryRegistrar::add_once(Request& request, Described& described) {
-  const Critical critical(*this);
+  const Critical critical(state_);
   Failure failed;
   try {
     failed = add_locked(request, described);
@@ -234,8 +234,8 @@ Failure MemoryRegistrar::add_once(Request& request, Described& described) {
     failed = failure(ENOMEM, "out of memory");
   }
   if (failed) {
-    for (const uint64_t place : described.pins) unpin_shared(place);
-    unpin(request.first, request.pinned_end);
+    pins_.let_go_all(described);
+    release_.unpin(request.first, request.pinned_end);
   }
   return failed;
 }
@@ -245,15 +245,16 @@ Failure MemoryRegistrar::add_once(Request& request, Described& described) {
 // starting a thread allocates. Without the watch, interposed calls are noticed all the same.
 int MemoryRegistrar::start_threads() {
   const std::lock_guard lock(threads_mutex_);
-  if (const int error =
-          revoker_.start([](const MemoryChange& change) { process().follow(change); });
+  if (const int error = state_.revoker.start(
+          [](const MemoryChange& change) { process().release_.follow(change); });
       error != 0)
     return error;
-  watch_.start(revoker_, "hostnic-watch");
-  if (mirror_fd_ >= 0 && migration_wanted_)
-    mirror_watch_.start(
-        revoker_, "hostnic-discard",
-        [](const BlockedCall& call, const EventReader& reader) { process().settle(call, reader); });
+  state_.watch.start(state_.revoker, "hostnic-watch");
+  if (state_.mirror_fd >= 0 && state_.migration_wanted)
+    state_.mirror_watch.start(state_.revoker, "hostnic-discard",
+                              [](const BlockedCall& call, const EventReader& reader) {
+                                process().bare_calls_.settle(call, reader);
+                              });
   return 0;
 }
 
@@ -262,72 +263,47 @@ int MemoryRegistrar::start_threads() {
 void MemoryRegistrar::start_late_fill() {
   int mirror = -1, device = -1;
   {
-    const Critical critical(*this);
-    if (!late_wanted_ || late_.runs() || !can_migrate() || !userfault_.moves_pages() ||
-        userfault_.mode() != UserfaultMode::kFull)
+    const Critical critical(state_);
+    if (!state_.late_wanted || state_.late.runs() || !state_.can_migrate() ||
+        !state_.userfault.moves_pages() || state_.userfault.mode() != UserfaultMode::kFull)
       return;
-    mirror = mirror_fd_;
-    device = lent_device_fd_;
+    mirror = state_.mirror_fd;
+    device = state_.lent_device_fd;
   }
   if (start_threads() != 0) return;
   const std::lock_guard lock(threads_mutex_);
-  late_.start(
-      {mirror, device, mirror_watch_.fd()}, [] { process().look_for_filled(); },
-      [](const BlockedCall& call, const EventReader& reader) { process().settle(call, reader); });
+  state_.late.start(
+      {mirror, device, state_.mirror_watch.fd()}, [] { process().look_for_filled(); },
+      [](const BlockedCall& call, const EventReader& reader) {
+        process().bare_calls_.settle(call, reader);
+      });
 }
 
 void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {
   const uint64_t end = va + length_bytes;
-  if (end < va || !late_.any_unfilled(va, end)) return;
-  const Critical critical(*this);
-  late_.fill(va, end);
+  if (end < va || !state_.late.any_unfilled(va, end)) return;
+  const Critical critical(state_);
+  state_.late.fill(va, end);
 }
 
 void MemoryRegistrar::bring_all() {
-  const Critical critical(*this);
-  late_wanted_ = false;
-  late_.fill(lowest_.load(), highest_.load());
+  const Critical critical(state_);
+  state_.late_wanted = false;
+  state_.late.fill(state_.lowest.load(), state_.highest.load());
 }
 
 void MemoryRegistrar::own_thread_starts() {
-  const Critical critical(*this);
-  own_threads_.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
+  const Critical critical(state_);
+  state_.own_threads.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
 }
 
 void MemoryRegistrar::own_thread_ends() {
-  const Critical critical(*this);
-  std::erase(own_threads_, static_cast<pid_t>(syscall(SYS_gettid)));
-}
-
-// Another thread might discard, move or unmap pages by a bare system call at the very moment when
-// they are taken out, and its change would be undone or would hit what took their place. No
-// userfaultfd prevents that.
-bool MemoryRegistrar::may_move_pages() const { return is_alone(own_threads_); }
-
-Failure MemoryRegistrar::check_access(const Request& request) {
-  const bool on_demand = request.paging == Paging::kOnDemand;
-  uint64_t at = request.first;
-  const char* wrong = nullptr;
-  for (const Area& area : request.areas) {
-    if (on_demand) {
-      at = std::max(at, area.start);
-      if (area.prot == PROT_NONE) continue;
-    }
-    if (area.start > at) break;
-    if ((area.prot & PROT_READ) == 0)
-      wrong = "not readable";
-    else if (request.need_write && (area.prot & PROT_WRITE) == 0)
-      wrong = "not writable, so it can't be registered for writing";
-    if (wrong != nullptr) break;
-    at = area.end;
-  }
-  if (wrong == nullptr && at < request.last && !on_demand) wrong = "not mapped";
-  if (wrong == nullptr) return {};
-  return failure(EFAULT, "0x%llx is %s", static_cast<unsigned long long>(at), wrong);
+  const Critical critical(state_);
+  std::erase(state_.own_threads, static_cast<pid_t>(syscall(SYS_gettid)));
 }
 
 Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
-  if (mem_fd_ < 0) return failure(EIO, "no device of hostnicd is open in this process");
+  if (state_.mem_fd < 0) return failure(EIO, "no device of hostnicd is open in this process");
   // The kernel tells of one area after the other: another thread's change of mappings in between
   // may look like a hole.
   Failure denied;
@@ -339,53 +315,48 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   if (denied) return denied;
   // The mem fd fails at pages that lie aside.
   if (request.paging == Paging::kOnDemand || request.arrival == Arrival::kNow) {
-    if (const int error = late_.fill(request.first, request.last); error != 0)
+    if (const int error = state_.late.fill(request.first, request.last); error != 0)
       return failure(error, "its pages can't be copied: %s", std::strerror(error));
   }
   if (request.paging == Paging::kOnDemand) {
-    pin_on_demand(request);
+    pinning_.pin_on_demand(request);
   } else {
     request.process = process_memory();
     if (request.process.locked_kb != 0) mark_locked(request.areas);
-    pin(request);
+    pinning_.pin(request);
   }
-  if (Failure failed = describe(request, described)) return failed;
+  if (Failure failed = description_.describe(request, described)) return failed;
   if (request.paging == Paging::kAsMapped) {
     const bool by_mem_fd = std::ranges::any_of(described.regions, [](const MemoryRegion& region) {
       return region.kind == RegionKind::kMemFd;
     });
-    if (by_mem_fd) watch(described);
+    if (by_mem_fd) description_.watch(described);
   }
   for (const MemoryRegion& region : described.regions) {
-    uint64_t& counter = region.kind == RegionKind::kFile    ? counters_.file_bytes
-                        : region.kind == RegionKind::kMemFd ? counters_.mem_fd_bytes
-                                                            : counters_.mirror_bytes;
+    uint64_t& counter = region.kind == RegionKind::kFile    ? state_.counters.file_bytes
+                        : region.kind == RegionKind::kMemFd ? state_.counters.mem_fd_bytes
+                                                            : state_.counters.mirror_bytes;
     counter += region.length_bytes;
   }
-  if (!described.pins.empty()) {
-    pin_uses_.reserve(pin_uses_.size() + described.pins.size());
-    request.pinned = ++last_pinned_;
-    for (const uint64_t place : described.pins) pin_uses_.push_back({request.pinned, place});
-    described.pins.clear();
-  }
-  table_.join(request.first, request.last);
-  table_.reserve(kBordersOfLosses);
-  update_bounds();
+  request.pinned = pins_.give(described);
+  state_.table.join(request.first, request.last);
+  state_.table.reserve(kBordersOfLosses);
+  state_.update_bounds();
   return {};
 }
 
 bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
                                 Registration& registration) try {
   const auto by_mem_fd = [](const MemoryRegion& each) { return each.kind == RegionKind::kMemFd; };
-  if (mode_ != MemoryMode::kAuto || std::ranges::all_of(registration.regions, by_mem_fd))
+  if (state_.mode != MemoryMode::kAuto || std::ranges::all_of(registration.regions, by_mem_fd))
     return false;
   registration.regions.assign(1, {va, length_bytes, RegionKind::kMemFd, 0, 0});
   registration.fds.clear();
   Described described;
   described.regions.push_back(registration.regions.front());
-  const Critical critical(*this);
-  if (late_.fill(page_down(va), page_up(va + length_bytes)) != 0) return false;
-  watch(described);
+  const Critical critical(state_);
+  if (state_.late.fill(page_down(va), page_up(va + length_bytes)) != 0) return false;
+  description_.watch(described);
   return true;
 } catch (...) {
   return false;
@@ -394,24 +365,24 @@ bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
 void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes, uint64_t pinned) try {
   if (length_bytes == 0 || va + length_bytes < va) return;
   const uint64_t start = page_down(va), end = page_up(va + length_bytes);
-  const Critical critical(*this);
-  if (pinned != 0) release_pins(pinned);
-  unpin(start, end);
+  const Critical critical(state_);
+  if (pinned != 0) pins_.release(pinned);
+  release_.unpin(start, end);
 } catch (...) {
   // There is no memory to split a range: its pages stay where they are, which harms nobody.
 }
 
 void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try {
   // What came late while somebody waited has small pages: those of a gigabyte would take a second.
-  if (late_.runs()) return;
+  if (state_.late.runs()) return;
   const uint64_t start = (va + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
   const uint64_t end = (va + length_bytes) & ~(kHugePageBytes - 1);
   for (uint64_t at = start; at < end; at += kHugePageBytes) {
     bool migrated = false;
     {
-      const Critical critical(*this);
-      const auto range = table_.first_after(at);
-      migrated = range != table_.end() && range->first <= at &&
+      const Critical critical(state_);
+      const auto range = state_.table.first_after(at);
+      migrated = range != state_.table.end() && range->first <= at &&
                  range->second.end >= at + kHugePageBytes &&
                  range->second.place == PagePlace::kMirror;
     }
@@ -427,29 +398,30 @@ void MemoryRegistrar::after_registration(uint64_t va, uint64_t length_bytes) try
 }
 
 MemoryCounters MemoryRegistrar::counters() {
-  const Critical critical(*this);
-  MemoryCounters counters = counters_;
-  for (const auto& [start, range] : table_)
+  const Critical critical(state_);
+  MemoryCounters counters = state_.counters;
+  for (const auto& [start, range] : state_.table)
     if (range.place == PagePlace::kMirror && range.registrations == 0)
       counters.parked_bytes += range.end - start;
   return counters;
 }
 
 std::string MemoryRegistrar::status() {
-  char why_not[200] = {}, exception[sizeof(reason_)] = {}, watch_failed[200] = {};
+  char why_not[200] = {}, exception[sizeof(state_.reason)] = {}, watch_failed[200] = {};
   UserfaultMode userfault = UserfaultMode::kNone;
   {
-    const Critical critical(*this);
-    userfault = userfault_.mode();
-    std::memcpy(exception, reason_, sizeof(reason_));
-    if (revoker_.runs() && !watch_.runs())
-      std::snprintf(watch_failed, sizeof(watch_failed), "%s", watch_.error());
-    const char* reason = !migration_enabled() ? "migration is switched off (HOSTNIC_MEMORY or "
-                                                "HOSTNIC_MIGRATE)"
-                         : mirror_fd_ < 0     ? "no mirror from hostnicd"
-                         : pagemap_fd_ < 0    ? "/proc/self/pagemap can't be opened"
-                                              : userfault_.error();
-    if (!can_migrate()) std::snprintf(why_not, sizeof(why_not), "%s", reason);
+    const Critical critical(state_);
+    userfault = state_.userfault.mode();
+    std::memcpy(exception, state_.reason, sizeof(state_.reason));
+    if (state_.revoker.runs() && !state_.watch.runs())
+      std::snprintf(watch_failed, sizeof(watch_failed), "%s", state_.watch.error());
+    const char* reason = !state_.migration_enabled()
+                             ? "migration is switched off (HOSTNIC_MEMORY or "
+                               "HOSTNIC_MIGRATE)"
+                         : state_.mirror_fd < 0  ? "no mirror from hostnicd"
+                         : state_.pagemap_fd < 0 ? "/proc/self/pagemap can't be opened"
+                                                 : state_.userfault.error();
+    if (!state_.can_migrate()) std::snprintf(why_not, sizeof(why_not), "%s", reason);
   }
   if (why_not[0] != '\0') return std::string("private memory through the mem fd: ") + why_not;
   std::string line =
@@ -461,6 +433,21 @@ std::string MemoryRegistrar::status() {
     line += std::string("; unmapped memory is noticed by interposition only: ") + watch_failed;
   if (exception[0] != '\0') line += std::string("; last exception: ") + exception;
   return line;
+}
+
+pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
+  if (RegistrarState::highest.load(std::memory_order_relaxed) == 0) return fork();
+  process().forks_.before();
+  const pid_t child = fork();
+  child == 0 ? process().forget_parent() : process().forks_.after_in_parent();
+  return child;
+}
+
+// The child's registrar begins anew.
+void MemoryRegistrar::forget_parent() {
+  new (&threads_mutex_) std::mutex;
+  environment_read_ = false;
+  forks_.after_in_child();
 }
 
 }  // namespace hostnic::memory

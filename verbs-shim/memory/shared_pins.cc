@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Shared memory that hostnicd can't map, and reaches by the mem fd. Shared pages can be mapped
-// twice: a mapping of the library's own keeps them, with the access that the program had when it
-// registered them, whatever becomes of its own mapping (unmapped, moved, replaced, protected).
-// hostnicd is told that the memory has moved there.
+#include "verbs-shim/memory/shared_pins.h"
+
 #include <algorithm>
 
 #include "verbs-shim/memory/critical.h"
 
 namespace hostnic::memory {
 
-// Keeps [start, end) of an area, in a mapping that other registrations of the same may have made.
-// Where the kernel does not make one the program's own is used.
-void MemoryRegistrar::pin_shared(const Area& area, uint64_t start, uint64_t end,
-                                 Described& described) {
+void SharedPins::keep(const Area& area, uint64_t start, uint64_t end, Described& described) {
   const uint64_t offset = area.offset + (start - area.start);
   const auto known = std::ranges::find_if(pins_, [&](const SharedPin& pin) {
     return pin.start == start && pin.end == end && pin.offset == offset && pin.prot == area.prot &&
@@ -35,8 +30,7 @@ void MemoryRegistrar::pin_shared(const Area& area, uint64_t start, uint64_t end,
   described.pins.push_back(address(place));
 }
 
-// Whether a registration that is just described has [start, end) kept.
-bool MemoryRegistrar::is_pinned(const Described& described, uint64_t start, uint64_t end) const {
+bool SharedPins::is_kept(const Described& described, uint64_t start, uint64_t end) const {
   return std::ranges::any_of(described.pins, [&](uint64_t place) {
     return std::ranges::any_of(pins_, [&](const SharedPin& pin) {
       return pin.place == place && pin.start <= start && end <= pin.end;
@@ -44,33 +38,52 @@ bool MemoryRegistrar::is_pinned(const Described& described, uint64_t start, uint
   });
 }
 
-void MemoryRegistrar::unpin_shared(uint64_t place) {
+void SharedPins::let_go(uint64_t place) {
   const auto pin = std::ranges::find(pins_, place, &SharedPin::place);
   if (pin == pins_.end() || --pin->users != 0) return;
   raw_munmap(pointer(pin->place), pin->end - pin->start);
   pins_.erase(pin);
 }
 
-void MemoryRegistrar::release_pins(uint64_t pinned) {
+void SharedPins::release(uint64_t pinned) {
   for (const PinUse& use : pin_uses_)
-    if (use.pinned == pinned) unpin_shared(use.place);
+    if (use.pinned == pinned) let_go(use.place);
   std::erase_if(pin_uses_, [=](const PinUse& use) { return use.pinned == pinned; });
 }
 
-void MemoryRegistrar::tell_pins(Registration& registration) try {
+uint64_t SharedPins::give(Described& described) {
+  if (described.pins.empty()) return 0;
+  pin_uses_.reserve(pin_uses_.size() + described.pins.size());
+  const uint64_t pinned = ++last_pinned_;
+  for (const uint64_t place : described.pins) pin_uses_.push_back({pinned, place});
+  described.pins.clear();
+  return pinned;
+}
+
+void SharedPins::let_go_all(Described& described) {
+  for (const uint64_t place : described.pins) let_go(place);
+  described.pins.clear();
+}
+
+void SharedPins::forget() {
+  pins_.clear();
+  pin_uses_.clear();
+}
+
+void SharedPins::tell(Registration& registration) try {
   if (registration.pinned == 0) return;
   // hostnicd knows the registration: a change that waits for its end is told before these.
   registration.registering = Revoker::Registering();
   RawVector<SharedPin> pins;
   {
-    const Critical critical(*this);
+    const Critical critical(state_);
     for (const PinUse& use : pin_uses_)
       if (use.pinned == registration.pinned)
         pins.push_back(*std::ranges::find(pins_, use.place, &SharedPin::place));
   }
   for (const SharedPin& pin : pins)
-    revoker_.tell({{pin.start, pin.end - pin.start, MemoryChangeKind::kMoved, 0, pin.place},
-                   /*noted=*/true});
+    state_.revoker.tell({{pin.start, pin.end - pin.start, MemoryChangeKind::kMoved, 0, pin.place},
+                         /*noted=*/true});
 } catch (...) {  // no memory: the program's own mapping is used
 }
 

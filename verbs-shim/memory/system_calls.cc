@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the program asks the kernel for, where memory in the table is concerned.
+#include "verbs-shim/memory/system_calls.h"
+
 #include <algorithm>
 #include <cerrno>
 
@@ -16,15 +17,15 @@ namespace hostnic::memory {
 // handler's calls might wait for its end), and no NIC uses the mem fd if it could reach by it what
 // the kernel does not tell of. The registrar's lock is not held meanwhile: others who watch
 // mappings may deregister within.
-class MemoryRegistrar::Change {
+class SystemCalls::Change {
  public:
-  explicit Change(MemoryRegistrar& registrar) : registrar_(registrar) {
+  explicit Change(SystemCalls& calls) : calls_(calls) {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &signals_);
   }
   ~Change() {
-    if (begun_) registrar_.revoker_.end_change(change_, parts_, count_);
+    if (begun_) calls_.state_.revoker.end_change(change_, parts_, count_);
     pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
   }
   Change(const Change&) = delete;
@@ -32,8 +33,8 @@ class MemoryRegistrar::Change {
 
   // Notes that the call may take [start, end); called with the registrar's lock.
   void may_take(uint64_t start, uint64_t end) {
-    Revoker& revoker = registrar_.revoker_;
-    if (begun_ || !revoker.runs() || !registrar_.goes_untold(start, end)) return;
+    Revoker& revoker = calls_.state_.revoker;
+    if (begun_ || !revoker.runs() || !calls_.release_.goes_untold(start, end)) return;
     begun_ = true;
     change_ = revoker.begin_change();
   }
@@ -42,25 +43,25 @@ class MemoryRegistrar::Change {
   void took(uint64_t start, uint64_t end) {
     if (start >= end) return;
     const MappingChange gone{{start, end - start, MemoryChangeKind::kGone, 0, 0}, /*noted=*/true};
-    if (!begun_) return registrar_.lose_unmapped(start, end);
+    if (!begun_) return calls_.release_.lose_unmapped(start, end);
     add(gone);
     const int error = errno;
-    registrar_.follow(gone);
+    calls_.release_.follow(gone);
     errno = error;
   }
   // Notes that the call moved [start, end) to `to`; called with the registrar's lock.
   void moved(uint64_t start, uint64_t end, uint64_t to) {
     if (start >= end) return;
     if (begun_) add({{start, end - start, MemoryChangeKind::kMoved, 0, to}, /*noted=*/true});
-    registrar_.note_move(start, to, end - start);
-    registrar_.lose_where_gone(start, end);
+    calls_.moved_.note_move(start, to, end - start);
+    calls_.release_.lose_where_gone(start, end);
   }
 
  private:
   static constexpr size_t kMostParts = 3;
   void add(const MappingChange& part) { parts_[count_++] = part; }
 
-  MemoryRegistrar& registrar_;
+  SystemCalls& calls_;
   bool begun_ = false;
   uint64_t change_ = 0;
   MappingChange parts_[kMostParts];
@@ -68,20 +69,15 @@ class MemoryRegistrar::Change {
   sigset_t signals_;
 };
 
-bool MemoryRegistrar::in_table(uint64_t start, uint64_t end) {
-  const auto range = table_.first_after(start);
-  return range != table_.end() && range->first < end;
-}
-
 // Begins a change; returns false if nothing in the table is concerned.
-bool MemoryRegistrar::begin_change(Change& change, uint64_t start, uint64_t end) {
-  const Critical critical(*this);
-  if (!in_table(start, end)) return false;
+bool SystemCalls::begin_change(Change& change, uint64_t start, uint64_t end) {
+  const Critical critical(state_);
+  if (!state_.in_table(start, end)) return false;
   change.may_take(start, end);
   return true;
 }
 
-int MemoryRegistrar::munmap(void* at, size_t length_bytes) {
+int SystemCalls::munmap(void* at, size_t length_bytes) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   Change change(*this);
   const bool concerned = begin_change(change, start, end);
@@ -90,8 +86,8 @@ int MemoryRegistrar::munmap(void* at, size_t length_bytes) {
   return result;
 }
 
-void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
-                                  off_t offset) {
+void* SystemCalls::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
+                              off_t offset) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   Change change(*this);
   const bool concerned = begin_change(change, start, end);
@@ -102,8 +98,8 @@ void* MemoryRegistrar::mmap_fixed(void* at, size_t length_bytes, int prot, int f
 
 // Gives advice about private memory to pages that are shared for now. Advice about the area waits
 // in the stash.
-int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
-                                  uint64_t stash_delta) {
+int SystemCalls::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
+                              uint64_t stash_delta) {
   const auto give = [&](uint64_t at, int what) {
     return raw_madvise(pointer(at), end - start, what);
   };
@@ -125,7 +121,7 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
       give(start + stash_delta, advice);
       return give(start, advice);
     case MADV_GUARD_INSTALL:  // private pages would be gone
-      return give(start, advice) == 0 && Migrator::clear(mirror_fd_, start, end) ? 0 : -1;
+      return give(start, advice) == 0 && Migrator::clear(state_.mirror_fd, start, end) ? 0 : -1;
     case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
       return -1;
@@ -134,28 +130,30 @@ int MemoryRegistrar::madvise_part(uint64_t start, uint64_t end, int advice, bool
   }
 }
 
-bool MemoryRegistrar::in_mirror(uint64_t start, uint64_t end) {
-  const Critical critical(*this);
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+bool SystemCalls::in_mirror(uint64_t start, uint64_t end) {
+  const Critical critical(state_);
+  for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end; ++it)
     if (it->second.place == PagePlace::kMirror) return true;
   return false;
 }
 
 // A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
-int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
+int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !mirror_watch_.reports() &&
+  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
-    before_discard(start, end, mirror_fd_);
+    bare_calls_.before_discard(start, end, state_.mirror_fd);
   if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
     return libc_madvise(at, length_bytes, advice);
-  const Critical critical(*this);
+  const Critical critical(state_);
   bool has_holes = false;
   uint64_t done = start;
   while (done < end) {
-    const auto range = table_.first_after(done);
-    const bool inside = range != table_.end() && range->first <= done;
-    const uint64_t border = range == table_.end() ? end : inside ? range->second.end : range->first;
+    const auto range = state_.table.first_after(done);
+    const bool inside = range != state_.table.end() && range->first <= done;
+    const uint64_t border = range == state_.table.end() ? end
+                            : inside                    ? range->second.end
+                                                        : range->first;
     const bool in_mirror = inside && range->second.place == PagePlace::kMirror;
     const uint64_t next = std::min(end, border);
     if (madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0) !=
@@ -170,114 +168,85 @@ int MemoryRegistrar::madvise(void* at, size_t length_bytes, int advice) {
 }
 
 // Watches again what is still there after all.
-void MemoryRegistrar::watch_again(uint64_t start, uint64_t end) {
+void SystemCalls::watch_again(uint64_t start, uint64_t end) {
   const int error = errno;
   RawVector<Area> areas;
   if (read_areas(start, end, areas))
-    for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
+    for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end;
+         ++it)
       if (it->second.by_mem_fd)
-        watch_range(areas, std::max(start, it->first), std::min(end, it->second.end));
-  mirror_watch_.reserve();
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it)
-    if (it->second.place == PagePlace::kMirror) mirror_watch_.claim(it->first, it->second.end);
+        state_.watch_range(areas, std::max(start, it->first), std::min(end, it->second.end));
+  state_.mirror_watch.reserve();
+  for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end; ++it)
+    if (it->second.place == PagePlace::kMirror)
+      state_.mirror_watch.claim(it->first, it->second.end);
   errno = error;
 }
 
 // Watches what MREMAP_DONTUNMAP has left at the old place if what lies beside it is watched: the
 // kernel has split them, and moves one area only.
-void MemoryRegistrar::watch_left_behind(uint64_t start, uint64_t end) {
+void SystemCalls::watch_left_behind(uint64_t start, uint64_t end) {
   const bool beside =
-      watch_.covers(start - kPageBytes, start) || watch_.covers(end, end + kPageBytes);
+      state_.watch.covers(start - kPageBytes, start) || state_.watch.covers(end, end + kPageBytes);
   RawVector<Area> areas;
   if (!beside || !read_areas(start, end, areas)) return;
   for (const Area& area : areas)
-    if (!is_of_mirror(area)) watch_.watch(std::max(area.start, start), std::min(area.end, end));
-}
-
-// Has hostnicd reach by the mem fd what it reaches in the mirror, before these pages leave it. What
-// is registered there later is reached so from the beginning. Keys that lead to pages which the
-// program has unmapped there before go on leading to these. Returns false if hostnicd does not
-// answer: nothing may move.
-bool MemoryRegistrar::take_outside(uint64_t start, uint64_t end) {
-  RawVector<MappingChange> leaving;
-  {
-    const Critical critical(*this);
-    mark_outside(start, end, leaving);
-  }
-  return tell_outside(leaving);
-}
-
-// Marks what the mem fd reaches from now on; `leaving` is what hostnicd is to be told of.
-void MemoryRegistrar::mark_outside(uint64_t start, uint64_t end,
-                                   RawVector<MappingChange>& leaving) {
-  table_.split_at(start);
-  table_.split_at(end);
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end; ++it) {
-    PageRange& range = it->second;
-    if (range.place != PagePlace::kMirror || range.registrations == 0) continue;
-    range.by_mem_fd = true;
-    leaving.push_back({{it->first, range.end - it->first, MemoryChangeKind::kOutside, 0, 0},
-                       /*noted=*/true});
-  }
-}
-
-bool MemoryRegistrar::tell_outside(const RawVector<MappingChange>& leaving) {
-  return leaving.empty() || revoker_.tell({leaving.data(), leaving.size()});
+    if (!state_.is_of_mirror(area))
+      state_.watch.watch(std::max(area.start, start), std::min(area.end, end));
 }
 
 // Brings pages home, because the mirror can hold them at their own address only. Returns false if
 // out of memory: nothing may move.
-bool MemoryRegistrar::bring_home(uint64_t start, uint64_t end) {
-  table_.split_at(start);
-  table_.split_at(end);
-  for (auto it = table_.first_after(start); it != table_.end() && it->first < end;) {
+bool SystemCalls::bring_home(uint64_t start, uint64_t end) {
+  state_.table.split_at(start);
+  state_.table.split_at(end);
+  for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end;) {
     PageRange& range = it->second;
     if (range.place == PagePlace::kMirror) {
-      if (!return_home(it->first, range)) {
+      if (!release_.return_home(it->first, range)) {
         watch_again(start, end);
         return false;
       }
       range.place = PagePlace::kLost;
       range.stash_delta = 0;
     }
-    it = range.registrations > 0 ? std::next(it) : table_.erase(it);
+    it = range.registrations > 0 ? std::next(it) : state_.table.erase(it);
   }
   return true;
 }
 
 // Prepares [start, end), which is about to move: all of it is the program's own, in one piece as
 // far as the program has it so, and no NIC touches it.
-bool MemoryRegistrar::prepare_move(Change& change, uint64_t start, uint64_t end) {
-  if (!take_outside(start, end)) return false;
-  const Critical critical(*this);
+bool SystemCalls::prepare_move(Change& change, uint64_t start, uint64_t end) {
+  if (!release_.take_outside(start, end)) return false;
+  const Critical critical(state_);
   // The kernel moves one area only, and watched parts are areas.
   RawVector<Area> areas;
   if (read_areas(start, end, areas))
     for (const Area& area : areas)
-      if (!is_of_mirror(area)) watch_.note_area(area.start, area.end);
-  watch_.unwatch(start, end);
+      if (!state_.is_of_mirror(area)) state_.watch.note_area(area.start, area.end);
+  state_.watch.unwatch(start, end);
   change.may_take(start, end);
   // Where another adapter or io_uring has pinned pages these stay in the mirror, and the program
   // sees them there at their new place: what the kernel shows beside them is settled
   // (bare_moves.cc).
-  if (mirror_watch_.reports() && process_memory().pinned_kb != 0) return true;
+  if (state_.mirror_watch.reports() && process_memory().pinned_kb != 0) return true;
   return bring_home(start, end);
 }
 
 // Prepares [start, end), in whose place something is about to move: this thread says what has
 // become of it. The kernel's report would be followed later, when what has moved there is known
 // already.
-void MemoryRegistrar::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
-  const Critical critical(*this);
-  if (!in_table(start, end)) return;
-  watch_.unwatch(start, end);
-  mirror_watch_.unwatch(start, end);
+void SystemCalls::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
+  const Critical critical(state_);
+  if (!state_.in_table(start, end)) return;
+  state_.watch.unwatch(start, end);
+  state_.mirror_watch.unwatch(start, end);
   change.may_take(start, end);
 }
 
 // Keys follow what moves.
-void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int flags,
-                              void* to) try {
+void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flags, void* to) try {
   const uint64_t start = address(from), end = start + page_up(old_length);
   const bool replaces = (flags & MREMAP_FIXED) != 0;
   const uint64_t to_start = address(to), to_end = to_start + page_up(length);
@@ -296,16 +265,17 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
     change.took(kept_end, end);
     if (replaces) change.took(to_start, to_end);
     if (result != from) {
-      const Critical critical(*this);
+      const Critical critical(state_);
       change.moved(start, kept_end, address(result));
     }
-    if (result != from) guard_gap(start, {mirror_fd_, mirror_watch_.fd(), false});
+    if (result != from)
+      bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
   }
-  const Critical critical(*this);
+  const Critical critical(state_);
   watch_again(start, end);
   if ((flags & MREMAP_DONTUNMAP) != 0 && result != MAP_FAILED) watch_left_behind(start, end);
   if (replaces && result == MAP_FAILED) watch_again(to_start, to_end);
-  update_bounds();
+  state_.update_bounds();
   errno = error;
   return result;
 } catch (...) {
@@ -313,14 +283,14 @@ void* MemoryRegistrar::mremap(void* from, size_t old_length, size_t length, int 
   return MAP_FAILED;
 }
 
-void* MemoryRegistrar::realloc_mapping(void* block, size_t usable_bytes, size_t length,
-                                       void* (*reallocate)(void*, size_t)) try {
+void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t length,
+                                   void* (*reallocate)(void*, size_t)) try {
   const uint64_t start = page_down(address(block));
   const uint64_t end = page_up(address(block) + usable_bytes);
   bool concerned = false;
   {
-    const Critical critical(*this);
-    concerned = in_table(start, end);
+    const Critical critical(state_);
+    concerned = state_.in_table(start, end);
   }
   if (!concerned) return reallocate(block, length);
   Change change(*this);
@@ -332,13 +302,13 @@ void* MemoryRegistrar::realloc_mapping(void* block, size_t usable_bytes, size_t 
   const int error = errno;
   const bool moved = result != nullptr && result != block;
   if (moved) {
-    const Critical critical(*this);
+    const Critical critical(state_);
     change.moved(start, end, start + (address(result) - address(block)));
   }
-  if (moved) guard_gap(start, {mirror_fd_, mirror_watch_.fd(), false});
-  const Critical critical(*this);
+  if (moved) bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
+  const Critical critical(state_);
   watch_again(start, end);
-  update_bounds();
+  state_.update_bounds();
   errno = error;
   return result;
 } catch (...) {

@@ -319,21 +319,21 @@ TEST(LateRegistration, UnmappedDiscardedAndMoved) {
   late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
     LateNic::Mr mr;
     ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
-    ASSERT_EQ(0, registrar.madvise(buffer.data() + kMiB, 8 * kMiB, MADV_DONTNEED));
+    ASSERT_EQ(0, registrar.system_calls().madvise(buffer.data() + kMiB, 8 * kMiB, MADV_DONTNEED));
     EXPECT_EQ(std::byte{0}, buffer.data()[kMiB]);
     EXPECT_EQ(std::byte{0}, buffer.data()[9 * kMiB - 1]);
     EXPECT_EQ(Buffer::pattern(1, 9 * kMiB), buffer.data()[9 * kMiB]);
     EXPECT_EQ(Buffer::pattern(1, kMiB - 1), nic.at(mr, buffer.va() + kMiB - 1));
     EXPECT_EQ(std::byte{0}, nic.at(mr, buffer.va() + kMiB));
-    ASSERT_EQ(0, registrar.munmap(buffer.data() + 20 * kMiB, 9 * kMiB + kPage));
+    ASSERT_EQ(0, registrar.system_calls().munmap(buffer.data() + 20 * kMiB, 9 * kMiB + kPage));
     EXPECT_EQ(Buffer::pattern(1, 21 * kMiB), nic.at(mr, buffer.va() + 21 * kMiB));
     ASSERT_EQ(buffer.data() + 20 * kMiB,
               mmap(buffer.data() + 20 * kMiB, 9 * kMiB + kPage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
     std::memset(buffer.data() + 20 * kMiB, 3, 9 * kMiB + kPage);
     EXPECT_EQ(Buffer::pattern(1, 22 * kMiB), nic.at(mr, buffer.va() + 22 * kMiB));
-    auto* moved = static_cast<std::byte*>(
-        registrar.mremap(buffer.data() + 40 * kMiB, 9 * kMiB, 18 * kMiB, MREMAP_MAYMOVE, nullptr));
+    auto* moved = static_cast<std::byte*>(registrar.system_calls().mremap(
+        buffer.data() + 40 * kMiB, 9 * kMiB, 18 * kMiB, MREMAP_MAYMOVE, nullptr));
     ASSERT_NE(MAP_FAILED, static_cast<void*>(moved)) << std::strerror(errno);
     for (size_t i = 0; i < 9 * kMiB; i += 997)
       ASSERT_EQ(Buffer::pattern(1, 40 * kMiB + i), moved[i]);

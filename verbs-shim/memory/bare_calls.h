@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// System calls past the library that concern pages of the mirror: what they do is settled before
+// they return, by the threads that read the events of userfaultfds. These wait for nobody who may
+// wait for them. Discards are in discards.cc, moves in bare_moves.cc. Called without the
+// registrar's lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "verbs-shim/memory/page_release.h"
+#include "verbs-shim/memory/registrar_state.h"
+
+namespace hostnic::memory {
+
+class BareCalls {
+ public:
+  BareCalls(RegistrarState& state, PageRelease& release) : state_(state), release_(release) {}
+  BareCalls(const BareCalls&) = delete;
+  BareCalls& operator=(const BareCalls&) = delete;
+
+  // Does what a call that waits in the kernel has to find done.
+  void settle(const BlockedCall& call, EventReader reader);
+  // Makes what is discarded zeros. `mirror` is the thread's descriptor of it.
+  void before_discard(uint64_t start, uint64_t end, int mirror);
+  // Keeps pages of the mirror from growing in place where memory behind them goes away.
+  void guard_gap(uint64_t start, const EventReader& reader);
+
+ private:
+  void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
+  void settle_move(const MoveCall& move, const EventReader& reader);
+  bool find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const;
+  bool take_home(const MoveCall& move, uint64_t to, const Area& area, const EventReader& reader,
+                 TextRoom& room);
+  bool take_outside_in_time(uint64_t start, uint64_t end);
+  void make_private(uint64_t start, uint64_t end, uint64_t offset, const EventReader& reader,
+                    TextRoom& room);
+
+  RegistrarState& state_;
+  PageRelease& release_;
+  std::atomic<uint32_t> guards_{0};  // pages that guard_gap() has put
+};
+
+}  // namespace hostnic::memory

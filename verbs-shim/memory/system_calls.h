@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C library's calls with the registrar's bookkeeping, where memory in the table may be
+// concerned (interpose.cc). Each returns what the C library's does. Any thread, without the
+// registrar's lock.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "verbs-shim/memory/bare_calls.h"
+#include "verbs-shim/memory/moved_memory.h"
+#include "verbs-shim/memory/page_release.h"
+#include "verbs-shim/memory/registrar_state.h"
+
+namespace hostnic::memory {
+
+class SystemCalls {
+ public:
+  SystemCalls(RegistrarState& state, PageRelease& release, MovedMemory& moved,
+              BareCalls& bare_calls)
+      : state_(state), release_(release), moved_(moved), bare_calls_(bare_calls) {}
+  SystemCalls(const SystemCalls&) = delete;
+  SystemCalls& operator=(const SystemCalls&) = delete;
+
+  int munmap(void* at, size_t length_bytes);
+  void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
+  int madvise(void* at, size_t length_bytes, int advice);
+  void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+  // Does `reallocate`, libc's own realloc, to a block that is a mapping of libc's: it moves there
+  // by a bare mremap.
+  void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
+                        void* (*reallocate)(void*, size_t));
+
+ private:
+  class Change;
+  bool begin_change(Change& change, uint64_t start, uint64_t end);
+  bool prepare_move(Change& change, uint64_t start, uint64_t end);
+  void prepare_replacement(Change& change, uint64_t start, uint64_t end);
+  bool bring_home(uint64_t start, uint64_t end);
+  void watch_again(uint64_t start, uint64_t end);
+  void watch_left_behind(uint64_t start, uint64_t end);
+  bool in_mirror(uint64_t start, uint64_t end);
+  int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
+
+  RegistrarState& state_;
+  PageRelease& release_;
+  MovedMemory& moved_;
+  BareCalls& bare_calls_;
+};
+
+}  // namespace hostnic::memory
