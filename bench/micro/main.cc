@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "bench/micro/report.h"
-#include "tests/support/test_eal.h"
+#include "dataplane/simulation/small_eal.h"
 
 namespace hostnic {
 namespace {
@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   // With vectors as wide as the CPU has them, as hostnicd does.
-  const TestEal eal("bench", {"--force-max-simd-bitwidth=512"});
+  const SmallEal eal("bench", {"--force-max-simd-bitwidth=512"});
   if (!eal) return 1;
   CheckedReporter reporter(count != 0);
   // A pattern that matches nothing, and a benchmark whose checks failed, are failures.

@@ -11,7 +11,7 @@ from gnuplot import FRACTION, FROM_ZERO, LOGARITHMIC, Panel, draw  # noqa: E402
 
 
 def microseconds(cell, name):
-    few = cell["completed"] < (MIN_FOR_P99 if name == "p99_ns" else 1)
+    few = cell["completed_messages"] < (MIN_FOR_P99 if name == "p99_ns" else 1)
     return None if few else cell[name] / 1000
 
 
@@ -74,17 +74,17 @@ def overheads(rows):
 
 def reorderings(rows):
     rows = select(rows, study="reorder")
-    distances = [d for d in values(rows, "reorder_distance") if d]
+    distances = [d for d in values(rows, "reorder_distance_packets") if d]
     panels = []
     for ppm in (ppm for ppm in values(rows, "reorder_ppm") if ppm):
         for policy in POLICIES:
             panel = Panel(f"{policy}, {loss_name(ppm)} of packets late", "reorder degree, packets",
                           [str(d) for d in distances], "goodput / link", FRACTION,
                           key="bottom left")
-            for window in values(rows, "window"):
+            for window in values(rows, "window_packets"):
                 panel.add(f"window {window}",
-                          [one(rows, policy=policy, window=window, reorder_ppm=ppm,
-                               reorder_distance=d)["fraction"] for d in distances])
+                          [one(rows, policy=policy, window_packets=window, reorder_ppm=ppm,
+                               reorder_distance_packets=d)["fraction"] for d in distances])
             panels.append(panel)
     return panels
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The recovery study: runs its cells on virtual time (hostnic-recovery-study, on all cores), writes
-docs/recovery/study.csv, the tables of docs/recovery.md and, with gnuplot, docs/recovery/*.svg.
-The numbers are exact: the same source gives the same files on every machine.
+"""The recovery study: calls `hostnic simulate --study recovery`, which runs its cells on virtual time,
+and of what that says writes docs/recovery/study.csv, the tables of docs/recovery.md and, with gnuplot,
+docs/recovery/*.svg. The numbers are exact: the same source gives the same files on every machine.
 
 --golden compares bench/recovery/golden.csv, a small part of the study, with what the program says
 now, as the tests do; --update writes what it says now into it."""
@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import plots
@@ -24,15 +23,17 @@ TOP = Path(__file__).resolve().parents[2]
 GOLDEN = TOP / "bench" / "recovery" / "golden.csv"
 DOCUMENT = TOP / "docs" / "recovery.md"
 RESULTS = TOP / "docs" / "recovery"
-PROGRAM = Path("bench") / "recovery" / "hostnic-recovery-study"
-# Many and interleaved, so that all cores are done at about the same time; prime, so that no part is
-# of one kind.
-PARTS = 17
+PROGRAM = Path("hostnic-simulate")
 LIMIT_S = 3600
 # What has to agree for one cell to be the undisturbed case of another: `selective` without loss. Where
 # windows are compared, the largest is it.
-SAME = ["study", "qps", "message_bytes", "depth"]
-IDEAL = {"policy": "selective", "window": 1024, "loss_ppm": 0, "reorder_ppm": 0}
+SAME = ["study", "qps", "message_bytes", "depth_messages"]
+IDEAL = {"policy": "selective", "window_packets": 1024, "loss_ppm": 0, "reorder_ppm": 0}
+# What cells of this study differ in, and what came of them.
+COLUMNS = ["study", "policy", "qps", "window_packets", "message_bytes", "depth_messages", "loss_ppm", "reorder_ppm",
+           "reorder_distance_packets", "messages", "completed_messages", "result", "p50_ns", "p99_ns",
+           "payload_bytes", "duration_ns", "sent_packets", "resent_packets", "lost_packets", "duplicate_packets",
+           "acks", "timeouts", "probes", "gbps", "fraction", "spurious_percent", "acks_per_packet"]
 
 
 class StudyError(Exception):
@@ -49,17 +50,11 @@ def run(program, *options):
 
 
 def run_study(program, jobs):
-    rows = []
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(run, program, "--parts", PARTS, "--part", part)
-                for part in range(PARTS)]
-        for number, part in enumerate(runs):
-            rows += csv.DictReader(part.result())
-            print(f"   {number + 1} of {PARTS} parts", flush=True)
+    rows = list(csv.DictReader(run(program, "--study", "recovery", "--csv", "--jobs", jobs)))
     for row in rows:
         for name, value in row.items():
             row[name] = int(value) if value.isdigit() else value
-    return sorted(rows, key=lambda row: row["cell"])
+    return rows
 
 
 def derive(rows):
@@ -82,16 +77,15 @@ def write_csv(path, rows):
     digits = {"gbps": 3, "fraction": 4, "spurious_percent": 3, "acks_per_packet": 4}
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        names = [name for name in rows[0] if name != "cell"]
-        writer.writerow(names)
+        writer.writerow(COLUMNS)
         for row in rows:
             writer.writerow([f"{row[name]:.{digits[name]}f}" if name in digits else row[name]
-                             for name in names])
+                             for name in COLUMNS])
 
 
 def compare_golden(program, update):
     """Whether they agree; afterwards they do with `update`."""
-    now = [line + "\n" for line in run(program, "--golden")]
+    now = [line + "\n" for line in run(program, "--study", "recovery", "--golden", "--csv")]
     if update:
         GOLDEN.write_text("".join(now), encoding="utf-8")
         print(f"{GOLDEN}: {len(now) - 1} cells")

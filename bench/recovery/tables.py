@@ -38,7 +38,7 @@ def star(row):
 
 
 def microseconds(row, name):
-    few = row["completed"] < (MIN_FOR_P99 if name == "p99_ns" else 1)
+    few = row["completed_messages"] < (MIN_FOR_P99 if name == "p99_ns" else 1)
     if few:
         return "-"
     value = row[name] / 1000
@@ -46,7 +46,7 @@ def microseconds(row, name):
 
 
 def fraction(row):
-    return "0" + star(row) if row["completed"] == 0 else f"{row['fraction']:.3f}" + star(row)
+    return "0" + star(row) if row["completed_messages"] == 0 else f"{row['fraction']:.3f}" + star(row)
 
 
 def times(rows, sizes):
@@ -104,13 +104,13 @@ def overhead(rows):
 
 def reordering(rows):
     rows = select(rows, study="reorder")
-    windows = values(rows, "window")
+    windows = values(rows, "window_packets")
     text = ""
     for ppm in (ppm for ppm in values(rows, "reorder_ppm") if ppm):
         lines = []
-        for distance in values(rows, "reorder_distance"):
-            cells = [one(rows, policy=policy, window=window, reorder_ppm=ppm if distance else 0,
-                         reorder_distance=distance) for policy in POLICIES for window in windows]
+        for distance in values(rows, "reorder_distance_packets"):
+            cells = [one(rows, policy=policy, window_packets=window, reorder_ppm=ppm if distance else 0,
+                         reorder_distance_packets=distance) for policy in POLICIES for window in windows]
             lines.append([str(distance), *map(fraction, cells)])
         titles = ["degree", *(f"{policy} {window}" for policy in POLICIES for window in windows)]
         text += (f"### {loss_name(ppm)} of packets late by so many others, no loss: goodput as a "
@@ -118,14 +118,14 @@ def reordering(rows):
                  "\n")
     lines = []
     for window in windows:
-        cells = [one(rows, policy="selective", window=window, reorder_ppm=ppm,
-                     reorder_distance=distance)
+        cells = [one(rows, policy="selective", window_packets=window, reorder_ppm=ppm,
+                     reorder_distance_packets=distance)
                  for ppm in values(rows, "reorder_ppm") if ppm
-                 for distance in values(rows, "reorder_distance") if distance]
+                 for distance in values(rows, "reorder_distance_packets") if distance]
         lines.append([str(window), *(f"{cell['spurious_percent']:.2f}" for cell in cells)])
     titles = ["window", *(f"{loss_name(ppm)}, {distance}"
                           for ppm in values(rows, "reorder_ppm") if ppm
-                          for distance in values(rows, "reorder_distance") if distance)]
+                          for distance in values(rows, "reorder_distance_packets") if distance)]
     return (text + "### The same, selective: percent of packets sent again, all in vain\n\n" +
             table(titles, lines))
 

@@ -22,7 +22,8 @@ bool executable(const fs::path& path) {
 
 bool readable(const fs::path& path) { return access(path.c_str(), R_OK) == 0; }
 
-Expected<std::string, std::string> find_library(const char* name) {
+// A library or program that lies in the libraries' directory where all is installed.
+Expected<std::string, std::string> find_part(const char* name) {
   const fs::path beside = fs::path(own_directory()) / name;
   const fs::path installed = fs::path(HOSTNIC_SHIMDIR) / name;
   // The relative place comes before the configured one: an installed tree may have been moved as a
@@ -64,11 +65,11 @@ Expected<std::string, std::string> find_hostnicd() {
       fmt::format("no hostnicd in {} nor in PATH (build it: ./run build)", own_directory()));
 }
 
-Expected<std::string, std::string> find_shim() { return find_library("libhostnic-verbs.so"); }
+Expected<std::string, std::string> find_shim() { return find_part("libhostnic-verbs.so"); }
 
-Expected<std::string, std::string> find_trace_library() {
-  return find_library("libhostnic-trace.so");
-}
+Expected<std::string, std::string> find_trace_library() { return find_part("libhostnic-trace.so"); }
+
+Expected<std::string, std::string> find_simulate() { return find_part("hostnic-simulate"); }
 
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,
                           const std::string& shim) {

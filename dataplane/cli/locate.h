@@ -14,10 +14,12 @@ namespace hostnic::cli {
 std::string own_directory();
 // PATH for commands of a lab: they may say `hostnic run` where hostnic is not installed.
 std::string path_with_us(const char* current);
-// These find hostnicd and the shim; an error is one line.
+// These find the other parts; an error is one line.
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
 Expected<std::string, std::string> find_trace_library();
+// The program that `hostnic simulate` becomes.
+Expected<std::string, std::string> find_simulate();
 
 // LD_PRELOAD for a command: what `current` preloads already, then the shim. Sanitizers' runtimes
 // must come first: those that the command needs, and, where this library is built with one,

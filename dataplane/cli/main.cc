@@ -10,6 +10,7 @@
 #include "dataplane/cli/doctor.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
+#include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
@@ -181,6 +182,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   top->add_flag("--once", arguments.top.once,
                 "once, as plain text, as where stdout is no terminal");
   top->add_option("-c,--count", arguments.top.count, "end after so many seconds");
+  app.add_subcommand(
+      "simulate", "studies in virtual time: what loss, reordering and delay cost, for each policy");
   CLI::App* metrics = app.add_subcommand("metrics", "print all that is measured, as OpenMetrics");
   add_socket(metrics, arguments);
   metrics->add_flag("--prometheus", arguments.prometheus,
@@ -302,7 +305,17 @@ std::vector<std::string> take_command(std::vector<std::string>& words) {
   return command;
 }
 
+// Another program does that, and has the options: DPDK is in it, and both halves of hostnic.
+int simulate(const std::vector<std::string>& words) {
+  auto program = find_simulate();
+  if (!program) return fail("simulate", program.error());
+  std::vector<std::string> command = words;
+  command[0] = *program;
+  return exec_command(command);
+}
+
 int run(std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "simulate") return simulate(words);
   Arguments arguments;
   if (const char* lab = getenv("HOSTNIC_LAB_DIR")) arguments.lab_directory = lab;
   arguments.command = take_command(words);

@@ -30,6 +30,12 @@ _hostnic_value() {
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
     --hosts | --vendor-err | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
+    --op) COMPREPLY=($(compgen -W "write send read" -- "$cur")) ;;
+    --study)
+      COMPREPLY=($(compgen -W "recovery single stream qps64 incast64 reorder single-reads reads" -- "$cur"))
+      ;;
+    --reorder | --distance | --message | --rate | --delay | --window | --qps | --depth | --messages | --points | --jobs) ;;
     -c | --count | --seconds | --snaplen | --last | --buffer) ;;
     *) return 1 ;;
   esac
@@ -66,7 +72,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | simulate | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -83,7 +89,7 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace simulate metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
@@ -101,6 +107,10 @@ _hostnic() {
     ctl | errors) options+=" --socket --json" ;;
     top) options+=" --socket --once -c --count" ;;
     trace) options+=" -o --output --summary --" ;;
+    simulate)
+      options+=" --policy --op --loss --reorder --distance --impair --message --mtu --rate --delay --window --qps"
+      options+=" --incast --depth --messages --points --seed --study --csv --svg -o --output --jobs"
+      ;;
     metrics) options+=" --socket --prometheus" ;;
     report)
       options+=" -o --output --json"

@@ -16,9 +16,9 @@
 #include "dataplane/daemon/start/options.h"
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet.h"
+#include "dataplane/simulation/small_eal.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/cm_program.h"
-#include "tests/support/test_eal.h"
 
 namespace hostnic::fuzz {
 namespace {
@@ -94,7 +94,7 @@ struct Hostnicd {
     daemon = std::move(*made);
     lcore = std::thread([this] { daemon->lcores()[0]->run(); });
   }
-  TestEal eal;
+  SmallEal eal;
   std::unique_ptr<Daemon> daemon;
   std::thread lcore;
 };

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "dataplane/nic/limits.h"
+#include "dataplane/simulation/small_eal.h"
+#include "dataplane/simulation/world.h"
 #include "tests/fuzz/input.h"
-#include "tests/sim/world.h"
-#include "tests/support/test_eal.h"
 #include "verbs-shim/driver/segment_map.h"
 
 namespace hostnic::fuzz {
@@ -457,8 +457,8 @@ void nothing_left(Honest& honest) {
 }  // namespace hostnic::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  static hostnic::TestEal* eal = nullptr;
-  eal = new hostnic::TestEal("fuzz");
+  static hostnic::SmallEal* eal = nullptr;
+  eal = new hostnic::SmallEal("fuzz");
   hostnic::fuzz::require(bool{*eal});
   std::atexit([] {
     hostnic::sim::free_unused();

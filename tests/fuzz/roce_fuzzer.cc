@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/simulation/resources.h"
+#include "dataplane/simulation/small_eal.h"
+#include "dataplane/simulation/world.h"
 #include "tests/fuzz/input.h"
-#include "tests/sim/resources.h"
-#include "tests/sim/world.h"
 #include "tests/support/rxe_recording.h"
-#include "tests/support/test_eal.h"
 
 namespace hostnic::fuzz {
 namespace {
@@ -287,8 +287,8 @@ void nothing_left(Ground& ground) {
 }  // namespace hostnic::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  static hostnic::TestEal* eal = nullptr;
-  eal = new hostnic::TestEal("fuzz");
+  static hostnic::SmallEal* eal = nullptr;
+  eal = new hostnic::SmallEal("fuzz");
   hostnic::fuzz::require(bool{*eal});
   std::atexit([] {
     fmt::print(stderr, "{} frames\n", hostnic::fuzz::frames_sent);

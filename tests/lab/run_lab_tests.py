@@ -32,11 +32,12 @@ from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from mistake_cases import mistake_cases  # noqa: E402
 from operate_cases import operate_cases  # noqa: E402
+from simulate_cases import simulate_cases  # noqa: E402
 from trace_cases import trace_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
-PROGRAMS = ["hostnic", "hostnicd", "libhostnic-verbs.so", "libhostnic-trace.so"]
+PROGRAMS = ["hostnic", "hostnicd", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-trace.so"]
 
 ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
 ONE_SIZE = 1
@@ -356,6 +357,7 @@ def main():
     maker.cases += capture_cases(maker)
     maker.cases += operate_cases(maker)
     maker.cases += trace_cases(maker)
+    maker.cases += simulate_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "dataplane/nic/packet/packet.h"
+#include "dataplane/simulation/stream.h"
 #include "tests/sim/pair.h"
-#include "tests/sim/stream.h"
 
 namespace hostnic::sim {
 namespace {

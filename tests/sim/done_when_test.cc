@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "dataplane/simulation/stream.h"
 #include "tests/sim/pair.h"
-#include "tests/sim/stream.h"
 
 namespace hostnic::sim {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/sim/stream.h"
-#include "tests/sim/world.h"
+#include "dataplane/simulation/stream.h"
+#include "dataplane/simulation/world.h"
 #include "verbs-shim/driver/segment_map.h"
 
 namespace hostnic::sim {

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "dataplane/simulation/resources.h"
+#include "dataplane/simulation/small_eal.h"
 #include "tests/sim/options.h"
-#include "tests/sim/resources.h"
-#include "tests/support/test_eal.h"
 
 namespace hostnic::sim {
 Options& options() {
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  const hostnic::TestEal eal("sim");
+  const hostnic::SmallEal eal("sim");
   if (!eal) return 1;
   const int status = RUN_ALL_TESTS();
   hostnic::sim::free_unused();

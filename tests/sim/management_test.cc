@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/nic/management/management_queue.h"
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 namespace hostnic::sim {
 namespace {

@@ -9,7 +9,7 @@
 #include "dataplane/nic/packet/bundle.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 namespace hostnic::sim {
 

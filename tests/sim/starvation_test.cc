@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
+#include "dataplane/simulation/stream.h"
+#include "dataplane/simulation/world.h"
 #include "protocol/transport_kind.h"
-#include "tests/sim/stream.h"
-#include "tests/sim/world.h"
 
 namespace hostnic::sim {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 namespace hostnic::sim {
 

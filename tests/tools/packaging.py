@@ -14,8 +14,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
-SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "trace", "metrics",
-               "errors", "devices")
+SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "trace", "simulate",
+               "metrics", "errors", "devices")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
@@ -97,9 +97,13 @@ def check_options(build):
     compare("packaging/man/hostnic.1, lab's options",
             manual_options(manual_items("hostnic.1", "Options of lab")),
             options_of(hostnic, "lab") - help_options)
+    compare("packaging/man/hostnic.1, simulate's options",
+            manual_options(manual_items("hostnic.1", "Options of simulate")),
+            options_of(hostnic, "simulate") - help_options)
     compare("packaging/man/hostnic.1, other options",
             manual_options(manual_items("hostnic.1", "Options of the other commands")),
-            set().union(*(options_of(hostnic, name) for name in SUBCOMMANDS if name != "lab")) - help_options)
+            set().union(*(options_of(hostnic, name) for name in SUBCOMMANDS if name not in ("lab", "simulate"))) -
+            help_options)
     compare("packaging/man/hostnicd.8, options", manual_options(manual_items("hostnicd.8", "DESCRIPTION")),
             options_of(hostnicd))
 

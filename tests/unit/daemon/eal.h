@@ -4,12 +4,12 @@
 
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet.h"
-#include "tests/support/test_eal.h"
+#include "dataplane/simulation/small_eal.h"
 
 namespace hostnic {
 
 inline bool eal_runs() {
-  static const TestEal eal("unit-daemon");
+  static const SmallEal eal("unit-daemon");
   return static_cast<bool>(eal) && register_mbuf_flags();
 }
 

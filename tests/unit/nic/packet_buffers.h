@@ -2,13 +2,13 @@
 // DPDK for the tests of unit-nic that need packet buffers: started once, by whichever is first.
 #pragma once
 
-#include "tests/support/test_eal.h"
+#include "dataplane/simulation/small_eal.h"
 
 namespace hostnic {
 
 // False: it did not start, and stderr says why.
 inline bool packet_buffers_start() {
-  static const TestEal eal("unit-nic");
+  static const SmallEal eal("unit-nic");
   return static_cast<bool>(eal);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 #include <fcntl.h>
 #include <rte_errno.h>

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "dataplane/nic/nic.h"
-#include "tests/sim/resources.h"
-#include "tests/sim/sim_wire.h"
-#include "tests/sim/trace.h"
+#include "dataplane/simulation/resources.h"
+#include "dataplane/simulation/sim_wire.h"
+#include "dataplane/simulation/trace.h"
 #include "verbs-shim/driver/driver.h"
 
 namespace hostnic::sim {

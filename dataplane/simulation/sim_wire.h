@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "dataplane/nic/port.h"
+#include "dataplane/simulation/trace.h"
 #include "protocol/types.h"
-#include "tests/sim/trace.h"
 
 namespace hostnic::sim {
 

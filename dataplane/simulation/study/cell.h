@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One cell of the recovery study: a network, a policy, a load, and what came of it. Both real
-// halves of hostnic on virtual time (tests/sim), so a cell gives the same numbers everywhere.
+// One cell of a study: a network, a policy, a load, and what came of it. Both real halves of
+// hostnic on virtual time, so a cell gives the same numbers everywhere.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "protocol/hostif/descriptors.h"
+#include "protocol/impair/spec.h"
 #include "protocol/wire/bth.h"
 
-namespace hostnic::recovery {
+namespace hostnic::study {
 
-inline constexpr uint32_t kMtuBytes = 4096;
-inline constexpr double kLinkGigabits = 100;
-inline constexpr uint64_t kRttNs = 10'000;  // of the empty path
-// As many packets as the virtual wire's rings hold.
+// As many packets as the virtual wire's rings hold; of longer paths twice what is under way.
 inline constexpr uint32_t kLinkQueuePackets = 512;
 // Of the switch port before the receiver of an incast.
 inline constexpr uint32_t kSwitchQueuePackets = 1024;
@@ -26,11 +23,14 @@ enum class Topology : uint8_t {
 };
 
 struct Cell {
-  std::string study;
+  std::string study;           // the part of the recovery study that it is of; empty: none
   SendOp op = SendOp::kWrite;  // or kRead, whose data go the other way
   wire::Policy policy = wire::Policy::kSelective;
   bool roce = false;  // the standard's RC, which holds what is ahead unless the policy is go-back-N
   Topology topology = Topology::kPair;
+  uint32_t mtu_bytes = 4096;
+  uint64_t rate_bits_per_second = 100'000'000'000;
+  uint64_t delay_ns = 5'000;  // of the empty path, one way
   uint32_t qps = 1;
   uint32_t window = 1024;  // PSNs
   uint32_t message_bytes = 65536;
@@ -38,7 +38,14 @@ struct Cell {
   uint32_t loss_ppm = 0;  // of each packet, data and ACKs
   uint32_t reorder_ppm = 0;
   uint32_t reorder_distance = 0;
-  uint32_t messages = 100;  // per QP
+  impair::Spec impair_rx, impair_tx;  // of every host, behind the above
+  uint32_t messages = 100;            // per QP
+  // Changing it changes every number of the recovery study.
+  uint64_t seed = 7;
+
+  uint32_t packets_of_a_message() const {
+    return message_bytes <= mtu_bytes ? 1 : (message_bytes + mtu_bytes - 1) / mtu_bytes;
+  }
 };
 
 enum class Outcome : uint8_t {
@@ -66,15 +73,9 @@ struct Result {
   }
 };
 
-// EAL must be up (TestEal).
+// EAL must be up (SmallEal). Throws std::exception where the simulation itself fails.
 Result run(const Cell& cell);
 
-// The cells of the whole study, and the few of it that the golden snapshot consists of.
-std::vector<Cell> study_cells();
-std::vector<Cell> golden_cells();
+const char* name_of(Outcome outcome);
 
-const char* policy_name(const Cell& cell);
-std::string csv_header();
-std::string csv_line(const Cell& cell, const Result& result);
-
-}  // namespace hostnic::recovery
+}  // namespace hostnic::study

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/support/test_eal.h"
+#include "dataplane/simulation/small_eal.h"
 
 #include <errno.h>
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ void remove_left_directories(const std::filesystem::path& parent, const std::str
 
 }  // namespace
 
-TestEal::TestEal(const std::string& name, const std::vector<std::string>& more_arguments) {
+SmallEal::SmallEal(const std::string& name, const std::vector<std::string>& more_arguments) {
   setenv("XDG_RUNTIME_DIR", "/tmp", 0);
   const std::string prefix = fmt::format("hostnic-{}-", name);
   std::vector<std::string> words = {name,
@@ -74,7 +74,7 @@ TestEal::TestEal(const std::string& name, const std::vector<std::string>& more_a
 }
 
 // EAL leaves its runtime directory behind.
-TestEal::~TestEal() {
+SmallEal::~SmallEal() {
   if (!started_) return;
   const std::string directory = rte_eal_get_runtime_dir();
   rte_eal_cleanup();

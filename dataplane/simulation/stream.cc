@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/stream.h"
+#include "dataplane/simulation/stream.h"
 
 namespace hostnic::sim {
 

@@ -2,7 +2,7 @@
 // The registered memory of simulated programs.
 #include <algorithm>
 
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 namespace hostnic::sim {
 namespace {

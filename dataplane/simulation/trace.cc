@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/trace.h"
+#include "dataplane/simulation/trace.h"
 
 #include <fmt/format.h>
 

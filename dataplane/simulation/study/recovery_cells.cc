@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which cells the study consists of, and how they look as CSV.
-#include <fmt/format.h>
+#include "dataplane/simulation/study/recovery_cells.h"
 
 #include <algorithm>
+#include <iterator>
 
-#include "bench/recovery/cell.h"
-
-namespace hostnic::recovery {
+namespace hostnic::study {
 namespace {
 
-// A way to recover: a policy of the native transport, or the standard's RC.
-struct Recovery {
-  wire::Policy policy;
-  bool roce = false;
-};
-constexpr Recovery kRecoveries[] = {{wire::Policy::kSelective},
-                                    {wire::Policy::kGoBackN},
-                                    {wire::Policy::kWholeMessage},
-                                    {wire::Policy::kSelective, /*roce=*/true},
-                                    {wire::Policy::kGoBackN, /*roce=*/true}};
+constexpr Recovery kRecoveries[] = {{"selective", wire::Policy::kSelective},
+                                    {"go-back-n", wire::Policy::kGoBackN},
+                                    {"whole-message", wire::Policy::kWholeMessage},
+                                    {"roce-hold", wire::Policy::kSelective, /*roce=*/true},
+                                    {"roce", wire::Policy::kGoBackN, /*roce=*/true}};
 constexpr uint32_t kKiB = 1024;
 constexpr uint32_t kSizes[] = {32 * kKiB, 64 * kKiB, 128 * kKiB, 256 * kKiB};
 constexpr uint32_t kLossesPpm[] = {0,     1000,  2000,  3000,   4000,   5000,
@@ -32,7 +25,7 @@ constexpr uint32_t kManyQps = 64;
 
 // Messages per QP, so that every cell moves about as many packets.
 uint32_t messages_for(uint32_t packets, uint32_t message_bytes, uint32_t qps) {
-  return std::max(packets / (message_bytes / kMtuBytes) / qps, 4u);
+  return std::max(packets / (message_bytes / Cell{}.mtu_bytes) / qps, 4u);
 }
 
 // One transfer at a time: how long does it take?
@@ -146,42 +139,12 @@ std::vector<Cell> golden_cells() {
   return some;
 }
 
-const char* policy_name(const Cell& cell) {
-  switch (cell.policy) {
-    case wire::Policy::kGoBackN:
-      return cell.roce ? "roce" : "go-back-n";
-    case wire::Policy::kWholeMessage:
-      return "whole-message";
-    default:
-      return cell.roce ? "roce-hold" : "selective";
-  }
+std::span<const Recovery> all_recoveries() { return kRecoveries; }
+
+const char* recovery_name(const Cell& cell) {
+  for (const Recovery& recovery : kRecoveries)
+    if (recovery.policy == cell.policy && recovery.roce == cell.roce) return recovery.name;
+  return "whole-message";
 }
 
-static const char* name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kBudget:
-      return "budget";
-    case Outcome::kFailed:
-      return "failed";
-    default:
-      return "done";
-  }
-}
-
-std::string csv_header() {
-  return "study,policy,qps,window,message_bytes,depth,loss_ppm,reorder_ppm,reorder_distance,"
-         "messages,completed,result,p50_ns,p99_ns,payload_bytes,duration_ns,sent_packets,"
-         "resent_packets,lost_packets,duplicate_packets,acks,timeouts,probes";
-}
-
-std::string csv_line(const Cell& cell, const Result& result) {
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                     cell.study, policy_name(cell), cell.qps, cell.window, cell.message_bytes,
-                     cell.depth, cell.loss_ppm, cell.reorder_ppm, cell.reorder_distance,
-                     cell.messages * cell.qps, result.completed, name_of(result.outcome),
-                     result.p50_ns, result.p99_ns, result.payload_bytes, result.duration_ns,
-                     result.sent_packets, result.resent_packets, result.lost_packets,
-                     result.duplicate_packets, result.acks, result.timeouts, result.probes);
-}
-
-}  // namespace hostnic::recovery
+}  // namespace hostnic::study

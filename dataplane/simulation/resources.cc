@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/resources.h"
+#include "dataplane/simulation/resources.h"
 
 #include <fmt/format.h>
 #include <rte_lcore.h>
@@ -37,7 +37,7 @@ uint8_t* take_mapping(size_t bytes) {
     return mapping;
   }
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  require(at != MAP_FAILED, "mmap of test memory");
+  require(at != MAP_FAILED, "mmap of memory");
   return static_cast<uint8_t*>(at);
 }
 

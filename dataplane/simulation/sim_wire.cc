@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tests/sim/sim_wire.h"
+#include "dataplane/simulation/sim_wire.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "tests/sim/world.h"
+#include "dataplane/simulation/world.h"
 
 namespace hostnic::sim {
 
