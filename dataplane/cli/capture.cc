@@ -26,6 +26,7 @@
 #include "dataplane/cli/process.h"
 #include "protocol/hostif/capture_message.h"
 #include "protocol/hostif/control_socket.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic::cli {
 namespace {

@@ -19,6 +19,7 @@
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
 #include "protocol/hostif/vendor_error.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic::cli {
 namespace {

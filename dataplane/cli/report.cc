@@ -14,6 +14,7 @@
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report_data.h"
 #include "dataplane/cli/report_page.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic::cli {
 namespace {

@@ -27,6 +27,7 @@
 #include "dataplane/daemon/start/service_manager.h"
 #include "dataplane/memory/sigbus.h"
 #include "protocol/hostif/standard_descriptors.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic {
 namespace {

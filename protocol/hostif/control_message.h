@@ -13,6 +13,7 @@
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic {
 

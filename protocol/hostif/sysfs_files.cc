@@ -14,6 +14,7 @@
 
 #include "protocol/hostif/device_facts.h"
 #include "protocol/hostif/unique_fd.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic {
 namespace {

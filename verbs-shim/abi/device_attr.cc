@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "protocol/hostif/device_facts.h"
+#include "protocol/hostif/version.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/limits.h"
 

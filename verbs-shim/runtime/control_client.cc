@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "protocol/hostif/version.h"
+
 namespace hostnic::runtime {
 namespace {
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "protocol/hostif/version.h"
+
 namespace hostnic {
 namespace {
 

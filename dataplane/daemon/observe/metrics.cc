@@ -12,6 +12,7 @@
 #include "dataplane/daemon/observe/error_book.h"
 #include "dataplane/daemon/observe/view_json.h"
 #include "dataplane/daemon/observe/view_text.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic {
 namespace {

@@ -15,6 +15,7 @@
 #include "dataplane/daemon/ports/wire_port.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/control_socket.h"
+#include "protocol/hostif/version.h"
 
 namespace hostnic {
 namespace {

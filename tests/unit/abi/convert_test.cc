@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "protocol/hostif/version.h"
 #include "tests/unit/abi/convert_device.h"
 
 namespace hostnic::abi {

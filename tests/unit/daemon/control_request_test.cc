@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <string.h>
 
+#include "protocol/hostif/version.h"
+
 namespace hostnic {
 namespace {
 
