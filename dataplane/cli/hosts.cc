@@ -17,6 +17,7 @@
 #include "dataplane/cli/hosts_plan.h"
 #include "dataplane/cli/lab_capture.h"
 #include "dataplane/cli/lab_directory.h"
+#include "dataplane/cli/lab_end.h"
 #include "dataplane/cli/lab_record.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
@@ -80,6 +81,15 @@ Expected<void, std::string> start_capture(const HostsPlan& plan, const std::stri
   return running_capture.start(hosts, file);
 }
 
+// Of one hostnicd for all it is the one that sees all NICs.
+std::vector<LabSocket> sockets_of(const HostsPlan& plan, const std::string& directory) {
+  if (plan.port == HostsPort::kWire) return {{"", directory + "/hostnicd.sock"}};
+  std::vector<LabSocket> sockets;
+  for (const HostPlan& host : plan.hosts)
+    sockets.push_back({host.name, host_directory(directory, host.name) + "/hostnicd.sock"});
+  return sockets;
+}
+
 // Runs COMMAND; returns its exit code.
 int run_command(const LabOptions& options, const HostsPlan& plan, const std::string& directory,
                 int orders, const std::vector<std::string>& command) {
@@ -92,9 +102,11 @@ int run_command(const LabOptions& options, const HostsPlan& plan, const std::str
     const std::string order = fmt::format("{}\n", getpid());
     return write(orders, order.data(), order.size()) == static_cast<ssize_t>(order.size());
   };
+  const uint64_t start_ns = monotonic_ns();
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
+  const uint64_t duration_ns = monotonic_ns() - start_ns;
   if (!running_capture.stop()) fail("lab", "--capture: the file is not complete");
   if (!options.report.empty()) {
     std::vector<std::string> sockets;
@@ -102,6 +114,7 @@ int run_command(const LabOptions& options, const HostsPlan& plan, const std::str
       sockets.push_back(host_directory(directory, host.name) + "/hostnicd.sock");
     write_lab_report(options, directory, sockets, command);
   }
+  conclude_lab(options, sockets_of(plan, directory), command, exit_code_of(status), duration_ns);
   [[maybe_unused]] const ssize_t told = write(orders, &kEndOrder, 1);
   return exit_code_of(status);
 }

@@ -13,7 +13,7 @@
 #include "dataplane/cli/lab_capture.h"
 #include "dataplane/cli/lab_daemon.h"
 #include "dataplane/cli/lab_directory.h"
-#include "dataplane/cli/lab_summary.h"
+#include "dataplane/cli/lab_end.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
@@ -39,20 +39,6 @@ void child_ended(pid_t pid, int status) {
   fail("lab",
        fmt::format("hostnicd ended while the command ran (exit code {}):", exit_code_of(status)));
   show_log(running_log);
-}
-
-bool impairs(const LabOptions& options) {
-  return std::ranges::any_of(options.daemon_arguments, [](const std::string& argument) {
-    return argument.starts_with("--loss=") || argument.starts_with("--impair=");
-  });
-}
-
-// A hostnicd that does not answer any more has its own line.
-void print_summary(const LabOptions& options, const std::string& socket) {
-  const auto counters = run_text(socket, "show counters");
-  const auto dead = run_text(socket, "show dead");
-  if (!counters || !dead) return;
-  fputs(lab_summary(*counters, *dead, impairs(options)).c_str(), stderr);
 }
 
 }  // namespace
@@ -129,9 +115,11 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
                        {"HOSTNIC_SOCKET", plan.socket()},
                        {"PATH", path_with_us(getenv("PATH"))}};
   child.unset = {"HOSTNIC_DEVICE", "HOSTNIC_LAB_DIR", "HOSTNIC_HOSTS", "HOSTNIC_ADDRESSES"};
+  const uint64_t start_ns = monotonic_ns();
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
+  const uint64_t duration_ns = monotonic_ns() - start_ns;
   running_daemon = nullptr;
   running_capture = nullptr;
   if (!capture.stop())
@@ -139,7 +127,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
          fmt::format("--capture: {} is not complete", capture_file(options, directory->path())));
   if (!options.report.empty())
     write_lab_report(options, directory->path(), {plan.socket()}, command);
-  if (!options.quiet && daemon.pid() > 0) print_summary(options, plan.socket());
+  conclude_lab(options, {{"", plan.socket()}}, command, exit_code_of(status), duration_ns);
   if (const int code = daemon.stop(); code != 0) {
     fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));
     show_log(plan.log());

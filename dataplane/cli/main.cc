@@ -10,6 +10,7 @@
 #include "dataplane/cli/doctor.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
+#include "dataplane/cli/lab_summary.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report.h"
@@ -96,6 +97,11 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
                   "write the packets of all NICs to this file (pcapng), as `hostnic capture` does");
   lab->add_option("--report", arguments.lab.report,
                   "write a page of HTML about them to this file, as `hostnic report` does");
+  lab->add_option("--summary", arguments.lab.summary,
+                  "write the summary to this file, too: FILE.xml as JUnit, FILE.json as JSON")
+      ->check([](const std::string& file) {
+        return is_summary_file(file) ? std::string() : file + ": use FILE.xml or FILE.json";
+      });
   lab->add_flag("--keep-log", arguments.lab.keep_log, "leave hostnicd's log behind, say where");
   lab->add_flag("-q,--quiet", arguments.lab.quiet, "no summary at the end");
   lab->add_flag("-v,--verbose", arguments.lab.verbose, "show hostnicd's log");

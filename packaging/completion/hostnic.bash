@@ -23,6 +23,11 @@ _hostnic_value() {
     --commands | --socket) _filedir ;;
     -w | --write | --capture) _filedir pcapng ;;
     -o | --output | --report) _filedir html ;;
+    --summary)
+      # That of trace has no value.
+      [[ ${words[1]} == lab ]] || return 1
+      _filedir '@(xml|json)'
+      ;;
     --lab | --sysfs) _filedir -d ;;
     --nic)
       compopt -o nospace
@@ -95,7 +100,7 @@ _hostnic() {
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --report --"
+      options+=" --capture --report --summary --"
       ;;
     run) options+=" --socket --device --" ;;
     on)

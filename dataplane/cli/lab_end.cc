@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dataplane/cli/lab_end.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "dataplane/cli/control_client.h"
+#include "dataplane/cli/lab_summary.h"
+#include "dataplane/cli/process.h"
+
+namespace hostnic::cli {
+namespace {
+
+bool impairs(const LabOptions& options) {
+  return std::ranges::any_of(options.daemon_arguments, [](const std::string& argument) {
+    return argument.starts_with("--loss=") || argument.starts_with("--impair=");
+  });
+}
+
+}  // namespace
+
+uint64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
+                  const std::vector<std::string>& command, int exit_code, uint64_t duration_ns) {
+  if (options.quiet && options.summary.empty()) return;
+  std::vector<LabAnswers> answers;
+  for (const LabSocket& socket : sockets) {
+    // A hostnicd that does not answer any more has its own line.
+    const auto counters = run_text(socket.path, "show counters");
+    const auto dead = run_text(socket.path, "show dead");
+    if (counters && dead) answers.push_back({socket.host, *counters, *dead});
+  }
+  LabSummary summary = summarize(answers, impairs(options));
+  summary.all_answered = answers.size() == sockets.size();
+  summary.command = fmt::format("{}", fmt::join(command, " "));
+  summary.exit_code = exit_code;
+  summary.duration_ns = duration_ns;
+  if (!options.quiet && !answers.empty()) fputs(text_of(summary).c_str(), stderr);
+  if (options.summary.empty()) return;
+  std::ofstream file(options.summary, std::ios::binary);
+  file << content_for(options.summary, summary);
+  file.close();
+  if (!file) fail("lab", fmt::format("--summary: {}: {}", options.summary, strerror(errno)));
+}
+
+}  // namespace hostnic::cli
