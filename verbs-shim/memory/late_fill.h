@@ -36,6 +36,7 @@ class LateFill {
   // What the thread works with; all may be closed once it has started.
   struct Descriptors {
     int mirror = -1;       // that it copies into
+    int pagemap = -1;      // /proc/self/pagemap
     int lent_device = -1;  // /dev/userfaultfd; -1: none
     int watch = -1;        // the userfaultfd that watches what has been filled; -1: none
   };
@@ -230,7 +231,7 @@ class LateFill {
 
   // The thread's own: descriptors in its own table, two slices of addresses that pages pass
   // through, and what it will look at next.
-  int fd_ = -1, own_mirror_fd_ = -1, own_watch_fd_ = -1;
+  int fd_ = -1, own_mirror_fd_ = -1, own_pagemap_fd_ = -1, own_watch_fd_ = -1;
   uint64_t copying_ = 0;  // the slice whose pages may have left the stash; 0: none
   std::atomic<uint64_t> window_{0};
   uint64_t stack_start_ = 0, stack_end_ = 0;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "verbs-shim/memory/late_fill.h"
+#include "verbs-shim/memory/page_mover.h"
 
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -34,6 +35,10 @@ constexpr int64_t kNextOrderNs = 500'000, kLongestOrdersNs = 50'000'000;
 constexpr int64_t kEagerNs = 10'000'000;     // no rest for so long after a slice was wanted
 constexpr uint64_t kStackBytes = 512 << 10;  // of background_thread.cc
 constexpr int kTries = 1000, kFillTries = 200;
+// A change of mappings that has been read ends when its thread runs, which others may keep from
+// that.
+constexpr int kYields = 100;
+constexpr int64_t kPauseNs = 100'000;
 
 int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now{};
@@ -46,6 +51,8 @@ void sleep_ns(int64_t ns) {
   nanosleep(&pause, nullptr);
 }
 
+void let_others_run(int tries) { tries < kYields ? void(sched_yield()) : sleep_ns(kPauseNs); }
+
 }  // namespace
 
 // ---- start
@@ -56,13 +63,15 @@ int LateFill::open_descriptors() {
   if (unshare(CLONE_FILES) != 0) return errno;
   own_mirror_fd_ = fcntl(given_.mirror, F_DUPFD_CLOEXEC, 0);
   if (own_mirror_fd_ < 0) return errno;
+  own_pagemap_fd_ = fcntl(given_.pagemap, F_DUPFD_CLOEXEC, 0);
+  if (own_pagemap_fd_ < 0) return errno;
   own_watch_fd_ = given_.watch < 0 ? -1 : fcntl(given_.watch, F_DUPFD_CLOEXEC, 0);
   fd_ = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
   if (fd_ < 0 && given_.lent_device >= 0)
     fd_ = ioctl(given_.lent_device, USERFAULTFD_IOC_NEW, kFlags);
   if (fd_ < 0) return errno;
   // Its copies of the program's descriptors would keep pipes and sockets open.
-  int kept[] = {fd_, own_mirror_fd_, own_watch_fd_};
+  int kept[] = {fd_, own_mirror_fd_, own_pagemap_fd_, own_watch_fd_};
   std::ranges::sort(kept);
   unsigned next = 0;
   for (const int each : kept) {
@@ -280,6 +289,9 @@ int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
       const int error = take_out(transit, source, length);
       if (error == EINVAL) {
         takes_out = false;  // memory that the kernel can't move
+      } else if (error == EAGAIN) {
+        busy = true;  // all of it, until later
+        break;
       } else if (error != 0) {
         busy = true;
         at += kPageBytes;
@@ -326,26 +338,21 @@ void LateFill::unmap_transit() const {
 }
 
 // Moves pages from the stash, up to `length`, which becomes what has moved. Returns 0, EBUSY for a
-// page that is in the hands of a device, or another errno value; then nothing has moved.
+// page that is in the hands of a device, EAGAIN while mappings change, or another errno value; then
+// nothing has moved.
 int LateFill::take_out(uint64_t to, uint64_t from, uint64_t& length) {
-  struct MoveRequest {  // UFFDIO_MOVE, which older headers don't have
-    uint64_t to, from, length_bytes, mode;
-    int64_t moved_bytes;
-  };
-  constexpr unsigned long kMovePages = _IOWR(0xAA, 0x05, MoveRequest);
-  constexpr uint64_t kHolesAllowed = 1 << 1;
+  const PageMover mover(fd_, own_pagemap_fd_);
   bool own = false;
   for (int tries = 0; tries < kTries; tries++) {
-    MoveRequest request{to, from, length, kHolesAllowed, 0};
-    if (ioctl(fd_, kMovePages, &request) == 0) return 0;
-    const int error = errno;
-    if (request.moved_bytes > 0) {
-      length = static_cast<uint64_t>(request.moved_bytes);
+    uint64_t moved = 0;
+    const int error = mover.move_some(to, from, length, moved);
+    if (error == 0) {
+      length = moved;
       return 0;
     }
     if (error == EAGAIN || error == EINTR) {
       read_events();
-      sched_yield();
+      let_others_run(tries);
     } else if (error == EBUSY && !std::exchange(own, true)) {
       // What a forked child shares becomes the program's own by a write.
       raw_madvise(pointer(from), kPageBytes, MADV_POPULATE_WRITE);
@@ -353,7 +360,7 @@ int LateFill::take_out(uint64_t to, uint64_t from, uint64_t& length) {
       return error;
     }
   }
-  return EBUSY;
+  return EAGAIN;
 }
 
 // A page that is in the mirror is never copied again: the program may have written to it. It does

@@ -141,6 +141,7 @@ Failure MemoryRegistrar::init_locked(int mirror_fd) {
   state_.areas_of_losses.reserve(kAreasOfALoss);
   moved_.reserve();
   if (state_.migration_enabled()) state_.userfault.open(-1);
+  state_.userfault.use_pagemap(state_.pagemap_fd);
   state_.migrator.use({state_.mirror_fd, state_.mem_fd, state_.pagemap_fd, &state_.userfault});
   if (state_.mem_fd < 0)
     return failure(state_.mem_error,
@@ -261,19 +262,19 @@ int MemoryRegistrar::start_threads() {
 // This does not run under the registrar's mutex either. Where it fails everything is copied before
 // a registration returns.
 void MemoryRegistrar::start_late_fill() {
-  int mirror = -1, device = -1;
+  LateFill::Descriptors descriptors;
   {
     const Critical critical(state_);
     if (!state_.late_wanted || state_.late.runs() || !state_.can_migrate() ||
         !state_.userfault.moves_pages() || state_.userfault.mode() != UserfaultMode::kFull)
       return;
-    mirror = state_.mirror_fd;
-    device = state_.lent_device_fd;
+    descriptors = {state_.mirror_fd, state_.pagemap_fd, state_.lent_device_fd, -1};
   }
   if (start_threads() != 0) return;
   const std::lock_guard lock(threads_mutex_);
+  descriptors.watch = state_.mirror_watch.fd();
   state_.late.start(
-      {mirror, device, state_.mirror_watch.fd()}, [] { process().look_for_filled(); },
+      descriptors, [] { process().look_for_filled(); },
       [](const BlockedCall& call, const EventReader& reader) {
         process().bare_calls_.settle(call, reader);
       });

@@ -9,16 +9,13 @@
 #include <cstddef>
 #include <cstring>
 
+#include "verbs-shim/memory/page_mover.h"
 #include "verbs-shim/memory/raw_memory.h"
 
 namespace hostnic::memory {
 namespace {
 
 constexpr size_t kSlicePages = kSliceBytes / kPageBytes;
-// Whether an entry of /proc/self/pagemap says that the page has content: bit 63 page present, bit
-// 62 swapped out.
-constexpr bool has_content(uint64_t pagemap_entry) { return pagemap_entry >> 62 != 0; }
-
 constexpr int kTries = 1000;
 
 // Leaves nothing at addresses of the window but their reservation.

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,8 @@
 #include <utility>
 
 #include "verbs-shim/base/own_descriptors.h"
+#include "verbs-shim/memory/page_mover.h"
+#include "verbs-shim/memory/raw_memory.h"
 
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -28,14 +31,7 @@
 namespace hostnic::memory {
 namespace {
 
-// UFFDIO_MOVE (Linux 6.8), which older headers don't have.
-struct MoveRequest {
-  uint64_t to, from, length_bytes, mode;
-  int64_t moved_bytes;
-};
-constexpr unsigned long kMovePages = _IOWR(0xAA, 0x05, MoveRequest);
-constexpr uint64_t kHolesAllowed = 1 << 1;
-constexpr int kTries = 1000;
+constexpr int kTries = 1000, kPausesGoingBack = 100, kPauseNs = 1'000'000;
 
 }  // namespace
 
@@ -140,30 +136,50 @@ int Userfault::accept_pages(uint64_t start, uint64_t length_bytes) {
   return ioctl(fd_, UFFDIO_REGISTER, &request) == 0 ? 0 : errno;
 }
 
-// The pages are nobody's but ours, so that only memory for page tables can be missing.
+// The pages are nobody's but ours, so that only memory for page tables can be missing, or a page be
+// in the kernel's hands for a moment.
 void Userfault::put_back(uint64_t to, uint64_t from, uint64_t length_bytes) {
   uffdio_register request{};
   request.range = {to, length_bytes};
   request.mode = UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MISSING;
   ioctl(fd_, UFFDIO_REGISTER, &request);
-  while (true) {
-    const int error = move_pages(to, from, length_bytes);
-    if (error != ENOMEM && error != EAGAIN && error != EBUSY) return;
-    sched_yield();
+  const PageMover mover(fd_, pagemap_fd_);
+  int pauses = 0;
+  for (uint64_t done = 0, moved = 0; done < length_bytes; done += moved) {
+    const int error = mover.move_some(to + done, from + done, length_bytes - done, moved);
+    if (error == 0) continue;
+    const bool may_pass = error == ENOMEM || error == EAGAIN || error == EBUSY;
+    if (may_pass && pauses++ < kPausesGoingBack) {
+      const timespec pause{0, kPauseNs};
+      nanosleep(&pause, nullptr);
+    } else {
+      copy_back(to + done, from + done);
+      moved = kPageBytes;
+    }
+  }
+}
+
+// A page that has stayed at its place remains as it is.
+void Userfault::copy_back(uint64_t page, uint64_t from) const {
+  uffdio_copy copy{};
+  copy.dst = page;
+  copy.src = from;
+  copy.len = kPageBytes;
+  for (int tries = 0; tries < kPausesGoingBack && ioctl(fd_, UFFDIO_COPY, &copy) != 0; tries++) {
+    if (errno != ENOMEM && errno != EAGAIN && errno != EINTR) return;
+    const timespec pause{0, kPauseNs};
+    nanosleep(&pause, nullptr);
   }
 }
 
 int Userfault::move_pages(uint64_t to, uint64_t from, uint64_t length_bytes) {
-  uint64_t done = 0;
-  for (int tries = 0; done < length_bytes;) {
-    MoveRequest request{to + done, from + done, length_bytes - done, kHolesAllowed, 0};
-    if (ioctl(fd_, kMovePages, &request) == 0) return 0;
-    const int error = errno;
-    if (request.moved_bytes > 0) {
-      done += static_cast<uint64_t>(request.moved_bytes);
-    } else if ((error != EAGAIN && error != EINTR) || ++tries == kTries) {
-      return error;
-    }
+  const PageMover mover(fd_, pagemap_fd_);
+  int tries = 0;
+  for (uint64_t done = 0, moved = 0; done < length_bytes; done += moved) {
+    const int error = mover.move_some(to + done, from + done, length_bytes - done, moved);
+    if (error == 0) continue;
+    if ((error != EAGAIN && error != EINTR) || ++tries == kTries) return error;
+    sched_yield();
   }
   return 0;
 }

@@ -39,18 +39,22 @@ class Userfault {
   bool moves_pages() const { return moves_pages_; }
   // Makes a private area a place to which pages may be moved. Returns 0 or an errno value.
   int accept_pages(uint64_t start, uint64_t length_bytes);
+  // /proc/self/pagemap, which the functions below look at.
+  void use_pagemap(int fd) { pagemap_fd_ = fd; }
   // Moves the private pages of a stopped range, as far as there are any. Returns 0, or EBUSY when
   // one of them is in the hands of a device or a forked child, or another errno value; then those
   // before it have moved.
   int move_pages(uint64_t to, uint64_t from, uint64_t length_bytes);
   // Brings back pages that were moved away from a range that is still stopped. It does not fail:
-  // they would be lost.
+  // they would be lost. A page that does not move for long is copied.
   void put_back(uint64_t to, uint64_t from, uint64_t length_bytes);
 
  private:
   bool accept(int fd, UserfaultMode mode);
 
-  int fd_ = -1;
+  void copy_back(uint64_t page, uint64_t from) const;
+
+  int fd_ = -1, pagemap_fd_ = -1;
   UserfaultMode mode_ = UserfaultMode::kNone;
   bool moves_pages_ = false;
   char error_[160] = "not opened yet";

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/unit/memory/io_ring.h"
+#include "tests/unit/memory/kernel_moves.h"
 #include "tests/unit/memory/testing.h"
 
 namespace hostnic::memory_testing {
@@ -81,7 +82,9 @@ void with_slices(size_t count, Body body) {
     late.mirror = *mirror;
     if (!late.stops.open(-1) || late.stops.mode() != memory::UserfaultMode::kFull) return;
     late.fill.copy_only_wanted();
-    ASSERT_EQ(0, late.fill.start({.mirror = *mirror}, [] {}));
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(0, late.fill.start({.mirror = *mirror, .pagemap = pagemap}, [] {}));
+    close(pagemap);
     Slices slices(count);
     body(late, slices);
   });
@@ -99,6 +102,29 @@ TEST(LateFill, CopiesWhatIsTouchedAndNothingElse) {
     EXPECT_FALSE(late.fill.any_aside(slices.start(), slices.end()));
     EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
     EXPECT_EQ(7u, Slices::word(slices.slice(5) + 8));
+  });
+}
+
+TEST(LateFill, LosesNoPageWhereTheKernelLosesCount) {
+  with_slices(4, [](Late& late, Slices& slices) {
+    late.move_aside(slices);
+    for (size_t i = 0; i < 4; i++) {
+      kernel_moves.told_bytes = i * 100 * kPage;
+      kernel_moves.miscounts = 1;
+      EXPECT_EQ(0u, Slices::wrong_pages(slices.slice(i), slices.slice(i + 1)));
+      EXPECT_EQ(0, kernel_moves.miscounts);
+    }
+  });
+}
+
+// Somebody's change of mappings may take its time: the kernel refuses to move pages meanwhile.
+TEST(LateFill, CopiesLaterWhatCanNotMoveNow) {
+  with_slices(2, [](Late& late, Slices& slices) {
+    late.move_aside(slices);
+    kernel_moves.refusal = EAGAIN;
+    kernel_moves.refusals = 1500;
+    EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
+    EXPECT_EQ(0, kernel_moves.refusals);
   });
 }
 
