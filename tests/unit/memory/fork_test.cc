@@ -73,7 +73,7 @@ TEST_F(MemoryFork, ManyForksWhileOthersWork) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(10);
+      alarm(kHangsSeconds);
       bool right = true;
       for (size_t i = 0; i < buffer.size(); i++)
         right &= buffer.data()[i] == static_cast<std::byte>(round);
