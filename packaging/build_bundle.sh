@@ -83,7 +83,7 @@ done
 licenses=$result/$name/share/doc/hostnic/licenses
 mkdir -p "$licenses"
 cp "$top/LICENSE" "$licenses/hostnic"
-for package in libdpdk-dev libnuma-dev libbsd-dev libmd-dev libfmt-dev libtomlplusplus-dev libcli11-dev libncurses-dev libstdc++-12-dev; do
+for package in libdpdk-dev libnuma-dev libbsd-dev libmd-dev libfmt-dev libtomlplusplus-dev libcli11-dev libncurses-dev libedit-dev libstdc++-12-dev; do
   cp -L "/usr/share/doc/$package/copyright" "$licenses/$package"
 done
 cp -L /usr/share/common-licenses/{LGPL-2.1,GPL-3} "$licenses"

@@ -13,6 +13,8 @@
 #include "dataplane/cli/lab_summary.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/prompt.h"
+#include "dataplane/cli/prompt_words.h"
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
 #include "dataplane/cli/top.h"
@@ -160,10 +162,11 @@ void declare_others(CLI::App& app, Arguments& arguments) {
       "       hostnic on HOST             a shell");
   on->add_option("--lab", arguments.lab_directory, "the lab (default: $HOSTNIC_LAB_DIR)");
   on->add_option("HOST", arguments.host, "host2, or 2")->required();
-  CLI::App* ctl = app.add_subcommand("ctl", "run one of hostnicd's commands; try help");
+  CLI::App* ctl =
+      app.add_subcommand("ctl", "run one of hostnicd's commands, or without one open a prompt");
   add_socket(ctl, arguments);
   ctl->add_flag("--json", arguments.json, "the answer as JSON, of every `show`");
-  ctl->add_option("command", arguments.words, "such as 'show counters'")->required();
+  ctl->add_option("command", arguments.words, "such as 'show counters'; try help");
   declare_capture(app, arguments);
   CLI::App* report = app.add_subcommand(
       "report",
@@ -213,8 +216,13 @@ int show_devices(const Arguments& arguments) {
 }
 
 int control(const Arguments& arguments) {
+  if (arguments.words.empty()) {
+    if (arguments.json) return fail("ctl", "--json: of which command?");
+    return run_prompt(arguments.socket_path);
+  }
   std::string line;
   for (const std::string& word : arguments.words) line += (line.empty() ? "" : " ") + word;
+  if (is_answered_here(line)) return run_prompt_line(arguments.socket_path, line);
   if (arguments.json) line += " --json";
   auto text = run_text(arguments.socket_path, line);
   if (!text) return fail("ctl", text.error());

@@ -20,7 +20,7 @@ HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
 KEY = re.compile(r'^    \{"(\w+)", k', re.MULTILINE)
-COMMAND = re.compile(r'const PromptCommand \w+ = \{\s*"([a-z ]+)"')
+COMMAND = re.compile(r'const PromptCommand \w+ = \{\s*command_info\("([a-z ]+)"\)')
 KEY_SECTIONS = {"HostnicdConfig": "The table [hostnicd]", "Limits": "The table [hostnicd.limits]",
                 "NicDraft": "The tables [[nic]]"}
 # What bash-completion would bring: the words as they were typed, and nothing for files and commands.

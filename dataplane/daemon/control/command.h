@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/hostif/command_list.h"
+
 namespace hostnic {
 
 class Daemon;
@@ -27,13 +29,9 @@ struct CommandResult {
   std::string text;  // what to show, lines ending in '\n'; on error one line without it
 };
 
-struct PromptCommand {
-  const char* words;  // the words that name it: "show nic"
-  const char* usage;  // what may follow: "[hnicK]"
-  const char* help;   // one line
+struct PromptCommand : CommandInfo {
   // Runs the command; `args` are the words behind the name. Called by the control thread.
   CommandResult (*run)(Daemon& daemon, const Asker& asker, std::span<const std::string_view> args);
-  bool is_owners = false;  // it changes something: nobody but the owner gives it
   // Does the same with the answer as JSON, for `--json`; null: it has none.
   CommandResult (*run_json)(Daemon& daemon, const Asker& asker,
                             std::span<const std::string_view> args) = nullptr;

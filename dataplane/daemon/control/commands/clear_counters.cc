@@ -21,8 +21,6 @@ CommandResult clear_counters(Daemon& daemon, const Asker&, std::span<const std::
 
 }  // namespace
 
-const PromptCommand kClearCounters = {"clear counters", "[hnicK]",
-                                      "set counters and the longest turn to 0", clear_counters,
-                                      /*is_owners=*/true};
+const PromptCommand kClearCounters = {command_info("clear counters"), clear_counters};
 
 }  // namespace hostnic

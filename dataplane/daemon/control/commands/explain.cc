@@ -125,10 +125,7 @@ CommandResult show_dead_json(Daemon& daemon, const Asker& asker,
 
 }  // namespace
 
-const PromptCommand kExplain = {"explain", "QPN|last|PID",
-                                "a queue pair in sentences, or those of a program", run_explain};
-const PromptCommand kShowDead = {
-    "show dead", "",    "the last 64 queue pairs that went, of each NIC",
-    show_dead,   false, show_dead_json};
+const PromptCommand kExplain = {command_info("explain"), run_explain};
+const PromptCommand kShowDead = {command_info("show dead"), show_dead, show_dead_json};
 
 }  // namespace hostnic

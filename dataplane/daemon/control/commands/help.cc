@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <fmt/format.h>
-
 #include "dataplane/daemon/control/commands/commands.h"
-#include "protocol/impair/spec.h"
+#include "protocol/hostif/command_list.h"
 
 namespace hostnic {
 namespace {
 
 CommandResult help(Daemon&, const Asker&, std::span<const std::string_view>) {
-  std::string text;
-  for (const PromptCommand* command : all_commands())
-    text += fmt::format("{:<40} {}{}\n", fmt::format("{} {}", command->words, command->usage),
-                        command->help, command->is_owners ? " (owner)" : "");
-  text += "SPEC:\n";
-  text += impair::spec_help();
-  if (!text.ends_with('\n')) text += '\n';
-  return {0, text};
+  return {0, commands_help()};
 }
 
 }  // namespace
 
-const PromptCommand kHelp = {"help", "", "this list", help};
+const PromptCommand kHelp = {command_info("help"), help};
 
 }  // namespace hostnic

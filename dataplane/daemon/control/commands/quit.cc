@@ -13,7 +13,6 @@ CommandResult quit(Daemon& daemon, const Asker&, std::span<const std::string_vie
 
 }  // namespace
 
-const PromptCommand kQuit = {"quit", "", "end hostnicd; open devices become fatal", quit,
-                             /*is_owners=*/true};
+const PromptCommand kQuit = {command_info("quit"), quit};
 
 }  // namespace hostnic

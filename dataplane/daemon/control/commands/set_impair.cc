@@ -29,9 +29,6 @@ CommandResult set_impair(Daemon& daemon, const Asker&, std::span<const std::stri
 
 }  // namespace
 
-const PromptCommand kSetImpair = {
-    "set impair", "hnicK|all rx|tx SPEC",
-    "drop, duplicate, reorder, delay, corrupt, mark or limit packets; none ends it", set_impair,
-    /*is_owners=*/true};
+const PromptCommand kSetImpair = {command_info("set impair"), set_impair};
 
 }  // namespace hostnic

@@ -58,7 +58,6 @@ CommandResult show_client_json(Daemon& daemon, const Asker& asker,
 
 }  // namespace
 
-const PromptCommand kShowClient = {"show client", "",    "programs that have a device open",
-                                   show_client,   false, show_client_json};
+const PromptCommand kShowClient = {command_info("show client"), show_client, show_client_json};
 
 }  // namespace hostnic

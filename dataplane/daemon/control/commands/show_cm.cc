@@ -45,7 +45,6 @@ CommandResult show_cm_json(Daemon& daemon, const Asker& asker,
 
 }  // namespace
 
-const PromptCommand kShowCm = {"show cm", "",    "rdma_cm ids of programs: addresses, ports, state",
-                               show_cm,   false, show_cm_json};
+const PromptCommand kShowCm = {command_info("show cm"), show_cm, show_cm_json};
 
 }  // namespace hostnic

@@ -78,12 +78,7 @@ CommandResult show_counters_json(Daemon& daemon, const Asker&,
 
 }  // namespace
 
-const PromptCommand kShowCounters = {
-    "show counters",
-    "[hnicK] [all|help]",
-    "counters that are not 0 (all: every one; help: and what it counts)",
-    show_counters,
-    false,
-    show_counters_json};
+const PromptCommand kShowCounters = {command_info("show counters"), show_counters,
+                                     show_counters_json};
 
 }  // namespace hostnic

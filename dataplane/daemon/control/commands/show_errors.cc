@@ -51,11 +51,6 @@ CommandResult show_errors_json(Daemon&, const Asker&, std::span<const std::strin
 }  // namespace
 
 // The lines tell of other users' programs.
-const PromptCommand kShowErrors = {"show errors",
-                                   "",
-                                   "each kind of error once: how often, when, the newest line",
-                                   show_errors,
-                                   /*is_owners=*/true,
-                                   show_errors_json};
+const PromptCommand kShowErrors = {command_info("show errors"), show_errors, show_errors_json};
 
 }  // namespace hostnic

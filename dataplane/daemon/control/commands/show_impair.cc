@@ -74,8 +74,6 @@ CommandResult show_impair_json(Daemon& daemon, const Asker&,
 
 }  // namespace
 
-const PromptCommand kShowImpair = {
-    "show impair", "[hnicK]", "what is done to packets on purpose, and was, since the last change",
-    show_impair,   false,     show_impair_json};
+const PromptCommand kShowImpair = {command_info("show impair"), show_impair, show_impair_json};
 
 }  // namespace hostnic

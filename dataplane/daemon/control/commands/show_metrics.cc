@@ -15,8 +15,6 @@ CommandResult show_metrics(Daemon& daemon, const Asker& asker,
 
 }  // namespace
 
-const PromptCommand kShowMetrics = {
-    "show metrics", "[prometheus]",
-    "all that is measured, as OpenMetrics or in Prometheus' older format", show_metrics};
+const PromptCommand kShowMetrics = {command_info("show metrics"), show_metrics};
 
 }  // namespace hostnic

@@ -92,8 +92,6 @@ CommandResult show_nic_json(Daemon& daemon, const Asker&, std::span<const std::s
 
 }  // namespace
 
-const PromptCommand kShowNic = {
-    "show nic", "[hnicK]", "address, MTU, port, GIDs, lcore and its longest turn",
-    show_nic,   false,     show_nic_json};
+const PromptCommand kShowNic = {command_info("show nic"), show_nic, show_nic_json};
 
 }  // namespace hostnic

@@ -59,8 +59,6 @@ CommandResult show_peers_json(Daemon& daemon, const Asker&,
 }  // namespace
 
 // It changes nothing, but says whom other users' programs are connected to.
-const PromptCommand kShowPeers = {
-    "show peers",       "[hnicK]",      "what is known of what hosts speak", show_peers,
-    /*is_owners=*/true, show_peers_json};
+const PromptCommand kShowPeers = {command_info("show peers"), show_peers, show_peers_json};
 
 }  // namespace hostnic

@@ -52,8 +52,6 @@ CommandResult show_qp_json(Daemon& daemon, const Asker& asker,
 
 }  // namespace
 
-const PromptCommand kShowQp = {
-    "show qp", "[hnicK]", "queue pairs, one a line: state, peer, what is outstanding, sent, lost",
-    show_qp,   false,     show_qp_json};
+const PromptCommand kShowQp = {command_info("show qp"), show_qp, show_qp_json};
 
 }  // namespace hostnic

@@ -19,9 +19,7 @@ CommandResult stop(Daemon& daemon, const Asker&, std::span<const std::string_vie
 
 }  // namespace
 
-const PromptCommand kStart = {"start", "", "let the NICs handle packets again", start,
-                              /*is_owners=*/true};
-const PromptCommand kStop = {"stop", "", "stop the NICs: packets and work wait until `start`", stop,
-                             /*is_owners=*/true};
+const PromptCommand kStart = {command_info("start"), start};
+const PromptCommand kStop = {command_info("stop"), stop};
 
 }  // namespace hostnic
